@@ -25,19 +25,19 @@ use tokio::time::Instant;
 
 use crate::collector::{Collector, Order};
 use crate::evidence::Evidence;
-use crate::plan::{Ended, Unwanted, describe};
+use crate::plan::{EndedAlloc, UnwantedClaim, describe};
 
 const TIME_UP: &str = "the sweep's time was up before its turn came; the next one takes it up";
 
 /// A thing that seems to be nobody's any more.
 #[derive(Debug)]
-pub enum Found {
+pub enum CollectCandidate {
     /// A claim that nobody wants.
-    Claim(Unwanted),
+    Claim(UnwantedClaim),
     /// A volume that is to go, without claims.
     Volume(VolumeKey),
     /// An alloc that has ended, without claims.
-    Alloc(Ended),
+    Alloc(EndedAlloc),
     /// A node that is down, with nothing on it.
     Node(NodeId),
     /// A node that nobody knows, of which there are plugin instances.
@@ -60,24 +60,24 @@ type Collected = Result<CollectOutcome, String>;
 
 impl Collector {
     /// Collects one thing, if it is still what it seemed.
-    pub(crate) async fn collect(&self, found: Found, order: &Order) -> CollectOutcome {
+    pub(crate) async fn collect(&self, found: CollectCandidate, order: &Order) -> CollectOutcome {
         let what = found.to_string();
         let collected = if Instant::now() >= order.deadline {
             Err(TIME_UP.to_owned())
         } else {
             match &found {
-                Found::Claim(claim) => self.release(claim, &what, order).await,
-                Found::Volume(volume) => self.deregister(volume, &what, order).await,
-                Found::Alloc(ended) => self.forget(ended, &what, order).await,
-                Found::Node(node) => self.leave(node, &what, order).await,
-                Found::Stray(node) => self.clear(node, &what, order).await,
+                CollectCandidate::Claim(claim) => self.release(claim, &what, order).await,
+                CollectCandidate::Volume(volume) => self.deregister(volume, &what, order).await,
+                CollectCandidate::Alloc(ended) => self.forget(ended, &what, order).await,
+                CollectCandidate::Node(node) => self.leave(node, &what, order).await,
+                CollectCandidate::Stray(node) => self.clear(node, &what, order).await,
             }
         };
         collected.unwrap_or_else(|why| CollectOutcome::Kept(format!("{what}: {why}")))
     }
 
-    async fn release(&self, claim: &Unwanted, what: &str, order: &Order) -> Collected {
-        let Unwanted { volume, alloc, epoch } = claim;
+    async fn release(&self, claim: &UnwantedClaim, what: &str, order: &Order) -> Collected {
+        let UnwantedClaim { volume, alloc, epoch } = claim;
         let evidence = self.evidence(&volume.namespace, alloc).await;
         let Some(evidence) = evidence.map_err(|error| process::chain(&error))? else {
             return Ok(CollectOutcome::Nothing);
@@ -135,8 +135,8 @@ impl Collector {
     }
 
     /// The claim service looks at the leader for the alloc and for claims.
-    async fn forget(&self, ended: &Ended, what: &str, order: &Order) -> Collected {
-        let Ended { namespace, alloc, state, at } = ended;
+    async fn forget(&self, ended: &EndedAlloc, what: &str, order: &Order) -> Collected {
+        let EndedAlloc { namespace, alloc, state, at } = ended;
         // What ended then, and nothing that ended since: the time is compared with less.
         let before = at.after(Duration::from_millis(1));
         let request = Forget { id: alloc.clone(), before };
@@ -238,14 +238,14 @@ impl Collector {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for CollectCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Claim(Unwanted { volume, alloc, epoch }) => {
+            Self::Claim(UnwantedClaim { volume, alloc, epoch }) => {
                 f.write_str(&describe(volume, alloc, *epoch))
             }
             Self::Volume(volume) => write!(f, "volume {volume}"),
-            Self::Alloc(Ended { namespace, alloc, .. }) => {
+            Self::Alloc(EndedAlloc { namespace, alloc, .. }) => {
                 write!(f, "alloc {alloc} of namespace {namespace}")
             }
             Self::Node(node) => write!(f, "node {node}"),

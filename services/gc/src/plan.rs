@@ -17,11 +17,11 @@ use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Claims that nobody seems to want.
-    pub unwanted: Vec<Unwanted>,
+    pub unwanted: Vec<UnwantedClaim>,
     /// Volumes that are to go, and have no claim left.
     pub closing: Vec<VolumeKey>,
     /// Allocs that have ended for long, and have no claim left.
-    pub ended: Vec<Ended>,
+    pub ended: Vec<EndedAlloc>,
     /// Nodes that are down for long, with nothing on them that anybody may still need.
     pub idle: Vec<NodeId>,
     /// Nodes that are not known, of which there are plugin instances.
@@ -32,7 +32,7 @@ pub struct Plan {
 
 /// A claim that nobody seems to want.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unwanted {
+pub struct UnwantedClaim {
     /// On which volume.
     pub volume: VolumeKey,
     /// Whose.
@@ -43,7 +43,7 @@ pub struct Unwanted {
 
 /// An alloc whose record seems to be of no use any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedAlloc {
     /// Its namespace.
     pub namespace: Namespace,
     /// The alloc.
@@ -56,7 +56,7 @@ pub struct Ended {
 
 /// All that a plan is made from.
 #[derive(Debug, Clone, Copy)]
-pub struct Sight<'a> {
+pub struct SweepView<'a> {
     pub volumes: &'a Volumes,
     pub allocs: &'a Allocs,
     pub nodes: &'a Nodes,
@@ -64,7 +64,7 @@ pub struct Sight<'a> {
     pub now: Timestamp,
 }
 
-impl Sight<'_> {
+impl SweepView<'_> {
     /// Whether what is so since then is so for longer than that.
     fn overdue(&self, since: Timestamp, after: Duration) -> bool {
         since.after(after) <= self.now

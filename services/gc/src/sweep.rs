@@ -8,7 +8,7 @@ use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout_at;
 
-use crate::collect::{CollectOutcome, Found};
+use crate::collect::{CollectCandidate, CollectOutcome};
 use crate::collector::{Collector, Order};
 use crate::plan::Plan;
 
@@ -45,11 +45,11 @@ impl Collector {
         let mut sweep = Sweep { collected: Vec::new(), kept: plan.kept };
         let chance = clock::jitter() as usize;
         let sorts = [
-            plan.unwanted.into_iter().map(Found::Claim).collect::<Vec<_>>(),
-            plan.closing.into_iter().map(Found::Volume).collect(),
-            plan.ended.into_iter().map(Found::Alloc).collect(),
-            plan.idle.into_iter().map(Found::Node).collect(),
-            plan.strays.into_iter().map(Found::Stray).collect(),
+            plan.unwanted.into_iter().map(CollectCandidate::Claim).collect::<Vec<_>>(),
+            plan.closing.into_iter().map(CollectCandidate::Volume).collect(),
+            plan.ended.into_iter().map(CollectCandidate::Alloc).collect(),
+            plan.idle.into_iter().map(CollectCandidate::Node).collect(),
+            plan.strays.into_iter().map(CollectCandidate::Stray).collect(),
         ];
         let mut more = 0;
         for mut found in sorts {

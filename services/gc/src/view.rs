@@ -13,10 +13,10 @@ use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 use tokio::time::Instant;
 
 use crate::collector::Collector;
-use crate::plan::Sight;
+use crate::plan::SweepView;
 
 /// All that a sweep looks at.
-pub struct View {
+pub struct SweepMirrors {
     volumes: Mirror<Volumes>,
     allocs: Mirror<Allocs>,
     nodes: Mirror<Nodes>,
@@ -25,7 +25,11 @@ pub struct View {
 
 impl Collector {
     /// Reads what is stored by now.
-    pub(crate) async fn view(&self, step: &str, deadline: Instant) -> Result<View, Problem> {
+    pub(crate) async fn view(
+        &self,
+        step: &str,
+        deadline: Instant,
+    ) -> Result<SweepMirrors, Problem> {
         let heads = tokio::try_join!(
             self.volumes.newest(),
             self.allocs.newest(),
@@ -40,18 +44,18 @@ impl Collector {
             read::<Instances>(&self.plugins, heads.3, deadline),
         );
         let (volumes, allocs, nodes, plugins) = view.map_err(|error| error.into_problem(step))?;
-        Ok(View { volumes, allocs, nodes, plugins })
+        Ok(SweepMirrors { volumes, allocs, nodes, plugins })
     }
 }
 
-impl View {
+impl SweepMirrors {
     /// Looks at all of it.
-    pub fn look<T>(&self, now: Timestamp, look: impl FnOnce(&Sight<'_>) -> T) -> T {
+    pub fn look<T>(&self, now: Timestamp, look: impl FnOnce(&SweepView<'_>) -> T) -> T {
         self.volumes.read(|volumes| {
             self.allocs.read(|allocs| {
                 self.nodes.read(|nodes| {
                     self.plugins
-                        .read(|plugins| look(&Sight { volumes, allocs, nodes, plugins, now }))
+                        .read(|plugins| look(&SweepView { volumes, allocs, nodes, plugins, now }))
                 })
             })
         })

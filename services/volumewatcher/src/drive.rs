@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::due::Executor;
-use crate::view::{Lane, View};
+use crate::view::{CallLane, WatchView};
 use crate::watch::ClaimKey;
 
 /// How long the claim service may take to record a step: an election of three NATS servers
@@ -35,9 +35,9 @@ const UNREACHABLE: Duration = Duration::from_millis(500);
 pub struct Driver {
     pub bus: Bus,
     pub worker: WorkerId,
-    pub view: Arc<View>,
+    pub view: Arc<WatchView>,
     /// Calls under way, by who executes them.
-    pub calls: Slots<Lane>,
+    pub calls: Slots<CallLane>,
     /// Questions to the claim service under way: what a call takes does not count here.
     pub questions: Semaphore,
     pub look_again: Duration,
@@ -46,7 +46,7 @@ pub struct Driver {
 impl Driver {
     /// Works on a claim until it is freed, or until nothing may be done for it now. The slot is
     /// held while a call is under way, and given back with its answer.
-    pub async fn drive(self: Arc<Self>, claim: ClaimKey, slot: Slot<Lane>) -> Next {
+    pub async fn drive(self: Arc<Self>, claim: ClaimKey, slot: Slot<CallLane>) -> Next {
         match self.view.place(&claim) {
             Ok(lane) if lane == *slot.lane() => {}
             // It went on while it waited for its slot: another is needed.
@@ -81,7 +81,7 @@ impl Driver {
                         // The write that records it may begin the controller's call: not without a
                         // slot for it, because its deadline would run while it waits for one.
                         let executor = Executor::Controller(next.plugin);
-                        slot = self.calls.try_take(&Lane { executor, again: false });
+                        slot = self.calls.try_take(&CallLane { executor, again: false });
                         question.report_only = slot.is_none();
                     }
                     continue;
@@ -118,7 +118,7 @@ impl Driver {
 
     /// A slot for a call that is on the record: the one that was taken for it, or, where the record
     /// was further than was known here, another. The call does not wait for it: its deadline runs.
-    fn slot_for(&self, slot: Option<Slot<Lane>>, call: &call::Call) -> Slot<Lane> {
+    fn slot_for(&self, slot: Option<Slot<CallLane>>, call: &call::Call) -> Slot<CallLane> {
         let executor = if call.call.is_controller() {
             Executor::Controller(call.plugin.clone())
         } else {
@@ -126,7 +126,7 @@ impl Driver {
         };
         match slot.filter(|slot| slot.lane().executor == executor) {
             Some(slot) => slot,
-            None => self.calls.take_beyond(&Lane { executor, again: false }),
+            None => self.calls.take_beyond(&CallLane { executor, again: false }),
         }
     }
 

@@ -31,7 +31,7 @@ pub enum Due {
 
 /// What is known of a claim besides its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
+pub struct ClaimFacts {
     /// Its alloc has not ended.
     pub wanted: bool,
     /// By a proof nothing on its node can write any more (rule 12).
@@ -41,7 +41,7 @@ pub struct Known {
 }
 
 /// One look at one volume.
-pub struct Look<'a> {
+pub struct VolumeLook<'a> {
     volume: &'a Volume,
     plugin: PluginId,
     now: Timestamp,
@@ -51,7 +51,7 @@ pub struct Look<'a> {
     nodes: HashMap<&'a NodeId, (&'a AllocId, Timestamp)>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> VolumeLook<'a> {
     /// None when there is no such volume to look at.
     pub fn at(volume: &'a Volume, now: Timestamp) -> Option<Self> {
         let plugin = volume.spec.as_ref()?.plugin.clone();
@@ -75,7 +75,7 @@ impl<'a> Look<'a> {
     /// Of the claims that are on their way out, those that may go on now, side by side: at most one
     /// for each executor that rule 3 keeps apart, so that thousands that leave one volume do not
     /// all ask whenever one of them has moved.
-    pub fn may_go_on(mut self, known: impl Fn(&AllocId, &Claim) -> Known) -> Vec<&'a AllocId> {
+    pub fn may_go_on(mut self, known: impl Fn(&AllocId, &Claim) -> ClaimFacts) -> Vec<&'a AllocId> {
         let mut found = Vec::new();
         // Whether a claim that is granted, or in line, is wanted is the allocs' to say.
         for (alloc, claim) in self.volume.claims.moving() {
@@ -92,7 +92,7 @@ impl<'a> Look<'a> {
     }
 
     /// What is due for one claim.
-    pub fn due(&self, alloc: &AllocId, claim: &Claim, known: Known) -> Due {
+    pub fn due(&self, alloc: &AllocId, claim: &Claim, known: ClaimFacts) -> Due {
         let wanted = known.wanted && !known.gone;
         match claim.state {
             State::Taken if wanted => Due::Rest,
@@ -130,7 +130,7 @@ impl<'a> Look<'a> {
         &self,
         busy: impl Iterator<Item = (&'b AllocId, Timestamp)>,
         claim: &Claim,
-        known: Known,
+        known: ClaimFacts,
         executor: impl FnOnce() -> Executor,
     ) -> Due {
         let next_try = claim.next_try.filter(|_| !known.early);

@@ -21,15 +21,15 @@ const SETTLES: Duration = Duration::from_millis(100);
 /// A crowd is spread over so much more.
 const SPREAD: Duration = Duration::from_millis(300);
 
-/// Early tries.
+/// The claims that are to be tried early.
 #[derive(Debug)]
-pub struct Early {
+pub struct EarlyTries {
     every: Duration,
-    tries: Mutex<Tries>,
+    tries: Mutex<PendingTries>,
 }
 
 #[derive(Debug, Default)]
-struct Tries {
+struct PendingTries {
     /// When each claim may be tried that is to be.
     due: BTreeSet<(Instant, ClaimKey)>,
     expected: HashSet<ClaimKey>,
@@ -39,7 +39,7 @@ struct Tries {
     last: HashMap<ClaimKey, Instant>,
 }
 
-impl Early {
+impl EarlyTries {
     /// At most one early try of a claim in this time.
     pub fn new(every: Duration) -> Self {
         Self { every, tries: Mutex::default() }
@@ -89,7 +89,7 @@ impl Early {
         !tries.ready.is_empty() && tries.ready.remove(claim)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tries> {
+    fn lock(&self) -> MutexGuard<'_, PendingTries> {
         self.tries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +109,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_plugin_that_flaps_is_tried_no_oftener_and_the_last_change_is_not_forgotten() {
-        let (early, began, mut tried) = (Early::new(EVERY), Instant::now(), 0);
+        let (early, began, mut tried) = (EarlyTries::new(EVERY), Instant::now(), 0);
         // A minute of flapping, four times a second.
         for _ in 0..240 {
             early.want(claim(), Instant::now(), 0.5);

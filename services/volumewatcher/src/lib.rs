@@ -68,7 +68,7 @@ async fn follow(
     process: &Process,
     config: &Config,
     changes: &watch::Changes,
-) -> Result<view::View, Fatal> {
+) -> Result<view::WatchView, Fatal> {
     let (bus, replicas) = (&process.bus, process.replicas);
     let changes = || changes.clone();
     let allocs = bus.bucket(&bucket::ALLOCS, replicas).await?;
@@ -85,6 +85,6 @@ async fn follow(
     let nodes = Mirror::start(&nodes, ">", watched, options).await?;
     let watched = watch::WatchedVolumes { volumes: Volumes::default(), changes: changes() };
     let volumes = Mirror::start(&volumes, ">", watched, options).await?;
-    let early = early::Early::new(config.early);
-    Ok(view::View { allocs, instances, nodes, volumes, early })
+    let early = early::EarlyTries::new(config.early);
+    Ok(view::WatchView { allocs, instances, nodes, volumes, early })
 }

@@ -1,7 +1,7 @@
 //! What is known here, and which claims that concerns.
 //!
 //! **Owns** the mirrors, and the order in which they are looked at together: whoever looks at
-//! several takes them in the order of [`View`]'s fields.
+//! several takes them in the order of [`WatchView`]'s fields.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use berth_service::clock;
 use berth_service::projection::{Allocs, Nodes};
 use berth_service::reconcile::Next;
 
-use crate::due::{Due, Executor, Known, Look};
-use crate::early::Early;
+use crate::due::{ClaimFacts, Due, Executor, VolumeLook};
+use crate::early::EarlyTries;
 use crate::watch::{
-    Change, ClaimKey, WatchedAllocs, WatchedInstances, WatchedNodes, WatchedVolumes,
+    ClaimKey, WatchedAllocs, WatchedChange, WatchedInstances, WatchedNodes, WatchedVolumes,
 };
 
 /// Where calls wait for each other: those of one executor. Claims whose last call failed have a
 /// lane of their own there, so that volumes that hang are in the way of none that does not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Lane {
+pub struct CallLane {
     pub executor: Executor,
     pub again: bool,
 }
@@ -32,27 +32,27 @@ pub struct Lane {
 const LATER: Duration = Duration::from_millis(2);
 
 /// The mirrors.
-pub struct View {
+pub struct WatchView {
     pub allocs: Mirror<WatchedAllocs>,
     pub instances: Mirror<WatchedInstances>,
     pub nodes: Mirror<WatchedNodes>,
     pub volumes: Mirror<WatchedVolumes>,
-    pub early: Early,
+    pub early: EarlyTries,
 }
 
-impl View {
+impl WatchView {
     /// The lane of what is due for a claim, or when to look again.
-    pub fn place(&self, key: &ClaimKey) -> Result<Lane, Next> {
+    pub fn place(&self, key: &ClaimKey) -> Result<CallLane, Next> {
         let early = self.early.is_ready(key);
         let (volume, alloc) = key;
         let looked = self.look(volume, |found, allocs, nodes| {
             let claim = found.claims.get(alloc)?;
-            let known = Known { early, ..known(allocs, nodes, volume, alloc, claim) };
-            let due = Look::at(found, clock::now())?.due(alloc, claim, known);
+            let known = ClaimFacts { early, ..known(allocs, nodes, volume, alloc, claim) };
+            let due = VolumeLook::at(found, clock::now())?.due(alloc, claim, known);
             Some((due, claim.tries > 0))
         });
         match looked {
-            Some((Due::Now(executor), again)) => Ok(Lane { executor, again }),
+            Some((Due::Now(executor), again)) => Ok(CallLane { executor, again }),
             Some((Due::At(at), _)) => Err(Next::After(at.since(clock::now()) + LATER)),
             Some((Due::Rest, _)) | None => {
                 self.early.take(key);
@@ -65,7 +65,7 @@ impl View {
     pub fn may_go_on(&self, volume: &VolumeKey) -> Vec<ClaimKey> {
         let key = |alloc: &AllocId| (volume.clone(), alloc.clone());
         self.look(volume, |found, allocs, nodes| {
-            let look = Look::at(found, clock::now())?;
+            let look = VolumeLook::at(found, clock::now())?;
             let going = look.may_go_on(|alloc, claim| known(allocs, nodes, volume, alloc, claim));
             Some(going.into_iter().map(key).collect())
         })
@@ -78,7 +78,7 @@ impl View {
         let mut all = Vec::new();
         self.claims(|volume, found, allocs, nodes| {
             let known = |alloc: &AllocId, claim: &Claim| known(allocs, nodes, volume, alloc, claim);
-            let Some(look) = Look::at(found, now) else { return };
+            let Some(look) = VolumeLook::at(found, now) else { return };
             for (alloc, claim) in &found.claims {
                 let stays = matches!(claim.state, State::Taken | State::Waiting);
                 if stays && matches!(look.due(alloc, claim, known(alloc, claim)), Due::Now(_)) {
@@ -92,9 +92,9 @@ impl View {
     }
 
     /// The claims with a failed call that may have waited for this.
-    pub fn held_up(&self, change: &Change) -> Vec<ClaimKey> {
+    pub fn held_up(&self, change: &WatchedChange) -> Vec<ClaimKey> {
         let hosted = match change {
-            Change::Node(node) => self.controllers_on(node),
+            WatchedChange::Node(node) => self.controllers_on(node),
             _ => Vec::new(),
         };
         let mut all = Vec::new();
@@ -103,12 +103,12 @@ impl View {
             let concerned = found.claims.iter().filter(|(_, claim)| {
                 claim.tries > 0
                     && match (change, claim.state) {
-                        (Change::Controller(of), State::NodeDetached) => of == plugin,
-                        (Change::Plugin(of, on), State::Unpublishing) => {
+                        (WatchedChange::Controller(of), State::NodeDetached) => of == plugin,
+                        (WatchedChange::Plugin(of, on), State::Unpublishing) => {
                             of == plugin && *on == claim.node
                         }
-                        (Change::Node(on), State::Unpublishing) => *on == claim.node,
-                        (Change::Node(_), State::NodeDetached) => hosted.contains(plugin),
+                        (WatchedChange::Node(on), State::Unpublishing) => *on == claim.node,
+                        (WatchedChange::Node(_), State::NodeDetached) => hosted.contains(plugin),
                         _ => false,
                     }
             });
@@ -198,8 +198,8 @@ fn known(
     volume: &VolumeKey,
     alloc: &AllocId,
     claim: &Claim,
-) -> Known {
-    Known {
+) -> ClaimFacts {
+    ClaimFacts {
         wanted: allocs.is_live(&volume.namespace, alloc),
         gone: is_gone(nodes, &claim.node),
         early: false,

@@ -7,11 +7,11 @@ use berth_service::clock;
 use berth_service::reconcile::{Waker, sleep_until};
 use tokio::time::Instant;
 
-use crate::view::View;
-use crate::watch::{Change, Changes, ClaimKey};
+use crate::view::WatchView;
+use crate::watch::{Changes, ClaimKey, WatchedChange};
 
 /// Wakes claims for as long as it is polled.
-pub async fn listen(view: Arc<View>, changes: Changes, waker: Waker<ClaimKey>) {
+pub async fn listen(view: Arc<WatchView>, changes: Changes, waker: Waker<ClaimKey>) {
     loop {
         let early = view.early.next();
         tokio::select! {
@@ -25,17 +25,17 @@ pub async fn listen(view: Arc<View>, changes: Changes, waker: Waker<ClaimKey>) {
     }
 }
 
-fn hear(view: &View, change: Change, waker: &Waker<ClaimKey>) {
+fn hear(view: &WatchView, change: WatchedChange, waker: &Waker<ClaimKey>) {
     match change {
-        Change::Claim(claim) => waker.wake(claim),
-        Change::Volume(volume) => {
+        WatchedChange::Claim(claim) => waker.wake(claim),
+        WatchedChange::Volume(volume) => {
             for claim in view.may_go_on(&volume) {
                 waker.wake(claim);
             }
         }
-        Change::Beside(claim) => want(view, view.held_up_beside(&claim)),
-        Change::Controller(_) | Change::Plugin(..) | Change::Node(_) => {
-            if let Change::Node(node) = &change {
+        WatchedChange::Beside(claim) => want(view, view.held_up_beside(&claim)),
+        WatchedChange::Controller(_) | WatchedChange::Plugin(..) | WatchedChange::Node(_) => {
+            if let WatchedChange::Node(node) = &change {
                 for claim in view.left_behind(node) {
                     waker.wake(claim);
                 }
@@ -46,7 +46,7 @@ fn hear(view: &View, change: Change, waker: &Waker<ClaimKey>) {
 }
 
 /// The claims are to be tried early, each at a moment of its own.
-fn want(view: &View, claims: Vec<ClaimKey>) {
+fn want(view: &WatchView, claims: Vec<ClaimKey>) {
     let now = Instant::now();
     for claim in claims {
         view.early.want(claim, now, rand::random());
@@ -54,7 +54,7 @@ fn want(view: &View, claims: Vec<ClaimKey>) {
 }
 
 /// Looks through everything now and then: a wake-up that was lost costs this long, and no more.
-pub async fn rescan(view: Arc<View>, waker: Waker<ClaimKey>, every: Duration) {
+pub async fn rescan(view: Arc<WatchView>, waker: Waker<ClaimKey>, every: Duration) {
     loop {
         for claim in view.all_due() {
             waker.wake(claim);

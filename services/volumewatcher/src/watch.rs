@@ -16,7 +16,7 @@ pub type ClaimKey = (VolumeKey, AllocId);
 /// Something that changed. Which claims it concerns is looked up outside of the projections, which
 /// wait for nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum WatchedChange {
     /// A volume: a call for one of its claims may have been in the way of another (rule 3).
     Volume(VolumeKey),
     /// One claim may be wanted no longer.
@@ -32,7 +32,7 @@ pub enum Change {
 }
 
 /// Who hears of changes.
-pub type Changes = Waker<Change>;
+pub type Changes = Waker<WatchedChange>;
 
 /// Volumes.
 pub struct WatchedVolumes {
@@ -62,18 +62,18 @@ impl Fold for WatchedVolumes {
                 // A claim that is granted at once was in nobody's way, and thousands may join a
                 // volume.
                 if was.is_some() || !taken {
-                    self.changes.wake(Change::Volume(volume.clone()));
+                    self.changes.wake(WatchedChange::Volume(volume.clone()));
                 }
                 // That it failed once more is no news to others: two would wake each other.
                 if was.is_some() && is != was {
-                    self.changes.wake(Change::Beside((volume.clone(), alloc.clone())));
+                    self.changes.wake(WatchedChange::Beside((volume.clone(), alloc.clone())));
                 }
                 if taken {
                     // Its alloc may have ended before.
-                    self.changes.wake(Change::Claim((volume, alloc)));
+                    self.changes.wake(WatchedChange::Claim((volume, alloc)));
                 }
             }
-            Some(VolumeEntry::Spec(volume)) => self.changes.wake(Change::Volume(volume)),
+            Some(VolumeEntry::Spec(volume)) => self.changes.wake(WatchedChange::Volume(volume)),
             // What waits for a claim of another registration is asked after now and then.
             Some(VolumeEntry::Handle(_)) | None => {}
         }
@@ -84,8 +84,8 @@ impl Fold for WatchedVolumes {
         if let Some(VolumeEntry::Claim(volume, alloc)) = key::parse_volume(key)
             && self.volumes.get(&volume).is_some_and(|found| !found.volume.claims.is_empty())
         {
-            self.changes.wake(Change::Volume(volume.clone()));
-            self.changes.wake(Change::Beside((volume, alloc)));
+            self.changes.wake(WatchedChange::Volume(volume.clone()));
+            self.changes.wake(WatchedChange::Beside((volume, alloc)));
         }
     }
 }
@@ -106,7 +106,7 @@ impl WatchedAllocs {
         }
         for (volume, _) in alloc.requests() {
             let volume = VolumeKey::new(namespace.clone(), volume);
-            self.changes.wake(Change::Claim((volume, id.clone())));
+            self.changes.wake(WatchedChange::Claim((volume, id.clone())));
         }
     }
 }
@@ -150,8 +150,8 @@ impl Fold for WatchedInstances {
         // Also one that was ill and well again between two reports.
         if is.is_some() && is != was {
             self.changes.wake(match half {
-                Half::Controller => Change::Controller(plugin),
-                Half::Node => Change::Plugin(plugin, node),
+                Half::Controller => WatchedChange::Controller(plugin),
+                Half::Node => WatchedChange::Plugin(plugin, node),
             });
         }
     }
@@ -183,7 +183,7 @@ impl Fold for WatchedNodes {
         let is = self.stands(&node);
         let helps = is.is_some_and(|(state, gone)| state == NodeState::Ready || gone);
         if is != was && helps {
-            self.changes.wake(Change::Node(node));
+            self.changes.wake(WatchedChange::Node(node));
         }
     }
 

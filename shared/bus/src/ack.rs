@@ -10,7 +10,7 @@ use crate::cause::Cause;
 use crate::exchange::{ApiError, ExchangeError, refusal};
 
 /// How one sending of the write ended.
-pub(crate) enum Sent {
+pub(crate) enum SendOutcome {
     Stored(u64),
     /// This copy was not stored, nor would another be.
     Refused(Cause),
@@ -22,7 +22,7 @@ pub(crate) enum Sent {
     Lost(Cause),
 }
 
-impl From<ExchangeError> for Sent {
+impl From<ExchangeError> for SendOutcome {
     fn from(error: ExchangeError) -> Self {
         match error {
             ExchangeError::Disconnected | ExchangeError::NoResponder => {
@@ -63,15 +63,15 @@ const INCOMPLETE_BATCH: u64 = 10176;
 /// As many batches are under way in the stream as the server takes.
 const TOO_MANY_BATCHES: u64 = 10210;
 
-pub(crate) fn judge(refusal: ApiError) -> Sent {
+pub(crate) fn judge(refusal: ApiError) -> SendOutcome {
     match refusal {
         // From a leader, or from one that was: only the leader's stream tells.
         ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. }
         | ApiError::Refused { code: INCOMPLETE_BATCH | TOO_MANY_BATCHES, .. } => {
-            Sent::Contradicted(refusal.into())
+            SendOutcome::Contradicted(refusal.into())
         }
-        ApiError::Refused { status: 400..500, .. } => Sent::Refused(refusal.into()),
+        ApiError::Refused { status: 400..500, .. } => SendOutcome::Refused(refusal.into()),
         // A leader that could not store may have followers that did.
-        _ => Sent::Lost(refusal.into()),
+        _ => SendOutcome::Lost(refusal.into()),
     }
 }

@@ -1,11 +1,11 @@
-//! One question to whichever replica answers first.
+//! Sends a request that only reads to a second and a third replica, and takes the first answer.
 //!
-//! A queue group hands each request to one member, and a member that stands still gets its share
-//! for as long as the server holds its connection for alive: half a minute. Who asks for something
-//! that changes nothing need not wait for it.
+//! A queue group hands each request to one member. A stalled replica gets its share until the
+//! server gives its connection up, which takes half a minute. A stalled replica does not delay the
+//! caller of a read.
 //!
-//! **Never** asks many: a service that is slow because it is busy gets three times as much to do,
-//! and no more.
+//! **Never** sends more than three requests, so that a busy service gets at most three times the
+//! load.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use tokio::time::{Instant, sleep};
 use crate::exchange::ExchangeError;
 use crate::handle::Bus;
 
-/// When no answer has come by then, the question is put once more.
+/// How long each request has before the next one is sent.
 const ANOTHER_AFTER: Duration = Duration::from_millis(500);
-/// It is put so often.
+/// Requests that are sent at most.
 const ASKED_MAX: usize = 3;
 
 impl Bus {

@@ -15,7 +15,7 @@ use crate::read::Entry;
 
 /// How a batched read ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Batch {
+pub(crate) enum BatchedRead {
     /// All of it came. Whoever answered had everything up to this revision; 0 where that is not
     /// said, such as when there is nothing.
     Whole { known: u64 },
@@ -29,7 +29,7 @@ impl Bucket {
         &self,
         question: Value,
         mut found: impl FnMut(Entry),
-    ) -> Result<Batch, Cause> {
+    ) -> Result<BatchedRead, Cause> {
         let deadline = Instant::now() + self.bus.config().request_timeout;
         if !self.bus.connected() {
             return Err(Cause::new("the bus is not connected"));
@@ -59,11 +59,11 @@ impl Bucket {
                 Some(204) => {
                     let all = answer.headers.as_ref();
                     let known = all.and_then(|all| headers::number(all, headers::UP_TO));
-                    return Ok(Batch::Whole { known: known.unwrap_or(0) });
+                    return Ok(BatchedRead::Whole { known: known.unwrap_or(0) });
                 }
                 // After a message it means that another one cannot be loaded.
-                Some(404) if is_empty => return Ok(Batch::Whole { known: 0 }),
-                Some(413) => return Ok(Batch::TooMany),
+                Some(404) if is_empty => return Ok(BatchedRead::Whole { known: 0 }),
+                Some(413) => return Ok(BatchedRead::TooMany),
                 Some(_) => {
                     let said = answer.description.unwrap_or_default();
                     return Err(Cause::new(format!("the server answers {said:?}")));

@@ -48,13 +48,13 @@ use bytes::Bytes;
 use rand::RngExt as _;
 use tokio::time::{Instant, timeout_at};
 
-use crate::ack::{Ack, Sent, judge, read_ack};
+use crate::ack::{Ack, SendOutcome, judge, read_ack};
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::exchange::pause;
-use crate::group::{Fate, Message};
+use crate::group::{GroupOutcome, GuardedMessage};
 use crate::handle::Watch;
-use crate::resolve::Trace;
+use crate::resolve::WriteTrace;
 use crate::write::{Change, CommitError, Write};
 use crate::{caller, filter, headers};
 
@@ -65,7 +65,7 @@ const GROUP_IS_SLOW: &str = "the writes before it were not answered in time";
 
 /// How a write was pursued.
 #[derive(Debug, Default)]
-struct Tries {
+struct SendCounts {
     /// Copies that were sent.
     sent: u32,
     /// Acknowledgements that did not come.
@@ -100,7 +100,7 @@ impl Bucket {
         for write in writes.iter_mut() {
             write.trace = span.context();
         }
-        let mut tries = Tries::default();
+        let mut tries = SendCounts::default();
         let outcome = self.pursue(writes, None, within, &mut tries).await;
         match &outcome {
             Ok(revision) => span.set(attribute::REVISION, *revision),
@@ -125,7 +125,7 @@ impl Bucket {
         ttl: Option<Duration>,
         within: Duration,
     ) -> Result<u64, CommitError> {
-        self.pursue(std::slice::from_ref(write), ttl, within, &mut Tries::default()).await
+        self.pursue(std::slice::from_ref(write), ttl, within, &mut SendCounts::default()).await
     }
 
     async fn pursue(
@@ -133,7 +133,7 @@ impl Bucket {
         writes: &[Write<'_>],
         ttl: Option<Duration>,
         within: Duration,
-        tries: &mut Tries,
+        tries: &mut SendCounts,
     ) -> Result<u64, CommitError> {
         let (began, bucket) = (Instant::now(), BUCKETS.label(&self.shape.name));
         let outcome = self.store(writes, ttl, within, tries).await;
@@ -171,7 +171,7 @@ impl Bucket {
         writes: &[Write<'_>],
         ttl: Option<Duration>,
         within: Duration,
-        tries: &mut Tries,
+        tries: &mut SendCounts,
     ) -> Result<u64, CommitError> {
         let key = || writes[0].key.to_owned();
         let conflict = |at: usize| CommitError::Conflict {
@@ -196,16 +196,16 @@ impl Bucket {
                 _ => self.send_together(writes, &copy, deadline).await,
             };
             let cause = match sent {
-                Sent::Stored(revision) => return Ok(revision),
-                Sent::Refused(source) if !doubtful => {
+                SendOutcome::Stored(revision) => return Ok(revision),
+                SendOutcome::Refused(source) if !doubtful => {
                     return Err(CommitError::Refused { key: key(), source });
                 }
-                Sent::Contradicted(cause) => {
+                SendOutcome::Contradicted(cause) => {
                     doubtful = true;
                     cause
                 }
-                Sent::Refused(cause) | Sent::NotStored(cause) => cause,
-                Sent::Lost(cause) => {
+                SendOutcome::Refused(cause) | SendOutcome::NotStored(cause) => cause,
+                SendOutcome::Lost(cause) => {
                     (doubtful, loose) = (true, true);
                     tries.lost += 1;
                     cause
@@ -220,18 +220,18 @@ impl Bucket {
             if doubtful {
                 let (trace, at) = self.resolve_all(writes, &copy, deadline).await;
                 match trace {
-                    Trace::Stored(revision) => return Ok(revision),
-                    Trace::Beaten => return Err(conflict(at)),
+                    WriteTrace::Stored(revision) => return Ok(revision),
+                    WriteTrace::Beaten => return Err(conflict(at)),
                     // Refused each time: that ours was stored all the same, and pushed out before
                     // we looked, would take a change of the leader and as many writes as are kept
                     // in one instant. And whoever decides anew decides by what stands there now.
-                    Trace::Blurred if !loose => return Err(conflict(at)),
-                    Trace::Blurred => return Err(unknown(cause)),
-                    Trace::Unread(unread) => {
+                    WriteTrace::Blurred if !loose => return Err(conflict(at)),
+                    WriteTrace::Blurred => return Err(unknown(cause)),
+                    WriteTrace::Unread(unread) => {
                         tracing::debug!(key = writes[0].key, %unread, "the write is not resolved");
                         return Err(unknown(cause));
                     }
-                    Trace::None => {}
+                    WriteTrace::None => {}
                 }
             }
             let given_up = !(doubtful || self.bus.connected())
@@ -248,33 +248,38 @@ impl Bucket {
     }
 
     /// Sends it alone, or with others where many are under way.
-    async fn send_in_turn(&self, write: &Write<'_>, copy: &str, deadline: Instant) -> Sent {
+    async fn send_in_turn(&self, write: &Write<'_>, copy: &str, deadline: Instant) -> SendOutcome {
         let filter = write.guard.filter;
         if filter.contains('*') {
             return self.send(write, copy, None, deadline).await;
         }
         let turn = self.shape.group.join(|| self.guarded(write, copy));
         match timeout_at(deadline, turn).await {
-            Ok(Fate::Sent(sent)) => sent,
-            Ok(Fate::Alone(_turn)) => self.send(write, copy, None, deadline).await,
-            Err(_) => Sent::Lost(Cause::new(GROUP_IS_SLOW)),
+            Ok(GroupOutcome::Sent(sent)) => sent,
+            Ok(GroupOutcome::Alone(_turn)) => self.send(write, copy, None, deadline).await,
+            Err(_) => SendOutcome::Lost(Cause::new(GROUP_IS_SLOW)),
         }
     }
 
     /// Sends writes that are stored whole or not at all; others that wait may go with them.
-    async fn send_together(&self, writes: &[Write<'_>], copy: &str, deadline: Instant) -> Sent {
+    async fn send_together(
+        &self,
+        writes: &[Write<'_>],
+        copy: &str,
+        deadline: Instant,
+    ) -> SendOutcome {
         let messages = writes.iter().map(|write| self.guarded(write, copy)).collect();
         // A batch before it may hang for as long as one exchange may take.
         match timeout_at(deadline, self.shape.group.join_together(messages)).await {
             Ok(sent) => sent,
-            Err(_) => Sent::Lost(Cause::new(GROUP_IS_SLOW)),
+            Err(_) => SendOutcome::Lost(Cause::new(GROUP_IS_SLOW)),
         }
     }
 
-    fn guarded(&self, write: &Write<'_>, copy: &str) -> Message {
+    fn guarded(&self, write: &Write<'_>, copy: &str) -> GuardedMessage {
         let (headers, body) = self.compose(write, copy, None);
         let scope = self.subject(write.guard.filter.trim_end_matches('>'));
-        Message { subject: self.subject(write.key), scope, headers, body }
+        GuardedMessage { subject: self.subject(write.key), scope, headers, body }
     }
 
     async fn send(
@@ -283,7 +288,7 @@ impl Bucket {
         copy: &str,
         ttl: Option<Duration>,
         deadline: Instant,
-    ) -> Sent {
+    ) -> SendOutcome {
         let (headers, body) = self.compose(write, copy, ttl);
         let mut connection = Watch::new(&self.bus);
         let left = deadline.saturating_duration_since(Instant::now());
@@ -293,7 +298,9 @@ impl Bucket {
             biased;
             answer = self.bus.exchange(self.subject(write.key), headers, body, within) => answer,
             // No answer comes over a new connection: ask at once what became of the write.
-            () = connection.broken() => return Sent::Lost(Cause::new("the connection broke")),
+            () = connection.broken() => {
+                return SendOutcome::Lost(Cause::new("the connection broke"));
+            }
         };
         let answer = match answer {
             Ok(answer) => answer,
@@ -301,9 +308,9 @@ impl Bucket {
         };
         match read_ack(&answer) {
             Ok(Ack { error: Some(error), .. }) => judge(error),
-            Ok(Ack { seq: Some(revision), .. }) => Sent::Stored(revision),
-            Ok(_) => Sent::Lost(Cause::new("an acknowledgement without a revision")),
-            Err(error) => Sent::Lost(Cause::new(error)),
+            Ok(Ack { seq: Some(revision), .. }) => SendOutcome::Stored(revision),
+            Ok(_) => SendOutcome::Lost(Cause::new("an acknowledgement without a revision")),
+            Err(error) => SendOutcome::Lost(Cause::new(error)),
         }
     }
 

@@ -37,11 +37,11 @@ const QUEUE: usize = 1024;
 /// The event stream: a cheap handle.
 #[derive(Debug, Clone)]
 pub struct Events {
-    inner: Arc<Inner>,
+    inner: Arc<EventsInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct EventsInner {
     bus: Bus,
     stream: String,
     queue: mpsc::Sender<Outgoing>,
@@ -50,7 +50,7 @@ struct Inner {
     task: JoinHandle<()>,
 }
 
-impl Drop for Inner {
+impl Drop for EventsInner {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -62,7 +62,7 @@ impl Bus {
         let drift = self.ensure(spec.name, &config(spec, replicas), true).await?.drift;
         let (queue, outgoing) = mpsc::channel(QUEUE);
         let task = tokio::spawn(send::send(self.clone(), outgoing, replicas > 1));
-        let inner = Inner {
+        let inner = EventsInner {
             bus: self.clone(),
             stream: spec.name.to_owned(),
             queue,

@@ -1,7 +1,8 @@
-//! One question to the server, one answer, by a deadline.
+//! One request, one reply, by a deadline.
 //!
-//! **Owns** the rules that hold for each: refuse while disconnected, never wait longer than asked
-//! (also when the client's own queue is full), and tell "nobody is there" from "no answer".
+//! **Owns** the rules of each exchange: it fails at once while the bus is disconnected, it ends by
+//! the deadline even if the client's own queue is full, and its error tells "no responder" from "no
+//! reply".
 
 use std::time::Duration;
 

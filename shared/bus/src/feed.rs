@@ -1,8 +1,8 @@
 //! A stream's messages as they come: an ephemeral push consumer of our own.
 //!
-//! **Owns** one consumer for as long as it is good. Each message carries the consumer's count; a
-//! step in it, a silence of more than two heartbeats and a half, or a change of the connection ends
-//! the feed with an error, and the follower opens another one from where it stands.
+//! **Owns** one consumer. Each message carries the consumer's count. A gap in the count, a silence
+//! of more than two heartbeats and a half, or a change of the connection ends the feed with an
+//! error. Then the follower opens another feed from its last position.
 //!
 //! The client library's own watch is not used. It notices the same after ten seconds, and may start
 //! over. After a restart of the server it can stay silent for ever
@@ -10,8 +10,8 @@
 //!
 //! **Promises** messages in order without a gap, and how far the stream is known between them.
 //!
-//! **Never** leaves a consumer behind: it is deleted with the feed, or, where that does not arrive,
-//! goes by itself a while after nobody listens.
+//! **Never** leaves a consumer behind: the feed deletes it when it is dropped. If the deletion does
+//! not arrive, the server removes the consumer 30 s after the last subscriber left.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
 /// Where a feed begins.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Start {
+pub(crate) enum FeedStart {
     /// With the newest message of each subject, then what comes.
     LastOfEach,
     /// With this sequence.
@@ -48,18 +48,18 @@ pub(crate) enum Start {
 
 /// What to follow.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Follow<'a> {
+pub(crate) struct FeedSpec<'a> {
     pub(crate) stream: &'a str,
     /// Wildcards are allowed; the server takes no two that may cover the same subject. None is the
     /// whole stream.
     pub(crate) subjects: &'a [String],
-    pub(crate) start: Start,
+    pub(crate) start: FeedStart,
     pub(crate) heartbeat: Duration,
 }
 
 /// What a feed brings.
 #[derive(Debug)]
-pub(crate) enum Item {
+pub(crate) enum FeedItem {
     Message(Delivery),
     /// Nothing more for now: everything up to this sequence was delivered.
     Idle(u64),
@@ -118,8 +118,8 @@ struct Created {
 }
 
 impl Feed {
-    pub(crate) async fn open(bus: &Bus, follow: Follow<'_>) -> Result<Self, FeedError> {
-        let Follow { stream, subjects, start, heartbeat } = follow;
+    pub(crate) async fn open(bus: &Bus, follow: FeedSpec<'_>) -> Result<Self, FeedError> {
+        let FeedSpec { stream, subjects, start, heartbeat } = follow;
         let connection = Watch::new(bus);
         if !bus.connected() {
             return Err(FeedError::Link);
@@ -146,12 +146,12 @@ impl Feed {
             "num_replicas": 1,
         });
         match start {
-            Start::LastOfEach => config["deliver_policy"] = "last_per_subject".into(),
-            Start::From(sequence) => {
+            FeedStart::LastOfEach => config["deliver_policy"] = "last_per_subject".into(),
+            FeedStart::From(sequence) => {
                 config["deliver_policy"] = "by_start_sequence".into();
                 config["opt_start_seq"] = sequence.max(1).into();
             }
-            Start::Since(time) => {
+            FeedStart::Since(time) => {
                 config["deliver_policy"] = "by_start_time".into();
                 config["opt_start_time"] = time.to_string().into();
             }
@@ -189,7 +189,7 @@ impl Feed {
     }
 
     /// The next message or heartbeat. May be dropped while it waits.
-    pub(crate) async fn next(&mut self) -> Result<Item, FeedError> {
+    pub(crate) async fn next(&mut self) -> Result<FeedItem, FeedError> {
         loop {
             let message = tokio::select! {
                 biased;
@@ -218,13 +218,13 @@ impl Feed {
         self.connection.broken().await;
     }
 
-    fn delivered(&mut self, message: Message) -> Result<Item, FeedError> {
-        let ack = message.reply.as_deref().and_then(Position::parse).ok_or(FeedError::Gap)?;
+    fn delivered(&mut self, message: Message) -> Result<FeedItem, FeedError> {
+        let ack = message.reply.as_deref().and_then(AckPosition::parse).ok_or(FeedError::Gap)?;
         if ack.count != self.count + 1 {
             return Err(FeedError::Gap);
         }
         self.count = ack.count;
-        Ok(Item::Message(Delivery {
+        Ok(FeedItem::Message(Delivery {
             subject: message.subject.into_string(),
             sequence: ack.sequence,
             unix_nanos: ack.unix_nanos,
@@ -235,7 +235,7 @@ impl Feed {
     }
 
     /// Answers flow control; an idle heartbeat says how far the stream is.
-    async fn heartbeat(&mut self, message: &Message) -> Result<Option<Item>, FeedError> {
+    async fn heartbeat(&mut self, message: &Message) -> Result<Option<FeedItem>, FeedError> {
         let empty = HeaderMap::new();
         let all = message.headers.as_ref().unwrap_or(&empty);
         let stalled = headers::get(all, headers::STALLED).map(str::to_owned);
@@ -249,7 +249,7 @@ impl Feed {
         if last.is_some_and(|last| last != self.count) {
             return Err(FeedError::Gap);
         }
-        Ok(headers::number(all, headers::LAST_STREAM).map(Item::Idle))
+        Ok(headers::number(all, headers::LAST_STREAM).map(FeedItem::Idle))
     }
 }
 
@@ -266,14 +266,14 @@ impl Drop for Feed {
 /// Where a delivered message stands, from the subject its acknowledgement would go to:
 /// `$JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<count>.<time>.<pending>`, with a domain and an
 /// account before the stream in the longer form.
-struct Position {
+struct AckPosition {
     sequence: u64,
     count: u64,
     unix_nanos: u64,
     pending: u64,
 }
 
-impl Position {
+impl AckPosition {
     fn parse(subject: &str) -> Option<Self> {
         let tokens: Vec<&str> = subject.strip_prefix("$JS.ACK.")?.split('.').collect();
         let from = match tokens.len() {
@@ -309,13 +309,13 @@ mod tests {
             "$JS.ACK.hub.ACC.KV_v.m1.1.5.2.1795244372639256138.3.rnd",
             "$JS.ACK._.ACC.KV_v.m1.1.5.2.1795244372639256138.3",
         ] {
-            let position = Position::parse(subject).unwrap();
-            let Position { sequence, count, unix_nanos, pending } = position;
+            let position = AckPosition::parse(subject).unwrap();
+            let AckPosition { sequence, count, unix_nanos, pending } = position;
             assert_eq!((sequence, count, pending), (5, 2, 3), "{subject}");
             assert_eq!(unix_nanos, 1_795_244_372_639_256_138);
         }
-        assert!(Position::parse("$JS.FC.x").is_none());
-        assert!(Position::parse("$JS.ACK.KV_v.m1.1.5.2.x.3").is_none());
+        assert!(AckPosition::parse("$JS.FC.x").is_none());
+        assert!(AckPosition::parse("$JS.ACK.KV_v.m1.1.5.2.x.3").is_none());
     }
 
     #[test]

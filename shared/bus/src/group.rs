@@ -1,20 +1,21 @@
 //! Group commit: writes that would wait for each other are stored in one step.
 //!
-//! **Owns** who writes alone and who with others. A server syncs its disk once for each write, or
-//! once for each batch: under load that is most of what a write costs. While few writes of a bucket
-//! are under way each goes alone, since a batch has a price of its own (on one server it is staged
-//! in files first); what comes beyond them waits for the batch that is under way, and then goes
-//! with all others that wait.
+//! **Owns** which write goes alone and which goes in a batch. A server syncs its disk once for each
+//! write, or once for each batch: under load that is most of what a write costs. While few writes
+//! of a bucket are under way, each goes alone, because a batch costs more than a write: on one
+//! server it is staged in files first. Writes beyond that wait for the batch under way, and then go
+//! together in the next one.
 //!
 //! The price of a batch on one server is being worked on
 //! ([nats-server 8539](https://github.com/nats-io/nats-server/pull/8539)).
 //!
-//! **Promises** that each write keeps its own guard and its own outcome. A batch is stored whole or
-//! not at all: when the server refuses it, which one failed guard is enough for, each of its writes
-//! is made alone and finds out for itself. When its acknowledgement is lost, each is resolved for
-//! itself, as [`commit`](crate::commit) does. Writes that are to be stored whole or not at all are
-//! one member of a batch: they are in the same batch always, with others or as a batch of their
-//! own. At most one batch of a bucket is under way in a process, since a server takes only so many.
+//! **Promises**
+//! - Each write keeps its own guard and its own outcome. A batch is stored whole or not at all. One
+//!   failed guard makes the server refuse the batch; then each of its writes is sent alone. When
+//!   the acknowledgement of a batch is lost, [`commit`](crate::commit) resolves each of its writes.
+//! - Writes that must be stored together are one member of a batch: they are always in one batch,
+//!   with others or alone.
+//! - At most one batch of a bucket is under way in a process: a server takes a bounded number.
 //!
 //! **Never** puts two writes into a batch whose guards cover a key of each other, and never makes a
 //! write wait longer than the batches before it, each of which has a deadline.
@@ -30,7 +31,7 @@ use rand::RngExt as _;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::ack::{Ack, Sent, judge, read_ack};
+use crate::ack::{Ack, SendOutcome, judge, read_ack};
 use crate::cause::Cause;
 use crate::exchange::ExchangeError;
 use crate::handle::{Bus, Watch};
@@ -44,20 +45,20 @@ const BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Group {
     bus: Bus,
     bucket: String,
-    state: Mutex<State>,
+    state: Mutex<GroupState>,
 }
 
 #[derive(Default)]
-struct State {
+struct GroupState {
     /// How many go alone.
     alone: usize,
     /// Whether a batch is under way.
     together: bool,
-    waiting: VecDeque<Member>,
+    waiting: VecDeque<BatchMember>,
 }
 
 /// One write on its way.
-pub(crate) struct Message {
+pub(crate) struct GuardedMessage {
     pub(crate) subject: String,
     /// The subject its guard covers, without a last `>`.
     pub(crate) scope: String,
@@ -65,32 +66,32 @@ pub(crate) struct Message {
     pub(crate) body: Bytes,
 }
 
-struct Member {
+struct BatchMember {
     /// One write, or several that are stored whole or not at all.
-    messages: Vec<Message>,
+    messages: Vec<GuardedMessage>,
     /// Its batch was refused: the next is its own.
     solo: bool,
-    told: oneshot::Sender<Fate>,
+    told: oneshot::Sender<GroupOutcome>,
 }
 
-impl Member {
+impl BatchMember {
     fn is_bound(&self) -> bool {
         self.messages.len() > 1
     }
 }
 
 /// How a write is to go, or went.
-pub(crate) enum Fate {
+pub(crate) enum GroupOutcome {
     /// It is to be sent alone; the turn lasts until it is answered.
-    Alone(Turn),
+    Alone(SoloTurn),
     /// It went with others.
-    Sent(Sent),
+    Sent(SendOutcome),
 }
 
 /// The right to write alone.
-pub(crate) struct Turn(Arc<Group>);
+pub(crate) struct SoloTurn(Arc<Group>);
 
-impl Drop for Turn {
+impl Drop for SoloTurn {
     fn drop(&mut self) {
         self.0.lock().alone -= 1;
         self.0.go_on();
@@ -98,9 +99,9 @@ impl Drop for Turn {
 }
 
 /// A batch under way; the next one may go when it ends, however it ends.
-struct Batch(Arc<Group>);
+struct RunningBatch(Arc<Group>);
 
-impl Drop for Batch {
+impl Drop for RunningBatch {
     fn drop(&mut self) {
         self.0.lock().together = false;
         self.0.go_on();
@@ -113,26 +114,32 @@ impl Group {
     }
 
     /// Waits until the write may go alone, or has gone with others.
-    pub(crate) async fn join(self: &Arc<Self>, message: impl FnOnce() -> Message) -> Fate {
+    pub(crate) async fn join(
+        self: &Arc<Self>,
+        message: impl FnOnce() -> GuardedMessage,
+    ) -> GroupOutcome {
         let told = {
             let mut state = self.lock();
             if !state.together && state.waiting.is_empty() && state.alone < self.alone_max() {
                 state.alone += 1;
-                return Fate::Alone(Turn(Arc::clone(self)));
+                return GroupOutcome::Alone(SoloTurn(Arc::clone(self)));
             }
             state.enter(vec![message()])
         };
         self.go_on();
-        told.await.unwrap_or_else(|_| Fate::Sent(given_up()))
+        told.await.unwrap_or_else(|_| GroupOutcome::Sent(given_up()))
     }
 
     /// Waits until these writes have gone, in one batch.
-    pub(crate) async fn join_together(self: &Arc<Self>, messages: Vec<Message>) -> Sent {
+    pub(crate) async fn join_together(
+        self: &Arc<Self>,
+        messages: Vec<GuardedMessage>,
+    ) -> SendOutcome {
         let told = self.lock().enter(messages);
         self.go_on();
         match told.await {
-            Ok(Fate::Sent(sent)) => sent,
-            Ok(Fate::Alone(_)) | Err(_) => given_up(),
+            Ok(GroupOutcome::Sent(sent)) => sent,
+            Ok(GroupOutcome::Alone(_)) | Err(_) => given_up(),
         }
     }
 
@@ -151,10 +158,10 @@ impl Group {
                 tokio::spawn(Arc::clone(self).store(vec![member]));
                 return;
             }
-            let bound = state.waiting.iter().any(Member::is_bound);
+            let bound = state.waiting.iter().any(BatchMember::is_bound);
             if bound || state.waiting.len() >= self.alone_max() {
                 let members = state.disjoint();
-                if members.len() >= self.alone_max() || members.iter().any(Member::is_bound) {
+                if members.len() >= self.alone_max() || members.iter().any(BatchMember::is_bound) {
                     state.together = true;
                     tokio::spawn(Arc::clone(self).store(members));
                     return;
@@ -175,35 +182,38 @@ impl Group {
     }
 
     /// Has each go alone; its place was counted.
-    fn release(self: &Arc<Self>, members: Vec<Member>) {
+    fn release(self: &Arc<Self>, members: Vec<BatchMember>) {
         for member in members {
             // Who does not wait any more gives the turn back.
-            let _: Result<(), Fate> = member.told.send(Fate::Alone(Turn(Arc::clone(self))));
+            let _: Result<(), GroupOutcome> =
+                member.told.send(GroupOutcome::Alone(SoloTurn(Arc::clone(self))));
         }
     }
 
-    async fn store(self: Arc<Self>, members: Vec<Member>) {
-        let _batch = Batch(Arc::clone(&self));
+    async fn store(self: Arc<Self>, members: Vec<BatchMember>) {
+        let _batch = RunningBatch(Arc::clone(&self));
         match self.send(&members).await {
-            Sent::Stored(last) => {
+            SendOutcome::Stored(last) => {
                 let count = count(&members);
                 COMMITS_TOGETHER.add(count, [BUCKETS.label(&self.bucket)]);
                 let mut revision = last - count;
                 for member in members {
                     revision += member.messages.len() as u64;
-                    let _: Result<(), Fate> = member.told.send(Fate::Sent(Sent::Stored(revision)));
+                    let _: Result<(), GroupOutcome> =
+                        member.told.send(GroupOutcome::Sent(SendOutcome::Stored(revision)));
                 }
             }
-            sent @ (Sent::Refused(_) | Sent::Contradicted(_)) => {
+            sent @ (SendOutcome::Refused(_) | SendOutcome::Contradicted(_)) => {
                 tracing::debug!(bucket = self.bucket, "each write of a batch goes alone");
                 let (bound, alone): (Vec<_>, Vec<_>) =
-                    members.into_iter().partition(Member::is_bound);
+                    members.into_iter().partition(BatchMember::is_bound);
                 let mut sent = Some(sent);
                 let mut state = self.lock();
                 state.alone += alone.len();
                 for mut member in bound {
                     if let Some(sent) = sent.take_if(|_| member.solo) {
-                        let _: Result<(), Fate> = member.told.send(Fate::Sent(sent));
+                        let _: Result<(), GroupOutcome> =
+                            member.told.send(GroupOutcome::Sent(sent));
                     } else {
                         member.solo = true;
                         state.waiting.push_back(member);
@@ -212,13 +222,13 @@ impl Group {
                 drop(state);
                 self.release(alone);
             }
-            Sent::NotStored(cause) => tell(members, Sent::NotStored, &cause),
-            Sent::Lost(cause) => tell(members, Sent::Lost, &cause),
+            SendOutcome::NotStored(cause) => tell(members, SendOutcome::NotStored, &cause),
+            SendOutcome::Lost(cause) => tell(members, SendOutcome::Lost, &cause),
         }
     }
 
     /// How the whole batch was sent; stored is what the last of it has as revision.
-    async fn send(&self, members: &[Member]) -> Sent {
+    async fn send(&self, members: &[BatchMember]) -> SendOutcome {
         let within = self.bus.config().request_timeout;
         let mut connection = Watch::new(&self.bus);
         let sent = timeout(within, self.publish(members));
@@ -226,7 +236,9 @@ impl Group {
             // In this order: what finds no connection to begin with was not sent.
             biased;
             answer = sent => answer.unwrap_or(Err(ExchangeError::TimedOut(within))),
-            () = connection.broken() => return Sent::Lost(Cause::new("the connection broke")),
+            () = connection.broken() => {
+                return SendOutcome::Lost(Cause::new("the connection broke"));
+            }
         };
         let answer = match answer {
             Ok(answer) => answer,
@@ -236,16 +248,16 @@ impl Group {
             Ok(Ack { seq: Some(last), count: Some(count), error: None })
                 if count == self::count(members) && last >= count =>
             {
-                Sent::Stored(last)
+                SendOutcome::Stored(last)
             }
             Ok(Ack { error: Some(error), .. }) => judge(error),
-            Ok(_) => Sent::Lost(Cause::new("an acknowledgement of another batch")),
-            Err(error) => Sent::Lost(Cause::new(error)),
+            Ok(_) => SendOutcome::Lost(Cause::new("an acknowledgement of another batch")),
+            Err(error) => SendOutcome::Lost(Cause::new(error)),
         }
     }
 
     /// Sends all of them, and waits for the answer to the last, which has the server store them.
-    async fn publish(&self, members: &[Member]) -> Result<async_nats::Message, ExchangeError> {
+    async fn publish(&self, members: &[BatchMember]) -> Result<async_nats::Message, ExchangeError> {
         if !self.bus.connected() {
             return Err(ExchangeError::Disconnected);
         }
@@ -253,7 +265,7 @@ impl Group {
         let within = self.bus.config().request_timeout;
         let (messages, all) = (members.iter().flat_map(|member| &member.messages), count(members));
         for (at, message) in (1..).zip(messages) {
-            let Message { subject, headers, body, .. } = message;
+            let GuardedMessage { subject, headers, body, .. } = message;
             let (subject, mut headers, body) = (subject.clone(), headers.clone(), body.clone());
             headers::set(&mut headers, headers::BATCH_ID, &id);
             headers::set(&mut headers, headers::BATCH_SEQUENCE, at);
@@ -273,37 +285,37 @@ impl Group {
         self.bus.config().alone_max.max(1)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GroupState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The messages of a batch.
-fn count(members: &[Member]) -> u64 {
+fn count(members: &[BatchMember]) -> u64 {
     members.iter().map(|member| member.messages.len() as u64).sum()
 }
 
-fn given_up() -> Sent {
-    Sent::Lost(Cause::new("the batch was given up"))
+fn given_up() -> SendOutcome {
+    SendOutcome::Lost(Cause::new("the batch was given up"))
 }
 
-fn tell(members: Vec<Member>, sent: impl Fn(Cause) -> Sent, cause: &Cause) {
+fn tell(members: Vec<BatchMember>, sent: impl Fn(Cause) -> SendOutcome, cause: &Cause) {
     for member in members {
         let sent = sent(Cause::new(cause.to_string()));
-        let _: Result<(), Fate> = member.told.send(Fate::Sent(sent));
+        let _: Result<(), GroupOutcome> = member.told.send(GroupOutcome::Sent(sent));
     }
 }
 
-impl State {
+impl GroupState {
     /// Has it wait for its turn.
-    fn enter(&mut self, messages: Vec<Message>) -> oneshot::Receiver<Fate> {
+    fn enter(&mut self, messages: Vec<GuardedMessage>) -> oneshot::Receiver<GroupOutcome> {
         let (tell, told) = oneshot::channel();
-        self.waiting.push_back(Member { messages, solo: false, told: tell });
+        self.waiting.push_back(BatchMember { messages, solo: false, told: tell });
         told
     }
 
     /// Takes those out who may go together, in the order in which they came.
-    fn disjoint(&mut self) -> Vec<Member> {
+    fn disjoint(&mut self) -> Vec<BatchMember> {
         let (mut taken, mut left) = (Vec::new(), VecDeque::new());
         let (mut scopes, mut count, mut bytes) = (BTreeSet::new(), 0, 0);
         for member in self.waiting.drain(..) {

@@ -21,11 +21,11 @@ use crate::loss::Losses;
 /// The bus: a cheap handle that all parts of a process share.
 #[derive(Clone)]
 pub struct Bus {
-    inner: Arc<Inner>,
+    inner: Arc<BusInner>,
 }
 
 /// A handle that does not keep the bus open.
-pub(crate) struct Unheld(Weak<Inner>);
+pub(crate) struct Unheld(Weak<BusInner>);
 
 impl Unheld {
     /// The bus, if anybody still has it.
@@ -34,7 +34,7 @@ impl Unheld {
     }
 }
 
-struct Inner {
+struct BusInner {
     client: Client,
     jetstream: jetstream::Context,
     link: Arc<Link>,
@@ -55,7 +55,7 @@ impl Bus {
         let jetstream =
             jetstream::ContextBuilder::new().timeout(config.request_timeout).build(client.clone());
         let (losses, clock_skew) = Default::default();
-        Self { inner: Arc::new(Inner { client, jetstream, link, losses, clock_skew, config }) }
+        Self { inner: Arc::new(BusInner { client, jetstream, link, losses, clock_skew, config }) }
     }
 
     /// Whether the connection stands now.

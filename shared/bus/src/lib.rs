@@ -10,10 +10,10 @@
 //! | a deleted key with history comes back when its marker expires | [`commit`], [`purge`] |
 //! | what is sent while disconnected is delivered after its caller gave up | every call here |
 //! | a direct read is stale on a cluster | [`read`], [`list`] |
-//! | a connection that carries nothing stands for minutes | `pulse` |
+//! | a connection that carries nothing stays open for minutes | `pulse` |
 //! | a watch falls silent, starts over, or goes deaf after a restore | [`mirror`] |
 //! | a lease over an expired one never expires | [`lease`] |
-//! | a replica that stands still is asked for half a minute | `anyone` |
+//! | a stalled replica gets requests for half a minute | `anyone` |
 //! | what outlasts its caller looks like silence | [`caller`] |
 //! | a line break in an error ends an endpoint | [`serve`] |
 //! | each write costs a sync of the disk | `group` |
@@ -73,7 +73,7 @@ pub use lease::{KeptLease, Lease, LeaseError, LeaseHold};
 pub use link::Counts;
 pub use list::List;
 pub use mirror::{Fold, Mirror, MirrorError, MirrorOptions, NoPicture};
-pub use purge::{Place, PurgeError};
+pub use purge::{PurgeError, PurgePosition};
 pub use read::{Entry, ReadError};
 pub use request::{Call, RequestError};
 pub use serve::{EndpointSpec, Listen, Request, Service, ServiceSpec, VerbRequest};

@@ -15,11 +15,11 @@ use berth_domain::Timestamp;
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::batch::Batch;
+use crate::batch::BatchedRead;
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::exchange::pause;
-use crate::feed::{Delivery, Feed, Follow, Item, Start};
+use crate::feed::{Delivery, Feed, FeedItem, FeedSpec, FeedStart};
 use crate::filter;
 use crate::read::{Entry, ReadError};
 
@@ -45,13 +45,13 @@ pub struct List {
 
 /// What one reading saw: the newest message of each key.
 #[derive(Default)]
-struct Seen {
+struct NewestByKey {
     newest: BTreeMap<String, Entry>,
     head: u64,
     known: u64,
 }
 
-impl Seen {
+impl NewestByKey {
     fn add(&mut self, entry: Entry) {
         self.head = self.head.max(entry.revision);
         self.newest.insert(entry.key.clone(), entry);
@@ -95,45 +95,45 @@ impl Bucket {
     }
 
     /// One batched read, answered by whichever replica; none when there are too many keys for it.
-    async fn read_batch(&self, filter: &str) -> Result<Option<Seen>, ReadError> {
-        let mut seen = Seen::default();
+    async fn read_batch(&self, filter: &str) -> Result<Option<NewestByKey>, ReadError> {
+        let mut seen = NewestByKey::default();
         let read =
             self.batch(json!({ "multi_last": [self.subject(filter)] }), |entry| seen.add(entry));
         match read.await.map_err(|cause| self.unavailable(cause))? {
-            Batch::Whole { known } => Ok(Some(Seen { known, ..seen })),
-            Batch::TooMany => Ok(None),
+            BatchedRead::Whole { known } => Ok(Some(NewestByKey { known, ..seen })),
+            BatchedRead::TooMany => Ok(None),
         }
     }
 
     /// All messages through a consumer, until none is waiting and the head is among them.
-    async fn read_feed(&self, filter: &str, is_known: bool) -> Result<Seen, ReadError> {
+    async fn read_feed(&self, filter: &str, is_known: bool) -> Result<NewestByKey, ReadError> {
         let within = self.bus.config().start_timeout;
         let read = timeout(within, self.read_all(filter, is_known)).await;
         read.unwrap_or_else(|_| Err(self.unavailable(Cause::new("the list does not end"))))
     }
 
-    async fn read_all(&self, filter: &str, is_known: bool) -> Result<Seen, ReadError> {
+    async fn read_all(&self, filter: &str, is_known: bool) -> Result<NewestByKey, ReadError> {
         let failed = |cause| self.unavailable(cause);
         let head = self.head(filter).await?;
-        let follow = Follow {
+        let follow = FeedSpec {
             stream: &self.shape.stream,
             subjects: &[self.subject(filter)],
-            start: Start::LastOfEach,
+            start: FeedStart::LastOfEach,
             heartbeat: HEARTBEAT,
         };
         let mut feed =
             Feed::open(&self.bus, follow).await.map_err(|error| failed(Cause::new(error)))?;
-        let mut seen = Seen::default();
+        let mut seen = NewestByKey::default();
         // Only an idle consumer tells how far it is beyond the last message of the filter.
         let mut awaits_idle = is_known;
         let mut pending = feed.pending;
         // A replica that lags behind the head delivers it later; nothing is waited for twice.
         while pending > 0 || seen.known < head || awaits_idle {
             match feed.next().await.map_err(|error| failed(Cause::new(error)))? {
-                Item::Idle(sequence) => {
+                FeedItem::Idle(sequence) => {
                     (pending, seen.known, awaits_idle) = (0, sequence, false);
                 }
-                Item::Message(message) => {
+                FeedItem::Message(message) => {
                     (pending, seen.known) = (message.pending, message.sequence);
                     if let Some(entry) = self.delivered(&message) {
                         seen.add(entry);

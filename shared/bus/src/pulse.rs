@@ -1,15 +1,17 @@
-//! Whether the connection still carries anything.
+//! Detects a connection that is open and carries nothing.
 //!
-//! **Owns** the suspicion against a connection that stands and is silent. A host that vanishes or a
-//! firewall that forgets ends no connection: everything sent is lost, and nothing says so.
+//! A host that vanishes, or a firewall that forgets the connection, closes nothing: everything sent
+//! is lost, and no error says so.
 //!
-//! **Promises** that a connection over which something was sent and nothing heard since, or over
-//! which an answer did not come in time, is asked for a sign of life within a few seconds, and made
-//! anew when there is none. The client's own pings take much longer, or cost each idle process a
-//! message every few seconds. A client that publishes all the time may not send any
+//! **Promises** that such a connection is tested within a few seconds, and replaced if the server
+//! does not answer. It is tested when something was sent and nothing was received since, or when an
+//! answer did not come in time.
+//!
+//! The client's own pings take much longer, or cost each idle process a message every few seconds.
+//! A client that publishes all the time may not send any
 //! ([nats.rs 1593](https://github.com/nats-io/nats.rs/issues/1593)).
 //!
-//! **Never** doubts a connection over which anything was heard, nor one that nobody uses.
+//! **Never** tests a connection that receives, or one that is idle.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,20 +20,20 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::handle::{Bus, Unheld};
 
-/// How often it is looked.
+/// The interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long nothing was heard before it is asked.
+/// How long nothing was received before the connection is tested.
 const SILENT_FOR: Duration = Duration::from_secs(3);
-/// How long the server has for its sign of life. A connection that is given up takes the answers
-/// with it that were on their way, and a call without an answer is waited out: so one that only
-/// stalls for a moment is kept.
+/// How long the server has to answer the test. A connection that is replaced loses the answers on
+/// their way, and their callers wait until their deadlines. So a connection that stalls for a
+/// moment is kept.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Feels for it until the last handle of the bus is dropped.
+/// Checks the connection until the last handle of the bus is dropped.
 pub(crate) async fn feel(bus: Unheld) {
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut heard = Heard::default();
+    let mut heard = LastHeard::default();
     loop {
         looks.tick().await;
         let Some(bus) = bus.hold() else { return };
@@ -50,7 +52,7 @@ pub(crate) async fn feel(bus: Unheld) {
 
 /// What was heard when something was heard last.
 #[derive(Debug)]
-struct Heard {
+struct LastHeard {
     connection: u64,
     bytes: u64,
     /// How much had been sent by then.
@@ -60,13 +62,13 @@ struct Heard {
     at: Instant,
 }
 
-impl Default for Heard {
+impl Default for LastHeard {
     fn default() -> Self {
         Self { connection: 0, bytes: 0, sent: 0, unanswered: 0, at: Instant::now() }
     }
 }
 
-impl Heard {
+impl LastHeard {
     /// Whether something was sent and nothing heard for long, or an answer did not come.
     fn is_doubtful(&mut self, bus: &Bus) -> bool {
         let sent = bus.client().statistics().out_messages.load(Ordering::Relaxed);

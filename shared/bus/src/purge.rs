@@ -39,7 +39,7 @@ const AT_ONCE: usize = 2;
 
 /// How far a bucket was looked through. The default is its beginning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct PurgePosition {
     /// Of which stream.
     created: String,
     /// The first revision that was not looked at.
@@ -65,16 +65,16 @@ impl Bucket {
     /// `place` where the next call is to go on. Answers how many there were.
     ///
     /// May be dropped at any moment: what was done stays done, and the rest is found again.
-    pub async fn purge_deleted(&self, place: &mut Place) -> Result<u64, PurgeError> {
+    pub async fn purge_deleted(&self, place: &mut PurgePosition) -> Result<u64, PurgeError> {
         let purged = self.purge_from(place).await;
         purged.map_err(|source| PurgeError { bucket: self.name().to_owned(), source })
     }
 
-    async fn purge_from(&self, place: &mut Place) -> Result<u64, Cause> {
+    async fn purge_from(&self, place: &mut PurgePosition) -> Result<u64, Cause> {
         let stream = self.bus.describe(&self.shape.stream).await.map_err(Cause::from)?;
         let now = stream.now()?;
         if place.created != stream.created || place.next > stream.state.last_seq + 1 {
-            *place = Place { created: stream.created, next: 1, kept: HashMap::new() };
+            *place = PurgePosition { created: stream.created, next: 1, kept: HashMap::new() };
         }
         let mut keys = 0;
         while place.next <= stream.state.last_seq {

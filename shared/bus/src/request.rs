@@ -1,14 +1,14 @@
-//! One question to a service, asked once.
+//! One request to a service.
 //!
-//! **Owns** what goes with each: the trace, and the deadline after which no handler begins it; and
-//! what is told of it, a client span and its metrics.
+//! **Owns** the headers of each request: the trace, and the deadline after which no handler begins
+//! it. Owns the client span and the metrics of each request.
 //!
-//! **Promises** an end by the deadline and an error that says whether it may have been done. It is
-//! not sent twice, but where its caller [says so](Call::of_anyone): whoever asks again decides
-//! that, since every request of ours is idempotent.
+//! **Promises** an end by the deadline, and an error that says whether the request may have been
+//! done. A request is sent once, unless its caller says otherwise ([`Call::of_anyone`],
+//! [`Call::again_early`]). Every request of Berth's is idempotent, so a caller may retry.
 //!
-//! **Never** queues: while disconnected it fails at once. The client would keep the request and
-//! deliver it after the reconnect, to somebody who thinks that it is still wanted.
+//! **Never** queues: while disconnected a request fails at once. The client would deliver it after
+//! the reconnect, when nobody waits for it any more.
 
 use std::time::Duration;
 
@@ -208,7 +208,7 @@ impl Bus {
         body: &(impl Serialize + ?Sized),
         call: &Call,
     ) -> Result<T, RequestError> {
-        let told = Asked::begin(subject, call);
+        let told = RequestRecord::begin(subject, call);
         let trace = told.span.as_ref().map_or(call.trace, Span::context);
         let call = Call { trace, deadline: caller::earlier_deadline(call.deadline), ..*call };
         caller::set_blocker(|| format!("{subject} has not answered yet"));
@@ -286,13 +286,13 @@ impl Bus {
 }
 
 /// What is told of a request: a span and its metrics.
-struct Asked {
+struct RequestRecord {
     span: Option<Span>,
     step: Label,
     began: Instant,
 }
 
-impl Asked {
+impl RequestRecord {
     fn begin(subject: &str, call: &Call) -> Self {
         let (noun, verb) = subject::step(subject).unwrap_or(("other", "other"));
         let span = call.spanned.then(|| {
@@ -317,12 +317,12 @@ impl Asked {
 }
 
 /// What an answer that is no result is.
-enum NoResult {
+enum ReplyFault {
     Problem(Box<Problem>),
     Bad(Cause),
 }
 
-impl NoResult {
+impl ReplyFault {
     fn unwrap_or_else_bad(self, subject: impl Fn() -> String) -> RequestError {
         match self {
             Self::Problem(problem) => RequestError::Problem(problem),
@@ -331,7 +331,7 @@ impl NoResult {
     }
 }
 
-fn read<T: DeserializeOwned>(all: &HeaderMap, body: &[u8]) -> Result<T, NoResult> {
+fn read<T: DeserializeOwned>(all: &HeaderMap, body: &[u8]) -> Result<T, ReplyFault> {
     let failed = headers::get(all, headers::SERVICE_ERROR);
     if failed.is_none() {
         // An empty answer is a null one, so that a handler may have nothing to say.
@@ -339,20 +339,20 @@ fn read<T: DeserializeOwned>(all: &HeaderMap, body: &[u8]) -> Result<T, NoResult
         match serde_json::from_slice(body) {
             Ok(result) => return Ok(result),
             Err(error) => {
-                return Err(failure(body).unwrap_or_else(|| NoResult::Bad(Cause::new(error))));
+                return Err(failure(body).unwrap_or_else(|| ReplyFault::Bad(Cause::new(error))));
             }
         }
     }
     Err(failure(body).unwrap_or_else(|| {
         // A service that is none of ours says no in a header only.
         let said = failed.unwrap_or_default();
-        NoResult::Bad(Cause::new(format!("a service error without a problem: {said}")))
+        ReplyFault::Bad(Cause::new(format!("a service error without a problem: {said}")))
     }))
 }
 
-fn failure(body: &[u8]) -> Option<NoResult> {
+fn failure(body: &[u8]) -> Option<ReplyFault> {
     let failure: Failure = serde_json::from_slice(body).ok()?;
-    Some(NoResult::Problem(Box::new(failure.error)))
+    Some(ReplyFault::Problem(Box::new(failure.error)))
 }
 
 fn call_headers(call: &Call, within: Duration) -> HeaderMap {

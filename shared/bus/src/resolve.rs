@@ -21,7 +21,7 @@ use crate::read::ReadError;
 use crate::write::Write;
 
 /// What was found of a write.
-pub(crate) enum Trace {
+pub(crate) enum WriteTrace {
     /// It is stored.
     Stored(u64),
     /// Another write came first: it is not stored and cannot be any more.
@@ -43,26 +43,28 @@ impl Bucket {
         writes: &[Write<'_>],
         copy: &str,
         deadline: Instant,
-    ) -> (Trace, usize) {
+    ) -> (WriteTrace, usize) {
         let mut tries = 0;
         loop {
             let (mut stored, mut last, mut open) = (0, 0, None);
             for (at, write) in writes.iter().enumerate() {
                 match self.resolve(write, copy, deadline).await {
-                    Trace::Stored(revision) => (stored, last) = (stored + 1, last.max(revision)),
-                    Trace::Beaten if stored == 0 => return (Trace::Beaten, at),
-                    trace @ (Trace::Unread(_) | Trace::Blurred) => return (trace, at),
-                    trace @ (Trace::Beaten | Trace::None) => open = Some((trace, at)),
+                    WriteTrace::Stored(revision) => {
+                        (stored, last) = (stored + 1, last.max(revision));
+                    }
+                    WriteTrace::Beaten if stored == 0 => return (WriteTrace::Beaten, at),
+                    trace @ (WriteTrace::Unread(_) | WriteTrace::Blurred) => return (trace, at),
+                    trace @ (WriteTrace::Beaten | WriteTrace::None) => open = Some((trace, at)),
                 }
             }
-            let Some((trace, at)) = open else { return (Trace::Stored(last), 0) };
+            let Some((trace, at)) = open else { return (WriteTrace::Stored(last), 0) };
             if stored == 0 {
                 return (trace, at);
             }
             // One was read before the batch was stored and the next one after it. A server that was
             // killed may have kept a part of a batch; then it stays so.
             if Instant::now() >= deadline {
-                return (Trace::Unread(Cause::new("a part of the writes is stored")), at);
+                return (WriteTrace::Unread(Cause::new("a part of the writes is stored")), at);
             }
             tries += 1;
             pause(tries).await;
@@ -70,7 +72,7 @@ impl Bucket {
     }
 
     /// Looks for the write until the leader answers or the deadline comes.
-    async fn resolve(&self, write: &Write<'_>, copy: &str, deadline: Instant) -> Trace {
+    async fn resolve(&self, write: &Write<'_>, copy: &str, deadline: Instant) -> WriteTrace {
         let mut tries = 0;
         loop {
             let error = match self.look(write, copy).await {
@@ -78,44 +80,44 @@ impl Bucket {
                 Err(error) => error,
             };
             if Instant::now() >= deadline {
-                return Trace::Unread(Cause::new(error));
+                return WriteTrace::Unread(Cause::new(error));
             }
             tries += 1;
             pause(tries).await;
         }
     }
 
-    async fn look(&self, write: &Write<'_>, copy: &str) -> Result<Trace, ReadError> {
+    async fn look(&self, write: &Write<'_>, copy: &str) -> Result<WriteTrace, ReadError> {
         let guard = write.guard;
         let Some(first) = self.first_after(guard.filter, guard.revision).await? else {
             // The head falls when the marker it stood on expires; then the guard cannot hold again.
             let head = self.head(guard.filter).await?;
-            return Ok(if head < guard.revision { Trace::Beaten } else { Trace::None });
+            return Ok(if head < guard.revision { WriteTrace::Beaten } else { WriteTrace::None });
         };
         if is_copy(&first, copy) {
-            return Ok(Trace::Stored(first.sequence));
+            return Ok(WriteTrace::Stored(first.sequence));
         }
         let base = headers::number(&first.headers, headers::EXPECTED_REVISION);
         let scope = headers::get(&first.headers, headers::EXPECTED_FILTER);
         if base == Some(guard.revision) && scope == Some(&self.subject(guard.filter)) {
-            return Ok(Trace::Beaten);
+            return Ok(WriteTrace::Beaten);
         }
         self.pushed_out(write).await
     }
 
     /// Whether later writes of the key may have pushed ours out.
-    async fn pushed_out(&self, write: &Write<'_>) -> Result<Trace, ReadError> {
+    async fn pushed_out(&self, write: &Write<'_>) -> Result<WriteTrace, ReadError> {
         let mut revision = write.guard.revision;
         for _ in 0..self.shape.history {
             let Some(next) = self.first_after(write.key, revision).await? else {
-                return Ok(Trace::Beaten);
+                return Ok(WriteTrace::Beaten);
             };
             if headers::get(&next.headers, headers::ROLLUP).is_some() {
                 break;
             }
             revision = next.sequence;
         }
-        Ok(Trace::Blurred)
+        Ok(WriteTrace::Blurred)
     }
 }
 

@@ -101,7 +101,7 @@ impl fmt::Display for Drift {
 pub(crate) struct Description {
     pub(crate) config: Map<String, Value>,
     pub(crate) created: String,
-    pub(crate) state: State,
+    pub(crate) state: StreamState,
     /// The leader's time when it answered.
     #[serde(default)]
     pub(crate) ts: String,
@@ -124,7 +124,7 @@ pub(crate) struct Opened {
 
 /// How far a stream is.
 #[derive(Debug, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct StreamState {
     pub(crate) first_seq: u64,
     /// When that was stored; long ago when there is none.
     #[serde(default)]

@@ -1,7 +1,7 @@
-//! One lock per key, for as long as somebody wants it.
+//! One lock per key.
 //!
-//! **Promises** that two holders of one key never overlap in this process, and that a key nobody
-//! wants costs nothing.
+//! **Promises** that two holders of one key never overlap in this process, and that a key without
+//! holder and waiters takes no memory.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,16 +1,20 @@
-//! Telling the service manager how it stands (`sd_notify(3)`), where one asks.
+//! Tells the service manager how the service is (`sd_notify(3)`).
 //!
-//! **Owns** the datagrams to `NOTIFY_SOCKET`. **Promises** that without a service manager nothing
-//! happens, and that one that does not listen delays and ends nothing. **Never** says that a
-//! service is ready: each says so itself, once it answers on the bus.
+//! **Owns** the datagrams to `NOTIFY_SOCKET`.
+//!
+//! **Promises** that nothing happens without a service manager, and that a manager that does not
+//! read delays nothing: the socket does not block. The crate `sd-notify` blocks (decision 0035).
+//!
+//! **Never** says by itself that a service is ready: the service says so once it answers on the
+//! bus.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// The service answers. From here on the watchdog is fed too, where the manager has one: for as
-/// long as this process still gets to its work.
+/// Says that the service answers. From here on the watchdog is fed too, by a task of the runtime:
+/// a runtime that hangs feeds it no longer.
 pub fn ready() {
     tell("READY=1");
     let Some(every) = watchdog(|name| std::env::var(name).ok(), std::process::id()) else { return };
@@ -23,14 +27,14 @@ pub fn ready() {
     });
 }
 
-/// The service was told to end, and finishes what is under way.
+/// Says that the service ends, and finishes what is under way.
 pub fn stopping() {
     tell("STOPPING=1");
 }
 
-/// How often the watchdog is fed: twice in the time that it waits.
+/// The pause between two beats: half of the time that the watchdog waits.
 fn watchdog(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Duration> {
-    // The variables are inherited by children whom nobody watches.
+    // Child processes inherit the variables, and are not watched.
     if variable("WATCHDOG_PID").is_some_and(|pid| pid != own.to_string()) {
         return None;
     }
@@ -45,7 +49,7 @@ fn tell(state: &str) {
     }
 }
 
-/// A name with `@` is an abstract one.
+/// A name that begins with `@` is an abstract socket's.
 fn send(name: &str, state: &str) -> io::Result<()> {
     let to = match name.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name)?,

@@ -1,32 +1,32 @@
-//! What a service deleted leaves its buckets, in the background.
+//! Purges deleted keys from a service's buckets, in the background.
 //!
-//! **Owns** when that happens: every replica of a bucket's writer looks now and then for deletes
-//! that are as old as markers get. Until then `nats kv history` shows what became of the key.
+//! **Owns** when that happens: each replica of a bucket's writer looks from time to time for delete
+//! markers older than [`Bucket::marker_ttl`]. Until then `nats kv history` shows the key's past.
 //!
-//! **Promises** that what fails or takes too long is done by the next look. Nobody waits for it.
+//! **Promises** that the next pass does what this one did not finish. No request waits for a purge.
 
 use std::time::Duration;
 
-use berth_bus::{Bucket, Place};
+use berth_bus::{Bucket, PurgePosition};
 use tokio::time::{sleep, timeout};
 
 use crate::{clock, process};
 
-/// How often within a marker's time old ones are looked for, and how far apart that is.
-const LOOKS: u32 = 60;
-const LOOK_MIN: Duration = Duration::from_millis(250);
-const LOOK_MAX: Duration = Duration::from_secs(60);
-/// How long one look at one bucket may take.
-const WITHIN: Duration = Duration::from_secs(60);
+/// Passes within one marker TTL.
+const PASSES_PER_TTL: u32 = 60;
+const PASS_INTERVAL_MIN: Duration = Duration::from_millis(250);
+const PASS_INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// How long one pass over one bucket may take.
+const PASS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Purges what was deleted of a bucket, now and then, for as long as it is polled.
+/// Purges deleted keys from a bucket for as long as it is polled.
 pub async fn deleted(bucket: Bucket) {
-    let every = (bucket.marker_ttl() / LOOKS).clamp(LOOK_MIN, LOOK_MAX);
-    let mut place = Place::default();
+    let every = (bucket.marker_ttl() / PASSES_PER_TTL).clamp(PASS_INTERVAL_MIN, PASS_INTERVAL_MAX);
+    let mut position = PurgePosition::default();
     loop {
         sleep(clock::jittered(every)).await;
         let name = bucket.name();
-        match timeout(WITHIN, bucket.purge_deleted(&mut place)).await {
+        match timeout(PASS_TIMEOUT, bucket.purge_deleted(&mut position)).await {
             Ok(Ok(0)) => {}
             Ok(Ok(keys)) => tracing::debug!(bucket = name, keys, "deleted keys were purged"),
             Ok(Err(error)) => {

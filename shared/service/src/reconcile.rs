@@ -128,19 +128,19 @@ pub async fn run_in_lanes<K, L, F>(
     let mut queues = Queues { slots: slots.clone(), waiting: BTreeMap::new() };
     let mut running: JoinSet<Next> = JoinSet::new();
     let mut keys: HashMap<Id, K> = HashMap::new();
-    let mut busy: HashMap<K, Stage> = HashMap::new();
+    let mut busy: HashMap<K, KeyStage> = HashMap::new();
     loop {
         while let Some(key) = schedule.take_due(Instant::now()) {
             match place(&key) {
                 Ok(lane) => {
-                    busy.insert(key.clone(), Stage::HeldBack);
+                    busy.insert(key.clone(), KeyStage::HeldBack);
                     queues.put(lane, key);
                 }
                 Err(next) => schedule.again(key, next),
             }
         }
         queues.begin(|key, slot| {
-            busy.insert(key.clone(), Stage::Running { again: false });
+            busy.insert(key.clone(), KeyStage::Running { again: false });
             keys.insert(running.spawn(work(key.clone(), slot)).id(), key);
         });
         let held_back = busy.len().saturating_sub(running.len());
@@ -152,8 +152,8 @@ pub async fn run_in_lanes<K, L, F>(
             woken = waker.woken() => for key in woken {
                 match busy.get_mut(&key) {
                     // It looks at the record when it begins.
-                    Some(Stage::HeldBack) => {}
-                    Some(Stage::Running { again }) => *again = true,
+                    Some(KeyStage::HeldBack) => {}
+                    Some(KeyStage::Running { again }) => *again = true,
                     None => schedule.put(key, Instant::now()),
                 }
             },
@@ -162,7 +162,9 @@ pub async fn run_in_lanes<K, L, F>(
             Some(ended) = running.join_next_with_id() => {
                 if let Some((key, after)) = ended_key(ended, &mut keys) {
                     match busy.remove(&key) {
-                        Some(Stage::Running { again: true }) => schedule.put(key, Instant::now()),
+                        Some(KeyStage::Running { again: true }) => {
+                            schedule.put(key, Instant::now());
+                        }
                         _ => schedule.again(key, after),
                     }
                 }
@@ -176,7 +178,7 @@ pub async fn run_in_lanes<K, L, F>(
 }
 
 /// Where a key is that does not wait for its time.
-enum Stage {
+enum KeyStage {
     /// It is due, and its lane is full.
     HeldBack,
     /// It is worked on; it may have been woken meanwhile.

@@ -1,11 +1,11 @@
-//! Slots: how much may be under way at once in each lane.
+//! Slots: how many calls may be under way at once in each lane.
 //!
-//! **Owns** the count of each lane: what is under way, and what waits for it.
+//! **Owns** two counts for each lane: slots taken, and keys that wait for a slot.
 //!
-//! **Promises** that a full lane keeps nobody waiting in another, and that nobody passes those who
-//! wait in a lane already. A lane that nobody uses costs nothing.
+//! **Promises** that a full lane delays no other lane, and that a caller never gets a slot ahead of
+//! keys that wait in the lane. An unused lane takes no memory.
 //!
-//! **Never** makes anybody wait: who finds no slot comes again when one is free.
+//! **Never** blocks: a caller that finds no slot tries again when [`Slots::freed`] returns.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,17 +16,17 @@ use tokio::sync::Notify;
 
 /// So many slots in each lane. Cheap to clone.
 pub struct Slots<L> {
-    shared: Arc<Shared<L>>,
+    shared: Arc<SlotsShared<L>>,
 }
 
-struct Shared<L> {
+struct SlotsShared<L> {
     each: usize,
-    lanes: Mutex<HashMap<L, Lane>>,
+    lanes: Mutex<HashMap<L, LaneCount>>,
     freed: Notify,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Lane {
+struct LaneCount {
     taken: usize,
     waiting: usize,
 }
@@ -34,7 +34,7 @@ struct Lane {
 /// One slot of a lane; given back when it is dropped.
 pub struct Slot<L: Eq + Hash> {
     lane: L,
-    shared: Arc<Shared<L>>,
+    shared: Arc<SlotsShared<L>>,
 }
 
 impl<L> Clone for Slots<L> {
@@ -59,7 +59,7 @@ impl<L: Clone + Eq + Hash> Slots<L> {
     /// So many in each lane, at least one.
     pub fn new(each: usize) -> Self {
         let (lanes, freed) = (Mutex::default(), Notify::new());
-        Self { shared: Arc::new(Shared { each: each.max(1), lanes, freed }) }
+        Self { shared: Arc::new(SlotsShared { each: each.max(1), lanes, freed }) }
     }
 
     /// A slot, if one is free and nobody waits for it.
@@ -103,7 +103,7 @@ impl<L: Clone + Eq + Hash> Slots<L> {
         Slot { lane: lane.clone(), shared: Arc::clone(&self.shared) }
     }
 
-    fn change<T>(&self, lane: &L, change: impl FnOnce(usize, &mut Lane) -> T) -> T {
+    fn change<T>(&self, lane: &L, change: impl FnOnce(usize, &mut LaneCount) -> T) -> T {
         let mut lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let found = lanes.entry(lane.clone()).or_default();
         let changed = change(self.shared.each, found);

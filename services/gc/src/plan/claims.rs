@@ -6,17 +6,17 @@ use berth_domain::volume::{Claim, State};
 use berth_domain::{AllocId, VolumeKey};
 use berth_service::projection::Subtree;
 
-use super::{Plan, Sight, Unwanted, describe};
+use super::{Plan, SweepView, UnwantedClaim, describe};
 use crate::evidence;
 
-enum Verdict {
+enum ClaimVerdict {
     /// Wanted, or too young to say.
     AtRest,
     Unwanted,
     Stuck,
 }
 
-impl Sight<'_> {
+impl SweepView<'_> {
     /// Looks through every claim. What is younger than the grace is somebody else's to see first.
     pub(super) fn claims(&self, grace: Duration, plan: &mut Plan) {
         let mut all: Vec<(&VolumeKey, &Subtree)> = self.volumes.iter().collect();
@@ -28,13 +28,13 @@ impl Sight<'_> {
             }
             for (alloc, claim) in &subtree.volume.claims {
                 match self.verdict(volume, alloc, claim, grace) {
-                    Verdict::AtRest => {}
-                    Verdict::Unwanted => plan.unwanted.push(Unwanted {
+                    ClaimVerdict::AtRest => {}
+                    ClaimVerdict::Unwanted => plan.unwanted.push(UnwantedClaim {
                         volume: volume.clone(),
                         alloc: alloc.clone(),
                         epoch: claim.epoch,
                     }),
-                    Verdict::Stuck => plan.kept.push(stuck(volume, alloc, claim)),
+                    ClaimVerdict::Stuck => plan.kept.push(stuck(volume, alloc, claim)),
                 }
             }
             let closing = subtree.volume.spec.as_ref().is_some_and(|spec| spec.closing.is_some());
@@ -50,20 +50,20 @@ impl Sight<'_> {
         alloc: &AllocId,
         claim: &Claim,
         grace: Duration,
-    ) -> Verdict {
+    ) -> ClaimVerdict {
         match claim.state {
             State::Waiting | State::Publishing | State::Taken => {
                 let known = self.allocs.get(&volume.namespace, alloc).map(|(_, alloc)| alloc);
                 let ended = known.map_or(claim.since, |alloc| alloc.since.max(claim.since));
                 match evidence::of_alloc(known) {
-                    Some(_) if self.overdue(ended, grace) => Verdict::Unwanted,
-                    _ => Verdict::AtRest,
+                    Some(_) if self.overdue(ended, grace) => ClaimVerdict::Unwanted,
+                    _ => ClaimVerdict::AtRest,
                 }
             }
             State::Unpublishing | State::NodeDetached if self.overdue(claim.since, grace) => {
-                Verdict::Stuck
+                ClaimVerdict::Stuck
             }
-            State::Unpublishing | State::NodeDetached => Verdict::AtRest,
+            State::Unpublishing | State::NodeDetached => ClaimVerdict::AtRest,
         }
     }
 }

@@ -13,16 +13,16 @@ use berth_contract::record::UnreadableRecord;
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::{AllocId, Namespace, NodeId};
 
-use super::{Ended, Plan, Sight, describe};
+use super::{EndedAlloc, Plan, SweepView, describe};
 
 /// What is in the way of forgetting a node: the first thing found, and how many there are.
 #[derive(Default)]
-struct Burden {
+struct NodeBurden {
     first: String,
     all: usize,
 }
 
-impl Sight<'_> {
+impl SweepView<'_> {
     /// Allocs that ended before, and have no claim anywhere.
     pub(super) fn allocs(&self, after: Duration, plan: &mut Plan) {
         let claimants = self.claimants();
@@ -32,7 +32,7 @@ impl Sight<'_> {
                 && !claimants.contains(&(*namespace, (*alloc).clone()))
         });
         plan.ended = over
-            .map(|(namespace, alloc, record)| Ended {
+            .map(|(namespace, alloc, record)| EndedAlloc {
                 namespace: namespace.clone(),
                 alloc: alloc.clone(),
                 state: record.state,
@@ -80,8 +80,10 @@ impl Sight<'_> {
                     "it counts as gone ({proof}); were that forgotten, nobody would tell it to \
                      undo its mounts when it comes back"
                 )),
-                (None, Some(Burden { first, all: 1 }), _) => Some(format!("there is the {first}")),
-                (None, Some(Burden { first, all }), _) => {
+                (None, Some(NodeBurden { first, all: 1 }), _) => {
+                    Some(format!("there is the {first}"))
+                }
+                (None, Some(NodeBurden { first, all }), _) => {
                     Some(format!("there is the {first}, and {} more", all - 1))
                 }
                 (None, None, Some(what)) => {
@@ -99,8 +101,8 @@ impl Sight<'_> {
     }
 
     /// What is on each node, as far as anybody knows.
-    fn burdens(&self) -> BTreeMap<&NodeId, Burden> {
-        let mut burdens: BTreeMap<&NodeId, Burden> = BTreeMap::new();
+    fn burdens(&self) -> BTreeMap<&NodeId, NodeBurden> {
+        let mut burdens: BTreeMap<&NodeId, NodeBurden> = BTreeMap::new();
         let mut add = |node, what: &dyn Fn() -> String| {
             let burden = burdens.entry(node).or_default();
             burden.all += 1;

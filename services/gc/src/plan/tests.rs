@@ -58,7 +58,7 @@ fn looked(kind: Kind, records: &Records<'_>, after: Duration) -> Plan {
     let (nodes, plugins) = (folded(records.nodes), folded(records.plugins));
     let (volumes, allocs, nodes, plugins) = (&volumes, &allocs, &nodes, &plugins);
     let mut plan = Plan::default();
-    let sight = Sight { volumes, allocs, nodes, plugins, now: at(100) };
+    let sight = SweepView { volumes, allocs, nodes, plugins, now: at(100) };
     sight.look(kind, after, &mut plan);
     plan
 }
@@ -95,13 +95,13 @@ fn a_claim_is_unwanted_when_its_alloc_has_ended_or_is_not_there_for_longer_than_
             of.map(|(state, since)| ("default.a", alloc(state, since))).into_iter().collect();
         let volumes = [("default.v.spec", spec(None)), ("default.v.claim.a", claim(state, since))];
         let plan = planned(&volumes, &allocs, GRACE);
-        let expected = Unwanted {
+        let expected = UnwantedClaim {
             volume: volume("v"),
             alloc: AllocId::new("a").unwrap(),
             // The revision of the record that made the claim.
             epoch: 2,
         };
-        let expected: Vec<Unwanted> = unwanted.then_some(expected).into_iter().collect();
+        let expected: Vec<UnwantedClaim> = unwanted.then_some(expected).into_iter().collect();
         assert_eq!(plan.unwanted, expected, "{state} since {since}, alloc {of:?}");
         assert_eq!(plan.closing, []);
     }

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use crate::cause::{Cause, chain};
 use crate::exchange::{ApiError, pause};
-use crate::feed::{Delivery, Feed, FeedError, Follow, Item, Start};
+use crate::feed::{Delivery, Feed, FeedError, FeedItem, FeedSpec, FeedStart};
 use crate::handle::Bus;
 use crate::headers;
 
@@ -215,9 +215,9 @@ impl EventLog {
         event.map(Some).ok_or_else(|| self.error(Cause::new("its answer is no message")))
     }
 
-    async fn open(&self, filters: &[String], start: Start) -> Result<Feed, FeedError> {
+    async fn open(&self, filters: &[String], start: FeedStart) -> Result<Feed, FeedError> {
         let follow =
-            Follow { stream: &self.stream, subjects: filters, start, heartbeat: HEARTBEAT };
+            FeedSpec { stream: &self.stream, subjects: filters, start, heartbeat: HEARTBEAT };
         Feed::open(&self.bus, follow).await
     }
 
@@ -229,12 +229,12 @@ impl EventLog {
         let state = self.bus.describe(&self.stream).await?.state;
         let count = query.last.min(LAST_MAX);
         let next = state.last_seq + 1;
-        let mut read = Window { events: VecDeque::new(), more: false };
+        let mut read = ReadWindow { events: VecDeque::new(), more: false };
         // Each step back is four times the last: few steps, and not much more read than is wanted.
         let (mut end, mut back) = (next, count.max(BACK_MIN) as u64);
         while end > state.first_seq && read.events.len() < count {
             let begin = end.saturating_sub(back).max(state.first_seq);
-            let start = query.since.map_or(Start::From(begin), Start::Since);
+            let start = query.since.map_or(FeedStart::From(begin), FeedStart::Since);
             let feed = self.open(query.filters, start).await?;
             let mut window = window(feed, end, count - read.events.len(), &keep).await?;
             window.events.append(&mut read.events);
@@ -256,7 +256,7 @@ impl EventLog {
 }
 
 /// A stretch of the stream: the newest of what is wanted there.
-struct Window {
+struct ReadWindow {
     events: VecDeque<Event>,
     more: bool,
 }
@@ -267,16 +267,16 @@ async fn window(
     end: u64,
     count: usize,
     keep: impl Fn(&Event) -> bool,
-) -> Result<Window, FeedError> {
-    let mut window = Window { events: VecDeque::with_capacity(count.min(64)), more: false };
+) -> Result<ReadWindow, FeedError> {
+    let mut window = ReadWindow { events: VecDeque::with_capacity(count.min(64)), more: false };
     let mut pending = feed.pending;
     let mut idle = false;
     while pending > 0 {
         let message = match feed.next().await? {
-            Item::Message(message) => message,
+            FeedItem::Message(message) => message,
             // What was counted and does not come was removed by age or size meanwhile.
-            Item::Idle(reached) if idle || reached + 1 >= end => break,
-            Item::Idle(_) => {
+            FeedItem::Idle(reached) if idle || reached + 1 >= end => break,
+            FeedItem::Idle(_) => {
                 idle = true;
                 continue;
             }
@@ -330,7 +330,7 @@ impl EventFeed {
                 continue;
             };
             match feed.next().await {
-                Ok(Item::Message(message)) => {
+                Ok(FeedItem::Message(message)) => {
                     let sequence = message.sequence;
                     let event = Event::from(message);
                     if self.resumed.is_some_and(|given| event.stored <= given) {
@@ -341,7 +341,7 @@ impl EventFeed {
                     return event;
                 }
                 // How far the stream is, is no place to go on from: it may be taken back.
-                Ok(Item::Idle(_)) => {}
+                Ok(FeedItem::Idle(_)) => {}
                 Err(error) => {
                     tracing::debug!(%error, "events are followed anew");
                     self.feed = None;
@@ -365,11 +365,11 @@ impl EventFeed {
             Some(before) if stands != self.before => {
                 tracing::info!(place, "the stream was taken back; events go on from {before}");
                 self.resumed = Some(before);
-                self.log.open(&self.filters, Start::Since(before)).await
+                self.log.open(&self.filters, FeedStart::Since(before)).await
             }
             _ => {
                 self.before = stands;
-                self.log.open(&self.filters, Start::From(self.next)).await
+                self.log.open(&self.filters, FeedStart::From(self.next)).await
             }
         }
     }

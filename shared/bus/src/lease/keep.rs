@@ -14,18 +14,18 @@ use crate::exchange::pause;
 
 /// Until when a kept lease is surely held; none once it is lost.
 #[derive(Debug, Clone, Copy)]
-struct Holding {
+struct HeldUntil {
     until: Option<BootTime>,
 }
 
 /// Whether a kept lease is held. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct LeaseHold(watch::Receiver<Holding>);
+pub struct LeaseHold(watch::Receiver<HeldUntil>);
 
 impl LeaseHold {
     /// The hold of a lease that nobody renews, for tests.
     pub fn lasting(ttl: Duration) -> Self {
-        Self(watch::channel(Holding { until: Some(BootTime::now().after(ttl)) }).1)
+        Self(watch::channel(HeldUntil { until: Some(BootTime::now().after(ttl)) }).1)
     }
 
     /// Whether it is surely held now. True also while a renewal is late but in time.
@@ -51,7 +51,7 @@ pub struct KeptLease {
 impl KeptLease {
     pub(super) fn new(lease: Lease, ttl: watch::Receiver<Duration>) -> Self {
         let (key, fence) = (lease.key.clone(), lease.fence);
-        let (state, holding) = watch::channel(Holding { until: Some(lease.ends) });
+        let (state, holding) = watch::channel(HeldUntil { until: Some(lease.ends) });
         let stop = CancellationToken::new();
         let task = tokio::spawn(keep(lease, ttl, state, stop.clone()));
         Self { key, fence, hold: LeaseHold(holding), stop, task: Some(task) }
@@ -128,7 +128,7 @@ fn renewed_after(ttl: Duration) -> Duration {
 async fn keep(
     mut lease: Lease,
     ttl: watch::Receiver<Duration>,
-    state: watch::Sender<Holding>,
+    state: watch::Sender<HeldUntil>,
     stop: CancellationToken,
 ) -> Option<Lease> {
     let mut tries = 0;
@@ -144,7 +144,7 @@ async fn keep(
         match lease.renew_for(next).await {
             Ok(()) => {
                 tries = 0;
-                state.send_replace(Holding { until: Some(lease.ends) });
+                state.send_replace(HeldUntil { until: Some(lease.ends) });
             }
             Err(error @ LeaseError::Unavailable { .. }) if lease.is_held() => {
                 tracing::debug!(key = lease.key, why = chain(&error), "the lease is not renewed");
@@ -152,7 +152,7 @@ async fn keep(
             }
             Err(error) => {
                 tracing::warn!(key = lease.key, why = chain(&error), "the lease is lost");
-                state.send_replace(Holding { until: None });
+                state.send_replace(HeldUntil { until: None });
                 return None;
             }
         }

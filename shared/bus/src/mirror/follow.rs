@@ -11,17 +11,17 @@ use rand::RngExt as _;
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Fold, Shared};
+use super::{Fold, MirrorShared};
 use crate::cause::chain;
 use crate::exchange::{ApiError, pause};
-use crate::feed::{Delivery, Feed, FeedError, Follow, Item, Start};
+use crate::feed::{Delivery, Feed, FeedError, FeedItem, FeedSpec, FeedStart};
 use crate::loss::BucketLoss;
 use crate::read::{ReadError, value};
 use crate::stream::{Description, NOT_FOUND};
 
 /// Why following ended; it begins again.
 #[derive(Debug, Error)]
-enum Stop {
+enum FollowStop {
     #[error(transparent)]
     Feed(#[from] FeedError),
     #[error("the stream cannot be looked at")]
@@ -42,7 +42,7 @@ enum Stop {
 
 /// How the stream is to the one that was followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum StreamIdentity {
     /// It is the same one, with all that was applied still in it.
     Same,
     /// Nothing was followed yet, or what would tell is overwritten.
@@ -64,7 +64,7 @@ struct Anchor {
 }
 
 pub(super) struct Follower<F> {
-    shared: Arc<Shared<F>>,
+    shared: Arc<MirrorShared<F>>,
     /// When the stream was made; another time means another stream.
     created: String,
     anchor: Option<Anchor>,
@@ -85,7 +85,7 @@ const PATIENCE_MAX: u32 = 4;
 const LOOKS_AT_ONCE: usize = 16;
 
 /// One feed and what it was opened for.
-struct Pass {
+struct FeedPass {
     /// Whether it brings all keys, so that what it does not bring is gone.
     whole: bool,
     /// The leader's head below the filter when it was opened: before this feed has come to it, it
@@ -105,7 +105,7 @@ struct Pass {
 }
 
 impl<F: Fold> Follower<F> {
-    pub(super) fn new(shared: Arc<Shared<F>>) -> Self {
+    pub(super) fn new(shared: Arc<MirrorShared<F>>) -> Self {
         Self {
             shared,
             created: String::new(),
@@ -125,18 +125,18 @@ impl<F: Fold> Follower<F> {
             let stop = match AssertUnwindSafe(self.follow()).catch_unwind().await {
                 Ok(Ok(never)) => match never {},
                 Ok(Err(stop)) => stop,
-                Err(_) => Stop::Panic,
+                Err(_) => FollowStop::Panic,
             };
-            if matches!(stop, Stop::Resync) {
+            if matches!(stop, FollowStop::Resync) {
                 // Nothing is wrong: the mirror goes on answering as current.
                 self.resync = true;
                 continue;
             }
-            if matches!(stop, Stop::Panic) {
+            if matches!(stop, FollowStop::Panic) {
                 // What the fold holds of what it was told is unknown: it is told everything again.
                 self.created.clear();
             }
-            if matches!(stop, Stop::Away) {
+            if matches!(stop, FollowStop::Away) {
                 self.resync = true;
             }
             let bucket = self.shared.bucket.name();
@@ -156,7 +156,7 @@ impl<F: Fold> Follower<F> {
         }
     }
 
-    async fn follow(&mut self) -> Result<std::convert::Infallible, Stop> {
+    async fn follow(&mut self) -> Result<std::convert::Infallible, FollowStop> {
         let (start, mut pass) = self.plan().await?;
         let shared = Arc::clone(&self.shared);
         let bucket = &shared.bucket;
@@ -167,13 +167,13 @@ impl<F: Fold> Follower<F> {
         let from = |start, heartbeat| {
             // A filter, even one that covers everything, has the server look through the keys
             // whenever it counts what waits: at each delete. The newest of each cannot do without.
-            let whole_bucket = shared.filter == ">" && !matches!(start, Start::LastOfEach);
+            let whole_bucket = shared.filter == ">" && !matches!(start, FeedStart::LastOfEach);
             let subjects = if whole_bucket { &[][..] } else { &filter[..] };
-            Follow { stream: &bucket.shape.stream, subjects, start, heartbeat }
+            FeedSpec { stream: &bucket.shape.stream, subjects, start, heartbeat }
         };
         let mut feed = Feed::open(&bucket.bus, from(start, heartbeat)).await?;
         if !pass.whole && self.was_away(feed.opened_at) {
-            return Err(Stop::Away);
+            return Err(FollowStop::Away);
         }
         pass.due = feed.pending;
         let mut probe_at = Instant::now() + probe_every;
@@ -192,15 +192,17 @@ impl<F: Fold> Follower<F> {
                 }
                 item = feed.next() => item?,
                 // Last, so that the feed is known to be good to the end.
-                () = sleep_until(self.resync_at), if pass.caught_up => return Err(Stop::Resync),
+                () = sleep_until(self.resync_at), if pass.caught_up => {
+                    return Err(FollowStop::Resync);
+                }
             };
             if heard.elapsed() > unheard_max {
-                return Err(Stop::Away);
+                return Err(FollowStop::Away);
             }
             heard = Instant::now();
             let torn;
             (pass.seen, pass.due, torn) = match item {
-                Item::Message(message) => {
+                FeedItem::Message(message) => {
                     self.apply(&message);
                     if !pass.whole {
                         let unix_ms = message.unix_nanos / 1_000_000;
@@ -209,7 +211,7 @@ impl<F: Fold> Follower<F> {
                     let due = pass.due.saturating_sub(1).min(message.pending);
                     (message.sequence, due, message.sequence != pass.seen + 1)
                 }
-                Item::Idle(sequence) => (sequence, 0, sequence != pass.seen),
+                FeedItem::Idle(sequence) => (sequence, 0, sequence != pass.seen),
             };
             if !pass.whole {
                 // A reading of all keys has reached nothing before it is complete.
@@ -223,7 +225,7 @@ impl<F: Fold> Follower<F> {
                 // The server counts what waits for a consumer of the newest of each key by walking
                 // over all keys, at each delete anywhere in the bucket. One that began at a
                 // sequence costs it nothing, so the first is for the first reading only.
-                let next = Start::From(shared.progress.borrow().applied + 1);
+                let next = FeedStart::From(shared.progress.borrow().applied + 1);
                 let next = from(next, shared.options.heartbeat);
                 feed = tokio::select! {
                     biased;
@@ -231,7 +233,7 @@ impl<F: Fold> Follower<F> {
                     opened = Feed::open(&bucket.bus, next) => opened?,
                 };
                 if self.was_away(feed.opened_at) {
-                    return Err(Stop::Away);
+                    return Err(FollowStop::Away);
                 }
                 pass.whole = false;
             }
@@ -239,7 +241,7 @@ impl<F: Fold> Follower<F> {
     }
 
     /// Looks at the stream and decides where to begin.
-    async fn plan(&mut self) -> Result<(Start, Pass), Stop> {
+    async fn plan(&mut self) -> Result<(FeedStart, FeedPass), FollowStop> {
         let shared = Arc::clone(&self.shared);
         let bucket = &shared.bucket;
         let stream = match bucket.bus.describe(&bucket.shape.stream).await {
@@ -252,16 +254,16 @@ impl<F: Fold> Follower<F> {
         };
         let last_at = stream.now().map_err(FeedError::Open)?;
         let known = self.compare(&stream.created, stream.state.last_seq).await?;
-        if known == Known::Another {
+        if known == StreamIdentity::Another {
             self.check_replaced(&stream).await?;
         }
-        let same = known == Known::Same;
+        let same = known == StreamIdentity::Same;
         let last = stream.state.last_seq;
         let head = bucket.head(&shared.filter).await?;
         // Markers of keys that were deleted meanwhile may have been purged.
         let whole = self.resync || !same || self.was_away(last_at);
         let mut pass =
-            Pass { whole, head, last, last_at, due: 0, seen: 0, probed: 0, caught_up: false };
+            FeedPass { whole, head, last, last_at, due: 0, seen: 0, probed: 0, caught_up: false };
         if whole {
             shared.table_mut().begin(!same);
             if !same {
@@ -270,10 +272,10 @@ impl<F: Fold> Follower<F> {
                 shared.progress.send_modify(|progress| progress.applied = 0);
             }
             self.resync = true;
-            return Ok((Start::LastOfEach, pass));
+            return Ok((FeedStart::LastOfEach, pass));
         }
         pass.seen = shared.progress.borrow().applied;
-        Ok((Start::From(pass.seen + 1), pass))
+        Ok((FeedStart::From(pass.seen + 1), pass))
     }
 
     /// How long the mirror may be away before it reads all keys again.
@@ -288,7 +290,7 @@ impl<F: Fold> Follower<F> {
 
     /// The bucket holds another stream than before. It counts as lost until all of it was read; an
     /// empty one that nobody accepted stays lost ([`Bus::bucket`](crate::Bus::bucket)).
-    async fn check_replaced(&self, stream: &Description) -> Result<(), Stop> {
+    async fn check_replaced(&self, stream: &Description) -> Result<(), FollowStop> {
         let bucket = &self.shared.bucket;
         let loss = match bucket.bus.check_birth(bucket.name(), stream).await? {
             Some(loss) => loss,
@@ -299,23 +301,23 @@ impl<F: Fold> Follower<F> {
     }
 
     /// Compares the stream with the one that was followed.
-    async fn compare(&self, created: &str, last: u64) -> Result<Known, Stop> {
+    async fn compare(&self, created: &str, last: u64) -> Result<StreamIdentity, FollowStop> {
         if self.created.is_empty() {
-            return Ok(Known::Unsure);
+            return Ok(StreamIdentity::Unsure);
         }
         if self.created != created || last < self.shared.progress.borrow().applied {
-            return Ok(Known::Another);
+            return Ok(StreamIdentity::Another);
         }
-        let Some(anchor) = self.anchor else { return Ok(Known::Same) };
+        let Some(anchor) = self.anchor else { return Ok(StreamIdentity::Same) };
         let Some(message) = self.shared.bucket.message(anchor.sequence).await? else {
             // Overwritten or expired, as it should be, or restored without it: who knows. A feed
             // that was good until now does: its consumer would have ended with its stream.
             let good = self.shared.progress.borrow().stale_since.is_none();
-            return Ok(if good { Known::Same } else { Known::Unsure });
+            return Ok(if good { StreamIdentity::Same } else { StreamIdentity::Unsure });
         };
         let unix_nanos = u64::try_from(message.time.unix_timestamp_nanos()).unwrap_or(0);
         let same = Anchor { sequence: message.sequence, unix_nanos } == anchor;
-        Ok(if same { Known::Same } else { Known::Another })
+        Ok(if same { StreamIdentity::Same } else { StreamIdentity::Another })
     }
 
     fn apply(&mut self, message: &Delivery) {
@@ -340,7 +342,7 @@ impl<F: Fold> Follower<F> {
     }
 
     /// Notes when the feed has brought all that the leader had when it was opened.
-    async fn look_up(&mut self, pass: &mut Pass) -> Result<(), Stop> {
+    async fn look_up(&mut self, pass: &mut FeedPass) -> Result<(), FollowStop> {
         if pass.caught_up || pass.due > 0 || pass.seen < pass.head {
             return Ok(());
         }
@@ -364,7 +366,7 @@ impl<F: Fold> Follower<F> {
 
     /// All keys were read up to a sequence. What the reading did not show is gone; or it was
     /// written again meanwhile, and comes only now: the leader knows.
-    async fn complete(&self, sequence: u64) -> Result<(), Stop> {
+    async fn complete(&self, sequence: u64) -> Result<(), FollowStop> {
         let shared = &self.shared;
         let bucket = &shared.bucket;
         let unseen = shared.table().unseen(sequence);
@@ -395,18 +397,18 @@ impl<F: Fold> Follower<F> {
 
     /// Asks the leader how far the stream is. The next probe finds that the feed came to it, or at
     /// least came on; or the consumer hangs.
-    async fn probe(&mut self, pass: Pass) -> Result<Pass, Stop> {
+    async fn probe(&mut self, pass: FeedPass) -> Result<FeedPass, FollowStop> {
         if pass.seen < pass.head && pass.seen == pass.probed {
-            return Err(Stop::Lag(pass.head));
+            return Err(FollowStop::Lag(pass.head));
         }
         if !pass.caught_up {
-            return Ok(Pass { probed: pass.seen, ..pass });
+            return Ok(FeedPass { probed: pass.seen, ..pass });
         }
         if pass.seen >= pass.head {
             self.current_at = self.current_at.max(pass.last_at);
         }
         let (head, last_at) = self.shared.bucket.newest_at().await?;
-        Ok(Pass { head, last_at, probed: pass.seen, ..pass })
+        Ok(FeedPass { head, last_at, probed: pass.seen, ..pass })
     }
 }
 

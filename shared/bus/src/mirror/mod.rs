@@ -131,7 +131,7 @@ impl MirrorError {
 
 /// A projection that follows its bucket until the last handle is dropped.
 pub struct Mirror<F> {
-    shared: Arc<Shared<F>>,
+    shared: Arc<MirrorShared<F>>,
     task: Arc<Task>,
 }
 
@@ -174,7 +174,7 @@ impl Drop for SnapshotWaiting<'_> {
     }
 }
 
-struct Shared<F> {
+struct MirrorShared<F> {
     bucket: Bucket,
     filter: String,
     options: MirrorOptions,
@@ -216,7 +216,7 @@ impl<F: Fold> Mirror<F> {
             stale_since: Some(Instant::now()),
             last_error: "nothing was read yet".to_owned(),
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(MirrorShared {
             bucket: bucket.clone(),
             filter: filter.to_owned(),
             options,
@@ -375,7 +375,7 @@ impl<F: Fold> Mirror<F> {
     }
 }
 
-impl<F: Fold> Shared<F> {
+impl<F: Fold> MirrorShared<F> {
     fn table(&self) -> RwLockReadGuard<'_, Table<F>> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,7 +10,7 @@ use crate::read::Entry;
 
 pub(super) struct Table<F> {
     fold: F,
-    keys: HashMap<Box<str>, Known>,
+    keys: HashMap<Box<str>, KeyState>,
     /// The reading under way, or the last one.
     reading: u32,
     /// Deletes that the watch has not come to: older news of these keys must not bring them back.
@@ -42,7 +42,7 @@ pub enum NoPicture {
     Torn(u64),
 }
 
-struct Known {
+struct KeyState {
     revision: u64,
     /// The last reading in which the key was seen.
     reading: u32,
@@ -83,7 +83,7 @@ impl<F: Fold> Table<F> {
 
     /// Applies what is newer than what is known of the key; says whether the fold changed.
     pub(super) fn apply(&mut self, key: &str, revision: u64, value: Option<&[u8]>) -> bool {
-        let now = Known { revision, reading: self.reading, live: value.is_some() };
+        let now = KeyState { revision, reading: self.reading, live: value.is_some() };
         self.newest = self.newest.max(revision);
         let was_live = match self.keys.get_mut(key) {
             Some(known) if known.revision >= revision => {
@@ -147,7 +147,7 @@ impl<F: Fold> Table<F> {
     /// The keys up to `revision` that the reading, which has come so far, did not show: they are
     /// gone, or were written again after it began. With each what was known of its revision.
     pub(super) fn unseen(&self, revision: u64) -> Vec<(Box<str>, u64)> {
-        let unseen = |known: &Known| {
+        let unseen = |known: &KeyState| {
             known.live && known.reading != self.reading && known.revision <= revision
         };
         let unseen = self.keys.iter().filter(|(_, known)| unseen(known));

@@ -40,7 +40,7 @@ const QUEUE_GROUP: &str = "q";
 
 /// What `nats micro stats` shows of an endpoint.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Stats {
+pub(super) struct EndpointStats {
     pub(super) requests: u64,
     pub(super) errors: u64,
     pub(super) last_error: String,
@@ -55,13 +55,13 @@ pub(super) struct Stats {
 }
 
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningEndpoint {
     pub(super) spec: EndpointSpec,
     pub(super) queue_group: String,
     /// What its spans and metrics are named after.
     service: String,
     labels: [Label; 2],
-    stats: Mutex<Stats>,
+    stats: Mutex<EndpointStats>,
     room: Arc<Semaphore>,
     slots: u32,
     stop: CancellationToken,
@@ -73,7 +73,7 @@ pub(super) async fn start<R, F>(
     service: &str,
     spec: EndpointSpec,
     handler: impl Fn(Request) -> F + Send + Sync + 'static,
-) -> Result<Arc<Running>, ServeError>
+) -> Result<Arc<RunningEndpoint>, ServeError>
 where
     F: Future<Output = Result<R, Problem>> + Send + 'static,
     R: Serialize + Send + 'static,
@@ -81,7 +81,7 @@ where
     let queue_group = spec.queue_group.clone().unwrap_or_else(|| QUEUE_GROUP.to_owned());
     let requests = listen(bus, service, &spec.subject, Some(&queue_group)).await?;
     let slots = spec.max_in_flight.max(1);
-    let running = Arc::new(Running {
+    let running = Arc::new(RunningEndpoint {
         service: service.to_owned(),
         labels: [SERVICES.label(service), ENDPOINTS.label(&spec.name)],
         spec,
@@ -97,8 +97,12 @@ where
     Ok(running)
 }
 
-async fn serve<R, F, H>(bus: Bus, running: Arc<Running>, mut requests: Subscriber, handler: Arc<H>)
-where
+async fn serve<R, F, H>(
+    bus: Bus,
+    running: Arc<RunningEndpoint>,
+    mut requests: Subscriber,
+    handler: Arc<H>,
+) where
     H: Fn(Request) -> F + Send + Sync + 'static,
     F: Future<Output = Result<R, Problem>> + Send + 'static,
     R: Serialize + Send + 'static,
@@ -125,7 +129,7 @@ where
             running.note(Err(&no_caller()), Duration::ZERO);
             continue;
         }
-        let answering = Answering { bus: bus.clone(), running: Arc::clone(&running), message };
+        let answering = RequestAnswer { bus: bus.clone(), running: Arc::clone(&running), message };
         if let Ok(slot) = Arc::clone(&running.room).try_acquire_owned() {
             let handler = Arc::clone(&handler);
             tokio::spawn(async move { answering.handle(&*handler, slot).await });
@@ -145,8 +149,8 @@ fn no_caller() -> Problem {
     Problem::new(Code::BadInput, "the message has no reply subject, so it is not handled")
 }
 
-impl Running {
-    pub(super) fn stats(&self) -> Stats {
+impl RunningEndpoint {
+    pub(super) fn stats(&self) -> EndpointStats {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -209,13 +213,13 @@ fn late_message(headers: &HeaderMap, now: Timestamp) -> String {
 }
 
 /// One request on its way to an answer.
-struct Answering {
+struct RequestAnswer {
     bus: Bus,
-    running: Arc<Running>,
+    running: Arc<RunningEndpoint>,
     message: Message,
 }
 
-impl Answering {
+impl RequestAnswer {
     async fn handle<R, F>(self, handler: &impl Fn(Request) -> F, slot: OwnedSemaphorePermit)
     where
         F: Future<Output = Result<R, Problem>>,

@@ -45,7 +45,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::cause::Cause;
 use crate::handle::Bus;
-use endpoint::Running;
+use endpoint::RunningEndpoint;
 pub use verb::{Listen, VerbRequest};
 
 /// The metadata that an instance's id begins with.
@@ -173,21 +173,21 @@ impl Request {
 #[derive(Debug)]
 pub struct Service {
     bus: Bus,
-    state: Arc<State>,
+    state: Arc<ServiceState>,
     monitor: JoinHandle<()>,
 }
 
 /// What the monitoring answers from.
 #[derive(Debug)]
-struct State {
+struct ServiceState {
     spec: ServiceSpec,
     id: String,
     started: String,
-    endpoints: Mutex<Vec<Arc<Running>>>,
+    endpoints: Mutex<Vec<Arc<RunningEndpoint>>>,
 }
 
-impl State {
-    fn endpoints(&self) -> Vec<Arc<Running>> {
+impl ServiceState {
+    fn endpoints(&self) -> Vec<Arc<RunningEndpoint>> {
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -200,7 +200,7 @@ impl Bus {
             let rule = "write major.minor.patch";
             return Err(invalid(&spec.name, "version", &spec.version, rule));
         }
-        let state = Arc::new(State {
+        let state = Arc::new(ServiceState {
             id: instance_id(&spec.metadata, rand::rng().random()),
             started: crate::clock::now().to_string(),
             endpoints: Mutex::default(),
@@ -263,8 +263,8 @@ impl Drop for Service {
 /// the endpoint goes on.
 #[derive(Debug)]
 pub struct Endpoint {
-    state: Arc<State>,
-    running: Arc<Running>,
+    state: Arc<ServiceState>,
+    running: Arc<RunningEndpoint>,
 }
 
 impl Endpoint {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{ServeError, State, listen};
+use super::{ServeError, ServiceState, listen};
 use crate::handle::Bus;
 
 /// What may be asked.
@@ -34,7 +34,10 @@ impl Verb {
     }
 }
 
-pub(super) async fn start(bus: &Bus, state: &Arc<State>) -> Result<JoinHandle<()>, ServeError> {
+pub(super) async fn start(
+    bus: &Bus,
+    state: &Arc<ServiceState>,
+) -> Result<JoinHandle<()>, ServeError> {
     let name = &state.spec.name;
     let mut questions = Vec::new();
     for verb in Verb::ALL {
@@ -64,7 +67,7 @@ async fn reply(bus: &Bus, question: Message, answer: Value) {
     }
 }
 
-impl State {
+impl ServiceState {
     fn describe(&self, verb: Verb, skew_ms: Option<i64>) -> Value {
         let kind = verb.name().to_lowercase();
         let mut answer = json!({
@@ -89,7 +92,7 @@ impl State {
     }
 
     fn endpoint_infos(&self) -> Value {
-        let info = |endpoint: &Arc<super::Running>| {
+        let info = |endpoint: &Arc<super::RunningEndpoint>| {
             let mut metadata = endpoint.spec.metadata.clone();
             metadata.insert("description".to_owned(), endpoint.spec.description.clone());
             json!({
@@ -103,7 +106,7 @@ impl State {
     }
 
     fn endpoint_stats(&self) -> Value {
-        let stats = |endpoint: &Arc<super::Running>| {
+        let stats = |endpoint: &Arc<super::RunningEndpoint>| {
             let stats = endpoint.stats();
             let nanos = u64::try_from(stats.busy.as_nanos()).unwrap_or(u64::MAX);
             json!({

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use berth_bus::{Mirror, Place};
+use berth_bus::{Mirror, PurgePosition};
 use berth_contract::bucket::BucketSpec;
 use berth_harness::nats::Server;
 use berth_harness::proxy::Proxy;
@@ -75,7 +75,7 @@ async fn a_mirror_frozen_for_longer_than_markers_live_reads_all_keys_again() {
     proxy.snap();
     unset(&bucket, "v.deleted").await;
     wait::until("the marker is purged", PATIENCE, async || {
-        match bucket.purge_deleted(&mut Place::default()).await.unwrap() {
+        match bucket.purge_deleted(&mut PurgePosition::default()).await.unwrap() {
             0 => Err("it is young"),
             _ => Ok(()),
         }

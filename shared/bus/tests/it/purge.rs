@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use berth_bus::{Bucket, Place};
+use berth_bus::{Bucket, PurgePosition};
 use berth_contract::bucket::BucketSpec;
 use berth_harness::nats::{Server, raw};
 use berth_harness::wait;
@@ -29,7 +29,7 @@ async fn deleted(bucket: &Bucket, key: &str, values: usize) -> u64 {
 }
 
 /// Purges until so many keys were.
-async fn purge(bucket: &Bucket, place: &mut Place, mut keys: u64) {
+async fn purge(bucket: &Bucket, place: &mut PurgePosition, mut keys: u64) {
     let all = async {
         while keys > 0 {
             keys -= bucket.purge_deleted(place).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_deleted_key_keeps_its_history_until_its_marker_is_old() {
     let (server, _bus, bucket) = one_bucket(&STATE).await;
     set(&bucket, "v.spec", "kept").await;
     let marker = deleted(&bucket, "v.claim", 2).await;
-    let mut place = Place::default();
+    let mut place = PurgePosition::default();
     for _ in 0..2 {
         assert_eq!(bucket.purge_deleted(&mut place).await.unwrap(), 0, "it is young");
     }
@@ -91,7 +91,7 @@ async fn an_old_marker_goes_with_all_it_hides_and_nothing_else_does() {
         assert!(join_all(writes).await.iter().all(Result::is_ok));
     }
     deleted(&bucket, "v.last", 1).await;
-    let mut place = Place::default();
+    let mut place = PurgePosition::default();
     purge(&bucket, &mut place, 3).await;
     let mut left: Vec<String> =
         messages(&server.url(), "brief").await.into_iter().map(|(_, key)| key).collect();
@@ -117,9 +117,9 @@ async fn the_head_of_a_subtree_never_falls_to_an_earlier_revision() {
     let seen = set(&bucket, "v.claim.b", "1").await;
     let marker = deleted(&bucket, "v.claim.a", 3).await;
     set(&bucket, "w.spec", "another subtree").await;
-    let mut place = Place::default();
+    let mut place = PurgePosition::default();
     let stored = async || messages(&server.url(), "guarded").await;
-    let left = async |place: &mut Place, count: usize| {
+    let left = async |place: &mut PurgePosition, count: usize| {
         let all = async {
             while stored().await.len() > count {
                 bucket.purge_deleted(place).await.unwrap();
@@ -132,7 +132,7 @@ async fn the_head_of_a_subtree_never_falls_to_an_earlier_revision() {
     sleep(GUARDED.marker_ttl).await;
     assert_eq!(bucket.purge_deleted(&mut place).await.unwrap(), 0);
     assert_eq!(stored().await.len(), 7);
-    assert_eq!(bucket.purge_deleted(&mut Place::default()).await.unwrap(), 0, "by none");
+    assert_eq!(bucket.purge_deleted(&mut PurgePosition::default()).await.unwrap(), 0, "by none");
     assert_eq!(bucket.head("v.>").await.unwrap(), marker);
     let late = bucket.commit(put("v.claim.b", "late", "v.>", seen)).await;
     assert!(is_conflict(&late), "{late:?}");
@@ -152,7 +152,7 @@ async fn the_head_of_a_subtree_never_falls_to_an_earlier_revision() {
 async fn a_purge_that_comes_late_or_twice_takes_nothing_that_came_since() {
     let (server, _bus, bucket) = one_bucket(&BRIEF).await;
     let marker = deleted(&bucket, "k", 2).await;
-    let mut here = Place::default();
+    let mut here = PurgePosition::default();
     purge(&bucket, &mut here, 1).await;
     bucket.commit(put("k", "anew", "k", 0)).await.unwrap();
     // What a collector that stood still asks for, word for word, once it wakes up.
@@ -162,7 +162,7 @@ async fn a_purge_that_comes_late_or_twice_takes_nothing_that_came_since() {
         assert_eq!((&done["success"], &done["purged"]), (&json!(true), &json!(0)), "{done}");
     }
     // Another replica, which has not looked yet, finds nothing to do.
-    assert_eq!(bucket.purge_deleted(&mut Place::default()).await.unwrap(), 0);
+    assert_eq!(bucket.purge_deleted(&mut PurgePosition::default()).await.unwrap(), 0);
     assert_eq!(bucket.list(">").await.unwrap().entries.len(), 1);
 }
 
@@ -170,7 +170,7 @@ async fn a_purge_that_comes_late_or_twice_takes_nothing_that_came_since() {
 async fn a_stream_that_was_made_anew_is_looked_through_from_its_beginning() {
     let (server, bus, bucket) = one_bucket(&BRIEF).await;
     deleted(&bucket, "k", 5).await;
-    let mut place = Place::default();
+    let mut place = PurgePosition::default();
     purge(&bucket, &mut place, 1).await;
     plain(&server.url()).await.delete_stream("KV_brief").await.unwrap();
     let bucket = bus.bucket(&BRIEF, 1).await.unwrap();
@@ -202,7 +202,7 @@ async fn a_server_killed_within_a_purge_brings_no_deleted_value_back() {
         sleep(BRIEF.marker_ttl).await;
         let purging = tokio::spawn({
             let bucket = bucket.clone();
-            async move { bucket.purge_deleted(&mut Place::default()).await }
+            async move { bucket.purge_deleted(&mut PurgePosition::default()).await }
         });
         // At another moment each time.
         while stored(&server).await >= 4 * KEYS - round * KEYS {
@@ -215,7 +215,7 @@ async fn a_server_killed_within_a_purge_brings_no_deleted_value_back() {
         assert_eq!(bucket.list(">").await.unwrap().entries, [], "round {round}");
         left += stored(&server).await;
         let rest = async {
-            let mut place = Place::default();
+            let mut place = PurgePosition::default();
             while stored(&server).await > 0 {
                 bucket.purge_deleted(&mut place).await.unwrap();
                 sleep(Duration::from_millis(20)).await;
@@ -241,7 +241,7 @@ async fn a_marker_that_few_writes_have_followed_stays() {
     let (_server, bus, bucket) = one_bucket(&spec).await;
     let marker = deleted(&bucket, "a", 2).await;
     sleep(spec.marker_ttl).await;
-    let mut place = Place::default();
+    let mut place = PurgePosition::default();
     for count in 1..AFTER {
         set(&bucket, "other", &count.to_string()).await;
         assert_eq!(bucket.purge_deleted(&mut place).await.unwrap(), 0, "{count} writes");
@@ -262,7 +262,7 @@ async fn a_marker_leaves_with_its_values_in_one_request() {
     let mut asked = client.client().subscribe("$JS.API.STREAM.PURGE.>").await.unwrap();
     client.client().flush().await.unwrap();
     let markers = [deleted(&bucket, "a", 3).await, deleted(&bucket, "b", 0).await];
-    purge(&bucket, &mut Place::default(), 2).await;
+    purge(&bucket, &mut PurgePosition::default(), 2).await;
     let mut ends = BTreeSet::new();
     for _ in markers {
         let asked = timeout(PATIENCE, asked.next()).await.unwrap().unwrap();

@@ -21,7 +21,7 @@ impl Load {
     pub(super) fn note(
         &mut self,
         (before, after): (Option<PluginId>, Option<&PluginId>),
-        moved: Moved,
+        moved: NodeChange,
         claims: &Claims,
     ) {
         if before.as_ref() == after {
@@ -59,14 +59,14 @@ impl Load {
 
 /// What a change of one claim does to the nodes that hold its volume, or may.
 #[derive(Debug, Default)]
-pub(super) struct Moved {
+pub(super) struct NodeChange {
     /// The node that has no claim any more.
     left: Option<NodeId>,
     /// The node that has its first.
     came: Option<NodeId>,
 }
 
-impl Moved {
+impl NodeChange {
     /// The alloc has this claim, or none, from now on.
     pub fn by(claims: &mut Claims, alloc: AllocId, new: Option<Claim>) -> Self {
         let node = |claim: &Claim| (claim.state != State::Waiting).then(|| claim.node.clone());

@@ -12,7 +12,7 @@ use berth_domain::volume::{Claim, Handle, HandleUse, OtherClaim, Volume, VolumeS
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey, limits};
 
 use super::handles::Handles;
-use super::load::{Load, Moved};
+use super::load::{Load, NodeChange};
 use crate::clock;
 
 /// All volumes, in order: a page of a list reads as many as it shows. Each is boxed: a node of the
@@ -124,7 +124,7 @@ impl Volumes {
         &mut self,
         volume: VolumeKey,
         revision: u64,
-        change: impl FnOnce(&mut Subtree) -> Moved,
+        change: impl FnOnce(&mut Subtree) -> NodeChange,
     ) {
         let subtree = self.subtrees.entry(volume.clone()).or_default();
         let before = subtree.plugin().cloned();
@@ -157,14 +157,14 @@ impl Fold for Volumes {
                 let read = record::read::<VolumeSpec>(value);
                 self.change(volume, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
-                        return Moved::default();
+                        return NodeChange::default();
                     };
                     let mut spec = record.body;
                     if spec.create_index == 0 {
                         spec.create_index = revision;
                     }
                     subtree.volume.spec = Some(spec);
-                    Moved::default()
+                    NodeChange::default()
                 });
             }
             Some(VolumeEntry::Claim(volume, alloc)) => {
@@ -172,7 +172,7 @@ impl Fold for Volumes {
                 let call_timeout = self.call_timeout.unwrap_or(limits::CALL_TIMEOUT);
                 self.change(volume, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
-                        return Moved::default();
+                        return NodeChange::default();
                     };
                     let mut claim = record.body;
                     if claim.epoch == 0 {
@@ -187,7 +187,7 @@ impl Fold for Volumes {
                         Some(traced) => subtree.traces.insert(alloc.clone(), Box::new(traced)),
                         None => subtree.traces.remove(&alloc),
                     };
-                    Moved::by(&mut subtree.volume.claims, alloc, Some(claim))
+                    NodeChange::by(&mut subtree.volume.claims, alloc, Some(claim))
                 });
             }
             Some(VolumeEntry::Handle(handle)) => self.handles.put(key, handle, revision, value),
@@ -200,12 +200,12 @@ impl Fold for Volumes {
             Some(VolumeEntry::Spec(volume)) => self.change(volume, revision, |subtree| {
                 subtree.unreadable.remove(key);
                 subtree.volume.spec = None;
-                Moved::default()
+                NodeChange::default()
             }),
             Some(VolumeEntry::Claim(volume, alloc)) => self.change(volume, revision, |subtree| {
                 subtree.unreadable.remove(key);
                 subtree.traces.remove(&alloc);
-                Moved::by(&mut subtree.volume.claims, alloc, None)
+                NodeChange::by(&mut subtree.volume.claims, alloc, None)
             }),
             Some(VolumeEntry::Handle(handle)) => self.handles.delete(handle),
             None => {}
