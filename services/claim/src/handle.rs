@@ -1,8 +1,8 @@
 //! The key of a volume's handle: written, changed and deleted with the volume's spec.
 //!
 //! **Owns** which writes go beside a transition's own, in one atomic batch, so that a storage
-//! volume is never registered twice; and the repair of handles whose keys an older version, a
-//! restored backup or a person left wrong.
+//! volume is never registered twice; and which handles need a repair
+//! ([`handle_repair`](crate::handle_repair)).
 //!
 //! **Promises** that the key of a handle is taken over only from a volume that is not registered
 //! with it, and that this is still so when the key is written: the batch writes below that volume,
@@ -11,15 +11,11 @@
 //! **Decides only**: [`transact`](crate::transact) stores, and `tests/model` asks the same
 //! functions.
 
-mod repair;
-
 use berth_contract::key;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::VolumeKey;
 use berth_domain::volume::{Command, Handle, HandleUse, VolumeSpec, Write};
 use berth_service::projection::{HandleEntry, HandleGuard, Subtree, Volumes};
-
-pub(crate) use repair::repair;
 
 /// A write that goes beside a transition's own.
 #[derive(Debug, Clone, PartialEq, Eq)]

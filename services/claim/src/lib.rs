@@ -21,6 +21,7 @@ mod endpoints;
 mod events;
 mod forget;
 pub mod handle;
+mod handle_repair;
 mod locate;
 mod look;
 mod measure;
@@ -49,7 +50,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let service = endpoints::serve(&state, &process).await?;
     berth_service::notify::ready();
     let chores = [
-        tokio::spawn(handle::repair(state.clone())),
+        tokio::spawn(handle_repair::repair(state.clone())),
         tokio::spawn(secrets::sweep(state.clone())),
         tokio::spawn(purge::deleted(state.volumes.clone())),
         tokio::spawn(purge::deleted(state.allocs.clone())),

@@ -8,6 +8,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -90,18 +91,13 @@ pub async fn take(
         let until = match taken {
             Ok(done) => match done.step.call {
                 Some(attempt) => {
-                    publish(
-                        state,
-                        &volume,
-                        &request,
-                        &alloc,
-                        attempt,
-                        done.revision,
-                        trace,
-                        deadline,
-                    )
-                    .await
-                    .map_err(place)?;
+                    let call =
+                        planned_call(state, &volume, &request, &alloc, &attempt, done.revision);
+                    // Without a call the reservation was undone already; the next round sees that.
+                    if let Some(call) = call {
+                        let published = publish(state, call, attempt, trace, deadline);
+                        published.await.map_err(place)?;
+                    }
                     attached = true;
                     continue;
                 }
@@ -263,26 +259,31 @@ fn granted(state: &State, volume: &VolumeKey, request: &Take, alloc: &Alloc) -> 
     })
 }
 
-/// Calls the controller for an attempt that is on the record, and records what came of it.
-#[expect(clippy::too_many_arguments, reason = "each is one fact of the call")]
-async fn publish(
+/// The controller call of an attempt that is on the record. `None` if the reservation was undone.
+fn planned_call(
     state: &State,
     volume: &VolumeKey,
     request: &Take,
     alloc: &Alloc,
-    attempt: Attempt,
+    attempt: &Attempt,
     revision: u64,
+) -> Option<Call> {
+    state.volume_mirror.read(|volumes| {
+        let subtree = volumes.get(volume)?;
+        let call = plan::call(volume, subtree, &request.alloc, Some(alloc), attempt, revision)?;
+        Some(state.addressed(call, &subtree.volume))
+    })
+}
+
+/// Calls the controller for an attempt that is on the record, and records what came of it.
+async fn publish(
+    state: &State,
+    call: Call,
+    attempt: Attempt,
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<(), Problem> {
-    let call = state.volume_mirror.read(|volumes| {
-        let subtree = volumes.get(volume)?;
-        let call = plan::call(volume, subtree, &request.alloc, Some(alloc), &attempt, revision)?;
-        Some(state.addressed(call, &subtree.volume))
-    });
-    // Somebody else undid the reservation already; the next look says what is so now.
-    let Some(call) = call else { return Ok(()) };
-    let (state, volume, id) = (state.clone(), volume.clone(), request.alloc.clone());
+    let (state, volume, id) = (state.clone(), call.volume_key(), call.alloc.clone());
     let published = tokio::spawn(async move {
         let outcome = call::make(&state.bus, &call, trace).await;
         let answer = Command::Answer {

@@ -56,7 +56,8 @@ use std::sync::Arc;
 use berth_bus::ServiceSpec;
 use berth_host::HostPool;
 use berth_host::trust::{self, TrustedUsers};
-use berth_service::hung::HungReport;
+use berth_service::fault_report::FaultReport;
+use berth_service::hung::watch_hung;
 use berth_service::notify;
 use berth_service::process::{Fatal, Process};
 use thiserror::Error;
@@ -103,7 +104,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let at_work = [
         tokio::spawn(keeper::keep_sessions(sessions, shutdown.clone())),
         tokio::spawn(listing.keep_current(client, shutdown.clone())),
-        tokio::spawn(HungReport::default().keep(HostPool::of_process(), shutdown.clone())),
+        tokio::spawn(watch_hung(FaultReport::default(), HostPool::of_process(), shutdown.clone())),
     ];
     server::serve(socket, driver, shutdown, config.drain).await;
     for work in at_work {

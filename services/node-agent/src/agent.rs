@@ -1,299 +1,301 @@
-//! The agent: its parts put together, run, and taken apart in order.
+//! The agent: started stage by stage, run, and taken apart in order.
+//!
+//! A stage takes the value of each stage that must be up before it:
+//!
+//! | stage | needs | because |
+//! | --- | --- | --- |
+//! | [`LocalState`] | the configuration | |
+//! | [`HeldLease`] | the local state | the journal's lock keeps a second agent away |
+//! | [`RunningPlugins`] | the lease | controllers are called while the node's lease is held only |
+//! | [`AnsweringNode`] | the plugins | the instances of an earlier process are known by then |
+//! | [`BackgroundTasks`] | the answering node | the first report opens the gate to mounts |
+//!
+//! The end goes backwards: [`run`] says it in its last lines.
 
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+mod local_state;
+
 use std::time::Duration;
 
-use berth_bus::{Bucket, Events, Service};
+use berth_bus::{Bucket, Events, KeptLease, Service};
 use berth_contract::{bucket, stream};
-use berth_domain::NodeId;
-use berth_host::pool::directory_share;
-use berth_host::trust::{self, TrustError, TrustedUsers};
-use berth_host::{HostOperation, HostPool};
+use berth_host::HostPool;
 use berth_service::clock;
-use berth_service::hung::HungReport;
+use berth_service::fault_report::FaultReport;
+use berth_service::hung::watch_hung;
 use berth_service::process::{Fatal, Process};
-use berth_service::runs::Runs;
 use berth_service::shutdown::Shutdown;
-use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::began;
 use crate::comeback;
+use crate::compare::ClaimComparison;
 use crate::config::Config;
-use crate::controller::{Hosted, Hosting};
+use crate::controller::{ControllerHosting, HostedControllers};
+use crate::executor::VolumeExecutor;
 use crate::finish;
 use crate::gate::Gate;
-use crate::host::Host;
-use crate::host_pool::CHANGE_MAX;
-use crate::identity::identity;
-use crate::journal::Journal;
-use crate::lane::Lanes;
-use crate::lease::{Holder, Tenure, Ttl};
-use crate::look::Looks;
-use crate::node::{self, Binds, Mounter, Parts};
-use crate::paths::{Paths, STATE_DIR_BYTES_MAX};
-use crate::plugin::record::Records;
-use crate::plugin::roster::{self, Places, Roster};
-use crate::plugin::{self, ORDERS_MAX, Plugins, Supervision};
+use crate::lease::{Holder, LeaseTtl, NodeLease};
+use crate::look::MountHealths;
+use crate::node::{self, Binds, Mounter, MounterContext};
+use crate::plugin::record::InstanceRecords;
+use crate::plugin::{Plugins, ProbeTiming};
 use crate::report::Reporter;
+use crate::roster::{self, ORDERS_MAX, Roster, RosterContext, RosterRequest, SourceLocations};
 use crate::runs;
-use crate::tell::Teller;
+use crate::start_revision::StartRevision;
+use crate::tell::EventPublisher;
 use crate::unaccounted::UnaccountedMounts;
 
-/// How long the last report may take.
-const LAST_REPORT: Duration = Duration::from_secs(2);
-/// How long the last events may take.
-const LAST_EVENTS: Duration = Duration::from_secs(1);
+use local_state::LocalState;
 
-/// Why the state directory cannot be used.
-#[derive(Debug, Error)]
-enum StateDirError {
-    /// It cannot be made or followed.
-    #[error("the state directory {} cannot be made or opened", path.display())]
-    Open {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// It is a link to a place whose path is too long.
-    #[error(
-        "the state directory {} is really {}, of more than {STATE_DIR_BYTES_MAX} bytes",
-        path.display(),
-        real.display()
-    )]
-    TooLong { path: PathBuf, real: PathBuf },
-    /// Others could put files there.
-    #[error("the state directory {} may hold what others have put there", path.display())]
-    Untrusted {
-        path: PathBuf,
-        #[source]
-        source: TrustError,
-    },
-}
+/// Time for the last report.
+const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for the last events.
+const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs until told to end.
+/// Runs until the shutdown is requested.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
-    let shutdown = process.shutdown.clone();
-    let (pool, hung) = (HostPool::of_process(), HungReport::default());
-    let State { dir: state_dir, runs, host, id } = State::read(&config, &pool).await?;
-    // Opening it also makes sure that no other agent works here.
-    let journal = Journal::open(state_dir.join("journal")).await?;
-    let paths = Paths::new(&state_dir);
-    node::log_what_is_here(&journal, &paths, &host.boot_id).await?;
-    let gate = Gate::default();
-    let (leases, events, volumes) = process.prepare(open(&process)).await?;
-    let tenure = Tenure {
-        bucket: leases,
-        holder: holder(&host, id),
-        ttl: Ttl::new(config.lease_ttl),
-        gate: gate.clone(),
-    };
-    let Some(lease) = tenure.begin(&shutdown).await else { return Ok(()) };
-    let began = tokio::select! {
-        began = began::read(&volumes) => began,
-        () = shutdown.requested() => {
-            tenure.give_up(lease).await;
-            return Ok(());
-        }
-    };
-    // From here on the end comes when what is under way here is finished, not when it is asked for.
-    let (end, shutdown) = {
-        let (asked, within) = (shutdown, config.finish_releases);
-        let (end, shutdown) = Shutdown::new();
-        let (bus, node) = (process.bus.clone(), config.node.clone());
-        (tokio::spawn(finish::releases(bus, node, within, asked, end)), shutdown)
-    };
+    let local = LocalState::open(&config).await?;
+    let startup = Startup { config: &config, process: &process, local: &local };
+    let Some(held) = startup.acquire_lease().await? else { return Ok(()) };
+    // From here on the shutdown comes when the releases under way here are finished.
+    let (end, shutdown) = Shutdown::new();
+    let (bus, node, requested) =
+        (process.bus.clone(), config.node.clone(), process.shutdown.clone());
+    let finishing = finish::finish_releases(bus, node, config.finish_releases, requested, end);
+    let finishing = tokio::spawn(finishing);
 
-    let tell = Teller::new(events.clone(), config.node.clone());
-    let plugins = Plugins::new(config.plugin_patience, Some(tell.clone()));
-    let hosting = hosting(&config, &process, &tell, Lanes::since(began));
-    let hosted = hosting.hosted.clone();
-    let roster = roster::Parts {
-        plugins: plugins.clone(),
-        places: Places {
-            configured: config.plugins.clone(),
-            plugins_dir: config.plugins_dir.clone(),
-            sockets_dir: config.sockets_dir.clone(),
-        },
-        supervision: Supervision { interval: config.probe_interval, timeout: config.probe_timeout },
-        records: Records::new(&state_dir),
-        journal: journal.clone(),
-        hosting: hosting.clone(),
-        bus: process.bus.clone(),
-        node: config.node.clone(),
-        boot_id: host.boot_id.clone(),
-        finish_releases: config.finish_releases,
-    };
-    let (orders, asked) = mpsc::channel(ORDERS_MAX);
-    let roster = Roster::start(roster, shutdown.clone()).await;
-    let roster = tokio::spawn(roster.run(asked));
-    let controllers = hosting.lanes;
-    let mut running = Running { roster, lanes: vec![controllers.clone()] };
-    let unaccounted = UnaccountedMounts::default();
-    let reporter = Reporter {
-        journal: journal.fault(),
-        hung: hung.clone(),
-        bus: process.bus.clone(),
-        host: host.clone(),
-        plugins: plugins.clone(),
-        interval: config.report_interval,
-        ttl: tenure.ttl.clone(),
-        gate: gate.clone(),
-        unaccounted: unaccounted.clone(),
-    };
-    let lanes = Lanes::since(began);
-    running.lanes.push(lanes.clone());
-    let bus = process.bus.clone();
-    let at_gate = gate.clone();
-    let binds = Binds::new(&pool, &paths, &host.boot_id, &config.bind_below);
-    let mounter = Mounter::new(Parts {
-        bus,
-        host,
-        paths,
-        binds,
-        journal: journal.clone(),
-        plugins: plugins.clone(),
-        lanes,
-        hosted,
-        controllers,
-        tell,
-        gate,
-        looks: Looks::new(&pool),
-        pool: pool.clone(),
-        since: clock::now(),
-        runs: runs.clone(),
-        unaccounted,
-    });
-    let service = node::serve(&mounter, &process.bus).await?;
-    plugin::serve(&service, &config.node, &plugins, &journal, orders).await?;
+    let (plugins, requests) = startup.start_plugins(&held, &shutdown).await;
+    let answering = startup.start_answering(&held, &plugins, requests).await?;
     berth_service::notify::ready();
+    let mut background = startup.start_background(&held, &plugins, &answering, &shutdown);
 
-    let keeping = tokio::spawn(journal.clone().keep_open(shutdown.clone()));
-    let counting = tokio::spawn(hung.keep(pool, shutdown.clone()));
-    let reporting = tokio::spawn(reporter.clone().run(shutdown.clone()));
-    let _looking = mounter.keep_looking(config.look_interval, &shutdown);
-    let watching = tokio::spawn(runs::watch(runs, process.bus.clone(), shutdown.clone()));
-    let coming_back = tokio::spawn(comeback::keep(mounter, at_gate, shutdown.clone()));
-    let lease = tenure.keep(lease, &shutdown).await?;
-    end.abort();
-    reporting.abort();
-    keeping.abort();
-    counting.abort();
-    coming_back.abort();
-    watching.abort();
-    drain(service, running, &reporter, &events, config.drain).await;
+    let HeldLease { node_lease, lease, events, .. } = held;
+    let lease = node_lease.keep(lease, &shutdown).await?;
+
+    finishing.abort();
+    background.tasks.abort_all();
+    drain(answering, plugins, &background.reporter, config.drain).await;
+    events.flush(LAST_EVENTS_TIMEOUT).await;
     if let Some(lease) = lease {
-        tenure.give_up(lease).await;
+        node_lease.give_up(lease).await;
     }
     Ok(())
 }
 
-/// What the agent keeps on the bus, or reads there: leases, events and volumes.
-async fn open(process: &Process) -> Result<(Bucket, Events, Bucket), Fatal> {
+/// What every stage after the first needs.
+struct Startup<'a> {
+    config: &'a Config,
+    process: &'a Process,
+    local: &'a LocalState,
+}
+
+/// The node's lease is held, and calls up to `started_at` are refused from now on.
+struct HeldLease {
+    node_lease: NodeLease,
+    lease: KeptLease,
+    started_at: StartRevision,
+    gate: Gate,
+    events: Events,
+    publisher: EventPublisher,
+}
+
+/// The plugins of an earlier process and those declared now are taken in, and watched.
+struct RunningPlugins {
+    plugins: Plugins,
+    hosting: ControllerHosting,
+    /// Ends at the shutdown, and returns the controllers that are still to end.
+    roster: JoinHandle<JoinSet<()>>,
+}
+
+/// Requests to this node are answered.
+struct AnsweringNode {
+    service: Service,
+    mounter: Mounter,
+    executor: VolumeExecutor,
+    unaccounted: UnaccountedMounts,
+}
+
+/// What goes on beside the requests.
+struct BackgroundTasks {
+    tasks: JoinSet<()>,
+    reporter: Reporter,
+}
+
+impl Startup<'_> {
+    /// Waits for the node's lease. Returns `None` if the shutdown comes first.
+    async fn acquire_lease(&self) -> Result<Option<HeldLease>, Fatal> {
+        let (host, shutdown) = (&self.local.host, &self.process.shutdown);
+        let buckets = open_buckets(self.process);
+        let (leases, events, volumes) = self.process.prepare(buckets).await?;
+        let gate = Gate::default();
+        let holder = Holder {
+            node: host.node.clone(),
+            agent: self.local.agent_id.clone(),
+            boot_id: host.boot_id.clone(),
+            hostname: host.attributes.get("hostname").cloned().unwrap_or_default(),
+            pid: std::process::id(),
+            since: clock::now(),
+        };
+        let ttl = LeaseTtl::new(self.config.lease_ttl);
+        let node_lease = NodeLease { bucket: leases, holder, ttl, gate: gate.clone() };
+        let Some(lease) = node_lease.acquire(shutdown).await else { return Ok(None) };
+        let started_at = tokio::select! {
+            started_at = StartRevision::read(&volumes, &lease) => started_at,
+            () = shutdown.requested() => {
+                node_lease.give_up(lease).await;
+                return Ok(None);
+            }
+        };
+        let publisher = EventPublisher::new(events.clone(), host.node.clone());
+        Ok(Some(HeldLease { node_lease, lease, started_at, gate, events, publisher }))
+    }
+
+    /// Takes in the plugins, and returns where requests to the roster go.
+    async fn start_plugins(
+        &self,
+        held: &HeldLease,
+        shutdown: &Shutdown,
+    ) -> (RunningPlugins, mpsc::Sender<RosterRequest>) {
+        let Self { config, process, local } = *self;
+        let plugins = Plugins::new(config.plugin_patience, Some(held.publisher.clone()));
+        let hosting = ControllerHosting {
+            bus: process.bus.clone(),
+            node: config.node.clone(),
+            executor: VolumeExecutor::new(held.started_at),
+            hosted: HostedControllers::default(),
+            tell: held.publisher.clone(),
+            drain: config.drain,
+        };
+        let context = RosterContext {
+            plugins: plugins.clone(),
+            places: SourceLocations {
+                configured: config.plugins.clone(),
+                plugins_dir: config.plugins_dir.clone(),
+                sockets_dir: config.sockets_dir.clone(),
+            },
+            supervision: ProbeTiming {
+                interval: config.probe_interval,
+                timeout: config.probe_timeout,
+            },
+            records: InstanceRecords::new(&local.dir),
+            journal: local.journal.clone(),
+            hosting: hosting.clone(),
+            bus: process.bus.clone(),
+            node: config.node.clone(),
+            boot_id: local.host.boot_id.clone(),
+            finish_releases: config.finish_releases,
+        };
+        let (sender, requests) = mpsc::channel(ORDERS_MAX);
+        let roster = Roster::start(context, shutdown.clone()).await;
+        let roster = tokio::spawn(roster.run(requests));
+        (RunningPlugins { plugins, hosting, roster }, sender)
+    }
+
+    /// Starts answering requests to this node. Mounts are refused until the gate opens.
+    async fn start_answering(
+        &self,
+        held: &HeldLease,
+        running: &RunningPlugins,
+        requests: mpsc::Sender<RosterRequest>,
+    ) -> Result<AnsweringNode, Fatal> {
+        let Self { config, process, local } = *self;
+        let (pool, plugins) = (HostPool::of_process(), &running.plugins);
+        let executor = VolumeExecutor::new(held.started_at);
+        let unaccounted = UnaccountedMounts::default();
+        let mounter = Mounter::new(MounterContext {
+            bus: process.bus.clone(),
+            host: local.host.clone(),
+            binds: Binds::new(&pool, &local.paths, &local.host.boot_id, &config.bind_below),
+            paths: local.paths.clone(),
+            journal: local.journal.clone(),
+            plugins: plugins.clone(),
+            executor: executor.clone(),
+            hosted: running.hosting.hosted.clone(),
+            controllers: running.hosting.executor.clone(),
+            tell: held.publisher.clone(),
+            gate: held.gate.clone(),
+            looks: MountHealths::new(&pool),
+            pool,
+            since: clock::now(),
+            runs: local.runs.clone(),
+            unaccounted: unaccounted.clone(),
+        });
+        let service = node::serve(&mounter, &process.bus).await?;
+        roster::serve(&service, &config.node, plugins, &local.journal, requests).await?;
+        Ok(AnsweringNode { service, mounter, executor, unaccounted })
+    }
+
+    /// Starts the reports, and the tasks that watch what is mounted.
+    fn start_background(
+        &self,
+        held: &HeldLease,
+        running: &RunningPlugins,
+        answering: &AnsweringNode,
+        shutdown: &Shutdown,
+    ) -> BackgroundTasks {
+        let Self { config, process, local } = *self;
+        let (mounter, hung) = (&answering.mounter, FaultReport::default());
+        let reporter = Reporter {
+            journal: local.journal.fault(),
+            hung: hung.clone(),
+            bus: process.bus.clone(),
+            host: local.host.clone(),
+            plugins: running.plugins.clone(),
+            interval: config.report_interval,
+            ttl: held.node_lease.ttl.clone(),
+            gate: held.gate.clone(),
+            unaccounted: answering.unaccounted.clone(),
+        };
+        let comparison = ClaimComparison {
+            mounter: mounter.clone(),
+            journal: local.journal.clone(),
+            gate: held.gate.clone(),
+            bus: process.bus.clone(),
+            node: config.node.clone(),
+        };
+        let mut tasks = mounter.watch_mounts(config.look_interval, shutdown);
+        tasks.spawn(local.journal.clone().keep_open(shutdown.clone()));
+        tasks.spawn(watch_hung(hung, HostPool::of_process(), shutdown.clone()));
+        tasks.spawn(reporter.clone().run(shutdown.clone()));
+        tasks.spawn(comparison.run(shutdown.clone()));
+        tasks.spawn(runs::watch_runs(local.runs.clone(), process.bus.clone(), shutdown.clone()));
+        tasks.spawn(comeback::undo_when_gone(mounter.clone(), held.gate.clone(), shutdown.clone()));
+        BackgroundTasks { tasks, reporter }
+    }
+}
+
+/// The buckets of leases and of volumes, and the stream of events.
+async fn open_buckets(process: &Process) -> Result<(Bucket, Events, Bucket), Fatal> {
     let (bus, replicas) = (&process.bus, process.replicas);
     let leases = bus.bucket(&bucket::LEASES, replicas).await?;
     let events = bus.events(&stream::EVENTS, replicas).await?;
     Ok((leases, events, bus.bucket(&bucket::VOLUMES, replicas).await?))
 }
 
-/// What runs until the shutdown.
-struct Running {
-    /// It ends with the controllers that are still to end.
-    roster: JoinHandle<JoinSet<()>>,
-    lanes: Vec<Lanes>,
-}
-
-/// Takes the agent apart: nothing new, the world told, what is under way finished in time.
+/// Takes no new request, tells the registry, and finishes what is under way within that time.
 async fn drain(
-    service: Service,
-    mut running: Running,
+    answering: AnsweringNode,
+    running: RunningPlugins,
     reporter: &Reporter,
-    events: &Events,
     within: Duration,
 ) {
-    // Every plugin is seen as unhealthy now, which also ends what is hosted.
-    let mut hosted = (&mut running.roster).await.unwrap_or_default();
-    if let Err(error) = reporter.report_once(LAST_REPORT).await {
+    // Every plugin counts as unhealthy now, which also ends its controller here.
+    let mut controllers = running.roster.await.unwrap_or_default();
+    if let Err(error) = reporter.report_once(LAST_REPORT_TIMEOUT).await {
         let why = berth_service::process::chain(&error);
         tracing::warn!(why, "the registry was not told that the agent is stopping");
     }
     let busy = async {
-        let controllers = async { while hosted.join_next().await.is_some() {} };
-        let (answered, ()) = tokio::join!(service.stop(within), controllers);
+        let controllers_end = async { while controllers.join_next().await.is_some() {} };
+        let (answered, ()) = tokio::join!(answering.service.stop(within), controllers_end);
         let mut idle = answered;
-        for lanes in &running.lanes {
-            idle &= lanes.idle(within).await;
+        for executor in [&running.hosting.executor, &answering.executor] {
+            idle &= executor.wait_idle(within).await;
         }
         !idle
     };
     if tokio::time::timeout(within, busy).await.unwrap_or(true) {
         tracing::warn!("a plugin still works on a call; the journal says what may be mounted");
     }
-    events.flush(LAST_EVENTS).await;
-}
-
-/// What hosting controllers takes.
-fn hosting(config: &Config, process: &Process, tell: &Teller, lanes: Lanes) -> Hosting {
-    Hosting {
-        bus: process.bus.clone(),
-        node: config.node.clone(),
-        lanes,
-        hosted: Hosted::default(),
-        tell: tell.clone(),
-        drain: config.drain,
-    }
-}
-
-fn holder(host: &Host, agent: String) -> Holder {
-    Holder {
-        node: host.node.clone(),
-        agent,
-        boot_id: host.boot_id.clone(),
-        hostname: host.attributes.get("hostname").cloned().unwrap_or_default(),
-        pid: std::process::id(),
-        since: clock::now(),
-    }
-}
-
-/// What the agent reads before it does anything.
-struct State {
-    /// The state directory.
-    dir: PathBuf,
-    runs: Runs,
-    host: Host,
-    /// Which agent it is.
-    id: String,
-}
-
-impl State {
-    async fn read(config: &Config, pool: &HostPool) -> Result<Self, Fatal> {
-        let (dir, node) = (config.state_dir.clone(), config.node.clone());
-        let operation = HostOperation::new("open", directory_share(&dir), dir.clone());
-        pool.run(operation, CHANGE_MAX, move || Self::open(&dir, node)).await?
-    }
-
-    fn open(dir: &Path, node: NodeId) -> Result<Self, Fatal> {
-        let dir = open_state_dir(dir)?;
-        let runs = Runs::below(&dir);
-        runs.make()?;
-        let id = identity(&dir, rand::random())?;
-        Ok(Self { dir, runs, host: Host::read(node), id })
-    }
-}
-
-/// The state directory, made when missing, by its real path: the mount table knows no other.
-fn open_state_dir(path: &Path) -> Result<PathBuf, StateDirError> {
-    let failed = |source| StateDirError::Open { path: path.to_owned(), source };
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-    let real = fs::canonicalize(path).map_err(failed)?;
-    if real.as_os_str().len() > STATE_DIR_BYTES_MAX {
-        return Err(StateDirError::TooLong { path: path.to_owned(), real });
-    }
-    trust::open(path, &TrustedUsers::own())
-        .map_err(|source| StateDirError::Untrusted { path: path.to_owned(), source })?;
-    Ok(real)
 }

@@ -28,7 +28,7 @@ const AGAIN: Schedule =
 
 /// What keeps the node from coming back. As long as a mount is left behind a fence, its cached
 /// writes wait for the fence to be lifted, and would go over what the next node has written.
-fn kept_by(proof: &Proof, why: &str) -> String {
+fn describe_obstacle(proof: &Proof, why: &str) -> String {
     match proof.kind {
         ProofKind::StorageFenced => {
             format!("keep the fence until no mount is left here, or reboot the host: {why}")
@@ -38,29 +38,29 @@ fn kept_by(proof: &Proof, why: &str) -> String {
 }
 
 /// Undoes what is mounted here, each time that the node learns that it counts as gone.
-pub async fn keep(mounter: Mounter, gate: Gate, shutdown: Shutdown) {
+pub async fn undo_when_gone(mounter: Mounter, gate: Gate, shutdown: Shutdown) {
     let mut done = None;
     loop {
         let proof = tokio::select! {
-            proof = gate.gone(done) => proof,
+            proof = gate.wait_gone(done) => proof,
             () = shutdown.requested() => return,
         };
         tracing::warn!(%proof, "this node counts as gone; what it has mounted is undone first");
-        gate.kept_by(kept_by(&proof, "what is mounted here is being undone"));
-        gate.settled().await;
+        gate.record_obstacle(describe_obstacle(&proof, "what is mounted here is being undone"));
+        gate.wait_entered().await;
         let mut tries = 0;
         while let Err(problem) = mounter.undo_all(&proof).await {
             tries += 1;
             let trace = problem.trace.as_deref();
             tracing::warn!(trace, %problem, tries, "not all is undone; nothing new is taken yet");
-            gate.kept_by(kept_by(&proof, &problem.to_string()));
+            gate.record_obstacle(describe_obstacle(&proof, &problem.to_string()));
             tokio::select! {
                 () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
                 () = shutdown.requested() => return,
             }
         }
         tracing::info!(%proof, "all that was mounted here is undone; a fence may be lifted");
-        gate.undone(proof.at);
+        gate.record_undone(proof.at);
         done = Some(proof.at);
     }
 }

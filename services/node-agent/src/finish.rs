@@ -24,11 +24,17 @@ const LOOK: Duration = Duration::from_millis(200);
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// Passes the shutdown on once nothing on the node is being released any more, or `within` of it.
-pub async fn releases(bus: Bus, node: NodeId, within: Duration, asked: Shutdown, end: Trigger) {
+pub async fn finish_releases(
+    bus: Bus,
+    node: NodeId,
+    within: Duration,
+    asked: Shutdown,
+    end: Trigger,
+) {
     asked.requested().await;
     let until = Instant::now() + within;
     while Instant::now() < until {
-        match under_way(&bus, &node).await {
+        match count_leaving(&bus, &node).await {
             Ok(0) => break,
             Ok(left) => tracing::info!(left, "serving releases before the end"),
             Err(error) => {
@@ -44,7 +50,7 @@ pub async fn releases(bus: Bus, node: NodeId, within: Duration, asked: Shutdown,
 
 /// How many claims of the node's are on their way out. One page is looked at: as many claims as it
 /// shows are more than a node can mount.
-pub(crate) async fn under_way(bus: &Bus, node: &NodeId) -> Result<usize, RequestError> {
+pub(crate) async fn count_leaving(bus: &Bus, node: &NodeId) -> Result<usize, RequestError> {
     let question = Status { node: Some(node.clone()), ..Status::default() };
     let call = Call::within(clock::begin_trace(), ANSWER);
     let claims = bus.ask::<verb::ClaimStatus>(&Namespace::all(), &question, &call).await?;

@@ -1,14 +1,14 @@
 //! Whether this node may take anything new (rules 10 and 12).
 //!
-//! **Owns** what is known of how the node counts: whether its lease is held, what the registry said
-//! since, and what was undone since it said that the node counts as gone.
+//! **Owns** what is known of the node's presence: whether its lease is held, what the registry has
+//! answered since, and what was undone since the registry said that the node counts as gone.
 //!
-//! **Promises** that nothing is mounted but while the registry has said, since this process holds
-//! the lease, that the node counts as there. That is what makes `node.gone` safe: it is refused
-//! while the lease is held, and cannot be on record when the registry says "ready". And whoever
-//! closed the gate and waits ([`Gate::settled`]) finds in the journal all that was let in before.
+//! **Promises** that nothing is mounted unless the registry has said that the node counts as there,
+//! since this process holds the lease. That makes `node.gone` safe: the registry refuses it while
+//! the lease is held, and it cannot be on record when the registry says "ready". A task that closed
+//! the gate and waits ([`Gate::wait_entered`]) finds in the journal everything that was let in.
 //!
-//! **Never** opens because nobody answers.
+//! **Never** opens because the registry does not answer.
 
 use std::sync::Arc;
 
@@ -21,53 +21,53 @@ use berth_domain::plugin::NodeState;
 use berth_domain::proof::Proof;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, watch};
 
-/// How the node counts.
+/// Whether the registry counts the node as there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
-    /// The registry has not said so since the lease is held.
+pub enum NodePresence {
+    /// The registry has not answered since the lease is held.
     Unknown,
-    /// It counts as there.
+    /// The node may take new mounts.
     There,
-    /// It counts as gone, and is to undo what it has mounted.
+    /// The node must undo what it has mounted.
     Gone(Proof),
 }
 
 /// The gate. Cheap to clone; begins closed.
 #[derive(Debug, Clone)]
 pub struct Gate {
-    known: watch::Sender<Known>,
-    // Worth a report: what is known here, and not yet to the registry.
-    news: watch::Sender<u64>,
-    // Held for reading between being let in and the journal's entry.
+    state: watch::Sender<GateState>,
+    // Counts changes that the registry must be told of.
+    changes: watch::Sender<u64>,
+    // Locked for reading from the entry of the gate until the journal is written.
     entering: Arc<RwLock<()>>,
 }
 
 #[derive(Debug)]
-struct Known {
-    /// The lease, until it is lost.
+struct GateState {
+    /// `None` once the lease is lost.
     lease: Option<LeaseHold>,
-    /// How often it was gained.
+    /// How often the lease was gained.
     tenure: u64,
     /// How often the gate opened.
     opened: u64,
-    standing: Standing,
+    standing: NodePresence,
     /// The proof after which all was undone.
     undone: Option<Timestamp>,
-    /// What keeps that from being so.
+    /// What keeps the rest from being undone.
     kept_by: Option<String>,
 }
 
-/// Leave to ask for a grant: good until the gate closes.
+/// Permits a request for a grant until the gate closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pass(u64);
+pub struct GatePass(u64);
 
-/// Somebody was let in and has not written down yet what it is about to do.
+/// The gate was entered, and the journal is not written yet.
 #[derive(Debug)]
-pub struct Entered {
+pub struct GateEntry {
     _entering: OwnedRwLockReadGuard<()>,
 }
 
-impl Known {
+impl GateState {
     /// Compared with the clock at each call: after a suspend the lease has ended, and no task has
     /// run to say so.
     fn is_held(&self) -> bool {
@@ -78,11 +78,11 @@ impl Known {
 impl Default for Gate {
     fn default() -> Self {
         let (lease, tenure, opened) = (None, 0, 0);
-        let standing = Standing::Unknown;
-        let known = Known { lease, tenure, opened, standing, undone: None, kept_by: None };
+        let standing = NodePresence::Unknown;
+        let known = GateState { lease, tenure, opened, standing, undone: None, kept_by: None };
         Self {
-            known: watch::Sender::new(known),
-            news: watch::Sender::new(0),
+            state: watch::Sender::new(known),
+            changes: watch::Sender::new(0),
             entering: Arc::default(),
         }
     }
@@ -91,40 +91,41 @@ impl Default for Gate {
 impl Gate {
     /// The lease is held from now on.
     pub fn lease_gained(&self, lease: LeaseHold) {
-        self.known.send_modify(|known| {
+        self.state.send_modify(|known| {
             known.lease = Some(lease);
             known.tenure += 1;
-            known.standing = Standing::Unknown;
+            known.standing = NodePresence::Unknown;
         });
-        self.tell();
+        self.signal_change();
     }
 
-    /// The lease is lost: from now on somebody may say that the node is gone.
+    /// The lease is lost: from now on an operator may declare the node gone.
     pub fn lease_lost(&self) {
-        self.known.send_modify(|known| {
+        self.state.send_modify(|known| {
             known.lease = None;
-            known.standing = Standing::Unknown;
+            known.standing = NodePresence::Unknown;
         });
     }
 
-    /// Which time the lease is held, to be noted before the registry is asked; none when it is not.
+    /// The count of the lease that is held, to be read before the registry is asked. `None` if the
+    /// lease is not held.
     pub fn tenure(&self) -> Option<u64> {
-        let known = self.known.borrow();
+        let known = self.state.borrow();
         known.is_held().then_some(known.tenure)
     }
 
-    /// The registry answered, to a report that was sent in this tenure.
-    pub fn told(&self, tenure: u64, reported: &Reported) {
+    /// Takes the registry's answer to a report that was sent in this tenure.
+    pub fn record_answer(&self, tenure: u64, reported: &Reported) {
         let standing = match (&reported.gone, reported.state) {
-            (Some(proof), _) => Standing::Gone(proof.clone()),
-            (None, NodeState::Ready) => Standing::There,
-            (None, NodeState::Down) => Standing::Unknown,
+            (Some(proof), _) => NodePresence::Gone(proof.clone()),
+            (None, NodeState::Ready) => NodePresence::There,
+            (None, NodeState::Down) => NodePresence::Unknown,
         };
-        self.known.send_if_modified(|known| {
+        self.state.send_if_modified(|known| {
             if !known.is_held() || known.tenure != tenure || known.standing == standing {
                 return false;
             }
-            if standing == Standing::There {
+            if standing == NodePresence::There {
                 known.opened += 1;
                 (known.undone, known.kept_by) = (None, None);
             }
@@ -133,17 +134,16 @@ impl Gate {
         });
     }
 
-    /// How the node counts.
-    pub fn standing(&self) -> Standing {
-        self.known.borrow().standing.clone()
+    /// The presence by the registry's last answer.
+    pub fn standing(&self) -> NodePresence {
+        self.state.borrow().standing.clone()
     }
 
-    /// Waits until the node counts otherwise than as gone by the proof of this time, if one is
-    /// named, and then until it counts as gone.
-    pub async fn gone(&self, but: Option<Timestamp>) -> Proof {
-        let mut known = self.known.subscribe();
+    /// Waits until the node counts as gone by a proof of another time than `but`.
+    pub async fn wait_gone(&self, but: Option<Timestamp>) -> Proof {
+        let mut known = self.state.subscribe();
         loop {
-            if let Standing::Gone(proof) = &known.borrow_and_update().standing
+            if let NodePresence::Gone(proof) = &known.borrow_and_update().standing
                 && Some(proof.at) != but
             {
                 return proof.clone();
@@ -153,46 +153,46 @@ impl Gate {
         }
     }
 
-    /// All was undone that had been mounted before the node was told of the proof of this time.
-    pub fn undone(&self, proof: Timestamp) {
-        self.known.send_modify(|known| (known.undone, known.kept_by) = (Some(proof), None));
-        self.tell();
+    /// Everything was undone that had been mounted before the node learned of this proof.
+    pub fn record_undone(&self, proof: Timestamp) {
+        self.state.send_modify(|known| (known.undone, known.kept_by) = (Some(proof), None));
+        self.signal_change();
     }
 
-    /// It is not all undone yet, and this is why.
-    pub fn kept_by(&self, why: String) {
+    /// Not everything is undone yet, for this reason.
+    pub fn record_obstacle(&self, why: String) {
         let why = Some(why);
-        let is_news = self.known.send_if_modified(|known| {
+        let is_news = self.state.send_if_modified(|known| {
             let is_news = known.kept_by != why;
             known.kept_by = why;
             is_news
         });
         if is_news {
-            self.tell();
+            self.signal_change();
         }
     }
 
-    /// What a report says of it: the proof after which all was undone, or what keeps that.
+    /// For the report: the proof after which everything was undone, or why it is not.
     pub fn progress(&self) -> (Option<Timestamp>, Option<String>) {
-        let known = self.known.borrow();
+        let known = self.state.borrow();
         (known.undone, known.kept_by.clone())
     }
 
     /// Changes whenever a report is worth sending.
-    pub fn news(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    pub fn follow_changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
-    fn tell(&self) {
-        self.news.send_modify(|count| *count += 1);
+    fn signal_change(&self) {
+        self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Leave to ask for a grant, or why there is none.
-    pub fn pass(&self) -> Result<Pass, Problem> {
-        let known = self.known.borrow();
+    /// Permits a request for a grant, or says why not.
+    pub fn check_open(&self) -> Result<GatePass, Problem> {
+        let known = self.state.borrow();
         match &known.standing {
-            Standing::There if known.is_held() => Ok(Pass(known.opened)),
-            Standing::Gone(proof) => {
+            NodePresence::There if known.is_held() => Ok(GatePass(known.opened)),
+            NodePresence::Gone(proof) => {
                 let message = format!(
                     "the node counts as gone ({proof}); it takes nothing new before it has undone \
                      what it had mounted{}",
@@ -211,19 +211,19 @@ impl Gate {
         }
     }
 
-    /// Lets somebody in whose leave is still good. What it is about to do must be in the journal
-    /// before [`Entered`] is dropped.
-    pub async fn enter(&self, pass: Pass) -> Result<Entered, Problem> {
+    /// Enters the gate if the pass is still good. The caller's intent must be in the journal before
+    /// the [`GateEntry`] is dropped.
+    pub async fn enter(&self, pass: GatePass) -> Result<GateEntry, Problem> {
         let entering = Arc::clone(&self.entering).read_owned().await;
-        if self.pass()? == pass {
-            return Ok(Entered { _entering: entering });
+        if self.check_open()? == pass {
+            return Ok(GateEntry { _entering: entering });
         }
         let message = "the node counted as gone, or might have, since the claim was asked for";
         Err(Problem::new(Code::NodeReturning, message).retryable())
     }
 
-    /// Waits until whoever was let in before has written down what it is about to do.
-    pub async fn settled(&self) {
+    /// Waits until every earlier entry is dropped.
+    pub async fn wait_entered(&self) {
         drop(self.entering.write().await);
     }
 }
@@ -252,7 +252,7 @@ mod tests {
     fn open() -> Gate {
         let gate = Gate::default();
         gate.lease_gained(lease());
-        gate.told(1, &reported(NodeState::Ready, None));
+        gate.record_answer(1, &reported(NodeState::Ready, None));
         gate
     }
 
@@ -260,25 +260,25 @@ mod tests {
     fn it_opens_only_when_the_registry_says_so_while_the_lease_is_held() {
         let gate = Gate::default();
         let ready = reported(NodeState::Ready, None);
-        assert!(gate.pass().is_err());
+        assert!(gate.check_open().is_err());
         assert_eq!(gate.tenure(), None);
-        gate.told(0, &ready);
-        assert!(gate.pass().is_err(), "without a lease nobody's word counts");
+        gate.record_answer(0, &ready);
+        assert!(gate.check_open().is_err(), "without a lease nobody's word counts");
         gate.lease_gained(lease());
-        assert!(gate.pass().is_err(), "nobody has answered yet");
-        gate.told(1, &reported(NodeState::Down, None));
-        assert!(gate.pass().is_err(), "it does not count as there yet");
-        gate.told(1, &ready);
-        gate.pass().unwrap();
+        assert!(gate.check_open().is_err(), "nobody has answered yet");
+        gate.record_answer(1, &reported(NodeState::Down, None));
+        assert!(gate.check_open().is_err(), "it does not count as there yet");
+        gate.record_answer(1, &ready);
+        gate.check_open().unwrap();
         gate.lease_lost();
-        assert!(gate.pass().unwrap_err().message.contains("lease is lost"));
+        assert!(gate.check_open().unwrap_err().message.contains("lease is lost"));
         gate.lease_gained(lease());
-        gate.told(1, &ready);
-        assert!(gate.pass().is_err(), "an answer of an earlier tenure is old");
-        gate.told(2, &ready);
-        gate.pass().unwrap();
-        gate.told(2, &reported(NodeState::Ready, Some(proof(7))));
-        let refused = gate.pass().unwrap_err();
+        gate.record_answer(1, &ready);
+        assert!(gate.check_open().is_err(), "an answer of an earlier tenure is old");
+        gate.record_answer(2, &ready);
+        gate.check_open().unwrap();
+        gate.record_answer(2, &reported(NodeState::Ready, Some(proof(7))));
+        let refused = gate.check_open().unwrap_err();
         assert!(refused.retryable && refused.message.contains("confirmed, says ada"), "{refused}");
     }
 
@@ -287,31 +287,31 @@ mod tests {
     fn it_is_closed_once_the_lease_has_ended() {
         let gate = Gate::default();
         gate.lease_gained(LeaseHold::lasting(Duration::ZERO));
-        gate.told(1, &reported(NodeState::Ready, None));
-        assert!(gate.pass().unwrap_err().message.contains("lease is lost"));
+        gate.record_answer(1, &reported(NodeState::Ready, None));
+        assert!(gate.check_open().unwrap_err().message.contains("lease is lost"));
         assert_eq!(gate.tenure(), None);
     }
 
     #[tokio::test]
     async fn leave_from_before_it_closed_is_worth_nothing_once_it_opened_again() {
         let gate = open();
-        let pass = gate.pass().unwrap();
+        let pass = gate.check_open().unwrap();
         drop(gate.enter(pass).await.unwrap());
         gate.lease_lost();
         assert!(gate.enter(pass).await.is_err());
         gate.lease_gained(lease());
-        gate.told(2, &reported(NodeState::Ready, None));
+        gate.record_answer(2, &reported(NodeState::Ready, None));
         assert!(gate.enter(pass).await.is_err());
-        gate.enter(gate.pass().unwrap()).await.unwrap();
+        gate.enter(gate.check_open().unwrap()).await.unwrap();
     }
 
     #[tokio::test]
     async fn whoever_was_let_in_is_waited_for() {
         let gate = open();
-        let entered = gate.enter(gate.pass().unwrap()).await.unwrap();
+        let entered = gate.enter(gate.check_open().unwrap()).await.unwrap();
         gate.lease_lost();
         let waiting = gate.clone();
-        let waiting = tokio::spawn(async move { waiting.settled().await });
+        let waiting = tokio::spawn(async move { waiting.wait_entered().await });
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(!waiting.is_finished());
         drop(entered);
@@ -322,16 +322,16 @@ mod tests {
     async fn what_was_undone_is_of_one_proof() {
         let gate = Gate::default();
         gate.lease_gained(lease());
-        gate.told(1, &reported(NodeState::Down, Some(proof(7))));
-        let first = gate.gone(None).await;
+        gate.record_answer(1, &reported(NodeState::Down, Some(proof(7))));
+        let first = gate.wait_gone(None).await;
         assert_eq!(first, proof(7));
-        gate.kept_by("busy".to_owned());
+        gate.record_obstacle("busy".to_owned());
         assert_eq!(gate.progress(), (None, Some("busy".to_owned())));
-        gate.undone(first.at);
+        gate.record_undone(first.at);
         assert_eq!(gate.progress(), (Some(first.at), None));
-        gate.told(1, &reported(NodeState::Ready, None));
+        gate.record_answer(1, &reported(NodeState::Ready, None));
         assert_eq!(gate.progress(), (None, None));
-        gate.told(1, &reported(NodeState::Down, Some(proof(9))));
-        assert_eq!(gate.gone(Some(first.at)).await, proof(9));
+        gate.record_answer(1, &reported(NodeState::Down, Some(proof(9))));
+        assert_eq!(gate.wait_gone(Some(first.at)).await, proof(9));
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use berth_domain::PluginId;
 use berth_host::{HostOperation, HostPool, HostPoolError};
 
-use crate::paths::Place;
+use crate::paths::VolumePaths;
 
 /// How long something may be looked at.
 pub(crate) const INSPECT_MAX: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ pub(crate) struct VolumeHost {
 
 impl VolumeHost {
     /// For the volume of this plugin that lies there.
-    pub(crate) fn new(pool: &HostPool, plugin: &PluginId, place: &Place) -> Self {
+    pub(crate) fn new(pool: &HostPool, plugin: &PluginId, place: &VolumePaths) -> Self {
         let share = format!("mounts of plugin {plugin}").into();
         Self { pool: pool.clone(), share, volume_dir: place.volume_dir.clone() }
     }

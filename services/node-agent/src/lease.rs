@@ -1,11 +1,11 @@
-//! The node's lease: that this agent lives.
+//! The node's lease: it shows that this agent lives.
 //!
-//! **Owns** the key `node.<node>` in the leases bucket. The registry reads from it whether the node
-//! is there; nothing here says so in any other way.
+//! **Owns** the key `node.<node>` in the leases bucket. The registry reads the node's presence from
+//! this key alone.
 //!
-//! **Promises** that one agent at a time answers for a node: a second one with the same name waits
-//! at its start, and one whose lease another took ends. A restarted agent takes its own earlier
-//! lease over, so that a crash that is mended in time is not seen at all.
+//! **Promises** that one agent at a time answers for a node. A second agent of the same node name
+//! waits at its start. An agent whose lease another agent took ends. A restarted agent takes over
+//! its own earlier lease, so the registry does not see a crash that ends in time.
 //!
 //! **Never** fences: what is mounted here stays mounted when the lease ends.
 
@@ -25,40 +25,40 @@ use tokio::time::{Instant, sleep};
 
 use crate::gate::Gate;
 
-/// When it is asked for again.
-const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+/// Pauses between attempts to get the lease.
+const RETRY: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
 
 /// Another agent answers for the node.
 #[derive(Debug, Error)]
 #[error(
     "another agent has taken the lease of node {node}: {other}; two agents must not bear one name"
 )]
-pub struct Taken {
+pub struct LeaseTaken {
     node: NodeId,
     other: String,
 }
 
-/// How long the lease lives: as configured, and longer where the registry says that the fleet is
-/// large. Cheap to clone.
+/// The lease's TTL: as configured, or longer if the registry says that the fleet is large. Cheap to
+/// clone.
 #[derive(Debug, Clone)]
-pub struct Ttl {
+pub struct LeaseTtl {
     configured: Duration,
     now: watch::Sender<Duration>,
 }
 
-impl Ttl {
-    /// As configured, until somebody says otherwise.
+impl LeaseTtl {
+    /// As configured, until the registry asks for more.
     pub fn new(configured: Duration) -> Self {
         Self { configured, now: watch::Sender::new(configured) }
     }
 
-    /// The registry says how long it is to be at least.
+    /// Sets the TTL that the registry asks for at least.
     pub fn at_least(&self, pace: Duration) {
         let ttl = self.configured.max(pace);
         self.now.send_if_modified(|now| std::mem::replace(now, ttl) != ttl);
     }
 
-    /// How long it is to live from its next renewal on.
+    /// The TTL from the next renewal on.
     pub fn now(&self) -> Duration {
         *self.now.borrow()
     }
@@ -68,77 +68,76 @@ impl Ttl {
     }
 }
 
-/// How the lease is asked for.
+/// Acquires and keeps the lease of one node.
 #[derive(Debug, Clone)]
-pub struct Tenure {
+pub struct NodeLease {
     /// The leases bucket.
     pub bucket: Bucket,
     /// What is written into it.
     pub holder: Holder,
-    /// How long it lives without being renewed.
-    pub ttl: Ttl,
-    /// Open only while it is held.
+    /// How long the lease lives without renewal.
+    pub ttl: LeaseTtl,
+    /// Closed while the lease is not held.
     pub gate: Gate,
 }
 
-/// What came of asking once.
-enum Asked {
+/// The result of one attempt to get the lease.
+enum LeaseAttempt {
     Held(KeptLease),
-    /// By another agent.
+    /// Another agent holds it. The value of its lease.
     Other(String),
-    /// By no agent: the key was written by hand.
+    /// The key was written by hand.
     Junk(Box<Entry>),
     /// The bus did not answer, or the key changed meanwhile.
     NotNow(LeaseError),
 }
 
-impl Tenure {
-    /// Waits until the lease is held; none when the shutdown comes first.
-    pub async fn begin(&self, shutdown: &Shutdown) -> Option<KeptLease> {
+impl NodeLease {
+    /// Waits until the lease is held. Returns `None` if the shutdown comes first.
+    pub async fn acquire(&self, shutdown: &Shutdown) -> Option<KeptLease> {
         let mut tries = 0;
         let mut junk: Option<(u64, Instant)> = None;
         loop {
             tries += 1;
-            let mut asked = self.ask().await;
-            if let Asked::Junk(entry) = &asked {
+            let mut asked = self.try_acquire().await;
+            if let LeaseAttempt::Junk(entry) = &asked {
                 let seen = junk.filter(|(revision, _)| *revision == entry.revision);
                 let (_, since) = *junk.insert(seen.unwrap_or((entry.revision, Instant::now())));
                 // An agent whose lease it overwrote notices within the TTL.
                 if since.elapsed() > 2 * self.ttl.now() {
-                    asked = self.inherit(entry).await;
+                    asked = self.try_inherit(entry).await;
                 }
             }
             match asked {
-                Asked::Held(lease) => {
+                LeaseAttempt::Held(lease) => {
                     self.gate.lease_gained(lease.hold());
                     return Some(lease);
                 }
-                Asked::Junk(entry) => {
+                LeaseAttempt::Junk(entry) => {
                     let node = &self.holder.node;
                     let key = &entry.key;
                     tracing::warn!(%node, key, "the lease's value is no agent's; waiting");
                 }
-                Asked::Other(other) => {
+                LeaseAttempt::Other(other) => {
                     let node = &self.holder.node;
                     tracing::warn!(%node, other, "another agent holds this node's lease; waiting");
                 }
-                Asked::NotNow(error) => self.log(tries, &error),
+                LeaseAttempt::NotNow(error) => self.log(tries, &error),
             }
             tokio::select! {
-                () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
+                () = sleep(RETRY.wait(tries, clock::jitter())) => {}
                 () = shutdown.requested() => return None,
             }
         }
     }
 
-    /// Keeps the lease until the shutdown; what is held by then is returned, to be given up last.
-    /// When it is lost, it is asked for again; that another agent has it by then is the end of this
-    /// one.
+    /// Keeps the lease until the shutdown, and returns it for [`Self::give_up`]. A lost lease is
+    /// acquired again. Fails if another agent has it by then.
     pub async fn keep(
         &self,
         lease: KeptLease,
         shutdown: &Shutdown,
-    ) -> Result<Option<KeptLease>, Taken> {
+    ) -> Result<Option<KeptLease>, LeaseTaken> {
         let mut held = lease;
         loop {
             tokio::select! {
@@ -155,60 +154,62 @@ impl Tenure {
         }
     }
 
-    async fn regain(&self, shutdown: &Shutdown) -> Result<Option<KeptLease>, Taken> {
+    async fn regain(&self, shutdown: &Shutdown) -> Result<Option<KeptLease>, LeaseTaken> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let asked = match self.ask().await {
-                // It overwrote our own lease.
-                Asked::Junk(entry) => self.inherit(&entry).await,
+            let asked = match self.try_acquire().await {
+                // The junk overwrote our own lease.
+                LeaseAttempt::Junk(entry) => self.try_inherit(&entry).await,
                 asked => asked,
             };
             match asked {
-                Asked::Held(lease) => {
+                LeaseAttempt::Held(lease) => {
                     self.gate.lease_gained(lease.hold());
                     return Ok(Some(lease));
                 }
-                Asked::Junk(_) => {}
-                Asked::Other(other) => return Err(Taken { node: self.holder.node.clone(), other }),
-                Asked::NotNow(error) => self.log(tries, &error),
+                LeaseAttempt::Junk(_) => {}
+                LeaseAttempt::Other(other) => {
+                    return Err(LeaseTaken { node: self.holder.node.clone(), other });
+                }
+                LeaseAttempt::NotNow(error) => self.log(tries, &error),
             }
             tokio::select! {
-                () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
+                () = sleep(RETRY.wait(tries, clock::jitter())) => {}
                 () = shutdown.requested() => return Ok(None),
             }
         }
     }
 
-    async fn ask(&self) -> Asked {
+    async fn try_acquire(&self) -> LeaseAttempt {
         let key = key::node_lease(&self.holder.node);
         let trace = clock::begin_trace();
         match self.bucket.acquire(&key, self.value().into(), self.ttl.now(), trace).await {
-            Ok(lease) => Asked::Held(lease.keep_for(self.ttl.follow())),
-            Err(LeaseError::Held { holder: entry, .. }) => self.held_by(entry).await,
-            Err(error) => Asked::NotNow(error),
+            Ok(lease) => LeaseAttempt::Held(lease.keep_for(self.ttl.follow())),
+            Err(LeaseError::Held { holder: entry, .. }) => self.check_holder(entry).await,
+            Err(error) => LeaseAttempt::NotNow(error),
         }
     }
 
-    async fn held_by(&self, entry: Box<Entry>) -> Asked {
+    async fn check_holder(&self, entry: Box<Entry>) -> LeaseAttempt {
         let value = entry.value.clone().unwrap_or_default();
         match serde_json::from_slice::<Holder>(&value) {
             Ok(holder) if entry.has_ttl => {
-                // An earlier life of this agent.
+                // The lease of an earlier process of this agent.
                 if holder.agent == self.holder.agent && holder.boot_id == self.holder.boot_id {
-                    return self.inherit(&entry).await;
+                    return self.try_inherit(&entry).await;
                 }
-                Asked::Other(String::from_utf8_lossy(&value).into_owned())
+                LeaseAttempt::Other(String::from_utf8_lossy(&value).into_owned())
             }
-            _ => Asked::Junk(entry),
+            _ => LeaseAttempt::Junk(entry),
         }
     }
 
-    async fn inherit(&self, entry: &Entry) -> Asked {
+    async fn try_inherit(&self, entry: &Entry) -> LeaseAttempt {
         let trace = clock::begin_trace();
         match self.bucket.inherit(entry, self.value().into(), self.ttl.now(), trace).await {
-            Ok(lease) => Asked::Held(lease.keep_for(self.ttl.follow())),
-            Err(error) => Asked::NotNow(error),
+            Ok(lease) => LeaseAttempt::Held(lease.keep_for(self.ttl.follow())),
+            Err(error) => LeaseAttempt::NotNow(error),
         }
     }
 
@@ -216,7 +217,7 @@ impl Tenure {
         json!(self.holder).to_string()
     }
 
-    /// Gives it up: the node is gone at once, and not only when the lease would have ended.
+    /// Releases the lease, so that the node is gone at once and not after the TTL.
     pub async fn give_up(&self, lease: KeptLease) {
         if let Err(error) = lease.release().await {
             let why = berth_service::process::chain(&error);
@@ -245,7 +246,7 @@ mod tests {
         for (configured, paces) in
             [(10, [(0, 10), (30, 30), (15, 15), (0, 10)]), (120, [(60, 120); 4])]
         {
-            let ttl = Ttl::new(seconds(configured));
+            let ttl = LeaseTtl::new(seconds(configured));
             let followed = ttl.clone().follow();
             for (pace, lives) in paces {
                 ttl.at_least(seconds(pace));

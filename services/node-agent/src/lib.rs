@@ -16,11 +16,13 @@
 //! | [`config`], [`agent`] | what is configured; the parts put together |
 //! | [`host`], [`identity`], [`lease`], [`report`] | what the node is, and that it lives |
 //! | [`plugin`] | who sits behind each socket, and whether it is well |
-//! | [`lane`], [`began`] | the rules of an executor |
+//! | [`roster`] | which plugins there are, and the processes that the agent runs for them |
+//! | [`executor`], [`start_revision`] | the rules of an executor |
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
-//! | [`look`], [`compare`] | whether what is mounted still answers, and is still claimed |
+//! | [`look`] | whether what is mounted still answers |
+//! | [`claimed`], [`compare`] | whether what is mounted is still claimed |
 //! | [`unaccounted`] | mounts that no claim covers |
 //! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
 //! | [`runs`] | commands that use what is mounted, watched to their end |
@@ -29,18 +31,19 @@
 //! | [`tell`] | events |
 
 pub mod agent;
-pub mod began;
+mod call_log;
+pub mod claimed;
 pub mod comeback;
 pub mod compare;
 pub mod config;
 pub mod controller;
+pub mod executor;
 pub mod finish;
 pub mod gate;
 pub mod host;
 pub mod host_pool;
 pub mod identity;
 pub mod journal;
-pub mod lane;
 pub mod lease;
 pub mod look;
 pub mod node;
@@ -48,8 +51,10 @@ pub mod paths;
 pub mod plan;
 pub mod plugin;
 pub mod report;
+pub mod roster;
 pub mod runs;
 pub mod secret;
+pub mod start_revision;
 pub mod tell;
 pub mod unaccounted;
 

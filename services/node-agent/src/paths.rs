@@ -46,7 +46,7 @@ pub struct Paths {
 
 /// The paths of one alloc's use of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct VolumePaths {
     /// What holds all of the volume's.
     pub volume_dir: PathBuf,
     /// `staging_target_path`: the same for every alloc.
@@ -70,11 +70,16 @@ impl Paths {
     }
 
     /// The paths of this use.
-    pub fn place(&self, plugin: &PluginId, volume: &VolumeKey, alloc: &AllocId) -> Place {
+    pub fn volume_paths(
+        &self,
+        plugin: &PluginId,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+    ) -> VolumePaths {
         let ids = [plugin.as_str(), volume.namespace.as_str(), volume.volume.as_str()];
         let volume_dir = self.root.join(name::<VOLUME_BYTES>(&ids));
         let alloc_dir = volume_dir.join(name::<ALLOC_BYTES>(&[alloc.as_str()]));
-        Place {
+        VolumePaths {
             staging: volume_dir.join(STAGING),
             target: alloc_dir.join(TARGET),
             volume_dir,
@@ -83,7 +88,7 @@ impl Paths {
     }
 }
 
-impl Place {
+impl VolumePaths {
     /// Where the alloc has the volume under the name of this number.
     pub fn view(&self, number: u32) -> PathBuf {
         self.alloc_dir.join(format!("{VIEW}{number}"))
@@ -121,18 +126,18 @@ mod tests {
 
     use super::*;
 
-    fn place(state_dir: &str, ids: [&str; 4]) -> Place {
+    fn volume_paths(state_dir: &str, ids: [&str; 4]) -> VolumePaths {
         let [plugin, namespace, volume, alloc] = ids;
         let volume =
             VolumeKey::new(Namespace::new(namespace).unwrap(), VolumeId::new(volume).unwrap());
         let (plugin, alloc) = (PluginId::new(plugin).unwrap(), AllocId::new(alloc).unwrap());
-        Paths::new(Path::new(state_dir)).place(&plugin, &volume, &alloc)
+        Paths::new(Path::new(state_dir)).volume_paths(&plugin, &volume, &alloc)
     }
 
     /// These are on the disks of running nodes: another function would lose their mounts.
     #[test]
     fn paths_stay_what_they_are() {
-        let place = place("/var/lib/berth", ["ebs.csi.aws.com", "default", "data", "web/1"]);
+        let place = volume_paths("/var/lib/berth", ["ebs.csi.aws.com", "default", "data", "web/1"]);
         let volume = "/var/lib/berth/csi/b806dc5fa10cb2304ded73c7";
         assert_eq!(place.volume_dir, Path::new(volume));
         assert_eq!(place.staging, Path::new(volume).join("staging"));
@@ -151,17 +156,17 @@ mod tests {
             ["p", "nv", "a", "a"],
             ["p", "n", "va", "a"],
         ];
-        let targets: BTreeSet<PathBuf> = all.map(|ids| place("/s", ids).target).into();
+        let targets: BTreeSet<PathBuf> = all.map(|ids| volume_paths("/s", ids).target).into();
         assert_eq!(targets.len(), all.len());
-        assert_eq!(place("/s", all[0]).staging, place("/s", all[1]).staging);
-        assert_ne!(place("/s", all[0]).staging, place("/s", all[2]).staging);
+        assert_eq!(volume_paths("/s", all[0]).staging, volume_paths("/s", all[1]).staging);
+        assert_ne!(volume_paths("/s", all[0]).staging, volume_paths("/s", all[2]).staging);
     }
 
     #[test]
     fn the_longest_state_directory_gives_the_longest_path() {
         let state_dir = format!("/{}", "s".repeat(STATE_DIR_BYTES_MAX - 1));
         let id = "é/".repeat(85);
-        let place = place(&state_dir, [&id, &id, &id, &id]);
+        let place = volume_paths(&state_dir, [&id, &id, &id, &id]);
         assert_eq!(place.target.as_os_str().len(), PATH_BYTES_MAX);
         assert!(place.staging.as_os_str().len() < PATH_BYTES_MAX);
         let last = u32::try_from(VOLUMES_PER_ALLOC_MAX).unwrap() - 1;

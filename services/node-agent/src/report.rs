@@ -18,14 +18,13 @@ use berth_domain::plugin::Half;
 use berth_domain::retry::Schedule;
 use berth_domain::{ClockOffset, NodeId, Timestamp};
 use berth_service::clock;
-use berth_service::hung::HungReport;
+use berth_service::fault_report::FaultReport;
 use berth_service::shutdown::Shutdown;
 use tokio::time::{Instant, sleep};
 
-use crate::gate::{Gate, Standing};
+use crate::gate::{Gate, NodePresence};
 use crate::host::Host;
-use crate::journal::JournalFault;
-use crate::lease::Ttl;
+use crate::lease::LeaseTtl;
 use crate::plugin::{Plugin, Plugins};
 use crate::unaccounted::UnaccountedMounts;
 
@@ -72,22 +71,22 @@ pub struct Reporter {
     /// too large for that.
     pub interval: Duration,
     /// How long the lease lives, as the registry wants it.
-    pub ttl: Ttl,
+    pub ttl: LeaseTtl,
     /// What opens and closes with what the registry answers.
     pub gate: Gate,
     /// Mounts that no claim covers.
     pub unaccounted: UnaccountedMounts,
     /// Why nothing can be journalled, and so nothing be mounted or unmounted.
-    pub journal: JournalFault,
+    pub journal: FaultReport,
     /// Which host operations hang.
-    pub hung: HungReport,
+    pub hung: FaultReport,
 }
 
 impl Reporter {
     /// Reports until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
-        let mut plugins = self.plugins.news();
-        let mut news = self.gate.news();
+        let mut plugins = self.plugins.follow_changes();
+        let mut news = self.gate.follow_changes();
         let mut unaccounted = self.unaccounted.subscribe();
         let mut journal = self.journal.follow();
         let mut hung = self.hung.follow();
@@ -100,11 +99,11 @@ impl Reporter {
             unaccounted.mark_unchanged();
             journal.mark_unchanged();
             hung.mark_unchanged();
-            let reading = Reading::now();
+            let reading = ClockReading::now();
             let pause = match self.report(clock_offset, REQUEST_TIMEOUT).await {
-                Ok(Exchange { reported, clock_offset: measured }) => {
+                Ok(TakenReport { reported, clock_offset: measured }) => {
                     clock_offset = measured;
-                    self.note(tries, &reported);
+                    self.log_answer(tries, &reported);
                     tries = 0;
                     // The registry may have taken a delay for a skew: it gets this measurement.
                     let is_skew_wrong = measured.is_some_and(|offset| {
@@ -112,7 +111,7 @@ impl Reporter {
                     });
                     skew_retries = if is_skew_wrong { skew_retries + 1 } else { 0 };
                     let measures_again = (1..=SKEW_RETRIES_MAX).contains(&skew_retries);
-                    if self.gate.standing() == Standing::Unknown || measures_again {
+                    if self.gate.standing() == NodePresence::Unknown || measures_again {
                         unsettled += 1;
                         SETTLED.wait(unsettled, clock::jitter()).min(self.interval)
                     } else {
@@ -159,14 +158,14 @@ impl Reporter {
         &self,
         clock_offset: Option<ClockOffset>,
         within: Duration,
-    ) -> Result<Exchange, RequestError> {
+    ) -> Result<TakenReport, RequestError> {
         // Noted before it is asked: an answer from before the lease was regained is worth nothing.
         let tenure = self.gate.tenure();
         let (undone, kept_by) = self.gate.progress();
         let mut attributes = self.host.attributes.clone();
         attributes.extend(kept_by.map(|why| (RETURNING.to_owned(), shortened(why))));
         attributes.extend(bad_sources(&self.host.node, &self.plugins.faults()));
-        let fault = self.journal.now();
+        let fault = self.journal.current();
         let plugins = self.plugins.list();
         let mut instances: Vec<_> = plugins.iter().flat_map(Plugin::instances).collect();
         if let Some(why) = &fault {
@@ -175,7 +174,7 @@ impl Reporter {
             }
         }
         attributes.extend(fault.map(|why| (JOURNAL.to_owned(), shortened(why))));
-        attributes.extend(self.hung.now().map(|hung| (HUNG.to_owned(), shortened(hung))));
+        attributes.extend(self.hung.current().map(|hung| (HUNG.to_owned(), shortened(hung))));
         let report = Report {
             node: self.host.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -191,16 +190,16 @@ impl Reporter {
         let began = Instant::now();
         let reported = self.bus.ask::<verb::NodeReport>(&(), &report, &call).await?;
         if let Some(tenure) = tenure {
-            self.gate.told(tenure, &reported);
+            self.gate.record_answer(tenure, &reported);
         }
         self.ttl.at_least(pace(&reported));
         let clock_offset = reported
             .clock
             .map(|registry| ClockOffset::from_exchange(report.clock, registry, began.elapsed()));
-        Ok(Exchange { reported, clock_offset })
+        Ok(TakenReport { reported, clock_offset })
     }
 
-    fn note(&self, tries: u32, reported: &Reported) {
+    fn log_answer(&self, tries: u32, reported: &Reported) {
         if tries > 0 {
             tracing::info!(node = %self.host.node, "the registry takes reports again");
         }
@@ -214,7 +213,7 @@ impl Reporter {
 }
 
 /// A report that the registry took.
-struct Exchange {
+struct TakenReport {
     reported: Reported,
     /// How far this host's clock is ahead of the registry's; none from an older registry.
     clock_offset: Option<ClockOffset>,
@@ -222,12 +221,12 @@ struct Exchange {
 
 /// The clock as it was read once.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct ClockReading {
     at: Instant,
     told: Timestamp,
 }
 
-impl Reading {
+impl ClockReading {
     fn now() -> Self {
         Self { at: Instant::now(), told: clock::now() }
     }
@@ -301,7 +300,7 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_either_way_is_told_from_one_that_goes_on() {
         let at = Instant::now();
-        let reading = |passed, told: u64| Reading {
+        let reading = |passed, told: u64| ClockReading {
             at: at + Duration::from_millis(passed),
             told: Timestamp::from_unix_ms(1_000_000 + told),
         };
@@ -316,7 +315,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_waits_is_told_within_seconds_of_the_clock_being_set() {
         let began = Instant::now();
-        Reading::now().was_set().await;
+        ClockReading::now().was_set().await;
         assert!(began.elapsed() <= CLOCK_LOOK * 2, "{:?}", began.elapsed());
     }
 }

@@ -1,13 +1,12 @@
 //! Commands that `berth run` started on this node, watched to their end.
 //!
-//! **Owns** the end of a run whose runner was killed: what it left running is ended, and then, and
-//! only then, its alloc is told to have ended. So a volume goes to nobody else while a process of
-//! the run may write to it, and does not stay claimed because a process was killed that was to give
-//! it back.
+//! **Owns** the end of a run whose runner was killed. The agent ends the processes that the run
+//! left behind, and reports the end of its alloc only after that. So no other node gets the volume
+//! while a process of the run may write to it, and a killed runner leaves no claim behind.
 //!
-//! **Promises** that nothing is unpublished under a run that is not over ([`check`]), whoever asks
-//! for it; that after a restart of the agent and of the host it goes on where it was: what there is
-//! to know is in files and in the locks on them ([`berth_service::runs`]).
+//! **Promises** that nothing is unpublished under a run that is not over ([`check_not_running`]).
+//! This holds after a restart of the agent or of the host: the state of a run is in files and in
+//! the locks on them ([`berth_service::runs`]).
 //!
 //! **Never** ends a process whose runner is there, unless its node counted as gone ([`end_all`]).
 
@@ -34,39 +33,39 @@ use tokio::time::sleep;
 
 use crate::host_pool::with_processes;
 
-/// How often is looked.
-const LOOK: Duration = Duration::from_millis(500);
-/// How long at most until the next look, when nobody could be told.
-const LOOK_MAX: Duration = Duration::from_secs(5);
-/// How long a registration that was on its way when its runner was killed may take to arrive: so
-/// long an alloc that nobody knows is asked about again.
-const LATE: Duration = Duration::from_secs(60);
-/// Processes that a message names.
-const NAMED: usize = 5;
-/// Processes of a run that are ended in one go. Each is held open meanwhile.
+/// Interval at which the runs are read.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Longest interval while the claim service does not answer.
+const INTERVAL_MAX: Duration = Duration::from_secs(5);
+/// Age up to which the agent asks again about an alloc that the claim service does not know. The
+/// killed runner's registration may arrive that late.
+const LATE_REGISTRATION_MAX: Duration = Duration::from_secs(60);
+/// Largest number of processes that a message names.
+const NAMED_PIDS_MAX: usize = 5;
+/// Largest number of processes of a run that are ended in one go. Each is held open meanwhile.
 const PROCESSES_MAX: usize = 256;
 
-/// Watches until told to end.
-pub async fn watch(runs: Runs, bus: Bus, shutdown: Shutdown) {
-    let mut pause = LOOK;
+/// Watches until the shutdown.
+pub async fn watch_runs(runs: Runs, bus: Bus, shutdown: Shutdown) {
+    let mut pause = INTERVAL;
     loop {
         tokio::select! {
             () = sleep(pause) => {}
             () = shutdown.requested() => return,
         }
-        pause = match look(&runs, &bus).await {
-            Ok(()) => LOOK,
+        pause = match end_orphans(&runs, &bus).await {
+            Ok(()) => INTERVAL,
             Err(problem) => {
                 let trace = problem.trace.as_deref();
                 tracing::info!(trace, %problem, "a run that is over could not be told");
-                (pause * 2).min(LOOK_MAX)
+                (pause * 2).min(INTERVAL_MAX)
             }
         };
     }
 }
 
-async fn look(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
-    let (seen, unread) = all(runs).await?;
+async fn end_orphans(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
+    let (seen, unread) = list_runs(runs).await?;
     for (name, error) in unread {
         tracing::warn!(name, %error, "the file of a run cannot be read; its claims stay");
     }
@@ -82,13 +81,13 @@ async fn look(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
                 continue;
             }
         }
-        finish(runs, bus, one).await?;
+        stop_alloc(runs, bus, one).await?;
     }
     Ok(())
 }
 
-/// Says that a run's alloc has ended.
-async fn finish(runs: &Runs, bus: &Bus, over: Seen) -> Result<(), Problem> {
+/// Reports to the claim service that a run's alloc has ended.
+async fn stop_alloc(runs: &Runs, bus: &Bus, over: Seen) -> Result<(), Problem> {
     let Seen { run, name, held_name, age, .. } = over;
     let killed = || Ended {
         state: AllocState::Failed,
@@ -100,7 +99,7 @@ async fn finish(runs: &Runs, bus: &Bus, over: Seen) -> Result<(), Problem> {
     let stopped = bus.ask::<verb::AllocStop>(&run.namespace, &stop, &call).await;
     match stopped.map_err(|error| error.into_problem(verb::AllocStop::STEP)) {
         Err(problem) if problem.code != Code::NoSuchAlloc => return Err(problem),
-        Err(_) if age < LATE => return Ok(()),
+        Err(_) if age < LATE_REGISTRATION_MAX => return Ok(()),
         _ => {}
     }
     tracing::info!(namespace = %run.namespace, alloc = %run.alloc, note, "a run is over");
@@ -108,7 +107,11 @@ async fn finish(runs: &Runs, bus: &Bus, over: Seen) -> Result<(), Problem> {
 }
 
 /// Refuses while a command of the alloc may use its volumes.
-pub async fn check(runs: &Runs, volume: &VolumeKey, alloc: &AllocId) -> Result<(), Problem> {
+pub async fn check_not_running(
+    runs: &Runs,
+    volume: &VolumeKey,
+    alloc: &AllocId,
+) -> Result<(), Problem> {
     let (namespace, id) = (volume.namespace.clone(), alloc.clone());
     let for_whom = format!("{volume}/{alloc}");
     let still = on_host(runs, &for_whom, move |runs| {
@@ -125,7 +128,8 @@ pub async fn check(runs: &Runs, volume: &VolumeKey, alloc: &AllocId) -> Result<(
     } else {
         String::new()
     };
-    let pids: Vec<String> = left.iter().take(NAMED).map(|one| one.pid().to_string()).collect();
+    let pids: Vec<String> =
+        left.iter().take(NAMED_PIDS_MAX).map(|one| one.pid().to_string()).collect();
     let processes =
         if left.is_empty() { String::new() } else { format!(": processes {}", pids.join(", ")) };
     let message = format!("the command of alloc {alloc} still runs{runner}{processes}");
@@ -133,10 +137,10 @@ pub async fn check(runs: &Runs, volume: &VolumeKey, alloc: &AllocId) -> Result<(
     Err(Problem::new(Code::UnmountFailed, message).retryable().next(next))
 }
 
-/// Ends every run of this node, runners too: the node counted as gone, and whoever has its volumes
-/// since then must not find others writing to them.
+/// Ends every run of this node, and its runner. For a node that counted as gone: another node may
+/// have its volumes since then.
 pub async fn end_all(runs: &Runs) -> Result<(), Problem> {
-    let (seen, _) = all(runs).await?;
+    let (seen, _) = list_runs(runs).await?;
     for one in seen.into_iter().filter(|one| one.run.ended.is_none()) {
         for process in processes_of(runs, &one.held_name).await? {
             let pid = process.pid();
@@ -154,7 +158,7 @@ fn kill(process: &ProcessHandle) {
     }
 }
 
-async fn all(runs: &Runs) -> Result<(Vec<Seen>, Vec<Unread>), Problem> {
+async fn list_runs(runs: &Runs) -> Result<(Vec<Seen>, Vec<Unread>), Problem> {
     on_host(runs, "", Runs::all).await
 }
 

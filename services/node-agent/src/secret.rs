@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Who asks for the secrets of which call.
 #[derive(Debug, Clone)]
-pub struct Asking {
+pub struct SecretsQuery {
     /// The bus.
     pub bus: Bus,
     /// The node that is to make the call.
@@ -32,9 +32,9 @@ pub struct Asking {
     pub trace: TraceContext,
 }
 
-impl Asking {
+impl SecretsQuery {
     /// The secrets of a volume, as the plugin wants them; none for a volume without.
-    pub async fn secrets(
+    pub async fn read_secrets(
         &self,
         volume: &VolumeKey,
         id: Option<&SecretsId>,

@@ -17,13 +17,13 @@ use berth_service::refusals::{RefusalTeller, RequestSubject};
 
 /// Tells events in the name of this node. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Teller {
+pub struct EventPublisher {
     events: Events,
     refusals: RefusalTeller,
     node: NodeId,
 }
 
-impl Teller {
+impl EventPublisher {
     /// In the name of `node`.
     pub fn new(events: Events, node: NodeId) -> Self {
         Self { refusals: RefusalTeller::new(events.clone(), NODE_AGENT), events, node }
@@ -41,25 +41,24 @@ impl Teller {
         }
     }
 
-    /// A volume is there for an alloc, or could not be brought there: `volume.mounted`,
-    /// `volume.mount-failed`.
-    pub fn mounted(&self, used: Used<'_>, error: Option<&Problem>, trace: TraceContext) {
+    /// A volume is mounted for an alloc, or could not be: `volume.mounted`, `volume.mount-failed`.
+    pub fn mounted(&self, used: UsedVolume<'_>, error: Option<&Problem>, trace: TraceContext) {
         let name = match error {
             None => EventName::VolumeMounted,
             Some(_) => EventName::VolumeMountFailed,
         };
-        self.used(name, used, error, trace);
+        self.publish(Event { detail: error.map(ToString::to_string), ..used.event(name) }, trace);
     }
 
-    /// A volume is gone for an alloc: `volume.unmounted`.
-    pub fn unmounted(&self, used: Used<'_>, trace: TraceContext) {
-        self.used(EventName::VolumeUnmounted, used, None, trace);
+    /// A volume is unmounted for an alloc: `volume.unmounted`.
+    pub fn unmounted(&self, used: UsedVolume<'_>, trace: TraceContext) {
+        self.publish(used.event(EventName::VolumeUnmounted), trace);
     }
 
     /// A mount is gone, dead or hung: `volume.mount-dead`.
     pub fn mount_dead(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId, why: String) {
-        let trace = clock::begin_trace();
-        self.mount(EventName::VolumeMountDead, volume, alloc, plugin, Some(why), trace);
+        let event = mount_event(EventName::VolumeMountDead, volume, alloc, plugin);
+        self.publish(Event { detail: Some(why), ..event }, clock::begin_trace());
     }
 
     /// A plugin call that mounts a volume was not answered by its deadline: `volume.mount-hung`.
@@ -71,56 +70,36 @@ impl Teller {
         why: String,
         trace: TraceContext,
     ) {
-        self.mount(EventName::VolumeMountHung, volume, alloc, plugin, Some(why), trace);
+        let event = mount_event(EventName::VolumeMountHung, volume, alloc, plugin);
+        self.publish(Event { detail: Some(why), ..event }, trace);
     }
 
-    /// It answers again: `volume.mount-well`.
+    /// A mount answers again: `volume.mount-well`.
     pub fn mount_well(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId) {
-        let trace = clock::begin_trace();
-        self.mount(EventName::VolumeMountWell, volume, alloc, plugin, None, trace);
+        let event = mount_event(EventName::VolumeMountWell, volume, alloc, plugin);
+        self.publish(event, clock::begin_trace());
     }
 
     /// A mount is there that no claim covers: `volume.mount-unaccounted`.
     pub fn mount_unaccounted(&self, mount: &UnaccountedMount) {
-        self.publish(
-            Event {
-                namespace: Some(mount.namespace.clone()),
-                volume: Some(mount.volume.clone()),
-                alloc: Some(mount.alloc.clone()),
-                node: Some(self.node.clone()),
-                detail: Some(mount.to_string()),
-                ..Event::new(EventName::VolumeMountUnaccounted, clock::now(), NODE_AGENT)
-            },
-            clock::begin_trace(),
-        );
-    }
-
-    fn mount(
-        &self,
-        name: EventName,
-        volume: &VolumeKey,
-        alloc: &AllocId,
-        plugin: &PluginId,
-        detail: Option<String>,
-        trace: TraceContext,
-    ) {
-        self.publish(
-            Event {
-                namespace: Some(volume.namespace.clone()),
-                volume: Some(volume.volume.clone()),
-                alloc: Some(alloc.clone()),
-                node: Some(self.node.clone()),
-                plugin: Some(plugin.clone()),
-                detail,
-                ..Event::new(name, clock::now(), NODE_AGENT)
-            },
-            trace,
-        );
+        let event = Event {
+            namespace: Some(mount.namespace.clone()),
+            volume: Some(mount.volume.clone()),
+            alloc: Some(mount.alloc.clone()),
+            detail: Some(mount.to_string()),
+            ..Event::new(EventName::VolumeMountUnaccounted, clock::now(), NODE_AGENT)
+        };
+        self.publish(event, clock::begin_trace());
     }
 
     /// A call of the claim protocol was executed: `call.done`, `call.failed`.
-    pub fn executed(&self, executed: Executed<'_>, error: Option<&Problem>, trace: TraceContext) {
-        let Executed { call, took, calls } = executed;
+    pub fn executed(
+        &self,
+        executed: ExecutedCall<'_>,
+        error: Option<&Problem>,
+        trace: TraceContext,
+    ) {
+        let ExecutedCall { call, took, calls } = executed;
         let name = match error {
             None => EventName::CallDone,
             Some(_) => EventName::CallFailed,
@@ -129,56 +108,41 @@ impl Teller {
             None => call.call.to_string(),
             Some(error) => format!("{}: {error}", call.call),
         };
-        self.publish(
-            Event {
-                namespace: Some(call.namespace.clone()),
-                volume: Some(call.volume.clone()),
-                alloc: Some(call.alloc.clone()),
-                node: Some(self.node.clone()),
-                plugin: Some(call.plugin.clone()),
-                detail: Some(detail),
-                attempt: Some(call.attempt.clone()),
-                took_us: u64::try_from(took.as_micros()).ok(),
-                calls,
-                ..Event::new(name, clock::now(), NODE_AGENT)
-            },
-            trace,
-        );
+        let event = Event {
+            detail: Some(detail),
+            attempt: Some(call.attempt.clone()),
+            took_us: u64::try_from(took.as_micros()).ok(),
+            calls,
+            ..mount_event(name, &call.volume_key(), &call.alloc, &call.plugin)
+        };
+        self.publish(event, trace);
     }
 
-    /// Something became of a plugin on this node: `plugin.started`, `plugin.held`, ….
+    /// The state of a plugin on this node changed: `plugin.started`, `plugin.held`, ….
     pub fn plugin(&self, name: EventName, plugin: &PluginId, detail: String) {
-        self.publish(
-            Event {
-                node: Some(self.node.clone()),
-                plugin: Some(plugin.clone()),
-                detail: Some(detail),
-                ..Event::new(name, clock::now(), NODE_AGENT)
-            },
-            clock::begin_trace(),
-        );
-    }
-
-    fn used(&self, name: EventName, used: Used<'_>, error: Option<&Problem>, trace: TraceContext) {
-        self.publish(
-            Event {
-                namespace: Some(used.volume.namespace.clone()),
-                volume: Some(used.volume.volume.clone()),
-                alloc: Some(used.alloc.clone()),
-                node: Some(self.node.clone()),
-                plugin: Some(used.plugin.clone()),
-                detail: error.map(ToString::to_string),
-                took_us: u64::try_from(used.took.as_micros()).ok(),
-                calls: used.calls,
-                ..Event::new(name, clock::now(), NODE_AGENT)
-            },
-            trace,
-        );
+        let event = Event {
+            plugin: Some(plugin.clone()),
+            detail: Some(detail),
+            ..Event::new(name, clock::now(), NODE_AGENT)
+        };
+        self.publish(event, clock::begin_trace());
     }
 
     fn publish(&self, event: Event, trace: TraceContext) {
-        let event = Event { trace: Some(trace.trace_id()), ..event };
+        let (node, trace_id) = (Some(self.node.clone()), Some(trace.trace_id()));
+        let event = Event { node, trace: trace_id, ..event };
         self.events.publish(&event.subject(), &event, trace);
+    }
+}
+
+/// An event about the use of a volume by an alloc.
+fn mount_event(name: EventName, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId) -> Event {
+    Event {
+        namespace: Some(volume.namespace.clone()),
+        volume: Some(volume.volume.clone()),
+        alloc: Some(alloc.clone()),
+        plugin: Some(plugin.clone()),
+        ..Event::new(name, clock::now(), NODE_AGENT)
     }
 }
 
@@ -199,7 +163,7 @@ fn was_told_by_claim(problem: &Problem) -> bool {
 
 /// A call of the claim protocol, and what it took.
 #[derive(Debug)]
-pub struct Executed<'a> {
+pub struct ExecutedCall<'a> {
     /// The call.
     pub call: &'a Call,
     /// How long it took here.
@@ -210,7 +174,7 @@ pub struct Executed<'a> {
 
 /// Who uses what, by which plugin.
 #[derive(Debug)]
-pub struct Used<'a> {
+pub struct UsedVolume<'a> {
     /// The volume.
     pub volume: &'a VolumeKey,
     /// The alloc.
@@ -221,4 +185,14 @@ pub struct Used<'a> {
     pub took: Duration,
     /// The calls made of the plugin.
     pub calls: Vec<PluginCall>,
+}
+
+impl UsedVolume<'_> {
+    fn event(self, name: EventName) -> Event {
+        Event {
+            took_us: u64::try_from(self.took.as_micros()).ok(),
+            calls: self.calls,
+            ..mount_event(name, self.volume, self.alloc, self.plugin)
+        }
+    }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::{bucket, verb};
+use crate::bucket;
+
+/// The page that explains every service and verb, from the top of the repository.
+pub const PAGE: &str = "docs/contract.md";
 
 /// A service's name and what a person reads about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +33,7 @@ impl ServiceName {
             none if none.is_empty() => "nothing".to_owned(),
             some => some.join(", "),
         };
-        let reference = format!("{}#{}", verb::PAGE, self.name);
+        let reference = format!("{PAGE}#{}", self.name);
         BTreeMap::from([("writes".to_owned(), writes), ("reference".to_owned(), reference)])
     }
 }

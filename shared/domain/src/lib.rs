@@ -21,6 +21,7 @@ pub mod plugin;
 pub mod proof;
 pub mod retry;
 pub mod timestamp;
+pub mod topology;
 pub mod volume;
 
 pub use clock_offset::ClockOffset;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::alloc::VolumeRequest;
 use crate::plugin::{Half, Node, NodeState, Plugin, UnaccountedMount};
+use crate::topology::reaches;
 use crate::volume::{
     Command, Context, HandleUse, NoRoute, Refusal, Route, Take, Volume, VolumeSpec, step,
 };
@@ -107,18 +108,6 @@ fn on_time(node: &NodeId, record: &Node, margin: Duration) -> Result<(), NoRoute
         "node {node} is {off} ms off, more than the margin of {margin:?}; \
          set its clock, or deadlines mean nothing there"
     )))
-}
-
-/// Whether a node is where a volume can be reached: in one of its topologies, with every segment of
-/// that (CSI 1.12, `Volume.accessible_topology`). A volume without topologies is everywhere. Keys
-/// are compared without regard to case, as CSI has it.
-pub fn reaches(volume: &[BTreeMap<String, String>], node: &BTreeMap<String, String>) -> bool {
-    let is_at = |segment: &str, value: &str| {
-        node.iter().any(|(key, at)| key.eq_ignore_ascii_case(segment) && at == value)
-    };
-    let within =
-        |one: &BTreeMap<String, String>| one.iter().all(|(segment, value)| is_at(segment, value));
-    volume.is_empty() || volume.iter().any(within)
 }
 
 fn segments(topology: &BTreeMap<String, String>) -> String {

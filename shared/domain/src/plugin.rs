@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::placement::reaches;
 use crate::proof::Proof;
+use crate::topology::reaches;
 use crate::volume::Route;
 use crate::{AllocId, JobId, Namespace, NodeId, Timestamp, VolumeId, VolumeKey};
 

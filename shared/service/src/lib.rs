@@ -4,9 +4,10 @@
 //! faults at once, logs, the connection, shutdown and drain; and what several services do
 //! alike: making a call of the claim protocol ([`call`]), working through keys ([`reconcile`]),
 //! sealing secrets ([`seal`]), telling the service manager ([`notify`]), showing operations on the
-//! host that hang ([`hung`]), knowing when a command with volumes is over ([`runs`]), telling of
-//! refused requests ([`refusals`]), having what was deleted leave a bucket ([`purge`]), and
-//! answering lists page by page ([`page`]) and when there is something newer ([`newer`]).
+//! host that hang ([`hung`]), reporting lasting faults ([`fault_report`]), knowing when a command
+//! with volumes is over ([`runs`]), telling of refused requests ([`refusals`]), having what was
+//! deleted leave a bucket ([`purge`]), and answering lists page by page ([`page`]) and when there
+//! is something newer ([`newer`]).
 //!
 //! **Promises** exit code 64 for bad configuration, with nothing started; that SIGTERM and SIGINT
 //! drain within the configured time.
@@ -17,6 +18,7 @@ pub mod call;
 pub mod clock;
 pub mod config;
 pub mod deadline;
+pub mod fault_report;
 pub mod hung;
 pub mod locks;
 pub mod newer;

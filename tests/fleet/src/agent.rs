@@ -16,21 +16,20 @@ use berth_csi::advertised::{
 };
 use berth_csi::fingerprint::NodeFingerprint;
 use berth_domain::NodeId;
-use berth_node_agent::began;
-use berth_node_agent::controller::{self, Hosted, Hosting};
+use berth_node_agent::controller::{self, ControllerHosting, HostedControllers};
+use berth_node_agent::executor::VolumeExecutor;
 use berth_node_agent::gate::Gate;
 use berth_node_agent::host::Host;
-use berth_node_agent::journal::JournalFault;
-use berth_node_agent::lane::Lanes;
-use berth_node_agent::lease::{Holder, Tenure, Ttl};
-use berth_node_agent::plugin::declaration::Source;
-use berth_node_agent::plugin::record::Record;
-use berth_node_agent::plugin::{Member, Plugin, Plugins, View};
+use berth_node_agent::lease::{Holder, LeaseTtl, NodeLease};
+use berth_node_agent::plugin::declaration::PluginSource;
+use berth_node_agent::plugin::record::InstanceRecord;
+use berth_node_agent::plugin::{InstanceView, Plugin, PluginInstance, Plugins};
 use berth_node_agent::report::Reporter;
-use berth_node_agent::tell::Teller;
+use berth_node_agent::start_revision::StartRevision;
+use berth_node_agent::tell::EventPublisher;
 use berth_node_agent::unaccounted::UnaccountedMounts;
 use berth_service::clock;
-use berth_service::hung::HungReport;
+use berth_service::fault_report::FaultReport;
 use berth_service::shutdown::{Shutdown, Trigger};
 use serde_json::{Value, json};
 
@@ -56,7 +55,7 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Agent {
     plugin: Plugin,
-    member: Arc<Member>,
+    member: Arc<PluginInstance>,
     // While these live it listens and goes on.
     _service: Service,
     _trigger: Trigger,
@@ -79,7 +78,7 @@ impl Place {
         let host = Host::read(node.clone());
         let gate = Gate::default();
         let (trigger, shutdown) = Shutdown::new();
-        let tenure = Tenure {
+        let tenure = NodeLease {
             bucket: bus.bucket(&bucket::LEASES, self.replicas).await?,
             holder: Holder {
                 node: node.clone(),
@@ -89,25 +88,26 @@ impl Place {
                 pid: std::process::id(),
                 since: clock::now(),
             },
-            ttl: Ttl::new(config.lease_ttl),
+            ttl: LeaseTtl::new(config.lease_ttl),
             gate: gate.clone(),
         };
         let events = bus.events(&stream::EVENTS, self.replicas).await?;
-        let lease = tenure.begin(&shutdown).await.ok_or("the lease was not got")?;
+        let lease = tenure.acquire(&shutdown).await.ok_or("the lease was not got")?;
         let volumes = bus.bucket(&bucket::VOLUMES, self.replicas).await?;
-        let began = began::read(&volumes).await;
+        let started_at = StartRevision::read(&volumes, &lease).await;
 
-        let record = Record::new(Source::Configuration, configured.clone(), clock::now());
-        let member = Member::new(record, None, clock::now());
+        let record =
+            InstanceRecord::new(PluginSource::Configuration, configured.clone(), clock::now());
+        let member = PluginInstance::new(record, None, clock::now());
         let plugins = Plugins::new(config.plugin_patience, None);
-        let (plugin, _) = plugins.join(Arc::clone(&member));
-        plugin.see(&member, seen(&node, number < CONTROLLERS));
-        let hosting = Hosting {
+        let (plugin, _) = plugins.add_instance(Arc::clone(&member));
+        plugin.set_instance_view(&member, seen(&node, number < CONTROLLERS));
+        let hosting = ControllerHosting {
             bus: bus.clone(),
             node: node.clone(),
-            lanes: Lanes::since(began),
-            hosted: Hosted::default(),
-            tell: Teller::new(events, node.clone()),
+            executor: VolumeExecutor::new(started_at),
+            hosted: HostedControllers::default(),
+            tell: EventPublisher::new(events, node.clone()),
             drain: config.drain,
         };
         tokio::spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));
@@ -115,8 +115,8 @@ impl Place {
         let interval = config.report_interval;
         let ttl = tenure.ttl.clone();
         let unaccounted = UnaccountedMounts::default();
-        let journal = JournalFault::default();
-        let hung = HungReport::default();
+        let journal = FaultReport::default();
+        let hung = FaultReport::default();
         let reporter =
             Reporter { bus, host, plugins, interval, ttl, gate, unaccounted, journal, hung };
         tokio::spawn(reporter.run(shutdown.clone()));
@@ -130,7 +130,8 @@ impl Agent {
     pub fn change(&self, description: String) {
         let view = self.member.view();
         let (healthy, since) = (!view.healthy, clock::now());
-        self.plugin.see(&self.member, View { healthy, since, description, ..view });
+        self.plugin
+            .set_instance_view(&self.member, InstanceView { healthy, since, description, ..view });
     }
 }
 
@@ -151,7 +152,7 @@ async fn listen(bus: &Bus, node: &NodeId) -> Result<Service, Fatal> {
 }
 
 /// What an agent would have learned of a healthy plugin.
-fn seen(node: &NodeId, controller: bool) -> View {
+fn seen(node: &NodeId, controller: bool) -> InstanceView {
     let can = NodeCapabilities { stage_unstage_volume: true, ..NodeCapabilities::default() };
     let attaches = ControllerCapabilities { publish_unpublish_volume: true, ..Default::default() };
     let fingerprint = Fingerprint {
@@ -167,7 +168,7 @@ fn seen(node: &NodeId, controller: bool) -> View {
             capabilities: can,
         }),
     };
-    View {
+    InstanceView {
         healthy: true,
         description: format!("{PLUGIN} 1.4.2 is ready"),
         since: clock::now(),

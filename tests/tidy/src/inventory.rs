@@ -38,7 +38,7 @@ impl TestPath {
 pub fn tests(files: &[File]) -> Vec<TestPath> {
     let mut found = Vec::new();
     for file in files.iter().filter(|file| file.is("rs")) {
-        let Some((directory, root, modules)) = place(&file.path) else { continue };
+        let Some((directory, root, modules)) = locate(&file.path) else { continue };
         if !is_compiled(files, &root, &modules) {
             continue;
         }
@@ -54,7 +54,7 @@ pub fn tests(files: &[File]) -> Vec<TestPath> {
 }
 
 /// The directory of a file's crate, that of its target's sources, and its modules below that.
-fn place(path: &str) -> Option<(String, String, Vec<String>)> {
+pub(crate) fn locate(path: &str) -> Option<(String, String, Vec<String>)> {
     let names: Vec<&str> = path.split('/').collect();
     let (directory, rest) = names.split_at_checked(2)?;
     let (root, below) = match rest {

@@ -13,6 +13,7 @@ mod node;
 mod plugin;
 mod run;
 mod volume;
+mod volume_arg;
 mod why;
 
 use std::path::PathBuf;
@@ -34,6 +35,7 @@ pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus, NodeUnmount};
 pub use plugin::{PluginDelete, PluginExpect, PluginInstances, PluginStart, PluginStop};
 pub use run::Run;
 pub use volume::{Deregister, Detach, Init, List, Placement, Register, Republish, VolumeCommand};
+pub use volume_arg::VolumeArg;
 pub use why::Why;
 
 use crate::{exit, span};

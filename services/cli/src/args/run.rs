@@ -9,7 +9,7 @@ use berth_domain::{AllocId, NodeId};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
-use crate::run::VolumeArg;
+use super::VolumeArg;
 use crate::span;
 
 /// `berth run`

@@ -8,8 +8,8 @@ use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
 use clap::{ArgGroup, Args, Subcommand};
 
 use super::LISTS;
+use super::VolumeArg;
 use super::list::{self, ListView, Page};
-use crate::run::VolumeArg;
 
 /// `berth volume …`
 #[derive(Debug, Subcommand)]

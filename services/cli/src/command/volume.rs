@@ -17,10 +17,9 @@ use berth_service::seal::seal;
 
 use super::listing::{self, Answer, ask_newer};
 use super::spec::{self, Spec};
-use crate::args::{self, Deregister, Init, List, Register};
+use crate::args::{self, Deregister, Init, List, Register, VolumeArg};
 use crate::failure::Failure;
 use crate::output::{data, more, say};
-use crate::run::VolumeArg;
 use crate::session::Session;
 use crate::{show, table};
 

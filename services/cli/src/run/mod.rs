@@ -20,7 +20,6 @@ mod rest;
 mod signals;
 mod stage;
 mod stop;
-mod volume_arg;
 mod watched;
 
 use berth_contract::code::Code;
@@ -29,7 +28,6 @@ use berth_domain::alloc::AllocState;
 use nix::sys::signal::Signal;
 
 pub use stage::enter as becomes_the_command;
-pub use volume_arg::VolumeArg;
 
 use crate::args::{Global, Run};
 use crate::command;

@@ -8,11 +8,10 @@ use berth_contract::message::alloc::Register;
 use berth_domain::alloc::{TaskDriverMounts, VolumeRequest, VolumeType};
 use berth_domain::{AllocId, NodeId, VolumeId, limits};
 
-use super::VolumeArg;
 use super::child::Bind;
 use super::mount::Mounted;
 use super::stage;
-use crate::args::Run;
+use crate::args::{Run, VolumeArg};
 use crate::failure::Failure;
 use crate::privilege;
 

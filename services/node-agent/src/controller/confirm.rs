@@ -14,7 +14,7 @@ use crate::plugin;
 
 /// Confirmed, when every capability asked for is among those confirmed: older plugins ignore fields
 /// that they do not know, and confirm the rest.
-pub(super) fn validated(
+pub(super) fn read_confirmation(
     asked: &[v1::VolumeCapability],
     answer: &v1::ValidateVolumeCapabilitiesResponse,
     secrets: &Secrets,
@@ -22,7 +22,8 @@ pub(super) fn validated(
     let confirmed = answer.confirmed.as_ref().is_some_and(|confirmed| {
         let listed = &confirmed.volume_capabilities;
         // Some plugins confirm without saying what, which can only be what they were asked.
-        listed.is_empty() || asked.iter().all(|asked| listed.iter().any(|one| is(asked, one)))
+        listed.is_empty()
+            || asked.iter().all(|asked| listed.iter().any(|one| is_confirmed_by(asked, one)))
     });
     let message = match in_words(&answer.message, secrets) {
         _ if confirmed => None,
@@ -35,7 +36,7 @@ pub(super) fn validated(
 }
 
 /// Whether `confirmed` is the one `asked` for: a plugin may add what it would choose by itself.
-fn is(asked: &v1::VolumeCapability, confirmed: &v1::VolumeCapability) -> bool {
+fn is_confirmed_by(asked: &v1::VolumeCapability, confirmed: &v1::VolumeCapability) -> bool {
     let same_access = match (&asked.access_type, &confirmed.access_type) {
         (Some(AccessType::Mount(asked)), Some(AccessType::Mount(confirmed))) => {
             let MountVolume { fs_type, mount_flags, volume_mount_group } = asked;
@@ -50,7 +51,7 @@ fn is(asked: &v1::VolumeCapability, confirmed: &v1::VolumeCapability) -> bool {
 }
 
 /// What is known of a volume when the question itself failed.
-pub(super) fn not_validated(error: &CallError) -> Result<Validated, Problem> {
+pub(super) fn read_refusal(error: &CallError) -> Result<Validated, Problem> {
     match error.code() {
         // CSI wants the call of every controller; many do without.
         Some(Code::Unimplemented) => {
@@ -59,7 +60,7 @@ pub(super) fn not_validated(error: &CallError) -> Result<Validated, Problem> {
         Some(Code::NotFound) => {
             Ok(Validated { confirmed: false, unknown: true, message: Some(error.to_string()) })
         }
-        _ => Err(plugin::problem(error)),
+        _ => Err(plugin::problem_from_call(error)),
     }
 }
 
@@ -90,7 +91,7 @@ mod tests {
         });
         let message = message.to_owned();
         let answer = v1::ValidateVolumeCapabilitiesResponse { confirmed, message };
-        validated(asked, &answer, &Secrets::of(&v1::ProbeRequest {}))
+        read_confirmation(asked, &answer, &Secrets::of(&v1::ProbeRequest {}))
     }
 
     #[test]
@@ -128,7 +129,7 @@ mod tests {
         let answered = |code| {
             let failure = Failure::Answered { code, message: "its words".to_owned() };
             let rpc = Rpc::ValidateVolumeCapabilities;
-            not_validated(&CallError { rpc, socket: "/p.sock".into(), failure })
+            read_refusal(&CallError { rpc, socket: "/p.sock".into(), failure })
         };
         assert!(answered(Code::Unimplemented).unwrap().confirmed);
         let unknown = answered(Code::NotFound).unwrap();

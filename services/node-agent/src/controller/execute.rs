@@ -18,27 +18,27 @@ use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
 use tokio::time::{Instant, timeout_at};
 
-use super::confirm::{not_validated, validated};
-use crate::lane::{Lane, Lanes, Turn, Work, check_time};
+use super::confirm::{read_confirmation, read_refusal};
+use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn, check_deadline};
 use crate::plugin::{self, Plugin};
-use crate::secret::Asking;
-use crate::tell::{Executed, Teller};
+use crate::secret::SecretsQuery;
+use crate::tell::{EventPublisher, ExecutedCall};
 
 /// Makes calls to one plugin's controller.
 #[derive(Debug, Clone)]
-pub(super) struct Executor {
+pub(super) struct ControllerExecutor {
     pub(super) plugin: Plugin,
     pub(super) node: NodeId,
-    pub(super) lanes: Lanes,
+    pub(super) executor: VolumeExecutor,
     pub(super) bus: Bus,
-    pub(super) tell: Teller,
+    pub(super) tell: EventPublisher,
 }
 
-impl Executor {
+impl ControllerExecutor {
     /// `ControllerPublishVolume`.
     pub(super) async fn publish(self, call: Call, request: Request) -> Result<Called, Problem> {
-        let told = |problem: Problem| self.place(problem, &call);
-        self.check(&call, CallKind::ControllerPublish).map_err(told)?;
+        let told = |problem: Problem| self.locate_problem(problem, &call);
+        self.check_addressee(&call, CallKind::ControllerPublish).map_err(told)?;
         let plugin = self.plugin.at_work(request.trace);
         let (asked, mut wanted) = (plugin.clone(), publish_request(&call, &self.plugin)?);
         let secrets = self.secrets(
@@ -49,19 +49,20 @@ impl Executor {
         );
         let work = async move {
             wanted.secrets = secrets.await?;
-            let answer = asked.call(wanted).await.map_err(|error| plugin::problem(&error))?;
+            let answer =
+                asked.call(wanted).await.map_err(|error| plugin::problem_from_call(&error))?;
             let publish_context = answer.publish_context;
             check_context(&publish_context)?;
             Ok(Called { publish_context })
         };
-        self.run(&call, &request, &plugin, work).await.map_err(told)
+        self.run_call(&call, &request, &plugin, work).await.map_err(told)
     }
 
     /// `ControllerUnpublishVolume`. That the plugin does not know the volume or the node is no
     /// success: a plugin that is sure that nothing is attached answers OK.
     pub(super) async fn unpublish(self, call: Call, request: Request) -> Result<Called, Problem> {
-        let told = |problem: Problem| self.place(problem, &call);
-        self.check(&call, CallKind::ControllerUnpublish).map_err(told)?;
+        let told = |problem: Problem| self.locate_problem(problem, &call);
+        self.check_addressee(&call, CallKind::ControllerUnpublish).map_err(told)?;
         let plugin = self.plugin.at_work(request.trace);
         let asked = plugin.clone();
         let secrets = self.secrets(
@@ -81,7 +82,7 @@ impl Executor {
             asked.call(wanted).await.map_err(|error| not_detached(&volume, &node, &error))?;
             Ok(Called::default())
         };
-        self.run(&call, &request, &plugin, work).await.map_err(told)
+        self.run_call(&call, &request, &plugin, work).await.map_err(told)
     }
 
     /// `ValidateVolumeCapabilities` (A3). It changes nothing, so it is given up when nobody waits
@@ -97,8 +98,8 @@ impl Executor {
         if asked.plugin != self.plugin.id {
             return Err(told(self.misdirected(&asked.plugin)));
         }
-        let turn = Turn {
-            lane: self.lane(&asked.external_id),
+        let turn = WorkTurn {
+            volume: self.plugin_volume(&asked.external_id),
             order: None,
             deadline: clock::now().after(request.remaining()),
         };
@@ -112,12 +113,12 @@ impl Executor {
             let capabilities = wanted.volume_capabilities.clone();
             let secrets = Secrets::of(&wanted);
             match timeout_at(until, plugin.call(wanted)).await {
-                Ok(Ok(answer)) => Ok(validated(&capabilities, &answer, &secrets)),
-                Ok(Err(error)) => not_validated(&error),
+                Ok(Ok(answer)) => Ok(read_confirmation(&capabilities, &answer, &secrets)),
+                Ok(Err(error)) => read_refusal(&error),
                 Err(_) => Err(Problem::new(Code::NoAnswer, "its caller gave up").retryable()),
             }
         };
-        self.lanes.run(turn, work).await.map_err(told)
+        self.executor.run(turn, work).await.map_err(told)
     }
 
     /// The secrets of a call, once it is in its turn; nothing is called past the deadline.
@@ -129,17 +130,17 @@ impl Executor {
         request: &Request,
     ) -> impl Future<Output = Result<BTreeMap<String, String>, Problem>> + Send + use<> {
         let (bus, node) = (self.bus.clone(), self.node.clone());
-        let asking = Asking { bus, node, deadline, trace: request.trace };
+        let asking = SecretsQuery { bus, node, deadline, trace: request.trace };
         let id = id.cloned();
         async move {
             // Boxed: most calls have no secrets, and need not carry the room for asking.
-            let secrets = Box::pin(asking.secrets(&volume, id.as_ref())).await?;
-            check_time(deadline)?;
+            let secrets = Box::pin(asking.read_secrets(&volume, id.as_ref())).await?;
+            check_deadline(deadline)?;
             Ok(secrets)
         }
     }
 
-    async fn run(
+    async fn run_call(
         &self,
         call: &Call,
         request: &Request,
@@ -147,19 +148,19 @@ impl Executor {
         work: impl Future<Output = Result<Called, Problem>> + Send + 'static,
     ) -> Result<Called, Problem> {
         let began = Instant::now();
-        let turn = Turn {
-            lane: self.lane(&call.external_id),
+        let turn = WorkTurn {
+            volume: self.plugin_volume(&call.external_id),
             order: Some((call.volume_key(), call.revision)),
             deadline: deadline(call, request),
         };
-        let shown = Work {
+        let shown = ExecutorWork {
             volume: call.volume_key(),
             alloc: call.alloc.clone(),
             epoch: Some(call.epoch),
             step: call.call.as_str(),
-            plugin: Some(plugin.clone()),
+            calls: Some(plugin.calls().clone()),
         };
-        let done = self.lanes.run_shown(turn, shown, work).await;
+        let done = self.executor.run_shown(turn, shown, work).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
         tracing::info!(
             call = %call.call,
@@ -171,17 +172,17 @@ impl Executor {
             outcome,
             "executed"
         );
-        let told = Executed { call, took: began.elapsed(), calls: plugin.made() };
+        let told = ExecutedCall { call, took: began.elapsed(), calls: plugin.calls().list() };
         self.tell.executed(told, done.as_ref().err(), request.trace);
         done
     }
 
-    fn lane(&self, external_id: &str) -> Lane {
-        Lane { plugin: self.plugin.id.clone(), external_id: external_id.to_owned() }
+    fn plugin_volume(&self, external_id: &str) -> PluginVolume {
+        PluginVolume { plugin: self.plugin.id.clone(), external_id: external_id.to_owned() }
     }
 
     /// A call that came to the wrong subject does nothing.
-    fn check(&self, call: &Call, kind: CallKind) -> Result<(), Problem> {
+    fn check_addressee(&self, call: &Call, kind: CallKind) -> Result<(), Problem> {
         if call.plugin != self.plugin.id {
             return Err(self.misdirected(&call.plugin));
         }
@@ -197,7 +198,7 @@ impl Executor {
         Problem::new(Code::BadInput, message)
     }
 
-    fn place(&self, problem: Problem, call: &Call) -> Problem {
+    fn locate_problem(&self, problem: Problem, call: &Call) -> Problem {
         let volume = call.volume_key();
         problem.at(call.call).volume(volume).plugin(&self.plugin.id).node(&self.node)
     }
@@ -219,7 +220,7 @@ impl Executor {
 /// What a failed detach leaves its claim with. What stays for as long as the plugin knows nothing
 /// says so itself, and what ends it; the volume is written as an argument.
 fn not_detached(volume: &str, node: &NodeId, error: &CallError) -> Problem {
-    let problem = plugin::problem(error);
+    let problem = plugin::problem_from_call(error);
     if may_be_at_work(error) {
         return Problem { code: Code::StillBusy, ..problem };
     }

@@ -1,12 +1,12 @@
 //! The controllers that this agent hosts.
 //!
-//! **Owns** when this agent answers for a plugin's controller: only while its instance here is
-//! healthy and has a controller service (E9). The bus spreads the calls over the agents that
-//! answer, and "no responders" is how a caller learns that no controller is healthy. Beside that it
-//! answers at a subject of its own, for calls that have to get to the controller of this node.
+//! **Owns** when this agent answers for a plugin's controller: only while the plugin's instance
+//! here is healthy and has a controller service (E9). The bus spreads the calls over the agents
+//! that answer. A caller learns from "no responders" that no controller is healthy. The agent also
+//! answers at a subject of its own, for calls that must reach the controller of this node.
 //!
-//! **Promises** that an unhealthy controller takes nothing new at once, and that what it has taken
-//! is still answered.
+//! **Promises** that an unhealthy controller gets no new call, and that the calls under way are
+//! still answered.
 //!
 //! **Never** knows which volume is attached where: a call carries all that it needs.
 
@@ -32,31 +32,31 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::lane::Lanes;
-use crate::plugin::{Plugin, View};
-use crate::tell::Teller;
+use crate::executor::VolumeExecutor;
+use crate::plugin::{InstanceView, Plugin};
+use crate::tell::EventPublisher;
 
-use execute::Executor;
+use execute::ControllerExecutor;
 pub(crate) use execute::may_be_at_work;
 
-/// Calls of one kind under way at once.
+/// Largest number of calls of one kind that are under way.
 const MAX_IN_FLIGHT: u32 = 256;
-/// How soon, and how often, it is tried again when the bus does not take a subscription.
-const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+/// Pauses between attempts to subscribe.
+const RETRY: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
 
-/// Which controllers are served now. Cheap to clone.
+/// The plugins whose controllers this agent serves now. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Hosted {
+pub struct HostedControllers {
     plugins: Arc<Mutex<BTreeSet<PluginId>>>,
 }
 
-impl Hosted {
+impl HostedControllers {
     /// The plugins, by id.
     pub fn list(&self) -> Vec<PluginId> {
         self.plugins.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    fn set(&self, plugin: &PluginId, hosted: bool) {
+    fn set_hosted(&self, plugin: &PluginId, hosted: bool) {
         let mut plugins = self.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         if hosted {
             plugins.insert(plugin.clone());
@@ -66,26 +66,26 @@ impl Hosted {
     }
 }
 
-/// What hosting a controller takes.
+/// What the controllers on this node are served with.
 #[derive(Debug, Clone)]
-pub struct Hosting {
+pub struct ControllerHosting {
     /// The bus.
     pub bus: Bus,
     /// The node.
     pub node: NodeId,
     /// One call at a time for each volume.
-    pub lanes: Lanes,
-    /// Where it is noted what is hosted.
-    pub hosted: Hosted,
-    /// Who is told.
-    pub tell: Teller,
-    /// How long what is under way may go on after the shutdown.
+    pub executor: VolumeExecutor,
+    /// The controllers that are served now.
+    pub hosted: HostedControllers,
+    /// Publishes the events of calls.
+    pub tell: EventPublisher,
+    /// How long calls may go on after the shutdown.
     pub drain: Duration,
 }
 
 /// Serves a plugin's controller whenever it can be asked, until the shutdown.
-pub async fn host(plugin: Plugin, hosting: Hosting, shutdown: Shutdown) {
-    let mut view = plugin.follow();
+pub async fn host(plugin: Plugin, hosting: ControllerHosting, shutdown: Shutdown) {
+    let mut view = plugin.follow_controller();
     let mut ending = JoinSet::new();
     let mut tries = 0;
     loop {
@@ -100,19 +100,19 @@ pub async fn host(plugin: Plugin, hosting: Hosting, shutdown: Shutdown) {
                 tracing::warn!(plugin = %plugin.id, why, "its controller cannot be served yet");
                 tries += 1;
                 tokio::select! {
-                    () = sleep(AGAIN.wait(tries, clock::jitter())) => continue,
+                    () = sleep(RETRY.wait(tries, clock::jitter())) => continue,
                     () = shutdown.requested() => break,
                 }
             }
         };
         tries = 0;
-        hosting.hosted.set(&plugin.id, true);
+        hosting.hosted.set_hosted(&plugin.id, true);
         tracing::info!(plugin = %plugin.id, "its controller is served here");
         tokio::select! {
             _ = becomes(&mut view, false) => {}
             () = shutdown.requested() => {}
         }
-        hosting.hosted.set(&plugin.id, false);
+        hosting.hosted.set_hosted(&plugin.id, false);
         tracing::info!(plugin = %plugin.id, "its controller is no longer served here");
         // What is under way may take long; the controller may be well again before it has ended.
         ending.spawn(service.stop(WAIT_MAX));
@@ -124,46 +124,43 @@ pub async fn host(plugin: Plugin, hosting: Hosting, shutdown: Shutdown) {
     }
 }
 
-/// Waits until the controller can, or can no longer, be asked; false when nobody watches any more.
-async fn becomes(view: &mut watch::Receiver<View>, able: bool) -> bool {
+/// Waits until the controller can be called, or cannot. Returns false if the plugin is gone.
+async fn becomes(view: &mut watch::Receiver<InstanceView>, able: bool) -> bool {
     view.wait_for(|view| view.serves_controller() == able).await.is_ok()
 }
 
-async fn serve(plugin: &Plugin, hosting: &Hosting) -> Result<Service, ServeError> {
+async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, ServeError> {
     let facts = [("plugin", plugin.id.as_str()), ("node", hosting.node.as_str())];
     let service =
         hosting.bus.service(ServiceSpec::of(CONTROLLER, env!("CARGO_PKG_VERSION"), &facts)).await?;
-    let executor = Executor {
+    let executor = ControllerExecutor {
         plugin: plugin.clone(),
         node: hosting.node.clone(),
-        lanes: hosting.lanes.clone(),
+        executor: hosting.executor.clone(),
         bus: hosting.bus.clone(),
         tell: hosting.tell.clone(),
     };
     let on = Endpoints { service: &service, executor: &executor };
     let any = &plugin.id;
     let own = &PluginOnNode { plugin: plugin.id.clone(), node: hosting.node.clone() };
-    on.verb::<verb::ControllerPublish, _>(any, Executor::publish).await?;
-    on.verb::<verb::ControllerPublishOnNode, _>(own, Executor::publish).await?;
-    on.verb::<verb::ControllerUnpublish, _>(any, Executor::unpublish).await?;
-    on.verb::<verb::ControllerUnpublishOnNode, _>(own, Executor::unpublish).await?;
-    on.verb::<verb::ControllerValidate, _>(any, Executor::validate).await?;
-    on.verb::<verb::ControllerValidateOnNode, _>(own, Executor::validate).await?;
+    on.verb::<verb::ControllerPublish, _, _>(any, ControllerExecutor::publish).await?;
+    on.verb::<verb::ControllerPublishOnNode, _, _>(own, ControllerExecutor::publish).await?;
+    on.verb::<verb::ControllerUnpublish, _, _>(any, ControllerExecutor::unpublish).await?;
+    on.verb::<verb::ControllerUnpublishOnNode, _, _>(own, ControllerExecutor::unpublish).await?;
+    on.verb::<verb::ControllerValidate, _, _>(any, ControllerExecutor::validate).await?;
+    on.verb::<verb::ControllerValidateOnNode, _, _>(own, ControllerExecutor::validate).await?;
     Ok(service)
 }
 
 struct Endpoints<'a> {
     service: &'a Service,
-    executor: &'a Executor,
+    executor: &'a ControllerExecutor,
 }
 
 impl Endpoints<'_> {
-    async fn verb<V: Verb, F>(
-        &self,
-        to: &V::To,
-        handler: impl Fn(Executor, V::Request, Request) -> F + Copy + Send + Sync + 'static,
-    ) -> Result<(), ServeError>
+    async fn verb<V: Verb, F, H>(&self, to: &V::To, handler: H) -> Result<(), ServeError>
     where
+        H: Fn(ControllerExecutor, V::Request, Request) -> F + Copy + Send + Sync + 'static,
         F: Future<Output = Result<V::Reply, Problem>> + Send + 'static,
     {
         let executor = self.executor.clone();

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::options::Options;
+use super::options::OptionsFingerprint;
 
 /// The form that this version writes.
 const SCHEMA: u32 = 1;
@@ -41,7 +41,7 @@ pub struct Disk {
 
 /// An alloc's use of a volume on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Use {
+pub struct JournalledUse {
     /// How far it has got.
     pub state: UseState,
     /// The claim that it rests on.
@@ -65,7 +65,7 @@ pub struct Use {
     pub staged: bool,
     /// Which mount options it is here with; none where an earlier version wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub options: Option<Options>,
+    pub options: Option<OptionsFingerprint>,
     /// Where it is published.
     pub target: PathBuf,
     /// Which disk is behind it, once it is published; none where it lies on none, where the kernel
@@ -85,7 +85,7 @@ pub struct Use {
     pub since: Timestamp,
 }
 
-impl Use {
+impl JournalledUse {
     /// How far it has got, in a word.
     pub fn progress(&self) -> &'static str {
         match self.state {
@@ -98,7 +98,7 @@ impl Use {
 
 /// An alloc was told to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Detached {
+pub struct JournalledDetach {
     /// At this epoch: no grant of it or of an earlier one mounts anything (rule 10).
     pub epoch: u64,
     /// Whether nothing of it is left.
@@ -108,11 +108,11 @@ pub struct Detached {
 /// A change of one entry. That an alloc is gone also ends its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "few are under way at a time")]
-pub(super) enum Change {
+pub(super) enum JournalChange {
     /// A use begins or gets on.
-    Use(VolumeKey, AllocId, Use),
+    Use(VolumeKey, AllocId, JournalledUse),
     /// An alloc is told to go, or is gone.
-    Detached(VolumeKey, AllocId, Detached),
+    Detached(VolumeKey, AllocId, JournalledDetach),
 }
 
 /// What is wrong with an entry.
@@ -134,12 +134,12 @@ pub enum EntryError {
 
 /// Which entry a key names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum EntryKind {
     Use,
     Detached,
 }
 
-impl Kind {
+impl EntryKind {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Use => "use",
@@ -149,37 +149,37 @@ impl Kind {
 }
 
 /// The key of an entry.
-pub(super) fn key(volume: &VolumeKey, alloc: &AllocId, kind: Kind) -> String {
+pub(super) fn key(volume: &VolumeKey, alloc: &AllocId, kind: EntryKind) -> String {
     let (namespace, id) = (encode(&volume.namespace), encode(&volume.volume));
     format!("{namespace}.{id}.{}.{}", encode(alloc), kind.as_str())
 }
 
-impl Change {
+impl JournalChange {
     /// The entry that was stored so.
-    pub(super) fn read(key: &[u8], value: &[u8]) -> Result<Self, EntryError> {
+    pub(super) fn decode_entry(key: &[u8], value: &[u8]) -> Result<Self, EntryError> {
         let (volume, alloc, kind) = parse_key(key).ok_or(EntryError::Key)?;
         Ok(match kind {
-            Kind::Use => Self::Use(volume, alloc, parse_value(value)?),
-            Kind::Detached => Self::Detached(volume, alloc, parse_value(value)?),
+            EntryKind::Use => Self::Use(volume, alloc, parse_value(value)?),
+            EntryKind::Detached => Self::Detached(volume, alloc, parse_value(value)?),
         })
     }
 }
 
-fn parse_key(key: &[u8]) -> Option<(VolumeKey, AllocId, Kind)> {
+fn parse_key(key: &[u8]) -> Option<(VolumeKey, AllocId, EntryKind)> {
     let mut tokens = std::str::from_utf8(key).ok()?.split('.');
     let namespace = Namespace::new(decode(tokens.next()?).ok()?).ok()?;
     let volume = VolumeId::new(decode(tokens.next()?).ok()?).ok()?;
     let alloc = AllocId::new(decode(tokens.next()?).ok()?).ok()?;
     let kind = match tokens.next()? {
-        "use" => Kind::Use,
-        "detached" => Kind::Detached,
+        "use" => EntryKind::Use,
+        "detached" => EntryKind::Detached,
         _ => return None,
     };
     tokens.next().is_none().then(|| (VolumeKey::new(namespace, volume), alloc, kind))
 }
 
 #[derive(Serialize)]
-struct Stored<'a, T> {
+struct StoredEntry<'a, T> {
     #[serde(flatten)]
     entry: &'a T,
     schema: u32,
@@ -187,7 +187,7 @@ struct Stored<'a, T> {
 
 /// A value as it is stored.
 pub(super) fn value<T: Serialize>(entry: &T) -> Result<Vec<u8>, serde_json::Error> {
-    serde_json::to_vec(&Stored { entry, schema: SCHEMA })
+    serde_json::to_vec(&StoredEntry { entry, schema: SCHEMA })
 }
 
 fn parse_value<T: DeserializeOwned>(value: &[u8]) -> Result<T, EntryError> {

@@ -6,41 +6,41 @@ use berth_domain::limits::WAIT_MAX;
 use berth_domain::{AllocId, VolumeKey};
 use tokio::time::Instant;
 
-use super::entry::{Change, Detached, Use};
+use super::entry::{JournalChange, JournalledDetach, JournalledUse};
 
 /// What the journal says of one volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumeUses {
     /// Who uses it, or may.
-    pub uses: BTreeMap<AllocId, Use>,
+    pub uses: BTreeMap<AllocId, JournalledUse>,
     /// Who was told to go.
-    pub detached: BTreeMap<AllocId, Detached>,
+    pub detached: BTreeMap<AllocId, JournalledDetach>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Index {
-    volumes: BTreeMap<VolumeKey, Entries>,
+pub(super) struct JournalIndex {
+    volumes: BTreeMap<VolumeKey, IndexedUses>,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
-    uses: BTreeMap<AllocId, Use>,
-    told: BTreeMap<AllocId, Told>,
+struct IndexedUses {
+    uses: BTreeMap<AllocId, JournalledUse>,
+    told: BTreeMap<AllocId, IndexedDetach>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Told {
-    detached: Detached,
+struct IndexedDetach {
+    detached: JournalledDetach,
     // None when it was told to an earlier process: no grant of that time is on its way any more.
     at: Option<Instant>,
 }
 
 /// Entries to forget.
-pub(super) type Forgotten = Vec<(VolumeKey, AllocId)>;
+pub(super) type ForgottenDetaches = Vec<(VolumeKey, AllocId)>;
 
-impl Index {
+impl JournalIndex {
     /// Of all entries on the disk; `at` is when those who were told to go may have been told.
-    pub(super) fn of(entries: Vec<Change>, at: Option<Instant>) -> Self {
+    pub(super) fn from_entries(entries: Vec<JournalChange>, at: Option<Instant>) -> Self {
         let mut index = Self::default();
         for entry in entries {
             index.apply(entry, at);
@@ -54,7 +54,7 @@ impl Index {
         VolumeUses { uses: entries.uses.clone(), detached: detached.collect() }
     }
 
-    pub(super) fn uses(&self) -> Vec<(VolumeKey, AllocId, Use)> {
+    pub(super) fn uses(&self) -> Vec<(VolumeKey, AllocId, JournalledUse)> {
         let each = self.volumes.iter().flat_map(|(volume, entries)| {
             entries.uses.iter().map(move |(alloc, entry)| (volume, alloc, entry))
         });
@@ -62,29 +62,29 @@ impl Index {
     }
 
     /// The change as it is to be made: an alloc stays told to go at the highest epoch it ever was.
-    pub(super) fn settle(&self, change: Change) -> Change {
+    pub(super) fn settle_change(&self, change: JournalChange) -> JournalChange {
         match change {
-            Change::Detached(volume, alloc, Detached { epoch, done }) => {
+            JournalChange::Detached(volume, alloc, JournalledDetach { epoch, done }) => {
                 let known = self.volumes.get(&volume).and_then(|entries| entries.told.get(&alloc));
                 let epoch = known.map_or(epoch, |told| told.detached.epoch.max(epoch));
-                Change::Detached(volume, alloc, Detached { epoch, done })
+                JournalChange::Detached(volume, alloc, JournalledDetach { epoch, done })
             }
-            Change::Use(..) => change,
+            JournalChange::Use(..) => change,
         }
     }
 
     /// Takes in a change that is on the disk.
-    pub(super) fn apply(&mut self, change: Change, at: Option<Instant>) {
+    pub(super) fn apply(&mut self, change: JournalChange, at: Option<Instant>) {
         match change {
-            Change::Use(volume, alloc, entry) => {
+            JournalChange::Use(volume, alloc, entry) => {
                 self.volumes.entry(volume).or_default().uses.insert(alloc, entry);
             }
-            Change::Detached(volume, alloc, detached) => {
+            JournalChange::Detached(volume, alloc, detached) => {
                 let entries = self.volumes.entry(volume).or_default();
                 if detached.done {
                     entries.uses.remove(&alloc);
                 }
-                entries.told.insert(alloc, Told { detached, at });
+                entries.told.insert(alloc, IndexedDetach { detached, at });
             }
         }
     }
@@ -93,12 +93,19 @@ impl Index {
     ///
     /// The oldest go first, an eighth of them at once, and only those of which no handler of this
     /// process can still expect a grant.
-    pub(super) fn to_forget(&self, change: &Change, max: usize, now: Instant) -> Option<Forgotten> {
-        let Change::Detached(volume, alloc, _) = change else { return Some(Forgotten::new()) };
+    pub(super) fn to_forget(
+        &self,
+        change: &JournalChange,
+        max: usize,
+        now: Instant,
+    ) -> Option<ForgottenDetaches> {
+        let JournalChange::Detached(volume, alloc, _) = change else {
+            return Some(ForgottenDetaches::new());
+        };
         let known = self.volumes.get(volume).is_some_and(|known| known.told.contains_key(alloc));
         let count: usize = self.volumes.values().map(|entries| entries.told.len()).sum();
         if known || count < max {
-            return Some(Forgotten::new());
+            return Some(ForgottenDetaches::new());
         }
         let each = self.volumes.iter().flat_map(|(volume, entries)| {
             entries.told.iter().map(move |(alloc, told)| (told.at, volume, alloc))
@@ -109,10 +116,10 @@ impl Index {
         oldest.truncate((max / 8).max(1));
         let forgotten =
             oldest.into_iter().map(|(_, volume, alloc)| (volume.clone(), alloc.clone()));
-        Some(forgotten.collect()).filter(|forgotten: &Forgotten| !forgotten.is_empty())
+        Some(forgotten.collect()).filter(|forgotten: &ForgottenDetaches| !forgotten.is_empty())
     }
 
-    pub(super) fn forget(&mut self, forgotten: &Forgotten) {
+    pub(super) fn forget(&mut self, forgotten: &ForgottenDetaches) {
         for (volume, alloc) in forgotten {
             if let Some(entries) = self.volumes.get_mut(volume) {
                 entries.told.remove(alloc);
@@ -132,13 +139,13 @@ mod tests {
 
     use super::*;
 
-    fn told(alloc: usize, epoch: u64) -> Change {
+    fn told(alloc: usize, epoch: u64) -> JournalChange {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("v").unwrap());
         let alloc = AllocId::new(format!("a{alloc}")).unwrap();
-        Change::Detached(volume, alloc, Detached { epoch, done: true })
+        JournalChange::Detached(volume, alloc, JournalledDetach { epoch, done: true })
     }
 
-    fn names(forgotten: Option<Forgotten>) -> Option<Vec<String>> {
+    fn names(forgotten: Option<ForgottenDetaches>) -> Option<Vec<String>> {
         forgotten.map(|all| all.into_iter().map(|(_, alloc)| alloc.to_string()).collect())
     }
 
@@ -146,7 +153,7 @@ mod tests {
     fn the_oldest_are_forgotten_once_no_grant_of_theirs_can_be_on_its_way() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let mut index = Index::default();
+        let mut index = JournalIndex::default();
         index.apply(told(2, 1), Some(at(0)));
         index.apply(told(1, 1), Some(at(1)));
         index.apply(told(0, 1), Some(at(700)));
@@ -164,10 +171,10 @@ mod tests {
 
     #[test]
     fn an_alloc_stays_told_at_the_highest_epoch() {
-        let mut index = Index::default();
+        let mut index = JournalIndex::default();
         index.apply(told(1, 7), None);
-        assert_eq!(index.settle(told(1, 5)), told(1, 7));
-        assert_eq!(index.settle(told(1, 9)), told(1, 9));
-        assert_eq!(index.settle(told(2, 5)), told(2, 5));
+        assert_eq!(index.settle_change(told(1, 5)), told(1, 7));
+        assert_eq!(index.settle_change(told(1, 9)), told(1, 9));
+        assert_eq!(index.settle_change(told(2, 5)), told(2, 5));
     }
 }

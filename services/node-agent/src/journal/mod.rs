@@ -1,16 +1,16 @@
 //! What this node has, or may have, mounted: on disk before it is done.
 //!
-//! **Owns** `<state_dir>/journal`. One [`Use`] per volume and alloc, written as an intent before
-//! the first plugin call, as staged between staging and publishing, and as published after the
-//! last; and one [`Detached`] per volume and alloc that was told to go, with the epoch it was told
-//! for (rules 10 and 11).
+//! **Owns** `<state_dir>/journal`. It has two kinds of entries (rules 10 and 11):
+//! - one [`JournalledUse`] per volume and alloc. It is written as an intent before the first
+//!   plugin call, as staged between staging and publishing, and as published after the last call;
+//! - one [`JournalledDetach`] per volume and alloc that was told to go, with the epoch.
 //!
-//! **Promises** that a change is on the disk when its function returns, that a change whose caller
-//! stopped waiting is still made or not made as a whole, and that an entry which cannot be read is
-//! refused at the start: an entry that was dropped would be a mount nobody knows of. After a write
-//! that failed it is opened anew, until a write succeeds, and [`Journal::fault`] says why.
+//! **Promises** that a change is on the disk when its function returns. A change whose caller
+//! stopped waiting is made as a whole or not at all. An entry that cannot be read fails the start:
+//! a dropped entry would be a mount that the agent does not know of. After a failed write the
+//! journal is opened again until a write succeeds, and [`Journal::fault`] says why.
 //!
-//! **Never** counts: who uses a volume is read from the entries.
+//! **Never** counts uses: they are read from the entries.
 
 mod entry;
 mod index;
@@ -27,21 +27,22 @@ use berth_service::clock;
 use berth_service::process::chain;
 use berth_service::shutdown::Shutdown;
 use thiserror::Error;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-pub use entry::{Detached, Disk, Use, UseState};
+pub use entry::{Disk, JournalledDetach, JournalledUse, UseState};
 pub use index::VolumeUses;
-pub use options::Options;
+pub use options::OptionsFingerprint;
 
 use berth_durable::{DurableError, in_turn};
-use entry::{Change, EntryError};
-use index::Index;
-use store::Store;
+use berth_service::fault_report::FaultReport;
+use entry::{EntryError, JournalChange};
+use index::JournalIndex;
+use store::JournalStore;
 
-/// How many [`Detached`] are kept before the oldest are forgotten. One is needed only while a grant
-/// of its epoch, or an earlier one, may still be on its way to a handler of this process; no
-/// handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
+/// Largest number of [`JournalledDetach`] that are kept; the oldest are forgotten. One is needed
+/// while a grant of its epoch, or of an earlier one, may be on its way to a handler of this
+/// process. No handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
 const DETACHED_MAX: usize = 16_384;
 
 /// When it is opened again after a write that failed.
@@ -83,51 +84,30 @@ pub enum JournalError {
 /// The journal. Cheap to clone.
 #[derive(Clone)]
 pub struct Journal {
-    inner: Arc<Inner>,
+    inner: Arc<JournalState>,
     // Held while a change goes to the disk and then to the index, so that both see one order.
-    store: Arc<Mutex<Store>>,
+    store: Arc<Mutex<JournalStore>>,
 }
 
-struct Inner {
-    index: RwLock<Index>,
-    fault: JournalFault,
-}
-
-/// Why nothing can be written, from the first write that fails to the first that succeeds; none
-/// while all is well. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct JournalFault(watch::Sender<Option<String>>);
-
-impl JournalFault {
-    /// What it is now.
-    pub fn now(&self) -> Option<String> {
-        self.0.borrow().clone()
-    }
-
-    /// Follows it.
-    pub fn follow(&self) -> watch::Receiver<Option<String>> {
-        self.0.subscribe()
-    }
-
-    fn set(&self, fault: Option<String>) {
-        self.0.send_replace(fault);
-    }
+struct JournalState {
+    index: RwLock<JournalIndex>,
+    fault: FaultReport,
 }
 
 impl Journal {
     /// Opens the journal in this directory, made if it is not there, and reads all of it.
     pub async fn open(path: PathBuf) -> Result<Self, JournalError> {
         let open = tokio::task::spawn_blocking(move || {
-            let (store, entries) = Store::open(path)?;
-            let index = RwLock::new(Index::of(entries, None));
-            Ok::<_, JournalError>((store, Inner { index, fault: JournalFault::default() }))
+            let (store, entries) = JournalStore::open(path)?;
+            let index = RwLock::new(JournalIndex::from_entries(entries, None));
+            Ok::<_, JournalError>((store, JournalState { index, fault: FaultReport::default() }))
         });
         let (store, inner) = open.await.map_err(JournalError::Thread)??;
         Ok(Self { inner: Arc::new(inner), store: Arc::new(Mutex::new(store)) })
     }
 
     /// Why nothing can be written, from the first write that fails to the first that succeeds.
-    pub fn fault(&self) -> JournalFault {
+    pub fn fault(&self) -> FaultReport {
         self.inner.fault.clone()
     }
 
@@ -166,7 +146,7 @@ impl Journal {
     }
 
     /// Every use, by volume and alloc.
-    pub fn uses(&self) -> Vec<(VolumeKey, AllocId, Use)> {
+    pub fn uses(&self) -> Vec<(VolumeKey, AllocId, JournalledUse)> {
         self.inner.index.read().unwrap_or_else(PoisonError::into_inner).uses()
     }
 
@@ -176,9 +156,9 @@ impl Journal {
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
-        entry: Use,
+        entry: JournalledUse,
     ) -> Result<(), JournalError> {
-        self.change(Change::Use(volume.clone(), alloc.clone(), entry)).await
+        self.change(JournalChange::Use(volume.clone(), alloc.clone(), entry)).await
     }
 
     /// Writes down that an alloc is told to go, at this epoch.
@@ -188,8 +168,8 @@ impl Journal {
         alloc: &AllocId,
         epoch: u64,
     ) -> Result<(), JournalError> {
-        let told = Detached { epoch, done: false };
-        self.change(Change::Detached(volume.clone(), alloc.clone(), told)).await
+        let told = JournalledDetach { epoch, done: false };
+        self.change(JournalChange::Detached(volume.clone(), alloc.clone(), told)).await
     }
 
     /// Writes down that nothing of an alloc's use is left, and forgets the use.
@@ -199,28 +179,33 @@ impl Journal {
         alloc: &AllocId,
         epoch: u64,
     ) -> Result<(), JournalError> {
-        let gone = Detached { epoch, done: true };
-        self.change(Change::Detached(volume.clone(), alloc.clone(), gone)).await
+        let gone = JournalledDetach { epoch, done: true };
+        self.change(JournalChange::Detached(volume.clone(), alloc.clone(), gone)).await
     }
 
-    async fn change(&self, change: Change) -> Result<(), JournalError> {
+    async fn change(&self, change: JournalChange) -> Result<(), JournalError> {
         let inner = Arc::clone(&self.inner);
-        let write = move |store: &mut Store| inner.write(store, change, Instant::now());
+        let write = move |store: &mut JournalStore| inner.write(store, change, Instant::now());
         in_turn(&self.store, write).await.map_err(JournalError::Thread)?
     }
 }
 
-impl Inner {
-    fn write(&self, store: &mut Store, change: Change, now: Instant) -> Result<(), JournalError> {
+impl JournalState {
+    fn write(
+        &self,
+        store: &mut JournalStore,
+        change: JournalChange,
+        now: Instant,
+    ) -> Result<(), JournalError> {
         let (change, forgotten) = {
             let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-            let change = index.settle(change);
+            let change = index.settle_change(change);
             let forgotten = index.to_forget(&change, DETACHED_MAX, now);
             (change, forgotten.ok_or(JournalError::Full)?)
         };
         if let Err(error) = store.write(&change, &forgotten) {
             // What closed it says more than that it is closed.
-            if !store.is_open() && self.fault.now().is_none() {
+            if !store.is_open() && self.fault.current().is_none() {
                 self.fault.set(Some(chain(&error)));
             }
             return Err(error);
@@ -233,13 +218,13 @@ impl Inner {
 
     /// Opens the store if it is closed, and tries it out. What it holds then is what counts: the
     /// change that failed may be there.
-    fn open_again(&self, store: &mut Store) -> Result<(), JournalError> {
+    fn open_again(&self, store: &mut JournalStore) -> Result<(), JournalError> {
         if store.is_open() {
             return Ok(());
         }
         match store.open_again() {
             Ok(entries) => {
-                let index = Index::of(entries, Some(Instant::now()));
+                let index = JournalIndex::from_entries(entries, Some(Instant::now()));
                 *self.index.write().unwrap_or_else(PoisonError::into_inner) = index;
                 self.fault.set(None);
                 Ok(())

@@ -8,14 +8,14 @@ use sha2::{Digest as _, Sha256};
 
 /// A salted hash of mount options: it says whether others are the same, and nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Options {
+pub struct OptionsFingerprint {
     salt: String,
     hash: String,
 }
 
-impl Options {
+impl OptionsFingerprint {
     /// Of these, with a salt of 16 random bytes.
-    pub fn of(options: &MountOptions, salt: [u8; 16]) -> Self {
+    pub fn salted_hash(options: &MountOptions, salt: [u8; 16]) -> Self {
         Self::salted(options, hex(&salt))
     }
 
@@ -27,7 +27,7 @@ impl Options {
     }
 
     /// Whether they are these. The order of flags counts, since it may count to `mount`.
-    pub fn are(&self, options: &MountOptions) -> bool {
+    pub fn are_same(&self, options: &MountOptions) -> bool {
         *self == Self::salted(options, self.salt.clone())
     }
 }
@@ -51,8 +51,8 @@ mod tests {
             flags: vec!["password=hunter2".to_owned(), "sync".to_owned()],
             group: None,
         };
-        let kept = Options::of(&one, [7; 16]);
-        assert!(kept.are(&one));
+        let kept = OptionsFingerprint::salted_hash(&one, [7; 16]);
+        assert!(kept.are_same(&one));
         let others = [
             MountOptions::default(),
             MountOptions { fs_type: None, ..one.clone() },
@@ -61,9 +61,13 @@ mod tests {
             MountOptions { flags: one.flags[..1].to_vec(), ..one.clone() },
         ];
         for other in others {
-            assert!(!kept.are(&other), "{other:?}");
+            assert!(!kept.are_same(&other), "{other:?}");
         }
         assert!(!serde_json::to_string(&kept).unwrap().contains("hunter2"));
-        assert_ne!(kept, Options::of(&one, [8; 16]), "two nodes' journals have nothing in common");
+        assert_ne!(
+            kept,
+            OptionsFingerprint::salted_hash(&one, [8; 16]),
+            "two nodes' journals have nothing in common"
+        );
     }
 }

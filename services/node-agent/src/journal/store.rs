@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use berth_service::process::chain;
 
 use super::JournalError;
-use super::entry::{Change, EntryError, Kind, key, value};
-use super::index::Forgotten;
+use super::entry::{EntryError, EntryKind, JournalChange, key, value};
+use super::index::ForgottenDetaches;
 use berth_durable::{Durable, Entries};
 
 /// What is journalled.
 const VOLUMES: &str = "volumes";
 
-pub(super) struct Store {
+pub(super) struct JournalStore {
     path: PathBuf,
     disk: Durable,
 }
 
-impl Store {
+impl JournalStore {
     /// Opens it, and reads every entry.
-    pub(super) fn open(path: PathBuf) -> Result<(Self, Vec<Change>), JournalError> {
+    pub(super) fn open(path: PathBuf) -> Result<(Self, Vec<JournalChange>), JournalError> {
         let (disk, entries) = Durable::open(path.clone(), VOLUMES)?;
         let store = Self { path, disk };
         let entries = store.read(entries)?;
@@ -31,7 +31,7 @@ impl Store {
     }
 
     /// Opens it after a write that failed, and reads every entry.
-    pub(super) fn open_again(&mut self) -> Result<Vec<Change>, JournalError> {
+    pub(super) fn open_again(&mut self) -> Result<Vec<JournalChange>, JournalError> {
         let entries = self.disk.open_again()?;
         self.read(entries).inspect_err(|error| self.disk.close(chain(error)))
     }
@@ -39,30 +39,30 @@ impl Store {
     /// Writes a change and what it makes room with, all or nothing, synced.
     pub(super) fn write(
         &mut self,
-        change: &Change,
-        forgotten: &Forgotten,
+        change: &JournalChange,
+        forgotten: &ForgottenDetaches,
     ) -> Result<(), JournalError> {
         let mut changes = Vec::new();
         match change {
-            Change::Use(volume, alloc, entry) => {
-                changes.push((key(volume, alloc, Kind::Use), Some(value(entry)?)));
+            JournalChange::Use(volume, alloc, entry) => {
+                changes.push((key(volume, alloc, EntryKind::Use), Some(value(entry)?)));
             }
-            Change::Detached(volume, alloc, detached) => {
+            JournalChange::Detached(volume, alloc, detached) => {
                 if detached.done {
-                    changes.push((key(volume, alloc, Kind::Use), None));
+                    changes.push((key(volume, alloc, EntryKind::Use), None));
                 }
-                changes.push((key(volume, alloc, Kind::Detached), Some(value(detached)?)));
+                changes.push((key(volume, alloc, EntryKind::Detached), Some(value(detached)?)));
             }
         }
-        let forget = |(volume, alloc)| (key(volume, alloc, Kind::Detached), None);
+        let forget = |(volume, alloc)| (key(volume, alloc, EntryKind::Detached), None);
         changes.extend(forgotten.iter().map(|(volume, alloc)| forget((volume, alloc))));
         let pairs = changes.into_iter().map(|(key, value)| (key.into_bytes(), value));
         Ok(self.disk.write(pairs)?)
     }
 
-    fn read(&self, entries: Entries) -> Result<Vec<Change>, JournalError> {
+    fn read(&self, entries: Entries) -> Result<Vec<JournalChange>, JournalError> {
         let read = |(key, value): (Vec<u8>, Vec<u8>)| {
-            Change::read(&key, &value).map_err(|source: EntryError| {
+            JournalChange::decode_entry(&key, &value).map_err(|source: EntryError| {
                 let key = String::from_utf8_lossy(&key).into_owned();
                 JournalError::Entry { path: self.path.clone(), key, source }
             })

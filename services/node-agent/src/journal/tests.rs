@@ -15,8 +15,8 @@ fn alloc(id: &str) -> AllocId {
     AllocId::new(id).unwrap()
 }
 
-fn entry(state: UseState, epoch: u64) -> Use {
-    Use {
+fn entry(state: UseState, epoch: u64) -> JournalledUse {
+    JournalledUse {
         state,
         epoch,
         plugin: PluginId::new("dev.berth").unwrap(),
@@ -26,7 +26,7 @@ fn entry(state: UseState, epoch: u64) -> Use {
         mode: Mode::Write,
         staging: Some("/s/staging".into()),
         staged: false,
-        options: Some(Options::of(&MountOptions::default(), [7; 16])),
+        options: Some(OptionsFingerprint::salted_hash(&MountOptions::default(), [7; 16])),
         target: "/s/a/target".into(),
         disk: None,
         left_out: Vec::new(),
@@ -42,7 +42,7 @@ async fn what_was_written_is_there_after_it_is_opened_again() {
     let path = dir.path().join("journal");
     let (data, logs) = (volume("data/1.x"), volume("logs"));
     let disk = Some(Disk { device: "7:3".to_owned(), seq: 41 });
-    let published = Use { disk, ..entry(UseState::Published, 7) };
+    let published = JournalledUse { disk, ..entry(UseState::Published, 7) };
     {
         let journal = Journal::open(path.clone()).await.unwrap();
         journal.write_use(&data, &alloc("a"), entry(UseState::Intent, 7)).await.unwrap();
@@ -57,10 +57,10 @@ async fn what_was_written_is_there_after_it_is_opened_again() {
     let mut expected = VolumeUses::default();
     expected.uses.insert(alloc("a"), published);
     expected.uses.insert(alloc("b.2"), entry(UseState::Intent, 9));
-    expected.detached.insert(alloc("b.2"), Detached { epoch: 9, done: false });
+    expected.detached.insert(alloc("b.2"), JournalledDetach { epoch: 9, done: false });
     assert_eq!(journal.volume(&data), expected);
     let mut expected = VolumeUses::default();
-    expected.detached.insert(alloc("a"), Detached { epoch: 7, done: true });
+    expected.detached.insert(alloc("a"), JournalledDetach { epoch: 7, done: true });
     assert_eq!(journal.volume(&logs), expected);
     assert_eq!(journal.uses().len(), 2);
 }
@@ -69,7 +69,7 @@ async fn what_was_written_is_there_after_it_is_opened_again() {
 async fn what_was_staged_is_known_after_it_is_opened_again_and_is_an_intent_to_earlier_versions() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
-    let staged = Use { staged: true, ..entry(UseState::Intent, 7) };
+    let staged = JournalledUse { staged: true, ..entry(UseState::Intent, 7) };
     {
         let journal = Journal::open(path.clone()).await.unwrap();
         journal.write_use(&volume("data"), &alloc("a"), entry(UseState::Intent, 7)).await.unwrap();
@@ -145,12 +145,12 @@ async fn what_an_agent_of_any_version_of_this_form_wrote_is_read_and_written_so(
         let (mut disk, _) = open();
         disk.write(stored.map(|(key, value)| (key.into(), Some(value.into())))).unwrap();
     }
-    let published = Use { options: None, ..entry(UseState::Published, 7) };
+    let published = JournalledUse { options: None, ..entry(UseState::Published, 7) };
     {
         let journal = Journal::open(dir.path().to_owned()).await.unwrap();
         let known = journal.volume(&volume("data"));
         assert_eq!(known.uses[&alloc("a")], published);
-        assert_eq!(known.detached[&alloc("b")], Detached { epoch: 9, done: false });
+        assert_eq!(known.detached[&alloc("b")], JournalledDetach { epoch: 9, done: false });
         journal.write_use(&volume("data"), &alloc("a"), published).await.unwrap();
         journal.begin_detach(&volume("data"), &alloc("b"), 9).await.unwrap();
     }

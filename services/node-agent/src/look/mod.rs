@@ -26,10 +26,10 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::host_pool::INSPECT_MAX;
-use crate::journal::{Disk, Journal, Use, UseState};
-use crate::tell::Teller;
-pub use probe::Found;
-use probe::Probes;
+use crate::journal::{Disk, Journal, JournalledUse, UseState};
+use crate::tell::EventPublisher;
+use probe::MountProbes;
+pub use probe::ProbeAnswer;
 
 /// How long one mount may take to answer.
 pub const PATIENCE: Duration = INSPECT_MAX;
@@ -38,7 +38,7 @@ const SIDE_BY_SIDE: usize = 16;
 
 /// How a mount was when it was looked at last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct MountHealthSeen {
     /// By which claim it is here.
     epoch: u64,
     /// How it was.
@@ -49,57 +49,60 @@ pub struct Seen {
     pub since: Timestamp,
 }
 
-type Key = (VolumeKey, AllocId);
+type LookKey = (VolumeKey, AllocId);
 
 /// What was found. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Looks {
-    probes: Probes,
-    seen: Arc<RwLock<BTreeMap<Key, Seen>>>,
+pub struct MountHealths {
+    probes: MountProbes,
+    seen: Arc<RwLock<BTreeMap<LookKey, MountHealthSeen>>>,
     again: Arc<Notify>,
 }
 
-impl Looks {
+impl MountHealths {
     /// How the mount of this use was; none when it was not looked at yet.
-    pub fn of(&self, volume: &VolumeKey, alloc: &AllocId, epoch: u64) -> Option<Seen> {
+    pub fn get_health(
+        &self,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+        epoch: u64,
+    ) -> Option<MountHealthSeen> {
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
         seen.get(&(volume.clone(), alloc.clone())).filter(|seen| seen.epoch == epoch).cloned()
     }
 
     /// Looks on threads of this pool.
     pub fn new(pool: &HostPool) -> Self {
-        Self { probes: Probes::new(pool), ..Self::default() }
+        Self { probes: MountProbes::new(pool), ..Self::default() }
     }
 
     /// Looks at what the plugin has published at `target`, as the mount table has it. Answers
     /// within `patience`. It is dead when another disk is behind it than was, where that is known,
     /// and when the directory that it shows was deleted.
-    pub async fn look(
+    pub async fn look_at_mount(
         &self,
         (plugin, target): (&PluginId, &Path),
         attachment: AttachmentMode,
         table: &MountTable,
         was: Option<&Disk>,
         patience: Duration,
-    ) -> Found {
+    ) -> ProbeAnswer {
         let found = match attachment {
-            AttachmentMode::BlockDevice => {
-                self.probes.look_at_device(plugin, target, patience).await
-            }
+            AttachmentMode::BlockDevice => self.probes.probe_device(plugin, target, patience).await,
             AttachmentMode::FileSystem if table.has(target) => {
-                self.probes.look(plugin, target, patience).await
+                self.probes.probe_file_system(plugin, target, patience).await
             }
-            AttachmentMode::FileSystem => Found::Missing,
+            AttachmentMode::FileSystem => ProbeAnswer::Missing,
         };
         // A device node works after it was unlinked.
         let is_directory = attachment == AttachmentMode::FileSystem;
         let deleted = table.deleted_source(target).filter(|_| is_directory);
         match (found, was) {
-            (Found::Well(_), _) if deleted.is_some() => Found::Dead(format!(
+            (ProbeAnswer::Well(_), _) if deleted.is_some() => ProbeAnswer::Dead(format!(
                 "what is mounted, {}, was deleted; what is written there is lost",
                 deleted.unwrap_or_default().display()
             )),
-            (Found::Well(Some(is)), Some(was)) if is != *was => Found::Dead(format!(
+            (ProbeAnswer::Well(Some(is)), Some(was)) if is != *was => ProbeAnswer::Dead(format!(
                 "another disk is behind it: {} (diskseq {}), and was {} (diskseq {})",
                 is.device, is.seq, was.device, was.seq
             )),
@@ -108,12 +111,17 @@ impl Looks {
     }
 
     /// Something was mended: it is looked at now.
-    pub fn soon(&self) {
+    pub fn look_soon(&self) {
         self.again.notify_one();
     }
 
     /// Takes in what was found; what of it is worth an event, if anything.
-    fn note(&self, key: &Key, epoch: u64, found: (MountHealth, Option<String>)) -> Option<Change> {
+    fn record_health(
+        &self,
+        key: &LookKey,
+        epoch: u64,
+        found: (MountHealth, Option<String>),
+    ) -> Option<HealthChange> {
         let (health, trouble) = found;
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
         let last = seen.get(key).filter(|last| last.epoch == epoch);
@@ -121,17 +129,17 @@ impl Looks {
         let since = same.map_or_else(clock::now, |last| last.since);
         let change = match (last.map(|last| last.health), health) {
             (None | Some(MountHealth::Well | MountHealth::Unknown), now) if is_bad(now) => {
-                Some(Change::Bad)
+                Some(HealthChange::Bad)
             }
-            (Some(was), now) if is_bad(was) && is_bad(now) && was != now => Some(Change::Bad),
-            (Some(was), MountHealth::Well) if is_bad(was) => Some(Change::Well),
+            (Some(was), now) if is_bad(was) && is_bad(now) && was != now => Some(HealthChange::Bad),
+            (Some(was), MountHealth::Well) if is_bad(was) => Some(HealthChange::Well),
             _ => None,
         };
-        seen.insert(key.clone(), Seen { epoch, health, trouble, since });
+        seen.insert(key.clone(), MountHealthSeen { epoch, health, trouble, since });
         change
     }
 
-    fn keep(&self, of: &BTreeSet<Key>) {
+    fn retain_uses(&self, of: &BTreeSet<LookKey>) {
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
         seen.retain(|key, _| of.contains(key));
     }
@@ -139,7 +147,7 @@ impl Looks {
 
 /// What is worth an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum HealthChange {
     Bad,
     Well,
 }
@@ -149,24 +157,24 @@ fn is_bad(health: MountHealth) -> bool {
 }
 
 /// Looks at the mounts of this node.
-pub struct Looker {
+pub struct MountWatcher {
     /// Which there are.
     pub journal: Journal,
     /// The present boot of the host.
     pub boot_id: String,
     /// Where it is noted.
-    pub looks: Looks,
+    pub looks: MountHealths,
     /// Who is told.
-    pub tell: Teller,
+    pub tell: EventPublisher,
     /// How often.
     pub interval: Duration,
 }
 
-impl Looker {
+impl MountWatcher {
     /// Looks until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
         loop {
-            self.round().await;
+            self.look_at_all().await;
             tokio::select! {
                 // Not all agents of a host that was booted look at the same moment.
                 () = sleep(self.interval.mul_f64(0.75 + rand::random::<f64>() / 2.0)) => {}
@@ -176,13 +184,13 @@ impl Looker {
         }
     }
 
-    async fn round(&self) {
+    async fn look_at_all(&self) {
         let uses = self.journal.uses();
         // Also of one that is being brought back: it is told when it answers again.
         let known = uses.iter().map(|(volume, alloc, _)| (volume.clone(), alloc.clone()));
-        self.looks.keep(&known.collect());
+        self.looks.retain_uses(&known.collect());
         let each = uses.into_iter().map(|(volume, alloc, entry)| ((volume, alloc), entry));
-        let published: Vec<(Key, Use)> =
+        let published: Vec<(LookKey, JournalledUse)> =
             each.filter(|(key, entry)| is_published(&self.journal, key, entry)).collect();
         if published.is_empty() {
             return;
@@ -202,26 +210,26 @@ impl Looker {
             .await;
     }
 
-    async fn look_at(&self, table: &MountTable, key: &Key, entry: &Use) {
+    async fn look_at(&self, table: &MountTable, key: &LookKey, entry: &JournalledUse) {
         // Disks are counted anew with each boot.
         let was = entry.disk.as_ref().filter(|_| entry.boot_id == self.boot_id);
         let found = {
             let at = (&entry.plugin, entry.target.as_path());
-            self.looks.look(at, entry.attachment, table, was, PATIENCE).await
+            self.looks.look_at_mount(at, entry.attachment, table, was, PATIENCE).await
         };
         let found = match found {
-            Found::Well(_) => (MountHealth::Well, None),
-            Found::Dead(why) => (MountHealth::Dead, Some(why)),
-            Found::Hung(since) => {
+            ProbeAnswer::Well(_) => (MountHealth::Well, None),
+            ProbeAnswer::Dead(why) => (MountHealth::Dead, Some(why)),
+            ProbeAnswer::Hung(since) => {
                 let why = format!("it has not answered a look since {since}");
                 (MountHealth::Hung, Some(why))
             }
-            Found::Unknown(why) => (MountHealth::Unknown, Some(why)),
-            Found::Missing if entry.boot_id == self.boot_id => {
+            ProbeAnswer::Unknown(why) => (MountHealth::Unknown, Some(why)),
+            ProbeAnswer::Missing if entry.boot_id == self.boot_id => {
                 let why = "nothing is mounted there any more, and not by this agent's doing";
                 (MountHealth::Missing, Some(why.to_owned()))
             }
-            Found::Missing => {
+            ProbeAnswer::Missing => {
                 let why = "the host was booted since, which ended every mount";
                 (MountHealth::Missing, Some(why.to_owned()))
             }
@@ -233,13 +241,13 @@ impl Looker {
         let (volume, alloc) = key;
         let (health, why) = found.clone();
         let why = why.unwrap_or_default();
-        match self.looks.note(key, entry.epoch, found) {
-            Some(Change::Bad) => {
+        match self.looks.record_health(key, entry.epoch, found) {
+            Some(HealthChange::Bad) => {
                 let path = entry.target.display();
                 tracing::warn!(%volume, %alloc, %path, ?health, why, "a mount does not answer");
                 self.tell.mount_dead(volume, alloc, &entry.plugin, format!("{path}: {why}"));
             }
-            Some(Change::Well) => {
+            Some(HealthChange::Well) => {
                 tracing::info!(%volume, %alloc, "a mount answers again");
                 self.tell.mount_well(volume, alloc, &entry.plugin);
             }
@@ -249,7 +257,7 @@ impl Looker {
 }
 
 /// Whether it still is what it was seen to be, and is to stay.
-fn is_published(journal: &Journal, (volume, alloc): &Key, entry: &Use) -> bool {
+fn is_published(journal: &Journal, (volume, alloc): &LookKey, entry: &JournalledUse) -> bool {
     let known = journal.volume(volume);
     let told = known.detached.get(alloc).is_some_and(|told| told.epoch >= entry.epoch);
     entry.state == UseState::Published && known.uses.get(alloc) == Some(entry) && !told
@@ -261,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    fn key() -> Key {
+    fn key() -> LookKey {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
         (volume, AllocId::new("a").unwrap())
     }
@@ -269,28 +277,28 @@ mod tests {
     #[test]
     fn each_turn_for_the_worse_and_the_better_is_told_once() {
         use MountHealth::{Dead, Hung, Unknown, Well};
-        let looks = Looks::default();
-        let note = |health| looks.note(&key(), 7, (health, None));
+        let looks = MountHealths::default();
+        let note = |health| looks.record_health(&key(), 7, (health, None));
         assert_eq!(note(Well), None);
-        assert_eq!(note(Dead), Some(Change::Bad));
+        assert_eq!(note(Dead), Some(HealthChange::Bad));
         assert_eq!(note(Dead), None);
-        let since = looks.of(&key().0, &key().1, 7).unwrap().since;
-        assert_eq!(note(Hung), Some(Change::Bad));
-        assert!(looks.of(&key().0, &key().1, 7).unwrap().since >= since);
+        let since = looks.get_health(&key().0, &key().1, 7).unwrap().since;
+        assert_eq!(note(Hung), Some(HealthChange::Bad));
+        assert!(looks.get_health(&key().0, &key().1, 7).unwrap().since >= since);
         assert_eq!(note(Unknown), None);
         assert_eq!(note(Well), None, "what was not known did not get better");
-        assert_eq!(note(Dead), Some(Change::Bad));
-        assert_eq!(note(Well), Some(Change::Well));
+        assert_eq!(note(Dead), Some(HealthChange::Bad));
+        assert_eq!(note(Well), Some(HealthChange::Well));
     }
 
     #[test]
     fn what_was_found_is_of_one_claim() {
-        let looks = Looks::default();
-        looks.note(&key(), 7, (MountHealth::Dead, Some("no".to_owned())));
-        assert_eq!(looks.of(&key().0, &key().1, 8), None);
-        let change = looks.note(&key(), 8, (MountHealth::Well, None));
+        let looks = MountHealths::default();
+        looks.record_health(&key(), 7, (MountHealth::Dead, Some("no".to_owned())));
+        assert_eq!(looks.get_health(&key().0, &key().1, 8), None);
+        let change = looks.record_health(&key(), 8, (MountHealth::Well, None));
         assert_eq!(change, None, "the mount of an earlier claim was dead");
-        looks.keep(&BTreeSet::new());
-        assert_eq!(looks.of(&key().0, &key().1, 8), None);
+        looks.retain_uses(&BTreeSet::new());
+        assert_eq!(looks.get_health(&key().0, &key().1, 8), None);
     }
 }

@@ -33,7 +33,7 @@ const DEVICES: &str = "/sys/dev/block";
 
 /// What a look found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum ProbeAnswer {
     /// It answers; and which disk is behind it, where there is one.
     Well(Option<Disk>),
     /// No block device is there, which may be without being mounted (CSI asks for the device, and
@@ -49,63 +49,68 @@ pub enum Found {
 
 /// Looks, and those of them that hang. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Probes {
+pub struct MountProbes {
     pool: HostPool,
-    under_way: Arc<Mutex<BTreeMap<PathBuf, Look>>>,
+    under_way: Arc<Mutex<BTreeMap<PathBuf, ProbeUnderWay>>>,
 }
 
 /// A look that is under way.
 #[derive(Debug, Clone)]
-struct Look {
+struct ProbeUnderWay {
     since: Timestamp,
     began: Instant,
     /// What it found, once it has.
-    found: watch::Receiver<Option<Found>>,
+    found: watch::Receiver<Option<ProbeAnswer>>,
 }
 
-impl Probes {
+impl MountProbes {
     /// Looks on threads of this pool.
     pub fn new(pool: &HostPool) -> Self {
         Self { pool: pool.clone(), under_way: Arc::default() }
     }
 
     /// Looks at the file system that the plugin has mounted at `path`; answers within `patience`.
-    pub async fn look(&self, plugin: &PluginId, path: &Path, patience: Duration) -> Found {
-        let owned = path.to_owned();
-        let look = move || ask(&owned, Path::new(DEVICES));
-        self.look_by(look_at_mount(plugin, path), patience, look).await
-    }
-
-    /// Looks at the plugin's block device at `path`; answers within `patience`.
-    pub async fn look_at_device(
+    pub async fn probe_file_system(
         &self,
         plugin: &PluginId,
         path: &Path,
         patience: Duration,
-    ) -> Found {
+    ) -> ProbeAnswer {
         let owned = path.to_owned();
-        let look = move || match fs::metadata(&owned) {
-            Ok(seen) if seen.file_type().is_block_device() => ask(&owned, Path::new(DEVICES)),
-            Ok(_) => Found::Missing,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Missing,
-            Err(error) => failed(&error),
-        };
-        self.look_by(look_at_mount(plugin, path), patience, look).await
+        let look = move || probe_now(&owned, Path::new(DEVICES));
+        self.run_probe(look_at_mount(plugin, path), patience, look).await
     }
 
-    async fn look_by(
+    /// Looks at the plugin's block device at `path`; answers within `patience`.
+    pub async fn probe_device(
+        &self,
+        plugin: &PluginId,
+        path: &Path,
+        patience: Duration,
+    ) -> ProbeAnswer {
+        let owned = path.to_owned();
+        let look = move || match fs::metadata(&owned) {
+            Ok(seen) if seen.file_type().is_block_device() => probe_now(&owned, Path::new(DEVICES)),
+            Ok(_) => ProbeAnswer::Missing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => ProbeAnswer::Missing,
+            Err(error) => answer_from_error(&error),
+        };
+        self.run_probe(look_at_mount(plugin, path), patience, look).await
+    }
+
+    async fn run_probe(
         &self,
         operation: HostOperation,
         patience: Duration,
-        look: impl FnOnce() -> Found + Send + 'static,
-    ) -> Found {
+        look: impl FnOnce() -> ProbeAnswer + Send + 'static,
+    ) -> ProbeAnswer {
         let mut under_way = self.join_or_begin(operation, look);
         // What an earlier look waited for is not waited for once more.
         let until = under_way.began + patience;
         match timeout_at(until, under_way.found.wait_for(Option::is_some)).await {
-            Ok(Ok(found)) => found.clone().unwrap_or(Found::Hung(under_way.since)),
-            Ok(Err(_)) => Found::Unknown("the look ended without an answer".to_owned()),
-            Err(_) => Found::Hung(under_way.since),
+            Ok(Ok(found)) => found.clone().unwrap_or(ProbeAnswer::Hung(under_way.since)),
+            Ok(Err(_)) => ProbeAnswer::Unknown("the look ended without an answer".to_owned()),
+            Err(_) => ProbeAnswer::Hung(under_way.since),
         }
     }
 
@@ -113,19 +118,19 @@ impl Probes {
     fn join_or_begin(
         &self,
         operation: HostOperation,
-        look: impl FnOnce() -> Found + Send + 'static,
-    ) -> Look {
+        look: impl FnOnce() -> ProbeAnswer + Send + 'static,
+    ) -> ProbeUnderWay {
         let path = operation.place.clone();
         let mut all = self.lock();
         if let Some(under_way) = all.get(&path) {
             return under_way.clone();
         }
         let (answer, found) = watch::channel(None);
-        let under_way = Look { since: clock::now(), began: Instant::now(), found };
+        let under_way = ProbeUnderWay { since: clock::now(), began: Instant::now(), found };
         all.insert(path.clone(), under_way.clone());
         let work = {
             let (probes, path, answer) = (self.clone(), path.clone(), answer.clone());
-            move || probes.end(&path, &answer, look())
+            move || probes.finish_probe(&path, &answer, look())
         };
         let probes = self.clone();
         tokio::spawn(async move {
@@ -133,40 +138,47 @@ impl Probes {
             match probes.pool.run(operation, INSPECT_MAX, work).await {
                 // One that is late ends the look itself, whenever it returns.
                 Ok(()) | Err(HostPoolError::Late { .. }) => {}
-                Err(error) => probes.end(&path, &answer, Found::Unknown(error.to_string())),
+                Err(error) => {
+                    probes.finish_probe(&path, &answer, ProbeAnswer::Unknown(error.to_string()));
+                }
             }
         });
         under_way
     }
 
-    fn end(&self, path: &Path, answer: &watch::Sender<Option<Found>>, found: Found) {
+    fn finish_probe(
+        &self,
+        path: &Path,
+        answer: &watch::Sender<Option<ProbeAnswer>>,
+        found: ProbeAnswer,
+    ) {
         self.lock().remove(path);
         answer.send_replace(Some(found));
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Look>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, ProbeUnderWay>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Asks the kernel. May hang.
-fn ask(path: &Path, devices: &Path) -> Found {
+fn probe_now(path: &Path, devices: &Path) -> ProbeAnswer {
     let seen = match fs::metadata(path) {
         Ok(seen) => seen,
-        Err(error) => return failed(&error),
+        Err(error) => return answer_from_error(&error),
     };
     let device = if seen.file_type().is_block_device() { seen.rdev() } else { seen.dev() };
-    if let Some(vanished) = vanished(device, devices) {
-        return Found::Dead(vanished);
+    if let Some(vanished) = missing_device(device, devices) {
+        return ProbeAnswer::Dead(vanished);
     }
     match statvfs(path) {
-        Ok(_) | Err(Errno::ENOSYS) => Found::Well(disk(device, devices)),
-        Err(errno) => failed(&io::Error::from(errno)),
+        Ok(_) | Err(Errno::ENOSYS) => ProbeAnswer::Well(disk_of_device(device, devices)),
+        Err(errno) => answer_from_error(&io::Error::from(errno)),
     }
 }
 
 /// Why the block device is gone that this lies on; none when it lies on none, or it is there.
-fn vanished(device: u64, devices: &Path) -> Option<String> {
+fn missing_device(device: u64, devices: &Path) -> Option<String> {
     // Nameless ones have no device (Linux, `Documentation/admin-guide/devices.txt`, major 0).
     if major(device) == 0 || !devices.exists() {
         return None;
@@ -182,7 +194,7 @@ fn vanished(device: u64, devices: &Path) -> Option<String> {
 
 /// The disk of a block device; none where the kernel does not count them (before Linux 5.15), or
 /// may count one twice.
-fn disk(device: u64, devices: &Path) -> Option<Disk> {
+fn disk_of_device(device: u64, devices: &Path) -> Option<Disk> {
     let number = format!("{}:{}", major(device), minor(device));
     let dir = devices.join(&number);
     // A partition is below its disk, which alone is counted.
@@ -196,12 +208,12 @@ fn disk(device: u64, devices: &Path) -> Option<Disk> {
 }
 
 /// What a failure means. Only what the mount itself fails with counts against it.
-fn failed(error: &io::Error) -> Found {
+fn answer_from_error(error: &io::Error) -> ProbeAnswer {
     // One whose owner lets nobody else in, root included (mount.fuse(8), `allow_other`).
     if error.kind() == io::ErrorKind::PermissionDenied {
-        return Found::Unknown(format!("it may not be looked at: {error}"));
+        return ProbeAnswer::Unknown(format!("it may not be looked at: {error}"));
     }
-    Found::Dead(error.to_string())
+    ProbeAnswer::Dead(error.to_string())
 }
 
 #[cfg(test)]
@@ -225,25 +237,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_look_that_hangs_holds_one_thread_and_is_answered_for() {
-        let probes = Probes::default();
+        let probes = MountProbes::default();
         let (go_on, waits) = mpsc::channel::<()>();
         let hang = move || {
             let _ = waits.recv();
-            Found::Well(None)
+            ProbeAnswer::Well(None)
         };
         let path = "/hangs";
-        let first = probes.look_by(at(path), SHORT, hang).await;
-        let Found::Hung(since) = first else { panic!("{first:?}") };
+        let first = probes.run_probe(at(path), SHORT, hang).await;
+        let ProbeAnswer::Hung(since) = first else { panic!("{first:?}") };
         let never = || panic!("it looked twice");
-        assert_eq!(probes.look_by(at(path), SHORT, never).await, Found::Hung(since));
+        assert_eq!(probes.run_probe(at(path), SHORT, never).await, ProbeAnswer::Hung(since));
         // Others are looked at meanwhile.
         assert_eq!(
-            probes.look_by(at("/b"), PATIENCE, || Found::Well(None)).await,
-            Found::Well(None)
+            probes.run_probe(at("/b"), PATIENCE, || ProbeAnswer::Well(None)).await,
+            ProbeAnswer::Well(None)
         );
         go_on.send(()).unwrap();
         let mut tries = 0;
-        while probes.look_by(at(path), PATIENCE, || Found::Well(None)).await != Found::Well(None) {
+        while probes.run_probe(at(path), PATIENCE, || ProbeAnswer::Well(None)).await
+            != ProbeAnswer::Well(None)
+        {
             tries += 1;
             assert!(tries < 1_000, "it came back and is not looked at again");
             tokio::time::sleep(SHORT).await;
@@ -253,59 +267,59 @@ mod tests {
 
     #[tokio::test]
     async fn who_asks_while_another_looks_waits_for_the_same_answer() {
-        let probes = Probes::default();
+        let probes = MountProbes::default();
         let (go_on, waits) = mpsc::channel::<()>();
         let slow = move || {
             let _ = waits.recv();
-            Found::Missing
+            ProbeAnswer::Missing
         };
         let path = "/slow";
         let never = || panic!("it looked twice");
         // In this order at first: one begins, one joins it, and then it may go on.
         let (first, second, sent) = tokio::join!(
-            probes.look_by(at(path), PATIENCE, slow),
-            probes.look_by(at(path), PATIENCE, never),
+            probes.run_probe(at(path), PATIENCE, slow),
+            probes.run_probe(at(path), PATIENCE, never),
             async { go_on.send(()) }
         );
         sent.unwrap();
-        assert_eq!((first, second), (Found::Missing, Found::Missing));
+        assert_eq!((first, second), (ProbeAnswer::Missing, ProbeAnswer::Missing));
     }
 
     #[tokio::test]
     async fn so_many_hang_and_no_more_threads_are_begun() {
-        let probes = Probes::default();
+        let probes = MountProbes::default();
         let (go_on, waits) = mpsc::channel::<()>();
         let waits = Arc::new(Mutex::new(waits));
         for number in 0..SHARE_MAX {
             let waits = Arc::clone(&waits);
             let hang = move || {
                 let _ = waits.lock().map(|waits| waits.recv());
-                Found::Well(None)
+                ProbeAnswer::Well(None)
             };
             let path = format!("/hangs/{number}");
-            let found = probes.look_by(at(&path), Duration::ZERO, hang).await;
-            assert!(matches!(found, Found::Hung(_)), "{found:?}");
+            let found = probes.run_probe(at(&path), Duration::ZERO, hang).await;
+            assert!(matches!(found, ProbeAnswer::Hung(_)), "{found:?}");
         }
-        let found = probes.look_by(at("/one-more"), PATIENCE, || Found::Well(None)).await;
-        let Found::Unknown(why) = found else { panic!("{found:?}") };
+        let found = probes.run_probe(at("/one-more"), PATIENCE, || ProbeAnswer::Well(None)).await;
+        let ProbeAnswer::Unknown(why) = found else { panic!("{found:?}") };
         assert!(why.contains("32 host operations hang") && why.contains("/hangs/"), "{why}");
         // Those of another plugin answer.
         let other = look_at_mount(&PluginId::new("q").unwrap(), Path::new("/well"));
-        let found = probes.look_by(other, PATIENCE, || Found::Well(None)).await;
-        assert_eq!(found, Found::Well(None));
+        let found = probes.run_probe(other, PATIENCE, || ProbeAnswer::Well(None)).await;
+        assert_eq!(found, ProbeAnswer::Well(None));
         drop(go_on);
     }
 
     #[tokio::test]
     async fn the_root_is_well_and_what_is_not_there_is_not() {
-        let probes = Probes::default();
-        let root = probes.look(&plugin(), Path::new("/"), PATIENCE).await;
-        assert!(matches!(root, Found::Well(_)), "{root:?}");
+        let probes = MountProbes::default();
+        let root = probes.probe_file_system(&plugin(), Path::new("/"), PATIENCE).await;
+        assert!(matches!(root, ProbeAnswer::Well(_)), "{root:?}");
         let nowhere = Path::new("/is/not/there");
-        let found = probes.look(&plugin(), nowhere, PATIENCE).await;
-        assert!(matches!(found, Found::Dead(_)), "{found:?}");
+        let found = probes.probe_file_system(&plugin(), nowhere, PATIENCE).await;
+        assert!(matches!(found, ProbeAnswer::Dead(_)), "{found:?}");
         for other in [nowhere, Path::new("/dev/null"), Path::new("/proc/self/mountinfo")] {
-            assert_eq!(probes.look_at_device(&plugin(), other, PATIENCE).await, Found::Missing);
+            assert_eq!(probes.probe_device(&plugin(), other, PATIENCE).await, ProbeAnswer::Missing);
         }
     }
 
@@ -314,16 +328,16 @@ mod tests {
         let devices = tempfile::tempdir().unwrap();
         let device = nix::sys::stat::makedev(8, 16);
         let told = |found: Option<String>| found.unwrap_or_default();
-        assert!(told(vanished(device, devices.path())).contains("8:16 is gone"));
+        assert!(told(missing_device(device, devices.path())).contains("8:16 is gone"));
         let dir = devices.path().join("8:16");
         fs::create_dir(&dir).unwrap();
         fs::write(dir.join("size"), "0\n").unwrap();
-        assert!(told(vanished(device, devices.path())).contains("nothing behind it"));
+        assert!(told(missing_device(device, devices.path())).contains("nothing behind it"));
         fs::write(dir.join("size"), "2048\n").unwrap();
-        assert_eq!(vanished(device, devices.path()), None);
+        assert_eq!(missing_device(device, devices.path()), None);
         let nameless = nix::sys::stat::makedev(0, 52);
-        assert_eq!(vanished(nameless, devices.path()), None);
-        assert_eq!(vanished(device, Path::new("/not/there")), None);
+        assert_eq!(missing_device(nameless, devices.path()), None);
+        assert_eq!(missing_device(device, Path::new("/not/there")), None);
     }
 
     #[test]
@@ -332,7 +346,7 @@ mod tests {
         let whole = devices.path().join("8:16");
         fs::create_dir_all(whole.join("sdb1")).unwrap();
         std::os::unix::fs::symlink(whole.join("sdb1"), devices.path().join("8:17")).unwrap();
-        let of = |minor| disk(nix::sys::stat::makedev(8, minor), devices.path());
+        let of = |minor| disk_of_device(nix::sys::stat::makedev(8, minor), devices.path());
         assert_eq!((of(16), of(17), of(18)), (None, None, None));
         fs::write(whole.join("diskseq"), "41\n").unwrap();
         fs::write(whole.join("sdb1/partition"), "1\n").unwrap();
@@ -344,10 +358,13 @@ mod tests {
 
     #[test]
     fn what_may_not_be_looked_at_is_not_taken_for_dead() {
-        let denied = failed(&io::Error::from(Errno::EACCES));
-        assert!(matches!(denied, Found::Unknown(_)), "{denied:?}");
+        let denied = answer_from_error(&io::Error::from(Errno::EACCES));
+        assert!(matches!(denied, ProbeAnswer::Unknown(_)), "{denied:?}");
         for errno in [Errno::ENOTCONN, Errno::EIO, Errno::ESTALE, Errno::ENODEV] {
-            assert!(matches!(failed(&io::Error::from(errno)), Found::Dead(_)), "{errno}");
+            assert!(
+                matches!(answer_from_error(&io::Error::from(errno)), ProbeAnswer::Dead(_)),
+                "{errno}"
+            );
         }
     }
 }

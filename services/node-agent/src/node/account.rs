@@ -18,20 +18,20 @@ use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
 use berth_domain::access::AccessMode;
 use berth_domain::{AllocId, PluginId, VolumeKey};
-use berth_host::MountTable;
 
 use super::Mounter;
-use crate::journal::{Use, VolumeUses};
+use crate::journal::JournalledUse;
+use crate::plan::VolumeOnNode;
 
 /// The other claims on the volume at this node, as the claim service knew them.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub(super) struct ClaimsBeside {
     allocs: BTreeSet<AllocId>,
     /// A use by a claim of a later epoch may have come since.
     until_epoch: u64,
 }
 
-impl Beside {
+impl ClaimsBeside {
     /// What a detach carries.
     pub(super) fn of_call(call: &Call) -> Option<Self> {
         let allocs = call.claims_beside.as_ref()?.iter().cloned().collect();
@@ -53,13 +53,13 @@ impl Mounter {
         volume: &VolumeKey,
         plugin: &PluginId,
         alloc: &AllocId,
-        beside: &Beside,
-        known: &VolumeUses,
-        table: &MountTable,
+        beside: &ClaimsBeside,
+        scene: VolumeOnNode<'_>,
     ) -> Result<(), Problem> {
+        let VolumeOnNode { journal: known, mounts: table, place } = scene;
         let is_covered = |other: &AllocId| other == alloc || beside.allocs.contains(other);
         // After an older backup was restored, revisions begin again below those in the journal.
-        let is_certain = |other: &AllocId, entry: &Use| {
+        let is_certain = |other: &AllocId, entry: &JournalledUse| {
             entry.epoch <= beside.until_epoch || self.parts.unaccounted.has(volume, other)
         };
         let mut uses = known.uses.iter();
@@ -72,11 +72,10 @@ impl Mounter {
         } else {
             // An agent that lost its journal has the mount table; paths follow from the ids.
             let paths = &self.parts.paths;
-            let place = paths.place(plugin, volume, alloc);
             let others = beside.allocs.iter().chain(known.uses.keys());
             let mut dirs: Vec<_> =
-                others.map(|other| paths.place(plugin, volume, other).alloc_dir).collect();
-            dirs.extend([place.alloc_dir, place.staging]);
+                others.map(|other| paths.volume_paths(plugin, volume, other).alloc_dir).collect();
+            dirs.extend([place.alloc_dir.clone(), place.staging.clone()]);
             let mut mounted = table.beneath(&place.volume_dir);
             let stray = mounted.find(|point| !dirs.iter().any(|dir| point.starts_with(dir)));
             let Some(path) = stray else { return Ok(()) };

@@ -12,10 +12,10 @@ use berth_contract::problem::Problem;
 use berth_domain::Timestamp;
 use berth_service::clock;
 
-use super::{Mounter, mounts};
+use super::{Mounter, read_mount_table};
 use crate::journal::Disk;
-use crate::look::{self, Found};
-use crate::paths::Place;
+use crate::look::{self, ProbeAnswer};
+use crate::paths::VolumePaths;
 
 /// What is left of the caller's time for telling it.
 const TO_ANSWER: Duration = Duration::from_millis(500);
@@ -26,25 +26,27 @@ impl Mounter {
     pub(super) async fn check_alive(
         &self,
         grant: &Grant,
-        place: &Place,
+        place: &VolumePaths,
         was: Option<&Disk>,
         deadline: Timestamp,
     ) -> Result<Option<Disk>, Problem> {
-        let table = mounts(Code::MountFailed).await?;
+        let table = read_mount_table(Code::MountFailed).await?;
         let left = deadline.since(clock::now()).saturating_sub(TO_ANSWER);
         let patience = look::PATIENCE.min(left);
         let looked = {
             let at = (&grant.plugin, place.target.as_path());
-            self.parts.looks.look(at, grant.attachment, &table, was, patience)
+            self.parts.looks.look_at_mount(at, grant.attachment, &table, was, patience)
         };
         let (why, is_final) = match looked.await {
-            Found::Well(disk) => return Ok(disk),
-            Found::Unknown(_) => return Ok(None),
-            Found::Missing => ("nothing is there any more".to_owned(), true),
-            Found::Dead(why) => (format!("it is dead: {why}"), true),
-            Found::Hung(since) => (format!("it has not answered a look since {since}"), false),
+            ProbeAnswer::Well(disk) => return Ok(disk),
+            ProbeAnswer::Unknown(_) => return Ok(None),
+            ProbeAnswer::Missing => ("nothing is there any more".to_owned(), true),
+            ProbeAnswer::Dead(why) => (format!("it is dead: {why}"), true),
+            ProbeAnswer::Hung(since) => {
+                (format!("it has not answered a look since {since}"), false)
+            }
         };
-        self.parts.looks.soon();
+        self.parts.looks.look_soon();
         let message = format!("the volume is mounted at {}, and {why}", place.target.display());
         let next = format!(
             "`berth volume republish {} --node {} --alloc {}{}` brings it back; leave --alloc away \

@@ -16,17 +16,17 @@ use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 
 use super::unstaged::RefusedPaths;
-use super::{dirs, local, mounts};
+use super::{dirs, local_problem, read_mount_table};
 use crate::controller::may_be_at_work;
+use crate::executor::check_deadline;
 use crate::host_pool::VolumeHost;
-use crate::journal::{Journal, Use};
-use crate::lane::check_time;
+use crate::journal::{Journal, JournalledUse};
 use crate::plan::NodeCall;
 use crate::plugin::{self, Plugin};
 
 /// What a volume is to its plugin while it is mounted.
 #[derive(Debug, Clone)]
-pub(super) struct Using {
+pub(super) struct NodeCallInput {
     /// How it is used.
     pub(super) capability: Capability,
     /// What the alloc may do.
@@ -43,7 +43,7 @@ pub(super) struct Using {
 
 /// Makes the calls of one volume on this node, in its turn.
 #[derive(Debug, Clone)]
-pub(super) struct Caller {
+pub(super) struct NodeCaller {
     pub(super) plugin: Plugin,
     pub(super) external_id: String,
     /// The volume on this host.
@@ -58,31 +58,31 @@ pub(super) struct Caller {
 
 /// Where an intent is on record.
 #[derive(Clone, Copy)]
-pub(super) struct Intent<'a> {
+pub(super) struct JournalledIntent<'a> {
     pub(super) journal: &'a Journal,
     pub(super) volume: &'a VolumeKey,
     pub(super) alloc: &'a AllocId,
 }
 
-impl Intent<'_> {
+impl JournalledIntent<'_> {
     /// Writes down that it was staged.
     async fn staged(&self) -> Result<(), Problem> {
         let known = self.journal.volume(self.volume).uses.remove(self.alloc);
         let Some(intent) = known else { return Ok(()) };
-        let staged = Use { staged: true, since: clock::now(), ..intent };
+        let staged = JournalledUse { staged: true, since: clock::now(), ..intent };
         let written = self.journal.write_use(self.volume, self.alloc, staged).await;
-        written.map_err(local(Code::MountFailed))
+        written.map_err(local_problem(Code::MountFailed))
     }
 }
 
-impl Caller {
+impl NodeCaller {
     /// Brings a use about, whose intent is on record. That it was staged is put there before it is
     /// published.
-    pub(super) async fn bring(
+    pub(super) async fn bring_up(
         &self,
         calls: &[NodeCall],
-        using: &Using,
-        record: &Intent<'_>,
+        using: &NodeCallInput,
+        record: &JournalledIntent<'_>,
     ) -> Result<(), Problem> {
         let staged_here = calls.iter().any(|call| matches!(call, NodeCall::Stage { .. }));
         for call in calls {
@@ -126,11 +126,14 @@ impl Caller {
         Ok(())
     }
 
-    async fn stage(&self, staging: &Path, using: &Using) -> Result<(), Problem> {
+    async fn stage(&self, staging: &Path, using: &NodeCallInput) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at("node.stage");
-        check_time(self.deadline).map_err(at)?;
-        dirs::make(&self.host, staging).await.map_err(local(Code::MountFailed)).map_err(at)?;
-        self.refused.remove(staging);
+        check_deadline(self.deadline).map_err(at)?;
+        dirs::make_dir(&self.host, staging)
+            .await
+            .map_err(local_problem(Code::MountFailed))
+            .map_err(at)?;
+        self.refused.forget_refusal(staging);
         let request = v1::NodeStageVolumeRequest {
             volume_id: self.external_id.clone(),
             publish_context: using.publish_context.clone(),
@@ -139,7 +142,7 @@ impl Caller {
             volume_context: using.context.clone(),
             secrets: using.secrets.0.clone(),
         };
-        self.plugin.call(request).await.map_err(|error| at(plugin::problem(&error)))?;
+        self.plugin.call(request).await.map_err(|error| at(plugin::problem_from_call(&error)))?;
         Ok(())
     }
 
@@ -147,14 +150,17 @@ impl Caller {
         &self,
         staging: Option<&Path>,
         target: &Path,
-        using: &Using,
+        using: &NodeCallInput,
     ) -> Result<(), NotPublished> {
         let at = |problem: Problem| NotPublished::Failed(problem.at("node.publish"));
-        check_time(self.deadline).map_err(at)?;
-        self.refused.remove(target);
+        check_deadline(self.deadline).map_err(at)?;
+        self.refused.forget_refusal(target);
         // The target itself is the plugin's to make (CSI, NodePublishVolume).
         let parent = target.parent().unwrap_or(target);
-        dirs::make(&self.host, parent).await.map_err(local(Code::MountFailed)).map_err(at)?;
+        dirs::make_dir(&self.host, parent)
+            .await
+            .map_err(local_problem(Code::MountFailed))
+            .map_err(at)?;
         let request = v1::NodePublishVolumeRequest {
             volume_id: self.external_id.clone(),
             publish_context: using.publish_context.clone(),
@@ -166,7 +172,7 @@ impl Caller {
             secrets: using.secrets.0.clone(),
         };
         if let Err(error) = self.plugin.call(request).await {
-            let problem = plugin::problem(&error).at("node.publish");
+            let problem = plugin::problem_from_call(&error).at("node.publish");
             return Err(match error.class() {
                 Class::Retry(Remedy::StageFirst) => NotPublished::Unstaged(problem),
                 _ => NotPublished::Failed(problem),
@@ -175,12 +181,12 @@ impl Caller {
         // A workload that found a bare directory or file would write to the host's own disk.
         let lacking = match using.capability.attachment {
             AttachmentMode::FileSystem => {
-                let table = mounts(Code::MountFailed).await.map_err(at)?;
+                let table = read_mount_table(Code::MountFailed).await.map_err(at)?;
                 (!table.has(target)).then_some("nothing is mounted")
             }
             AttachmentMode::BlockDevice => {
                 let found = dirs::is_block_device(&self.host, target).await;
-                let found = found.map_err(local(Code::MountFailed)).map_err(at)?;
+                let found = found.map_err(local_problem(Code::MountFailed)).map_err(at)?;
                 (!found).then_some("there is no block device")
             }
         };
@@ -195,7 +201,7 @@ impl Caller {
 
     async fn unpublish(&self, target: &Path) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at("node.unpublish");
-        check_time(self.deadline).map_err(at)?;
+        check_deadline(self.deadline).map_err(at)?;
         let request = v1::NodeUnpublishVolumeRequest {
             volume_id: self.external_id.clone(),
             target_path: text(target),
@@ -205,7 +211,7 @@ impl Caller {
 
     async fn unstage(&self, staging: &Path) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at("node.unstage");
-        check_time(self.deadline).map_err(at)?;
+        check_deadline(self.deadline).map_err(at)?;
         let request = v1::NodeUnstageVolumeRequest {
             volume_id: self.external_id.clone(),
             staging_target_path: text(staging),
@@ -219,13 +225,13 @@ impl Caller {
         let Err(error) = self.plugin.call(request).await else {
             return self.confirm_gone(path, R::RPC).await;
         };
-        let problem = plugin::problem(&error);
+        let problem = plugin::problem_from_call(&error);
         if may_be_at_work(&error) {
             return Err(Problem { code: Code::StillBusy, ..problem });
         }
         let Some(code) = error.code() else { return Err(problem) };
         let shown = path.display();
-        if mounts(Code::UnmountFailed).await?.has(path) {
+        if read_mount_table(Code::UnmountFailed).await?.has(path) {
             let message = format!("{}; the volume is still mounted at {shown}", problem.message);
             let left = Problem::new(Code::UnmountFailed, message).retryable();
             return Err(left.next(unmount_by_hand(path)));
@@ -244,7 +250,7 @@ impl Caller {
             tracing::warn!(%error, path = %shown, "nothing is there: taken as undone");
             return Ok(());
         }
-        let refused_before = self.refused.insert(path);
+        let refused_before = self.refused.add_refusal(path);
         if let Some(word) = self.unstaged_by.as_ref().filter(|_| refused_before) {
             tracing::warn!(%error, path = %shown, %word, "taken as undone by a person's word");
             return Ok(());
@@ -254,7 +260,7 @@ impl Caller {
     }
 
     async fn confirm_gone(&self, path: &Path, rpc: Rpc) -> Result<(), Problem> {
-        if mounts(Code::UnmountFailed).await?.has(path) {
+        if read_mount_table(Code::UnmountFailed).await?.has(path) {
             let message = format!(
                 "plugin {} answered {rpc} with OK, but {} is still mounted",
                 self.plugin.id,
@@ -263,10 +269,10 @@ impl Caller {
             let left = Problem::new(Code::UnmountFailed, message).retryable();
             return Err(left.next(unmount_by_hand(path)));
         }
-        dirs::remove(&self.host, path).await.map_err(local(Code::UnmountFailed))
+        dirs::remove_unless_used(&self.host, path).await.map_err(local_problem(Code::UnmountFailed))
     }
 
-    fn capability(&self, using: &Using) -> v1::VolumeCapability {
+    fn capability(&self, using: &NodeCallInput) -> v1::VolumeCapability {
         let later_modes = self.plugin.node().is_some_and(|can| can.single_node_multi_writer);
         volume_capability(using.capability, &using.mount, later_modes)
     }

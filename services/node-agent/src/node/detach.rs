@@ -10,22 +10,22 @@ use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
 use berth_host::{Mount, MountTable};
 use tokio::time::Instant;
 
-use super::account::Beside;
-use super::calls::Caller;
-use super::{Mounter, dirs, local, mounts, no_plugin, unstaged};
-use crate::journal::Use;
-use crate::lane::{Lane, Turn, Work};
-use crate::plan::{self, Departure, NodeCall, Scene};
+use super::account::ClaimsBeside;
+use super::calls::NodeCaller;
+use super::{Mounter, dirs, local_problem, no_plugin, read_mount_table, unstaged};
+use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
+use crate::journal::JournalledUse;
+use crate::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
 use crate::runs;
-use crate::tell::{Executed, Used};
+use crate::tell::{ExecutedCall, UsedVolume};
 
 /// How it is called where it is told.
 pub(super) const DETACH: &str = "agent.detach";
 
 /// Whose use of what is taken down.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct DepartingUse {
     pub(super) volume: VolumeKey,
     pub(super) alloc: AllocId,
     /// By which claim it was here.
@@ -34,7 +34,7 @@ pub(super) struct Leaving {
     /// What the plugin calls the volume.
     pub(super) external_id: String,
     /// What the caller knows of the other claims on this node; none where it does not matter.
-    pub(super) beside: Option<Beside>,
+    pub(super) beside: Option<ClaimsBeside>,
     /// Who said that nothing of the volume is left here (rule 18).
     pub(super) unstaged_by: Option<Proof>,
 }
@@ -49,12 +49,15 @@ impl Mounter {
     ) -> Result<Called, Problem> {
         let volume = call.volume_key();
         let told = |problem: Problem| {
-            let problem = self.place(problem, &volume).at(CallKind::NodeDetach);
+            let problem = self.locate_problem(problem, &volume).at(CallKind::NodeDetach);
             problem.plugin(&call.plugin)
         };
-        self.check(&call).map_err(told)?;
-        let turn = Turn {
-            lane: Lane { plugin: call.plugin.clone(), external_id: call.external_id.clone() },
+        self.check_addressee(&call).map_err(told)?;
+        let turn = WorkTurn {
+            volume: PluginVolume {
+                plugin: call.plugin.clone(),
+                external_id: call.external_id.clone(),
+            },
             order: Some((volume.clone(), call.revision)),
             deadline: call.deadline.min(deadline),
         };
@@ -62,25 +65,25 @@ impl Mounter {
         let (began, at_work) = (Instant::now(), plugin.clone());
         let work = {
             let (mounter, deadline) = (self.clone(), turn.deadline);
-            let leaving = Leaving {
+            let leaving = DepartingUse {
                 volume: volume.clone(),
                 alloc: call.alloc.clone(),
                 epoch: call.epoch,
                 plugin: call.plugin.clone(),
                 external_id: call.external_id.clone(),
-                beside: Beside::of_call(&call),
+                beside: ClaimsBeside::of_call(&call),
                 unstaged_by: call.unstaged_by.clone(),
             };
-            async move { mounter.leave(&leaving, at_work, deadline, trace).await }
+            async move { mounter.take_down_use(&leaving, at_work, deadline, trace).await }
         };
-        let told_of = Work {
+        let told_of = ExecutorWork {
             volume: volume.clone(),
             alloc: call.alloc.clone(),
             epoch: Some(call.epoch),
             step: DETACH,
-            plugin: plugin.clone(),
+            calls: plugin.as_ref().map(|plugin| plugin.calls().clone()),
         };
-        let done = self.parts.lanes.run_told(turn, told_of, work).await;
+        let done = self.parts.executor.run_recorded(turn, told_of, work).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
         tracing::info!(
             call = %call.call,
@@ -92,14 +95,14 @@ impl Mounter {
             outcome,
             "executed"
         );
-        let calls = plugin.map(|plugin| plugin.made()).unwrap_or_default();
-        let executed = Executed { call: &call, took: began.elapsed(), calls };
+        let calls = plugin.map(|plugin| plugin.calls().list()).unwrap_or_default();
+        let executed = ExecutedCall { call: &call, took: began.elapsed(), calls };
         self.parts.tell.executed(executed, done.as_ref().err(), trace);
         done.map(|()| Called::default()).map_err(told)
     }
 
     /// A call that came to the wrong place does nothing.
-    fn check(&self, call: &Call) -> Result<(), Problem> {
+    fn check_addressee(&self, call: &Call) -> Result<(), Problem> {
         if call.call != CallKind::NodeDetach {
             let message = format!("a call of {} came to an agent", call.call);
             return Err(Problem::new(Code::BadInput, message));
@@ -112,63 +115,72 @@ impl Mounter {
     }
 
     /// In the volume's turn.
-    pub(super) async fn leave(
+    pub(super) async fn take_down_use(
         &self,
-        leaving: &Leaving,
+        leaving: &DepartingUse,
         plugin: Option<Plugin>,
         deadline: Timestamp,
         trace: TraceContext,
     ) -> Result<(), Problem> {
-        let Leaving { volume, alloc, epoch, plugin: plugin_id, external_id, beside, unstaged_by } =
-            leaving;
+        let DepartingUse {
+            volume,
+            alloc,
+            epoch,
+            plugin: plugin_id,
+            external_id,
+            beside,
+            unstaged_by,
+        } = leaving;
         let epoch = *epoch;
         let journal = &self.parts.journal;
         let known = journal.volume(volume);
         // Before anything is looked for: a grant that is on its way must find it (rule 10).
         if known.detached.get(alloc).is_none_or(|told| told.epoch < epoch) {
             let told = journal.begin_detach(volume, alloc, epoch).await;
-            told.map_err(local(Code::UnmountFailed))?;
+            told.map_err(local_problem(Code::UnmountFailed))?;
         }
-        let place = self.parts.paths.place(plugin_id, volume, alloc);
-        let table = mounts(Code::UnmountFailed).await?;
+        let place = self.parts.paths.volume_paths(plugin_id, volume, alloc);
+        let table = read_mount_table(Code::UnmountFailed).await?;
+        let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
         if let Some(beside) = beside {
-            self.check_accounted(volume, plugin_id, alloc, beside, &known, &table)?;
+            self.check_accounted(volume, plugin_id, alloc, beside, scene)?;
         }
-        let scene = Scene { journal: &known, mounts: &table, place: &place };
         // A plugin that has not said whether it stages may have staged.
         let can = plugin.as_ref().and_then(Plugin::node);
         let stages = can.is_none_or(|can| can.stage_unstage_volume);
-        let calls = plan::detach(scene, Departure { alloc, epoch, stages })
+        let calls = plan::plan_detach(scene, DetachInput { alloc, epoch, stages })
             .map_err(|newer| Problem::new(Code::OldCall, newer))?;
         if calls.is_empty() {
             return Ok(());
         }
-        runs::check(&self.parts.runs, volume, alloc).await?;
+        runs::check_not_running(&self.parts.runs, volume, alloc).await?;
         let plugin = plugin.ok_or_else(|| no_plugin(plugin_id))?;
         let noted = known.uses.get(alloc);
         let noted = noted.filter(|entry| entry.boot_id == self.parts.host.boot_id);
         check_not_foreign(&calls, noted, &table)?;
         let host = self.host(plugin_id, &place);
-        let departing = self.depart(&host, volume, alloc, &place, &known, &table).await?;
+        let departing = self.prepare_holder_check(&host, volume, alloc, scene).await?;
         self.check_before(&departing).await?;
         let (external_id, began) = (external_id.clone(), Instant::now());
-        self.parts.binds.undo(&host, &place).await?;
+        self.parts.binds.remove(&host, &place).await?;
         if unstaged_by.is_some() {
-            unstaged::check_device(&host, noted).await?;
+            unstaged::check_device_unused(&host, noted).await?;
         }
         let (refused, unstaged_by) = (self.refused.clone(), unstaged_by.clone());
-        let caller = Caller { plugin, external_id, host, deadline, refused, unstaged_by };
+        let caller = NodeCaller { plugin, external_id, host, deadline, refused, unstaged_by };
         caller.take_down(&calls).await?;
         self.check_after(&departing).await?;
-        dirs::remove(&caller.host, &place.alloc_dir).await.map_err(local(Code::UnmountFailed))?;
+        dirs::remove_unless_used(&caller.host, &place.alloc_dir)
+            .await
+            .map_err(local_problem(Code::UnmountFailed))?;
         dirs::remove_if_empty(&caller.host, &place.volume_dir)
             .await
-            .map_err(local(Code::UnmountFailed))?;
+            .map_err(local_problem(Code::UnmountFailed))?;
         let gone = journal.end_detach(volume, alloc, epoch).await;
-        gone.map_err(local(Code::UnmountFailed))?;
+        gone.map_err(local_problem(Code::UnmountFailed))?;
         // The calls are told with the call of the protocol that they were made for.
         let (took, calls) = (began.elapsed(), Vec::new());
-        let used = Used { volume, alloc, plugin: plugin_id, took, calls };
+        let used = UsedVolume { volume, alloc, plugin: plugin_id, took, calls };
         self.parts.tell.unmounted(used, trace);
         Ok(())
     }
@@ -179,7 +191,7 @@ impl Mounter {
 /// another device of the same kind and source.
 fn check_not_foreign(
     calls: &[NodeCall],
-    noted: Option<&Use>,
+    noted: Option<&JournalledUse>,
     table: &MountTable,
 ) -> Result<(), Problem> {
     let Some(entry) = noted.filter(|entry| !entry.contents.is_empty()) else { return Ok(()) };

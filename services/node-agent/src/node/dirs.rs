@@ -39,16 +39,16 @@ pub(super) enum DirError {
 }
 
 /// Makes the directory and those above it, where missing.
-pub(super) async fn make(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
+pub(super) async fn make_dir(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
     let owned = path.to_owned();
     let work = move || DirBuilder::new().recursive(true).mode(MODE).create(owned);
-    let made = run(host, "make a directory", work).await;
+    let made = run_on_host(host, "make a directory", work).await;
     made.map_err(|source| DirError::Make { path: path.to_owned(), source })
 }
 
 /// Removes the directory if it is there and empty. What a plugin or a workload left in it stays,
 /// and is logged: it is not mounted, so it keeps no volume from going elsewhere.
-pub(super) async fn remove(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
+pub(super) async fn remove_unless_used(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
     match remove_dir(host, path).await {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -87,15 +87,15 @@ pub(super) async fn is_bare(host: &VolumeHost, path: &Path) -> bool {
 pub(super) async fn is_block_device(host: &VolumeHost, path: &Path) -> io::Result<bool> {
     let owned = path.to_owned();
     let look = move || fs::metadata(owned).is_ok_and(|seen| seen.file_type().is_block_device());
-    run(host, "look at a device", move || Ok(look())).await
+    run_on_host(host, "look at a device", move || Ok(look())).await
 }
 
 async fn remove_dir(host: &VolumeHost, path: &Path) -> io::Result<()> {
     let owned = path.to_owned();
-    run(host, "remove a directory", move || fs::remove_dir(owned)).await
+    run_on_host(host, "remove a directory", move || fs::remove_dir(owned)).await
 }
 
-async fn run<T: Send + 'static>(
+async fn run_on_host<T: Send + 'static>(
     host: &VolumeHost,
     what: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -117,7 +117,7 @@ mod tests {
         let plugin = PluginId::new("p").unwrap();
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("v").unwrap());
         let place =
-            Paths::new(Path::new("/s")).place(&plugin, &volume, &AllocId::new("a").unwrap());
+            Paths::new(Path::new("/s")).volume_paths(&plugin, &volume, &AllocId::new("a").unwrap());
         VolumeHost::new(&HostPool::default(), &plugin, &place)
     }
 
@@ -138,18 +138,18 @@ mod tests {
     async fn made_for_the_agent_alone_and_removed_only_when_empty() {
         let (dir, host) = (tempfile::tempdir().unwrap(), host());
         let (parent, path) = (dir.path().join("volume"), dir.path().join("volume/alloc"));
-        make(&host, &path).await.unwrap();
-        make(&host, &path).await.unwrap();
+        make_dir(&host, &path).await.unwrap();
+        make_dir(&host, &path).await.unwrap();
         for made in [&parent, &path] {
             assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, MODE);
         }
         fs::write(path.join("data"), "kept").unwrap();
-        remove(&host, &path).await.unwrap();
+        remove_unless_used(&host, &path).await.unwrap();
         remove_if_empty(&host, &parent).await.unwrap();
         assert_eq!(fs::read_to_string(path.join("data")).unwrap(), "kept");
         fs::remove_file(path.join("data")).unwrap();
-        remove(&host, &path).await.unwrap();
-        remove(&host, &path).await.unwrap();
+        remove_unless_used(&host, &path).await.unwrap();
+        remove_unless_used(&host, &path).await.unwrap();
         remove_if_empty(&host, &parent).await.unwrap();
         assert!(!parent.exists());
     }

@@ -25,19 +25,21 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
         .await?;
     let on = Endpoints { service: &service, mounter };
     on.verb::<verb::AgentMount, _>(|mounter, request| async move {
-        mounter.mount(request.message()?, deadline(&request), request.trace).await
+        mounter.mount(request.message()?, request_deadline(&request), request.trace).await
     })
     .await?;
     on.verb::<verb::AgentDetach, _>(|mounter, request| async move {
-        mounter.detach(request.message()?, deadline(&request), request.trace).await
+        mounter.detach(request.message()?, request_deadline(&request), request.trace).await
     })
     .await?;
     on.verb::<verb::AgentRepublish, _>(|mounter, request| async move {
-        mounter.republish(request.message()?, deadline(&request), request.trace).await
+        mounter.republish(request.message()?, request_deadline(&request), request.trace).await
     })
     .await?;
     on.verb::<verb::AgentUnmount, _>(|mounter, request| async move {
-        mounter.unmount(request.message()?, deadline(&request), request.trace).await
+        mounter
+            .unmount_unclaimed(request.message()?, request_deadline(&request), request.trace)
+            .await
     })
     .await?;
     on.verb::<verb::AgentStatus, _>(|mounter, request| async move {
@@ -83,6 +85,6 @@ impl Endpoints<'_> {
 }
 
 /// When the caller stops waiting, by the clock that crosses hosts.
-fn deadline(request: &Request) -> Timestamp {
+fn request_deadline(request: &Request) -> Timestamp {
     clock::now().after(request.remaining())
 }

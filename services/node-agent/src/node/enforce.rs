@@ -21,10 +21,10 @@ use berth_host::{DeviceNumber, Mount};
 use nix::mount::{MsFlags, mount};
 
 use super::bind::flags::{self, Flags};
-use super::calls::Caller;
-use super::local;
+use super::calls::NodeCaller;
+use super::local_problem;
 use crate::host_pool::VolumeHost;
-use crate::paths::Place;
+use crate::paths::VolumePaths;
 use crate::plan::NodeCall;
 
 /// What was left out that protects the host or the volume: the mount is refused without it.
@@ -35,7 +35,7 @@ const NOT_THE_KERNELS: [&str; 6] = ["defaults", "_netdev", "nofail", "auto", "no
 
 /// What was to be had of a mount.
 #[derive(Debug, Clone)]
-struct Wanted {
+struct RequiredFlags {
     is_device: bool,
     is_read_only: bool,
     options: MountOptions,
@@ -43,20 +43,20 @@ struct Wanted {
 
 /// Checks what is published for a grant, and sets what the plugin left out. Answers what it left
 /// out, in words.
-pub(super) async fn check(
+pub(super) async fn enforce_flags(
     host: &VolumeHost,
     grant: &Grant,
-    place: &Place,
+    place: &VolumePaths,
 ) -> Result<Vec<String>, Problem> {
     let options = grant.mount.clone();
-    let wanted = Wanted {
+    let wanted = RequiredFlags {
         is_device: grant.attachment == AttachmentMode::BlockDevice,
         is_read_only: grant.mode == Mode::Read || options.flags.iter().any(|flag| flag == "ro"),
         options,
     };
     let (plugin, target) = (grant.plugin.clone(), place.target.clone());
-    let checked = host.run("set mount flags", move || wanted.check(&target));
-    checked.await.map_err(local(Code::MountFailed))?.map_err(|why| {
+    let checked = host.run("set mount flags", move || wanted.enforce_flags(&target));
+    checked.await.map_err(local_problem(Code::MountFailed))?.map_err(|why| {
         let said = format!(
             "plugin {plugin} answered NodePublishVolume with OK, but at {} {why}",
             place.target.display()
@@ -66,12 +66,12 @@ pub(super) async fn check(
 }
 
 /// The same after a publish, which is taken back where it is not what was asked for.
-pub(super) async fn check_published(
-    caller: &Caller,
+pub(super) async fn enforce_after_publish(
+    caller: &NodeCaller,
     grant: &Grant,
-    place: &Place,
+    place: &VolumePaths,
 ) -> Result<Vec<String>, Problem> {
-    let problem = match check(&caller.host, grant, place).await {
+    let problem = match enforce_flags(&caller.host, grant, place).await {
         Ok(left_out) => {
             for remark in &left_out {
                 let (volume, alloc, plugin) = (&grant.volume, &grant.alloc, &grant.plugin);
@@ -88,16 +88,16 @@ pub(super) async fn check_published(
     Err(Problem { message, ..problem })
 }
 
-impl Wanted {
-    fn check(&self, target: &Path) -> Result<Vec<String>, String> {
+impl RequiredFlags {
+    fn enforce_flags(&self, target: &Path) -> Result<Vec<String>, String> {
         if self.is_device {
             return if self.is_read_only { check_device(target) } else { Ok(Vec::new()) };
         }
         let unknown = |error| format!("it is not known what is mounted: {error}");
-        let asked = self.flags();
+        let asked = self.required_flags();
         let table = MountTable::read_blocking().map_err(unknown)?;
         let found = table.top_at(target).ok_or("nothing is mounted any more")?;
-        let missing = missing(found, asked);
+        let missing = missing_flags(found, asked);
         if missing.is_empty() {
             return Ok(self.left_out(found, missing));
         }
@@ -107,7 +107,7 @@ impl Wanted {
         let set = mount(none, target, none, remount, none);
         let table = MountTable::read_blocking().map_err(unknown)?;
         let now = table.top_at(target).ok_or("nothing is mounted any more")?;
-        let still = self::missing(now, asked) & PROTECTS;
+        let still = missing_flags(now, asked) & PROTECTS;
         if still.is_empty() {
             return Ok(self.left_out(found, missing));
         }
@@ -115,7 +115,7 @@ impl Wanted {
         Err(format!("{} is missing, and cannot be set{why}", flags::names(still)))
     }
 
-    fn flags(&self) -> Flags {
+    fn required_flags(&self) -> Flags {
         let own = self.options.flags.iter().filter_map(|flag| flags::by_name(flag));
         let asked = own.fold(Flags::empty(), |all, flag| all | flag);
         if self.is_read_only { asked | MsFlags::MS_RDONLY } else { asked }
@@ -153,7 +153,7 @@ impl Wanted {
 }
 
 /// Flags that were asked for, and that the mount has not.
-fn missing(found: &Mount, asked: Flags) -> Flags {
+fn missing_flags(found: &Mount, asked: Flags) -> Flags {
     let missing = asked.difference(flags::of_mount(found));
     // The file system as a whole may be read-only.
     if found.is_read_only() { missing.difference(MsFlags::MS_RDONLY) } else { missing }
@@ -173,11 +173,11 @@ fn check_device(target: &Path) -> Result<Vec<String>, String> {
                           write to the same device"
                 .to_owned())
         }
-        Err(error) => Err(unseen(&error)),
+        Err(error) => Err(not_inspected(&error)),
     }
 }
 
-fn unseen(error: &io::Error) -> String {
+fn not_inspected(error: &io::Error) -> String {
     format!("it cannot be seen whether the block device is read-only: {error}")
 }
 
@@ -192,8 +192,8 @@ mod tests {
             flags: flags.iter().map(ToString::to_string).collect(),
             group: None,
         };
-        let wanted = Wanted { is_device: false, is_read_only: false, options };
-        wanted.left_out(&found, missing(&found, wanted.flags()))
+        let wanted = RequiredFlags { is_device: false, is_read_only: false, options };
+        wanted.left_out(&found, missing_flags(&found, wanted.required_flags()))
     }
 
     #[test]
@@ -212,8 +212,8 @@ mod tests {
     fn a_file_system_that_is_read_only_needs_no_flag() {
         let of = |line: &str| Mount::parse(line.as_bytes()).unwrap();
         let ro = of("30 22 8:1 / /t rw - ext4 /dev/sdb ro");
-        assert_eq!(missing(&ro, MsFlags::MS_RDONLY), Flags::empty());
+        assert_eq!(missing_flags(&ro, MsFlags::MS_RDONLY), Flags::empty());
         let rw = of("30 22 8:1 / /t rw,noexec - ext4 /dev/sdb rw");
-        assert_eq!(missing(&rw, MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC), MsFlags::MS_RDONLY);
+        assert_eq!(missing_flags(&rw, MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC), MsFlags::MS_RDONLY);
     }
 }

@@ -25,7 +25,7 @@ const TO_ANSWER: Duration = Duration::from_millis(200);
 
 /// Asks for the claim until it is granted, refused for good, or the deadline has come. Asking again
 /// is asking for the same (B4).
-pub(super) async fn take(
+pub(super) async fn take_claim(
     bus: &Bus,
     node: &NodeId,
     mount: &Mount,
@@ -41,7 +41,7 @@ pub(super) async fn take(
         alias: mount.alias.clone(),
     };
     let client = Client::new(bus.clone());
-    let call = Call::within(trace, left_until(deadline));
+    let call = Call::within(trace, time_left(deadline));
     let granted =
         client.persist::<verb::ClaimTake>(&mount.namespace, &request, &call, RETRY, |failed| {
             let FailedTry { problem, failures, .. } = *failed;
@@ -59,6 +59,6 @@ pub(super) async fn take(
 }
 
 /// How long it may still be asked.
-pub(super) fn left_until(deadline: Timestamp) -> Duration {
+pub(super) fn time_left(deadline: Timestamp) -> Duration {
     deadline.since(clock::now()).saturating_sub(TO_ANSWER)
 }

@@ -19,10 +19,11 @@ use berth_domain::{AllocId, VolumeKey};
 use berth_host::{DeviceNumber, Holder, HostMounts, MountContent, MountPlace, MountTable};
 use tokio::time::{sleep, timeout};
 
-use super::{Mounter, local};
+use super::{Mounter, local_problem};
 use crate::host_pool::VolumeHost;
-use crate::journal::{Use, VolumeUses};
-use crate::paths::Place;
+use crate::journal::{JournalledUse, VolumeUses};
+use crate::paths::VolumePaths;
+use crate::plan::VolumeOnNode;
 
 /// How long all mount tables of the host may take to be read.
 const READ_MAX: Duration = Duration::from_secs(10);
@@ -35,9 +36,9 @@ const NAMED_MAX: usize = 4;
 
 /// A use that is taken down, and what its mounts show.
 #[derive(Debug)]
-pub(super) struct Departing<'a> {
+pub(super) struct HolderCheck<'a> {
     volume: &'a VolumeKey,
-    place: &'a Place,
+    place: &'a VolumePaths,
     /// Where callers see the volume, too.
     binds: Vec<PathBuf>,
     contents: Vec<MountContent>,
@@ -46,12 +47,12 @@ pub(super) struct Departing<'a> {
     /// Where agents of other nodes that run on this host have the volume.
     of_other_nodes: Vec<PathBuf>,
     /// What else uses the volume on this node.
-    others: Others,
+    others: RemainingUses,
 }
 
 /// What else uses the volume on this node. Its mounts show the same content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Others {
+enum RemainingUses {
     /// Nothing: every mount of the volume is to go.
     None,
     /// Other allocs. Only a mount that can be told from theirs is to go.
@@ -64,28 +65,27 @@ enum Others {
 impl Mounter {
     /// What is known before anything is unmounted. What the table shows is put into the journal:
     /// once our mounts are gone, nothing else tells.
-    pub(super) async fn depart<'a>(
+    pub(super) async fn prepare_holder_check<'a>(
         &self,
         host: &VolumeHost,
         volume: &'a VolumeKey,
         alloc: &AllocId,
-        place: &'a Place,
-        known: &VolumeUses,
-        table: &MountTable,
-    ) -> Result<Departing<'a>, Problem> {
+        scene: VolumeOnNode<'a>,
+    ) -> Result<HolderCheck<'a>, Problem> {
+        let VolumeOnNode { journal: known, mounts: table, place } = scene;
         let boot_id = &self.parts.host.boot_id;
         let entry = known.uses.get(alloc);
         let noted = entry.filter(|entry| entry.boot_id == *boot_id);
         let mut contents = noted.map(|entry| entry.contents.clone()).unwrap_or_default();
-        for content in shown(table, place, noted) {
+        for content in shown_contents(table, place, noted) {
             if !contents.contains(&content) {
                 contents.push(content);
             }
         }
         if let Some(entry) = noted.filter(|entry| entry.contents != contents) {
-            let entry = Use { contents: contents.clone(), ..entry.clone() };
+            let entry = JournalledUse { contents: contents.clone(), ..entry.clone() };
             let written = self.parts.journal.write_use(volume, alloc, entry).await;
-            written.map_err(local(Code::UnmountFailed))?;
+            written.map_err(local_problem(Code::UnmountFailed))?;
         }
         let root = self.parts.paths.root();
         // A device that was given to another volume since says nothing of this one any more.
@@ -96,44 +96,57 @@ impl Mounter {
             })
         };
         contents.retain(|content| !is_of_another(content));
-        let others = Others::of(known, alloc, entry.map(|entry| entry.mode), table, place);
+        let others = RemainingUses::count_remaining(
+            known,
+            alloc,
+            entry.map(|entry| entry.mode),
+            table,
+            place,
+        );
         let is_ours = |point: &Path| {
             point.starts_with(&place.alloc_dir)
-                || (others == Others::None && point.starts_with(&place.staging))
+                || (others == RemainingUses::None && point.starts_with(&place.staging))
         };
         let ours = table.mounts().iter().filter(|mount| is_ours(&mount.point));
         let mut places: Vec<MountPlace> = ours.filter_map(|one| table.place_of(one)).collect();
-        let binds = self.parts.binds.of_volume(host, place).await?;
+        let binds = self.parts.binds.paths_of_volume(host, place).await?;
         let own = binds.iter().filter_map(|path| table.top_at(path));
         places.extend(own.filter_map(|one| table.place_of(one)));
         let points = table.mounts().iter().map(|mount| &mount.point);
         let of_other_nodes =
             points.filter(|point| !point.starts_with(root) && is_within(point, &place.volume_dir));
         let of_other_nodes = of_other_nodes.cloned().collect();
-        Ok(Departing { volume, place, binds, contents, places, of_other_nodes, others })
+        Ok(HolderCheck { volume, place, binds, contents, places, of_other_nodes, others })
     }
 
     /// Refuses while a process has the volume that our unmounts will not take it from. Nothing has
     /// been unmounted yet.
-    pub(super) async fn check_before(&self, departing: &Departing<'_>) -> Result<(), Problem> {
+    pub(super) async fn check_before(&self, departing: &HolderCheck<'_>) -> Result<(), Problem> {
         let holders = departing.holders().await?;
-        self.refuse(departing, holders.into_iter().filter(|one| departing.stays(one)).collect())
+        self.refuse_held(
+            departing,
+            holders.into_iter().filter(|one| departing.survives_unmount(one)).collect(),
+        )
     }
 
     /// Refuses while a process has the volume, now that our mounts are gone.
-    pub(super) async fn check_after(&self, departing: &Departing<'_>) -> Result<(), Problem> {
+    pub(super) async fn check_after(&self, departing: &HolderCheck<'_>) -> Result<(), Problem> {
         let mut looks = 0;
         loop {
             let holders = departing.holders().await?;
             looks += 1;
             if holders.is_empty() || looks >= LOOKS_AFTER {
-                return self.refuse(departing, holders);
+                return self.refuse_held(departing, holders);
             }
             sleep(PAUSE_AFTER).await;
         }
     }
 
-    fn refuse(&self, departing: &Departing<'_>, holders: Vec<Holder>) -> Result<(), Problem> {
+    fn refuse_held(
+        &self,
+        departing: &HolderCheck<'_>,
+        holders: Vec<Holder>,
+    ) -> Result<(), Problem> {
         if holders.is_empty() {
             return Ok(());
         }
@@ -154,13 +167,13 @@ impl Mounter {
     }
 }
 
-impl Others {
-    fn of(
+impl RemainingUses {
+    fn count_remaining(
         known: &VolumeUses,
         alloc: &AllocId,
         mode: Option<Mode>,
         table: &MountTable,
-        place: &Place,
+        place: &VolumePaths,
     ) -> Self {
         let others = known.uses.iter().filter(|(other, _)| *other != alloc);
         let modes: Vec<Mode> = others.map(|(_, entry)| entry.mode).collect();
@@ -177,7 +190,7 @@ impl Others {
     }
 }
 
-impl Departing<'_> {
+impl HolderCheck<'_> {
     /// Every mount of the volume on the host that is not another alloc's.
     async fn holders(&self) -> Result<Vec<Holder>, Problem> {
         if self.contents.is_empty() {
@@ -191,22 +204,22 @@ impl Departing<'_> {
             );
             Problem::new(Code::UnmountFailed, message).retryable()
         })?;
-        let all = read.map_err(local(Code::UnmountFailed))?;
+        let all = read.map_err(local_problem(Code::UnmountFailed))?;
         let holders = all.holders_of(&self.contents).into_iter();
-        Ok(holders.filter(|one| self.counts(one)).collect())
+        Ok(holders.filter(|one| self.may_be_departing(one)).collect())
     }
 
     /// Whether a mount may be the departing alloc's.
-    fn counts(&self, holder: &Holder) -> bool {
+    fn may_be_departing(&self, holder: &Holder) -> bool {
         let point = &holder.mount.point;
         let is_own = is_within(point, &self.place.alloc_dir);
         match self.others {
             _ if self.of_other_nodes.contains(point) => false,
-            Others::None => true,
+            RemainingUses::None => true,
             _ if is_own => true,
             // The others' own: their binds are among ours.
             _ if holder.is_own => false,
-            Others::Some { only_writer } => {
+            RemainingUses::Some { only_writer } => {
                 only_writer
                     && !holder.mount.is_read_only()
                     && !is_within(point, &self.place.staging)
@@ -215,7 +228,7 @@ impl Departing<'_> {
     }
 
     /// Whether it is there after our unmounts as well.
-    fn stays(&self, holder: &Holder) -> bool {
+    fn survives_unmount(&self, holder: &Holder) -> bool {
         let point = &holder.mount.point;
         let is_ours = holder.is_own
             && (point.starts_with(&self.place.volume_dir) || self.binds.contains(point));
@@ -224,7 +237,11 @@ impl Departing<'_> {
 }
 
 /// What the mounts of this use show.
-pub(super) fn shown(table: &MountTable, place: &Place, entry: Option<&Use>) -> Vec<MountContent> {
+pub(super) fn shown_contents(
+    table: &MountTable,
+    place: &VolumePaths,
+    entry: Option<&JournalledUse>,
+) -> Vec<MountContent> {
     let target = entry.map_or(&place.target, |entry| &entry.target);
     let mounts = table.mounts().iter();
     let ours = mounts.filter(|mount| mount.point == *target || mount.point == place.staging);

@@ -36,16 +36,16 @@ use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_domain::{PluginId, Timestamp, VolumeKey};
 
-use crate::controller::Hosted;
+use crate::controller::HostedControllers;
+use crate::executor::VolumeExecutor;
 use crate::gate::Gate;
 use crate::host::Host;
 use crate::host_pool::VolumeHost;
 use crate::journal::Journal;
-use crate::lane::Lanes;
-use crate::look::Looks;
-use crate::paths::{Paths, Place};
+use crate::look::MountHealths;
+use crate::paths::{Paths, VolumePaths};
 use crate::plugin::{Plugin, Plugins};
-use crate::tell::Teller;
+use crate::tell::EventPublisher;
 use crate::unaccounted::UnaccountedMounts;
 use berth_host::{HostPool, MountTable};
 use berth_service::runs::Runs;
@@ -58,39 +58,39 @@ use unstaged::RefusedPaths;
 /// Mounts and takes down volumes. Cheap to clone.
 #[derive(Clone)]
 pub struct Mounter {
-    parts: Arc<Parts>,
+    parts: Arc<MounterContext>,
     refused: RefusedPaths,
 }
 
 /// What a [`Mounter`] works with.
-pub struct Parts {
-    /// Where it asks for grants.
+pub struct MounterContext {
+    /// Reaches the claim service.
     pub bus: Bus,
     /// The node.
     pub host: Host,
-    /// What runs operations that may hang.
+    /// Runs operations that may hang.
     pub pool: HostPool,
-    /// Where volumes are.
+    /// The paths that plugins mount at.
     pub paths: Paths,
-    /// What makes them seen elsewhere, too.
+    /// Mounts volumes at callers' paths too.
     pub binds: Binds,
-    /// What may be here.
+    /// The uses that may be mounted.
     pub journal: Journal,
-    /// Who does the work.
+    /// Stage, publish and undo.
     pub plugins: Plugins,
-    /// One call at a time for each volume.
-    pub lanes: Lanes,
-    /// Which controllers this agent serves, for the status.
-    pub hosted: Hosted,
-    /// The calls to them, for the status.
-    pub controllers: Lanes,
-    /// Who is told.
-    pub tell: Teller,
-    /// Whether anything new is taken.
+    /// Runs node calls.
+    pub executor: VolumeExecutor,
+    /// The controllers that this agent serves, for the status.
+    pub hosted: HostedControllers,
+    /// Runs the calls of those controllers, for the status.
+    pub controllers: VolumeExecutor,
+    /// Publishes events.
+    pub tell: EventPublisher,
+    /// Refuses mounts while it is closed.
     pub gate: Gate,
-    /// How each mount was when it was looked at last.
-    pub looks: Looks,
-    /// Since when this process runs.
+    /// The health of each mount when it was last probed.
+    pub looks: MountHealths,
+    /// When this process started.
     pub since: Timestamp,
     /// The commands that use what is mounted.
     pub runs: Runs,
@@ -100,7 +100,7 @@ pub struct Parts {
 
 impl Mounter {
     /// One that works with these.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: MounterContext) -> Self {
         Self { parts: Arc::new(parts), refused: RefusedPaths::default() }
     }
 
@@ -109,28 +109,28 @@ impl Mounter {
     }
 
     /// A volume on this host.
-    fn host(&self, plugin: &PluginId, place: &Place) -> VolumeHost {
+    fn host(&self, plugin: &PluginId, place: &VolumePaths) -> VolumeHost {
         VolumeHost::new(&self.parts.pool, plugin, place)
     }
 
     /// Names what every problem of this node has in common.
-    fn place(&self, problem: Problem, volume: &VolumeKey) -> Problem {
+    fn locate_problem(&self, problem: Problem, volume: &VolumeKey) -> Problem {
         problem.volume(volume).node(&self.parts.host.node)
     }
 }
 
-/// What is asked of a plugin that is not here.
+/// The refusal of a call to a plugin that this node does not have.
 fn no_plugin(id: &PluginId) -> Problem {
     let message = format!("this node has no plugin {id}");
     Problem::new(Code::NoSuchPlugin, message).retryable()
 }
 
-/// What cannot be done because this node itself fails, as its caller is told.
-fn local<E: Error + 'static>(code: Code) -> impl Fn(E) -> Problem {
+/// A failure of this node itself, as the caller gets it.
+fn local_problem<E: Error + 'static>(code: Code) -> impl Fn(E) -> Problem {
     move |error| Problem::new(code, berth_service::process::chain(&error)).retryable()
 }
 
 /// The mount table, read now.
-async fn mounts(code: Code) -> Result<Arc<MountTable>, Problem> {
-    MountTable::read().await.map_err(local(code))
+async fn read_mount_table(code: Code) -> Result<Arc<MountTable>, Problem> {
+    MountTable::read().await.map_err(local_problem(code))
 }

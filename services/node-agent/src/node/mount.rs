@@ -11,27 +11,27 @@ use berth_domain::{PluginId, Timestamp, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::account::Beside;
-use super::bind::Spot;
-use super::calls::{Caller, Intent, Using};
-use super::{Mounter, bind, enforce, grant, holders, local, mounts};
-use crate::gate::Pass;
-use crate::journal::{Options, Use, UseState};
-use crate::lane::{Lane, Turn, Work};
-use crate::paths::Place;
-use crate::plan::{self, Arrival, NodeCall, Scene, Void};
+use super::account::ClaimsBeside;
+use super::bind::BindPath;
+use super::calls::{JournalledIntent, NodeCallInput, NodeCaller};
+use super::{Mounter, bind, enforce, grant, holders, local_problem, read_mount_table};
+use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
+use crate::gate::GatePass;
+use crate::journal::{JournalledUse, OptionsFingerprint, UseState};
+use crate::paths::VolumePaths;
+use crate::plan::{self, MountInput, MountRefusal, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
-use crate::secret::Asking;
-use crate::tell::Used;
+use crate::secret::SecretsQuery;
+use crate::tell::UsedVolume;
 
 pub(super) const STEP: &str = "agent.mount";
 
 /// By whom a grant is used, and how long.
-struct Mounting {
+struct MountTask {
     plugin: Plugin,
     /// Where the caller wants it.
-    spot: Option<Spot>,
-    pass: Pass,
+    spot: Option<BindPath>,
+    pass: GatePass,
     deadline: Timestamp,
     trace: TraceContext,
 }
@@ -45,39 +45,40 @@ impl Mounter {
         trace: TraceContext,
     ) -> Result<Mounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let told = |problem: Problem| self.place(problem, &volume).at(STEP);
+        let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
         let node = &self.parts.host.node;
         // Before it is asked for: what is granted from here on is granted to this life of the node.
-        let pass = self.parts.gate.pass().map_err(told)?;
+        let pass = self.parts.gate.check_open().map_err(told)?;
         let spot = match &request.path {
-            Some(path) => Some(self.parts.binds.look(path).await.map_err(told)?),
+            Some(path) => Some(self.parts.binds.check_path(path).await.map_err(told)?),
             None => None,
         };
-        let grant = grant::take(&self.parts.bus, node, &request, deadline, trace).await;
+        let grant = grant::take_claim(&self.parts.bus, node, &request, deadline, trace).await;
         let grant = grant.map_err(told)?;
-        let told_of = Work {
+        let told_of = ExecutorWork {
             volume: volume.clone(),
             alloc: grant.alloc.clone(),
             epoch: Some(grant.epoch),
             step: STEP,
-            plugin: None,
+            calls: None,
         };
         let plugin = self.plugin(&grant.plugin).map_err(|problem| {
-            self.parts.lanes.record_failure(&told_of, &problem);
+            self.parts.executor.record_failure(&told_of, &problem);
             told(problem)
         })?;
         let plugin = plugin.at_work(trace);
-        let told_of = Work { plugin: Some(plugin.clone()), ..told_of };
-        let lane = Lane { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
+        let told_of = ExecutorWork { calls: Some(plugin.calls().clone()), ..told_of };
+        let plugin_volume =
+            PluginVolume { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
         // The grant is used here and now or never: the work owns it, and ends with this process.
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
-            let mounting = Mounting { plugin, spot, pass, deadline, trace };
+            let mounting = MountTask { plugin, spot, pass, deadline, trace };
             Box::pin(async move { mounter.mount_granted(&volume, &grant, mounting).await })
         };
-        let told = |problem: Problem| told(problem.plugin(&lane.plugin));
-        let turn = Turn { lane: lane.clone(), order: None, deadline };
-        self.parts.lanes.run_told(turn, told_of, work).await.map_err(told)
+        let told = |problem: Problem| told(problem.plugin(&plugin_volume.plugin));
+        let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
+        self.parts.executor.run_recorded(turn, told_of, work).await.map_err(told)
     }
 
     /// The secrets that staging and publishing take.
@@ -89,8 +90,8 @@ impl Mounter {
         trace: TraceContext,
     ) -> Result<Secrets, Problem> {
         let (bus, node) = (self.parts.bus.clone(), self.parts.host.node.clone());
-        let asking = Asking { bus, node, deadline, trace };
-        asking.secrets(volume, grant.secrets.as_ref()).await.map(Secrets)
+        let asking = SecretsQuery { bus, node, deadline, trace };
+        asking.read_secrets(volume, grant.secrets.as_ref()).await.map(Secrets)
     }
 
     /// In the volume's turn.
@@ -98,9 +99,9 @@ impl Mounter {
         &self,
         volume: &VolumeKey,
         grant: &Grant,
-        mounting: Mounting,
+        mounting: MountTask,
     ) -> Result<Mounted, Problem> {
-        let Mounting { plugin, spot, pass, deadline, trace } = mounting;
+        let MountTask { plugin, spot, pass, deadline, trace } = mounting;
         let Some(can) = plugin.node() else {
             let message = format!(
                 "plugin {} has not said what its node service can do: {}",
@@ -111,21 +112,21 @@ impl Mounter {
         };
         check_options(grant, &plugin.id, can.volume_mount_group)?;
         let entered = self.parts.gate.enter(pass).await?;
-        let place = self.parts.paths.place(&grant.plugin, volume, &grant.alloc);
+        let place = self.parts.paths.volume_paths(&grant.plugin, volume, &grant.alloc);
         let journal = self.parts.journal.volume(volume);
-        let table = mounts(Code::MountFailed).await?;
-        if let Some(beside) = Beside::of_grant(grant) {
-            self.check_accounted(volume, &plugin.id, &grant.alloc, &beside, &journal, &table)?;
+        let table = read_mount_table(Code::MountFailed).await?;
+        let scene = VolumeOnNode { journal: &journal, mounts: &table, place: &place };
+        if let Some(beside) = ClaimsBeside::of_grant(grant) {
+            self.check_accounted(volume, &plugin.id, &grant.alloc, &beside, scene)?;
         }
-        let scene = Scene { journal: &journal, mounts: &table, place: &place };
-        let arrival = Arrival {
+        let arrival = MountInput {
             alloc: &grant.alloc,
             epoch: grant.epoch,
             stages: can.stage_unstage_volume,
             attachment: grant.attachment,
             options: &grant.mount,
         };
-        let calls = plan::mount(scene, arrival).map_err(no_call)?;
+        let calls = plan::plan_mount(scene, arrival).map_err(no_call)?;
         let host = self.host(&plugin.id, &place);
         if calls.is_empty() {
             // Whoever undoes what is here finds it in the journal.
@@ -135,15 +136,15 @@ impl Mounter {
             let was = entry.and_then(|entry| entry.disk.as_ref());
             self.check_alive(grant, &place, was, deadline).await?;
             // An earlier version of the agent may have mounted it.
-            enforce::check(&host, grant, &place).await?;
+            enforce::enforce_flags(&host, grant, &place).await?;
         } else {
             let secrets = self.secrets(volume, grant, deadline, trace).await?;
             let entry = self.intent(grant, &place, &calls);
             let write = |entry| self.parts.journal.write_use(volume, &grant.alloc, entry);
-            write(entry.clone()).await.map_err(local(Code::MountFailed))?;
+            write(entry.clone()).await.map_err(local_problem(Code::MountFailed))?;
             // From here on whoever undoes what is here finds it.
             drop(entered);
-            let using = Using {
+            let using = NodeCallInput {
                 capability: Capability { access: grant.access, attachment: grant.attachment },
                 mode: grant.mode,
                 mount: grant.mount.clone(),
@@ -152,7 +153,7 @@ impl Mounter {
                 secrets,
             };
             let (external_id, began) = (grant.external_id.clone(), Instant::now());
-            let caller = Caller {
+            let caller = NodeCaller {
                 plugin: plugin.clone(),
                 external_id,
                 host: host.clone(),
@@ -161,21 +162,22 @@ impl Mounter {
                 unstaged_by: None,
             };
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
-                self.parts.binds.undo(&host, &place).await?;
+                self.parts.binds.remove(&host, &place).await?;
             }
-            let record = Intent { journal: &self.parts.journal, volume, alloc: &grant.alloc };
-            let brought = caller.bring(&calls, &using, &record).await;
-            let (alloc, took, made) = (&grant.alloc, began.elapsed(), plugin.made());
-            let used = Used { volume, alloc, plugin: &grant.plugin, took, calls: made };
+            let record =
+                JournalledIntent { journal: &self.parts.journal, volume, alloc: &grant.alloc };
+            let brought = caller.bring_up(&calls, &using, &record).await;
+            let (alloc, took, made) = (&grant.alloc, began.elapsed(), plugin.calls().list());
+            let used = UsedVolume { volume, alloc, plugin: &grant.plugin, took, calls: made };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;
-            let left_out = enforce::check_published(&caller, grant, &place).await?;
+            let left_out = enforce::enforce_after_publish(&caller, grant, &place).await?;
             let disk = self.check_alive(grant, &place, None, deadline).await?;
             let (state, since) = (UseState::Published, clock::now());
-            let mut published = Use { state, disk, left_out, since, ..entry };
-            let table = mounts(Code::MountFailed).await?;
-            published.contents = holders::shown(&table, &place, Some(&published));
-            write(published).await.map_err(local(Code::MountFailed))?;
+            let mut published = JournalledUse { state, disk, left_out, since, ..entry };
+            let table = read_mount_table(Code::MountFailed).await?;
+            published.contents = holders::shown_contents(&table, &place, Some(&published));
+            write(published).await.map_err(local_problem(Code::MountFailed))?;
             tracing::info!(
                 %volume,
                 alloc = %grant.alloc,
@@ -185,7 +187,7 @@ impl Mounter {
                 "mounted"
             );
         }
-        let seen = self.parts.binds.show(&host, grant, &place, spot).await?;
+        let seen = self.parts.binds.show_volume(&host, grant, &place, spot).await?;
         let mode = grant.view.as_ref().map_or(grant.mode, |view| view.mode);
         Ok(Mounted {
             path: seen.to_string_lossy().into_owned(),
@@ -195,14 +197,14 @@ impl Mounter {
     }
 
     /// What is written before the first call of a plan.
-    fn intent(&self, grant: &Grant, place: &Place, calls: &[NodeCall]) -> Use {
+    fn intent(&self, grant: &Grant, place: &VolumePaths, calls: &[NodeCall]) -> JournalledUse {
         // Also a staging that is only to be undone stays known until it is.
         let staging = calls.iter().find_map(|call| match call {
             NodeCall::Stage { staging } | NodeCall::Unstage { staging } => Some(staging.clone()),
             NodeCall::Publish { staging, .. } => staging.clone(),
             NodeCall::Unpublish { .. } => None,
         });
-        Use {
+        JournalledUse {
             state: UseState::Intent,
             epoch: grant.epoch,
             plugin: grant.plugin.clone(),
@@ -212,7 +214,7 @@ impl Mounter {
             mode: grant.mode,
             staging,
             staged: false,
-            options: Some(Options::of(&grant.mount, rand::random())),
+            options: Some(OptionsFingerprint::salted_hash(&grant.mount, rand::random())),
             target: place.target.clone(),
             disk: None,
             left_out: Vec::new(),
@@ -224,13 +226,15 @@ impl Mounter {
 }
 
 /// Why a grant leads to no call, as its caller is told.
-fn no_call(void: Void) -> Problem {
+fn no_call(void: MountRefusal) -> Problem {
     match void {
         // Others may have left when it is asked again.
-        Void::Differs { .. } => Problem::new(Code::MountOptionsRefused, void)
+        MountRefusal::Differs { .. } => Problem::new(Code::MountOptionsRefused, void)
             .retryable()
             .next("ask for the volume as they do, or wait until they have ended"),
-        Void::Detached { .. } | Void::Superseded { .. } => Problem::new(Code::GrantVoid, void),
+        MountRefusal::Detached { .. } | MountRefusal::Superseded { .. } => {
+            Problem::new(Code::GrantVoid, void)
+        }
     }
 }
 

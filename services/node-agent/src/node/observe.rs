@@ -25,8 +25,8 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 
 use super::{Mounter, mount, republish};
-use crate::journal::{Use, UseState};
-use crate::look::Seen;
+use crate::journal::{JournalledUse, UseState};
+use crate::look::MountHealthSeen;
 
 /// How often it is looked, while the claim service answers.
 const LOOK: Duration = Duration::from_secs(1);
@@ -97,7 +97,7 @@ impl Observer {
         let now = clock::now();
         let observed = self.mounter.observations();
         self.reported.retain(|claim, _| observed.contains_key(claim));
-        self.tell_hung(&observed);
+        self.report_hung(&observed);
         let is_due = |(claim, seen): &(ClaimKey, Observation)| {
             is_due(self.reported.get(claim), &seen.mount, now)
         };
@@ -122,7 +122,7 @@ impl Observer {
     }
 
     /// A call that hangs is told once.
-    fn tell_hung(&mut self, observed: &BTreeMap<ClaimKey, Observation>) {
+    fn report_hung(&mut self, observed: &BTreeMap<ClaimKey, Observation>) {
         let is_hung_call = |seen: &&Observation| {
             seen.mount.state == NodeMountState::Hung && seen.mount.rpc.is_some()
         };
@@ -180,12 +180,12 @@ impl Mounter {
             if told.is_some_and(|told| told.epoch >= entry.epoch) {
                 continue;
             }
-            let seen = parts.looks.of(&volume, &alloc, entry.epoch);
+            let seen = parts.looks.get_health(&volume, &alloc, entry.epoch);
             let plugin = Some(entry.plugin.clone());
-            let mount = of_use(&entry, seen.as_ref());
+            let mount = mount_from_use(&entry, seen.as_ref());
             all.insert((volume, alloc, entry.epoch), Observation { mount, plugin });
         }
-        for failure in parts.lanes.failures().into_iter().filter(|one| is_mount(&one.step)) {
+        for failure in parts.executor.failures().into_iter().filter(|one| is_mount(&one.step)) {
             let Some(epoch) = failure.epoch else { continue };
             let volume = VolumeKey::new(failure.namespace.clone(), failure.volume.clone());
             let claim = (volume, failure.alloc.clone(), epoch);
@@ -194,15 +194,15 @@ impl Mounter {
                 continue;
             }
             let plugin = known.and_then(|known| known.plugin.clone());
-            all.insert(claim, Observation { mount: of_failure(failure), plugin });
+            all.insert(claim, Observation { mount: mount_from_failure(failure), plugin });
         }
-        for work in parts.lanes.under_way().into_iter().filter(|one| is_mount(&one.step)) {
+        for work in parts.executor.under_way().into_iter().filter(|one| is_mount(&one.step)) {
             let Some(epoch) = work.epoch else { continue };
             let volume = VolumeKey::new(work.namespace.clone(), work.volume.clone());
             let claim = (volume, work.alloc.clone(), epoch);
             let known = all.get(&claim);
             let plugin = known.and_then(|known| known.plugin.clone());
-            let mount = of_work(&work, known.map(|known| &known.mount));
+            let mount = mount_from_work(&work, known.map(|known| &known.mount));
             all.insert(claim, Observation { mount, plugin });
         }
         all
@@ -220,7 +220,7 @@ fn is_mounted_since(mount: &NodeMount, failed_at: Timestamp) -> bool {
 }
 
 /// A use by its journal entry and the last look at its mount.
-fn of_use(entry: &Use, seen: Option<&Seen>) -> NodeMount {
+fn mount_from_use(entry: &JournalledUse, seen: Option<&MountHealthSeen>) -> NodeMount {
     let is = |state, since| NodeMount { state, since, rpc: None, tries: 0, error: None };
     if entry.state == UseState::Intent {
         let error = "the mount was begun and not finished; it goes on when its caller asks again";
@@ -241,7 +241,7 @@ fn of_use(entry: &Use, seen: Option<&Seen>) -> NodeMount {
     }
 }
 
-fn of_failure(failure: FailureStatus) -> NodeMount {
+fn mount_from_failure(failure: FailureStatus) -> NodeMount {
     NodeMount {
         state: NodeMountState::Failing,
         since: failure.since,
@@ -252,7 +252,7 @@ fn of_failure(failure: FailureStatus) -> NodeMount {
 }
 
 /// Work under way. The tries before it stay visible.
-fn of_work(work: &WorkStatus, before: Option<&NodeMount>) -> NodeMount {
+fn mount_from_work(work: &WorkStatus, before: Option<&NodeMount>) -> NodeMount {
     let failed = before.filter(|before| before.tries > 0);
     let state = match work.rpc.as_deref() {
         _ if work.hung => NodeMountState::Hung,

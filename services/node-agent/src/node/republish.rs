@@ -19,22 +19,22 @@ use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::calls::{Caller, Intent, Using};
-use super::{Mounter, enforce, grant, holders, local, mounts};
-use crate::gate::Pass;
-use crate::journal::{Disk, Options, Use, UseState};
-use crate::lane::{Lane, Turn, Work};
-use crate::plan::{self, NodeCall, Return, Scene};
+use super::calls::{JournalledIntent, NodeCallInput, NodeCaller};
+use super::{Mounter, enforce, grant, holders, local_problem, read_mount_table};
+use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
+use crate::gate::GatePass;
+use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
+use crate::plan::{self, NodeCall, RepublishInput, VolumeOnNode};
 use crate::plugin::Plugin;
-use crate::tell::Used;
+use crate::tell::UsedVolume;
 
 pub(super) const STEP: &str = "agent.republish";
 
 /// Which mounts, by whom, how long.
-struct Returning {
+struct RepublishTask {
     grants: Vec<Grant>,
     plugin: Plugin,
-    pass: Pass,
+    pass: GatePass,
     deadline: Timestamp,
     trace: TraceContext,
 }
@@ -48,8 +48,8 @@ impl Mounter {
         trace: TraceContext,
     ) -> Result<Republished, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let told = |problem: Problem| self.place(problem, &volume).at(STEP);
-        let pass = self.parts.gate.pass().map_err(told)?;
+        let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
+        let pass = self.parts.gate.check_open().map_err(told)?;
         let uses = self.parts.journal.volume(&volume).uses;
         let asked = |alloc: &AllocId| request.alloc.as_ref().is_none_or(|only| only == alloc);
         let allocs: Vec<AllocId> = uses.into_keys().filter(asked).collect();
@@ -64,37 +64,37 @@ impl Mounter {
         };
         let mut grants = Vec::new();
         for alloc in &allocs {
-            let grant = self.granted_again(&volume, alloc, deadline, trace).await;
-            grants.push(grant.map_err(|problem| told(of(alloc, problem)))?);
+            let grant = self.ask_grant_again(&volume, alloc, deadline, trace).await;
+            grants.push(grant.map_err(|problem| told(name_alloc(alloc, problem)))?);
         }
         let Some(plugin) = grants.first().map(|grant| grant.plugin.clone()) else {
             return Ok(Republished { mounts: Vec::new() });
         };
         let plugin = self.plugin(&plugin).map_err(told)?.at_work(trace);
-        let lane = Lane {
+        let plugin_volume = PluginVolume {
             plugin: plugin.id.clone(),
             external_id: grants.first().map(|grant| grant.external_id.clone()).unwrap_or_default(),
         };
-        let told_of = Work {
+        let told_of = ExecutorWork {
             volume: volume.clone(),
             alloc: first,
             epoch: grants.first().map(|grant| grant.epoch),
             step: STEP,
-            plugin: Some(plugin.clone()),
+            calls: Some(plugin.calls().clone()),
         };
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
-            let returning = Returning { grants, plugin, pass, deadline, trace };
-            async move { mounter.turn_about(&volume, returning).await }
+            let returning = RepublishTask { grants, plugin, pass, deadline, trace };
+            async move { mounter.remount(&volume, returning).await }
         };
-        let told = |problem: Problem| told(problem.plugin(&lane.plugin));
-        let turn = Turn { lane: lane.clone(), order: None, deadline };
-        let done = self.parts.lanes.run_told(turn, told_of, work).await;
-        self.parts.looks.soon();
+        let told = |problem: Problem| told(problem.plugin(&plugin_volume.plugin));
+        let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
+        let done = self.parts.executor.run_recorded(turn, told_of, work).await;
+        self.parts.looks.look_soon();
         done.map_err(told)
     }
 
-    async fn granted_again(
+    async fn ask_grant_again(
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
@@ -109,16 +109,16 @@ impl Mounter {
             alias: None,
             path: None,
         };
-        grant::take(&self.parts.bus, &self.parts.host.node, &request, deadline, trace).await
+        grant::take_claim(&self.parts.bus, &self.parts.host.node, &request, deadline, trace).await
     }
 
     /// In the volume's turn.
-    async fn turn_about(
+    async fn remount(
         &self,
         volume: &VolumeKey,
-        returning: Returning,
+        returning: RepublishTask,
     ) -> Result<Republished, Problem> {
-        let Returning { grants, plugin, pass, deadline, trace } = returning;
+        let RepublishTask { grants, plugin, pass, deadline, trace } = returning;
         let Some(can) = plugin.node() else {
             let message = format!("plugin {} has not said what its node service can do", plugin.id);
             return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
@@ -135,15 +135,15 @@ impl Mounter {
             .iter()
             .map(|grant| (grant.alloc.clone(), grant.epoch, target(&grant.alloc)))
             .collect();
-        let place = self.parts.paths.place(&plugin.id, volume, &first.alloc);
-        let table = mounts(Code::MountFailed).await?;
-        let scene = Scene { journal: &known, mounts: &table, place: &place };
+        let place = self.parts.paths.volume_paths(&plugin.id, volume, &first.alloc);
+        let table = read_mount_table(Code::MountFailed).await?;
+        let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
         let stages = can.stage_unstage_volume;
-        let plan = plan::republish(scene, Return { allocs: &allocs, stages })
+        let plan = plan::plan_republish(scene, RepublishInput { allocs: &allocs, stages })
             .map_err(|gone| Problem::new(Code::GrantVoid, gone))?;
         let mut using = Vec::new();
         for grant in &grants {
-            using.push(Using {
+            using.push(NodeCallInput {
                 capability: Capability { access: grant.access, attachment: grant.attachment },
                 mode: grant.mode,
                 mount: grant.mount.clone(),
@@ -154,12 +154,13 @@ impl Mounter {
         }
         // From here on a kill leaves them begun, and whoever asks for one gets it.
         for (alloc, ..) in &allocs {
-            self.note(volume, alloc, &known.uses, UseState::Intent, (None, None)).await?;
+            self.journal_republished(volume, alloc, &known.uses, UseState::Intent, (None, None))
+                .await?;
         }
         drop(entered);
         let (external_id, began) = (first.external_id.clone(), Instant::now());
         let host = self.host(&plugin.id, &place);
-        let caller = Caller {
+        let caller = NodeCaller {
             plugin: plugin.clone(),
             external_id,
             host,
@@ -168,25 +169,32 @@ impl Mounter {
             unstaged_by: None,
         };
         for (alloc, ..) in &allocs {
-            let place = self.parts.paths.place(&plugin.id, volume, alloc);
-            let undone = self.parts.binds.undo(&caller.host, &place).await;
-            undone.map_err(|problem| held(problem, &plan.down))?;
+            let place = self.parts.paths.volume_paths(&plugin.id, volume, alloc);
+            let undone = self.parts.binds.remove(&caller.host, &place).await;
+            undone.map_err(|problem| explain_held(problem, &plan.down))?;
         }
-        caller.take_down(&plan.down).await.map_err(|problem| held(problem, &plan.down))?;
+        caller.take_down(&plan.down).await.map_err(|problem| explain_held(problem, &plan.down))?;
         let mut mounts = Vec::new();
         let each = grants.iter().zip(&allocs).zip(&plan.up).zip(&using);
         for (((grant, (alloc, _, target)), calls), using) in each {
-            let record = Intent { journal: &self.parts.journal, volume, alloc };
-            let brought = caller.bring(calls, using, &record).await;
-            let (took, calls) = (began.elapsed(), plugin.made());
-            let used = Used { volume, alloc, plugin: &plugin.id, took, calls };
+            let record = JournalledIntent { journal: &self.parts.journal, volume, alloc };
+            let brought = caller.bring_up(calls, using, &record).await;
+            let (took, calls) = (began.elapsed(), plugin.calls().list());
+            let used = UsedVolume { volume, alloc, plugin: &plugin.id, took, calls };
             self.parts.tell.mounted(used, brought.as_ref().err(), trace);
             brought?;
-            let place = self.parts.paths.place(&plugin.id, volume, alloc);
-            enforce::check_published(&caller, grant, &place).await?;
+            let place = self.parts.paths.volume_paths(&plugin.id, volume, alloc);
+            enforce::enforce_after_publish(&caller, grant, &place).await?;
             let disk = self.check_alive(grant, &place, None, deadline).await?;
             let options = plan.restages().then_some(&grant.mount);
-            self.note(volume, alloc, &known.uses, UseState::Published, (options, disk)).await?;
+            self.journal_republished(
+                volume,
+                alloc,
+                &known.uses,
+                UseState::Published,
+                (options, disk),
+            )
+            .await?;
             let path = target.to_string_lossy().into_owned();
             tracing::info!(%volume, %alloc, path, trace = trace.trace_id(), "mounted again");
             mounts.push(RepublishedMount { alloc: alloc.clone(), path });
@@ -194,40 +202,42 @@ impl Mounter {
         Ok(Republished { mounts })
     }
 
-    async fn note(
+    async fn journal_republished(
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
-        uses: &BTreeMap<AllocId, Use>,
+        uses: &BTreeMap<AllocId, JournalledUse>,
         state: UseState,
         (options, disk): (Option<&MountOptions>, Option<Disk>),
     ) -> Result<(), Problem> {
         let Some(entry) = uses.get(alloc) else { return Ok(()) };
-        let options = options.map(|options| Options::of(options, rand::random()));
+        let options =
+            options.map(|options| OptionsFingerprint::salted_hash(options, rand::random()));
         let options = options.or_else(|| entry.options.clone());
         let boot_id = self.parts.host.boot_id.clone();
         // What was staged before is taken down first.
         let staged = false;
         let since = clock::now();
-        let mut entry = Use { state, staged, options, disk, boot_id, since, ..entry.clone() };
+        let mut entry =
+            JournalledUse { state, staged, options, disk, boot_id, since, ..entry.clone() };
         if state == UseState::Published {
-            let place = self.parts.paths.place(&entry.plugin, volume, alloc);
-            let table = mounts(Code::MountFailed).await?;
-            entry.contents = holders::shown(&table, &place, Some(&entry));
+            let place = self.parts.paths.volume_paths(&entry.plugin, volume, alloc);
+            let table = read_mount_table(Code::MountFailed).await?;
+            entry.contents = holders::shown_contents(&table, &place, Some(&entry));
         }
         let written = self.parts.journal.write_use(volume, alloc, entry).await;
-        written.map_err(local(Code::MountFailed))
+        written.map_err(local_problem(Code::MountFailed))
     }
 }
 
 /// Whose claim it was that was not granted again.
-fn of(alloc: &AllocId, problem: Problem) -> Problem {
+fn name_alloc(alloc: &AllocId, problem: Problem) -> Problem {
     let message = format!("alloc {alloc}: {}", problem.message);
     Problem { message, ..problem }
 }
 
 /// What keeps a dead mount from going is mostly the workload that holds it.
-fn held(problem: Problem, down: &[NodeCall]) -> Problem {
+fn explain_held(problem: Problem, down: &[NodeCall]) -> Problem {
     let paths: Vec<String> = down
         .iter()
         .filter_map(|call| match call {

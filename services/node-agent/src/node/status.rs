@@ -6,39 +6,40 @@ use berth_contract::problem::Problem;
 use berth_domain::access::AttachmentMode;
 use berth_domain::{AllocId, VolumeKey};
 
-use super::{Mounter, mounts};
-use crate::journal::{Journal, Use, UseState};
-use crate::look::Seen;
+use super::{Mounter, read_mount_table};
+use crate::journal::{Journal, JournalledUse, UseState};
+use crate::look::MountHealthSeen;
 use crate::paths::Paths;
 use berth_host::{MountTable, MountTableError};
 
 impl Mounter {
     /// `agent.status`.
     pub(super) async fn status(&self) -> Result<AgentStatus, Problem> {
-        let table = mounts(Code::Internal).await?;
+        let table = read_mount_table(Code::Internal).await?;
         let uses = self.parts.journal.uses();
-        let strays = strays(&table, &self.parts.paths, &uses);
-        let shown =
-            uses.iter().map(|(volume, alloc, entry)| self.shown(&table, volume, alloc, entry));
+        let strays = stray_mounts(&table, &self.parts.paths, &uses);
+        let shown = uses
+            .iter()
+            .map(|(volume, alloc, entry)| self.mount_status(&table, volume, alloc, entry));
         Ok(AgentStatus {
             node: self.parts.host.node.clone(),
             boot_id: self.parts.host.boot_id.clone(),
             since: self.parts.since,
             mounts: shown.collect(),
             strays,
-            work: [self.parts.lanes.under_way(), self.parts.controllers.under_way()].concat(),
-            failures: self.parts.lanes.failures(),
+            work: [self.parts.executor.under_way(), self.parts.controllers.under_way()].concat(),
+            failures: self.parts.executor.failures(),
             controllers: self.parts.hosted.list(),
             runs: Some(self.parts.runs.dir().to_string_lossy().into_owned()),
         })
     }
 
-    fn shown(
+    fn mount_status(
         &self,
         table: &MountTable,
         volume: &VolumeKey,
         alloc: &AllocId,
-        entry: &Use,
+        entry: &JournalledUse,
     ) -> MountStatus {
         let told = self.parts.journal.volume(volume).detached.get(alloc).copied();
         let leaves = told.is_some_and(|told| told.epoch >= entry.epoch);
@@ -48,11 +49,11 @@ impl Mounter {
             UseState::Published => MountState::Published,
         };
         let mounted = table.has(&entry.target);
-        let seen = self.parts.looks.of(volume, alloc, entry.epoch);
+        let seen = self.parts.looks.get_health(volume, alloc, entry.epoch);
         // The mount table is read now, and counts more than the last look; a device may be there
         // without being in it.
         let is_device = entry.attachment == AttachmentMode::BlockDevice;
-        let agrees = |seen: &Seen| (seen.health != MountHealth::Missing) == mounted;
+        let agrees = |seen: &MountHealthSeen| (seen.health != MountHealth::Missing) == mounted;
         let seen = seen.filter(|seen| is_device || agrees(seen));
         let seen = seen.filter(|_| state == MountState::Published);
         let missing = state == MountState::Published && !mounted && !is_device;
@@ -83,7 +84,11 @@ impl Mounter {
 }
 
 /// What is mounted below our paths and belongs to no use that the journal knows.
-fn strays(table: &MountTable, paths: &Paths, uses: &[(VolumeKey, AllocId, Use)]) -> Vec<String> {
+fn stray_mounts(
+    table: &MountTable,
+    paths: &Paths,
+    uses: &[(VolumeKey, AllocId, JournalledUse)],
+) -> Vec<String> {
     let known = |point: &std::path::Path| {
         uses.iter().any(|(.., entry)| {
             point.starts_with(&entry.target)
@@ -112,7 +117,7 @@ pub async fn log_what_is_here(
             "found in the journal"
         );
     }
-    for path in strays(&table, paths, &uses) {
+    for path in stray_mounts(&table, paths, &uses) {
         tracing::warn!(path, "mounted, and not in the journal; it goes when its claim is released");
     }
     Ok(())

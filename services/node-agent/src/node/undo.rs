@@ -13,10 +13,10 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
 
-use super::detach::{DETACH, Leaving};
-use super::{Mounter, mounts};
-use crate::journal::Use;
-use crate::lane::{Lane, Turn, Work};
+use super::detach::{DETACH, DepartingUse};
+use super::{Mounter, read_mount_table};
+use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
+use crate::journal::JournalledUse;
 
 /// Volumes that are taken down, and allocs that are ended, side by side.
 const SIDE_BY_SIDE: usize = 16;
@@ -41,12 +41,12 @@ impl Mounter {
     async fn undo_uses(&self, trace: TraceContext) -> Result<(), Problem> {
         crate::runs::end_all(&self.parts.runs).await?;
         let undone = stream::iter(self.parts.journal.uses())
-            .map(|(volume, alloc, entry)| self.undo(volume, alloc, entry, trace))
+            .map(|(volume, alloc, entry)| self.undo_use(volume, alloc, entry, trace))
             .buffer_unordered(SIDE_BY_SIDE)
             .collect::<Vec<_>>();
         // One that fails keeps no other from being tried.
         undone.await.into_iter().collect::<Result<(), Problem>>()?;
-        let table = mounts(Code::UnmountFailed).await?;
+        let table = read_mount_table(Code::UnmountFailed).await?;
         let left: Vec<_> = table.beneath(self.parts.paths.root()).collect();
         if left.is_empty() {
             return Ok(());
@@ -63,17 +63,18 @@ impl Mounter {
     }
 
     /// Takes one use down, in its volume's turn.
-    pub(crate) async fn undo(
+    pub(crate) async fn undo_use(
         &self,
         volume: VolumeKey,
         alloc: AllocId,
-        entry: Use,
+        entry: JournalledUse,
         trace: TraceContext,
     ) -> Result<(), Problem> {
-        let told = |problem: Problem| self.place(problem, &volume).plugin(&entry.plugin);
+        let told = |problem: Problem| self.locate_problem(problem, &volume).plugin(&entry.plugin);
         let deadline = clock::now().after(CALL_TIMEOUT);
-        let lane = Lane { plugin: entry.plugin.clone(), external_id: entry.external_id.clone() };
-        let leaving = Leaving {
+        let plugin_volume =
+            PluginVolume { plugin: entry.plugin.clone(), external_id: entry.external_id.clone() };
+        let leaving = DepartingUse {
             volume: volume.clone(),
             alloc,
             epoch: entry.epoch,
@@ -83,17 +84,17 @@ impl Mounter {
             unstaged_by: None,
         };
         let plugin = self.parts.plugins.get(&entry.plugin).map(|plugin| plugin.at_work(trace));
-        let told_of = Work {
+        let told_of = ExecutorWork {
             volume: volume.clone(),
             alloc: leaving.alloc.clone(),
             epoch: Some(leaving.epoch),
             step: DETACH,
-            plugin: plugin.clone(),
+            calls: plugin.as_ref().map(|plugin| plugin.calls().clone()),
         };
         let mounter = self.clone();
-        let work = async move { mounter.leave(&leaving, plugin, deadline, trace).await };
-        let turn = Turn { lane, order: None, deadline };
-        self.parts.lanes.run_told(turn, told_of, work).await.map_err(told)
+        let work = async move { mounter.take_down_use(&leaving, plugin, deadline, trace).await };
+        let turn = WorkTurn { volume: plugin_volume, order: None, deadline };
+        self.parts.executor.run_recorded(turn, told_of, work).await.map_err(told)
     }
 
     /// Says of every alloc of this node that it has ended: also of those that have nothing mounted,

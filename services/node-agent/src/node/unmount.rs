@@ -12,21 +12,21 @@ use berth_domain::plugin::UnaccountedMount;
 use berth_domain::{AllocId, NodeId, Timestamp, VolumeKey};
 
 use super::Mounter;
-use super::grant::left_until;
-use crate::compare;
+use super::grant::time_left;
+use crate::claimed::read_claimed_uses;
 
 const STEP: &str = "agent.unmount";
 
 impl Mounter {
     /// Takes mounts of a volume down that no claim covers.
-    pub(super) async fn unmount(
+    pub(super) async fn unmount_unclaimed(
         &self,
         request: Unmount,
         deadline: Timestamp,
         trace: TraceContext,
     ) -> Result<Unmounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let told = |problem: Problem| self.place(problem, &volume).at(STEP);
+        let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
         let node = &self.parts.host.node;
         // Read before the claims: what comes meanwhile is not held against an older list.
         let mut uses = self.parts.journal.volume(&volume).uses;
@@ -35,7 +35,7 @@ impl Mounter {
             return Err(told(nothing_due(&volume, &self.parts.host.node, None)));
         }
         let here = uses.keys().map(|alloc| (volume.clone(), alloc.clone())).collect();
-        let claimed = compare::ask(&self.parts.bus, node, &here, left_until(deadline)).await;
+        let claimed = read_claimed_uses(&self.parts.bus, node, &here, time_left(deadline)).await;
         let claimed = claimed.map_err(told)?;
         let claimed = claimed.ok_or_else(|| {
             let message = format!("not all claims of node {node} could be read");
@@ -45,7 +45,7 @@ impl Mounter {
         for (alloc, entry) in uses {
             let is_certain = claimed.is_younger_than(&entry);
             let key = (volume.clone(), alloc.clone());
-            if claimed.has(&key) {
+            if claimed.covers(&key) {
                 covered.push(alloc);
             } else if is_certain || self.parts.unaccounted.has(&volume, &alloc) {
                 due.push((alloc, entry));
@@ -63,7 +63,7 @@ impl Mounter {
         let mut mounts = Vec::new();
         for (alloc, entry) in due {
             let path = entry.target.to_string_lossy().into_owned();
-            self.undo(volume.clone(), alloc.clone(), entry, trace).await.map_err(told)?;
+            self.undo_use(volume.clone(), alloc.clone(), entry, trace).await.map_err(told)?;
             self.parts.unaccounted.remove(&volume, &alloc);
             tracing::info!(%volume, %alloc, path, trace = trace.trace_id(), "unmounted by hand");
             mounts.push(UnmountedMount { alloc, path });
@@ -71,8 +71,8 @@ impl Mounter {
         Ok(Unmounted { mounts })
     }
 
-    /// These are all mounts of the node that no claim covers; new ones are told.
-    pub(crate) fn tell_unaccounted(&self, all: Vec<UnaccountedMount>) {
+    /// Takes the list of all mounts of the node that no claim covers. New ones become events.
+    pub(crate) fn report_unaccounted(&self, all: Vec<UnaccountedMount>) {
         for mount in self.parts.unaccounted.replace(all) {
             let volume = VolumeKey::new(mount.namespace.clone(), mount.volume.clone());
             self.parts.tell.mount_unaccounted(&mount);

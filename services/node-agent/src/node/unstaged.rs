@@ -20,9 +20,9 @@ use berth_domain::access::AttachmentMode;
 use berth_host::DeviceNumber;
 use berth_host::process::list_pids;
 
-use super::local;
+use super::local_problem;
 use crate::host_pool::VolumeHost;
-use crate::journal::Use;
+use crate::journal::JournalledUse;
 
 /// Paths that are remembered. One that is forgotten costs the person a second word.
 const PATHS_MAX: usize = 4096;
@@ -35,7 +35,7 @@ pub(super) struct RefusedPaths(Arc<Mutex<BTreeSet<PathBuf>>>);
 
 impl RefusedPaths {
     /// Notes a refusal. Whether it was noted before.
-    pub(super) fn insert(&self, path: &Path) -> bool {
+    pub(super) fn add_refusal(&self, path: &Path) -> bool {
         let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if paths.len() >= PATHS_MAX && !paths.contains(path) {
             paths.pop_first();
@@ -44,21 +44,24 @@ impl RefusedPaths {
     }
 
     /// Something is staged or published there: what was refused before says nothing any more.
-    pub(super) fn remove(&self, path: &Path) {
+    pub(super) fn forget_refusal(&self, path: &Path) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 }
 
 /// Refuses while a process has the volume's block device open: no mount table tells of that.
-pub(super) async fn check_device(host: &VolumeHost, noted: Option<&Use>) -> Result<(), Problem> {
+pub(super) async fn check_device_unused(
+    host: &VolumeHost,
+    noted: Option<&JournalledUse>,
+) -> Result<(), Problem> {
     let block = noted.filter(|entry| entry.attachment == AttachmentMode::BlockDevice);
     let disk = block.and_then(|entry| entry.disk.as_ref());
     let Some(device) = disk.and_then(|disk| DeviceNumber::parse(&disk.device)) else {
         return Ok(());
     };
     let look = host.run("look which processes have a device open", move || openers(device));
-    let openers = look.await.map_err(local(Code::UnmountFailed))?;
-    let openers = openers.map_err(local(Code::UnmountFailed))?;
+    let openers = look.await.map_err(local_problem(Code::UnmountFailed))?;
+    let openers = openers.map_err(local_problem(Code::UnmountFailed))?;
     if openers.is_empty() {
         return Ok(());
     }
@@ -95,17 +98,17 @@ mod tests {
     #[test]
     fn a_refusal_counts_until_something_is_staged_there_again() {
         let (paths, staging) = (RefusedPaths::default(), Path::new("/s/vol/staging"));
-        assert!(!paths.insert(staging), "the first one is no ground for a word yet");
-        assert!(paths.insert(staging));
-        paths.remove(staging);
-        assert!(!paths.insert(staging), "what was staged since is not what was refused");
+        assert!(!paths.add_refusal(staging), "the first one is no ground for a word yet");
+        assert!(paths.add_refusal(staging));
+        paths.forget_refusal(staging);
+        assert!(!paths.add_refusal(staging), "what was staged since is not what was refused");
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
         let paths = RefusedPaths::default();
         for at in 0..PATHS_MAX + 10 {
-            paths.insert(Path::new(&format!("/s/{at:05}")));
+            paths.add_refusal(Path::new(&format!("/s/{at:05}")));
         }
         assert_eq!(paths.0.lock().unwrap().len(), PATHS_MAX);
     }

@@ -7,31 +7,22 @@ use tokio::task::JoinSet;
 
 use super::Mounter;
 use super::observe::Observer;
-use crate::compare::{self, Comparing};
-use crate::look::Looker;
+use crate::look::MountWatcher;
 
 impl Mounter {
-    /// Looks at each mount so often, and holds the journal against the claims. Ends with the
-    /// shutdown, or when dropped.
-    pub fn keep_looking(&self, interval: Duration, shutdown: &Shutdown) -> JoinSet<()> {
+    /// Looks at each mount at this interval, and reports what becomes of claims. Ends with the
+    /// shutdown, or when the returned set is dropped.
+    pub fn watch_mounts(&self, interval: Duration, shutdown: &Shutdown) -> JoinSet<()> {
         let parts = &self.parts;
-        let looker = Looker {
+        let looker = MountWatcher {
             journal: parts.journal.clone(),
             boot_id: parts.host.boot_id.clone(),
             looks: parts.looks.clone(),
             tell: parts.tell.clone(),
             interval,
         };
-        let comparing = Comparing {
-            mounter: self.clone(),
-            journal: parts.journal.clone(),
-            gate: parts.gate.clone(),
-            bus: parts.bus.clone(),
-            node: parts.host.node.clone(),
-        };
         let mut watched = JoinSet::new();
         watched.spawn(looker.run(shutdown.clone()));
-        watched.spawn(compare::keep(comparing, shutdown.clone()));
         watched.spawn(Observer::new(self).run(shutdown.clone()));
         watched
     }

@@ -3,11 +3,11 @@
 use berth_domain::AllocId;
 use thiserror::Error;
 
-use super::{NodeCall, Scene};
+use super::{NodeCall, VolumeOnNode};
 
 /// Who is to go.
 #[derive(Debug, Clone, Copy)]
-pub struct Departure<'a> {
+pub struct DetachInput<'a> {
     /// Whose use.
     pub alloc: &'a AllocId,
     /// By which claim.
@@ -19,7 +19,7 @@ pub struct Departure<'a> {
 /// The alloc is here by a later claim, so that the one it is to leave by is gone already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the alloc uses the volume by its claim of epoch {used}; it was told to go at {told}")]
-pub struct Newer {
+pub struct NewerClaim {
     /// The claim it is here by.
     pub used: u64,
     /// The claim it was to leave by.
@@ -30,11 +30,14 @@ pub struct Newer {
 ///
 /// A use that the journal does not know is taken down too: the claim says that it may be there, the
 /// paths follow from the ids, and the calls are idempotent.
-pub fn detach(scene: Scene<'_>, departure: Departure<'_>) -> Result<Vec<NodeCall>, Newer> {
-    let Departure { alloc, epoch, stages } = departure;
+pub fn plan_detach(
+    scene: VolumeOnNode<'_>,
+    departure: DetachInput<'_>,
+) -> Result<Vec<NodeCall>, NewerClaim> {
+    let DetachInput { alloc, epoch, stages } = departure;
     let entry = scene.journal.uses.get(alloc);
     if let Some(entry) = entry.filter(|entry| entry.epoch > epoch) {
-        return Err(Newer { used: entry.epoch, told: epoch });
+        return Err(NewerClaim { used: entry.epoch, told: epoch });
     }
     let (target, staging) = match entry {
         Some(entry) => (entry.target.clone(), entry.staging.clone()),

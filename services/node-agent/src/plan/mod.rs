@@ -18,12 +18,12 @@ use std::path::PathBuf;
 use berth_domain::AllocId;
 
 use crate::journal::VolumeUses;
-use crate::paths::Place;
+use crate::paths::VolumePaths;
 use berth_host::MountTable;
 
-pub use detach::{Departure, Newer, detach};
-pub use mount::{Arrival, Void, mount};
-pub use republish::{NoReturn, Return, Turnabout, republish};
+pub use detach::{DetachInput, NewerClaim, plan_detach};
+pub use mount::{MountInput, MountRefusal, plan_mount};
+pub use republish::{RepublishCalls, RepublishInput, RepublishRefusal, plan_republish};
 
 /// One plugin call of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,16 +54,16 @@ pub enum NodeCall {
 
 /// What is known of a volume on this node.
 #[derive(Debug, Clone, Copy)]
-pub struct Scene<'a> {
+pub struct VolumeOnNode<'a> {
     /// What the journal says.
     pub journal: &'a VolumeUses,
     /// What the kernel says.
     pub mounts: &'a MountTable,
     /// Where this alloc's use of the volume is, by the ids.
-    pub place: &'a Place,
+    pub place: &'a VolumePaths,
 }
 
-impl Scene<'_> {
+impl VolumeOnNode<'_> {
     /// Whether another alloc uses the volume here, or may: one that the journal names, whatever its
     /// state, or a mount where another's target would be.
     fn has_others(&self, alloc: &AllocId) -> bool {

@@ -7,12 +7,12 @@ use berth_domain::access::AttachmentMode;
 use berth_domain::volume::MountOptions;
 use thiserror::Error;
 
-use super::{NodeCall, Scene};
-use crate::journal::{Use, UseState};
+use super::{NodeCall, VolumeOnNode};
+use crate::journal::{JournalledUse, UseState};
 
 /// A grant to act on.
 #[derive(Debug, Clone, Copy)]
-pub struct Arrival<'a> {
+pub struct MountInput<'a> {
     /// For whom.
     pub alloc: &'a AllocId,
     /// Which claim of the alloc.
@@ -27,7 +27,7 @@ pub struct Arrival<'a> {
 
 /// Why a grant leads to no call: it is no longer good (rule 10), or does not fit what is here.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Void {
+pub enum MountRefusal {
     /// The alloc was told to go.
     #[error("the alloc was told to detach at epoch {told}, and the grant is of epoch {granted}")]
     Detached {
@@ -59,23 +59,28 @@ pub enum Void {
 }
 
 /// The calls that a grant leads to, in order; none when all is done already.
-pub fn mount(scene: Scene<'_>, arrival: Arrival<'_>) -> Result<Vec<NodeCall>, Void> {
-    let Arrival { alloc, epoch, stages, .. } = arrival;
+pub fn plan_mount(
+    scene: VolumeOnNode<'_>,
+    arrival: MountInput<'_>,
+) -> Result<Vec<NodeCall>, MountRefusal> {
+    let MountInput { alloc, epoch, stages, .. } = arrival;
     if let Some(told) = scene.journal.detached.get(alloc).filter(|told| told.epoch >= epoch) {
-        return Err(Void::Detached { told: told.epoch, granted: epoch });
+        return Err(MountRefusal::Detached { told: told.epoch, granted: epoch });
     }
     let mut calls = Vec::new();
     match scene.journal.uses.get(alloc) {
         Some(entry) if entry.epoch > epoch => {
-            return Err(Void::Superseded { used: entry.epoch, granted: epoch });
+            return Err(MountRefusal::Superseded { used: entry.epoch, granted: epoch });
         }
-        Some(entry) if entry.epoch < epoch => calls = undo(scene, alloc, entry),
+        Some(entry) if entry.epoch < epoch => calls = undo_earlier(scene, alloc, entry),
         Some(entry) if is_there(scene, entry) => return Ok(calls),
         _ => {}
     }
     let staging = stages.then(|| scene.place.staging.clone());
-    if let Some(other) = staging.as_ref().and_then(|staging| differing(scene, arrival, staging)) {
-        return Err(Void::Differs { other: other.clone() });
+    if let Some(other) =
+        staging.as_ref().and_then(|staging| find_differing(scene, arrival, staging))
+    {
+        return Err(MountRefusal::Differs { other: other.clone() });
     }
     if let Some(staging) = staging.clone().filter(|staging| !is_staged(scene, alloc, staging)) {
         calls.push(NodeCall::Stage { staging });
@@ -86,7 +91,7 @@ pub fn mount(scene: Scene<'_>, arrival: Arrival<'_>) -> Result<Vec<NodeCall>, Vo
 
 /// What an earlier claim of the alloc left here: its proof of release did not come from this node,
 /// and the new claim may differ in all but the ids.
-fn undo(scene: Scene<'_>, alloc: &AllocId, entry: &Use) -> Vec<NodeCall> {
+fn undo_earlier(scene: VolumeOnNode<'_>, alloc: &AllocId, entry: &JournalledUse) -> Vec<NodeCall> {
     let mut calls = vec![NodeCall::Unpublish { target: entry.target.clone() }];
     if let Some(staging) = entry.staging.clone().filter(|_| !scene.has_others(alloc)) {
         calls.push(NodeCall::Unstage { staging });
@@ -95,17 +100,21 @@ fn undo(scene: Scene<'_>, alloc: &AllocId, entry: &Use) -> Vec<NodeCall> {
 }
 
 /// The journal and the mount table agree.
-fn is_there(scene: Scene<'_>, entry: &Use) -> bool {
+fn is_there(scene: VolumeOnNode<'_>, entry: &JournalledUse) -> bool {
     entry.state == UseState::Published && scene.mounts.has(&entry.target)
 }
 
 /// Another alloc that has it from there, or may have, as the one that arrives cannot.
-fn differing<'a>(scene: Scene<'a>, arrival: Arrival<'_>, staging: &Path) -> Option<&'a AllocId> {
-    let Arrival { alloc, attachment, options, .. } = arrival;
-    let differs = |entry: &Use| {
+fn find_differing<'a>(
+    scene: VolumeOnNode<'a>,
+    arrival: MountInput<'_>,
+    staging: &Path,
+) -> Option<&'a AllocId> {
+    let MountInput { alloc, attachment, options, .. } = arrival;
+    let differs = |entry: &JournalledUse| {
         // A block device is used without any.
         let is_mount = attachment == AttachmentMode::FileSystem;
-        let others = entry.options.as_ref().is_some_and(|kept| !kept.are(options));
+        let others = entry.options.as_ref().is_some_and(|kept| !kept.are_same(options));
         entry.attachment != attachment || (is_mount && others)
     };
     let others = scene.journal.uses.iter().filter(|(other, _)| *other != alloc);
@@ -115,7 +124,7 @@ fn differing<'a>(scene: Scene<'a>, arrival: Arrival<'_>, staging: &Path) -> Opti
 
 /// Another alloc has it published from there now. A mount at the staging path proves nothing either
 /// way: it may be half staged, and many plugins mount nothing there.
-fn is_staged(scene: Scene<'_>, alloc: &AllocId, staging: &PathBuf) -> bool {
+fn is_staged(scene: VolumeOnNode<'_>, alloc: &AllocId, staging: &PathBuf) -> bool {
     let mut others = scene.journal.uses.iter().filter(|(other, _)| *other != alloc);
     others.any(|(_, entry)| entry.staging.as_ref() == Some(staging) && is_there(scene, entry))
 }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use berth_domain::AllocId;
 use thiserror::Error;
 
-use super::{NodeCall, Scene};
+use super::{NodeCall, VolumeOnNode};
 
 /// Whose mounts are to be brought back.
 #[derive(Debug, Clone, Copy)]
-pub struct Return<'a> {
+pub struct RepublishInput<'a> {
     /// For whom, by which claim, and where each is published.
     pub allocs: &'a [(AllocId, u64, PathBuf)],
     /// Whether the plugin stages (`STAGE_UNSTAGE_VOLUME`).
@@ -18,7 +18,7 @@ pub struct Return<'a> {
 
 /// Why a mount is not brought back.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum NoReturn {
+pub enum RepublishRefusal {
     /// It is no longer here by that claim.
     #[error("alloc {alloc} does not use the volume here by its claim of epoch {epoch} any more")]
     Gone {
@@ -37,14 +37,14 @@ pub enum NoReturn {
 
 /// What brings mounts back: first all of them are taken down, then each is published.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Turnabout {
+pub struct RepublishCalls {
     /// What takes them down.
     pub down: Vec<NodeCall>,
     /// What publishes each, in the order of the allocs; the first also stages.
     pub up: Vec<Vec<NodeCall>>,
 }
 
-impl Turnabout {
+impl RepublishCalls {
     /// Whether the staging is made anew, with the options of today.
     pub fn restages(&self) -> bool {
         self.up.iter().flatten().any(|call| matches!(call, NodeCall::Stage { .. }))
@@ -53,17 +53,20 @@ impl Turnabout {
 
 /// The calls that bring mounts back. The staging is made anew when nobody else uses it; where
 /// somebody does, it is left alone, whatever it is worth.
-pub fn republish(scene: Scene<'_>, going: Return<'_>) -> Result<Turnabout, NoReturn> {
-    let Return { allocs, stages } = going;
-    let mut calls = Turnabout::default();
+pub fn plan_republish(
+    scene: VolumeOnNode<'_>,
+    going: RepublishInput<'_>,
+) -> Result<RepublishCalls, RepublishRefusal> {
+    let RepublishInput { allocs, stages } = going;
+    let mut calls = RepublishCalls::default();
     for (alloc, epoch, _) in allocs {
         let entry = scene.journal.uses.get(alloc).filter(|entry| entry.epoch == *epoch);
         let Some(entry) = entry else {
-            return Err(NoReturn::Gone { alloc: alloc.clone(), epoch: *epoch });
+            return Err(RepublishRefusal::Gone { alloc: alloc.clone(), epoch: *epoch });
         };
         let told = scene.journal.detached.get(alloc);
         if told.is_some_and(|told| told.epoch >= *epoch) {
-            return Err(NoReturn::Leaving { alloc: alloc.clone() });
+            return Err(RepublishRefusal::Leaving { alloc: alloc.clone() });
         }
         calls.down.push(NodeCall::Unpublish { target: entry.target.clone() });
     }
@@ -84,7 +87,7 @@ pub fn republish(scene: Scene<'_>, going: Return<'_>) -> Result<Turnabout, NoRet
 }
 
 /// Whether somebody uses the volume here, or may, who is not among these.
-fn has_strangers(scene: Scene<'_>, allocs: &[(AllocId, u64, PathBuf)]) -> bool {
+fn has_strangers(scene: VolumeOnNode<'_>, allocs: &[(AllocId, u64, PathBuf)]) -> bool {
     let known = |alloc: &AllocId| allocs.iter().any(|(one, ..)| one == alloc);
     let journalled = scene.journal.uses.keys().any(|alloc| !known(alloc));
     let mut mounted = scene.mounts.beneath(&scene.place.volume_dir);

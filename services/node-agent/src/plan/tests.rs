@@ -8,22 +8,22 @@ use berth_domain::{Namespace, PluginId, Timestamp, VolumeId, VolumeKey};
 use berth_host::Mount;
 
 use super::*;
-use crate::journal::{Detached, Options, Use, UseState};
+use crate::journal::{JournalledDetach, JournalledUse, OptionsFingerprint, UseState};
 use crate::paths::Paths;
 
 /// One volume on one node, as a row of a table describes it.
 #[derive(Default)]
-struct Known {
+struct KnownVolume {
     journal: VolumeUses,
     mounts: Vec<PathBuf>,
     /// What alloc `a` is granted with.
     asked: MountOptions,
 }
 
-fn place(alloc: &str) -> Place {
+fn place(alloc: &str) -> VolumePaths {
     let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
     let plugin = PluginId::new("dev.berth").unwrap();
-    Paths::new(Path::new("/s")).place(&plugin, &volume, &id(alloc))
+    Paths::new(Path::new("/s")).volume_paths(&plugin, &volume, &id(alloc))
 }
 
 fn table(points: &[PathBuf]) -> MountTable {
@@ -35,14 +35,14 @@ fn id(alloc: &str) -> AllocId {
     AllocId::new(alloc).unwrap()
 }
 
-impl Known {
+impl KnownVolume {
     fn nothing() -> Self {
         Self::default()
     }
 
     fn journalled(mut self, alloc: &str, epoch: u64, state: UseState) -> Self {
         let place = place(alloc);
-        let entry = Use {
+        let entry = JournalledUse {
             staged: false,
             disk: None,
             left_out: Vec::new(),
@@ -55,7 +55,7 @@ impl Known {
             attachment: AttachmentMode::FileSystem,
             mode: Mode::Write,
             staging: Some(place.staging),
-            options: Some(Options::of(&MountOptions::default(), [7; 16])),
+            options: Some(OptionsFingerprint::salted_hash(&MountOptions::default(), [7; 16])),
             target: place.target,
             boot_id: "boot".to_owned(),
             since: Timestamp::from_unix_ms(0),
@@ -93,40 +93,41 @@ impl Known {
     }
 
     fn told(mut self, alloc: &str, epoch: u64, done: bool) -> Self {
-        self.journal.detached.insert(id(alloc), Detached { epoch, done });
+        self.journal.detached.insert(id(alloc), JournalledDetach { epoch, done });
         self
     }
 
     /// What the grant of epoch 5 to alloc `a` leads to.
-    fn mount(&self, stages: bool) -> Result<String, Void> {
+    fn mount(&self, stages: bool) -> Result<String, MountRefusal> {
         let mounts = table(&self.mounts);
         let place = place("a");
-        let scene = Scene { journal: &self.journal, mounts: &mounts, place: &place };
+        let scene = VolumeOnNode { journal: &self.journal, mounts: &mounts, place: &place };
         let (attachment, options) = (AttachmentMode::FileSystem, &self.asked);
-        let arrival = Arrival { alloc: &id("a"), epoch: 5, stages, attachment, options };
-        mount(scene, arrival).map(|calls| short(&calls))
+        let arrival = MountInput { alloc: &id("a"), epoch: 5, stages, attachment, options };
+        plan_mount(scene, arrival).map(|calls| short(&calls))
     }
 
     /// What it takes to make alloc `a` of epoch 5 go.
-    fn detach(&self, stages: bool) -> Result<String, Newer> {
+    fn detach(&self, stages: bool) -> Result<String, NewerClaim> {
         let mounts = table(&self.mounts);
         let place = place("a");
-        let scene = Scene { journal: &self.journal, mounts: &mounts, place: &place };
-        detach(scene, Departure { alloc: &id("a"), epoch: 5, stages }).map(|calls| short(&calls))
+        let scene = VolumeOnNode { journal: &self.journal, mounts: &mounts, place: &place };
+        plan_detach(scene, DetachInput { alloc: &id("a"), epoch: 5, stages })
+            .map(|calls| short(&calls))
     }
 }
 
 #[test]
 fn dead_mounts_are_all_taken_down_before_any_comes_back() {
-    let known = Known::nothing().published("a", 5).published("b", 6).staged();
-    let turn = |known: &Known, who: &[(&str, u64)], stages| {
+    let known = KnownVolume::nothing().published("a", 5).published("b", 6).staged();
+    let turn = |known: &KnownVolume, who: &[(&str, u64)], stages| {
         let mounts = table(&known.mounts);
         let place = place("a");
-        let scene = Scene { journal: &known.journal, mounts: &mounts, place: &place };
+        let scene = VolumeOnNode { journal: &known.journal, mounts: &mounts, place: &place };
         let target = |alloc: &str| self::place(alloc).target;
         let allocs: Vec<_> =
             who.iter().map(|(alloc, epoch)| (id(alloc), *epoch, target(alloc))).collect();
-        republish(scene, Return { allocs: &allocs, stages })
+        plan_republish(scene, RepublishInput { allocs: &allocs, stages })
     };
     let all = turn(&known, &[("a", 5), ("b", 6)], true).unwrap();
     let (staging, a, b) = (place("a").staging, place("a").target, place("b").target);
@@ -144,19 +145,19 @@ fn dead_mounts_are_all_taken_down_before_any_comes_back() {
     let one = turn(&known, &[("a", 5)], true).unwrap();
     assert_eq!(one.down, [NodeCall::Unpublish { target: a.clone() }]);
     assert_eq!(one.up, [vec![publish(a.clone())]]);
-    let unknown = Known::nothing().published("a", 5).mounted("b").staged();
+    let unknown = KnownVolume::nothing().published("a", 5).mounted("b").staged();
     assert_eq!(turn(&unknown, &[("a", 5)], true).unwrap(), one);
-    let unstaged = Known::nothing().published("a", 5);
+    let unstaged = KnownVolume::nothing().published("a", 5);
     let bare = turn(&unstaged, &[("a", 5)], false).unwrap();
     assert_eq!(bare.up, [vec![NodeCall::Publish { staging: None, target: a }]]);
 
     // What was told to go, or is here by another claim, is not brought back.
-    let leaving = Known::nothing().published("a", 5).told("a", 5, false);
+    let leaving = KnownVolume::nothing().published("a", 5).told("a", 5, false);
     let alloc = id("a");
     let refused = turn(&leaving, &[("a", 5)], true).unwrap_err();
-    assert_eq!(refused, NoReturn::Leaving { alloc: alloc.clone() });
+    assert_eq!(refused, RepublishRefusal::Leaving { alloc: alloc.clone() });
     let refused = turn(&known, &[("a", 4)], true).unwrap_err();
-    assert_eq!(refused, NoReturn::Gone { alloc, epoch: 4 });
+    assert_eq!(refused, RepublishRefusal::Gone { alloc, epoch: 4 });
 }
 
 /// The calls in a few words; that their paths are alloc `a`'s is asserted on the way.
@@ -191,7 +192,7 @@ fn short(calls: &[NodeCall]) -> String {
 
 #[test]
 fn a_mount_makes_the_calls_that_are_missing() {
-    let nothing = Known::nothing;
+    let nothing = KnownVolume::nothing;
     let table = [
         ("nothing is known", nothing(), "stage publish"),
         ("an intent may have done anything", nothing().intent("a", 5), "stage publish"),
@@ -223,21 +224,24 @@ fn a_mount_makes_the_calls_that_are_missing() {
 /// One staging has one set of options: what another's was made with is not passed off as one's own.
 #[test]
 fn other_options_than_those_of_the_staging_are_refused() {
-    let with = |known: Known, flags: &[&str]| {
+    let with = |known: KnownVolume, flags: &[&str]| {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        Known { asked: MountOptions { flags, ..MountOptions::default() }, ..known }
+        KnownVolume { asked: MountOptions { flags, ..MountOptions::default() }, ..known }
     };
-    let differs = Err(Void::Differs { other: id("b") });
-    let others = || Known::nothing().published("b", 3).staged();
+    let differs = Err(MountRefusal::Differs { other: id("b") });
+    let others = || KnownVolume::nothing().published("b", 3).staged();
     assert_eq!(with(others(), &["sync"]).mount(true), differs);
-    assert_eq!(with(Known::nothing().intent("b", 3), &["sync"]).mount(true), differs);
+    assert_eq!(with(KnownVolume::nothing().intent("b", 3), &["sync"]).mount(true), differs);
     assert_eq!(with(others(), &[]).mount(true).as_deref(), Ok("publish"));
     // Nobody shares anything: the alloc's own earlier use goes first, and it is all there is.
-    assert_eq!(with(Known::nothing().published("a", 5), &["sync"]).mount(true).as_deref(), Ok(""));
-    let earlier = with(Known::nothing().published("a", 4), &["sync"]);
+    assert_eq!(
+        with(KnownVolume::nothing().published("a", 5), &["sync"]).mount(true).as_deref(),
+        Ok("")
+    );
+    let earlier = with(KnownVolume::nothing().published("a", 4), &["sync"]);
     assert_eq!(earlier.mount(true).as_deref(), Ok("unpublish unstage stage publish"));
     // Without a staging each publication has options of its own.
-    let bare = || Known::nothing().published("b", 3).without_staging("b");
+    let bare = || KnownVolume::nothing().published("b", 3).without_staging("b");
     assert_eq!(with(bare(), &["sync"]).mount(false).as_deref(), Ok("publish-unstaged"));
     // What an earlier version wrote says nothing.
     let mut unknown = others();
@@ -250,7 +254,7 @@ fn other_options_than_those_of_the_staging_are_refused() {
 
 #[test]
 fn a_plugin_that_does_not_stage_is_only_asked_to_publish() {
-    let nothing = Known::nothing;
+    let nothing = KnownVolume::nothing;
     let there = nothing().published("a", 5).without_staging("a");
     let earlier = nothing().published("a", 4).without_staging("a");
     for (known, calls) in [
@@ -271,19 +275,22 @@ fn a_plugin_that_does_not_stage_is_only_asked_to_publish() {
 /// Safety 3 and rule 10: without this, a grant that comes late mounts under the detach.
 #[test]
 fn a_grant_makes_no_call_once_the_alloc_was_told_to_go() {
-    let void = |told| Err(Void::Detached { told, granted: 5 });
+    let void = |told| Err(MountRefusal::Detached { told, granted: 5 });
     for done in [false, true] {
-        assert_eq!(Known::nothing().told("a", 5, done).mount(true), void(5));
-        assert_eq!(Known::nothing().told("a", 6, done).mount(true), void(6));
-        assert_eq!(Known::nothing().published("a", 5).told("a", 5, done).mount(true), void(5));
+        assert_eq!(KnownVolume::nothing().told("a", 5, done).mount(true), void(5));
+        assert_eq!(KnownVolume::nothing().told("a", 6, done).mount(true), void(6));
+        assert_eq!(
+            KnownVolume::nothing().published("a", 5).told("a", 5, done).mount(true),
+            void(5)
+        );
     }
-    let superseded = Known::nothing().published("a", 6).mount(true);
-    assert_eq!(superseded, Err(Void::Superseded { used: 6, granted: 5 }));
+    let superseded = KnownVolume::nothing().published("a", 6).mount(true);
+    assert_eq!(superseded, Err(MountRefusal::Superseded { used: 6, granted: 5 }));
 }
 
 #[test]
 fn a_detach_undoes_what_is_there_or_may_be() {
-    let nothing = Known::nothing;
+    let nothing = KnownVolume::nothing;
     let table = [
         ("the journal is lost", nothing(), "unpublish unstage"),
         (
@@ -326,15 +333,15 @@ fn a_detach_undoes_what_is_there_or_may_be() {
 
 #[test]
 fn a_detach_of_an_earlier_claim_leaves_a_later_one_alone() {
-    let later = Known::nothing().published("a", 6).told("a", 4, true);
-    assert_eq!(later.detach(true), Err(Newer { used: 6, told: 5 }));
+    let later = KnownVolume::nothing().published("a", 6).told("a", 4, true);
+    assert_eq!(later.detach(true), Err(NewerClaim { used: 6, told: 5 }));
 }
 
 /// By value, never by a count: whatever the order, the volume is unstaged once, by the last.
 #[test]
 fn a_shared_volume_is_unstaged_by_the_last_to_go() {
-    let both = Known::nothing().published("a", 5).published("b", 3).staged();
+    let both = KnownVolume::nothing().published("a", 5).published("b", 3).staged();
     assert_eq!(both.detach(true).as_deref(), Ok("unpublish"));
-    let last = Known::nothing().published("a", 5).told("b", 3, true).staged();
+    let last = KnownVolume::nothing().published("a", 5).told("b", 3, true).staged();
     assert_eq!(last.detach(true).as_deref(), Ok("unpublish unstage"));
 }

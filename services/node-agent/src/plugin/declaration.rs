@@ -36,7 +36,7 @@ const STOP_TIMEOUT_MS: u64 = 10_000;
 /// Where something is said of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Source {
+pub enum PluginSource {
     /// In the agent's own configuration.
     Configuration,
     /// In a file.
@@ -45,7 +45,7 @@ pub enum Source {
     Socket(PathBuf),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for PluginSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Configuration => f.write_str("configuration"),
@@ -60,7 +60,7 @@ pub struct Declaration {
     /// The plugin.
     pub id: PluginId,
     /// How it is reached.
-    pub reach: Reach,
+    pub reach: PluginEndpoint,
     /// The user that the plugin runs as, by its id, where it is neither root nor the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<u32>,
@@ -69,16 +69,16 @@ pub struct Declaration {
 /// How an instance is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reach {
+pub enum PluginEndpoint {
     /// Somebody else runs it and serves this socket, which need not be there yet.
     Socket(PathBuf),
     /// The agent runs it.
-    Command(Command),
+    Command(PluginCommand),
 }
 
 /// A command to run, as it is given: no shell reads it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Command {
+pub struct PluginCommand {
     /// The program's absolute path, and its arguments.
     pub argv: Vec<String>,
     /// Its environment, beside `PATH` and `CSI_ENDPOINT`.
@@ -89,7 +89,7 @@ pub struct Command {
     pub stop_timeout_ms: u64,
 }
 
-impl Command {
+impl PluginCommand {
     /// An argument or variable, with the endpoint where its placeholder stands.
     pub fn expand(word: &str, endpoint: &str) -> String {
         word.replace(ENDPOINT_PLACEHOLDER, endpoint)
@@ -119,7 +119,7 @@ impl Command {
 }
 
 /// Arguments and variables may be secret.
-impl fmt::Debug for Command {
+impl fmt::Debug for PluginCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let program = self.argv.first();
         f.debug_struct("Command").field("program", &program).finish_non_exhaustive()
@@ -129,20 +129,20 @@ impl fmt::Debug for Command {
 impl Declaration {
     /// A plugin that somebody else runs.
     pub fn socket(id: PluginId, socket: impl Into<PathBuf>) -> Self {
-        Self { id, reach: Reach::Socket(socket.into()), owner: None }
+        Self { id, reach: PluginEndpoint::Socket(socket.into()), owner: None }
     }
 
     /// The command, when the agent runs it.
-    pub fn command(&self) -> Option<&Command> {
+    pub fn command(&self) -> Option<&PluginCommand> {
         match &self.reach {
-            Reach::Socket(_) => None,
-            Reach::Command(command) => Some(command),
+            PluginEndpoint::Socket(_) => None,
+            PluginEndpoint::Command(command) => Some(command),
         }
     }
 
     /// Which instance this is, of all that ever were on the node: 48 bits of the SHA-256 of what is
     /// said and where, in hex. What is said otherwise is another instance.
-    pub fn key(&self, source: &Source) -> String {
+    pub fn key(&self, source: &PluginSource) -> String {
         let said = serde_json::json!([source, self]).to_string();
         let hash = Sha256::digest(said.as_bytes());
         hash.iter().take(6).fold(String::new(), |key, byte| format!("{key}{byte:02x}"))
@@ -180,14 +180,14 @@ impl Decode for Declaration {
                 let alone = env.is_none() && !health_timeout.0 && !stop_timeout.0;
                 let alone = decoder.demand(alone, "socket", "goes with nothing that a command has");
                 let sound = check_socket(decoder, &socket);
-                (alone && sound).then(|| Reach::Socket(socket.into()))
+                (alone && sound).then(|| PluginEndpoint::Socket(socket.into()))
             }
             (None, Some(argv)) => {
                 let env = env.unwrap_or_default();
                 let (health_timeout_ms, stop_timeout_ms) = (health_timeout.1, stop_timeout.1);
                 let sound = check_command(decoder, &argv, &env);
-                let command = Command { argv, env, health_timeout_ms, stop_timeout_ms };
-                sound.then_some(Reach::Command(command))
+                let command = PluginCommand { argv, env, health_timeout_ms, stop_timeout_ms };
+                sound.then_some(PluginEndpoint::Command(command))
             }
             (socket, _) => {
                 let both = if socket.is_some() { "goes without `command`" } else { NEITHER };
@@ -241,7 +241,7 @@ mod tests {
     fn a_socket_or_a_command() {
         let of = |text: &str| read::<Declaration>(text, Format::Toml).unwrap();
         let socket = of("id = 'p'\nsocket = '/run/p.sock'");
-        assert_eq!(socket.reach, Reach::Socket("/run/p.sock".into()));
+        assert_eq!(socket.reach, PluginEndpoint::Socket("/run/p.sock".into()));
         let command = of("id = 'p'\ncommand = ['/bin/p', '-v']\nenv = { A = 'b' }");
         let command = command.command().unwrap();
         assert_eq!(command.argv, ["/bin/p", "-v"]);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_endpoint_is_put_where_its_placeholder_stands() {
-        let expand = |word| Command::expand(word, "unix:///s");
+        let expand = |word| PluginCommand::expand(word, "unix:///s");
         assert_eq!(expand("--endpoint=${CSI_ENDPOINT}"), "--endpoint=unix:///s");
         assert_eq!(expand("$CSI_ENDPOINT $(CSI_ENDPOINT)"), "$CSI_ENDPOINT $(CSI_ENDPOINT)");
         let of = |text: &str| read::<Declaration>(text, Format::Toml).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn an_instance_is_known_again_by_what_is_said_and_where() {
         let id = || PluginId::new("p").unwrap();
-        let at = |file: &str| Source::File(file.into());
+        let at = |file: &str| PluginSource::File(file.into());
         let key = Declaration::socket(id(), "/a").key(&at("/x"));
         assert_eq!(key, Declaration::socket(id(), "/a").key(&at("/x")));
         assert_ne!(key, Declaration::socket(id(), "/b").key(&at("/x")));

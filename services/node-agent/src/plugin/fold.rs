@@ -7,25 +7,25 @@
 use berth_domain::Timestamp;
 use berth_domain::plugin::Half;
 
-use super::{Faces, View};
+use super::{InstanceView, PluginHalves};
 
 /// More instances beside the one that is asked are not named.
 const BESIDE_MAX: usize = 3;
 
 /// One instance, as far as it matters here.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate {
-    pub(super) key: String,
-    pub(super) view: View,
+pub(crate) struct InstanceCandidate {
+    pub(crate) key: String,
+    pub(crate) view: InstanceView,
     /// Why its process does not run, of one that the agent runs.
-    pub(super) down: Option<String>,
+    pub(crate) down: Option<String>,
     /// What else is to be said of it.
-    pub(super) remarks: Vec<String>,
-    pub(super) leaving: bool,
-    pub(super) since: Timestamp,
+    pub(crate) remarks: Vec<String>,
+    pub(crate) leaving: bool,
+    pub(crate) since: Timestamp,
 }
 
-impl Candidate {
+impl InstanceCandidate {
     fn rank(&self, half: Half, is_current: bool) -> u8 {
         let serves = self.view.fingerprint.as_ref().map(|known| match half {
             Half::Controller => known.controller.is_some(),
@@ -44,7 +44,11 @@ impl Candidate {
 }
 
 /// The one that calls of this half go to; `current` is the key of the one they went to.
-pub(super) fn choose(all: &[Candidate], half: Half, current: Option<&str>) -> usize {
+pub(crate) fn choose_instance(
+    all: &[InstanceCandidate],
+    half: Half,
+    current: Option<&str>,
+) -> usize {
     let ranked = all.iter().enumerate().map(|(at, one)| {
         let is_current = current == Some(one.key.as_str());
         // Of those that are new alike, the one that is asked already.
@@ -54,7 +58,11 @@ pub(super) fn choose(all: &[Candidate], half: Half, current: Option<&str>) -> us
 }
 
 /// What the plugin is, when calls go to these; none when there is none.
-pub(super) fn faces(all: &[Candidate], controller: usize, node: usize) -> Option<Faces> {
+pub(crate) fn fold_halves(
+    all: &[InstanceCandidate],
+    controller: usize,
+    node: usize,
+) -> Option<PluginHalves> {
     let beside: Vec<String> = all
         .iter()
         .enumerate()
@@ -73,12 +81,12 @@ pub(super) fn faces(all: &[Candidate], controller: usize, node: usize) -> Option
             .chain(&more)
             .map(String::as_str)
             .collect();
-        Some(View { description: parts.join("; "), ..one.view.clone() })
+        Some(InstanceView { description: parts.join("; "), ..one.view.clone() })
     };
-    Some(Faces { controller: face(controller)?, node: face(node)? })
+    Some(PluginHalves { controller: face(controller)?, node: face(node)? })
 }
 
-fn beside(one: &Candidate) -> String {
+fn beside(one: &InstanceCandidate) -> String {
     let version = one.view.fingerprint.as_ref().map_or("", |known| known.vendor_version.as_str());
     let health = if one.view.healthy { "healthy" } else { "unhealthy" };
     let said: Vec<&str> =
@@ -96,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn one(key: &str, since: u64, healthy: bool, halves: Option<&[Half]>) -> Candidate {
+    fn one(key: &str, since: u64, healthy: bool, halves: Option<&[Half]>) -> InstanceCandidate {
         let fingerprint = halves.map(|halves| Fingerprint {
             name: "csi.example".to_owned(),
             vendor_version: format!("of {key}"),
@@ -111,15 +119,16 @@ mod tests {
             }),
         });
         let since = Timestamp::from_unix_ms(since);
-        let view = View { healthy, description: format!("{key} speaks"), since, fingerprint };
+        let view =
+            InstanceView { healthy, description: format!("{key} speaks"), since, fingerprint };
         let (down, remarks) = (None, Vec::new());
-        Candidate { key: key.to_owned(), view, down, remarks, leaving: false, since }
+        InstanceCandidate { key: key.to_owned(), view, down, remarks, leaving: false, since }
     }
 
     const BOTH: Option<&[Half]> = Some(&[Half::Controller, Half::Node]);
 
-    fn chosen(all: &[Candidate], current: &str) -> String {
-        all[choose(all, Half::Node, Some(current))].key.clone()
+    fn chosen(all: &[InstanceCandidate], current: &str) -> String {
+        all[choose_instance(all, Half::Node, Some(current))].key.clone()
     }
 
     #[test]
@@ -151,10 +160,10 @@ mod tests {
             one("n", 2, true, Some(&[Half::Node])),
             one("x", 3, false, None),
         ];
-        let controller = choose(&all, Half::Controller, None);
-        let node = choose(&all, Half::Node, None);
+        let controller = choose_instance(&all, Half::Controller, None);
+        let node = choose_instance(&all, Half::Node, None);
         assert_eq!((controller, node), (0, 1));
-        let faces = faces(&all, controller, node).unwrap();
+        let faces = fold_halves(&all, controller, node).unwrap();
         let said = faces.node.description;
         assert_eq!(said, "n speaks; beside it x  (unhealthy)");
     }
@@ -162,7 +171,7 @@ mod tests {
     #[test]
     fn an_instance_alone_speaks_for_itself() {
         let all = [one("a", 1, true, BOTH)];
-        let faces = faces(&all, 0, 0).unwrap();
+        let faces = fold_halves(&all, 0, 0).unwrap();
         assert_eq!(faces.node.description, "a speaks");
     }
 }

@@ -6,29 +6,29 @@ use berth_csi::advertised::ControllerCapabilities;
 use berth_domain::PluginId;
 use berth_domain::plugin::{ControllerAbilities, Half, Instance, NodeAbilities};
 
-use super::{Faces, View};
+use super::{InstanceView, PluginHalves};
 
 /// The halves it has, each as the instance that is asked for it says. One that has never answered
 /// is reported as a node instance: the agent stands for a node, and what else the plugin may be is
 /// not known.
-pub(super) fn report(plugin: &PluginId, faces: &Faces) -> Vec<ReportedInstance> {
+pub(super) fn report_halves(plugin: &PluginId, faces: &PluginHalves) -> Vec<ReportedInstance> {
     let known = faces.controller.fingerprint.as_ref();
     let attaches = known.and_then(|known| known.controller.as_ref()).map(controller);
     let mounts = faces.node.fingerprint.as_ref().and_then(node);
     let reported = |half, instance| ReportedInstance { plugin: plugin.clone(), half, instance };
     let mut halves = Vec::new();
     if let Some(attaches) = attaches {
-        let instance = Instance { controller: Some(attaches), ..of(&faces.controller) };
+        let instance = Instance { controller: Some(attaches), ..half_from_view(&faces.controller) };
         halves.push(reported(Half::Controller, instance));
     }
     if mounts.is_some() || halves.is_empty() {
-        halves.push(reported(Half::Node, Instance { node: mounts, ..of(&faces.node) }));
+        halves.push(reported(Half::Node, Instance { node: mounts, ..half_from_view(&faces.node) }));
     }
     halves
 }
 
 /// Who it is.
-fn of(view: &View) -> Instance {
+fn half_from_view(view: &InstanceView) -> Instance {
     let known = view.fingerprint.as_ref();
     Instance {
         healthy: view.healthy,
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    fn view(controller: bool, node: bool) -> View {
+    fn view(controller: bool, node: bool) -> InstanceView {
         let services = PluginServices { controller_service: true, ..PluginServices::default() };
         let fingerprint = Fingerprint {
             name: "csi.example".to_owned(),
@@ -102,7 +102,7 @@ mod tests {
                 },
             }),
         };
-        View {
+        InstanceView {
             healthy: true,
             description: "well".to_owned(),
             since: Timestamp::from_unix_ms(7),
@@ -110,9 +110,9 @@ mod tests {
         }
     }
 
-    fn halves(view: &View) -> Vec<(Half, Instance)> {
-        let faces = Faces { controller: view.clone(), node: view.clone() };
-        let reported = report(&PluginId::new("p").unwrap(), &faces);
+    fn halves(view: &InstanceView) -> Vec<(Half, Instance)> {
+        let faces = PluginHalves { controller: view.clone(), node: view.clone() };
+        let reported = report_halves(&PluginId::new("p").unwrap(), &faces);
         reported.into_iter().map(|one| (one.half, one.instance)).collect()
     }
 
@@ -132,14 +132,15 @@ mod tests {
 
     #[test]
     fn a_half_is_reported_as_that_half_alone() {
-        let only = |view: &View| halves(view).iter().map(|(half, _)| *half).collect::<Vec<_>>();
+        let only =
+            |view: &InstanceView| halves(view).iter().map(|(half, _)| *half).collect::<Vec<_>>();
         assert_eq!(only(&view(true, false)), [Half::Controller]);
         assert_eq!(only(&view(false, true)), [Half::Node]);
     }
 
     #[test]
     fn one_that_never_answered_is_unhealthy_with_its_reason_and_no_abilities() {
-        let unknown = View {
+        let unknown = InstanceView {
             healthy: false,
             description: "there is no such file".to_owned(),
             since: Timestamp::from_unix_ms(7),

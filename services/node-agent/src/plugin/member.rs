@@ -10,11 +10,11 @@ use berth_domain::Timestamp;
 use berth_host::trust::TrustedUsers;
 use tokio::sync::Notify;
 
-use super::View;
+use super::InstanceView;
 use super::declaration::Declaration;
-use super::fold::Candidate;
+use super::fold::InstanceCandidate;
 use super::process::ProcessId;
-use super::record::{Record, Records};
+use super::record::{InstanceRecord, InstanceRecords};
 use crate::host_pool::with_agent_file;
 
 /// Volumes that an instance has on record at least before those that are gone are forgotten.
@@ -22,8 +22,8 @@ const VOLUMES_MAX: usize = 256;
 
 /// One instance of a plugin on this node.
 #[derive(Debug)]
-pub struct Member {
-    /// Which: [`Record::key`].
+pub struct PluginInstance {
+    /// Which: [`InstanceRecord::key`].
     pub key: String,
     /// What is said of it.
     pub said: Declaration,
@@ -31,20 +31,20 @@ pub struct Member {
     pub socket: PathBuf,
     /// Since when this node has it.
     pub since: Timestamp,
-    pub(super) client: Client,
+    pub(crate) client: Client,
     /// Asks for a look at it now.
-    pub(super) look: Notify,
-    records: Option<Records>,
-    state: Mutex<State>,
+    pub(crate) look: Notify,
+    records: Option<InstanceRecords>,
+    state: Mutex<InstanceState>,
     // Held while the record is written, so that the newest is on the disk last.
     writing: tokio::sync::Mutex<()>,
     in_flight: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct State {
-    view: View,
-    record: Record,
+struct InstanceState {
+    view: InstanceView,
+    record: InstanceRecord,
     /// More volumes on record than this are worth a look at which of them are still here.
     volumes_max: usize,
     /// The last write of the record failed.
@@ -57,16 +57,20 @@ struct State {
     spared: Option<String>,
 }
 
-impl Member {
+impl PluginInstance {
     /// An instance nobody has asked yet; with nowhere to keep it, it is forgotten with the agent.
-    pub fn new(record: Record, records: Option<Records>, now: Timestamp) -> Arc<Self> {
+    pub fn new(
+        record: InstanceRecord,
+        records: Option<InstanceRecords>,
+        now: Timestamp,
+    ) -> Arc<Self> {
         let key = record.key();
         let socket = match (&records, &record.said.reach) {
             (Some(records), _) => records.socket(&key, &record.said),
-            (None, super::declaration::Reach::Socket(socket)) => socket.clone(),
-            (None, super::declaration::Reach::Command(_)) => PathBuf::new(),
+            (None, super::declaration::PluginEndpoint::Socket(socket)) => socket.clone(),
+            (None, super::declaration::PluginEndpoint::Command(_)) => PathBuf::new(),
         };
-        let view = View {
+        let view = InstanceView {
             healthy: false,
             description: "it has not been asked yet".to_owned(),
             since: now,
@@ -76,7 +80,7 @@ impl Member {
             client: Client::trusting(&socket, TrustedUsers::own().and(record.said.owner)),
             said: record.said.clone(),
             since: record.since,
-            state: Mutex::new(State {
+            state: Mutex::new(InstanceState {
                 view,
                 record,
                 volumes_max: VOLUMES_MAX,
@@ -94,46 +98,46 @@ impl Member {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InstanceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of it now.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> InstanceView {
         self.state().view.clone()
     }
 
     /// What is kept of it.
-    pub fn record(&self) -> Record {
+    pub fn record(&self) -> InstanceRecord {
         self.state().record.clone()
     }
 
-    pub(super) fn set_view(&self, view: View) {
+    pub(crate) fn set_view(&self, view: InstanceView) {
         self.state().view = view;
     }
 
     /// Its process runs, or does not and why; false when that was known.
-    pub(super) fn set_process(&self, process: Option<ProcessId>, down: Option<String>) -> bool {
+    pub(crate) fn set_process(&self, process: Option<ProcessId>, down: Option<String>) -> bool {
         let mut state = self.state();
         let is_news = state.record.process != process || state.down != down;
         (state.record.process, state.down) = (process, down);
         is_news
     }
 
-    pub(super) fn count_restart(&self) {
+    pub(crate) fn count_restart(&self) {
         self.state().record.restarts += 1;
     }
 
-    pub(super) fn set_leaving(&self, mounts: Option<usize>) {
+    pub(crate) fn set_leaving(&self, mounts: Option<usize>) {
         self.state().leaving = mounts;
     }
 
-    pub(super) fn set_stopped_by(&self, by: Option<String>) {
+    pub(crate) fn set_stopped_by(&self, by: Option<String>) {
         self.state().record.stopped_by = by;
     }
 
     /// Says why it is not started again, or that there is no reason to; false when that was known.
-    pub(super) fn set_spared(&self, why: Option<String>) -> bool {
+    pub(crate) fn set_spared(&self, why: Option<String>) -> bool {
         let mut state = self.state();
         let is_news = state.spared != why;
         state.spared = why;
@@ -141,22 +145,22 @@ impl Member {
     }
 
     /// Whether it mounts this volume, and was not known to.
-    pub(super) fn mounts(&self, volume: &str) -> bool {
+    pub(crate) fn add_volume(&self, volume: &str) -> bool {
         self.state().record.volumes.insert(volume.to_owned())
     }
 
-    pub(super) fn has_mounted(&self, volume: &str) -> bool {
+    pub(crate) fn has_mounted(&self, volume: &str) -> bool {
         self.state().record.volumes.contains(volume)
     }
 
     /// Whether it has so many volumes on record that those that are gone are to be forgotten.
-    pub(super) fn has_old_volumes(&self) -> bool {
+    pub(crate) fn has_old_volumes(&self) -> bool {
         let state = self.state();
         state.record.volumes.len() > state.volumes_max
     }
 
     /// Forgets the volumes of which nothing is here any more.
-    pub(super) fn keep_volumes(&self, here: &BTreeSet<String>) {
+    pub(crate) fn keep_volumes(&self, here: &BTreeSet<String>) {
         let mut state = self.state();
         state.record.volumes.retain(|volume| here.contains(volume));
         // Not at each volume from here on, where a node has many.
@@ -164,12 +168,12 @@ impl Member {
     }
 
     /// It has no company: it has mounted all that there is, and need not say so.
-    pub(super) fn forget_volumes(&self) {
+    pub(crate) fn forget_volumes(&self) {
         self.state().record.volumes.clear();
     }
 
     /// Writes down what is to be kept of it.
-    pub(super) async fn save(self: &Arc<Self>) {
+    pub(crate) async fn save(self: &Arc<Self>) {
         let Some(records) = self.records.clone() else { return };
         let _writing = self.writing.lock().await;
         let (record, place) = (self.record(), records.file(&self.key));
@@ -184,14 +188,14 @@ impl Member {
     }
 
     /// Whether the record on the disk is older than what is known.
-    pub(super) fn is_unsaved(&self) -> bool {
+    pub(crate) fn is_unsaved(&self) -> bool {
         self.state().is_unsaved
     }
 
     /// A call begins, until what is returned is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+    pub(crate) fn start_call(self: &Arc<Self>) -> CallInFlight {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
-        InFlight { member: Arc::clone(self) }
+        CallInFlight { member: Arc::clone(self) }
     }
 
     /// Calls that have not been answered.
@@ -199,7 +203,7 @@ impl Member {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    pub(super) fn candidate(&self) -> Candidate {
+    pub(crate) fn candidate(&self) -> InstanceCandidate {
         let state = self.state();
         let mut remarks = Vec::new();
         match state.record.restarts {
@@ -208,10 +212,10 @@ impl Member {
             times => remarks.push(format!("started again {times} times")),
         }
         if let Some(mounts) = state.leaving {
-            remarks.push(format!("its source is gone, {}", need(mounts)));
+            remarks.push(format!("its source is gone, {}", describe_need(mounts)));
         }
         remarks.extend(state.spared.clone());
-        Candidate {
+        InstanceCandidate {
             key: self.key.clone(),
             view: state.view.clone(),
             down: state.down.clone(),
@@ -223,7 +227,7 @@ impl Member {
 }
 
 /// How many mounts need it, in words.
-pub(super) fn need(mounts: usize) -> String {
+pub(crate) fn describe_need(mounts: usize) -> String {
     match mounts {
         0 => "no mount needs it".to_owned(),
         1 => "1 mount needs it".to_owned(),
@@ -233,11 +237,11 @@ pub(super) fn need(mounts: usize) -> String {
 
 /// A call that has not been answered.
 #[derive(Debug)]
-pub(super) struct InFlight {
-    pub(super) member: Arc<Member>,
+pub(crate) struct CallInFlight {
+    pub(crate) member: Arc<PluginInstance>,
 }
 
-impl Drop for InFlight {
+impl Drop for CallInFlight {
     fn drop(&mut self) {
         self.member.in_flight.fetch_sub(1, Ordering::SeqCst);
     }

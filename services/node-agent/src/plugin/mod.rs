@@ -1,37 +1,28 @@
 //! The plugins on this node.
 //!
-//! **Owns** one connection per instance, what is known of who is behind it ([`View`]), the task
-//! that keeps that current ([`supervise`]), and the processes of plugins that the agent runs.
+//! **Owns** one connection per instance, what is known of the plugin behind it ([`InstanceView`]),
+//! the task that keeps that current ([`supervise`]), and the record of each instance on disk.
 //!
 //! **Promises** that what a plugin can do is unknown until it has said so, and stays known while it
 //! is away; that a socket which is not there, or is no plugin, is an unhealthy instance with the
-//! reason in words; that every call ends; and that no process with mounts is ended by us unless
-//! somebody said so twice.
+//! reason in words; and that every call ends.
 //!
-//! **Never** decides which call to make.
+//! **Never** decides which call to make, nor which instances there are ([`crate::roster`]).
 //!
 //! | | |
 //! | --- | --- |
-//! | [`declaration`], [`scan`] | what is said of plugins: configuration, files, sockets |
-//! | [`roster`] | who is here by that, comes, and leaves |
+//! | [`declaration`] | one plugin, as the configuration or a file declares it |
 //! | [`member`], [`supervise`], [`fold`] | one instance; whether it is well; which one is asked |
-//! | [`process`], [`run`], [`output`] | the process of one that the agent runs |
+//! | [`process`] | the process of one that the agent runs |
 //! | [`record`] | what is kept of an instance on disk |
-//! | [`serve`] | what operators ask |
 
 pub mod declaration;
 mod fold;
 mod instance;
-mod made;
-mod member;
+pub(crate) mod member;
 mod outcome;
-mod output;
-mod process;
+pub(crate) mod process;
 pub mod record;
-pub mod roster;
-mod run;
-mod scan;
-mod serve;
 mod slot;
 mod supervise;
 
@@ -39,7 +30,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use berth_contract::event::PluginCall;
 use berth_contract::message::plugin::SourceFault;
 use berth_contract::message::registry::ReportedInstance;
 use berth_contract::trace::TraceContext;
@@ -51,18 +41,17 @@ use berth_service::clock;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::tell::Teller;
+use crate::call_log::PluginCallLog;
+use crate::tell::EventPublisher;
 
-use made::Made;
-pub use member::Member;
-pub use outcome::problem;
-pub use serve::{Asked, ORDERS_MAX, serve};
-use slot::Slot;
-pub use supervise::{Supervision, supervise};
+pub use member::PluginInstance;
+pub use outcome::problem_from_call;
+use slot::InstancePool;
+pub use supervise::{ProbeTiming, supervise};
 
 /// What is known of an instance, or of a plugin by the instance that is asked, now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
+pub struct InstanceView {
     /// Whether it answered its last probe well.
     pub healthy: bool,
     /// In words.
@@ -73,7 +62,7 @@ pub struct View {
     pub fingerprint: Option<Fingerprint>,
 }
 
-impl View {
+impl InstanceView {
     /// Whether its controller can be asked now: it is healthy, and serves one (E9).
     pub fn serves_controller(&self) -> bool {
         let fingerprint = self.fingerprint.as_ref().filter(|_| self.healthy);
@@ -83,9 +72,9 @@ impl View {
 
 /// A plugin by the instances that calls of each half go to; mostly one and the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Faces {
-    controller: View,
-    node: View,
+pub(crate) struct PluginHalves {
+    controller: InstanceView,
+    node: InstanceView,
 }
 
 /// A plugin of this node, whichever instance of it is asked. Cheap to clone.
@@ -93,26 +82,26 @@ struct Faces {
 pub struct Plugin {
     /// Its id.
     pub id: PluginId,
-    slot: Arc<Slot>,
+    pub(crate) slot: Arc<InstancePool>,
     patience: Duration,
     trace: Option<TraceContext>,
-    made: Made,
+    calls: PluginCallLog,
 }
 
 impl Plugin {
     /// What is known of it now, as a plugin that mounts.
-    pub fn view(&self) -> View {
-        self.slot.faces().node
+    pub fn view(&self) -> InstanceView {
+        self.slot.halves().node
     }
 
     /// What is known of it, as a plugin that attaches, as it changes.
-    pub fn follow(&self) -> watch::Receiver<View> {
+    pub fn follow_controller(&self) -> watch::Receiver<InstanceView> {
         self.slot.follow_controller()
     }
 
     /// The instances it is reported as.
     pub fn instances(&self) -> Vec<ReportedInstance> {
-        instance::report(&self.id, &self.slot.faces())
+        instance::report_halves(&self.id, &self.slot.halves())
     }
 
     /// What its node service can do; none until it has said so.
@@ -122,13 +111,13 @@ impl Plugin {
 
     /// What its controller service can do; none until it has said so.
     pub fn controller(&self) -> Option<ControllerCapabilities> {
-        self.slot.faces().controller.fingerprint?.controller
+        self.slot.halves().controller.fingerprint?.controller
     }
 
     /// What is known of one of its instances now.
-    pub fn see(&self, member: &Member, view: View) {
+    pub fn set_instance_view(&self, member: &PluginInstance, view: InstanceView) {
         member.set_view(view);
-        self.slot.fold();
+        self.slot.choose_instances();
     }
 
     /// Makes a call and waits for the answer for as long as the agent's patience lasts: the
@@ -136,8 +125,8 @@ impl Plugin {
     /// knows of. It is made of the instance that is to be asked now, and ends there.
     pub async fn call<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
         let (at, began) = (clock::now(), Instant::now());
-        self.made.begin(R::RPC, at);
-        let asked = self.slot.ask(R::RPC);
+        self.calls.start_call(R::RPC, at);
+        let asked = self.slot.start_call(R::RPC);
         if let (Rpc::NodeStageVolume | Rpc::NodePublishVolume, Some(volume)) =
             (R::RPC, request.volume_id())
         {
@@ -151,24 +140,19 @@ impl Plugin {
         if let Err(CallError { failure: Failure::Unreachable { .. }, .. }) = &answer {
             asked.member.look.notify_one();
         }
-        self.made.note(R::RPC, at, began.elapsed(), answer.as_ref().err());
+        self.calls.finish_call(R::RPC, at, began.elapsed(), answer.as_ref().err());
         answer
     }
 
     /// The same plugin, for calls that are steps of this trace; they are noted apart.
     #[must_use]
     pub fn at_work(&self, trace: TraceContext) -> Self {
-        Self { trace: Some(trace), made: Made::default(), ..self.clone() }
+        Self { trace: Some(trace), calls: PluginCallLog::default(), ..self.clone() }
     }
 
-    /// The call of this work that it has not answered yet, and since when.
-    pub fn waits_for(&self) -> Option<(Rpc, Timestamp)> {
-        self.made.waits_for()
-    }
-
-    /// The calls that were made of it since it was put [to work](Self::at_work).
-    pub fn made(&self) -> Vec<PluginCall> {
-        self.made.list()
+    /// The calls since it was put [to work](Self::at_work).
+    pub fn calls(&self) -> &PluginCallLog {
+        &self.calls
     }
 }
 
@@ -179,37 +163,37 @@ pub struct Plugins {
     news: watch::Sender<u64>,
     faults: Arc<Mutex<Vec<SourceFault>>>,
     patience: Duration,
-    tell: Option<Teller>,
+    tell: Option<EventPublisher>,
 }
 
 impl Plugins {
     /// None yet; each call is waited for as long as `patience` lasts.
-    pub fn new(patience: Duration, tell: Option<Teller>) -> Self {
+    pub fn new(patience: Duration, tell: Option<EventPublisher>) -> Self {
         let (all, faults) = (Arc::default(), Arc::default());
         Self { all, news: watch::Sender::new(0), faults, patience, tell }
     }
 
     /// Takes an instance in, and says whether its plugin is new here.
-    pub fn join(&self, member: Arc<Member>) -> (Plugin, bool) {
+    pub fn add_instance(&self, member: Arc<PluginInstance>) -> (Plugin, bool) {
         let id = member.said.id.clone();
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(plugin) = all.get(&id) {
-            plugin.slot.join(member);
+            plugin.slot.add_instance(member);
             return (plugin.clone(), false);
         }
-        let slot = Slot::new(member, self.news.clone(), self.tell.clone());
-        let (patience, made) = (self.patience, Made::default());
-        let plugin = Plugin { id: id.clone(), slot, patience, trace: None, made };
+        let slot = InstancePool::new(member, self.news.clone(), self.tell.clone());
+        let (patience, calls) = (self.patience, PluginCallLog::default());
+        let plugin = Plugin { id: id.clone(), slot, patience, trace: None, calls };
         all.insert(id, plugin.clone());
         self.news.send_modify(|count| *count += 1);
         (plugin, true)
     }
 
     /// Lets an instance go, and says whether it was the last of its plugin.
-    fn leave(&self, member: &Member) -> bool {
+    pub(crate) fn remove_instance(&self, member: &PluginInstance) -> bool {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let Some(plugin) = all.get(&member.said.id) else { return true };
-        if !plugin.slot.leave(&member.key) {
+        if !plugin.slot.remove_instance(&member.key) {
             return false;
         }
         all.remove(&member.said.id);
@@ -228,7 +212,7 @@ impl Plugins {
     }
 
     /// Changes whenever a report is worth sending.
-    pub fn news(&self) -> watch::Receiver<u64> {
+    pub fn follow_changes(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
     }
 
@@ -238,7 +222,7 @@ impl Plugins {
     }
 
     /// From now on this is wrong; false when it was before.
-    fn set_faults(&self, now: &[SourceFault]) -> bool {
+    pub(crate) fn set_faults(&self, now: &[SourceFault]) -> bool {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         if *faults == now {
             return false;

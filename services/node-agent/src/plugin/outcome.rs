@@ -6,7 +6,7 @@ use berth_csi::{CallError, Class, Remedy};
 
 /// The problem: refused when it is sure that the call did nothing and never will, otherwise failed,
 /// and worth another try. The error names the call, the plugin's code and its words.
-pub fn problem(error: &CallError) -> Problem {
+pub fn problem_from_call(error: &CallError) -> Problem {
     let (code, retryable, remedy) = match error.class() {
         Class::Refused(remedy) => (Code::PluginRefused, false, Some(remedy)),
         Class::Retry(remedy @ Remedy::FreeSlot) | Class::Uncertain(remedy @ Remedy::FreeSlot) => {
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     fn of(rpc: Rpc, failure: Failure) -> Problem {
-        problem(&CallError { rpc, socket: "/p.sock".into(), failure })
+        problem_from_call(&CallError { rpc, socket: "/p.sock".into(), failure })
     }
 
     fn answered(code: GrpcCode) -> Failure {

@@ -23,7 +23,7 @@ use berth_host::process::{Signal, list_pids, read_stat};
 use nix::sys::signal::Signal as Named;
 use serde::{Deserialize, Serialize};
 
-use super::declaration::{CSI_ENDPOINT, Command};
+use super::declaration::{CSI_ENDPOINT, PluginCommand};
 
 /// Where programs look for others, when the agent's own environment does not say.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -41,7 +41,7 @@ pub struct ProcessId {
 
 /// A process of ours, or of an earlier life of this agent.
 #[derive(Debug)]
-pub struct Process {
+pub struct PluginProcess {
     /// Which.
     pub id: ProcessId,
     // None of a child that ended at once.
@@ -52,16 +52,16 @@ pub struct Process {
 
 /// A process that was just started; killed when dropped before it was taken.
 #[derive(Debug)]
-pub struct Started(Option<Process>);
+pub struct StartedProcess(Option<PluginProcess>);
 
-impl Started {
+impl StartedProcess {
     /// The process, which is the caller's to end from now on.
-    pub fn take(mut self) -> Option<Process> {
+    pub fn take(mut self) -> Option<PluginProcess> {
         self.0.take()
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedProcess {
     fn drop(&mut self) {
         // Whoever started it gave up: it would run beside the one that is started next.
         if let Some(mut process) = self.0.take()
@@ -72,14 +72,14 @@ impl Drop for Started {
     }
 }
 
-impl Process {
+impl PluginProcess {
     /// Starts the command, to serve `socket`, with its output added to the file `output`.
     pub fn start(
-        command: &Command,
+        command: &PluginCommand,
         socket: &Path,
         output: &Path,
         boot_id: &str,
-    ) -> io::Result<Started> {
+    ) -> io::Result<StartedProcess> {
         let mut options = OpenOptions::new();
         let log = options.create(true).append(true).mode(0o600).open(output)?;
         let same = log.try_clone()?;
@@ -91,10 +91,10 @@ impl Process {
         let (program, arguments) = command.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut run = std::process::Command::new(program);
         let endpoint = endpoint(socket);
-        run.args(arguments.iter().map(|word| Command::expand(word, &endpoint))).env_clear();
+        run.args(arguments.iter().map(|word| PluginCommand::expand(word, &endpoint))).env_clear();
         run.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| PATH.into()));
         let variables = command.env.iter();
-        run.envs(variables.map(|(name, word)| (name, Command::expand(word, &endpoint))));
+        run.envs(variables.map(|(name, word)| (name, PluginCommand::expand(word, &endpoint))));
         run.env(CSI_ENDPOINT, endpoint);
         run.current_dir("/").stdin(Stdio::null()).stdout(log).stderr(same).process_group(0);
         let mut child = run.spawn()?;
@@ -107,7 +107,7 @@ impl Process {
         })?;
         let started = stat.map_or(0, |stat| stat.starttime);
         let id = ProcessId { pid, started, boot_id: boot_id.to_owned() };
-        Ok(Started(Some(Self { id, handle, child: Some(child) })))
+        Ok(StartedProcess(Some(Self { id, handle, child: Some(child) })))
     }
 
     /// The process that an earlier life of this agent started, if it still runs.
@@ -190,8 +190,8 @@ mod tests {
 
     use super::*;
 
-    fn sleeper() -> Command {
-        Command {
+    fn sleeper() -> PluginCommand {
+        PluginCommand {
             argv: vec!["/bin/sleep".to_owned(), "1000".to_owned()],
             env: BTreeMap::new(),
             health_timeout_ms: 1000,
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    fn until_ended(process: &mut Process) -> String {
+    fn until_ended(process: &mut PluginProcess) -> String {
         until("it has ended", || process.ended())
     }
 
@@ -219,20 +219,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (socket, output) = (dir.path().join("csi.sock"), dir.path().join("out"));
         let mut ours =
-            Process::start(&sleeper(), &socket, &output, "this").unwrap().take().unwrap();
+            PluginProcess::start(&sleeper(), &socket, &output, "this").unwrap().take().unwrap();
         let id = ours.id.clone();
-        let mut again = Process::adopt(id.clone(), "this").unwrap().unwrap();
+        let mut again = PluginProcess::adopt(id.clone(), "this").unwrap().unwrap();
         assert_eq!(again.ended(), None);
         // Its environment can be read a moment after its starter goes on.
-        assert_eq!(until("it is found", || Process::find(&socket, "this").unwrap()).id, id);
-        assert!(Process::adopt(id.clone(), "another boot").unwrap().is_none());
+        assert_eq!(until("it is found", || PluginProcess::find(&socket, "this").unwrap()).id, id);
+        assert!(PluginProcess::adopt(id.clone(), "another boot").unwrap().is_none());
         let other = ProcessId { started: id.started + 1, ..id.clone() };
-        assert!(Process::adopt(other, "this").unwrap().is_none(), "its pid was given to another");
+        assert!(
+            PluginProcess::adopt(other, "this").unwrap().is_none(),
+            "its pid was given to another"
+        );
         again.terminate().unwrap();
         assert_eq!(until_ended(&mut ours), "it was ended by signal 15 SIGTERM");
         assert!(until_ended(&mut again).contains("nobody saw"));
-        assert!(Process::adopt(id, "this").unwrap().is_none());
-        assert!(Process::find(&socket, "this").unwrap().is_none());
+        assert!(PluginProcess::adopt(id, "this").unwrap().is_none());
+        assert!(PluginProcess::find(&socket, "this").unwrap().is_none());
         again.kill().unwrap();
     }
 
@@ -240,9 +243,9 @@ mod tests {
     fn a_process_that_was_started_for_a_caller_that_gave_up_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let (socket, output) = (dir.path().join("csi.sock"), dir.path().join("out"));
-        let started = Process::start(&sleeper(), &socket, &output, "this").unwrap();
+        let started = PluginProcess::start(&sleeper(), &socket, &output, "this").unwrap();
         let id = started.0.as_ref().unwrap().id.clone();
-        let mut seen = Process::adopt(id, "this").unwrap().unwrap();
+        let mut seen = PluginProcess::adopt(id, "this").unwrap().unwrap();
         drop(started);
         assert!(until_ended(&mut seen).contains("nobody saw"));
     }
@@ -251,8 +254,8 @@ mod tests {
     fn what_cannot_be_started_says_so() {
         let dir = tempfile::tempdir().unwrap();
         let (socket, output) = (dir.path().join("csi.sock"), dir.path().join("out"));
-        let command = Command { argv: vec!["/nowhere/at/all".to_owned()], ..sleeper() };
-        let error = Process::start(&command, &socket, &output, "this").unwrap_err();
+        let command = PluginCommand { argv: vec!["/nowhere/at/all".to_owned()], ..sleeper() };
+        let error = PluginProcess::start(&command, &socket, &output, "this").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

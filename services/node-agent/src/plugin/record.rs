@@ -17,7 +17,7 @@ use berth_contract::message::plugin::SourceFault;
 use berth_domain::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::declaration::{Declaration, Reach, Source};
+use super::declaration::{Declaration, PluginEndpoint, PluginSource};
 use super::process::ProcessId;
 
 const FILE: &str = "instance.json";
@@ -29,10 +29,10 @@ const SCHEMA: u32 = 1;
 
 /// What is kept of an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct InstanceRecord {
     schema: u32,
     /// Where it comes from.
-    pub source: Source,
+    pub source: PluginSource,
     /// What is said of it there. A command's environment is in it: only the agent may read this.
     pub said: Declaration,
     /// Since when this node has it.
@@ -51,9 +51,9 @@ pub struct Record {
     pub volumes: BTreeSet<String>,
 }
 
-impl Record {
+impl InstanceRecord {
     /// A new instance.
-    pub fn new(source: Source, said: Declaration, since: Timestamp) -> Self {
+    pub fn new(source: PluginSource, said: Declaration, since: Timestamp) -> Self {
         Self {
             schema: SCHEMA,
             source,
@@ -74,11 +74,11 @@ impl Record {
 
 /// Where the records are. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Records {
+pub struct InstanceRecords {
     root: PathBuf,
 }
 
-impl Records {
+impl InstanceRecords {
     /// Those below this state directory.
     pub fn new(state_dir: &Path) -> Self {
         Self { root: state_dir.join("plugins") }
@@ -101,8 +101,8 @@ impl Records {
     /// The socket of an instance.
     pub fn socket(&self, key: &str, said: &Declaration) -> PathBuf {
         match &said.reach {
-            Reach::Socket(socket) => socket.clone(),
-            Reach::Command(_) => self.dir(key).join(SOCKET),
+            PluginEndpoint::Socket(socket) => socket.clone(),
+            PluginEndpoint::Command(_) => self.dir(key).join(SOCKET),
         }
     }
 
@@ -112,7 +112,7 @@ impl Records {
     }
 
     /// Every record, and what is wrong with others.
-    pub fn load(&self) -> io::Result<(Vec<Record>, Vec<SourceFault>)> {
+    pub fn load(&self) -> io::Result<(Vec<InstanceRecord>, Vec<SourceFault>)> {
         let (mut records, mut faults) = (Vec::new(), Vec::new());
         let dirs = match fs::read_dir(&self.root) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok((records, faults)),
@@ -134,7 +134,7 @@ impl Records {
     }
 
     /// Writes a record; whoever looks next finds it.
-    pub fn write(&self, record: &Record) -> io::Result<()> {
+    pub fn write(&self, record: &InstanceRecord) -> io::Result<()> {
         let dir = self.dir(&record.key());
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         let beside = dir.join("instance.new");
@@ -163,7 +163,7 @@ impl Records {
     }
 }
 
-fn read(path: &Path) -> Result<Option<Record>, String> {
+fn read(path: &Path) -> Result<Option<InstanceRecord>, String> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         text => text.map_err(|error| format!("cannot be read: {error}"))?,
@@ -175,7 +175,7 @@ fn read(path: &Path) -> Result<Option<Record>, String> {
     let kept = "it may stand for a process that runs; start the version that wrote it, or remove \
                 it once there is none";
     // The error would quote the environment.
-    let record: Record = serde_json::from_slice(&text)
+    let record: InstanceRecord = serde_json::from_slice(&text)
         .map_err(|_| format!("is no record of an instance; {kept}"))?;
     if record.schema > SCHEMA {
         return Err(format!("its form is {}; this version reads up to {SCHEMA}", record.schema));
@@ -192,10 +192,11 @@ mod tests {
     #[test]
     fn what_is_written_is_found_again_and_garbage_is_told() {
         let dir = tempfile::tempdir().unwrap();
-        let records = Records::new(dir.path());
+        let records = InstanceRecords::new(dir.path());
         assert_eq!(records.load().unwrap(), (vec![], vec![]));
         let said = Declaration::socket(PluginId::new("p").unwrap(), "/run/p.sock");
-        let mut record = Record::new(Source::Configuration, said, Timestamp::from_unix_ms(7));
+        let mut record =
+            InstanceRecord::new(PluginSource::Configuration, said, Timestamp::from_unix_ms(7));
         records.write(&record).unwrap();
         record.restarts = 3;
         record.volumes.insert("vol/1".to_owned());

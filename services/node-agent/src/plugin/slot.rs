@@ -9,78 +9,78 @@ use berth_csi::rpc::Service;
 use berth_domain::plugin::Half;
 use tokio::sync::watch;
 
-use super::fold::{self, Candidate};
-use super::member::InFlight;
-use super::{Faces, Member, View};
-use crate::tell::Teller;
+use super::fold::{self, InstanceCandidate};
+use super::member::CallInFlight;
+use super::{InstanceView, PluginHalves, PluginInstance};
+use crate::tell::EventPublisher;
 
 /// One plugin's instances.
 #[derive(Debug)]
-pub(super) struct Slot {
-    members: Mutex<Members>,
-    controller: watch::Sender<View>,
+pub(crate) struct InstancePool {
+    members: Mutex<InstanceSet>,
+    controller: watch::Sender<InstanceView>,
     news: watch::Sender<u64>,
-    tell: Option<Teller>,
+    tell: Option<EventPublisher>,
 }
 
 #[derive(Debug)]
-struct Members {
+struct InstanceSet {
     // Those that are here; the last to leave stays known to work that still has it.
-    all: Vec<Arc<Member>>,
-    controller: Arc<Member>,
-    node: Arc<Member>,
-    faces: Faces,
+    all: Vec<Arc<PluginInstance>>,
+    controller: Arc<PluginInstance>,
+    node: Arc<PluginInstance>,
+    faces: PluginHalves,
 }
 
-impl Slot {
+impl InstancePool {
     /// Of a plugin with one instance.
-    pub(super) fn new(
-        first: Arc<Member>,
+    pub(crate) fn new(
+        first: Arc<PluginInstance>,
         news: watch::Sender<u64>,
-        tell: Option<Teller>,
+        tell: Option<EventPublisher>,
     ) -> Arc<Self> {
-        let faces = fold::faces(&[first.candidate()], 0, 0).unwrap_or_else(|| {
+        let faces = fold::fold_halves(&[first.candidate()], 0, 0).unwrap_or_else(|| {
             let view = first.view();
-            Faces { controller: view.clone(), node: view }
+            PluginHalves { controller: view.clone(), node: view }
         });
         let controller = watch::Sender::new(faces.controller.clone());
         let (all, node) = (vec![Arc::clone(&first)], Arc::clone(&first));
-        let members = Mutex::new(Members { all, controller: first, node, faces });
+        let members = Mutex::new(InstanceSet { all, controller: first, node, faces });
         Arc::new(Self { members, controller, news, tell })
     }
 
-    fn members(&self) -> MutexGuard<'_, Members> {
+    fn members(&self) -> MutexGuard<'_, InstanceSet> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn faces(&self) -> Faces {
+    pub(crate) fn halves(&self) -> PluginHalves {
         self.members().faces.clone()
     }
 
-    pub(super) fn follow_controller(&self) -> watch::Receiver<View> {
+    pub(crate) fn follow_controller(&self) -> watch::Receiver<InstanceView> {
         self.controller.subscribe()
     }
 
     /// Every instance, the newest first.
-    pub(super) fn list(&self) -> Vec<Arc<Member>> {
+    pub(crate) fn list(&self) -> Vec<Arc<PluginInstance>> {
         let mut all = self.members().all.clone();
         all.sort_by_key(|member| (std::cmp::Reverse(member.since), member.key.clone()));
         all
     }
 
     /// Whether calls go to it.
-    pub(super) fn serves(&self, member: &Member) -> bool {
+    pub(crate) fn serves(&self, member: &PluginInstance) -> bool {
         let members = self.members();
         members.controller.key == member.key || members.node.key == member.key
     }
 
-    pub(super) fn join(&self, member: Arc<Member>) {
+    pub(crate) fn add_instance(&self, member: Arc<PluginInstance>) {
         self.members().all.push(member);
-        self.fold();
+        self.choose_instances();
     }
 
     /// Lets an instance go; true when it was the last.
-    pub(super) fn leave(&self, key: &str) -> bool {
+    pub(crate) fn remove_instance(&self, key: &str) -> bool {
         let mut members = self.members();
         members.all.retain(|member| member.key != key);
         let is_last = members.all.is_empty();
@@ -89,36 +89,36 @@ impl Slot {
         }
         drop(members);
         if !is_last {
-            self.fold();
+            self.choose_instances();
         }
         is_last
     }
 
     /// The instance that a call goes to; it does not go while the call lasts.
-    pub(super) fn ask(&self, rpc: Rpc) -> InFlight {
+    pub(crate) fn start_call(&self, rpc: Rpc) -> CallInFlight {
         let members = self.members();
         match rpc.service() {
-            Service::Node => members.node.begin(),
-            _ => members.controller.begin(),
+            Service::Node => members.node.start_call(),
+            _ => members.controller.start_call(),
         }
     }
 
     /// Notes that an instance mounts a volume, while it has company: alone it has mounted all that
-    /// there is. Before another one joins, [`Self::settle`] takes that from the journal.
-    pub(super) async fn attribute(&self, member: &Arc<Member>, volume: &str) {
+    /// there is. Before another one joins, [`Self::attribute_unknown`] takes that from the journal.
+    pub(crate) async fn attribute(&self, member: &Arc<PluginInstance>, volume: &str) {
         let has_company = self.members().all.len() > 1;
-        if has_company && member.mounts(volume) {
+        if has_company && member.add_volume(volume) {
             member.save().await;
         }
     }
 
     /// Whether an instance has volumes on record that may be gone.
-    pub(super) fn has_old_volumes(&self) -> bool {
+    pub(crate) fn has_old_volumes(&self) -> bool {
         self.members().all.iter().any(|member| member.has_old_volumes())
     }
 
     /// Forgets the volumes of which nothing is mounted here any more.
-    pub(super) fn keep_volumes(&self, mounted: &BTreeSet<String>) {
+    pub(crate) fn keep_volumes(&self, mounted: &BTreeSet<String>) {
         for member in &self.members().all {
             member.keep_volumes(mounted);
         }
@@ -126,9 +126,9 @@ impl Slot {
 
     /// How many of these volumes, of which something is mounted here, an instance has mounted, or
     /// may have: nobody on record for a volume means that anybody may be.
-    pub(super) fn needs<'a>(
+    pub(crate) fn count_needing_mounts<'a>(
         &self,
-        member: &Member,
+        member: &PluginInstance,
         mounted: impl IntoIterator<Item = &'a str>,
     ) -> usize {
         let all = self.members().all.clone();
@@ -140,26 +140,28 @@ impl Slot {
 
     /// Another instance is about to join: what is mounted is the work of those that are here, as
     /// far as it is not known whose.
-    pub(super) async fn settle(&self, mounted: &BTreeSet<String>) {
+    pub(crate) async fn attribute_unknown(&self, mounted: &BTreeSet<String>) {
         let all = self.members().all.clone();
         let known = |volume: &str| all.iter().any(|member| member.has_mounted(volume));
         let unknown: Vec<&String> = mounted.iter().filter(|volume| !known(volume)).collect();
         for member in &all {
             member.keep_volumes(mounted);
             for volume in &unknown {
-                member.mounts(volume);
+                member.add_volume(volume);
             }
             member.save().await;
         }
     }
 
     /// Looks at all instances and decides anew which is asked, and what the plugin is by that.
-    pub(super) fn fold(&self) {
+    pub(crate) fn choose_instances(&self) {
         let mut members = self.members();
-        let all: Vec<Candidate> = members.all.iter().map(|member| member.candidate()).collect();
-        let controller = fold::choose(&all, Half::Controller, Some(&members.controller.key));
-        let node = fold::choose(&all, Half::Node, Some(&members.node.key));
-        let Some(faces) = fold::faces(&all, controller, node) else { return };
+        let all: Vec<InstanceCandidate> =
+            members.all.iter().map(|member| member.candidate()).collect();
+        let controller =
+            fold::choose_instance(&all, Half::Controller, Some(&members.controller.key));
+        let node = fold::choose_instance(&all, Half::Node, Some(&members.node.key));
+        let Some(faces) = fold::fold_halves(&all, controller, node) else { return };
         let moved = members.all.get(node).filter(|next| next.key != members.node.key).cloned();
         for (half, at) in [(Half::Controller, controller), (Half::Node, node)] {
             let Some(next) = members.all.get(at).cloned() else { continue };
@@ -184,7 +186,7 @@ impl Slot {
         self.news.send_modify(|count| *count += 1);
     }
 
-    fn tell_move(&self, next: &Member, view: &View) {
+    fn tell_move(&self, next: &PluginInstance, view: &InstanceView) {
         let (plugin, instance) = (&next.said.id, &next.key);
         let version = view.fingerprint.as_ref().map_or("", |known| known.vendor_version.as_str());
         tracing::info!(%plugin, instance, version, "calls go to another instance of a plugin");
@@ -201,15 +203,19 @@ mod tests {
     use berth_domain::{PluginId, Timestamp};
 
     use super::*;
-    use crate::plugin::declaration::{Declaration, Source};
-    use crate::plugin::record::Record;
+    use crate::plugin::declaration::{Declaration, PluginSource};
+    use crate::plugin::record::InstanceRecord;
 
     const VOLUMES: usize = 10_000;
 
-    fn member(socket: &str) -> Arc<Member> {
+    fn member(socket: &str) -> Arc<PluginInstance> {
         let said = Declaration::socket(PluginId::new("p").unwrap(), socket);
         let now = Timestamp::from_unix_ms(7);
-        Member::new(Record::new(Source::Socket(socket.into()), said, now), None, now)
+        PluginInstance::new(
+            InstanceRecord::new(PluginSource::Socket(socket.into()), said, now),
+            None,
+            now,
+        )
     }
 
     fn set(volumes: &[&str]) -> BTreeSet<String> {
@@ -219,29 +225,35 @@ mod tests {
     #[tokio::test]
     async fn an_instance_that_is_alone_keeps_no_list_of_what_it_mounted() {
         let first = member("/run/a.sock");
-        let slot = Slot::new(Arc::clone(&first), watch::Sender::new(0), None);
+        let slot = InstancePool::new(Arc::clone(&first), watch::Sender::new(0), None);
         for number in 0..VOLUMES {
             slot.attribute(&first, &format!("v{number}")).await;
         }
         assert_eq!(first.record().volumes, set(&[]));
         // What is mounted when another one joins is the work of the first.
-        slot.settle(&set(&["v1"])).await;
+        slot.attribute_unknown(&set(&["v1"])).await;
         let second = member("/run/b.sock");
-        slot.join(Arc::clone(&second));
+        slot.add_instance(Arc::clone(&second));
         slot.attribute(&second, "w").await;
         let mounted = ["v1", "w"];
-        assert_eq!((slot.needs(&first, mounted), slot.needs(&second, mounted)), (1, 1));
+        assert_eq!(
+            (
+                slot.count_needing_mounts(&first, mounted),
+                slot.count_needing_mounts(&second, mounted)
+            ),
+            (1, 1)
+        );
         // The one that stays answers for all that is left.
-        assert!(!slot.leave(&first.key));
+        assert!(!slot.remove_instance(&first.key));
         assert_eq!(second.record().volumes, set(&[]));
-        assert_eq!(slot.needs(&second, mounted), 2);
+        assert_eq!(slot.count_needing_mounts(&second, mounted), 2);
     }
 
     #[tokio::test]
     async fn an_instance_in_company_forgets_volumes_that_are_gone() {
         let (first, second) = (member("/run/a.sock"), member("/run/b.sock"));
-        let slot = Slot::new(Arc::clone(&first), watch::Sender::new(0), None);
-        slot.join(Arc::clone(&second));
+        let slot = InstancePool::new(Arc::clone(&first), watch::Sender::new(0), None);
+        slot.add_instance(Arc::clone(&second));
         slot.attribute(&first, "stays").await;
         let mut most = 0;
         for number in 0..VOLUMES {
@@ -254,6 +266,12 @@ mod tests {
         }
         assert!(most < 1_000, "{most} volumes are on record, and 2 are mounted");
         let mounted = ["stays", "v0"];
-        assert_eq!((slot.needs(&first, mounted), slot.needs(&second, mounted)), (1, 1));
+        assert_eq!(
+            (
+                slot.count_needing_mounts(&first, mounted),
+                slot.count_needing_mounts(&second, mounted)
+            ),
+            (1, 1)
+        );
     }
 }

@@ -10,7 +10,7 @@ use berth_service::shutdown::Shutdown;
 use tokio::time::{Instant, sleep};
 
 use super::process::ProcessId;
-use super::{Member, Plugin, View};
+use super::{InstanceView, Plugin, PluginInstance};
 
 /// How often it is looked whether an instance that is away is back.
 const AWAY: Duration = Duration::from_millis(200);
@@ -23,7 +23,7 @@ const VERSION_EVERY: u32 = 5;
 
 /// How a plugin is watched.
 #[derive(Debug, Clone, Copy)]
-pub struct Supervision {
+pub struct ProbeTiming {
     /// How often it is asked.
     pub interval: Duration,
     /// How long it may take to answer.
@@ -36,20 +36,20 @@ pub struct Supervision {
 /// An instance that is well is probed; one that is not, that is new, or that may be another process
 /// or version by now, is asked who it is.
 pub async fn supervise(
-    member: Arc<Member>,
+    member: Arc<PluginInstance>,
     plugin: Plugin,
-    supervision: Supervision,
+    supervision: ProbeTiming,
     gone: Shutdown,
     shutdown: Shutdown,
 ) {
-    let mut looking = Looking { connections: 0, probes: 0 };
-    let mut unserved = Unserved::default();
+    let mut looking = InstanceProbe { connections: 0, probes: 0 };
+    let mut unserved = MissingSocket::default();
     let mut wait = Duration::ZERO;
     loop {
         let seen = tokio::select! {
             seen = async {
                 wait_for(&member, wait).await;
-                looking.look(&member.client, &member.view(), supervision.timeout).await
+                looking.probe_instance(&member.client, &member.view(), supervision.timeout).await
             } => seen,
             () = gone.requested() => return,
             () = shutdown.requested() => break,
@@ -58,21 +58,21 @@ pub async fn supervise(
         let often = if seen.is_ok() { supervision.interval } else { AWAY };
         wait = often.min(supervision.interval);
         let seen = seen.map_err(|why| unserved.explain(&member, why));
-        take(&member, seen, &plugin);
+        record_probe(&member, seen, &plugin);
     }
-    take(&member, Err("the agent is stopping".to_owned()), &plugin);
+    record_probe(&member, Err("the agent is stopping".to_owned()), &plugin);
 }
 
 /// Since when a process of ours has run without making its socket.
 #[derive(Default)]
-struct Unserved {
+struct MissingSocket {
     process: Option<(ProcessId, Instant)>,
 }
 
-impl Unserved {
+impl MissingSocket {
     /// Adds to the reason why an instance is unhealthy that its process serves no socket, once it
     /// has had the time to. The words stay the same from look to look, so that they are told once.
-    fn explain(&mut self, member: &Member, why: String) -> String {
+    fn explain(&mut self, member: &PluginInstance, why: String) -> String {
         let (Some(command), Some(process)) = (member.said.command(), member.record().process)
         else {
             self.process = None;
@@ -98,7 +98,7 @@ impl Unserved {
 }
 
 /// Waits for so long, or until somebody found that the instance does not answer.
-async fn wait_for(member: &Member, wait: Duration) {
+async fn wait_for(member: &PluginInstance, wait: Duration) {
     sleep(wait.min(SOONEST)).await;
     tokio::select! {
         () = sleep(wait.saturating_sub(SOONEST)) => {}
@@ -107,18 +107,23 @@ async fn wait_for(member: &Member, wait: Duration) {
 }
 
 /// Well, as who it is; or the reason why not, in words.
-type Seen = Result<Fingerprint, String>;
+type ProbeResult = Result<Fingerprint, String>;
 
 /// What was last seen through the connection, beside the view.
-struct Looking {
+struct InstanceProbe {
     /// How often a connection had been opened when it was asked who it is.
     connections: u64,
     /// Probes since then.
     probes: u32,
 }
 
-impl Looking {
-    async fn look(&mut self, client: &Client, last: &View, timeout: Duration) -> Seen {
+impl InstanceProbe {
+    async fn probe_instance(
+        &mut self,
+        client: &Client,
+        last: &InstanceView,
+        timeout: Duration,
+    ) -> ProbeResult {
         if let Some(known) = last.fingerprint.as_ref().filter(|_| last.healthy)
             && client.connections() == self.connections
         {
@@ -164,9 +169,9 @@ async fn is_same(client: &Client, known: &Fingerprint, timeout: Duration) -> boo
 }
 
 /// Takes in what was seen; the registry, which is told of each change, makes the event of it.
-fn take(member: &Member, seen: Seen, plugin: &Plugin) {
+fn record_probe(member: &PluginInstance, seen: ProbeResult, plugin: &Plugin) {
     let last = member.view();
-    let next = after(&last, seen, clock::now());
+    let next = next_view(&last, seen, clock::now());
     if next == last {
         return;
     }
@@ -177,30 +182,33 @@ fn take(member: &Member, seen: Seen, plugin: &Plugin) {
         let healthy = next.healthy;
         tracing::info!(plugin = %id, instance, healthy, why, "a plugin's health changed");
     }
-    plugin.see(member, next);
+    plugin.set_instance_view(member, next);
 }
 
 /// The view after what was seen: what the plugin can do stays known when it does not answer.
-fn after(last: &View, seen: Seen, now: Timestamp) -> View {
-    let seen = seen.and_then(|seen| the_same_driver(last, seen));
+fn next_view(last: &InstanceView, seen: ProbeResult, now: Timestamp) -> InstanceView {
+    let seen = seen.and_then(|seen| check_same_driver(last, seen));
     let healthy = seen.is_ok();
     let since = if healthy == last.healthy { last.since } else { now };
     match seen {
-        Ok(fingerprint) => View {
+        Ok(fingerprint) => InstanceView {
             healthy,
             description: format!("{} {} is ready", fingerprint.name, fingerprint.vendor_version),
             since,
             fingerprint: Some(fingerprint),
         },
-        Err(reason) => {
-            View { healthy, description: reason, since, fingerprint: last.fingerprint.clone() }
-        }
+        Err(reason) => InstanceView {
+            healthy,
+            description: reason,
+            since,
+            fingerprint: last.fingerprint.clone(),
+        },
     }
 }
 
 /// Another version is an upgrade; another name is another driver, which knows nothing of what is
 /// mounted, and would say of each volume that there is nothing to undo.
-fn the_same_driver(last: &View, seen: Fingerprint) -> Seen {
+fn check_same_driver(last: &InstanceView, seen: Fingerprint) -> ProbeResult {
     match &last.fingerprint {
         Some(known) if known.name != seen.name => Err(format!(
             "it was {}, and says that it is {} now: another driver has taken its place; if that is \
@@ -231,21 +239,25 @@ mod tests {
     #[test]
     fn health_keeps_its_time_until_it_changes_and_abilities_outlive_it() {
         let at = Timestamp::from_unix_ms;
-        let new =
-            View { healthy: false, description: String::new(), since: at(1), fingerprint: None };
-        let away = after(&new, Err("no such file".to_owned()), at(2));
+        let new = InstanceView {
+            healthy: false,
+            description: String::new(),
+            since: at(1),
+            fingerprint: None,
+        };
+        let away = next_view(&new, Err("no such file".to_owned()), at(2));
         assert_eq!((away.since, away.description.as_str()), (at(1), "no such file"));
-        let well = after(&away, Ok(fingerprint("1")), at(3));
+        let well = next_view(&away, Ok(fingerprint("1")), at(3));
         assert!(well.healthy && well.since == at(3));
-        let still = after(&well, Ok(fingerprint("1")), at(4));
+        let still = next_view(&well, Ok(fingerprint("1")), at(4));
         assert_eq!(still, well);
-        let gone = after(&still, Err("no answer".to_owned()), at(5));
+        let gone = next_view(&still, Err("no answer".to_owned()), at(5));
         assert!(!gone.healthy && gone.since == at(5));
         assert_eq!(gone.fingerprint, Some(fingerprint("1")));
-        let upgraded = after(&gone, Ok(fingerprint("2")), at(6));
+        let upgraded = next_view(&gone, Ok(fingerprint("2")), at(6));
         assert_eq!(upgraded.fingerprint, Some(fingerprint("2")));
         let other = Fingerprint { name: "csi.other".to_owned(), ..fingerprint("2") };
-        let usurped = after(&upgraded, Ok(other), at(7));
+        let usurped = next_view(&upgraded, Ok(other), at(7));
         assert!(!usurped.healthy && usurped.description.contains("csi.other"), "{usurped:?}");
         assert_eq!(usurped.fingerprint, Some(fingerprint("2")));
     }

@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::claim::ClaimStatus;
-use super::query::{Newer, Page, RefusedRequest};
+use super::query::{Newer, Page, RefusedRequest, UnreadableRecord};
 use crate::decode::{Decode, Decoder};
-use crate::record::UnreadableRecord;
 use crate::{decode_leaf, decode_struct, text};
 
 /// `alloc.register`: a workload is placed on a node; again with the same content is nothing.

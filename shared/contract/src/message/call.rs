@@ -11,7 +11,6 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 
 use crate::trace::TraceContext;
-use crate::verb::{self, PluginOnNode, Verb as _};
 use crate::{decode_leaf, decode_struct};
 
 /// One call of one attempt, with all that its executor needs: it looks nothing up.
@@ -86,23 +85,6 @@ impl Call {
     /// The volume in its namespace.
     pub fn volume_key(&self) -> VolumeKey {
         VolumeKey::new(self.namespace.clone(), self.volume.clone())
-    }
-
-    /// Where it is sent: to the node, or to an agent that hosts a healthy controller.
-    pub fn subject(&self) -> String {
-        let node = self.controller.clone();
-        let on_node = node.map(|node| PluginOnNode { plugin: self.plugin.clone(), node });
-        match (self.call, on_node) {
-            (CallKind::NodeDetach, _) => verb::AgentDetach::subject(&self.node),
-            (CallKind::ControllerPublish, None) => verb::ControllerPublish::subject(&self.plugin),
-            (CallKind::ControllerPublish, Some(to)) => verb::ControllerPublishOnNode::subject(&to),
-            (CallKind::ControllerUnpublish, None) => {
-                verb::ControllerUnpublish::subject(&self.plugin)
-            }
-            (CallKind::ControllerUnpublish, Some(to)) => {
-                verb::ControllerUnpublishOnNode::subject(&to)
-            }
-        }
     }
 }
 

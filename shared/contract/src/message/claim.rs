@@ -13,8 +13,7 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 
 use super::call::Call;
-use super::query::{Newer, Page};
-use crate::record::UnreadableRecord;
+use super::query::{Newer, Page, UnreadableRecord};
 use crate::{decode_leaf, decode_struct};
 
 /// `claim.take`: ids only; the service looks up the rest (B1).

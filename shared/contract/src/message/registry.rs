@@ -10,8 +10,7 @@ use berth_domain::{ClockOffset, JobId, Namespace, NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::claim::ClaimStatus;
-use super::query::{Newer, Page};
-use crate::record::UnreadableRecord;
+use super::query::{Newer, Page, UnreadableRecord};
 use crate::{decode_leaf, decode_struct};
 
 /// `node.report`: all there is to know of a node, each time, so that a lost report costs nothing.

@@ -12,11 +12,10 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::claim::ClaimStatus;
-use super::query::{Newer, Page, RefusedRequest};
+use super::query::{Newer, Page, RefusedRequest, UnreadableRecord};
 use super::secret::{Sealed, Secrets};
 use crate::code::Code;
 use crate::decode::{Decode, Decoder};
-use crate::record::UnreadableRecord;
 use crate::{decode_struct, text};
 
 /// `volume.register`: a volume's document, as its owner writes it in TOML or JSON.

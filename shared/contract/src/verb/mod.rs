@@ -11,6 +11,7 @@
 //! A verb is a type without values, named by its path: `verb::ClaimTake`.
 
 mod address;
+mod call;
 mod table;
 
 use std::collections::BTreeMap;
@@ -21,12 +22,9 @@ use serde::de::DeserializeOwned;
 
 use crate::code::Code;
 use crate::decode::{Decode, Unknown};
-use crate::service::{self, ServiceName};
+use crate::service::{self, PAGE, ServiceName};
 pub use address::{Address, PluginOnNode};
 pub use table::*;
-
-/// The page that explains every verb, from the top of the repository.
-pub const PAGE: &str = "docs/contract.md";
 
 /// A request that a service answers. Implemented by the types of [`table`] only.
 pub trait Verb: fmt::Debug + Send + Sync + 'static {

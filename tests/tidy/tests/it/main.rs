@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
 
 mod arrows;
+mod cycles;
 mod documents;
 mod files;
 mod names;

@@ -18,6 +18,7 @@ const NOT_THERE: &[(&str, &str, &str)] = &[
     ("shared/domain/src/", concat!("std::", "env"), "decisions depend on their input alone"),
     ("services/node-agent/src/node/", concat!("spawn", "_blocking"), HANGS),
     ("services/node-agent/src/plugin/", concat!("spawn", "_blocking"), HANGS),
+    ("services/node-agent/src/roster/", concat!("spawn", "_blocking"), HANGS),
     ("services/node-agent/src/look/", concat!("spawn", "_blocking"), HANGS),
     ("services/docker/src/keeper", concat!("spawn", "_blocking"), HANGS),
     ("services/node-agent/src/runs", concat!("spawn", "_blocking"), HANGS),

@@ -31,10 +31,10 @@ use berth_host::{HostOperation, HostPool, HostPoolError};
 use berth_service::locks::KeyedLocks;
 use tokio::time::timeout;
 
-use super::{local, mounts};
+use super::{local_problem, read_mount_table};
 use crate::host_pool::{CHANGE_MAX, INSPECT_MAX, VolumeHost};
-use crate::paths::{Paths, Place};
-pub(super) use spot::Spot;
+use crate::paths::{Paths, VolumePaths};
+pub(super) use spot::BindPath;
 
 /// Makes bind mounts, and takes them away. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -60,19 +60,19 @@ impl Binds {
     }
 
     /// Looks whether a volume can be put at a caller's path, before it is asked for.
-    pub(super) async fn look(&self, path: &str) -> Result<Spot, Problem> {
+    pub(super) async fn check_path(&self, path: &str) -> Result<BindPath, Problem> {
         let (paths, below, asked) = (self.paths.clone(), Arc::clone(&self.below), path.to_owned());
-        self.inspect(path.as_ref(), move || Spot::look(&asked, &below, &paths)).await
+        self.inspect_path(path.as_ref(), move || BindPath::inspect(&asked, &below, &paths)).await
     }
 
     /// Looks at a caller's path: it may lead across a dead mount. Paths share threads with those
     /// below the same mount point.
-    async fn inspect(
+    async fn inspect_path(
         &self,
         path: &Path,
-        look: impl FnOnce() -> Result<Spot, spot::SpotError> + Send + 'static,
-    ) -> Result<Spot, Problem> {
-        let table = mounts(Code::PathRefused).await?;
+        look: impl FnOnce() -> Result<BindPath, spot::BindPathError> + Send + 'static,
+    ) -> Result<BindPath, Problem> {
+        let table = read_mount_table(Code::PathRefused).await?;
         let above = path.ancestors().find(|above| table.has(above)).unwrap_or(Path::new("/"));
         let share = format!("callers' paths below {}", above.display());
         let looked = self.pool.run(HostOperation::new("look", share, path), INSPECT_MAX, look);
@@ -85,57 +85,58 @@ impl Binds {
                 );
                 Err(Problem::new(Code::PathRefused, said))
             }
-            Err(error) => Err(local(Code::Overloaded)(error)),
+            Err(error) => Err(local_problem(Code::Overloaded)(error)),
         }
     }
 
     /// Shows a published volume where it was asked for; the path is what the workload is given.
-    pub(super) async fn show(
+    pub(super) async fn show_volume(
         &self,
         host: &VolumeHost,
         grant: &Grant,
-        place: &Place,
-        spot: Option<Spot>,
+        place: &VolumePaths,
+        spot: Option<BindPath>,
     ) -> Result<PathBuf, Problem> {
         let from = match &grant.view {
             None => place.target.clone(),
-            Some(view) => self.view(host, grant, view, place).await?,
+            Some(view) => self.make_view(host, grant, view, place).await?,
         };
         match spot {
             None => Ok(from),
-            Some(spot) => self.put(host, from, spot, place, grant.attachment).await,
+            Some(spot) => self.make_bind(host, from, spot, place, grant.attachment).await,
         }
     }
 
     /// Mounts the volume under another name of the alloc's. Again is the same.
-    async fn view(
+    async fn make_view(
         &self,
         host: &VolumeHost,
         grant: &Grant,
         view: &View,
-        place: &Place,
+        place: &VolumePaths,
     ) -> Result<PathBuf, Problem> {
         let flags = check_view(grant, view)?;
         let (from, to) = (place.target.clone(), place.view(view.place));
         let (path, boot_id) = (to.clone(), Arc::clone(&self.boot_id));
-        let made = host.run("bind mount", move || place::view(&from, &to, flags, &boot_id)).await;
-        made.map_err(local(Code::MountFailed))?.map_err(|error| match error {
-            place::PutError::Foreign(_) => local(Code::ForeignMount)(error),
-            error => local(Code::MountFailed)(error),
+        let made =
+            host.run("bind mount", move || place::bind_view(&from, &to, flags, &boot_id)).await;
+        made.map_err(local_problem(Code::MountFailed))?.map_err(|error| match error {
+            place::BindError::Foreign(_) => local_problem(Code::ForeignMount)(error),
+            error => local_problem(Code::MountFailed)(error),
         })?;
         Ok(path)
     }
 
     /// Puts what is mounted at `from` at a caller's path. Again is the same.
-    async fn put(
+    async fn make_bind(
         &self,
         host: &VolumeHost,
         from: PathBuf,
-        spot: Spot,
-        place: &Place,
+        spot: BindPath,
+        place: &VolumePaths,
         attachment: AttachmentMode,
     ) -> Result<PathBuf, Problem> {
-        spot.fits(attachment).map_err(refused)?;
+        spot.check_fits(attachment).map_err(refused)?;
         let path = spot.path().to_owned();
         let turn = timeout(CHANGE_MAX, self.turns.lock(&path)).await.map_err(|_| {
             let said = format!("another volume is being mounted at {}", path.display());
@@ -143,38 +144,44 @@ impl Binds {
         })?;
         // Inspected again, because minutes may have passed.
         let (paths, below) = (self.paths.clone(), Arc::clone(&self.below));
-        let spot = self.inspect(&path, move || spot.again(&below, &paths)).await?;
+        let spot = self.inspect_path(&path, move || spot.inspect_again(&below, &paths)).await?;
         let (place, boot_id) = (place.clone(), Arc::clone(&self.boot_id));
         let put = host.run("bind mount", move || {
             // Kept to the end of the mount, also when its caller has given up.
             let _turn = turn;
-            place::put(&from, &spot, &place, &boot_id).map(|()| spot.path().to_owned())
+            place::bind_at_path(&from, &spot, &place, &boot_id).map(|()| spot.path().to_owned())
         });
-        match put.await.map_err(local(Code::MountFailed))? {
+        match put.await.map_err(local_problem(Code::MountFailed))? {
             Ok(path) => Ok(path),
-            Err(error @ place::PutError::Spot(_)) => Err(refused(error)),
-            Err(error) => Err(local(Code::MountFailed)(error)),
+            Err(error @ place::BindError::Spot(_)) => Err(refused(error)),
+            Err(error) => Err(local_problem(Code::MountFailed)(error)),
         }
     }
 
     /// Every caller's path at which this volume is, or is to be, seen on the node, for any alloc.
-    pub(super) async fn of_volume(
+    pub(super) async fn paths_of_volume(
         &self,
         host: &VolumeHost,
-        place: &Place,
+        place: &VolumePaths,
     ) -> Result<Vec<PathBuf>, Problem> {
         let volume_dir = place.volume_dir.clone();
         let found = host.run("read links", move || spot::links_of_volume(&volume_dir)).await;
-        found.map_err(local(Code::UnmountFailed))?.map_err(local(Code::UnmountFailed))
+        found
+            .map_err(local_problem(Code::UnmountFailed))?
+            .map_err(local_problem(Code::UnmountFailed))
     }
 
     /// Takes away every view and every bind of this use.
-    pub(super) async fn undo(&self, host: &VolumeHost, place: &Place) -> Result<(), Problem> {
+    pub(super) async fn remove(
+        &self,
+        host: &VolumeHost,
+        place: &VolumePaths,
+    ) -> Result<(), Problem> {
         let (place, boot_id) = (place.clone(), Arc::clone(&self.boot_id));
-        let undone = host.run("unmount", move || place::undo(&place, &boot_id)).await;
-        undone.map_err(local(Code::UnmountFailed))?.map_err(|error| match error {
-            place::UndoError::Foreign(_) => local(Code::ForeignMount)(error),
-            error => local(Code::UnmountFailed)(error),
+        let undone = host.run("unmount", move || place::remove_binds(&place, &boot_id)).await;
+        undone.map_err(local_problem(Code::UnmountFailed))?.map_err(|error| match error {
+            place::UnbindError::Foreign(_) => local_problem(Code::ForeignMount)(error),
+            error => local_problem(Code::UnmountFailed)(error),
         })
     }
 }
@@ -195,7 +202,7 @@ fn refused<E: std::error::Error + 'static>(error: E) -> Problem {
 }
 
 /// What is in the alloc's directory for what is mounted at `from` and seen at a caller's path, too.
-fn link(place: &Place, from: &Path, path: &Path) -> PathBuf {
+fn link_of(place: &VolumePaths, from: &Path, path: &Path) -> PathBuf {
     let what = from.file_name().unwrap_or_default().to_string_lossy();
     place.alloc_dir.join(format!("{LINK}{what}-{}", crate::paths::name_of(path)))
 }

@@ -12,17 +12,17 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use thiserror::Error;
 
 use super::flags::{self, Flags};
-use super::link;
-use super::proof::{self, Proof, Verdict};
-use super::spot::{Spot, SpotError, links_of, read_dir};
-use crate::paths::{Place, VIEW};
+use super::link_of;
+use super::proof::{self, BindProof, BindVerdict};
+use super::spot::{BindPath, BindPathError, links_of, read_dir};
+use crate::paths::{VIEW, VolumePaths};
 
 /// Why a volume is not seen where it was asked for.
 #[derive(Debug, Error)]
-pub(super) enum PutError {
+pub(super) enum BindError {
     /// The path will not do.
     #[error(transparent)]
-    Spot(#[from] SpotError),
+    Spot(#[from] BindPathError),
     /// What is needed in the agent's own directory cannot be made.
     #[error("{} cannot be made", .0.display())]
     Make(PathBuf, #[source] io::Error),
@@ -62,7 +62,7 @@ pub(super) struct ForeignMount {
 }
 
 impl ForeignMount {
-    fn of(mount: &Mount, why: &'static str) -> Self {
+    fn from_mount(mount: &Mount, why: &'static str) -> Self {
         Self {
             path: mount.point.clone(),
             fs_type: mount.fs_type.clone(),
@@ -76,7 +76,7 @@ const EARLIER_BOOT: &str = "what the agent mounted there ended with an earlier b
 
 /// Why a volume is still seen somewhere.
 #[derive(Debug, Error)]
-pub(super) enum UndoError {
+pub(super) enum UnbindError {
     /// It is not known where.
     #[error("the agent's directory {} cannot be read", .0.display())]
     Read(PathBuf, #[source] io::Error),
@@ -101,31 +101,38 @@ const NONE: Option<&Path> = None;
 
 /// Mounts what is at `from` at a path of our own, with what it has and these flags. They are set
 /// also when it is mounted already: an agent may have been killed in between.
-pub(super) fn view(from: &Path, to: &Path, asked: Flags, boot_id: &str) -> Result<(), PutError> {
-    let failed = |source| PutError::Mount { from: from.to_owned(), to: to.to_owned(), source };
+pub(super) fn bind_view(
+    from: &Path,
+    to: &Path,
+    asked: Flags,
+    boot_id: &str,
+) -> Result<(), BindError> {
+    let failed = |source| BindError::Mount { from: from.to_owned(), to: to.to_owned(), source };
     let table = MountTable::read_blocking()?;
-    let source = table.top_at(from).ok_or_else(|| PutError::NoSource(from.to_owned()))?;
-    let proof = proof::file_of(to);
+    let source = table.top_at(from).ok_or_else(|| BindError::NoSource(from.to_owned()))?;
+    let proof = proof::proof_file(to);
     if let Some(there) = table.top_at(to) {
-        let unread = |error| PutError::Proof(proof.clone(), error);
-        match proof::judge(&proof, boot_id, there, Some(source)).map_err(unread)? {
-            Verdict::Ours if proof::same(source, there) => {
+        let unread = |error| BindError::Proof(proof.clone(), error);
+        match proof::judge_mount(&proof, boot_id, there, Some(source)).map_err(unread)? {
+            BindVerdict::Ours if proof::shows_same(source, there) => {
                 return set_flags(to, source, asked).map_err(failed);
             }
             // It is of an earlier publication, and dead.
-            Verdict::Ours => {
-                unmount(to).map_err(|error| PutError::Dead(to.to_owned(), error))?;
+            BindVerdict::Ours => {
+                unmount(to).map_err(|error| BindError::Dead(to.to_owned(), error))?;
             }
-            Verdict::EarlierBoot => return Err(ForeignMount::of(there, EARLIER_BOOT).into()),
-            Verdict::Foreign(why) => return Err(ForeignMount::of(there, why).into()),
+            BindVerdict::EarlierBoot => {
+                return Err(ForeignMount::from_mount(there, EARLIER_BOOT).into());
+            }
+            BindVerdict::Foreign(why) => return Err(ForeignMount::from_mount(there, why).into()),
         }
     }
     let made = DirBuilder::new().recursive(true).mode(0o700).create(to);
-    made.map_err(|error| PutError::Make(to.to_owned(), error))?;
-    let intended = Proof::intend(boot_id, source, &table, to);
-    intended.write(&proof).map_err(|error| PutError::Make(proof.clone(), error))?;
+    made.map_err(|error| BindError::Make(to.to_owned(), error))?;
+    let intended = BindProof::intend(boot_id, source, &table, to);
+    intended.write(&proof).map_err(|error| BindError::Make(proof.clone(), error))?;
     mount(Some(from), to, NONE, MsFlags::MS_BIND, NONE).map_err(failed)?;
-    complete(intended, &proof, to);
+    complete_proof(intended, &proof, to);
     set_flags(to, source, asked).map_err(failed)
 }
 
@@ -136,43 +143,49 @@ fn set_flags(at: &Path, source: &Mount, asked: Flags) -> nix::Result<()> {
 }
 
 /// Puts the ids of a mount that was made into its proof. What was intended proves it without them.
-fn complete(intended: Proof, proof: &Path, at: &Path) {
+fn complete_proof(intended: BindProof, proof: &Path, at: &Path) {
     let table = MountTable::read_blocking().ok();
     let Some(made) = table.as_ref().and_then(|table| table.top_at(at)) else { return };
-    if let Err(error) = intended.made(made).write(proof) {
+    if let Err(error) = intended.with_mount_ids(made).write(proof) {
         let proof = proof.display();
         tracing::warn!(%proof, %error, "the ids of a mount were not written down");
     }
 }
 
 /// Mounts what is at `from` at a caller's path, which was just looked at.
-pub(super) fn put(from: &Path, spot: &Spot, place: &Place, boot_id: &str) -> Result<(), PutError> {
+pub(super) fn bind_at_path(
+    from: &Path,
+    spot: &BindPath,
+    place: &VolumePaths,
+    boot_id: &str,
+) -> Result<(), BindError> {
     let path = spot.path();
-    let link = link(place, from, path);
+    let link = link_of(place, from, path);
     if spot.owner().is_some_and(|owner| owner != link) {
-        return Err(SpotError::Taken(path.to_owned()).into());
+        return Err(BindPathError::Taken(path.to_owned()).into());
     }
     let table = MountTable::read_blocking()?;
-    let source = table.top_at(from).ok_or_else(|| PutError::NoSource(from.to_owned()))?;
-    let proof = proof::file_of(&link);
+    let source = table.top_at(from).ok_or_else(|| BindError::NoSource(from.to_owned()))?;
+    let proof = proof::proof_file(&link);
     if let Some(there) = table.top_at(path).filter(|_| spot.owner().is_some()) {
         // It was asked for before, unless somebody took it away and mounted something else.
-        let unread = |error| PutError::Proof(proof.clone(), error);
-        let verdict = proof::judge(&proof, boot_id, there, Some(source)).map_err(unread)?;
-        if verdict == Verdict::Ours && proof::same(source, there) {
+        let unread = |error| BindError::Proof(proof.clone(), error);
+        let verdict = proof::judge_mount(&proof, boot_id, there, Some(source)).map_err(unread)?;
+        if verdict == BindVerdict::Ours && proof::shows_same(source, there) {
             return Ok(());
         }
-        return Err(SpotError::Mounted(path.to_owned()).into());
+        return Err(BindPathError::Mounted(path.to_owned()).into());
     }
-    note(&link, path, &place.alloc_dir).map_err(|error| PutError::Make(link.clone(), error))?;
-    let intended = Proof::intend(boot_id, source, &table, path);
-    intended.write(&proof).map_err(|error| PutError::Make(proof.clone(), error))?;
-    mount(Some(from), &spot.handle(), NONE, MsFlags::MS_BIND, NONE).map_err(|source| {
+    write_link(&link, path, &place.alloc_dir)
+        .map_err(|error| BindError::Make(link.clone(), error))?;
+    let intended = BindProof::intend(boot_id, source, &table, path);
+    intended.write(&proof).map_err(|error| BindError::Make(proof.clone(), error))?;
+    mount(Some(from), &spot.open_path(), NONE, MsFlags::MS_BIND, NONE).map_err(|source| {
         // Nothing was mounted. A link that stays says only that something may be.
         let _ = fs::remove_file(&link).and_then(|()| fs::remove_file(&proof));
-        PutError::Mount { from: from.to_owned(), to: path.to_owned(), source }
+        BindError::Mount { from: from.to_owned(), to: path.to_owned(), source }
     })?;
-    complete(intended, &proof, path);
+    complete_proof(intended, &proof, path);
     Ok(())
 }
 
@@ -181,7 +194,7 @@ fn unmount(path: &Path) -> nix::Result<()> {
 }
 
 /// Makes the link, and has it on the disk.
-fn note(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
+fn write_link(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
     match symlink(to, link) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         made => made?,
@@ -190,15 +203,15 @@ fn note(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
 }
 
 /// Takes away every view and every bind of this use: first those at callers' paths.
-pub(super) fn undo(place: &Place, boot_id: &str) -> Result<(), UndoError> {
-    let unread = |error| UndoError::Read(place.alloc_dir.clone(), error);
+pub(super) fn remove_binds(place: &VolumePaths, boot_id: &str) -> Result<(), UnbindError> {
+    let unread = |error| UnbindError::Read(place.alloc_dir.clone(), error);
     let links = links_of(&place.alloc_dir).map_err(unread)?;
     let entries = read_dir(&place.alloc_dir).map_err(unread)?;
     let is_view = |path: &&PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(VIEW))
     };
     let views: Vec<PathBuf> = entries.iter().filter(is_view).cloned().collect();
-    let unremoved = |error| UndoError::Remove(place.alloc_dir.clone(), error);
+    let unremoved = |error| UnbindError::Remove(place.alloc_dir.clone(), error);
     // Each has its link or its directory for as long as it may be mounted.
     if links.is_empty() && views.is_empty() {
         return proof::remove_all(&place.alloc_dir, &entries).map_err(unremoved);
@@ -209,32 +222,34 @@ pub(super) fn undo(place: &Place, boot_id: &str) -> Result<(), UndoError> {
     let mut not_ours = BTreeSet::new();
     for (of, path) in all {
         let Some(top) = table.top_at(path) else { continue };
-        let file = proof::file_of(of);
-        let unread = |error| UndoError::Read(file.clone(), error);
-        match proof::judge(&file, boot_id, top, target).map_err(unread)? {
-            Verdict::Ours => {
-                unmount(path).map_err(|error| UndoError::Unmount(path.clone(), error))?;
+        let file = proof::proof_file(of);
+        let unread = |error| UnbindError::Read(file.clone(), error);
+        match proof::judge_mount(&file, boot_id, top, target).map_err(unread)? {
+            BindVerdict::Ours => {
+                unmount(path).map_err(|error| UnbindError::Unmount(path.clone(), error))?;
             }
             // Whatever is there now is another's, and none of ours is beneath it.
-            Verdict::EarlierBoot if of != path => {
+            BindVerdict::EarlierBoot if of != path => {
                 not_ours.insert(path);
             }
-            Verdict::EarlierBoot => return Err(ForeignMount::of(top, EARLIER_BOOT).into()),
-            Verdict::Foreign(why) => return Err(ForeignMount::of(top, why).into()),
+            BindVerdict::EarlierBoot => {
+                return Err(ForeignMount::from_mount(top, EARLIER_BOOT).into());
+            }
+            BindVerdict::Foreign(why) => return Err(ForeignMount::from_mount(top, why).into()),
         }
     }
     let left = MountTable::read_blocking()?;
     for (link, path) in &links {
         if left.has(path) && !not_ours.contains(path) {
-            return Err(UndoError::Still(path.clone()));
+            return Err(UnbindError::Still(path.clone()));
         }
-        fs::remove_file(link).map_err(|error| UndoError::Remove(link.clone(), error))?;
+        fs::remove_file(link).map_err(|error| UnbindError::Remove(link.clone(), error))?;
     }
     for view in &views {
         if left.has(view) {
-            return Err(UndoError::Still(view.clone()));
+            return Err(UnbindError::Still(view.clone()));
         }
-        fs::remove_dir(view).map_err(|error| UndoError::Remove(view.clone(), error))?;
+        fs::remove_dir(view).map_err(|error| UnbindError::Remove(view.clone(), error))?;
     }
     proof::remove_all(&place.alloc_dir, &entries).map_err(unremoved)
 }

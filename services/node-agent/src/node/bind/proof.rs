@@ -26,7 +26,7 @@ const PROOF: &str = "proof-";
 
 /// What proves a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Proof {
+pub(super) struct BindProof {
     /// The boot of the host.
     boot_id: String,
     /// What is mounted.
@@ -43,7 +43,7 @@ pub(super) struct Proof {
 
 /// Whose a mount is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum BindVerdict {
     /// This agent made it, in this boot.
     Ours,
     /// What this agent made ended with an earlier boot.
@@ -53,7 +53,7 @@ pub(super) enum Verdict {
 }
 
 /// Where the proof of a link or view is.
-pub(super) fn file_of(link_or_view: &Path) -> PathBuf {
+pub(super) fn proof_file(link_or_view: &Path) -> PathBuf {
     let name = link_or_view.file_name().unwrap_or_default().to_string_lossy();
     link_or_view.with_file_name(format!("{PROOF}{name}"))
 }
@@ -69,7 +69,7 @@ pub(super) fn remove_all(alloc_dir: &Path, entries: &[PathBuf]) -> io::Result<()
     Ok(())
 }
 
-impl Proof {
+impl BindProof {
     /// Of a mount that is about to be made of what `source` shows, at `path`.
     pub(super) fn intend(boot_id: &str, source: &Mount, table: &MountTable, path: &Path) -> Self {
         let above = table.mounts().iter().filter(|mount| path.starts_with(&mount.point));
@@ -86,7 +86,7 @@ impl Proof {
     }
 
     /// The same, once the mount is made.
-    pub(super) fn made(self, mount: &Mount) -> Self {
+    pub(super) fn with_mount_ids(self, mount: &Mount) -> Self {
         let unique_id = match mount_id(&mount.point) {
             Ok(MountId::Unique(id)) => Some(id),
             // An older kernel, or a mount that does not answer.
@@ -106,7 +106,7 @@ impl Proof {
     }
 
     /// What is on the disk; none where an earlier version made the mount.
-    pub(super) fn read(file: &Path) -> io::Result<Option<Self>> {
+    pub(super) fn read_proof(file: &Path) -> io::Result<Option<Self>> {
         match fs::read(file) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             read => Ok(Some(serde_json::from_slice(&read?)?)),
@@ -117,22 +117,24 @@ impl Proof {
         self.content == mount.content() && mount.root.as_os_str() == OsStr::from_bytes(&self.root)
     }
 
-    fn judge(&self, boot_id: &str, top: &Mount) -> Verdict {
+    fn judge_mount(&self, boot_id: &str, top: &Mount) -> BindVerdict {
         if self.boot_id != boot_id {
-            return Verdict::EarlierBoot;
+            return BindVerdict::EarlierBoot;
         }
         if !self.shows(top) {
-            return Verdict::Foreign("it shows something else");
+            return BindVerdict::Foreign("it shows something else");
         }
         match (self.id, self.unique_id) {
-            (None, _) if self.parent == Some(top.parent) => Verdict::Ours,
-            (None, _) => Verdict::Foreign("it lies upon another mount than was intended"),
-            (Some(id), _) if id != top.id => Verdict::Foreign("it is another mount"),
-            (Some(_), None) => Verdict::Ours,
+            (None, _) if self.parent == Some(top.parent) => BindVerdict::Ours,
+            (None, _) => BindVerdict::Foreign("it lies upon another mount than was intended"),
+            (Some(id), _) if id != top.id => BindVerdict::Foreign("it is another mount"),
+            (Some(_), None) => BindVerdict::Ours,
             (Some(_), Some(unique)) => match mount_id(&top.point) {
-                Ok(MountId::Unique(id)) if id != unique => Verdict::Foreign("it is another mount"),
+                Ok(MountId::Unique(id)) if id != unique => {
+                    BindVerdict::Foreign("it is another mount")
+                }
                 // One that is dead says nothing, and is known by all the rest.
-                _ => Verdict::Ours,
+                _ => BindVerdict::Ours,
             },
         }
     }
@@ -140,21 +142,21 @@ impl Proof {
 
 /// Whose the mount `top` is, by the proof at `file`. An earlier version left none: then a mount is
 /// ours that shows what is published at `target`.
-pub(super) fn judge(
+pub(super) fn judge_mount(
     file: &Path,
     boot_id: &str,
     top: &Mount,
     target: Option<&Mount>,
-) -> io::Result<Verdict> {
-    Ok(match Proof::read(file)? {
-        Some(proof) => proof.judge(boot_id, top),
-        None if target.is_some_and(|target| same(target, top)) => Verdict::Ours,
-        None => Verdict::Foreign("the agent has no record of it"),
+) -> io::Result<BindVerdict> {
+    Ok(match BindProof::read_proof(file)? {
+        Some(proof) => proof.judge_mount(boot_id, top),
+        None if target.is_some_and(|target| shows_same(target, top)) => BindVerdict::Ours,
+        None => BindVerdict::Foreign("the agent has no record of it"),
     })
 }
 
 /// Whether both mounts show one thing.
-pub(super) fn same(one: &Mount, other: &Mount) -> bool {
+pub(super) fn shows_same(one: &Mount, other: &Mount) -> bool {
     one.content() == other.content() && one.root == other.root
 }
 
@@ -181,17 +183,18 @@ mod tests {
     fn a_mount_is_proven_by_its_ids_or_by_what_was_intended_and_never_after_a_boot() {
         let table = table();
         let source = table.top_at(Path::new("/s/target")).unwrap();
-        let intended = Proof::intend(BOOT, source, &table, Path::new("/srv/data"));
+        let intended = BindProof::intend(BOOT, source, &table, Path::new("/srv/data"));
         assert_eq!(intended.parent, Some(31));
         let ours = mount("40 31 8:1 /b /srv/data rw - ext4 /dev/sda1 rw");
         let upon_it = mount("41 40 8:1 /b /srv/data rw - ext4 /dev/sda1 rw");
         let other = mount("40 31 8:1 /c /srv/data rw - ext4 /dev/sda1 rw");
-        let is = |proof: &Proof, mount: &Mount| proof.judge(BOOT, mount) == Verdict::Ours;
+        let is =
+            |proof: &BindProof, mount: &Mount| proof.judge_mount(BOOT, mount) == BindVerdict::Ours;
         assert!(is(&intended, &ours) && !is(&intended, &upon_it) && !is(&intended, &other));
-        let made = intended.clone().made(&ours);
+        let made = intended.clone().with_mount_ids(&ours);
         assert!(is(&made, &ours) && !is(&made, &upon_it) && !is(&made, &other));
         for proof in [intended, made] {
-            assert_eq!(proof.judge("boot-2", &ours), Verdict::EarlierBoot);
+            assert_eq!(proof.judge_mount("boot-2", &ours), BindVerdict::EarlierBoot);
         }
     }
 
@@ -200,38 +203,38 @@ mod tests {
         let proc = MountTable::read_blocking().unwrap();
         let proc = proc.top_at(Path::new("/proc")).unwrap();
         let table: MountTable = [proc.clone()].into_iter().collect();
-        let proof = Proof::intend(BOOT, proc, &table, Path::new("/proc")).made(proc);
-        assert_eq!(proof.judge(BOOT, proc), Verdict::Ours);
+        let proof = BindProof::intend(BOOT, proc, &table, Path::new("/proc")).with_mount_ids(proc);
+        assert_eq!(proof.judge_mount(BOOT, proc), BindVerdict::Ours);
         if proof.unique_id.is_none() {
             println!("SKIPPED (needs Linux 6.8): this kernel has no such ids");
             return;
         }
-        let reused = Proof { unique_id: Some(1), ..proof };
-        assert!(matches!(reused.judge(BOOT, proc), Verdict::Foreign(_)));
+        let reused = BindProof { unique_id: Some(1), ..proof };
+        assert!(matches!(reused.judge_mount(BOOT, proc), BindVerdict::Foreign(_)));
     }
 
     #[test]
     fn without_a_record_only_what_is_published_proves_a_mount() {
         let dir = tempfile::tempdir().unwrap();
         let (link, table) = (dir.path().join("bind-target-1"), table());
-        let file = file_of(&link);
+        let file = proof_file(&link);
         assert_eq!(file, dir.path().join("proof-bind-target-1"));
         let target = table.top_at(Path::new("/s/target"));
         let ours = mount("40 31 8:1 /b /srv/data rw - ext4 /dev/sda1 rw");
-        let verdict = |target| judge(&file, BOOT, &ours, target).unwrap();
-        assert_eq!(verdict(target), Verdict::Ours);
-        assert!(matches!(verdict(None), Verdict::Foreign(_)));
-        assert!(matches!(verdict(table.top_at(Path::new("/srv"))), Verdict::Foreign(_)));
+        let verdict = |target| judge_mount(&file, BOOT, &ours, target).unwrap();
+        assert_eq!(verdict(target), BindVerdict::Ours);
+        assert!(matches!(verdict(None), BindVerdict::Foreign(_)));
+        assert!(matches!(verdict(table.top_at(Path::new("/srv"))), BindVerdict::Foreign(_)));
 
         let root = OsStr::from_bytes(b"/\xff \\040\n");
         let source = Mount { root: root.into(), ..ours.clone() };
-        let proof = Proof::intend(BOOT, &source, &table, Path::new("/srv/data"));
+        let proof = BindProof::intend(BOOT, &source, &table, Path::new("/srv/data"));
         proof.write(&file).unwrap();
-        assert_eq!(Proof::read(&file).unwrap(), Some(proof));
-        assert!(matches!(verdict(target), Verdict::Foreign(_)), "the record counts");
+        assert_eq!(BindProof::read_proof(&file).unwrap(), Some(proof));
+        assert!(matches!(verdict(target), BindVerdict::Foreign(_)), "the record counts");
         remove_all(dir.path(), &[file.clone(), link]).unwrap();
         assert!(!file.exists());
         fs::write(&file, "{").unwrap();
-        assert!(judge(&file, BOOT, &ours, target).is_err(), "unknown is not ours");
+        assert!(judge_mount(&file, BOOT, &ours, target).is_err(), "unknown is not ours");
     }
 }

@@ -19,7 +19,7 @@ use crate::paths::Paths;
 
 /// A place where a volume can be put, or one of ours is.
 #[derive(Debug)]
-pub(in crate::node) struct Spot {
+pub(in crate::node) struct BindPath {
     /// As it was asked for.
     asked: String,
     /// The real path.
@@ -32,7 +32,7 @@ pub(in crate::node) struct Spot {
 
 /// Why a volume cannot be put there.
 #[derive(Debug, Error)]
-pub(in crate::node) enum SpotError {
+pub(in crate::node) enum BindPathError {
     /// Nothing may be put anywhere.
     #[error(
         "this node's agent puts volumes at no paths but its own: its `bind_below` is empty; name \
@@ -96,19 +96,23 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or ")
 }
 
-impl Spot {
+impl BindPath {
     /// Looks at a path. This may hang on a dead mount.
-    pub(super) fn look(asked: &str, below: &[PathBuf], paths: &Paths) -> Result<Self, SpotError> {
+    pub(super) fn inspect(
+        asked: &str,
+        below: &[PathBuf],
+        paths: &Paths,
+    ) -> Result<Self, BindPathError> {
         if below.is_empty() {
-            return Err(SpotError::Nowhere);
+            return Err(BindPathError::Nowhere);
         }
         if !Path::new(asked).is_absolute() {
-            return Err(SpotError::Relative(asked.to_owned()));
+            return Err(BindPathError::Relative(asked.to_owned()));
         }
-        let unseen = |error| SpotError::Open(asked.to_owned(), error);
+        let unseen = |error| BindPathError::Open(asked.to_owned(), error);
         let open = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(asked);
         let open = open.map_err(unseen)?;
-        let real = fs::read_link(handle(&open)).map_err(unseen)?;
+        let real = fs::read_link(open_path(&open)).map_err(unseen)?;
         let kind = open.metadata().map_err(unseen)?;
         // An operator may have named them by a link, too.
         let is_above = |dir: &&PathBuf| {
@@ -117,45 +121,49 @@ impl Spot {
         };
         if !below.iter().any(|dir| is_above(&dir)) {
             let (asked, below) = (asked.to_owned(), below.to_vec());
-            return Err(SpotError::Elsewhere { asked, real, below });
+            return Err(BindPathError::Elsewhere { asked, real, below });
         }
         if real.starts_with(paths.root().parent().unwrap_or(paths.root())) {
-            return Err(SpotError::Ours(real));
+            return Err(BindPathError::Ours(real));
         }
         let table = MountTable::read_blocking()?;
         let links = links(paths.root())?;
         let within = |(at, _): &&(PathBuf, PathBuf)| real != *at && real.starts_with(at);
         if let Some((at, _)) = links.iter().filter(|(at, _)| table.has(at)).find(within) {
-            return Err(SpotError::Within { path: real, volume: at.clone() });
+            return Err(BindPathError::Within { path: real, volume: at.clone() });
         }
         let owner = links.into_iter().find(|(at, _)| *at == real).map(|(_, owner)| owner);
         let is_mounted = table.has(&real);
         match &owner {
-            None if is_mounted => return Err(SpotError::Mounted(real)),
+            None if is_mounted => return Err(BindPathError::Mounted(real)),
             Some(_) if is_mounted => {}
-            _ => empty(&real, kind.file_type(), kind.len())?,
+            _ => check_empty(&real, kind.file_type(), kind.len())?,
         }
         Ok(Self { asked: asked.to_owned(), is_directory: kind.is_dir(), real, owner, open })
     }
 
     /// Looks again: the same path must be there.
-    pub(super) fn again(self, below: &[PathBuf], paths: &Paths) -> Result<Self, SpotError> {
-        let now = Self::look(&self.asked, below, paths)?;
+    pub(super) fn inspect_again(
+        self,
+        below: &[PathBuf],
+        paths: &Paths,
+    ) -> Result<Self, BindPathError> {
+        let now = Self::inspect(&self.asked, below, paths)?;
         if now.real == self.real {
             return Ok(now);
         }
-        Err(SpotError::Changed { asked: self.asked, was: self.real, is: now.real })
+        Err(BindPathError::Changed { asked: self.asked, was: self.real, is: now.real })
     }
 
     /// Whether what is there is what such a volume needs.
-    pub(super) fn fits(&self, attachment: AttachmentMode) -> Result<(), SpotError> {
+    pub(super) fn check_fits(&self, attachment: AttachmentMode) -> Result<(), BindPathError> {
         let (is, other) =
             if self.is_directory { ("directory", "file") } else { ("file", "directory") };
         // Once it is put there, a device is neither.
         if self.owner.is_some() || self.is_directory == (attachment == AttachmentMode::FileSystem) {
             return Ok(());
         }
-        Err(SpotError::Unfit { path: self.real.clone(), is, attachment, needs: other })
+        Err(BindPathError::Unfit { path: self.real.clone(), is, attachment, needs: other })
     }
 
     /// The real path.
@@ -169,36 +177,37 @@ impl Spot {
     }
 
     /// By what the kernel is told of it, whatever is at its path by now.
-    pub(super) fn handle(&self) -> PathBuf {
-        handle(&self.open)
+    pub(super) fn open_path(&self) -> PathBuf {
+        open_path(&self.open)
     }
 }
 
-fn handle(open: &File) -> PathBuf {
+fn open_path(open: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
 }
 
 /// A directory or a file in which there is nothing.
-fn empty(path: &Path, kind: FileType, bytes: u64) -> Result<(), SpotError> {
-    let unseen = |error| SpotError::Open(path.display().to_string(), error);
+fn check_empty(path: &Path, kind: FileType, bytes: u64) -> Result<(), BindPathError> {
+    let unseen = |error| BindPathError::Open(path.display().to_string(), error);
     let is_empty = if kind.is_dir() {
         fs::read_dir(path).map_err(unseen)?.next().is_none()
     } else if kind.is_file() {
         bytes == 0
     } else {
-        return Err(SpotError::Kind(path.to_owned()));
+        return Err(BindPathError::Kind(path.to_owned()));
     };
-    if is_empty { Ok(()) } else { Err(SpotError::Full(path.to_owned())) }
+    if is_empty { Ok(()) } else { Err(BindPathError::Full(path.to_owned())) }
 }
 
 /// Every path of a caller's that a volume of this node is, or is to be, seen at, with the link that
 /// says so.
-fn links(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, SpotError> {
+fn links(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, BindPathError> {
     let mut found = Vec::new();
     for volume in entries(root)? {
         // What is staged is the volume itself.
         for alloc in entries(&volume)?.into_iter().filter(|dir| !dir.ends_with("staging")) {
-            let own = links_of(&alloc).map_err(|error| SpotError::Read(alloc.clone(), error))?;
+            let own =
+                links_of(&alloc).map_err(|error| BindPathError::Read(alloc.clone(), error))?;
             found.extend(own.into_iter().map(|(link, to)| (to, link)));
         }
     }
@@ -214,8 +223,8 @@ pub(super) fn links_of_volume(volume_dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn entries(dir: &Path) -> Result<Vec<PathBuf>, SpotError> {
-    read_dir(dir).map_err(|error| SpotError::Read(dir.to_owned(), error))
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, BindPathError> {
+    read_dir(dir).map_err(|error| BindPathError::Read(dir.to_owned(), error))
 }
 
 /// What is in a directory; nothing in one that is not there.
@@ -264,15 +273,16 @@ mod tests {
         File::create(binds.join("bare")).unwrap();
         let paths = Paths::new(&state);
         let look = |path: &Path, below: &[PathBuf]| {
-            Spot::look(path.to_str().unwrap(), below, &paths).map_err(|error| error.to_string())
+            BindPath::inspect(path.to_str().unwrap(), below, &paths)
+                .map_err(|error| error.to_string())
         };
         let below = [binds.clone()];
         let spot = look(&binds.join("link"), &below).unwrap();
         assert_eq!((spot.path(), spot.owner()), (binds.join("data").as_path(), None));
-        assert!(spot.fits(AttachmentMode::FileSystem).is_ok());
-        assert!(spot.fits(AttachmentMode::BlockDevice).is_err());
+        assert!(spot.check_fits(AttachmentMode::FileSystem).is_ok());
+        assert!(spot.check_fits(AttachmentMode::BlockDevice).is_err());
         let bare = look(&binds.join("bare"), &below).unwrap();
-        assert!(bare.fits(AttachmentMode::BlockDevice).is_ok());
+        assert!(bare.check_fits(AttachmentMode::BlockDevice).is_ok());
         for (path, words) in [
             (binds.clone(), "`bind_below`"),
             (dir.clone(), "`bind_below`"),
@@ -291,7 +301,7 @@ mod tests {
         // What was looked at and is another by then is not taken.
         fs::remove_file(binds.join("link")).unwrap();
         symlink(binds.join("bare"), binds.join("link")).unwrap();
-        let changed = spot.again(&below, &paths).unwrap_err().to_string();
+        let changed = spot.inspect_again(&below, &paths).unwrap_err().to_string();
         assert!(changed.contains("when the volume was asked for"), "{changed}");
     }
 }

@@ -63,7 +63,7 @@ async fn inspections_that_hang_delay_neither_the_journal_nor_the_way_to_the_bus(
     for at in 0..INSPECTIONS {
         let path = below.join(at.to_string());
         fs::create_dir_all(&path).unwrap();
-        spots.push(binds.look(path.to_str().unwrap()).await.unwrap());
+        spots.push(binds.check_path(path.to_str().unwrap()).await.unwrap());
     }
     let journal = Journal::open(dir.join("journal")).await.unwrap();
     let plugin = PluginId::new("dev.berth").unwrap();
@@ -75,11 +75,11 @@ async fn inspections_that_hang_delay_neither_the_journal_nor_the_way_to_the_bus(
     let hung = HungMount::over(&below);
     let mut puts = JoinSet::new();
     for (at, spot) in spots.into_iter().enumerate() {
-        let (binds, place) = (binds.clone(), paths.place(&plugin, &volume(at), &alloc));
+        let (binds, place) = (binds.clone(), paths.volume_paths(&plugin, &volume(at), &alloc));
         let host = VolumeHost::new(&pool, &plugin, &place);
         let from = place.target.clone();
         puts.spawn(async move {
-            binds.put(&host, from, spot, &place, AttachmentMode::FileSystem).await
+            binds.make_bind(&host, from, spot, &place, AttachmentMode::FileSystem).await
         });
     }
     while pool.hung().is_none() {
@@ -99,13 +99,13 @@ async fn inspections_that_hang_delay_neither_the_journal_nor_the_way_to_the_bus(
     }
     assert_eq!(refused, INSPECTIONS - SHARE_MAX, "{:?}", pool.hung());
     let asked = Instant::now();
-    binds.look(below.join("0").to_str().unwrap()).await.unwrap_err();
+    binds.check_path(below.join("0").to_str().unwrap()).await.unwrap_err();
     assert!(asked.elapsed() < INSPECT_MAX / 2, "a caller waits for what hangs");
     // Other paths are looked at meanwhile.
     let well = dir.join("well");
     fs::create_dir(&well).unwrap();
     let others = Binds::new(&pool, &paths, "boot", std::slice::from_ref(&dir));
-    others.look(well.to_str().unwrap()).await.unwrap();
+    others.check_path(well.to_str().unwrap()).await.unwrap();
     drop(hung);
     let end = Instant::now() + PATIENCE;
     while pool.hung().is_some() {

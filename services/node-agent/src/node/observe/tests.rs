@@ -35,11 +35,11 @@ fn work_names_its_plugin_call_and_keeps_the_tries_before_it() {
         (Some("NodePublishVolume"), false, Publishing, at(2)),
         (Some("NodeStageVolume"), true, Hung, at(2)),
     ] {
-        let shown = of_work(&work(rpc, hung), None);
+        let shown = mount_from_work(&work(rpc, hung), None);
         assert_eq!((shown.state, shown.since, shown.rpc.as_deref()), (state, since, rpc));
     }
     let failed = NodeMount { tries: 3, error: Some("no".to_owned()), ..mount(Failing, at(0)) };
-    let shown = of_work(&work(None, false), Some(&failed));
+    let shown = mount_from_work(&work(None, false), Some(&failed));
     assert_eq!((shown.tries, shown.error.as_deref()), (3, Some("no")));
 }
 

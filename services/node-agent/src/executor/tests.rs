@@ -11,9 +11,12 @@ fn volume() -> VolumeKey {
     VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap())
 }
 
-fn turn(revision: u64, within_ms: u64) -> Turn {
-    Turn {
-        lane: Lane { plugin: PluginId::new("p").unwrap(), external_id: "vol-1".to_owned() },
+fn turn(revision: u64, within_ms: u64) -> WorkTurn {
+    WorkTurn {
+        volume: PluginVolume {
+            plugin: PluginId::new("p").unwrap(),
+            external_id: "vol-1".to_owned(),
+        },
         order: Some((volume(), revision)),
         deadline: clock::now().after(Duration::from_millis(within_ms)),
     }
@@ -32,45 +35,46 @@ fn code<T>(answer: Result<T, Problem>) -> Code {
 /// Safety 8: a command of an old attempt does nothing.
 #[tokio::test]
 async fn what_is_late_or_old_does_not_begin() {
-    let lanes = Lanes::since(0);
-    let past = Turn { deadline: Timestamp::from_unix_ms(1), ..turn(9, 0) };
-    assert_eq!(code(lanes.run(past, never()).await), Code::Late);
-    lanes.run(turn(5, 5_000), async { Ok(()) }).await.unwrap();
-    assert_eq!(code(lanes.run(turn(4, 5_000), never()).await), Code::OldCall);
+    let executor = VolumeExecutor::new(StartRevision(0));
+    let past = WorkTurn { deadline: Timestamp::from_unix_ms(1), ..turn(9, 0) };
+    assert_eq!(code(executor.run(past, never()).await), Code::Late);
+    executor.run(turn(5, 5_000), async { Ok(()) }).await.unwrap();
+    assert_eq!(code(executor.run(turn(4, 5_000), never()).await), Code::OldCall);
     // The same attempt again is not older.
-    lanes.run(turn(5, 5_000), async { Ok(()) }).await.unwrap();
+    executor.run(turn(5, 5_000), async { Ok(()) }).await.unwrap();
 }
 
 /// Safety 8: who begins anew does not know what came after a call that was named before.
 #[tokio::test]
 async fn what_was_named_before_it_began_does_not_begin() {
-    let lanes = Lanes::since(7);
+    let executor = VolumeExecutor::new(StartRevision(7));
     for revision in [1, 7] {
-        assert_eq!(code(lanes.run(turn(revision, 5_000), never()).await), Code::OldCall);
+        assert_eq!(code(executor.run(turn(revision, 5_000), never()).await), Code::OldCall);
     }
-    lanes.run(turn(8, 5_000), async { Ok(()) }).await.unwrap();
+    executor.run(turn(8, 5_000), async { Ok(()) }).await.unwrap();
     // What no attempt names has no order.
-    lanes.run(Turn { order: None, ..turn(0, 5_000) }, async { Ok(()) }).await.unwrap();
+    executor.run(WorkTurn { order: None, ..turn(0, 5_000) }, async { Ok(()) }).await.unwrap();
 }
 
 /// Safety 4: one call in flight per volume, also when its caller has given up.
 #[tokio::test]
 async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
-    let lanes = Lanes::since(0);
+    let executor = VolumeExecutor::new(StartRevision(0));
     let (answer, answered) = oneshot::channel::<()>();
     let first = async move {
         answered.await.unwrap();
         Ok(())
     };
-    assert_eq!(code(lanes.run(turn(1, 30), first).await), Code::NoAnswer);
-    assert_eq!(code(lanes.run(turn(2, 30), never()).await), Code::StillBusy);
-    let other = Lane { plugin: PluginId::new("p").unwrap(), external_id: "vol-2".to_owned() };
-    let elsewhere = Turn { lane: other, order: None, ..turn(1, 5_000) };
-    lanes.run(elsewhere, async { Ok(()) }).await.unwrap();
-    assert!(!lanes.idle(Duration::from_millis(10)).await);
+    assert_eq!(code(executor.run(turn(1, 30), first).await), Code::NoAnswer);
+    assert_eq!(code(executor.run(turn(2, 30), never()).await), Code::StillBusy);
+    let other =
+        PluginVolume { plugin: PluginId::new("p").unwrap(), external_id: "vol-2".to_owned() };
+    let elsewhere = WorkTurn { volume: other, order: None, ..turn(1, 5_000) };
+    executor.run(elsewhere, async { Ok(()) }).await.unwrap();
+    assert!(!executor.wait_idle(Duration::from_millis(10)).await);
     answer.send(()).unwrap();
-    lanes.run(turn(3, 5_000), async { Ok(()) }).await.unwrap();
-    assert!(lanes.idle(Duration::from_secs(5)).await);
+    executor.run(turn(3, 5_000), async { Ok(()) }).await.unwrap();
+    assert!(executor.wait_idle(Duration::from_secs(5)).await);
 }
 
 /// What is said of a call that hangs has to be there before its caller gives up. A machine that
@@ -78,13 +82,13 @@ async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
 #[tokio::test]
 async fn a_caller_hears_by_its_deadline_that_there_is_no_answer() {
     for _ in 0..3 {
-        let lanes = Lanes::since(0);
+        let executor = VolumeExecutor::new(StartRevision(0));
         let hangs = || std::future::pending::<Result<(), Problem>>();
         let mut heard = 0;
         for expected in [Code::NoAnswer, Code::StillBusy] {
             let turn = turn(1, 1_000);
             let deadline = turn.deadline;
-            assert_eq!(code(lanes.run(turn, hangs()).await), expected);
+            assert_eq!(code(executor.run(turn, hangs()).await), expected);
             heard += u32::from(clock::now() < deadline);
         }
         if heard == 2 {
@@ -97,26 +101,26 @@ async fn a_caller_hears_by_its_deadline_that_there_is_no_answer() {
 /// Safety 8: its turn comes within its deadline, and it hears of that when its process goes on.
 #[tokio::test]
 async fn a_call_whose_process_was_paused_past_its_deadline_does_not_begin() {
-    let lanes = Lanes::since(0);
+    let executor = VolumeExecutor::new(StartRevision(0));
     let (answer, answered) = oneshot::channel::<()>();
     let (begin, inside) = oneshot::channel::<()>();
     let holder = tokio::spawn({
-        let lanes = lanes.clone();
+        let executor = executor.clone();
         let work = async move {
             begin.send(()).unwrap();
             answered.await.unwrap();
             Ok(())
         };
-        async move { lanes.run(turn(1, 5_000), work).await }
+        async move { executor.run(turn(1, 5_000), work).await }
     });
     inside.await.unwrap();
     let paused = turn(2, 1_000);
     let deadline = paused.deadline;
     let late = tokio::spawn({
-        let lanes = lanes.clone();
-        async move { lanes.run(paused, never()).await }
+        let executor = executor.clone();
+        async move { executor.run(paused, never()).await }
     });
-    while lanes.seen.lock().unwrap().newest[&volume()].0 < 2 {
+    while executor.newest.lock().unwrap().newest[&volume()].0 < 2 {
         tokio::task::yield_now().await;
     }
     answer.send(()).unwrap();
@@ -130,30 +134,30 @@ async fn a_call_whose_process_was_paused_past_its_deadline_does_not_begin() {
 
 #[tokio::test]
 async fn one_that_was_overtaken_while_it_waited_does_not_begin() {
-    let lanes = Lanes::since(0);
+    let executor = VolumeExecutor::new(StartRevision(0));
     let (answer, answered) = oneshot::channel::<()>();
     let (begin, inside) = oneshot::channel::<()>();
     let holder = tokio::spawn({
-        let lanes = lanes.clone();
+        let executor = executor.clone();
         let work = async move {
             begin.send(()).unwrap();
             answered.await.unwrap();
             Ok(())
         };
-        async move { lanes.run(turn(1, 5_000), work).await }
+        async move { executor.run(turn(1, 5_000), work).await }
     });
     inside.await.unwrap();
-    let newest = || lanes.seen.lock().unwrap().newest[&volume()].0;
+    let newest = || executor.newest.lock().unwrap().newest[&volume()].0;
     let old = tokio::spawn({
-        let lanes = lanes.clone();
-        async move { lanes.run(turn(2, 5_000), never()).await }
+        let executor = executor.clone();
+        async move { executor.run(turn(2, 5_000), never()).await }
     });
     while newest() < 2 {
         tokio::task::yield_now().await;
     }
     let new = tokio::spawn({
-        let lanes = lanes.clone();
-        async move { lanes.run(turn(3, 5_000), async { Ok(()) }).await }
+        let executor = executor.clone();
+        async move { executor.run(turn(3, 5_000), async { Ok(()) }).await }
     });
     while newest() < 3 {
         tokio::task::yield_now().await;
@@ -166,11 +170,11 @@ async fn one_that_was_overtaken_while_it_waited_does_not_begin() {
 
 #[tokio::test]
 async fn works_of_one_volume_never_overlap() {
-    let lanes = Lanes::since(0);
+    let executor = VolumeExecutor::new(StartRevision(0));
     let inside = Arc::new(AtomicUsize::new(0));
     let mut works = tokio::task::JoinSet::new();
     for _ in 0..50 {
-        let (lanes, inside) = (lanes.clone(), Arc::clone(&inside));
+        let (executor, inside) = (executor.clone(), Arc::clone(&inside));
         works.spawn(async move {
             let work = async move {
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
@@ -178,7 +182,7 @@ async fn works_of_one_volume_never_overlap() {
                 inside.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
             };
-            lanes.run(turn(1, 5_000), work).await.unwrap();
+            executor.run(turn(1, 5_000), work).await.unwrap();
         });
     }
     while let Some(work) = works.join_next().await {
@@ -188,24 +192,24 @@ async fn works_of_one_volume_never_overlap() {
 
 #[tokio::test]
 async fn work_that_panics_is_answered_for_and_frees_its_volume() {
-    let lanes = Lanes::since(0);
+    let executor = VolumeExecutor::new(StartRevision(0));
     let broken = async { panic!("on purpose") };
-    assert_eq!(code(lanes.run::<()>(turn(1, 5_000), broken).await), Code::Internal);
-    lanes.run(turn(2, 5_000), async { Ok(()) }).await.unwrap();
+    assert_eq!(code(executor.run::<()>(turn(1, 5_000), broken).await), Code::Internal);
+    executor.run(turn(2, 5_000), async { Ok(()) }).await.unwrap();
 }
 
 #[test]
 fn what_is_remembered_is_bounded_and_forgotten_in_time() {
-    let mut seen = Seen::default();
+    let mut seen = NewestRevisions::default();
     let at = Timestamp::from_unix_ms;
     let volume =
         |n: usize| VolumeKey::new(Namespace::default(), VolumeId::new(n.to_string()).unwrap());
-    for n in 0..SEEN_MAX {
-        seen.note(&volume(n), 7, at(100_000), at(50_000)).unwrap();
+    for n in 0..REVISIONS_MAX {
+        seen.check_newest(&volume(n), 7, at(100_000), at(50_000)).unwrap();
     }
-    let full = seen.note(&volume(SEEN_MAX), 1, at(100_000), at(50_000));
+    let full = seen.check_newest(&volume(REVISIONS_MAX), 1, at(100_000), at(50_000));
     assert_eq!(code(full), Code::Overloaded);
-    assert_eq!(code(seen.note(&volume(0), 6, at(100_000), at(50_000))), Code::OldCall);
-    seen.note(&volume(SEEN_MAX), 1, at(300_000), at(200_000)).unwrap();
+    assert_eq!(code(seen.check_newest(&volume(0), 6, at(100_000), at(50_000))), Code::OldCall);
+    seen.check_newest(&volume(REVISIONS_MAX), 1, at(300_000), at(200_000)).unwrap();
     assert_eq!(seen.newest.len(), 1);
 }

@@ -1,7 +1,6 @@
-//! Who is here: instances come, change, and leave, by what is said of them.
+//! The plugin instances on this node: they come, change and leave with their declarations.
 //!
-//! **Owns** the set of instances on this node, and the way out of each. An instance whose source is
-//! gone leaves:
+//! **Owns** the set of instances, and how each leaves. An instance leaves when its source is gone:
 //!
 //! ```text
 //!           source gone            no mount, no call,            process ended
@@ -11,11 +10,17 @@
 //!        source back         or: told so once more, with `even_with_mounts`
 //! ```
 //!
-//! What is said otherwise than before is another instance: it comes beside the old one, which then
-//! leaves. So a changed file is an upgrade that drops no mount.
+//! A changed declaration is another instance. It comes beside the old instance, which then leaves.
+//! So a changed file is an upgrade that drops no mount.
 //!
-//! **Promises** that what it cannot look at takes nothing away, and that what was here when the
-//! agent was killed is here when it is back, by its records.
+//! **Promises** that no instance leaves because a source cannot be read, and that the instances of
+//! a killed agent are back after its restart, by their records.
+
+mod orders;
+mod output;
+mod run;
+mod scan;
+mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -36,42 +41,42 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use super::declaration::Declaration;
-use super::member::need;
-use super::record::{Record, Records};
-use super::run::{self, Order, Running};
-use super::scan::{Scan, Scanner};
-use super::serve::Asked;
-use super::{Member, Plugin, Plugins, Supervision, supervise};
-use crate::controller::{self, Hosting};
+use crate::controller::{self, ControllerHosting};
 use crate::finish;
 use crate::host_pool::{CHANGE_MAX, with_agent_file};
 use crate::journal::Journal;
+use crate::plugin::declaration::Declaration;
+use crate::plugin::member::describe_need;
+use crate::plugin::record::{InstanceRecord, InstanceRecords};
+use crate::plugin::{Plugin, PluginInstance, Plugins, ProbeTiming, supervise};
+use run::{ProcessContext, ProcessOrder};
+use scan::{PluginScanner, ScanResult};
+pub use serve::{ORDERS_MAX, RosterRequest, serve};
 
-/// How often it is looked who is here.
-const LOOK: Duration = Duration::from_millis(300);
-/// More plugins are not taken in: a report names both halves of each, and is refused whole when it
-/// names too many.
+/// Interval at which the sources of plugins are scanned.
+const SCAN_INTERVAL: Duration = Duration::from_millis(300);
+/// Largest number of plugins. A report names both halves of each plugin, and the registry refuses a
+/// report that names too many.
 const PLUGINS_MAX: usize = LIST_MAX / 2;
-/// Nor are more instances, of all plugins together.
+/// Largest number of instances of all plugins together.
 const INSTANCES_MAX: usize = 256;
-/// How long one that was changed waits for its successor to be well.
-const HANDOVER: Duration = Duration::from_secs(10);
+/// How long a leaving instance waits for another instance of its plugin to be healthy.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a roster works with.
-pub struct Parts {
-    /// The plugins, as others see them.
+pub struct RosterContext {
+    /// Where calls to plugins are made.
     pub plugins: Plugins,
-    /// Where they are found.
-    pub places: Places,
-    /// How they are watched.
-    pub supervision: Supervision,
-    /// What is kept of them.
-    pub records: Records,
+    /// Where plugins are declared.
+    pub places: SourceLocations,
+    /// How often an instance is probed, and how long it may take to answer.
+    pub supervision: ProbeTiming,
+    /// The records of instances on disk.
+    pub records: InstanceRecords,
     /// What is mounted.
     pub journal: Journal,
     /// Where controllers are served.
-    pub hosting: Hosting,
+    pub hosting: ControllerHosting,
     /// The bus, to ask what is being released.
     pub bus: Bus,
     /// The node.
@@ -82,9 +87,9 @@ pub struct Parts {
     pub finish_releases: Duration,
 }
 
-/// Where plugins are found.
+/// Where plugins are declared.
 #[derive(Debug, Clone, Default)]
-pub struct Places {
+pub struct SourceLocations {
     /// In the configuration.
     pub configured: Vec<Declaration>,
     /// As files in a directory.
@@ -93,13 +98,13 @@ pub struct Places {
     pub sockets_dir: Option<PathBuf>,
 }
 
-/// Keeps who is here.
+/// Keeps the set of instances.
 pub struct Roster {
-    parts: Parts,
-    running: Running,
-    // Locked by the thread that looks, and before there is one.
-    scanner: Arc<Mutex<Scanner>>,
-    seats: BTreeMap<String, Seat>,
+    parts: RosterContext,
+    running: ProcessContext,
+    // Locked by the thread that scans.
+    scanner: Arc<Mutex<PluginScanner>>,
+    seats: BTreeMap<String, SeatedInstance>,
     hosts: BTreeMap<PluginId, Trigger>,
     record_faults: Vec<SourceFault>,
     probes: JoinSet<()>,
@@ -109,34 +114,34 @@ pub struct Roster {
 
 /// One instance that is here.
 #[derive(Debug)]
-struct Seat {
-    member: Arc<Member>,
+struct SeatedInstance {
+    member: Arc<PluginInstance>,
     plugin: Plugin,
-    command: Option<Commanded>,
-    leaving: Option<Leaving>,
+    command: Option<CommandTask>,
+    leaving: Option<LeavingInstance>,
     // Ends its probes when it is dropped.
     _gone: Trigger,
 }
 
 #[derive(Debug)]
-struct Commanded {
-    orders: watch::Sender<Order>,
+struct CommandTask {
+    orders: watch::Sender<ProcessOrder>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Leaving {
+struct LeavingInstance {
     since: Instant,
-    /// Since when nothing needs it.
+    /// Since when nothing needs the instance.
     free: Option<Instant>,
-    /// It was told that mounts hold it.
+    /// An event said that mounts hold the instance.
     told: bool,
-    /// It goes even with mounts.
+    /// An operator wants it to go even with mounts.
     even_with_mounts: bool,
 }
 
-impl Seat {
-    fn order(&self, order: Order) {
+impl SeatedInstance {
+    fn order(&self, order: ProcessOrder) {
         if let Some(command) = &self.command {
             command.orders.send_if_modified(|known| {
                 let is_news = *known != order;
@@ -148,10 +153,10 @@ impl Seat {
 }
 
 impl Roster {
-    /// Takes in who was here and who is here now.
-    pub async fn start(parts: Parts, shutdown: Shutdown) -> Self {
-        let Places { configured, plugins_dir, sockets_dir } = parts.places.clone();
-        let running = Running {
+    /// Takes in the instances of an earlier process, and those declared now.
+    pub async fn start(parts: RosterContext, shutdown: Shutdown) -> Self {
+        let SourceLocations { configured, plugins_dir, sockets_dir } = parts.places.clone();
+        let running = ProcessContext {
             records: parts.records.clone(),
             journal: parts.journal.clone(),
             tell: Some(parts.hosting.tell.clone()),
@@ -160,7 +165,7 @@ impl Roster {
         let mut roster = Self {
             parts,
             running,
-            scanner: Arc::new(Mutex::new(Scanner::new(configured, plugins_dir, sockets_dir))),
+            scanner: Arc::new(Mutex::new(PluginScanner::new(configured, plugins_dir, sockets_dir))),
             seats: BTreeMap::new(),
             hosts: BTreeMap::new(),
             record_faults: Vec::new(),
@@ -176,9 +181,9 @@ impl Roster {
         match read.map_err(io::Error::from).flatten() {
             Ok((records, faults)) => {
                 roster.record_faults = faults;
-                roster.remember(&records);
+                roster.remember_records(&records);
                 for record in records {
-                    roster.seat(record).await;
+                    roster.add_instance(record).await;
                 }
             }
             Err(error) => {
@@ -186,13 +191,13 @@ impl Roster {
                 roster.record_faults = vec![SourceFault { source, problem }];
             }
         }
-        roster.look().await;
+        roster.scan_once().await;
         roster
     }
 
-    /// Has the sockets of those who were here kept for them.
-    fn remember(&mut self, records: &[Record]) {
-        let mut records: Vec<&Record> = records.iter().collect();
+    /// Reserves the sockets of recorded instances for them.
+    fn remember_records(&mut self, records: &[InstanceRecord]) {
+        let mut records: Vec<&InstanceRecord> = records.iter().collect();
         records.sort_by_key(|record| record.since);
         for record in records {
             let mut scanner = self.scanner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,13 +205,13 @@ impl Roster {
         }
     }
 
-    /// Keeps who is here until the shutdown. Then every plugin is seen as unhealthy, and what is
-    /// left are the controllers that end; no process is ended.
-    pub async fn run(mut self, mut asked: mpsc::Receiver<Asked>) -> JoinSet<()> {
+    /// Keeps the set of instances until the shutdown. Then every plugin counts as unhealthy.
+    /// Returns the controllers that are still to end. No process of a plugin is ended.
+    pub async fn run(mut self, mut asked: mpsc::Receiver<RosterRequest>) -> JoinSet<()> {
         loop {
             tokio::select! {
-                () = sleep(LOOK) => self.look().await,
-                Some(asked) = asked.recv() => self.answer(asked),
+                () = sleep(SCAN_INTERVAL) => self.scan_once().await,
+                Some(asked) = asked.recv() => self.answer_request(asked),
                 () = self.shutdown.requested() => break,
             }
         }
@@ -214,21 +219,21 @@ impl Roster {
         self.controllers
     }
 
-    /// Looks once who is here.
-    async fn look(&mut self) {
+    /// Scans the sources once, and takes in or lets go what changed.
+    async fn scan_once(&mut self) {
         let scanner = Arc::clone(&self.scanner);
-        let scan = move || Ok(scanner.lock().unwrap_or_else(PoisonError::into_inner).look());
-        let Places { plugins_dir, sockets_dir, .. } = &self.parts.places;
+        let scan = move || Ok(scanner.lock().unwrap_or_else(PoisonError::into_inner).scan());
+        let SourceLocations { plugins_dir, sockets_dir, .. } = &self.parts.places;
         let dir = plugins_dir.as_ref().or(sockets_dir.as_ref()).map_or(Path::new("."), |dir| dir);
-        let Scan { found, mut faults } = match with_agent_file("look for plugins", dir, scan).await
-        {
-            Ok(scan) => scan,
-            // Nobody leaves by that.
-            Err(error) => {
-                let (source, problem) = (dir.display().to_string(), error.to_string());
-                return self.tell_faults(&[SourceFault { source, problem }]);
-            }
-        };
+        let ScanResult { found, mut faults } =
+            match with_agent_file("look for plugins", dir, scan).await {
+                Ok(scan) => scan,
+                // No instance leaves because of that.
+                Err(error) => {
+                    let (source, problem) = (dir.display().to_string(), error.to_string());
+                    return self.set_faults(&[SourceFault { source, problem }]);
+                }
+            };
         let keys: BTreeSet<String> = found.iter().map(|(source, said)| said.key(source)).collect();
         let mut too_many = 0;
         for (source, said) in found {
@@ -240,10 +245,10 @@ impl Roster {
                 too_many += 1;
                 continue;
             }
-            let record = Record::new(source, said, clock::now());
+            let record = InstanceRecord::new(source, said, clock::now());
             let instance = record.key();
             tracing::info!(plugin = %record.said.id, instance, source = %record.source, "a plugin");
-            self.seat(record).await;
+            self.add_instance(record).await;
         }
         faults.extend(self.record_faults.iter().cloned());
         if too_many > 0 {
@@ -255,15 +260,15 @@ impl Roster {
             );
             faults.push(SourceFault { source, problem });
         }
-        self.tell_faults(&faults);
+        self.set_faults(&faults);
         self.forget_volumes();
         for seat in self.seats.values().filter(|seat| seat.member.is_unsaved()) {
             seat.member.save().await;
         }
-        self.part(&keys).await;
+        self.let_leave(&keys).await;
     }
 
-    fn tell_faults(&self, faults: &[SourceFault]) {
+    fn set_faults(&self, faults: &[SourceFault]) {
         let before = self.parts.plugins.faults();
         if self.parts.plugins.set_faults(faults) {
             for SourceFault { source, problem } in faults.iter().filter(|one| !before.contains(one))
@@ -273,7 +278,7 @@ impl Roster {
         }
     }
 
-    /// Forgets which instance has mounted the volumes that are gone.
+    /// Forgets which instance has mounted volumes that are no longer mounted.
     fn forget_volumes(&self) {
         let plugins = self.parts.plugins.list();
         for plugin in plugins.iter().filter(|plugin| plugin.slot.has_old_volumes()) {
@@ -290,14 +295,15 @@ impl Roster {
     }
 
     /// Takes an instance in.
-    async fn seat(&mut self, record: Record) {
+    async fn add_instance(&mut self, record: InstanceRecord) {
         if let Some(plugin) = self.parts.plugins.get(&record.said.id) {
-            plugin.slot.settle(&self.mounted_by(&plugin.id)).await;
+            plugin.slot.attribute_unknown(&self.mounted_by(&plugin.id)).await;
         }
-        let order = if record.stopped_by.is_some() { Order::Stop } else { Order::Run };
-        let member = Member::new(record, Some(self.parts.records.clone()), clock::now());
+        let order =
+            if record.stopped_by.is_some() { ProcessOrder::Stop } else { ProcessOrder::Run };
+        let member = PluginInstance::new(record, Some(self.parts.records.clone()), clock::now());
         member.save().await;
-        let (plugin, is_new) = self.parts.plugins.join(Arc::clone(&member));
+        let (plugin, is_new) = self.parts.plugins.add_instance(Arc::clone(&member));
         if is_new {
             let (trigger, ended) = Shutdown::new();
             let hosting = self.parts.hosting.clone();
@@ -320,16 +326,16 @@ impl Roster {
             let (orders, known) = watch::channel(order);
             let (member, plugin) = (Arc::clone(&member), plugin.clone());
             let (running, shutdown) = (self.running.clone(), self.shutdown.clone());
-            let task = tokio::spawn(run::run(member, plugin, running, known, shutdown));
-            Commanded { orders, task }
+            let task = tokio::spawn(run::run_command(member, plugin, running, known, shutdown));
+            CommandTask { orders, task }
         });
         let key = member.key.clone();
-        let seat = Seat { member, plugin, command, leaving: None, _gone: trigger };
+        let seat = SeatedInstance { member, plugin, command, leaving: None, _gone: trigger };
         self.seats.insert(key, seat);
     }
 
-    /// Those of which nothing is said any more leave, once nothing needs them.
-    async fn part(&mut self, found: &BTreeSet<String>) {
+    /// Ends the instances that are no longer declared, once nothing needs them.
+    async fn let_leave(&mut self, found: &BTreeSet<String>) {
         let mut leaving = Vec::new();
         for (key, seat) in &mut self.seats {
             if !found.contains(key) {
@@ -337,35 +343,36 @@ impl Roster {
             } else if seat.leaving.take().is_some() {
                 tracing::info!(plugin = %seat.plugin.id, instance = key, "a plugin is said again");
                 seat.member.set_leaving(None);
-                // Who put it back wants it, also if it was stopped before.
+                // A source that is put back overrides an earlier stop.
                 seat.member.set_stopped_by(None);
-                seat.order(Order::Run);
-                seat.plugin.slot.fold();
+                seat.order(ProcessOrder::Run);
+                seat.plugin.slot.choose_instances();
             }
         }
         for key in leaving {
             if self.may_end(&key).await {
-                self.end(&key).await;
+                self.end_instance(&key).await;
             }
         }
     }
 
-    /// Whether nothing needs an instance any more of which nothing is said.
+    /// Whether nothing needs the undeclared instance any more.
     async fn may_end(&mut self, key: &str) -> bool {
         let Some(seat) = self.seats.get_mut(key) else { return false };
-        let mounts = self.running.needs(&seat.plugin, &seat.member);
+        let mounts = self.running.count_needing_mounts(&seat.plugin, &seat.member);
         let now = Instant::now();
-        let first = Leaving { since: now, free: None, told: false, even_with_mounts: false };
+        let first =
+            LeavingInstance { since: now, free: None, told: false, even_with_mounts: false };
         let mut leaving = seat.leaving.unwrap_or(first);
         if seat.leaving.is_none() || mounts > 0 || leaving.free.is_none() {
             seat.member.set_leaving(Some(mounts));
-            seat.plugin.slot.fold();
+            seat.plugin.slot.choose_instances();
         }
         let needed = mounts > 0 || seat.member.in_flight() > 0;
         if mounts > 0 && !leaving.told && !leaving.even_with_mounts {
             leaving.told = true;
             let (plugin, source) = (&seat.plugin.id, &seat.member.record().source);
-            let why = format!("{source} is gone, {}", need(mounts));
+            let why = format!("{source} is gone, {}", describe_need(mounts));
             tracing::warn!(%plugin, instance = key, why, "a plugin stays while mounts need it");
             let detail = format!("instance {key}: {why}");
             self.parts.hosting.tell.plugin(EventName::PluginHeld, plugin, detail);
@@ -377,19 +384,20 @@ impl Roster {
         }
         let Some(free) = leaving.free else { return false };
         let (id, is_run) = (seat.plugin.id.clone(), seat.command.is_some());
-        let awaited = now.duration_since(leaving.since) < HANDOVER && self.awaits_successor(&id);
+        let awaited =
+            now.duration_since(leaving.since) < HANDOVER_TIMEOUT && self.awaits_successor(&id);
         if awaited {
             return false;
         }
         // Its controller may still have to detach what was just unmounted (S4).
         !is_run
             || free.elapsed() >= self.parts.finish_releases
-            || finish::under_way(&self.parts.bus, &self.parts.node)
+            || finish::count_leaving(&self.parts.bus, &self.parts.node)
                 .await
                 .is_ok_and(|left| left == 0)
     }
 
-    /// Whether another instance of the plugin is here, and none that stays is well yet.
+    /// Whether the plugin has instances that stay, and none of them is healthy yet.
     fn awaits_successor(&self, plugin: &PluginId) -> bool {
         let mut staying = self
             .seats
@@ -400,16 +408,16 @@ impl Roster {
         staying.peek().is_some() && !staying.any(|healthy| healthy)
     }
 
-    /// Ends an instance that leaves: its process first, if it has one.
-    async fn end(&mut self, key: &str) {
+    /// Ends an instance, and first its process if the agent runs one.
+    async fn end_instance(&mut self, key: &str) {
         let Some(seat) = self.seats.get(key) else { return };
-        seat.order(Order::End);
+        seat.order(ProcessOrder::End);
         if seat.command.as_ref().is_some_and(|command| !command.task.is_finished()) {
             return;
         }
         let Some(seat) = self.seats.remove(key) else { return };
         let id = &seat.plugin.id;
-        if self.parts.plugins.leave(&seat.member) {
+        if self.parts.plugins.remove_instance(&seat.member) {
             self.hosts.remove(id);
         }
         let (records, file) = (self.parts.records.clone(), self.parts.records.file(key));
@@ -421,8 +429,8 @@ impl Roster {
         tracing::info!(plugin = %id, instance = key, "a plugin has left");
     }
 
-    /// The instances of a plugin that the agent runs, all or one.
-    fn commanded(&self, plugin: &PluginId, instance: Option<&str>) -> Vec<String> {
+    /// The instances of a plugin whose process the agent runs, or the one of that key.
+    fn list_commanded(&self, plugin: &PluginId, instance: Option<&str>) -> Vec<String> {
         let seats = self.seats.iter().filter(|(key, seat)| {
             let meant = instance.is_none_or(|instance| instance == key.as_str());
             seat.plugin.id == *plugin && seat.command.is_some() && meant
@@ -430,5 +438,3 @@ impl Roster {
         seats.map(|(key, _)| key.clone()).collect()
     }
 }
-
-mod answer;

@@ -7,7 +7,7 @@ use berth_domain::volume::{Command, Refusal};
 use berth_service::{clock, process};
 use futures_util::{StreamExt as _, stream};
 
-use super::{Repair, due};
+use crate::handle::{Repair, due};
 use crate::state::State;
 use crate::transact::TransactError;
 

@@ -19,15 +19,15 @@ use berth_service::shutdown::Shutdown;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::declaration::Command;
-use super::member::need;
-use super::output::Output;
-use super::process::{Process, Started};
-use super::record::Records;
-use super::{Member, Plugin};
+use super::output::PluginOutput;
 use crate::host_pool::{CHANGE_MAX, with_agent_file, with_processes};
 use crate::journal::Journal;
-use crate::tell::Teller;
+use crate::plugin::declaration::PluginCommand;
+use crate::plugin::member::describe_need;
+use crate::plugin::process::{PluginProcess, StartedProcess};
+use crate::plugin::record::InstanceRecords;
+use crate::plugin::{Plugin, PluginInstance};
+use crate::tell::EventPublisher;
 
 /// How often the process is looked at, and its output read.
 const TICK: Duration = Duration::from_millis(200);
@@ -39,7 +39,7 @@ const SETTLED: Duration = Duration::from_secs(30);
 
 /// What is to become of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ProcessOrder {
     /// It is to run.
     Run,
     /// It is to be stopped until somebody says otherwise.
@@ -50,38 +50,40 @@ pub(super) enum Order {
 
 /// What running a command takes.
 #[derive(Clone)]
-pub(super) struct Running {
-    pub(super) records: Records,
+pub(super) struct ProcessContext {
+    pub(super) records: InstanceRecords,
     pub(super) journal: Journal,
-    pub(super) tell: Option<Teller>,
+    pub(super) tell: Option<EventPublisher>,
     pub(super) boot_id: String,
 }
 
-impl Running {
+impl ProcessContext {
     /// How many mounts need an instance.
-    pub(super) fn needs(&self, plugin: &Plugin, member: &Member) -> usize {
+    pub(super) fn count_needing_mounts(&self, plugin: &Plugin, member: &PluginInstance) -> usize {
         let uses = self.journal.uses();
         let of_it = uses.iter().filter(|(.., entry)| entry.plugin == plugin.id);
-        plugin.slot.needs(member, of_it.map(|(.., entry)| entry.external_id.as_str()))
+        plugin
+            .slot
+            .count_needing_mounts(member, of_it.map(|(.., entry)| entry.external_id.as_str()))
     }
 }
 
 /// Runs the command of an instance until the shutdown, which it outlives, or until it has ended by
-/// [`Order::End`].
-pub(super) async fn run(
-    member: Arc<Member>,
+/// [`ProcessOrder::End`].
+pub(super) async fn run_command(
+    member: Arc<PluginInstance>,
     plugin: Plugin,
-    running: Running,
-    mut orders: watch::Receiver<Order>,
+    running: ProcessContext,
+    mut orders: watch::Receiver<ProcessOrder>,
     shutdown: Shutdown,
 ) {
     let Some(command) = member.said.command().cloned() else { return };
     let Some(process) = find_running(&member, &running, &shutdown).await else { return };
-    let mut runner = Runner::new(member, plugin, running, command, process).await;
+    let mut runner = ProcessRunner::new(member, plugin, running, command, process).await;
     loop {
         let order = orders.borrow_and_update().clone();
-        runner.tick(&order).await;
-        if order == Order::End && runner.process.is_none() {
+        runner.check_process(&order).await;
+        if order == ProcessOrder::End && runner.process.is_none() {
             return;
         }
         tokio::select! {
@@ -95,19 +97,20 @@ pub(super) async fn run(
 /// The process of an earlier life of the agent, if there is one. Without knowing that, no other is
 /// started: it is looked for until it is known. `None` at the shutdown.
 async fn find_running(
-    member: &Member,
-    running: &Running,
+    member: &PluginInstance,
+    running: &ProcessContext,
     shutdown: &Shutdown,
-) -> Option<Option<Process>> {
+) -> Option<Option<PluginProcess>> {
     let mut tries = 0;
     loop {
         let (known, socket) = (member.record().process, member.socket.clone());
         let boot_id = running.boot_id.clone();
         // The record may be older than the process: what was written last may not be on the disk.
-        let find = move || match known.map(|known| Process::adopt(known, &boot_id)).transpose()? {
-            Some(Some(process)) => Ok(Some(process)),
-            _ => Process::find(&socket, &boot_id),
-        };
+        let find =
+            move || match known.map(|known| PluginProcess::adopt(known, &boot_id)).transpose()? {
+                Some(Some(process)) => Ok(Some(process)),
+                _ => PluginProcess::find(&socket, &boot_id),
+            };
         let error = match with_processes("look for a plugin", &member.socket, find).await {
             Ok(process) => return Some(process),
             Err(error) => error,
@@ -122,14 +125,14 @@ async fn find_running(
     }
 }
 
-struct Runner {
-    member: Arc<Member>,
+struct ProcessRunner {
+    member: Arc<PluginInstance>,
     plugin: Plugin,
-    running: Running,
-    command: Command,
+    running: ProcessContext,
+    command: PluginCommand,
     // Locked by the thread that reads it, and by nothing else.
-    output: Arc<Mutex<Output>>,
-    process: Option<Process>,
+    output: Arc<Mutex<PluginOutput>>,
+    process: Option<PluginProcess>,
     /// It was told to end; and is killed then.
     ending: Option<Instant>,
     last_well: Instant,
@@ -138,13 +141,13 @@ struct Runner {
     next_start: Instant,
 }
 
-impl Runner {
+impl ProcessRunner {
     async fn new(
-        member: Arc<Member>,
+        member: Arc<PluginInstance>,
         plugin: Plugin,
-        running: Running,
-        command: Command,
-        process: Option<Process>,
+        running: ProcessContext,
+        command: PluginCommand,
+        process: Option<PluginProcess>,
     ) -> Self {
         let (id, instance) = (&plugin.id, &member.key);
         if let Some(process) = &process {
@@ -155,7 +158,7 @@ impl Runner {
         member.set_process(process.as_ref().map(|process| process.id.clone()), down);
         member.save().await;
         let now = Instant::now();
-        let output = Output::follow(&running.records.output(&member.key));
+        let output = PluginOutput::follow(&running.records.output(&member.key));
         let output = Arc::new(Mutex::new(output));
         let (ending, last_well, started, tries, next_start) = (None, now, now, 0, now);
         Self {
@@ -173,20 +176,20 @@ impl Runner {
         }
     }
 
-    async fn tick(&mut self, order: &Order) {
-        if let Some(how) = self.process.as_mut().and_then(Process::ended) {
-            self.ended(&how, order).await;
+    async fn check_process(&mut self, order: &ProcessOrder) {
+        if let Some(how) = self.process.as_mut().and_then(PluginProcess::ended) {
+            self.process_ended(&how, order).await;
         }
         self.tell_output(false).await;
         match order {
-            Order::Run if self.process.is_none() => {
+            ProcessOrder::Run if self.process.is_none() => {
                 if Instant::now() >= self.next_start {
                     self.start().await;
                 }
             }
-            Order::Run => self.check_health(),
-            Order::Stop | Order::End if self.process.is_some() => self.end(),
-            Order::Stop | Order::End => self.say_stopped().await,
+            ProcessOrder::Run => self.check_health(),
+            ProcessOrder::Stop | ProcessOrder::End if self.process.is_some() => self.end_process(),
+            ProcessOrder::Stop | ProcessOrder::End => self.say_stopped().await,
         }
     }
 
@@ -196,9 +199,9 @@ impl Runner {
         let boot_id = self.running.boot_id.clone();
         let operation =
             HostOperation::new("start a plugin", "starts of plugins", self.member.socket.clone());
-        let start = move || Process::start(&command, &socket, &output, &boot_id);
+        let start = move || PluginProcess::start(&command, &socket, &output, &boot_id);
         let started = HostPool::of_process().run(operation, CHANGE_MAX, start).await;
-        let started = started.map_err(io::Error::from).flatten().map(Started::take);
+        let started = started.map_err(io::Error::from).flatten().map(StartedProcess::take);
         let again = self.tries > 0;
         match started {
             Ok(None) => {}
@@ -215,7 +218,7 @@ impl Runner {
                 (self.started, self.last_well) = (Instant::now(), Instant::now());
                 let (plugin, instance) = (&self.plugin.id, &self.member.key);
                 tracing::info!(%plugin, instance, pid, "a plugin's process was started");
-                self.tell(EventName::PluginStarted, format!("pid {pid}"));
+                self.publish_event(EventName::PluginStarted, format!("pid {pid}"));
                 self.member.look.notify_one();
             }
             Err(why) => {
@@ -223,29 +226,29 @@ impl Runner {
                 self.wait_to_start(&format!("{program} cannot be started: {why}"));
             }
         }
-        self.plugin.slot.fold();
+        self.plugin.slot.choose_instances();
     }
 
-    async fn ended(&mut self, how: &str, order: &Order) {
+    async fn process_ended(&mut self, how: &str, order: &ProcessOrder) {
         self.process = None;
         self.tell_output(true).await;
         let was_told = self.ending.take().is_some();
-        if *order == Order::Run {
+        if *order == ProcessOrder::Run {
             if self.started.elapsed() >= SETTLED && self.last_well.elapsed() < SETTLED {
                 self.tries = 0;
             }
             self.wait_to_start(how);
-            self.tell(EventName::PluginEnded, how.to_owned());
+            self.publish_event(EventName::PluginEnded, how.to_owned());
         } else {
             let why = if was_told { "" } else { ", before it was told to" };
             let (plugin, instance) = (&self.plugin.id, &self.member.key);
             tracing::info!(%plugin, instance, how, "a plugin's process has ended{why}");
-            self.tell(EventName::PluginStopped, how.to_owned());
+            self.publish_event(EventName::PluginStopped, how.to_owned());
             self.say_stopped().await;
         }
         self.member.set_spared(None);
         self.member.look.notify_one();
-        self.plugin.slot.fold();
+        self.plugin.slot.choose_instances();
     }
 
     fn wait_to_start(&mut self, why: &str) {
@@ -267,7 +270,7 @@ impl Runner {
         if self.member.view().healthy {
             self.last_well = Instant::now();
             if self.member.set_spared(None) {
-                self.plugin.slot.fold();
+                self.plugin.slot.choose_instances();
             }
             return;
         }
@@ -275,23 +278,25 @@ impl Runner {
         if self.last_well.elapsed() < timeout {
             return;
         }
-        let mounts = self.running.needs(&self.plugin, &self.member);
+        let mounts = self.running.count_needing_mounts(&self.plugin, &self.member);
         let (plugin, instance, after) = (&self.plugin.id, &self.member.key, timeout.as_millis());
         if mounts == 0 {
             tracing::warn!(%plugin, instance, "a plugin was not healthy for {after} ms: restarted");
-            self.end();
+            self.end_process();
             return;
         }
-        let why =
-            format!("not started again though it was not healthy for {after} ms: {}", need(mounts));
+        let why = format!(
+            "not started again though it was not healthy for {after} ms: {}",
+            describe_need(mounts)
+        );
         if self.member.set_spared(Some(why.clone())) {
             tracing::warn!(%plugin, instance, why, "a plugin is left alone");
-            self.tell(EventName::PluginHeld, why);
-            self.plugin.slot.fold();
+            self.publish_event(EventName::PluginHeld, why);
+            self.plugin.slot.choose_instances();
         }
     }
 
-    fn end(&mut self) {
+    fn end_process(&mut self) {
         let Some(process) = &mut self.process else { return };
         if let Some(kill_at) = self.ending {
             self.kill_from(kill_at);
@@ -323,13 +328,14 @@ impl Runner {
         self.next_start = Instant::now();
         if self.member.set_process(None, Some(down)) {
             self.member.save().await;
-            self.plugin.slot.fold();
+            self.plugin.slot.choose_instances();
         }
     }
 
     async fn tell_output(&self, last: bool) {
         let output = Arc::clone(&self.output);
-        let look = move || output.lock().unwrap_or_else(PoisonError::into_inner).look(last);
+        let look =
+            move || output.lock().unwrap_or_else(PoisonError::into_inner).read_new_lines(last);
         let path = self.running.records.output(&self.member.key);
         let (plugin, instance) = (&self.plugin.id, &self.member.key);
         match with_agent_file("read what a plugin says", &path, look).await {
@@ -346,7 +352,7 @@ impl Runner {
         }
     }
 
-    fn tell(&self, name: EventName, detail: String) {
+    fn publish_event(&self, name: EventName, detail: String) {
         if let Some(tell) = &self.running.tell {
             let detail = format!("instance {}: {detail}", self.member.key);
             tell.plugin(name, &self.plugin.id, detail);

@@ -9,8 +9,8 @@ use berth_contract::verb;
 use berth_domain::NodeId;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Member, Plugin, Plugins};
 use crate::journal::Journal;
+use crate::plugin::{Plugin, PluginInstance, Plugins};
 
 /// Requests of one kind under way at once.
 const MAX_IN_FLIGHT: u32 = 16;
@@ -19,7 +19,7 @@ pub const ORDERS_MAX: usize = 16;
 
 /// What the roster is asked.
 #[derive(Debug)]
-pub enum Asked {
+pub enum RosterRequest {
     /// End a process.
     Stop(Stop, oneshot::Sender<Result<Ordered, Problem>>),
     /// Run one again.
@@ -32,7 +32,7 @@ pub async fn serve(
     node: &NodeId,
     plugins: &Plugins,
     journal: &Journal,
-    orders: mpsc::Sender<Asked>,
+    orders: mpsc::Sender<RosterRequest>,
 ) -> Result<(), ServeError> {
     let (on, known, here) = (node.clone(), plugins.clone(), journal.clone());
     let listed = move |request: VerbRequest<verb::AgentPlugins>| {
@@ -48,7 +48,7 @@ pub async fn serve(
         let orders = stops.clone();
         async move {
             let (answer, answered) = oneshot::channel();
-            order(&orders, Asked::Stop(request.message()?, answer), answered).await
+            order(&orders, RosterRequest::Stop(request.message()?, answer), answered).await
         }
     };
     service.on(Listen::At(node), MAX_IN_FLIGHT, stop).await?;
@@ -56,7 +56,7 @@ pub async fn serve(
         let orders = orders.clone();
         async move {
             let (answer, answered) = oneshot::channel();
-            order(&orders, Asked::Start(request.message()?, answer), answered).await
+            order(&orders, RosterRequest::Start(request.message()?, answer), answered).await
         }
     };
     service.on(Listen::At(node), MAX_IN_FLIGHT, start).await?;
@@ -64,8 +64,8 @@ pub async fn serve(
 }
 
 async fn order(
-    orders: &mpsc::Sender<Asked>,
-    asked: Asked,
+    orders: &mpsc::Sender<RosterRequest>,
+    asked: RosterRequest,
     answered: oneshot::Receiver<Result<Ordered, Problem>>,
 ) -> Result<Ordered, Problem> {
     let ending = || Problem::new(Code::Overloaded, "the agent is stopping").retryable();
@@ -80,12 +80,12 @@ fn list(node: NodeId, plugins: &Plugins, journal: &Journal) -> Here {
         let of_it = uses.iter().filter(|(.., entry)| entry.plugin == plugin.id);
         let mounted: Vec<&str> = of_it.map(|(.., entry)| entry.external_id.as_str()).collect();
         let members = plugin.slot.list();
-        instances.extend(members.iter().map(|member| shown(&plugin, member, &mounted)));
+        instances.extend(members.iter().map(|member| instance_shown(&plugin, member, &mounted)));
     }
     Here { node, instances, faults: plugins.faults() }
 }
 
-fn shown(plugin: &Plugin, member: &Member, mounted: &[&str]) -> InstanceHere {
+fn instance_shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) -> InstanceHere {
     let (record, candidate) = (member.record(), member.candidate());
     let view = candidate.view;
     InstanceHere {
@@ -103,6 +103,6 @@ fn shown(plugin: &Plugin, member: &Member, mounted: &[&str]) -> InstanceHere {
         restarts: record.restarts,
         leaving: candidate.leaving,
         stopped_by: record.stopped_by,
-        mounts: plugin.slot.needs(member, mounted.iter().copied()),
+        mounts: plugin.slot.count_needing_mounts(member, mounted.iter().copied()),
     }
 }

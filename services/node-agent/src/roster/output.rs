@@ -21,7 +21,7 @@ const LINE_CHARS_MAX: usize = 1000;
 
 /// Follows one file.
 #[derive(Debug)]
-pub struct Output {
+pub struct PluginOutput {
     path: PathBuf,
     mark: PathBuf,
     /// How far it was read, in bytes; not known before the first look.
@@ -30,14 +30,14 @@ pub struct Output {
 
 /// What was said since it was last looked.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct OutputLines {
     /// Line by line.
     pub lines: Vec<String>,
     /// How many bytes were left out.
     pub left_out: u64,
 }
 
-impl Output {
+impl PluginOutput {
     /// Goes on where an earlier life of this agent stopped reading. Reads nothing yet.
     pub fn follow(path: &Path) -> Self {
         Self { path: path.to_owned(), mark: path.with_extension("read"), at: None }
@@ -45,9 +45,11 @@ impl Output {
 
     /// What was said since. The end of a line that is still being written waits for the rest,
     /// unless it is `last`. Waits for the disk.
-    pub fn look(&mut self, last: bool) -> io::Result<Said> {
+    pub fn read_new_lines(&mut self, last: bool) -> io::Result<OutputLines> {
         let mut file = match OpenOptions::new().read(true).write(true).open(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Said::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(OutputLines::default());
+            }
             file => file?,
         };
         let length = file.metadata()?.len();
@@ -55,9 +57,9 @@ impl Output {
         let mut at = self.at.or_else(marked).filter(|at| *at <= length).unwrap_or(0);
         self.at = Some(at);
         if length == at {
-            return Ok(Said::default());
+            return Ok(OutputLines::default());
         }
-        let mut said = Said::default();
+        let mut said = OutputLines::default();
         if length - at > READ_BYTES_MAX {
             said.left_out = length - at - READ_BYTES_MAX;
             at = length - READ_BYTES_MAX;
@@ -122,33 +124,33 @@ mod tests {
     fn lines_are_told_once_also_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("output.log");
-        let mut output = Output::follow(&path);
-        assert_eq!(output.look(false).unwrap(), Said::default());
+        let mut output = PluginOutput::follow(&path);
+        assert_eq!(output.read_new_lines(false).unwrap(), OutputLines::default());
         say(&path, "one\ntwo\nthr");
-        assert_eq!(output.look(false).unwrap().lines, ["one", "two"]);
-        assert_eq!(output.look(false).unwrap(), Said::default());
-        let mut again = Output::follow(&path);
+        assert_eq!(output.read_new_lines(false).unwrap().lines, ["one", "two"]);
+        assert_eq!(output.read_new_lines(false).unwrap(), OutputLines::default());
+        let mut again = PluginOutput::follow(&path);
         say(&path, "ee\n\x1b[31mred\x07\n");
-        assert_eq!(again.look(false).unwrap().lines, ["three", " [31mred "]);
+        assert_eq!(again.read_new_lines(false).unwrap().lines, ["three", " [31mred "]);
         say(&path, "last words");
-        assert_eq!(again.look(true).unwrap().lines, ["last words"]);
+        assert_eq!(again.read_new_lines(true).unwrap().lines, ["last words"]);
     }
 
     #[test]
     fn a_flood_is_bounded_and_the_file_too() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("output.log");
-        let mut output = Output::follow(&path);
+        let mut output = PluginOutput::follow(&path);
         say(&path, format!("{}\n", "x".repeat(99)).repeat(20_000));
-        let said = output.look(false).unwrap();
+        let said = output.read_new_lines(false).unwrap();
         assert_eq!(said.lines.len(), LINES_MAX);
         assert!(said.left_out > 1_900_000, "{}", said.left_out);
         assert_eq!(fs::metadata(&path).unwrap().len(), 0);
         say(&path, "y".repeat(100_000));
-        let said = output.look(false).unwrap();
+        let said = output.read_new_lines(false).unwrap();
         assert_eq!(said.lines.len(), 1);
         assert_eq!(said.lines[0].chars().count(), LINE_CHARS_MAX + 1);
         say(&path, [0xff, 0xfe, b'\n']);
-        assert_eq!(output.look(false).unwrap().lines.len(), 1);
+        assert_eq!(output.read_new_lines(false).unwrap().lines.len(), 1);
     }
 }

@@ -19,7 +19,7 @@ use berth_host::socket::{FileType, in_words};
 use berth_host::trust::{self, TrustError, Trusted, TrustedUsers};
 use berth_service::process::chain;
 
-use super::declaration::{Declaration, Reach, Source};
+use crate::plugin::declaration::{Declaration, PluginEndpoint, PluginSource};
 
 /// A longer file is no plugin's.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
@@ -30,29 +30,29 @@ const MISSING_MAX: u8 = 2;
 
 /// What is said of plugins now.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Scan {
+pub struct ScanResult {
     /// The instances, no two with one socket.
-    pub found: Vec<(Source, Declaration)>,
+    pub found: Vec<(PluginSource, Declaration)>,
     /// What is wrong, by source.
     pub faults: Vec<SourceFault>,
 }
 
 /// Looks again and again.
 #[derive(Debug)]
-pub struct Scanner {
+pub struct PluginScanner {
     configured: Vec<Declaration>,
     plugins_dir: Option<PathBuf>,
     sockets_dir: Option<PathBuf>,
     // What stood at each path when it was last sound, and how often it was missing since.
-    known: BTreeMap<Source, (Declaration, u8)>,
+    known: BTreeMap<PluginSource, (Declaration, u8)>,
     // The source that has each socket. It keeps the socket for as long as it names it.
-    owners: BTreeMap<PathBuf, Source>,
+    owners: BTreeMap<PathBuf, PluginSource>,
 }
 
 /// What is at one path.
-type Seen = Result<Declaration, String>;
+type DeclarationRead = Result<Declaration, String>;
 
-impl Scanner {
+impl PluginScanner {
     /// Looks there, beside what is configured.
     pub fn new(
         configured: Vec<Declaration>,
@@ -65,19 +65,19 @@ impl Scanner {
 
     /// Takes up an instance that was here before the agent was restarted. Of two instances with one
     /// socket, the one that came last is told last: the other one was leaving.
-    pub fn remember(&mut self, source: Source, said: &Declaration) {
-        if let Reach::Socket(socket) = &said.reach {
+    pub fn remember(&mut self, source: PluginSource, said: &Declaration) {
+        if let PluginEndpoint::Socket(socket) = &said.reach {
             self.owners.insert(socket.clone(), source);
         }
     }
 
     /// Looks once. It may wait for a disk.
-    pub fn look(&mut self) -> Scan {
+    pub fn scan(&mut self) -> ScanResult {
         let mut faults = Vec::new();
-        let mut found: Vec<(Source, Declaration)> = Vec::new();
+        let mut found: Vec<(PluginSource, Declaration)> = Vec::new();
         let configured = self.configured.iter().cloned();
-        found.extend(configured.map(|one| (Source::Configuration, one)));
-        let is_file = |source: &Source| matches!(source, Source::File(_));
+        found.extend(configured.map(|one| (PluginSource::Configuration, one)));
+        let is_file = |source: &PluginSource| matches!(source, PluginSource::File(_));
         if let Some(dir) = self.plugins_dir.clone() {
             self.take_in(&dir, files(&dir), is_file, &mut faults);
         }
@@ -86,7 +86,7 @@ impl Scanner {
         }
         let known = self.known.iter().map(|(source, (said, _))| (source.clone(), said.clone()));
         found.extend(known);
-        Scan { found: self.distinct(found, &mut faults), faults }
+        ScanResult { found: self.distinct(found, &mut faults), faults }
     }
 
     /// No socket twice. Of several sources that name a socket, the one that had it keeps it, since
@@ -94,12 +94,12 @@ impl Scanner {
     /// and files before sockets, each by name.
     fn distinct(
         &mut self,
-        found: Vec<(Source, Declaration)>,
+        found: Vec<(PluginSource, Declaration)>,
         faults: &mut Vec<SourceFault>,
-    ) -> Vec<(Source, Declaration)> {
-        let mut owners: BTreeMap<PathBuf, (Source, PluginId)> = BTreeMap::new();
+    ) -> Vec<(PluginSource, Declaration)> {
+        let mut owners: BTreeMap<PathBuf, (PluginSource, PluginId)> = BTreeMap::new();
         for (source, said) in &found {
-            let Reach::Socket(socket) = &said.reach else { continue };
+            let PluginEndpoint::Socket(socket) = &said.reach else { continue };
             // What is said of it in a file may say that its owner is trusted.
             let name = socket.display().to_string();
             faults.retain(|fault| fault.source != name);
@@ -111,13 +111,13 @@ impl Scanner {
             }
         }
         let found = found.into_iter().filter(|(source, said)| {
-            let Reach::Socket(socket) = &said.reach else { return true };
+            let PluginEndpoint::Socket(socket) = &said.reach else { return true };
             let Some((owner, plugin)) = owners.get(socket) else { return true };
             if owner == source {
                 return true;
             }
             // A socket in `sockets_dir` that a file names is no fault.
-            if !matches!(source, Source::Socket(_)) {
+            if !matches!(source, PluginSource::Socket(_)) {
                 let socket = socket.display();
                 let problem = format!(
                     "`socket` {socket} is plugin {plugin}'s, by {owner}, which keeps it; name \
@@ -136,8 +136,8 @@ impl Scanner {
     fn take_in(
         &mut self,
         dir: &Path,
-        seen: Result<Vec<(Source, Seen)>, String>,
-        of: impl Fn(&Source) -> bool,
+        seen: Result<Vec<(PluginSource, DeclarationRead)>, String>,
+        of: impl Fn(&PluginSource) -> bool,
         faults: &mut Vec<SourceFault>,
     ) {
         let seen = match seen {
@@ -147,7 +147,7 @@ impl Scanner {
                 return;
             }
         };
-        let there: BTreeSet<&Source> = seen.iter().map(|(source, _)| source).collect();
+        let there: BTreeSet<&PluginSource> = seen.iter().map(|(source, _)| source).collect();
         self.known.retain(|source, (_, missing)| {
             if of(source) {
                 *missing = if there.contains(source) { 0 } else { *missing + 1 };
@@ -200,14 +200,14 @@ fn hidden(path: &Path) -> bool {
 }
 
 /// `<dir>/<any name>.toml`.
-fn files(dir: &Path) -> Result<Vec<(Source, Seen)>, String> {
+fn files(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
     let paths = entries(dir)?.into_iter().filter(|path| {
         path.extension().is_some_and(|extension| extension == "toml") && !hidden(path)
     });
-    Ok(paths.map(|path| (Source::File(path.clone()), read_file(&path))).collect())
+    Ok(paths.map(|path| (PluginSource::File(path.clone()), read_file(&path))).collect())
 }
 
-fn read_file(path: &Path) -> Seen {
+fn read_file(path: &Path) -> DeclarationRead {
     let failed = |error: io::Error| format!("cannot be read: {error}");
     let trusted = open(path)?;
     if trusted.kind != FileType::RegularFile {
@@ -227,7 +227,7 @@ fn read_file(path: &Path) -> Seen {
 }
 
 /// `<dir>/<id>.sock` and `<dir>/<id>/csi.sock`, where `@<instance>` may follow the id.
-fn sockets(dir: &Path) -> Result<Vec<(Source, Seen)>, String> {
+fn sockets(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
     let mut seen = Vec::new();
     for path in entries(dir)?.into_iter().filter(|path| !hidden(path)) {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
@@ -248,7 +248,7 @@ fn sockets(dir: &Path) -> Result<Vec<(Source, Seen)>, String> {
             found => found.map_err(|error| untrusted(&error)),
         };
         let id = name.split('@').next().unwrap_or(name).to_owned();
-        let source = Source::Socket(socket.clone());
+        let source = PluginSource::Socket(socket.clone());
         seen.push((source, read_socket(id, &socket, found)));
     }
     Ok(seen)
@@ -265,7 +265,7 @@ fn untrusted(error: &TrustError) -> String {
     format!("{}{also}", chain(error))
 }
 
-fn read_socket(id: String, socket: &Path, found: Result<Trusted, String>) -> Seen {
+fn read_socket(id: String, socket: &Path, found: Result<Trusted, String>) -> DeclarationRead {
     if found?.kind != FileType::Socket {
         return Err("is no socket".to_owned());
     }
@@ -280,11 +280,11 @@ mod tests {
 
     use super::*;
 
-    struct Place {
+    struct ScanDirs {
         dir: tempfile::TempDir,
     }
 
-    impl Place {
+    impl ScanDirs {
         fn new() -> Self {
             let place = Self { dir: tempfile::tempdir().unwrap() };
             for dir in [place.plugins(), place.sockets()] {
@@ -302,8 +302,8 @@ mod tests {
             self.dir.path().join("sockets")
         }
 
-        fn scanner(&self) -> Scanner {
-            Scanner::new(Vec::new(), Some(self.plugins()), Some(self.sockets()))
+        fn scanner(&self) -> PluginScanner {
+            PluginScanner::new(Vec::new(), Some(self.plugins()), Some(self.sockets()))
         }
 
         fn write(&self, name: &str, text: impl AsRef<[u8]>) {
@@ -313,31 +313,31 @@ mod tests {
         }
     }
 
-    fn ids(scan: &Scan) -> Vec<&str> {
+    fn ids(scan: &ScanResult) -> Vec<&str> {
         scan.found.iter().map(|(_, said)| said.id.as_str()).collect()
     }
 
     #[test]
     fn files_come_and_go_and_one_that_turns_bad_stays_in_force() {
-        let place = Place::new();
+        let place = ScanDirs::new();
         let mut scanner = place.scanner();
-        assert_eq!(scanner.look(), Scan::default());
+        assert_eq!(scanner.scan(), ScanResult::default());
         place.write("a.toml", "id = 'a'\nsocket = '/run/a.sock'");
         place.write("b.toml", "id = 'b'\ncommand = ['/bin/b']");
         place.write("notes.txt", "not ours");
         place.write(".c.toml", "not yet ours");
-        assert_eq!(ids(&scanner.look()), ["a", "b"]);
+        assert_eq!(ids(&scanner.scan()), ["a", "b"]);
         place.write("a.toml", "id = 'a");
-        let scan = scanner.look();
+        let scan = scanner.scan();
         assert_eq!(ids(&scan), ["a", "b"]);
         assert!(scan.faults[0].problem.contains("stays in force"), "{scan:?}");
         fs::remove_file(place.plugins().join("a.toml")).unwrap();
-        assert_eq!(ids(&scanner.look()), ["a", "b"], "it may be being replaced");
-        assert_eq!(ids(&scanner.look()), ["b"]);
+        assert_eq!(ids(&scanner.scan()), ["a", "b"], "it may be being replaced");
+        assert_eq!(ids(&scanner.scan()), ["b"]);
         // A directory that cannot be looked at takes nothing away.
         fs::rename(place.plugins(), place.dir.path().join("away")).unwrap();
         for _ in 0..3 {
-            let scan = scanner.look();
+            let scan = scanner.scan();
             assert_eq!(ids(&scan), ["b"]);
             assert_eq!(scan.faults.len(), 1);
         }
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn sockets_are_named_by_their_plugins_and_a_file_goes_before() {
-        let place = Place::new();
+        let place = ScanDirs::new();
         let mut scanner = place.scanner();
         let dir = place.sockets();
         let mut held = Vec::new();
@@ -357,31 +357,31 @@ mod tests {
         fs::write(dir.join("d.sock"), "").unwrap();
         fs::write(dir.join("readme"), "").unwrap();
         fs::create_dir(dir.join("empty")).unwrap();
-        let scan = scanner.look();
+        let scan = scanner.scan();
         assert_eq!(ids(&scan), ["a", "b", "b", "c"]);
         assert_eq!(scan.faults.len(), 1, "{scan:?}");
         assert_eq!(scan.faults[0].problem, "is no socket");
         let said = format!("id = 'z'\nsocket = '{}'", dir.join("a.sock").display());
         place.write("z.toml", &said);
-        let scan = scanner.look();
+        let scan = scanner.scan();
         assert_eq!(ids(&scan), ["a", "b", "b", "c"], "what is here stays");
         assert!(scan.faults.iter().any(|one| one.problem.contains("a.sock")), "{scan:?}");
         place.write("zz.toml", &said);
-        let scan = place.scanner().look();
+        let scan = place.scanner().scan();
         assert_eq!(ids(&scan), ["z", "b", "b", "c"], "of what is new at once, a file goes before");
         assert_eq!(scan.faults.len(), 2, "{scan:?}");
     }
 
     #[test]
     fn a_newcomer_does_not_take_the_socket_of_a_plugin_that_is_here() {
-        let place = Place::new();
+        let place = ScanDirs::new();
         let mut scanner = place.scanner();
         let said = |id: &str, socket: &str| format!("id = '{id}'\nsocket = '{socket}'");
         place.write("m.toml", said("m", "/run/m.sock"));
-        assert_eq!(ids(&scanner.look()), ["m"]);
+        assert_eq!(ids(&scanner.scan()), ["m"]);
         for name in ["aa.toml", "zz.toml"] {
             place.write(name, said("other", "/run/./m.sock"));
-            let scan = scanner.look();
+            let scan = scanner.scan();
             assert_eq!(ids(&scan), ["m"], "{name} took its socket");
             let [fault] = &scan.faults[..] else { panic!("{scan:?}") };
             assert!(fault.source.ends_with(name), "{scan:?}");
@@ -390,23 +390,23 @@ mod tests {
             let (source, m) = scan.found[0].clone();
             let mut next = place.scanner();
             next.remember(source, &m);
-            assert_eq!(ids(&next.look()), ["m"], "{name} took its socket at a restart");
+            assert_eq!(ids(&next.scan()), ["m"], "{name} took its socket at a restart");
             fs::remove_file(place.plugins().join(name)).unwrap();
             for _ in 0..MISSING_MAX {
-                scanner.look();
+                scanner.scan();
             }
         }
         // Once the first names another socket, the newcomer may have it.
         place.write("aa.toml", said("other", "/run/m.sock"));
-        assert_eq!(ids(&scanner.look()), ["m"]);
+        assert_eq!(ids(&scanner.scan()), ["m"]);
         place.write("m.toml", said("m", "/run/m2.sock"));
-        let scan = scanner.look();
+        let scan = scanner.scan();
         assert_eq!((ids(&scan), scan.faults.len()), (vec!["other", "m"], 0));
     }
 
     #[test]
     fn what_a_stranger_could_have_put_there_is_no_plugin() {
-        let place = Place::new();
+        let place = ScanDirs::new();
         let mut scanner = place.scanner();
         let dir = place.sockets();
         let mut held = Vec::new();
@@ -414,7 +414,7 @@ mod tests {
             fs::create_dir(dir.join(name)).unwrap();
             held.push(UnixListener::bind(dir.join(name).join("csi.sock")).unwrap());
         }
-        assert_eq!(ids(&scanner.look()), ["open", "sticky", "strangers"]);
+        assert_eq!(ids(&scanner.scan()), ["open", "sticky", "strangers"]);
         for (name, mode) in [("open", 0o775), ("sticky", 0o1777)] {
             fs::set_permissions(dir.join(name), fs::Permissions::from_mode(mode)).unwrap();
         }
@@ -422,7 +422,7 @@ mod tests {
             println!("SKIPPED (needs root): gives a directory to another user");
             return;
         }
-        let scan = place.scanner().look();
+        let scan = place.scanner().scan();
         assert_eq!(ids(&scan), [""; 0]);
         let why: Vec<&str> = scan.faults.iter().map(|fault| fault.problem.as_str()).collect();
         assert_eq!(why.len(), 3, "{why:?}");
@@ -433,17 +433,17 @@ mod tests {
         // Whoever may write to `plugins_dir` may say that the stranger is trusted.
         let socket = dir.join("strangers/csi.sock");
         place.write("s.toml", format!("id = 's'\nsocket = '{}'\nowner = 4711", socket.display()));
-        let scan = place.scanner().look();
+        let scan = place.scanner().scan();
         assert_eq!((ids(&scan), scan.faults.len()), (vec!["s"], 2), "{scan:?}");
         // The directory above counts as well.
         fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o770)).unwrap();
-        let scan = place.scanner().look();
+        let scan = place.scanner().scan();
         assert_eq!((ids(&scan), scan.faults.len()), (vec![], 2), "{scan:?}");
     }
 
     #[test]
     fn garbage_is_told_and_keeps_nothing_from_being_read() {
-        let place = Place::new();
+        let place = ScanDirs::new();
         place.write("a.toml", [0xff, 0xfe]);
         place.write("b.toml", "x".repeat(100_000));
         place.write("c.toml", "");
@@ -453,7 +453,7 @@ mod tests {
         fs::set_permissions(open, fs::Permissions::from_mode(0o666)).unwrap();
         fs::create_dir(place.plugins().join("f.toml")).unwrap();
         std::os::unix::fs::symlink("/nowhere", place.plugins().join("g.toml")).unwrap();
-        let scan = place.scanner().look();
+        let scan = place.scanner().scan();
         assert_eq!(ids(&scan), ["d"]);
         assert_eq!(scan.faults.len(), 6, "{scan:?}");
     }

@@ -1,10 +1,9 @@
-//! What is under way in the lanes, and what did not succeed: for whoever asks, never to decide by.
+//! The works under way in an executor, and those that failed, for the status of the node.
 //!
-//! **Promises** that work is listed until it has really ended, also when nobody waits for it any
-//! more; and that a failure is listed until the same work succeeds for the same alloc, or the alloc
-//! is gone.
+//! **Promises** that work is listed until it has really ended, even if its caller no longer waits.
+//! A failure is listed until work succeeds for the same alloc and volume.
 //!
-//! **Never** grows without bound: of failures the oldest go.
+//! **Never** decides anything, nor grows without bound: the oldest failures are dropped.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,56 +12,56 @@ use berth_contract::message::agent::{FailureStatus, WorkStatus};
 use berth_contract::problem::Problem;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 
-use crate::plugin::Plugin;
+use crate::call_log::PluginCallLog;
 
-/// Failures kept at once.
+/// Largest number of failures that are kept.
 const FAILURES_MAX: usize = 1024;
-/// How much is kept of what a failure said, in characters.
+/// Longest error text that is kept, in characters.
 const ERROR_CHARS_MAX: usize = 1024;
 
-/// What is done in a turn, for whom.
+/// Describes work to the status of the node.
 #[derive(Debug, Clone)]
-pub struct Work {
+pub struct ExecutorWork {
     /// The volume.
     pub volume: VolumeKey,
-    /// For whom.
+    /// The alloc that the work is for.
     pub alloc: AllocId,
-    /// Which claim of the alloc; none when it is for several.
+    /// The claim of the alloc. `None` if the work is for several claims.
     pub epoch: Option<u64>,
-    /// What, such as `agent.detach`.
+    /// The verb, such as `agent.detach`.
     pub step: &'static str,
-    /// Who is [at work](Plugin::at_work) on it.
-    pub plugin: Option<Plugin>,
+    /// The plugin calls of this work, if it makes any.
+    pub calls: Option<PluginCallLog>,
 }
 
-/// The ledger of some lanes. Cheap to clone.
+/// Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ledger {
-    pages: Arc<Mutex<Pages>>,
+pub(super) struct WorkLedger {
+    pages: Arc<Mutex<LedgerPages>>,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
+struct LedgerPages {
     begun: u64,
-    under_way: BTreeMap<u64, UnderWay>,
+    under_way: BTreeMap<u64, WorkUnderWay>,
     failures: BTreeMap<(VolumeKey, AllocId), FailureStatus>,
 }
 
 #[derive(Debug)]
-struct UnderWay {
-    work: Work,
+struct WorkUnderWay {
+    work: ExecutorWork,
     since: Timestamp,
     deadline: Timestamp,
 }
 
 /// Work under way; ended when dropped.
 #[derive(Debug)]
-pub(super) struct Entry {
-    ledger: Ledger,
+pub(super) struct LedgerEntry {
+    ledger: WorkLedger,
     at: Option<u64>,
 }
 
-impl Drop for Entry {
+impl Drop for LedgerEntry {
     fn drop(&mut self) {
         if let Some(at) = self.at {
             self.ledger.lock().under_way.remove(&at);
@@ -70,26 +69,31 @@ impl Drop for Entry {
     }
 }
 
-impl Ledger {
-    /// Work begins.
-    pub(super) fn begin(&self, work: Option<Work>, deadline: Timestamp, now: Timestamp) -> Entry {
+impl WorkLedger {
+    /// Lists work until the returned entry is dropped. Lists nothing for `None`.
+    pub(super) fn start_work(
+        &self,
+        work: Option<ExecutorWork>,
+        deadline: Timestamp,
+        now: Timestamp,
+    ) -> LedgerEntry {
         let at = work.map(|work| {
             let mut pages = self.lock();
             pages.begun += 1;
             let at = pages.begun;
-            pages.under_way.insert(at, UnderWay { work, since: now, deadline });
+            pages.under_way.insert(at, WorkUnderWay { work, since: now, deadline });
             at
         });
-        Entry { ledger: self.clone(), at }
+        LedgerEntry { ledger: self.clone(), at }
     }
 
-    /// It succeeded: nothing is wrong between the alloc and the volume any more.
-    pub(super) fn succeeded(&self, work: &Work) {
+    /// Drops the alloc's failure with the volume.
+    pub(super) fn record_success(&self, work: &ExecutorWork) {
         self.lock().failures.remove(&(work.volume.clone(), work.alloc.clone()));
     }
 
-    /// It did not, or its caller stopped waiting.
-    pub(super) fn failed(&self, work: &Work, problem: &Problem, now: Timestamp) {
+    /// Lists a failure, or that the caller stopped waiting.
+    pub(super) fn record_failure(&self, work: &ExecutorWork, problem: &Problem, now: Timestamp) {
         let mut pages = self.lock();
         let key = (work.volume.clone(), work.alloc.clone());
         let is_same = |known: &&FailureStatus| known.step == work.step && known.epoch == work.epoch;
@@ -116,11 +120,11 @@ impl Ledger {
         }
     }
 
-    /// What is under way, the oldest first.
+    /// The works under way, the oldest first.
     pub(super) fn under_way(&self, now: Timestamp) -> Vec<WorkStatus> {
         let pages = self.lock();
-        let shown = pages.under_way.values().map(|UnderWay { work, since, deadline }| {
-            let waits = work.plugin.as_ref().and_then(Plugin::waits_for);
+        let shown = pages.under_way.values().map(|WorkUnderWay { work, since, deadline }| {
+            let waits = work.calls.as_ref().and_then(PluginCallLog::unanswered_call);
             WorkStatus {
                 namespace: work.volume.namespace.clone(),
                 volume: work.volume.volume.clone(),
@@ -136,12 +140,12 @@ impl Ledger {
         shown.collect()
     }
 
-    /// What did not succeed when it was tried last.
+    /// The works whose last try failed.
     pub(super) fn failures(&self) -> Vec<FailureStatus> {
         self.lock().failures.values().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pages> {
+    fn lock(&self) -> MutexGuard<'_, LedgerPages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,9 +157,15 @@ mod tests {
 
     use super::*;
 
-    fn work(alloc: &str, step: &'static str) -> Work {
+    fn work(alloc: &str, step: &'static str) -> ExecutorWork {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
-        Work { volume, alloc: AllocId::new(alloc).unwrap(), epoch: Some(7), step, plugin: None }
+        ExecutorWork {
+            volume,
+            alloc: AllocId::new(alloc).unwrap(),
+            epoch: Some(7),
+            step,
+            calls: None,
+        }
     }
 
     fn at(ms: u64) -> Timestamp {
@@ -164,9 +174,9 @@ mod tests {
 
     #[test]
     fn work_is_listed_until_it_has_ended_and_as_hung_past_its_deadline() {
-        let ledger = Ledger::default();
-        let entry = ledger.begin(Some(work("a", "agent.detach")), at(10), at(1));
-        let unnamed = ledger.begin(None, at(10), at(1));
+        let ledger = WorkLedger::default();
+        let entry = ledger.start_work(Some(work("a", "agent.detach")), at(10), at(1));
+        let unnamed = ledger.start_work(None, at(10), at(1));
         let shown = ledger.under_way(at(10));
         assert_eq!((shown.len(), shown[0].hung, shown[0].since), (1, false, at(1)));
         assert!(ledger.under_way(at(11))[0].hung);
@@ -176,20 +186,24 @@ mod tests {
 
     #[test]
     fn failures_are_counted_until_it_succeeds_and_the_oldest_go() {
-        let (ledger, no) = (Ledger::default(), Problem::new(Code::PluginFailed, "no"));
+        let (ledger, no) = (WorkLedger::default(), Problem::new(Code::PluginFailed, "no"));
         for ms in 1..=3 {
-            ledger.failed(&work("a", "agent.detach"), &no, at(ms));
+            ledger.record_failure(&work("a", "agent.detach"), &no, at(ms));
         }
         let failures = ledger.failures();
         assert_eq!((failures.len(), failures[0].tries, failures[0].at), (1, 3, at(3)));
         assert_eq!(failures[0].since, at(1));
-        ledger.failed(&Work { epoch: Some(8), ..work("a", "agent.detach") }, &no, at(4));
+        ledger.record_failure(
+            &ExecutorWork { epoch: Some(8), ..work("a", "agent.detach") },
+            &no,
+            at(4),
+        );
         assert_eq!((ledger.failures()[0].tries, ledger.failures()[0].since), (1, at(4)));
-        ledger.succeeded(&work("a", "agent.detach"));
+        ledger.record_success(&work("a", "agent.detach"));
         assert!(ledger.failures().is_empty());
         for other in 0..=FAILURES_MAX {
             let ms = 10 + u64::try_from(other).unwrap();
-            ledger.failed(&work(&format!("a{other}"), "agent.mount"), &no, at(ms));
+            ledger.record_failure(&work(&format!("a{other}"), "agent.mount"), &no, at(ms));
         }
         let kept = ledger.failures();
         assert_eq!(kept.len(), FAILURES_MAX);

@@ -6,28 +6,27 @@ use berth_contract::message::plugin::{Ordered, Start, Stop};
 use berth_contract::problem::Problem;
 use berth_domain::PluginId;
 
-use super::Roster;
-use crate::plugin::member::need;
-use crate::plugin::run::Order;
-use crate::plugin::serve::Asked;
+use super::run::ProcessOrder;
+use super::{Roster, RosterRequest};
+use crate::plugin::member::describe_need;
 
 impl Roster {
-    pub(super) fn answer(&mut self, asked: Asked) {
+    pub(super) fn answer_request(&mut self, asked: RosterRequest) {
         match asked {
             // Who asked may have gone.
-            Asked::Stop(stop, answer) => drop(answer.send(self.stop(&stop))),
-            Asked::Start(start, answer) => drop(answer.send(self.restart(&start))),
+            RosterRequest::Stop(stop, answer) => drop(answer.send(self.stop_instances(&stop))),
+            RosterRequest::Start(start, answer) => drop(answer.send(self.start_instances(&start))),
         }
     }
 
-    fn stop(&mut self, stop: &Stop) -> Result<Ordered, Problem> {
-        let meant = self.meant(&stop.plugin, stop.instance.as_deref())?;
+    fn stop_instances(&mut self, stop: &Stop) -> Result<Ordered, Problem> {
+        let meant = self.find_commanded(&stop.plugin, stop.instance.as_deref())?;
         if !stop.even_with_mounts {
             for key in &meant {
                 let Some(seat) = self.seats.get(key) else { continue };
-                let mounts = self.running.needs(&seat.plugin, &seat.member);
+                let mounts = self.running.count_needing_mounts(&seat.plugin, &seat.member);
                 if mounts > 0 {
-                    let message = format!("instance {key} runs on: {}", need(mounts));
+                    let message = format!("instance {key} runs on: {}", describe_need(mounts));
                     return Err(Problem::new(Code::PluginHeld, message).plugin(&stop.plugin));
                 }
             }
@@ -41,19 +40,20 @@ impl Roster {
             if seat.member.record().stopped_by.is_some() {
                 continue;
             }
-            let mounts = self.running.needs(&seat.plugin, &seat.member);
-            let detail = format!("instance {key}: told to by {}, {}", stop.by, need(mounts));
+            let mounts = self.running.count_needing_mounts(&seat.plugin, &seat.member);
+            let detail =
+                format!("instance {key}: told to by {}, {}", stop.by, describe_need(mounts));
             tracing::warn!(plugin = %stop.plugin, detail, "a plugin is stopped");
             self.parts.hosting.tell.plugin(EventName::PluginStopped, &stop.plugin, detail);
             seat.member.set_stopped_by(Some(stop.by.clone()));
-            seat.order(Order::Stop);
+            seat.order(ProcessOrder::Stop);
             instances.push(key);
         }
         Ok(Ordered { instances })
     }
 
-    fn restart(&mut self, start: &Start) -> Result<Ordered, Problem> {
-        let meant = self.meant(&start.plugin, start.instance.as_deref())?;
+    fn start_instances(&mut self, start: &Start) -> Result<Ordered, Problem> {
+        let meant = self.find_commanded(&start.plugin, start.instance.as_deref())?;
         let mut instances = Vec::new();
         for key in meant {
             let Some(seat) = self.seats.get_mut(&key) else { continue };
@@ -61,14 +61,18 @@ impl Roster {
                 continue;
             }
             seat.member.set_stopped_by(None);
-            seat.order(Order::Run);
+            seat.order(ProcessOrder::Run);
             instances.push(key);
         }
         Ok(Ordered { instances })
     }
 
-    fn meant(&self, plugin: &PluginId, instance: Option<&str>) -> Result<Vec<String>, Problem> {
-        let meant = self.commanded(plugin, instance);
+    fn find_commanded(
+        &self,
+        plugin: &PluginId,
+        instance: Option<&str>,
+    ) -> Result<Vec<String>, Problem> {
+        let meant = self.list_commanded(plugin, instance);
         if !meant.is_empty() {
             return Ok(meant);
         }

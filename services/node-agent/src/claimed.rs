@@ -1,0 +1,146 @@
+//! The uses on this node that the claim service has claims for.
+//!
+//! **Never** takes silence, or an incomplete list, for the absence of a claim.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use berth_bus::{Bus, Call};
+use berth_client::Client;
+use berth_contract::key::{VolumeEntry, parse_volume};
+use berth_contract::message::claim::{Claims, Status};
+use berth_contract::problem::Problem;
+use berth_contract::verb;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
+use berth_service::clock;
+
+use crate::journal::JournalledUse;
+
+/// Largest number of pages that are read for one list. A node has a few hundred claims.
+const PAGES_MAX: usize = 100;
+
+/// The use of a volume by an alloc.
+pub type UseKey = (VolumeKey, AllocId);
+
+/// The uses on this node that a claim covers, by one list of the node's claims.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClaimedUses {
+    /// The list shows every claim that existed at this revision of the claim bucket.
+    index: u64,
+    /// Claims without a use on this node are left out: their number has no bound.
+    keys: BTreeSet<UseKey>,
+}
+
+impl ClaimedUses {
+    /// Whether a claim covers the use.
+    pub fn covers(&self, key: &UseKey) -> bool {
+        self.keys.contains(key)
+    }
+
+    /// Whether the list was read after the use's claim was made. If such a list lacks the claim,
+    /// the claim is gone.
+    pub fn is_younger_than(&self, entry: &JournalledUse) -> bool {
+        entry.epoch <= self.index
+    }
+
+    /// Adds the claims of a page that cover uses in `here`.
+    fn add_page(&mut self, page: Claims, here: &BTreeSet<UseKey>) {
+        self.index = self.index.min(page.index);
+        let claims = page.claims.into_iter();
+        let read = claims.map(|claim| (VolumeKey::new(claim.namespace, claim.volume), claim.alloc));
+        // An unreadable claim may be for this node, so it counts as a claim.
+        let unread = page.unreadable.iter().filter_map(|record| {
+            let VolumeEntry::Claim(volume, alloc) = parse_volume(&record.key)? else { return None };
+            Some((volume, alloc))
+        });
+        self.keys.extend(read.chain(unread).filter(|key| here.contains(key)));
+    }
+}
+
+/// Asks the claim service which of the uses in `here` are claimed for the node. Returns `None` when
+/// the node has more claims than [`PAGES_MAX`] pages.
+pub async fn read_claimed_uses(
+    bus: &Bus,
+    node: &NodeId,
+    here: &BTreeSet<UseKey>,
+    within: Duration,
+) -> Result<Option<ClaimedUses>, Problem> {
+    let all = Namespace::all();
+    let of_node = Status { node: Some(node.clone()), ..Status::default() };
+    let mut claimed = ClaimedUses { index: u64::MAX, keys: BTreeSet::new() };
+    let call = Call::within(clock::begin_trace(), within);
+    let client = Client::new(bus.clone());
+    let pages = client.pages::<verb::ClaimStatus>(&all, of_node, &call, PAGES_MAX, |page| {
+        claimed.add_page(page, here);
+    });
+    Ok(pages.await?.then_some(claimed))
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::code::Code;
+    use berth_contract::key::claim;
+    use berth_contract::message::query::UnreadableRecord;
+    use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+    use berth_domain::{PluginId, Timestamp, VolumeId};
+
+    use super::*;
+    use crate::journal::UseState;
+
+    fn journalled(alloc: &str, epoch: u64) -> (UseKey, JournalledUse) {
+        let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+        let entry = JournalledUse {
+            state: UseState::Intent,
+            epoch,
+            plugin: PluginId::new("dev.berth").unwrap(),
+            external_id: "vol-1".to_owned(),
+            access: AccessMode::MultiNodeMultiWriter,
+            attachment: AttachmentMode::FileSystem,
+            mode: Mode::Write,
+            staging: None,
+            staged: false,
+            disk: None,
+            left_out: Vec::new(),
+            contents: Vec::new(),
+            options: None,
+            target: "/s/a/target".into(),
+            boot_id: "boot".to_owned(),
+            since: Timestamp::from_unix_ms(1),
+        };
+        ((volume, AllocId::new(alloc).unwrap()), entry)
+    }
+
+    #[test]
+    fn only_a_list_younger_than_the_claim_can_say_that_it_is_gone() {
+        let (key, _) = journalled("claimed", 5);
+        let claimed = ClaimedUses { index: 7, keys: BTreeSet::from([key.clone()]) };
+        let is_gone = |claimed: &ClaimedUses, (key, entry): (UseKey, JournalledUse)| {
+            !claimed.covers(&key) && claimed.is_younger_than(&entry)
+        };
+        assert!(!is_gone(&claimed, journalled("claimed", 5)));
+        assert!(is_gone(&claimed, journalled("gone", 6)));
+        assert!(!is_gone(&claimed, journalled("new", 8)));
+        let older = ClaimedUses { index: 5, ..claimed };
+        assert!(!is_gone(&older, journalled("gone", 6)));
+        assert!(!is_gone(&ClaimedUses::default(), journalled("gone", 6)));
+    }
+
+    #[test]
+    fn a_long_list_keeps_only_claims_of_uses_on_this_node() {
+        let ((volume, alloc), _) = journalled("a", 5);
+        let here = BTreeSet::from([(volume.clone(), alloc.clone())]);
+        let unreadable = |alloc: AllocId| UnreadableRecord {
+            key: claim(&volume, &alloc),
+            code: Code::DamagedRecord,
+            error: "damaged".to_owned(),
+        };
+        let mut claimed = ClaimedUses { index: u64::MAX, keys: BTreeSet::new() };
+        for page in 0..PAGES_MAX {
+            let others = (0..100).map(|at| AllocId::new(format!("other-{page}-{at}")).unwrap());
+            let next = Some(page.to_string());
+            let unreadable = others.chain([alloc.clone()]).map(unreadable).collect();
+            claimed.add_page(Claims { index: 9, claims: Vec::new(), next, unreadable }, &here);
+        }
+        assert_eq!(claimed, ClaimedUses { index: 9, keys: here });
+    }
+}

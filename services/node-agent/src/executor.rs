@@ -1,0 +1,268 @@
+//! One plugin call at a time for each volume, and none that comes too late.
+//!
+//! **Owns** the rules of an executor (rule 4; safety rules 4 and 8). Controller calls and node
+//! calls follow the same rules, with a [`VolumeExecutor`] each.
+//!
+//! **Promises** that work starts only
+//! - before its deadline;
+//! - if no newer call was seen for its volume;
+//! - if it was requested after this process started;
+//! - while no other work for that volume is under way, even if that work's caller has given up.
+//!
+//! Each caller gets an answer by its deadline.
+//!
+//! **Never** ends work that has started: only the plugin knows when it has ended.
+
+mod ledger;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::{FailureStatus, WorkStatus};
+use berth_contract::problem::Problem;
+use berth_domain::limits::{CALL_TIMEOUT_MAX, CLOCK_MARGIN};
+use berth_domain::{PluginId, Timestamp, VolumeKey};
+use berth_service::clock;
+use berth_service::locks::KeyedLocks;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::start_revision::StartRevision;
+pub use ledger::ExecutorWork;
+
+use ledger::WorkLedger;
+
+/// Largest number of works that are under way or wait for their volume.
+const WORKS_MAX: u32 = 1024;
+/// Time before its deadline at which a caller is answered that the plugin has not. The caller's own
+/// timeout could not name the plugin and the node.
+const ANSWER_BEFORE_DEADLINE: Duration = Duration::from_millis(250);
+/// How long calls are compared with the start revision. Calls issued before the start have expired
+/// by then. Forgetting the start revision lets the executor accept calls after the bucket was
+/// restored and its revisions start again at 1.
+const START_REVISION_TTL: Duration =
+    CALL_TIMEOUT_MAX.saturating_add(CLOCK_MARGIN.saturating_mul(2));
+/// Largest number of volumes whose newest revision is remembered.
+const REVISIONS_MAX: usize = 16_384;
+
+/// A volume as its plugin knows it. CSI asks for one call per volume at a time, and two of our
+/// volumes may be one volume of the plugin.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PluginVolume {
+    /// The plugin.
+    pub plugin: PluginId,
+    /// The plugin's id for the volume.
+    pub external_id: String,
+}
+
+/// The volume that work must lock, and when the work may start.
+#[derive(Debug, Clone)]
+pub struct WorkTurn {
+    /// The volume that is locked.
+    pub volume: PluginVolume,
+    /// Our volume, and the revision of the write that requested the work. `None` for work that no
+    /// attempt names.
+    pub order: Option<(VolumeKey, u64)>,
+    /// The work does not start after this, and its caller no longer waits.
+    pub deadline: Timestamp,
+}
+
+/// Runs one work at a time for each volume. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct VolumeExecutor {
+    started_at: (StartRevision, Instant),
+    locks: KeyedLocks<PluginVolume>,
+    newest: Arc<Mutex<NewestRevisions>>,
+    free: Arc<Semaphore>,
+    ledger: WorkLedger,
+}
+
+impl VolumeExecutor {
+    /// Refuses calls up to this revision: only an earlier process can know what followed them.
+    pub fn new(started_at: StartRevision) -> Self {
+        Self {
+            started_at: (started_at, Instant::now()),
+            locks: KeyedLocks::default(),
+            newest: Arc::default(),
+            free: Arc::new(Semaphore::new(WORKS_MAX as usize)),
+            ledger: WorkLedger::default(),
+        }
+    }
+
+    /// Runs the work when it may start. Returns its result, or an error at the deadline.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        turn: WorkTurn,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        // Boxed, so that the future is not copied into each future around it.
+        self.take_turn(turn, None, Box::pin(work)).await
+    }
+
+    /// As [`Self::run`], and lists the work while it is under way.
+    pub async fn run_shown<T: Send + 'static>(
+        &self,
+        turn: WorkTurn,
+        shown: ExecutorWork,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.take_turn(turn, Some(shown), Box::pin(work)).await
+    }
+
+    /// As [`Self::run_shown`], and lists the work's failure.
+    pub async fn run_recorded<T: Send + 'static>(
+        &self,
+        turn: WorkTurn,
+        shown: ExecutorWork,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let done = self.run_shown(turn, shown.clone(), work).await;
+        if let Err(problem) = &done {
+            self.record_failure(&shown, problem);
+        }
+        done
+    }
+
+    /// Lists the failure of work that could not start.
+    pub fn record_failure(&self, work: &ExecutorWork, problem: &Problem) {
+        self.ledger.record_failure(work, problem, clock::now());
+    }
+
+    /// The listed works that are under way, the oldest first.
+    pub fn under_way(&self) -> Vec<WorkStatus> {
+        self.ledger.under_way(clock::now())
+    }
+
+    /// The listed works whose last try failed.
+    pub fn failures(&self) -> Vec<FailureStatus> {
+        self.ledger.failures()
+    }
+
+    async fn take_turn<T: Send + 'static>(
+        &self,
+        turn: WorkTurn,
+        shown: Option<ExecutorWork>,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        check_deadline(turn.deadline)?;
+        self.check_order(&turn)?;
+        let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() else {
+            return Err(Problem::new(Code::Overloaded, "too many calls are under way").retryable());
+        };
+        let Ok(lock) = timeout(patience(turn.deadline), self.locks.lock(&turn.volume)).await else {
+            let message = format!(
+                "plugin {} has not answered an earlier call for volume {}",
+                turn.volume.plugin, turn.volume.external_id
+            );
+            return Err(Problem::new(Code::StillBusy, message).retryable());
+        };
+        // Both may have changed during the wait for the lock.
+        check_deadline(turn.deadline)?;
+        self.check_order(&turn)?;
+        let ledger = self.ledger.clone();
+        let working = tokio::spawn(async move {
+            let entry = ledger.start_work(shown.clone(), turn.deadline, clock::now());
+            let done = work.await;
+            // Even if the caller was answered at its deadline.
+            if let (Ok(_), Some(shown)) = (&done, &shown) {
+                ledger.record_success(shown);
+            }
+            drop((entry, lock, permit));
+            done
+        });
+        match timeout(patience(turn.deadline), working).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(defect)) => Err(Problem::new(Code::Internal, defect)),
+            Err(_) => {
+                let message = format!(
+                    "no answer of plugin {} yet; it may still be at work, and nothing else is \
+                     asked of it for this volume before it has answered",
+                    turn.volume.plugin
+                );
+                Err(Problem::new(Code::NoAnswer, message).retryable())
+            }
+        }
+    }
+
+    /// Waits until nothing is under way. Returns false if something still was after `within`.
+    pub async fn wait_idle(&self, within: Duration) -> bool {
+        timeout(within, self.free.acquire_many(WORKS_MAX)).await.is_ok()
+    }
+
+    fn check_order(&self, turn: &WorkTurn) -> Result<(), Problem> {
+        let Some((volume, revision)) = &turn.order else { return Ok(()) };
+        let (StartRevision(started_at), since) = self.started_at;
+        if *revision <= started_at && since.elapsed() < START_REVISION_TTL {
+            let message = format!(
+                "revision {revision} asks, and this agent began at {started_at}: it does not know \
+                 what came after what was asked before"
+            );
+            return Err(Problem::new(Code::OldCall, message));
+        }
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.check_newest(volume, *revision, turn.deadline, clock::now())
+    }
+}
+
+/// Refuses a call past its deadline (safety rule 8).
+pub fn check_deadline(deadline: Timestamp) -> Result<(), Problem> {
+    let now = clock::now();
+    if now <= deadline {
+        return Ok(());
+    }
+    let late = now.since(deadline);
+    let message = format!("its deadline {deadline} was {late:?} ago, by this node's clock");
+    Err(Problem::new(Code::Late, message).retryable())
+}
+
+/// How long a caller waits here, so that the answer reaches it by its deadline.
+fn patience(deadline: Timestamp) -> Duration {
+    let left = deadline.since(clock::now());
+    left.saturating_sub((left / 10).min(ANSWER_BEFORE_DEADLINE))
+}
+
+/// The newest revision seen of each volume.
+///
+/// A revision is remembered until every older call is past its own deadline. Attempts of a volume
+/// are written one after another and all get the same time. So an older attempt's deadline is later
+/// than this one's by at most the difference of the clocks.
+#[derive(Debug, Default)]
+struct NewestRevisions {
+    newest: HashMap<VolumeKey, (u64, Timestamp)>,
+}
+
+impl NewestRevisions {
+    fn check_newest(
+        &mut self,
+        volume: &VolumeKey,
+        revision: u64,
+        deadline: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), Problem> {
+        let until = deadline.after(CLOCK_MARGIN * 2);
+        if let Some((newest, kept_until)) = self.newest.get_mut(volume) {
+            if *newest > revision {
+                let message = format!("revision {revision} asks, and {newest} was seen already");
+                return Err(Problem::new(Code::OldCall, message));
+            }
+            *newest = revision;
+            *kept_until = until.max(*kept_until);
+            return Ok(());
+        }
+        if self.newest.len() >= REVISIONS_MAX {
+            self.newest.retain(|_, (_, until)| *until >= now);
+        }
+        if self.newest.len() >= REVISIONS_MAX {
+            let message = format!("calls of {REVISIONS_MAX} volumes came within one deadline");
+            return Err(Problem::new(Code::Overloaded, message).retryable());
+        }
+        self.newest.insert(volume.clone(), (revision, until));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
