@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use berth_bus::{Bus, Call};
+use berth_client::Client;
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::query::Page;
@@ -28,14 +29,14 @@ const PAGES_MAX: usize = 10;
 /// Asks in the name of one node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Asker {
-    bus: Bus,
+    client: Client,
     node: NodeId,
 }
 
 impl Asker {
     /// Asks in the name of `node`.
     pub(super) fn new(bus: Bus, node: NodeId) -> Self {
-        Self { bus, node }
+        Self { client: Client::new(bus), node }
     }
 
     /// Registers the alloc of a session; again is nothing.
@@ -132,8 +133,7 @@ impl Asker {
         request: &V::Request,
         call: Call,
     ) -> Result<V::Reply, Problem> {
-        let asked = self.bus.ask::<V>(to, request, &call).await;
-        asked.map_err(|error| error.into_problem(V::STEP))
+        self.client.once::<V>(to, request, &call).await
     }
 }
 
