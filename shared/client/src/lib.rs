@@ -7,8 +7,8 @@
 //! with its number before the next one begins, and that the error names the verb, the trace and,
 //! for a node's agent, the node.
 //!
-//! **Never** repeats a request unless the caller says so. Repeating is safe: every request of
-//! Berth's is idempotent.
+//! **Never** repeats a request that may call a plugin unless the caller says so. Repeating is safe:
+//! every request of Berth's is idempotent.
 //!
 //! ```no_run
 //! # use std::time::Duration;
