@@ -16,7 +16,7 @@ use async_nats::HeaderMap;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{Effect, Verb};
+use berth_contract::verb::Verb;
 use berth_contract::{header, subject};
 use berth_domain::limits;
 use berth_telemetry::metric::{Label, REQUESTS_MADE, REQUESTS_MADE_DURATION, STEPS};
@@ -189,16 +189,14 @@ pub(crate) struct Failure {
 }
 
 impl Bus {
-    /// Asks a service by a verb, and is answered with the verb's reply.
+    /// Asks a service by a verb, once, and is answered with the verb's reply.
     pub async fn ask<V: Verb>(
         &self,
         to: &V::To,
         request: &V::Request,
         call: &Call,
     ) -> Result<V::Reply, RequestError> {
-        let is_brief = V::ROW.effect == Effect::BriefChange;
-        let call = call.of_anyone(V::ROW.any_replica_answers()).again_early(is_brief);
-        self.request(&V::subject(to), request, &call).await
+        self.request(&V::subject(to), request, call).await
     }
 
     /// Asks at a subject: the body as JSON, the answer from JSON.

@@ -7,8 +7,8 @@
 //! with its number before the next one begins, and that the error names the verb, the trace and,
 //! for a node's agent, the node.
 //!
-//! **Never** repeats a request unless the caller says so. Repeating is safe: every request of
-//! Berth's is idempotent.
+//! **Never** repeats a request that may call a plugin unless the caller says so. Repeating is safe:
+//! every request of Berth's is idempotent.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -39,7 +39,7 @@ use berth_bus::{Bus, Call};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
-use berth_contract::verb::{Address as _, Verb};
+use berth_contract::verb::{Address as _, Effect, Verb};
 
 pub use retry::{FailedTry, Retry};
 
@@ -60,14 +60,17 @@ impl Client {
         &self.bus
     }
 
-    /// Sends a request once.
+    /// Asks once. A replica that stands still or was killed keeps nobody waiting: another is asked
+    /// meanwhile, where the verb's row allows that.
     pub async fn once<V: Verb>(
         &self,
         to: &V::To,
         request: &V::Request,
         call: &Call,
     ) -> Result<V::Reply, Problem> {
-        self.bus.ask::<V>(to, request, call).await.map_err(|error| {
+        let is_brief = V::ROW.effect == Effect::BriefChange;
+        let call = call.of_anyone(V::ROW.any_replica_answers()).again_early(is_brief);
+        self.bus.ask::<V>(to, request, &call).await.map_err(|error| {
             let problem = error.into_problem(V::STEP).trace(call.trace.trace_id());
             match to.node().filter(|_| V::ROW.service == NODE_AGENT) {
                 Some(node) => with_node(problem, node.as_str()),

@@ -98,8 +98,8 @@ pub enum Effect {
     Read,
     /// It changes something.
     Change,
-    /// It writes records and calls no plugin, so it is answered within moments. The caller sends
-    /// it again before the deadline when no answer came, because the replica may have been killed.
+    /// It writes records and calls no plugin, so it is answered within moments. A client sends it
+    /// again before the deadline when no answer came, because the replica may have been killed.
     BriefChange,
     /// It says how its sender is. It is taken also after its deadline: a host whose clock is wrong
     /// must be heard, and a late report does no harm.
