@@ -20,7 +20,22 @@ use crate::decide::{Place, Standing, Write};
 use crate::state::Shared;
 
 /// How often a lost race is run again before the caller is told to come back.
-pub const RACES_MAX: u32 = 5;
+const RACES_MAX: u32 = 5;
+
+/// Runs a read-modify-write, and runs it again after each lost race. `attempt` reads, decides, and
+/// writes under the guard of what it read.
+pub async fn retry_lost_races<T>(
+    step: &str,
+    mut attempt: impl AsyncFnMut() -> Result<T, StoreError>,
+) -> Result<T, Problem> {
+    for _ in 0..RACES_MAX {
+        match attempt().await {
+            Err(error) if error.is_lost_race() => {}
+            done => return done.map_err(|error| error.into_problem(step)),
+        }
+    }
+    Err(StoreError::Contended.into_problem(step))
+}
 
 /// Why a record was not written.
 #[derive(Debug, Error)]
@@ -34,12 +49,12 @@ pub enum StoreError {
     /// It could not be stored, or somebody was faster.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// Somebody was faster too often.
-    #[error("others changed the records of node {node} {RACES_MAX} times in a row")]
-    Contended {
-        /// The node.
-        node: NodeId,
-    },
+    /// Other writers were faster too often.
+    #[error("others changed the records {RACES_MAX} times in a row")]
+    Contended,
+    /// The records do not allow it.
+    #[error(transparent)]
+    Refused(#[from] Problem),
     /// It could not be written as JSON.
     #[error("the record could not be written")]
     Record(#[from] serde_json::Error),
@@ -51,18 +66,14 @@ impl StoreError {
         matches!(self, Self::Commit(CommitError::Conflict { .. }))
     }
 
-    /// What the caller is told of a node.
-    pub fn into_problem(self, step: &str, node: &NodeId) -> Problem {
-        self.told(step).node(node)
-    }
-
     /// What the caller is told.
-    pub fn told(self, step: &str) -> Problem {
+    pub fn into_problem(self, step: &str) -> Problem {
         let problem = match self {
             Self::Unreadable(record) => record.problem(),
             Self::Read(error) => error.into_problem(step),
             Self::Commit(error) => error.into_problem(step),
-            Self::Contended { .. } => Problem::new(Code::Overloaded, self).retryable(),
+            Self::Refused(problem) => problem,
+            Self::Contended => Problem::new(Code::Overloaded, self).retryable(),
             Self::Record(_) => Problem::new(Code::Internal, berth_service::process::chain(&self)),
         };
         problem.at(step)
