@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::decide::{Place, Write};
 use crate::events;
 use crate::state::State;
-use crate::store::{StoreError, retry_lost_races};
+use crate::store::{LostRaces, StoreError};
 
 const STEP: &str = verb::PluginDelete::STEP;
 /// How many of those who are in the way a refusal names.
@@ -43,13 +43,14 @@ pub async fn delete(
     let place = |problem: Problem| problem.at(STEP).plugin(&id);
     unused(state, &id, trace, deadline).await.map_err(place)?;
     let mut deleted = Deleted::default();
-    let removed = retry_lost_races(STEP, async || {
-        state.catch_up(STEP, deadline).await?;
-        let known = state.plugin_mirror.read(|plugins| plugins.get(&id).cloned());
-        let Some(plugin) = known else { return Ok(()) };
-        remove(state, &id, &plugin, at, trace, deadline, &mut deleted).await
-    });
-    removed.await.map_err(place)?;
+    let mut races = LostRaces::default();
+    let removed = loop {
+        let attempt = remove(state, &id, at, trace, deadline, &mut deleted).await;
+        if let Some(outcome) = races.outcome(STEP, attempt) {
+            break outcome;
+        }
+    };
+    removed.map_err(place)?;
     Ok(deleted)
 }
 
@@ -96,14 +97,16 @@ fn some<T: ToString>(all: &[T]) -> String {
 async fn remove(
     state: &State,
     id: &PluginId,
-    plugin: &Plugin,
     at: Timestamp,
     trace: TraceContext,
     deadline: Instant,
     deleted: &mut Deleted,
 ) -> Result<(), StoreError> {
+    state.catch_up(STEP, deadline).await?;
+    let known = state.plugin_mirror.read(|plugins| plugins.get(id).cloned());
+    let Some(plugin) = known else { return Ok(()) };
     let mut all = BTreeMap::new();
-    for (node, places) in places(id, plugin) {
+    for (node, places) in places(id, &plugin) {
         let seen = state.look(&node, places).await?;
         all.insert(node, seen);
     }

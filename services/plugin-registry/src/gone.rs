@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use crate::decide::Write;
 use crate::events;
 use crate::state::State;
-use crate::store::{StoreError, retry_lost_races};
+use crate::store::{LostRaces, StoreError};
 
 const STEP: &str = verb::NodeGone::STEP;
 /// Claims that the reply shows.
@@ -56,10 +56,14 @@ pub async fn gone(
         return Err(Problem::bad_input(STEP, vec![fault]).node(&node));
     }
     let proof = Proof { kind, by, at, note };
-    let declared = retry_lost_races(STEP, async || {
-        declare(state, &node, &proof, seen, trace, deadline).await
-    });
-    let proof = declared.await.map_err(|problem| problem.node(&node))?;
+    let mut races = LostRaces::default();
+    let declared = loop {
+        let attempt = declare(state, &node, &proof, seen, trace, deadline).await;
+        if let Some(outcome) = races.outcome(STEP, attempt) {
+            break outcome;
+        }
+    };
+    let proof = declared.map_err(|problem| problem.node(&node))?;
     let claims = claims_left(state, &node, trace, deadline).await;
     Ok(Declared { proof, claims })
 }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::events;
 use crate::state::State;
-use crate::store::{StoreError, retry_lost_races};
+use crate::store::{LostRaces, StoreError};
 
 const STEP: &str = verb::PluginExpect::STEP;
 
@@ -30,8 +30,13 @@ pub async fn expect(
 ) -> Result<Expected, Problem> {
     let plugin = request.plugin.clone();
     state.catch_up(STEP, deadline).await.map_err(|problem| problem.plugin(&plugin))?;
-    let changed =
-        retry_lost_races(STEP, async || note(state, &request, at, trace, deadline).await).await;
+    let mut races = LostRaces::default();
+    let changed = loop {
+        let attempt = note(state, &request, at, trace, deadline).await;
+        if let Some(outcome) = races.outcome(STEP, attempt) {
+            break outcome;
+        }
+    };
     let changed = changed.map_err(|problem| problem.plugin(&plugin))?;
     Ok(Expected { changed })
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::decide::{Place, Write};
 use crate::events;
 use crate::state::State;
-use crate::store::{StoreError, retry_lost_races};
+use crate::store::{LostRaces, StoreError};
 
 const STEP: &str = verb::NodeLeave::STEP;
 
@@ -32,11 +32,14 @@ pub async fn leave(
 ) -> Result<Left, Problem> {
     let Leave { node, revision } = request;
     let mut left = Left { known: false, instances: 0, gone: false };
-    let forgotten = retry_lost_races(STEP, async || {
-        state.catch_up(STEP, deadline).await?;
-        forget(state, &node, revision, at, trace, deadline, &mut left).await
-    });
-    forgotten.await.map_err(|problem| problem.node(&node))?;
+    let mut races = LostRaces::default();
+    let forgotten = loop {
+        let attempt = forget(state, &node, revision, at, trace, deadline, &mut left).await;
+        if let Some(outcome) = races.outcome(STEP, attempt) {
+            break outcome;
+        }
+    };
+    forgotten.map_err(|problem| problem.node(&node))?;
     Ok(left)
 }
 
@@ -50,6 +53,7 @@ async fn forget(
     deadline: Instant,
     left: &mut Left,
 ) -> Result<(), StoreError> {
+    state.catch_up(STEP, deadline).await?;
     let places: BTreeSet<Place> = state.standing(node).instances.into_keys().collect();
     let seen = state.look(node, places).await?;
     if let Some(wanted) = revision {

@@ -15,7 +15,7 @@ use crate::decide::{Arrived, Place, Verdict, Write, decide, faults};
 use crate::events;
 use crate::leases::Leases;
 use crate::state::State;
-use crate::store::{Seen, StoreError, retry_lost_races};
+use crate::store::{LostRaces, Seen, StoreError};
 
 const STEP: &str = verb::NodeReport::STEP;
 
@@ -37,11 +37,14 @@ pub async fn report(
         return Err(Problem::bad_input(STEP, faults).node(&report.node));
     }
     let arrived = Arrived { report, at };
-    let worked_in = retry_lost_races(STEP, async || {
-        state.catch_up(STEP, deadline).await?;
-        work_in(state, &arrived, trace, deadline).await
-    });
-    worked_in.await.map_err(|problem| problem.node(&arrived.report.node))
+    let mut races = LostRaces::default();
+    let worked_in = loop {
+        let attempt = work_in(state, &arrived, trace, deadline).await;
+        if let Some(outcome) = races.outcome(STEP, attempt) {
+            break outcome;
+        }
+    };
+    worked_in.map_err(|problem| problem.node(&arrived.report.node))
 }
 
 async fn work_in(
@@ -50,6 +53,7 @@ async fn work_in(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Reported, StoreError> {
+    state.catch_up(STEP, deadline).await?;
     let node = &arrived.report.node;
     let standing = state.standing(node);
     match decide(&standing, arrived) {

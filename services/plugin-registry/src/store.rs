@@ -22,19 +22,26 @@ use crate::state::Shared;
 /// How often a lost race is run again before the caller is told to come back.
 const RACES_MAX: u32 = 5;
 
-/// Runs a read-modify-write, and runs it again after each lost race. `attempt` reads, decides, and
-/// writes under the guard of what it read.
-pub async fn retry_lost_races<T>(
-    step: &str,
-    mut attempt: impl AsyncFnMut() -> Result<T, StoreError>,
-) -> Result<T, Problem> {
-    for _ in 0..RACES_MAX {
-        match attempt().await {
-            Err(error) if error.is_lost_race() => {}
-            done => return done.map_err(|error| error.into_problem(step)),
+/// Counts the races that a read-modify-write lost. Its caller loops over the attempts: an async
+/// closure's future is not `Send` as an endpoint needs it.
+#[derive(Default)]
+pub struct LostRaces(u32);
+
+impl LostRaces {
+    /// The outcome of the attempt; none when it lost a race and is to be run again.
+    pub fn outcome<T>(
+        &mut self,
+        step: &str,
+        attempt: Result<T, StoreError>,
+    ) -> Option<Result<T, Problem>> {
+        match attempt {
+            Err(error) if error.is_lost_race() => {
+                self.0 += 1;
+                (self.0 >= RACES_MAX).then(|| Err(StoreError::Contended.into_problem(step)))
+            }
+            done => Some(done.map_err(|error| error.into_problem(step))),
         }
     }
-    Err(StoreError::Contended.into_problem(step))
 }
 
 /// Why a record was not written.
