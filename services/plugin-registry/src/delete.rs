@@ -22,7 +22,7 @@ use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
 use berth_service::deadline;
 use tokio::time::Instant;
 
-use crate::decide::{Place, Write};
+use crate::decide::{InstanceKey, Write};
 use crate::events;
 use crate::state::State;
 use crate::store::{LostRaces, StoreError};
@@ -142,8 +142,8 @@ async fn remove(
 }
 
 /// The plugin's places on each node.
-fn places(id: &PluginId, plugin: &Plugin) -> BTreeMap<NodeId, BTreeSet<Place>> {
-    let mut places: BTreeMap<NodeId, BTreeSet<Place>> = BTreeMap::new();
+fn places(id: &PluginId, plugin: &Plugin) -> BTreeMap<NodeId, BTreeSet<InstanceKey>> {
+    let mut places: BTreeMap<NodeId, BTreeSet<InstanceKey>> = BTreeMap::new();
     for (node, half) in plugin.instances.keys() {
         places.entry(node.clone()).or_default().insert((id.clone(), *half));
     }

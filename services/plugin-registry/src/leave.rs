@@ -15,7 +15,7 @@ use berth_domain::{NodeId, Timestamp};
 use berth_service::deadline;
 use tokio::time::Instant;
 
-use crate::decide::{Place, Write};
+use crate::decide::{InstanceKey, Write};
 use crate::events;
 use crate::state::State;
 use crate::store::{LostRaces, StoreError};
@@ -54,7 +54,7 @@ async fn forget(
     left: &mut Left,
 ) -> Result<(), StoreError> {
     state.catch_up(STEP, deadline).await?;
-    let places: BTreeSet<Place> = state.standing(node).instances.into_keys().collect();
+    let places: BTreeSet<InstanceKey> = state.standing(node).instances.into_keys().collect();
     let seen = state.look(node, places).await?;
     if let Some(wanted) = revision {
         let known = seen.standing.node.is_some();

@@ -11,11 +11,11 @@ use berth_domain::{NodeId, Timestamp};
 use berth_service::deadline;
 use tokio::time::Instant;
 
-use crate::decide::{Arrived, Place, Verdict, Write, decide, faults};
+use crate::decide::{Arrived, InstanceKey, Verdict, Write, decide, faults};
 use crate::events;
 use crate::leases::Leases;
 use crate::state::State;
-use crate::store::{LostRaces, Seen, StoreError};
+use crate::store::{LostRaces, RecordSnapshot, StoreError};
 
 const STEP: &str = verb::NodeReport::STEP;
 
@@ -65,7 +65,7 @@ async fn work_in(
     }
     deadline::check(deadline)?;
     let told = arrived.report.instances.iter().map(|told| (told.plugin.clone(), told.half));
-    let places: BTreeSet<Place> = told.chain(standing.instances.into_keys()).collect();
+    let places: BTreeSet<InstanceKey> = told.chain(standing.instances.into_keys()).collect();
     let seen = state.look(node, places).await?;
     let Verdict::Write(writes) = decide(&seen.standing, arrived) else {
         return Ok(late(state, arrived, seen.standing.node.as_ref()));
@@ -94,8 +94,8 @@ async fn work_in(
 /// plugin calls the node by the id of another.
 fn shared_id(
     state: &State,
-    seen: &Seen,
-    (plugin, half): &Place,
+    seen: &RecordSnapshot,
+    (plugin, half): &InstanceKey,
     next: &Instance,
     node: &NodeId,
 ) -> Option<String> {
