@@ -9,7 +9,7 @@ use berth_domain::volume::{Claim, Command, Refusal, Volume, VolumeSpec, Write};
 use berth_domain::{AllocId, Namespace, SecretsId, VolumeKey};
 use tokio::time::Instant;
 
-use crate::running::{self, Seen};
+use crate::running::{self, ClaimActivity};
 use crate::secrets;
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
@@ -45,7 +45,7 @@ pub async fn deregister(
         let runs = |(alloc, claim): &(&AllocId, &Claim)| {
             let seen = seen.iter().find(|seen| seen.alloc == **alloc && seen.epoch == claim.epoch);
             // One that came since then is somebody's who lives.
-            seen.is_none_or(Seen::runs)
+            seen.is_none_or(ClaimActivity::runs)
         };
         let running = now.claims.iter().filter(runs).map(|(alloc, _)| alloc.clone()).collect();
         let reason = reason.to_owned();

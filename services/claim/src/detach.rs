@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use crate::state::State;
 use crate::transact::TransactError;
 use crate::{deregister, locate, look, refuse, running};
-use plan::{Plan, Standing};
+use plan::{NodeCondition, Plan};
 
 const STEP: &str = verb::VolumeDetach::STEP;
 /// How long the node's agent may take to say what is mounted there.
@@ -203,9 +203,9 @@ fn confirmations(state: &State, volume: &VolumeKey, request: &Detach) -> Vec<Com
 fn how_far(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
     let standing =
         state.nodes.read(|nodes| match (nodes.get(&node), nodes.unreadable().get(&node)) {
-            (_, Some(record)) => Standing::Unreadable(record.to_string()),
-            (None, None) => Standing::Unknown,
-            (Some(known), None) => Standing::of(known),
+            (_, Some(record)) => NodeCondition::Unreadable(record.to_string()),
+            (None, None) => NodeCondition::Unknown,
+            (Some(known), None) => NodeCondition::of(known),
         });
     let (left, claims, on_node) = state.volume_mirror.read(|volumes| {
         let Some(subtree) = volumes.get(volume) else { return Default::default() };

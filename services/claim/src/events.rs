@@ -11,7 +11,7 @@ use berth_domain::{AllocId, Timestamp, VolumeKey};
 use crate::trail::{Trailed, began};
 
 /// A transition that is stored.
-pub struct Told<'a> {
+pub struct StoredTransition<'a> {
     /// The volume.
     pub volume: &'a VolumeKey,
     /// What was asked.
@@ -28,7 +28,7 @@ pub struct Told<'a> {
     pub now: Timestamp,
 }
 
-impl Told<'_> {
+impl StoredTransition<'_> {
     /// The step that the event is part of.
     pub fn context(&self) -> TraceContext {
         self.trail.map_or(self.trace, |trail| trail.now())

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::handle;
 use crate::plan;
-use crate::secrets::{self, Wanted};
+use crate::secrets::{self, SecretsChange};
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
 
@@ -76,8 +76,8 @@ pub async fn register(
     // Whichever secrets are in use now, the others are nobody's.
     let kept = secrets::current(state, &volume);
     let unused = match (&registered, &wanted) {
-        (Err(RegisterError::NotWritten(_)), Wanted::New(id)) => Some(id),
-        (Ok(_), Wanted::New(_) | Wanted::Removed) => before.as_ref(),
+        (Err(RegisterError::NotWritten(_)), SecretsChange::New(id)) => Some(id),
+        (Ok(_), SecretsChange::New(_) | SecretsChange::Removed) => before.as_ref(),
         _ => None,
     };
     if let Some(unused) = unused.filter(|unused| kept.as_ref() != Some(unused)) {
@@ -107,15 +107,15 @@ async fn with_secrets(
     state: &State,
     volume: &VolumeKey,
     spec: VolumeSpec,
-    wanted: &Wanted,
+    wanted: &SecretsChange,
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Committed, RegisterError> {
     let with = |kept: Option<SecretsId>| VolumeSpec {
         secrets: match wanted {
-            Wanted::Kept => kept,
-            Wanted::Removed => None,
-            Wanted::Same(id) | Wanted::New(id) => Some(id.clone()),
+            SecretsChange::Kept => kept,
+            SecretsChange::Removed => None,
+            SecretsChange::Same(id) | SecretsChange::New(id) => Some(id.clone()),
         },
         ..spec.clone()
     };
@@ -127,7 +127,7 @@ async fn with_secrets(
     }
     let command = |now: &Volume| {
         let kept = now.spec.as_ref().and_then(|spec| spec.secrets.clone());
-        if let Wanted::Same(id) = wanted
+        if let SecretsChange::Same(id) = wanted
             && kept.as_ref() != Some(id)
         {
             // Others were given meanwhile, and these are removed: a spec must not name them.
@@ -223,16 +223,16 @@ async fn validate(
     // node then.
     if spec.topologies.is_empty() || others.len() < 2 {
         match ask(state, &question, None, trace, deadline).await? {
-            Asked::Confirmed => return Ok(()),
-            Asked::Unknown(first) => said = first,
+            ControllerAnswer::Confirmed => return Ok(()),
+            ControllerAnswer::Unknown(first) => said = first,
         }
     }
     let asked = others.len().min(LIST_MAX);
-    let mut found = Found::default();
+    let mut found = ValidationSummary::default();
     for controller in others.iter().filter(|_| others.len() > 1).take(LIST_MAX) {
         match ask(state, &question, Some(&controller.node), trace, deadline).await {
-            Ok(Asked::Confirmed) => return found.check(controller, spec),
-            Ok(Asked::Unknown(again)) => {
+            Ok(ControllerAnswer::Confirmed) => return found.check(controller, spec),
+            Ok(ControllerAnswer::Unknown(again)) => {
                 said = again;
                 found.unknown.push(controller);
             }
@@ -282,20 +282,20 @@ fn controllers(state: &State, spec: &VolumeSpec) -> Vec<Controller> {
 }
 
 /// What the controllers that were asked by their node said of a volume.
-struct Found<'a> {
+struct ValidationSummary<'a> {
     /// Those that do not know it.
     unknown: Vec<&'a Controller>,
     /// Whether each within the volume's topology has answered.
     is_complete: bool,
 }
 
-impl Default for Found<'_> {
+impl Default for ValidationSummary<'_> {
     fn default() -> Self {
         Self { unknown: Vec::new(), is_complete: true }
     }
 }
 
-impl Found<'_> {
+impl ValidationSummary<'_> {
     /// Refuses a topology that contradicts the plugin: a controller outside of it knows the volume,
     /// and none within it does. Such a plugin has the volume where that controller is, so claims
     /// within the topology would fail and all others would be refused. A controller that serves
@@ -325,7 +325,7 @@ impl Found<'_> {
 }
 
 /// What a controller said of a volume.
-enum Asked {
+enum ControllerAnswer {
     /// It can be used so.
     Confirmed,
     /// It does not know the volume; in words.
@@ -339,7 +339,7 @@ async fn ask(
     node: Option<&NodeId>,
     trace: TraceContext,
     deadline: Instant,
-) -> Result<Asked, Problem> {
+) -> Result<ControllerAnswer, Problem> {
     let left = deadline.saturating_duration_since(Instant::now());
     let within = left.mul_f64(0.9).max(Duration::from_millis(100));
     let (bus, call) = (&state.bus, Call::within(trace, within));
@@ -352,10 +352,10 @@ async fn ask(
         }
     };
     match answer {
-        Ok(Validated { confirmed: true, .. }) => Ok(Asked::Confirmed),
-        Ok(Validated { unknown: true, message, .. }) => {
-            Ok(Asked::Unknown(message.unwrap_or_else(|| "the volume is not known".to_owned())))
-        }
+        Ok(Validated { confirmed: true, .. }) => Ok(ControllerAnswer::Confirmed),
+        Ok(Validated { unknown: true, message, .. }) => Ok(ControllerAnswer::Unknown(
+            message.unwrap_or_else(|| "the volume is not known".to_owned()),
+        )),
         Ok(Validated { message, .. }) => Err(Problem::new(
             Code::PluginRefused,
             format!(

@@ -15,9 +15,9 @@ use crate::state::State;
 /// How many allocs are read at once.
 const READS_AT_ONCE_MAX: usize = 32;
 
-/// A claim, and whether somebody works with it.
+/// A claim, and whether its workload may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct ClaimActivity {
     /// Whose.
     pub alloc: AllocId,
     /// Which of the alloc's.
@@ -28,7 +28,7 @@ pub struct Seen {
     pub lives: bool,
 }
 
-impl Seen {
+impl ClaimActivity {
     /// Whether its workload may be at work on the volume: not in line for it, and not giving it up.
     pub fn runs(&self) -> bool {
         self.lives && matches!(self.state, ClaimState::Publishing | ClaimState::Taken)
@@ -41,18 +41,18 @@ pub async fn claims(
     volume: &VolumeKey,
     node: Option<&NodeId>,
     trace: TraceContext,
-) -> Result<Option<Vec<Seen>>, Problem> {
+) -> Result<Option<Vec<ClaimActivity>>, Problem> {
     let claims = state.volume_mirror.read(|volumes| {
         let now = &volumes.get(volume)?.volume;
         now.spec.as_ref()?;
         let meant = now.claims.iter().filter(|(_, claim)| node.is_none_or(|n| claim.node == *n));
-        let seen = meant.map(|(alloc, claim)| Seen {
+        let seen = meant.map(|(alloc, claim)| ClaimActivity {
             alloc: alloc.clone(),
             epoch: claim.epoch,
             state: claim.state,
             lives: true,
         });
-        Some(seen.collect::<Vec<Seen>>())
+        Some(seen.collect::<Vec<ClaimActivity>>())
     });
     let Some(mut claims) = claims else { return Ok(None) };
     for some in claims.chunks_mut(READS_AT_ONCE_MAX) {

@@ -40,7 +40,7 @@ pub struct Vault {
 
 /// What a registration wants of the volume's secrets.
 #[derive(Debug)]
-pub enum Wanted {
+pub enum SecretsChange {
     /// Those it has.
     Kept,
     /// None.
@@ -144,22 +144,22 @@ pub async fn wanted(
     volume: &VolumeKey,
     given: Option<GivenSecrets>,
     trace: TraceContext,
-) -> Result<Wanted, Problem> {
+) -> Result<SecretsChange, Problem> {
     let secrets = match given {
-        None => return Ok(Wanted::Kept),
+        None => return Ok(SecretsChange::Kept),
         Some(GivenSecrets::Plain(secrets)) => secrets,
         Some(GivenSecrets::Sealed(sealed)) => checked(state.vault.opened(volume, &sealed)?)?,
     };
     if secrets.0.is_empty() {
-        return Ok(Wanted::Removed);
+        return Ok(SecretsChange::Removed);
     }
     // The same again is nothing (A4).
     if let Some(current) = current(state, volume)
         && state.vault.load(volume, &current).await?.as_ref() == Some(&secrets)
     {
-        return Ok(Wanted::Same(current));
+        return Ok(SecretsChange::Same(current));
     }
-    state.vault.store(volume, secrets, trace).await.map(Wanted::New)
+    state.vault.store(volume, secrets, trace).await.map(SecretsChange::New)
 }
 
 /// What came sealed is checked like what comes in the open.

@@ -24,9 +24,9 @@ use crate::secrets::Vault;
 
 /// What the handlers share. Cheap to clone.
 #[derive(Clone)]
-pub struct State(Arc<Shared>);
+pub struct State(Arc<StateInner>);
 
-pub struct Shared {
+pub struct StateInner {
     pub bus: Bus,
     pub events: Events,
     pub refusals: RefusalTeller,
@@ -50,8 +50,8 @@ pub struct Shared {
 }
 
 impl std::ops::Deref for State {
-    type Target = Shared;
-    fn deref(&self) -> &Shared {
+    type Target = StateInner;
+    fn deref(&self) -> &StateInner {
         &self.0
     }
 }
@@ -77,7 +77,7 @@ impl State {
         let events = bus.events(&stream::EVENTS, replicas).await?;
         let options = MirrorOptions::default();
         let projection = Volumes::default().with_call_timeout(config.policy.call_timeout);
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(StateInner {
             bus: bus.clone(),
             refusals: RefusalTeller::new(events.clone(), CLAIM),
             events,
@@ -99,7 +99,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl StateInner {
     /// What a decision needs besides the record.
     pub fn context(&self) -> Context {
         Context {

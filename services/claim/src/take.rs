@@ -24,7 +24,7 @@ use berth_telemetry::metric::CLAIMS_REFUSED;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::look::{Around, Line};
+use crate::look::{ClaimContext, VolumeQueue};
 use crate::state::State;
 use crate::transact::TransactError;
 use crate::{again, plan, refuse};
@@ -353,9 +353,9 @@ fn standing(state: &State, volume: &VolumeKey, request: &Take) -> Problem {
         let claim = now.claims.get(&request.alloc)?;
         Some(match (&claim.error, claim.state) {
             (_, ClaimState::Waiting) => {
-                let line = Line::of(now);
+                let line = VolumeQueue::of(now);
                 let (now, alloc) = (clock::now(), &request.alloc);
-                let around = Around { now, volume, alloc, claim, line: &line, wanted: true };
+                let around = ClaimContext { now, volume, alloc, claim, line: &line, wanted: true };
                 Problem::new(Code::Waiting, format!("in line for {}", around.turn()))
             }
             (Some(error), _) if claim.exhausted => Problem::new(Code::PluginExhausted, error),

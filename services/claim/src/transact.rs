@@ -24,9 +24,9 @@ use bytes::Bytes;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::events::Told;
+use crate::events::StoredTransition;
 use crate::handle::{self, Beside};
-use crate::state::Shared;
+use crate::state::StateInner;
 use crate::trail::{Passage, Trailed};
 use crate::{measure, refuse};
 
@@ -99,7 +99,7 @@ impl TransactError {
     }
 }
 
-impl Shared {
+impl StateInner {
     /// What the caller is told: the step, the volume, and the plugin where it is known.
     pub fn problem(&self, error: TransactError, step: &str, volume: &VolumeKey) -> Problem {
         let plugin = self.volume_mirror.read(|volumes| {
@@ -228,7 +228,8 @@ impl Shared {
                     }
                     let (before, now) = (before.as_ref(), context.now);
                     let command = &command;
-                    let told = Told { volume, command, write, before, trail, trace, now };
+                    let told =
+                        StoredTransition { volume, command, write, before, trail, trace, now };
                     if told.is_news() {
                         let event = told.event(&self.policy);
                         self.events.publish(&event.subject(), &event, told.context());

@@ -34,11 +34,11 @@ const LEARNED_MAX: usize = 4096;
 /// The list. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct VolumeListing {
-    inner: Arc<Inner>,
+    inner: Arc<VolumeListingInner>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct VolumeListingInner {
     volumes: watch::Sender<ListedVolumes>,
     /// Docker has asked for the list.
     listed: Notify,

@@ -63,12 +63,12 @@ impl NamesError {
 /// The names. Cheap to clone.
 #[derive(Clone)]
 pub struct NameTable {
-    inner: Arc<Inner>,
+    inner: Arc<NameTableInner>,
     // Held while a change goes to the disk and then to the table, so that both see one order.
     disk: Arc<tokio::sync::Mutex<Durable>>,
 }
 
-struct Inner {
+struct NameTableInner {
     path: PathBuf,
     records: Mutex<Records>,
     changed: watch::Sender<u64>,
@@ -81,7 +81,7 @@ impl NameTable {
             let (disk, entries) = Durable::open(path.clone(), KEYSPACE)?;
             let records = Mutex::new(decode_records(&path, entries)?);
             let (changed, _) = watch::channel(0);
-            let inner = Arc::new(Inner { path, records, changed });
+            let inner = Arc::new(NameTableInner { path, records, changed });
             Ok(Self { inner, disk: Arc::new(tokio::sync::Mutex::new(disk)) })
         });
         open.await.map_err(NamesError::Thread)?
@@ -134,7 +134,7 @@ impl NameTable {
     }
 }
 
-impl Inner {
+impl NameTableInner {
     fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }

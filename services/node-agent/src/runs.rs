@@ -28,7 +28,7 @@ use berth_host::process::{Signal, list_pids};
 use berth_service::Shutdown;
 use berth_service::clock;
 use berth_service::process::chain;
-use berth_service::runs::{Ended, Runs, Seen, Unread, is_inherited, is_of};
+use berth_service::runs::{Ended, ObservedRun, Runs, Unread, is_inherited, is_of};
 use tokio::time::sleep;
 
 use crate::host_pool::with_processes;
@@ -87,8 +87,8 @@ async fn end_orphans(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
 }
 
 /// Reports to the claim service that a run's alloc has ended.
-async fn stop_alloc(runs: &Runs, bus: &Bus, over: Seen) -> Result<(), Problem> {
-    let Seen { run, name, held_name, age, .. } = over;
+async fn stop_alloc(runs: &Runs, bus: &Bus, over: ObservedRun) -> Result<(), Problem> {
+    let ObservedRun { run, name, held_name, age, .. } = over;
     let killed = || Ended {
         state: AllocState::Failed,
         note: "its `berth run` ended without a word".to_owned(),
@@ -158,7 +158,7 @@ fn kill(process: &ProcessHandle) {
     }
 }
 
-async fn list_runs(runs: &Runs) -> Result<(Vec<Seen>, Vec<Unread>), Problem> {
+async fn list_runs(runs: &Runs) -> Result<(Vec<ObservedRun>, Vec<Unread>), Problem> {
     on_host(runs, "", Runs::all).await
 }
 

@@ -27,15 +27,15 @@ const LATE_MAX: Duration = Duration::from_secs(30);
 const _: () = assert!(LATE_MAX.as_millis() > limits::REQUEST_TIMEOUT.as_millis());
 
 /// Which instance on a node: of which plugin, and which half of it.
-pub type Place = (PluginId, Half);
+pub type InstanceKey = (PluginId, Half);
 
-/// What is known of one node.
+/// The records of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct NodeRecords {
     /// Its record.
     pub node: Option<Node>,
     /// Its plugin instances.
-    pub instances: BTreeMap<Place, Instance>,
+    pub instances: BTreeMap<InstanceKey, Instance>,
 }
 
 /// A report, and our clock when it came.
@@ -62,9 +62,9 @@ pub enum Write {
     /// The node's record.
     Node(Node),
     /// An instance that is new or not as it was.
-    Put(Place, Instance),
+    Put(InstanceKey, Instance),
     /// An instance that has left.
-    Delete(Place),
+    Delete(InstanceKey),
 }
 
 impl Arrived {
@@ -106,7 +106,7 @@ pub fn faults(report: &Report) -> Vec<Fault> {
 ///
 /// The node's record comes first whenever anything changes, and carries the report's clock: a late
 /// report that reads the node's record *after* the instances finds it there, or its guards fail.
-pub fn decide(standing: &Standing, arrived: &Arrived) -> Verdict {
+pub fn decide(standing: &NodeRecords, arrived: &Arrived) -> Verdict {
     let report = &arrived.report;
     if standing.node.as_ref().is_some_and(|node| is_late(node, report)) {
         return Verdict::Late;

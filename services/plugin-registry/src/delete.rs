@@ -22,11 +22,10 @@ use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
 use berth_service::deadline;
 use tokio::time::Instant;
 
-use crate::decide::{Place, Write};
+use crate::decide::{InstanceKey, Write};
 use crate::events;
-use crate::jobs::contended;
 use crate::state::State;
-use crate::store::{RACES_MAX, StoreError};
+use crate::store::{LostRaces, StoreError};
 
 const STEP: &str = verb::PluginDelete::STEP;
 /// How many of those who are in the way a refusal names.
@@ -44,18 +43,15 @@ pub async fn delete(
     let place = |problem: Problem| problem.at(STEP).plugin(&id);
     unused(state, &id, trace, deadline).await.map_err(place)?;
     let mut deleted = Deleted::default();
-    for _ in 0..RACES_MAX {
-        state.catch_up(STEP, deadline).await.map_err(place)?;
-        let known = state.plugin_mirror.read(|plugins| plugins.get(&id).cloned());
-        let Some(plugin) = known else { return Ok(deleted) };
-        match remove(state, &id, &plugin, at, trace, deadline, &mut deleted).await {
-            Ok(None) => return Ok(deleted),
-            Ok(Some(refused)) => return Err(place(refused)),
-            Err(error) if error.is_lost_race() => {}
-            Err(error) => return Err(place(error.told(STEP))),
+    let mut races = LostRaces::default();
+    let removed = loop {
+        let attempt = remove(state, &id, at, trace, deadline, &mut deleted).await;
+        if let Some(outcome) = races.outcome(STEP, attempt) {
+            break outcome;
         }
-    }
-    Err(place(contended(&id)))
+    };
+    removed.map_err(place)?;
+    Ok(deleted)
 }
 
 /// Asks the claim service whether any volume, of whichever namespace, uses the plugin.
@@ -101,14 +97,16 @@ fn some<T: ToString>(all: &[T]) -> String {
 async fn remove(
     state: &State,
     id: &PluginId,
-    plugin: &Plugin,
     at: Timestamp,
     trace: TraceContext,
     deadline: Instant,
     deleted: &mut Deleted,
-) -> Result<Option<Problem>, StoreError> {
+) -> Result<(), StoreError> {
+    state.catch_up(STEP, deadline).await?;
+    let known = state.plugin_mirror.read(|plugins| plugins.get(id).cloned());
+    let Some(plugin) = known else { return Ok(()) };
     let mut all = BTreeMap::new();
-    for (node, places) in places(id, plugin) {
+    for (node, places) in places(id, &plugin) {
         let seen = state.look(&node, places).await?;
         all.insert(node, seen);
     }
@@ -120,11 +118,9 @@ async fn remove(
     let there: Vec<NodeId> = there.map(|(node, _)| node.clone()).collect();
     if !there.is_empty() {
         let said = format!("plugin {id} is on nodes that are there: {}", some(&there));
-        return Ok(Some(Problem::new(Code::PluginInUse, said)));
+        return Err(Problem::new(Code::PluginInUse, said).into());
     }
-    if let Err(late) = deadline::check(deadline) {
-        return Ok(Some(late));
-    }
+    deadline::check(deadline)?;
     for (node, seen) in &all {
         for place in seen.standing.instances.keys() {
             state.store(node, seen, &Write::Delete(place.clone()), trace).await?;
@@ -142,12 +138,12 @@ async fn remove(
             deleted.jobs += 1;
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 /// The plugin's places on each node.
-fn places(id: &PluginId, plugin: &Plugin) -> BTreeMap<NodeId, BTreeSet<Place>> {
-    let mut places: BTreeMap<NodeId, BTreeSet<Place>> = BTreeMap::new();
+fn places(id: &PluginId, plugin: &Plugin) -> BTreeMap<NodeId, BTreeSet<InstanceKey>> {
+    let mut places: BTreeMap<NodeId, BTreeSet<InstanceKey>> = BTreeMap::new();
     for (node, half) in plugin.instances.keys() {
         places.entry(node.clone()).or_default().insert((id.clone(), *half));
     }

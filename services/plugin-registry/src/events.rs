@@ -8,7 +8,7 @@ use berth_domain::plugin::{Instance, Job, NodeState};
 use berth_domain::proof::Proof;
 use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
 
-use crate::decide::{Place, Standing, Write};
+use crate::decide::{InstanceKey, NodeRecords, Write};
 
 /// Tells an event.
 pub fn tell(events: &Events, event: &Event, trace: TraceContext) {
@@ -18,7 +18,7 @@ pub fn tell(events: &Events, event: &Event, trace: TraceContext) {
 /// What a write means to others; none when it only mends the record.
 pub fn of_write(
     node: &NodeId,
-    before: &Standing,
+    before: &NodeRecords,
     write: &Write,
     at: Timestamp,
     trace: TraceContext,
@@ -45,7 +45,7 @@ pub fn of_write(
 
 fn health(
     node: &NodeId,
-    place: &Place,
+    place: &InstanceKey,
     instance: &Instance,
     at: Timestamp,
     trace: TraceContext,
@@ -59,7 +59,7 @@ fn health(
 /// A plugin calls a node by the id of another.
 pub fn shared_id(
     node: &NodeId,
-    (plugin, _): &Place,
+    (plugin, _): &InstanceKey,
     why: String,
     at: Timestamp,
     trace: TraceContext,
@@ -69,7 +69,12 @@ pub fn shared_id(
 }
 
 /// An instance is no longer there.
-pub fn instance_left(node: &NodeId, place: &Place, at: Timestamp, trace: TraceContext) -> Event {
+pub fn instance_left(
+    node: &NodeId,
+    place: &InstanceKey,
+    at: Timestamp,
+    trace: TraceContext,
+) -> Event {
     let (plugin, half) = place;
     Event {
         plugin: Some(plugin.clone()),

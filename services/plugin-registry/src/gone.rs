@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use crate::decide::Write;
 use crate::events;
 use crate::state::State;
-use crate::store::{RACES_MAX, StoreError};
+use crate::store::{LostRaces, StoreError};
 
 const STEP: &str = verb::NodeGone::STEP;
 /// Claims that the reply shows.
@@ -56,18 +56,16 @@ pub async fn gone(
         return Err(Problem::bad_input(STEP, vec![fault]).node(&node));
     }
     let proof = Proof { kind, by, at, note };
-    for _ in 0..RACES_MAX {
-        match declare(state, &node, &proof, seen, trace, deadline).await {
-            Ok(Ok(proof)) => {
-                let claims = claims_left(state, &node, trace, deadline).await;
-                return Ok(Declared { proof, claims });
-            }
-            Ok(Err(there)) => return Err(there.at(STEP).node(&node)),
-            Err(error) if error.is_lost_race() => {}
-            Err(error) => return Err(error.into_problem(STEP, &node)),
+    let mut races = LostRaces::default();
+    let declared = loop {
+        let attempt = declare(state, &node, &proof, seen, trace, deadline).await;
+        if let Some(outcome) = races.outcome(STEP, attempt) {
+            break outcome;
         }
-    }
-    Err(StoreError::Contended { node: node.clone() }.into_problem(STEP, &node))
+    };
+    let proof = declared.map_err(|problem| problem.node(&node))?;
+    let claims = claims_left(state, &node, trace, deadline).await;
+    Ok(Declared { proof, claims })
 }
 
 /// The first claims of the node, each with what it waits for; none when nobody says so in time.
@@ -93,32 +91,30 @@ async fn declare(
     seen_at: u64,
     trace: TraceContext,
     deadline: Instant,
-) -> Result<Result<Proof, Problem>, StoreError> {
+) -> Result<Proof, StoreError> {
     let seen = state.look(node, BTreeSet::new()).await?;
     let known = seen.standing.node.as_ref();
     if let Some(proof) = known.and_then(|known| known.gone.clone()) {
-        return Ok(Ok(proof));
+        return Ok(proof);
     }
     let lease = state.leases.get(&key::node_lease(node)).await?;
     let held = lease.is_some_and(|lease| lease.value.is_some());
     if let Some(there) = there(node, known, held) {
-        return Ok(Err(there));
+        return Err(there.into());
     }
     // Where there is no record the marker of a deleted one does not count.
     let stands = known.map_or(0, |_| seen.revision(&key::node(node)));
     if stands != seen_at {
-        return Ok(Err(changed(node, seen_at)));
+        return Err(changed(node, seen_at).into());
     }
-    if let Err(late) = deadline::check(deadline) {
-        return Ok(Err(late));
-    }
+    deadline::check(deadline)?;
     let known = known.cloned().unwrap_or_else(|| unknown(proof));
     let next = Node { gone: Some(proof.clone()), ..known };
     state.store(node, &seen, &Write::Node(next), trace).await?;
     let told = trace.trace_id();
     tracing::warn!(%node, %proof, trace = told, "the node counts as gone, which frees its claims");
     events::tell(&state.events, &events::node_gone(node, proof, trace), trace);
-    Ok(Ok(proof.clone()))
+    Ok(proof.clone())
 }
 
 /// Why the node is not gone; none when nothing speaks against it.

@@ -10,13 +10,13 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::Job;
-use berth_domain::{PluginId, Timestamp, limits};
+use berth_domain::{Timestamp, limits};
 use berth_service::deadline;
 use tokio::time::Instant;
 
 use crate::events;
 use crate::state::State;
-use crate::store::{RACES_MAX, StoreError};
+use crate::store::{LostRaces, StoreError};
 
 const STEP: &str = verb::PluginExpect::STEP;
 
@@ -30,21 +30,15 @@ pub async fn expect(
 ) -> Result<Expected, Problem> {
     let plugin = request.plugin.clone();
     state.catch_up(STEP, deadline).await.map_err(|problem| problem.plugin(&plugin))?;
-    for _ in 0..RACES_MAX {
-        match note(state, &request, at, trace, deadline).await {
-            Ok(Ok(changed)) => return Ok(Expected { changed }),
-            Ok(Err(refused)) => return Err(refused.at(STEP).plugin(&plugin)),
-            Err(error) if error.is_lost_race() => {}
-            Err(error) => return Err(error.told(STEP).plugin(&plugin)),
+    let mut races = LostRaces::default();
+    let changed = loop {
+        let attempt = note(state, &request, at, trace, deadline).await;
+        if let Some(outcome) = races.outcome(STEP, attempt) {
+            break outcome;
         }
-    }
-    Err(contended(&plugin).at(STEP))
-}
-
-/// What a caller is told when others were faster too often.
-pub fn contended(plugin: &PluginId) -> Problem {
-    let said = format!("others changed what is said of plugin {plugin} {RACES_MAX} times in a row");
-    Problem::new(Code::Overloaded, said).retryable().plugin(plugin)
+    };
+    let changed = changed.map_err(|problem| problem.plugin(&plugin))?;
+    Ok(Expected { changed })
 }
 
 /// Whether anything was written.
@@ -54,29 +48,27 @@ async fn note(
     at: Timestamp,
     trace: TraceContext,
     deadline: Instant,
-) -> Result<Result<bool, Problem>, StoreError> {
+) -> Result<bool, StoreError> {
     let Expect { plugin, namespace, job: id, controllers, nodes } = request;
     let key = key::job(plugin, namespace, id);
     let (known, seen) = state.look_at_job(&key).await?;
     let wanted = wanted(known.as_ref(), *controllers, *nodes, at);
     if wanted == known {
-        return Ok(Ok(false));
+        return Ok(false);
     }
     if known.is_none() {
         // Two that come at once may both be the last: the bound is against mistakes.
         let jobs = |plugin| state.plugin_mirror.read(|all| Some(all.get(plugin)?.jobs.len()));
         if jobs(plugin).unwrap_or_default() >= limits::JOBS_PER_PLUGIN_MAX {
             let said = format!("plugin {plugin} has {} jobs", limits::JOBS_PER_PLUGIN_MAX);
-            return Ok(Err(Problem::new(Code::TooManyJobs, said)));
+            return Err(Problem::new(Code::TooManyJobs, said).into());
         }
     }
-    if let Err(late) = deadline::check(deadline) {
-        return Ok(Err(late));
-    }
+    deadline::check(deadline)?;
     state.store_job(&key, &seen, wanted.as_ref(), trace).await?;
     let event = events::expected(plugin, namespace, id, wanted.as_ref(), at, trace);
     events::tell(&state.events, &event, trace);
-    Ok(Ok(true))
+    Ok(true)
 }
 
 /// The job as it is to stand; none when it is to have no instance.

@@ -15,10 +15,10 @@ use berth_domain::{NodeId, Timestamp};
 use berth_service::deadline;
 use tokio::time::Instant;
 
-use crate::decide::{Place, Write};
+use crate::decide::{InstanceKey, Write};
 use crate::events;
 use crate::state::State;
-use crate::store::{RACES_MAX, StoreError};
+use crate::store::{LostRaces, StoreError};
 
 const STEP: &str = verb::NodeLeave::STEP;
 
@@ -32,20 +32,18 @@ pub async fn leave(
 ) -> Result<Left, Problem> {
     let Leave { node, revision } = request;
     let mut left = Left { known: false, instances: 0, gone: false };
-    for _ in 0..RACES_MAX {
-        state.catch_up(STEP, deadline).await?;
-        match forget(state, &node, revision, at, trace, deadline, &mut left).await {
-            Ok(None) => return Ok(left),
-            Ok(Some(refused)) => return Err(refused.at(STEP).node(&node)),
-            Err(error) if error.is_lost_race() => {}
-            Err(error) => return Err(error.into_problem(STEP, &node)),
+    let mut races = LostRaces::default();
+    let forgotten = loop {
+        let attempt = forget(state, &node, revision, at, trace, deadline, &mut left).await;
+        if let Some(outcome) = races.outcome(STEP, attempt) {
+            break outcome;
         }
-    }
-    Err(StoreError::Contended { node: node.clone() }.into_problem(STEP, &node))
+    };
+    forgotten.map_err(|problem| problem.node(&node))?;
+    Ok(left)
 }
 
 /// The instances first: while any is left, the node is still there to be told to leave again.
-/// Answers why not, when the caller's condition does not hold.
 async fn forget(
     state: &State,
     node: &NodeId,
@@ -54,25 +52,24 @@ async fn forget(
     trace: TraceContext,
     deadline: Instant,
     left: &mut Left,
-) -> Result<Option<Problem>, StoreError> {
-    let places: BTreeSet<Place> = state.standing(node).instances.into_keys().collect();
+) -> Result<(), StoreError> {
+    state.catch_up(STEP, deadline).await?;
+    let places: BTreeSet<InstanceKey> = state.standing(node).instances.into_keys().collect();
     let seen = state.look(node, places).await?;
     if let Some(wanted) = revision {
         let known = seen.standing.node.is_some();
         let stands = if known { seen.revision(&key::node(node)) } else { 0 };
         if stands != wanted {
             let said = format!("the node's record is at revision {stands}, not {wanted}");
-            return Ok(Some(Problem::new(Code::Changed, said)));
+            return Err(Problem::new(Code::Changed, said).into());
         }
         // An agent may hold its lease again before its node's record says so.
         let lease = state.leases.get(&key::node_lease(node)).await?;
         if lease.is_some_and(|lease| lease.value.is_some()) {
-            return Ok(Some(Problem::new(Code::NodeReady, "its agent holds its lease")));
+            return Err(Problem::new(Code::NodeReady, "its agent holds its lease").into());
         }
     }
-    if let Err(late) = deadline::check(deadline) {
-        return Ok(Some(late));
-    }
+    deadline::check(deadline)?;
     for place in seen.standing.instances.keys() {
         state.store(node, &seen, &Write::Delete(place.clone()), trace).await?;
         events::tell(&state.events, &events::instance_left(node, place, at, trace), trace);
@@ -82,11 +79,11 @@ async fn forget(
         left.known = true;
         left.gone = known.gone.is_some();
         if left.gone {
-            return Ok(None);
+            return Ok(());
         }
         state.delete_node(node, &seen, trace).await?;
         events::tell(&state.events, &events::node_left(node, at, trace), trace);
         left.known = true;
     }
-    Ok(None)
+    Ok(())
 }

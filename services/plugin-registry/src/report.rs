@@ -11,11 +11,11 @@ use berth_domain::{NodeId, Timestamp};
 use berth_service::deadline;
 use tokio::time::Instant;
 
-use crate::decide::{Arrived, Place, Verdict, Write, decide, faults};
+use crate::decide::{Arrived, InstanceKey, Verdict, Write, decide, faults};
 use crate::events;
 use crate::leases::Leases;
 use crate::state::State;
-use crate::store::{RACES_MAX, Seen, StoreError};
+use crate::store::{LostRaces, RecordSnapshot, StoreError};
 
 const STEP: &str = verb::NodeReport::STEP;
 
@@ -37,46 +37,38 @@ pub async fn report(
         return Err(Problem::bad_input(STEP, faults).node(&report.node));
     }
     let arrived = Arrived { report, at };
-    let node = &arrived.report.node;
-    for _ in 0..RACES_MAX {
-        state.catch_up(STEP, deadline).await.map_err(|problem| problem.node(node))?;
-        let standing = state.standing(node);
-        match decide(&standing, &arrived) {
-            Verdict::Late => return Ok(late(state, &arrived, standing.node.as_ref())),
-            Verdict::Write(writes) if writes.is_empty() => {
-                return Ok(reported(state, &arrived, standing.node.as_ref()));
-            }
-            Verdict::Write(_) => {}
+    let mut races = LostRaces::default();
+    let worked_in = loop {
+        let attempt = work_in(state, &arrived, trace, deadline).await;
+        if let Some(outcome) = races.outcome(STEP, attempt) {
+            break outcome;
         }
-        deadline::check(deadline).map_err(|late| late.at(STEP).node(node))?;
-        let told = arrived.report.instances.iter().map(|told| (told.plugin.clone(), told.half));
-        let places: BTreeSet<Place> = told.chain(standing.instances.into_keys()).collect();
-        match work_in(state, &arrived, places, trace).await {
-            Ok(Worked::In(node)) => return Ok(reported(state, &arrived, node.as_ref())),
-            Ok(Worked::TooLate(node)) => return Ok(late(state, &arrived, node.as_ref())),
-            Err(error) if error.is_lost_race() => {}
-            Err(error) => return Err(error.into_problem(STEP, node)),
-        }
-    }
-    Err(StoreError::Contended { node: node.clone() }.into_problem(STEP, node))
-}
-
-/// What a report came to, and the node as it stands then.
-enum Worked {
-    In(Option<Node>),
-    TooLate(Option<Node>),
+    };
+    worked_in.map_err(|problem| problem.node(&arrived.report.node))
 }
 
 async fn work_in(
     state: &State,
     arrived: &Arrived,
-    places: BTreeSet<Place>,
     trace: TraceContext,
-) -> Result<Worked, StoreError> {
+    deadline: Instant,
+) -> Result<Reported, StoreError> {
+    state.catch_up(STEP, deadline).await?;
     let node = &arrived.report.node;
+    let standing = state.standing(node);
+    match decide(&standing, arrived) {
+        Verdict::Late => return Ok(late(state, arrived, standing.node.as_ref())),
+        Verdict::Write(writes) if writes.is_empty() => {
+            return Ok(reported(state, arrived, standing.node.as_ref()));
+        }
+        Verdict::Write(_) => {}
+    }
+    deadline::check(deadline)?;
+    let told = arrived.report.instances.iter().map(|told| (told.plugin.clone(), told.half));
+    let places: BTreeSet<InstanceKey> = told.chain(standing.instances.into_keys()).collect();
     let seen = state.look(node, places).await?;
     let Verdict::Write(writes) = decide(&seen.standing, arrived) else {
-        return Ok(Worked::TooLate(seen.standing.node));
+        return Ok(late(state, arrived, seen.standing.node.as_ref()));
     };
     let mut stands = seen.standing.node.clone();
     for write in &writes {
@@ -95,15 +87,15 @@ async fn work_in(
             stands = Some(next.clone());
         }
     }
-    Ok(Worked::In(stands))
+    Ok(reported(state, arrived, stands.as_ref()))
 }
 
 /// Why the instance is not healthy although it says so, when this write is what makes it so: its
 /// plugin calls the node by the id of another.
 fn shared_id(
     state: &State,
-    seen: &Seen,
-    (plugin, half): &Place,
+    seen: &RecordSnapshot,
+    (plugin, half): &InstanceKey,
     next: &Instance,
     node: &NodeId,
 ) -> Option<String> {

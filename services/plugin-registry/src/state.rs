@@ -13,7 +13,7 @@ use berth_service::process::{Fatal, Process};
 use berth_service::projection::{Instances, Nodes};
 use tokio::time::Instant;
 
-use crate::decide::Standing;
+use crate::decide::NodeRecords;
 use crate::leases::Leases;
 use crate::pace::Pace;
 
@@ -22,11 +22,11 @@ const ANSWER_BEFORE: Duration = Duration::from_millis(200);
 
 /// What the handlers share. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct State(Arc<Shared>);
+pub struct State(Arc<StateInner>);
 
 /// See [`State`].
 #[derive(Debug)]
-pub struct Shared {
+pub struct StateInner {
     /// Where others are asked.
     pub bus: Bus,
     /// Where instances are written.
@@ -50,8 +50,8 @@ pub struct Shared {
 }
 
 impl std::ops::Deref for State {
-    type Target = Shared;
-    fn deref(&self) -> &Shared {
+    type Target = StateInner;
+    fn deref(&self) -> &StateInner {
         &self.0
     }
 }
@@ -70,7 +70,7 @@ impl State {
         }
         nodes.watch_clock();
         let options = MirrorOptions::default();
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(StateInner {
             plugin_mirror: Mirror::start(&plugins, ">", Instances::default(), options).await?,
             node_mirror: Mirror::start(&nodes, ">", Nodes::default(), options).await?,
             lease_mirror: Mirror::start(&leases, Leases::FILTER, Leases::default(), options)
@@ -86,12 +86,12 @@ impl State {
     }
 }
 
-impl Shared {
+impl StateInner {
     /// What the mirrors know of a node.
-    pub fn standing(&self, node: &NodeId) -> Standing {
-        let mut standing = Standing {
+    pub fn standing(&self, node: &NodeId) -> NodeRecords {
+        let mut standing = NodeRecords {
             node: self.node_mirror.read(|nodes| nodes.get(node).cloned()),
-            ..Standing::default()
+            ..NodeRecords::default()
         };
         self.plugin_mirror.read(|plugins| {
             for (id, plugin) in plugins.iter() {

@@ -16,11 +16,33 @@ use berth_domain::plugin::Job;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::decide::{Place, Standing, Write};
-use crate::state::Shared;
+use crate::decide::{InstanceKey, NodeRecords, Write};
+use crate::state::StateInner;
 
 /// How often a lost race is run again before the caller is told to come back.
-pub const RACES_MAX: u32 = 5;
+const RACES_MAX: u32 = 5;
+
+/// Counts the races that a read-modify-write lost. Its caller loops over the attempts: an async
+/// closure's future is not `Send` as an endpoint needs it.
+#[derive(Default)]
+pub struct LostRaces(u32);
+
+impl LostRaces {
+    /// The outcome of the attempt; none when it lost a race and is to be run again.
+    pub fn outcome<T>(
+        &mut self,
+        step: &str,
+        attempt: Result<T, StoreError>,
+    ) -> Option<Result<T, Problem>> {
+        match attempt {
+            Err(error) if error.is_lost_race() => {
+                self.0 += 1;
+                (self.0 >= RACES_MAX).then(|| Err(StoreError::Contended.into_problem(step)))
+            }
+            done => Some(done.map_err(|error| error.into_problem(step))),
+        }
+    }
+}
 
 /// Why a record was not written.
 #[derive(Debug, Error)]
@@ -34,12 +56,12 @@ pub enum StoreError {
     /// It could not be stored, or somebody was faster.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// Somebody was faster too often.
-    #[error("others changed the records of node {node} {RACES_MAX} times in a row")]
-    Contended {
-        /// The node.
-        node: NodeId,
-    },
+    /// Other writers were faster too often.
+    #[error("others changed the records {RACES_MAX} times in a row")]
+    Contended,
+    /// The records do not allow it.
+    #[error(transparent)]
+    Refused(#[from] Problem),
     /// It could not be written as JSON.
     #[error("the record could not be written")]
     Record(#[from] serde_json::Error),
@@ -51,44 +73,44 @@ impl StoreError {
         matches!(self, Self::Commit(CommitError::Conflict { .. }))
     }
 
-    /// What the caller is told of a node.
-    pub fn into_problem(self, step: &str, node: &NodeId) -> Problem {
-        self.told(step).node(node)
-    }
-
     /// What the caller is told.
-    pub fn told(self, step: &str) -> Problem {
+    pub fn into_problem(self, step: &str) -> Problem {
         let problem = match self {
             Self::Unreadable(record) => record.problem(),
             Self::Read(error) => error.into_problem(step),
             Self::Commit(error) => error.into_problem(step),
-            Self::Contended { .. } => Problem::new(Code::Overloaded, self).retryable(),
+            Self::Refused(problem) => problem,
+            Self::Contended => Problem::new(Code::Overloaded, self).retryable(),
             Self::Record(_) => Problem::new(Code::Internal, berth_service::process::chain(&self)),
         };
         problem.at(step)
     }
 }
 
-/// What the leader has of a node, each key at its revision.
+/// The records that were read at the leader, each with its revision.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct RecordSnapshot {
     /// What stands.
-    pub standing: Standing,
+    pub standing: NodeRecords,
     revisions: HashMap<String, u64>,
 }
 
-impl Seen {
+impl RecordSnapshot {
     /// What a write of the key is guarded with; 0 where nothing is.
     pub fn revision(&self, key: &str) -> u64 {
         self.revisions.get(key).copied().unwrap_or(0)
     }
 }
 
-impl Shared {
+impl StateInner {
     /// Reads these instances of the node at the leader, and then the node's own record: a report
     /// that was worked in meanwhile has written it before any instance (see [`crate::decide`]).
-    pub async fn look(&self, node: &NodeId, places: BTreeSet<Place>) -> Result<Seen, StoreError> {
-        let mut seen = Seen::default();
+    pub async fn look(
+        &self,
+        node: &NodeId,
+        places: BTreeSet<InstanceKey>,
+    ) -> Result<RecordSnapshot, StoreError> {
+        let mut seen = RecordSnapshot::default();
         for place in places {
             let key = key::instance(&place.0, node, place.1);
             if let Some(instance) = read(&self.plugins, key, &mut seen.revisions).await? {
@@ -103,11 +125,11 @@ impl Shared {
     pub async fn store(
         &self,
         node: &NodeId,
-        seen: &Seen,
+        seen: &RecordSnapshot,
         write: &Write,
         trace: TraceContext,
     ) -> Result<(), StoreError> {
-        let instance = |(plugin, half): &Place| key::instance(plugin, node, *half);
+        let instance = |(plugin, half): &InstanceKey| key::instance(plugin, node, *half);
         match write {
             Write::Node(record) => {
                 let slot = Slot::new(&self.nodes, &self.node_mirror, key::node(node));
@@ -125,8 +147,11 @@ impl Shared {
     }
 
     /// Reads what a job says at the leader.
-    pub async fn look_at_job(&self, key: &str) -> Result<(Option<Job>, Seen), StoreError> {
-        let mut seen = Seen::default();
+    pub async fn look_at_job(
+        &self,
+        key: &str,
+    ) -> Result<(Option<Job>, RecordSnapshot), StoreError> {
+        let mut seen = RecordSnapshot::default();
         let job = read(&self.plugins, key.to_owned(), &mut seen.revisions).await?;
         Ok((job, seen))
     }
@@ -135,7 +160,7 @@ impl Shared {
     pub async fn store_job(
         &self,
         key: &str,
-        seen: &Seen,
+        seen: &RecordSnapshot,
         job: Option<&Job>,
         trace: TraceContext,
     ) -> Result<(), StoreError> {
@@ -150,7 +175,7 @@ impl Shared {
     pub async fn delete_node(
         &self,
         node: &NodeId,
-        seen: &Seen,
+        seen: &RecordSnapshot,
         trace: TraceContext,
     ) -> Result<(), StoreError> {
         Slot::new(&self.nodes, &self.node_mirror, key::node(node)).delete(seen, trace).await
@@ -190,7 +215,7 @@ impl<'a, F: Fold> Slot<'a, F> {
 
     async fn put<T: Serialize>(
         &self,
-        seen: &Seen,
+        seen: &RecordSnapshot,
         body: &T,
         trace: TraceContext,
     ) -> Result<(), StoreError> {
@@ -200,7 +225,7 @@ impl<'a, F: Fold> Slot<'a, F> {
         Ok(())
     }
 
-    async fn delete(&self, seen: &Seen, trace: TraceContext) -> Result<(), StoreError> {
+    async fn delete(&self, seen: &RecordSnapshot, trace: TraceContext) -> Result<(), StoreError> {
         let revision = self.commit(seen, Change::Delete, trace).await?;
         self.mirror.delete(&self.key, revision).await;
         Ok(())
@@ -208,7 +233,7 @@ impl<'a, F: Fold> Slot<'a, F> {
 
     async fn commit(
         &self,
-        seen: &Seen,
+        seen: &RecordSnapshot,
         change: Change,
         trace: TraceContext,
     ) -> Result<u64, StoreError> {

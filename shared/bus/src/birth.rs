@@ -32,9 +32,9 @@ const ANEW: &str = "begin-anew";
 /// The key that says that every bucket of before is on record.
 const COMPLETE: &str = "complete";
 
-/// What is recorded of a bucket.
+/// The record of a bucket.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Made {
+struct BirthRecord {
     /// When its stream was made, in the server's words; empty when that is not known.
     created: String,
 }
@@ -45,7 +45,7 @@ enum Birth {
     Never,
     /// A person wants it made anew.
     Anew,
-    Made(Made),
+    Made(BirthRecord),
 }
 
 /// A bucket's entry on the record.
@@ -115,8 +115,8 @@ impl Bus {
             return Err(BucketLoss { bucket: spec.name.to_owned(), why }.into());
         }
         let opened = self.ensure(&stream, config, found.is_none()).await?;
-        let made = Made { created: opened.created.clone() };
-        if recorded.birth != Birth::Made(Made { created: opened.created.clone() }) {
+        let made = BirthRecord { created: opened.created.clone() };
+        if recorded.birth != Birth::Made(BirthRecord { created: opened.created.clone() }) {
             if let Birth::Made(before) = &recorded.birth {
                 let (bucket, before, now) = (spec.name, &before.created, &made.created);
                 tracing::warn!(bucket, before, now, "the bucket was restored; it is put on record");
@@ -164,9 +164,9 @@ impl Bus {
                 None if implied_by(name).iter().any(|other| written(other)) => String::new(),
                 None => continue,
             };
-            write(record, name, &Made { created }, 0).await?;
+            write(record, name, &BirthRecord { created }, 0).await?;
         }
-        write(record, COMPLETE, &Made { created: String::new() }, 0).await
+        write(record, COMPLETE, &BirthRecord { created: String::new() }, 0).await
     }
 
     /// The stream, if it is there; asked until the server answers.
@@ -210,14 +210,15 @@ async fn read(record: &Bucket, bucket: &str) -> Result<Recorded, ReadError> {
         Some(value) if value.trim_ascii() == ANEW.as_bytes() => Birth::Anew,
         // What cannot be read was written all the same: the bucket was made.
         Some(value) => Birth::Made(
-            serde_json::from_slice(value).unwrap_or_else(|_| Made { created: String::new() }),
+            serde_json::from_slice(value)
+                .unwrap_or_else(|_| BirthRecord { created: String::new() }),
         ),
     };
     Ok(Recorded { birth, revision: entry.revision })
 }
 
 /// Writes an entry; another process that was faster wrote the same.
-async fn write(record: &Bucket, key: &str, made: &Made, revision: u64) -> Result<(), Cause> {
+async fn write(record: &Bucket, key: &str, made: &BirthRecord, revision: u64) -> Result<(), Cause> {
     let value = serde_json::to_vec(made).map_err(Cause::new)?;
     let stored = record
         .commit(Write {

@@ -430,15 +430,15 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq)]
-    struct Part {
+    struct SamplePart {
         volume: VolumeId,
         many: u32,
     }
-    decode_struct!(Part { volume, many = 1 });
+    decode_struct!(SamplePart { volume, many = 1 });
 
     #[derive(Debug, PartialEq)]
     struct Whole {
-        parts: Vec<Part>,
+        parts: Vec<SamplePart>,
         note: Option<String>,
     }
     decode_struct!(Whole { parts, note });
@@ -463,7 +463,7 @@ mod tests {
             message(br#"{"parts":[{"volume":"v","new":1}],"newer":true}"#, Unknown::Ignore)
                 .unwrap();
         let volume = VolumeId::new("v").unwrap();
-        assert_eq!(whole, Whole { parts: vec![Part { volume, many: 1 }], note: None });
+        assert_eq!(whole, Whole { parts: vec![SamplePart { volume, many: 1 }], note: None });
     }
 
     #[test]

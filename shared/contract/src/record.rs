@@ -171,7 +171,7 @@ fn absent(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) 
 /// The thing that was stored.
 pub fn read<T: Body>(bytes: &[u8]) -> Result<Record<T>, RecordError> {
     // Twice over the bytes, which is cheaper than once through a tree of values.
-    let Envelope { trace, trail, schema } =
+    let RecordHeader { trace, trail, schema } =
         serde_json::from_slice(bytes).map_err(RecordError::Unreadable)?;
     let found = u32::try_from(schema).unwrap_or(u32::MAX);
     if found > SCHEMA {
@@ -191,7 +191,7 @@ pub fn read<T: Body>(bytes: &[u8]) -> Result<Record<T>, RecordError> {
 
 /// What every record has besides the thing itself.
 #[derive(Deserialize)]
-struct Envelope {
+struct RecordHeader {
     #[serde(default)]
     trace: Option<String>,
     #[serde(default)]

@@ -15,7 +15,7 @@ use berth_domain::limits::TEXT_BYTES_MAX;
 use thiserror::Error;
 
 use crate::code::Code;
-use crate::outcome::{Answer, Class, classify};
+use crate::outcome::{CallAnswer, Class, classify};
 use crate::redact::Secrets;
 use crate::rpc::Rpc;
 
@@ -72,11 +72,11 @@ impl CallError {
     }
 
     /// The answer as [`classify`] takes it.
-    pub const fn answer(&self) -> Answer {
+    pub const fn answer(&self) -> CallAnswer {
         match self.failure {
-            Failure::Unreachable { .. } => Answer::Unsent,
-            Failure::Late { .. } | Failure::Broken { .. } => Answer::Missing,
-            Failure::Answered { code, .. } => Answer::Code(code),
+            Failure::Unreachable { .. } => CallAnswer::Unsent,
+            Failure::Late { .. } | Failure::Broken { .. } => CallAnswer::Missing,
+            Failure::Answered { code, .. } => CallAnswer::Code(code),
         }
     }
 

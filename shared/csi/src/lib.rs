@@ -25,5 +25,5 @@ pub use client::Client;
 pub use code::Code;
 pub use failure::{CallError, Failure};
 pub use fingerprint::{Fingerprint, IdentifyError, identify, probe};
-pub use outcome::{Answer, Class, Remedy, classify};
+pub use outcome::{CallAnswer, Class, Remedy, classify};
 pub use rpc::{Effect, Rpc, Service};

@@ -15,7 +15,7 @@ use crate::rpc::{Effect, Rpc};
 
 /// What came back from a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Answer {
+pub enum CallAnswer {
     /// A gRPC status of the plugin.
     Code(Code),
     /// No readable answer: the deadline passed, the connection broke, or the server does not speak
@@ -129,19 +129,19 @@ impl fmt::Display for Remedy {
 }
 
 /// What `answer` to `rpc` means.
-pub const fn classify(rpc: Rpc, answer: Answer) -> Class {
+pub const fn classify(rpc: Rpc, answer: CallAnswer) -> Class {
     let class = match answer {
         // The connection could not be made, so this attempt changed nothing. What an earlier
         // attempt did stays as uncertain as it was.
-        Answer::Unsent => Class::Retry(Remedy::StartPlugin),
+        CallAnswer::Unsent => Class::Retry(Remedy::StartPlugin),
         // Errors without a gRPC code say nothing of what the plugin did.
-        Answer::Missing => in_doubt(rpc, Remedy::Wait),
-        Answer::Code(code) => classify_code(rpc, code),
+        CallAnswer::Missing => in_doubt(rpc, Remedy::Wait),
+        CallAnswer::Code(code) => classify_code(rpc, code),
     };
     match (rpc, class) {
         // An unmount that failed half way leaves a state nobody can name, whatever the code.
         (Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume, Class::Retry(remedy))
-            if !matches!(answer, Answer::Unsent) =>
+            if !matches!(answer, CallAnswer::Unsent) =>
         {
             Class::Uncertain(remedy)
         }

@@ -122,7 +122,7 @@ fn segments(topology: &BTreeMap<String, String>) -> String {
 
 /// A volume that a workload would ask for.
 #[derive(Debug, Clone)]
-pub struct Wanted<'a> {
+pub struct RequestedVolume<'a> {
     /// Its id, as the workload's index makes it.
     pub id: &'a VolumeId,
     /// How it would be asked for.
@@ -142,9 +142,9 @@ pub struct Obstacle {
     pub refusal: Refusal,
 }
 
-/// Who would claim.
+/// The alloc that would claim.
 #[derive(Debug, Clone)]
-pub struct Newcomer {
+pub struct NewClaimant {
     /// An alloc that has no claim yet.
     pub alloc: AllocId,
     /// Who would call the controller for it.
@@ -154,8 +154,8 @@ pub struct Newcomer {
 /// What is in the way of a newcomer with these volumes on this node, everything at once; nothing
 /// when it can run there. `site` looks up what is known of the node for a volume and its plugin.
 pub fn obstacles<'a>(
-    newcomer: &Newcomer,
-    wanted: &[Wanted<'a>],
+    newcomer: &NewClaimant,
+    wanted: &[RequestedVolume<'a>],
     node: &NodeId,
     site: impl Fn(&'a VolumeId, &'a PluginId) -> Site<'a>,
     ready: impl Fn(&NodeId) -> bool,
@@ -194,7 +194,7 @@ pub fn obstacles<'a>(
 
 /// What a claim would be told by the volume and its other claims, wherever its plugin is.
 fn claimed(
-    newcomer: &Newcomer,
+    newcomer: &NewClaimant,
     volume: &Volume,
     request: &VolumeRequest,
     node: &NodeId,

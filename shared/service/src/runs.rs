@@ -88,9 +88,9 @@ pub struct Runs {
     dir: PathBuf,
 }
 
-/// A run as somebody else sees it.
+/// A run as another process sees it.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct ObservedRun {
     /// Whose it is.
     pub run: Run,
     /// What its files are called.
@@ -105,7 +105,7 @@ pub struct Seen {
     pub age: Duration,
 }
 
-impl Seen {
+impl ObservedRun {
     /// Whether it is over, as far as locks tell; its runner may be about to say so.
     pub fn is_over(&self) -> bool {
         self.run.ended.is_some() || !(self.has_runner || self.is_held)
@@ -181,12 +181,12 @@ impl Runs {
     }
 
     /// The run of this alloc, if there is one.
-    pub fn of(&self, namespace: &Namespace, alloc: &AllocId) -> io::Result<Option<Seen>> {
+    pub fn of(&self, namespace: &Namespace, alloc: &AllocId) -> io::Result<Option<ObservedRun>> {
         self.look(&name(namespace, alloc))
     }
 
     /// Every run; one that cannot be read is left out, and told by its name.
-    pub fn all(&self) -> io::Result<(Vec<Seen>, Vec<Unread>)> {
+    pub fn all(&self) -> io::Result<(Vec<ObservedRun>, Vec<Unread>)> {
         let (mut seen, mut unread) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.dir)? {
             let path = entry?.path();
@@ -202,7 +202,7 @@ impl Runs {
         Ok((seen, unread))
     }
 
-    fn look(&self, name: &str) -> io::Result<Option<Seen>> {
+    fn look(&self, name: &str) -> io::Result<Option<ObservedRun>> {
         let path = self.path(name, JSON);
         for _ in 0..REPLACED_MAX {
             let Some(file) = found(File::open(&path))? else { return Ok(None) };
@@ -219,7 +219,7 @@ impl Runs {
             let held = found(File::open(self.path(&held_name, HELD)))?;
             let is_held = held.map_or(Ok(false), |held| is_locked(&held))?;
             let name = name.to_owned();
-            return Ok(Some(Seen { run, name, held_name, has_runner, is_held, age }));
+            return Ok(Some(ObservedRun { run, name, held_name, has_runner, is_held, age }));
         }
         Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is replaced all the time"))
     }
@@ -329,13 +329,13 @@ mod tests {
         Run { namespace, alloc, pid: std::process::id(), mark: String::new(), ended: None }
     }
 
-    fn seen(runs: &Runs, alloc: &str) -> Option<Seen> {
+    fn seen(runs: &Runs, alloc: &str) -> Option<ObservedRun> {
         runs.of(&Namespace::default(), &AllocId::new(alloc).unwrap()).unwrap()
     }
 
     /// The run once it looks like this. Whatever a test beside this one starts has, between its
     /// fork and its exec, all that is open here, and so the locks.
-    fn seen_once(runs: &Runs, alloc: &str, is_so: impl Fn(&Seen) -> bool) -> Seen {
+    fn seen_once(runs: &Runs, alloc: &str, is_so: impl Fn(&ObservedRun) -> bool) -> ObservedRun {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let seen = seen(runs, alloc).unwrap();

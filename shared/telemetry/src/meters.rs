@@ -13,12 +13,12 @@ use crate::losses::Losses;
 /// An exporter whose losses are counted. What it could not send is not lost for good: the next
 /// export has the sums since the start.
 #[derive(Debug)]
-pub(crate) struct Counted<E> {
+pub(crate) struct CountedMetrics<E> {
     pub(crate) exporter: E,
     pub(crate) losses: Arc<Losses>,
 }
 
-impl<E: PushMetricExporter> PushMetricExporter for Counted<E> {
+impl<E: PushMetricExporter> PushMetricExporter for CountedMetrics<E> {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         let outcome = self.exporter.export(metrics).await;
         match &outcome {

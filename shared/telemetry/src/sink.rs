@@ -32,7 +32,7 @@ impl Sink {
         resource: &Resource,
     ) -> Self {
         let waiting = Arc::<AtomicUsize>::default();
-        let counted = Counted { exporter, waiting: waiting.clone(), losses: losses.clone() };
+        let counted = CountedSpans { exporter, waiting: waiting.clone(), losses: losses.clone() };
         // The rest is read from OTEL_BSP_… there.
         let config = BatchConfigBuilder::default().with_max_queue_size(waiting_max).build();
         let mut batches = BatchSpanProcessor::builder(counted).with_batch_config(config).build();
@@ -62,13 +62,13 @@ impl Sink {
 
 /// An exporter whose losses are counted.
 #[derive(Debug)]
-struct Counted<E> {
+struct CountedSpans<E> {
     exporter: E,
     waiting: Arc<AtomicUsize>,
     losses: Arc<Losses>,
 }
 
-impl<E: SpanExporter> SpanExporter for Counted<E> {
+impl<E: SpanExporter> SpanExporter for CountedSpans<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         let outcome = self.exporter.export(batch).await;

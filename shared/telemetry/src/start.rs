@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use crate::config::{Protocol, TelemetryConfig};
 use crate::http::OnRuntime;
 use crate::losses::Losses;
-use crate::meters::Counted;
+use crate::meters::CountedMetrics;
 use crate::prometheus::{self, Endpoint};
 use crate::resource::Identity;
 use crate::settings::{Settings, Target};
@@ -181,9 +181,9 @@ impl Making {
         Ok(Sink::new(exporter, self.settings.waiting_max, losses, &self.resource))
     }
 
-    fn metrics(&self, to: &Target) -> Result<Counted<MetricExporter>, ExporterBuildError> {
+    fn metrics(&self, to: &Target) -> Result<CountedMetrics<MetricExporter>, ExporterBuildError> {
         let exporter = exporter!(MetricExporter, to, self.runtime)?;
         let losses = Arc::new(Losses::new("metrics", to.endpoint.clone()));
-        Ok(Counted { exporter, losses })
+        Ok(CountedMetrics { exporter, losses })
     }
 }

@@ -42,17 +42,43 @@ pub fn functions(text: &str) -> Vec<Function<'_>> {
     found
 }
 
-fn function_name(line: &str) -> Option<&str> {
-    let mut rest = line.trim_start();
-    if let Some(after) = rest.strip_prefix("pub(") {
-        rest = after.split_once(") ")?.1;
+/// Every type and trait that the text declares, with its line, counted from 1. An indented `type`
+/// is a trait's or an implementation's, and no type of its own.
+pub fn types(text: &str) -> Vec<(&str, usize)> {
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let declared = after_visibility(line).and_then(|rest| {
+            let kinds = ["struct ", "enum ", "union ", "trait "];
+            let rest_of_type = || rest.strip_prefix("type ").filter(|_| indent(line) == 0);
+            kinds.iter().find_map(|kind| rest.strip_prefix(kind)).or_else(rest_of_type)
+        });
+        // A macro's `$name` is no name.
+        if let Some(name) = declared.map(leading_name).filter(|name| !name.is_empty()) {
+            found.push((name, index + 1));
+        }
     }
-    for word in ["pub ", "const ", "async "] {
+    found
+}
+
+fn function_name(line: &str) -> Option<&str> {
+    let mut rest = after_visibility(line)?;
+    for word in ["const ", "async "] {
         rest = rest.strip_prefix(word).unwrap_or(rest);
     }
-    let rest = rest.strip_prefix("fn ")?;
-    let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_')?;
-    Some(&rest[..end])
+    rest.strip_prefix("fn ").map(leading_name)
+}
+
+fn after_visibility(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    match line.strip_prefix("pub(") {
+        Some(after) => Some(after.split_once(") ")?.1),
+        None => Some(line.strip_prefix("pub ").unwrap_or(line)),
+    }
+}
+
+fn leading_name(text: &str) -> &str {
+    let end = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    &text[..end.unwrap_or(text.len())]
 }
 
 /// The last line of a function: its brace, or its semicolon when it has no body.
@@ -104,6 +130,15 @@ pub(crate) async fn outer() {
         let functions = functions(SAMPLE);
         assert_eq!(functions[3].heading, ["/// Doc.", "/// More.", "#[tokio::test]"]);
         assert!(functions[3].is_test() && !functions[4].is_test());
+    }
+
+    #[test]
+    fn types_are_found_with_their_line() {
+        let text = "pub struct Open<'a> {\n    pub(super) enum Inner {}\n}\ntype Short = u8;\n\
+                    trait Shape {\n    type Output;\n}\nstruct $name;\nstruct Unit;\n\
+                    // enum Words\nlet kind = enumerate();\n";
+        let expected = [("Open", 1), ("Inner", 2), ("Short", 4), ("Shape", 5), ("Unit", 9)];
+        assert_eq!(types(text), expected);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use berth_domain::plugin::{Node, NodeState};
 use berth_domain::volume::State;
 use berth_domain::{AllocId, NodeId};
 
-use crate::running::Seen;
+use crate::running::ClaimActivity;
 
 /// What is done.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Plan {
 }
 
 /// All or nothing: a node is left by all its claims, or by none.
-pub fn plan(seen: Vec<Seen>) -> Plan {
+pub fn plan(seen: Vec<ClaimActivity>) -> Plan {
     let running = seen.iter().filter(|claim| claim.runs());
     let running: Vec<AllocId> = running.map(|claim| claim.alloc.clone()).collect();
     if !running.is_empty() {
@@ -32,9 +32,9 @@ pub fn plan(seen: Vec<Seen>) -> Plan {
     Plan::Release(due.map(|claim| (claim.alloc, claim.epoch)).collect())
 }
 
-/// What is known of a node.
+/// Whether a node is there, as far as its record says.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum NodeCondition {
     /// No agent has reported it, or it was forgotten.
     Unknown,
     /// Its record cannot be read: why.
@@ -47,7 +47,7 @@ pub enum Standing {
     Ready,
 }
 
-impl Standing {
+impl NodeCondition {
     /// What its record says.
     pub fn of(node: &Node) -> Self {
         match (&node.gone, node.state) {
@@ -62,31 +62,31 @@ impl Standing {
 /// waits for the node, and `off` what to do when its host is off for good.
 pub fn hint(
     node: &NodeId,
-    standing: &Standing,
+    standing: &NodeCondition,
     left: usize,
     unmounting: bool,
     off: &str,
 ) -> Option<String> {
     match standing {
-        Standing::Unknown if left == 0 => {
+        NodeCondition::Unknown if left == 0 => {
             Some(format!("nothing there holds the volume, and nobody knows a node {node}"))
         }
-        Standing::Unreadable(why) if unmounting => Some(format!(
+        NodeCondition::Unreadable(why) if unmounting => Some(format!(
             "{why}; only the agent of node {node} can say that the volume is unmounted there"
         )),
-        Standing::Unknown if unmounting => Some(format!(
+        NodeCondition::Unknown if unmounting => Some(format!(
             "nobody knows node {node}, and only its agent can say that the volume is unmounted \
              there: start it; {off}"
         )),
-        Standing::Down if unmounting => Some(format!(
+        NodeCondition::Down if unmounting => Some(format!(
             "the agent of node {node} is not there, and only it can say that the volume is \
              unmounted: start it; {off}"
         )),
-        Standing::Unknown
-        | Standing::Unreadable(_)
-        | Standing::Down
-        | Standing::Gone
-        | Standing::Ready => None,
+        NodeCondition::Unknown
+        | NodeCondition::Unreadable(_)
+        | NodeCondition::Down
+        | NodeCondition::Gone
+        | NodeCondition::Ready => None,
     }
 }
 
@@ -97,8 +97,8 @@ mod tests {
     const STATES: [State; 5] =
         [State::Waiting, State::Publishing, State::Taken, State::Unpublishing, State::NodeDetached];
 
-    fn claim(alloc: &str, state: State, lives: bool) -> Seen {
-        Seen { alloc: AllocId::new(alloc).unwrap(), epoch: 7, state, lives }
+    fn claim(alloc: &str, state: State, lives: bool) -> ClaimActivity {
+        ClaimActivity { alloc: AllocId::new(alloc).unwrap(), epoch: 7, state, lives }
     }
 
     fn release(allocs: &[&str]) -> Plan {
@@ -128,16 +128,16 @@ mod tests {
     #[test]
     fn a_person_is_told_only_what_a_person_must_do() {
         let node = NodeId::new("n7").unwrap();
-        for standing in [Standing::Unknown, Standing::Down] {
+        for standing in [NodeCondition::Unknown, NodeCondition::Down] {
             let told = hint(&node, &standing, 1, true, "OFF").unwrap();
             assert!(told.ends_with("OFF"), "{told}");
             assert_eq!(hint(&node, &standing, 1, false, ""), None, "the controller needs no node");
         }
-        for standing in [Standing::Gone, Standing::Ready] {
+        for standing in [NodeCondition::Gone, NodeCondition::Ready] {
             assert_eq!(hint(&node, &standing, 1, true, ""), None);
         }
-        let told = hint(&node, &Standing::Unknown, 0, false, "").unwrap();
+        let told = hint(&node, &NodeCondition::Unknown, 0, false, "").unwrap();
         assert!(told.contains("nobody knows a node n7"), "a typing error is seen: {told}");
-        assert_eq!(hint(&node, &Standing::Down, 0, false, ""), None);
+        assert_eq!(hint(&node, &NodeCondition::Down, 0, false, ""), None);
     }
 }

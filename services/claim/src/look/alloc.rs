@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::claim::{claims_of, unreadable_claims_of};
 use super::{Reader, covers, first_unreadable};
 use crate::alloc::none;
-use crate::state::{Shared, State};
+use crate::state::{State, StateInner};
 
 /// One alloc with its claims, as the leader has it.
 pub async fn alloc(
@@ -44,7 +44,7 @@ pub async fn alloc(
 
 /// An alloc with its claims.
 pub fn status(
-    state: &Shared,
+    state: &StateInner,
     namespace: &Namespace,
     id: &AllocId,
     alloc: &Alloc,

@@ -18,13 +18,13 @@ use berth_service::page::{Room, after, page};
 use berth_service::projection::{Subtree, Volumes};
 use tokio::time::Instant;
 
-use super::wait::{Around, Line};
+use super::wait::{ClaimContext, VolumeQueue};
 use super::{Reader, covers, covers_all, first_unreadable, node_mount};
 use crate::handle;
-use crate::state::{Shared, State};
+use crate::state::{State, StateInner};
 
-/// A claim, among all.
-type Place<'a> = (&'a VolumeKey, &'a AllocId);
+/// Which claim: of which volume and alloc.
+type ClaimRef<'a> = (&'a VolumeKey, &'a AllocId);
 
 /// Claims of a namespace that match the query.
 pub async fn claims(
@@ -40,16 +40,16 @@ pub async fn claims(
     })?;
     let reader = Reader::new(STEP, query.newer, deadline);
     let look = |volumes: &Volumes| {
-        let later = |(volume, alloc): &Place<'_>| {
+        let later = |(volume, alloc): &ClaimRef<'_>| {
             after.as_ref().is_none_or(|(v, a)| (*volume, *alloc) > (v, a))
         };
         // Claims of one volume come one after another: its line is looked at once.
-        let line: RefCell<Option<(&VolumeKey, Line<'_>)>> = RefCell::new(None);
-        let show = |(volume, alloc): &Place<'_>| {
+        let line: RefCell<Option<(&VolumeKey, VolumeQueue<'_>)>> = RefCell::new(None);
+        let show = |(volume, alloc): &ClaimRef<'_>| {
             let (volume, subtree) = volumes.get_key_value(volume)?;
             let mut line = line.borrow_mut();
             if line.as_ref().is_none_or(|(of, _)| *of != volume) {
-                *line = Some((volume, Line::of(&subtree.volume)));
+                *line = Some((volume, VolumeQueue::of(&subtree.volume)));
             }
             let (_, line) = line.as_ref()?;
             Some(shown(
@@ -65,7 +65,7 @@ pub async fn claims(
         let room = Room::of(&query.page);
         let first = after.as_ref().map(|(volume, _)| volume);
         let meant = meant(volumes, &namespace, &query, first).filter(later).take(room.keys());
-        let token = |(volume, alloc): &Place<'_>| key::claim(volume, alloc);
+        let token = |(volume, alloc): &ClaimRef<'_>| key::claim(volume, alloc);
         let page = page(meant, room, show, token);
         (page, first_unreadable(unreadable(volumes, &namespace, &query)))
     };
@@ -100,7 +100,7 @@ fn meant<'a>(
     namespace: &'a Namespace,
     query: &'a Status,
     first: Option<&VolumeKey>,
-) -> impl Iterator<Item = Place<'a>> {
+) -> impl Iterator<Item = ClaimRef<'a>> {
     let one = query.volume.as_ref().filter(|_| !covers_all(namespace));
     let one = one.map(|volume| VolumeKey::new(namespace.clone(), volume.clone()));
     let found = one.as_ref().and_then(|key| volumes.get_key_value(key));
@@ -130,7 +130,7 @@ fn meant<'a>(
 
 /// All claims of one alloc: on volumes that it asked for, since no other takes it in.
 pub fn claims_of(
-    state: &Shared,
+    state: &StateInner,
     namespace: &Namespace,
     id: &AllocId,
     alloc: &Alloc,
@@ -146,7 +146,7 @@ pub fn claims_of(
 
 /// Claims of one alloc that cannot be read.
 pub fn unreadable_claims_of(
-    state: &Shared,
+    state: &StateInner,
     namespace: &Namespace,
     id: &AllocId,
     alloc: &Alloc,
@@ -162,13 +162,13 @@ pub fn unreadable_claims_of(
 
 /// The claims of these allocs on one volume.
 pub fn claims_in<'a>(
-    state: &Shared,
+    state: &StateInner,
     volumes: &Volumes,
     key: &VolumeKey,
     subtree: &Subtree,
     allocs: impl IntoIterator<Item = &'a AllocId>,
 ) -> Vec<ClaimStatus> {
-    let line = Line::of(&subtree.volume);
+    let line = VolumeQueue::of(&subtree.volume);
     let claims = &subtree.volume.claims;
     let claims = allocs.into_iter().filter_map(|alloc| claims.get_key_value(alloc));
     claims.map(|(alloc, claim)| shown(state, volumes, key, subtree, &line, alloc, claim)).collect()
@@ -176,13 +176,13 @@ pub fn claims_in<'a>(
 
 /// The claims of one volume that there is room for.
 pub(super) fn first_claims(
-    state: &Shared,
+    state: &StateInner,
     volumes: &Volumes,
     key: &VolumeKey,
     subtree: &Subtree,
     room: Room,
 ) -> Vec<ClaimStatus> {
-    let line = Line::of(&subtree.volume);
+    let line = VolumeQueue::of(&subtree.volume);
     let show = |alloc: &&AllocId| {
         let claim = subtree.volume.claims.get(alloc)?;
         Some(shown(state, volumes, key, subtree, &line, alloc, claim))
@@ -192,20 +192,24 @@ pub(super) fn first_claims(
 }
 
 /// The alloc's record, if it cannot be read. Such an alloc may be running, so its claim stays.
-fn unreadable_alloc(state: &Shared, key: &VolumeKey, alloc: &AllocId) -> Option<UnreadableRecord> {
+fn unreadable_alloc(
+    state: &StateInner,
+    key: &VolumeKey,
+    alloc: &AllocId,
+) -> Option<UnreadableRecord> {
     state.alloc_mirror.read(|allocs| allocs.unreadable_of(&key.namespace, alloc).cloned())
 }
 
 fn shown(
-    state: &Shared,
+    state: &StateInner,
     volumes: &Volumes,
     key: &VolumeKey,
     subtree: &Subtree,
-    line: &Line<'_>,
+    line: &VolumeQueue<'_>,
     alloc: &AllocId,
     claim: &Claim,
 ) -> ClaimStatus {
-    let around = Around {
+    let around = ClaimContext {
         now: clock::now(),
         volume: key,
         alloc,
@@ -299,7 +303,7 @@ fn held_back(volumes: &Volumes, key: &VolumeKey, claim: &Claim) -> Option<(Strin
     Some((waits_for, format!("stop {whose}, then deregister one of the two volumes")))
 }
 
-fn hint(state: &Shared, subtree: &Subtree, around: &Around<'_>) -> Option<String> {
+fn hint(state: &StateInner, subtree: &Subtree, around: &ClaimContext<'_>) -> Option<String> {
     let node = &around.claim.node;
     let of_node = || state.nodes.read(|nodes| nodes.unreadable().get(node).cloned());
     if let Some(record) = subtree.first_unreadable().cloned().or_else(of_node) {

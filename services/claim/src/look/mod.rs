@@ -24,13 +24,13 @@ use berth_service::newer::Until;
 use berth_service::projection::Nodes;
 use tokio::time::{Instant, timeout_at};
 
-use crate::state::Shared;
+use crate::state::StateInner;
 
 pub use alloc::{alloc, allocs, status as alloc_status};
 pub use claim::{claims, claims_in};
 pub use placement::placement;
 pub use volume::{volume, volumes};
-pub use wait::{Around, Line};
+pub use wait::{ClaimContext, VolumeQueue};
 
 /// The revision of a node's record, where it says that the node is down; 0 for a node without one.
 pub fn seen_down(nodes: &Nodes, node: &NodeId) -> Option<u64> {
@@ -66,7 +66,7 @@ fn first_unreadable<'a>(all: impl Iterator<Item = &'a UnreadableRecord>) -> Vec<
     all.take(UNREADABLE_MAX).cloned().collect()
 }
 
-impl Shared {
+impl StateInner {
     /// Looks at a bucket as the reader asks: when something in it is newer or the wait is over, and
     /// then at one revision with all that was stored before.
     async fn picture<F: Fold, T>(

@@ -10,7 +10,7 @@ use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::each_volume;
-use berth_domain::placement::{Newcomer, Wanted, obstacles};
+use berth_domain::placement::{NewClaimant, RequestedVolume, obstacles};
 use berth_domain::volume::Context;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
 use berth_service::page::{Page, Room, after, page};
@@ -46,37 +46,37 @@ pub async fn placement(
     // A new attempt's id is nobody's: whoever it is has no claim.
     let alloc = AllocId::new(context.attempt.as_str())
         .map_err(|fault| Problem::new(Code::Internal, fault))?;
-    let newcomer = Newcomer { alloc, worker: state.worker.clone() };
-    let asked = Asked { newcomer, namespace, query, after, context };
+    let newcomer = NewClaimant { alloc, worker: state.worker.clone() };
+    let asked = PlacementLookup { newcomer, namespace, query, after, context };
     let page = state.volume_mirror.read(|volumes| {
         state.nodes.read(|nodes| state.plugins.read(|plugins| asked.of(volumes, nodes, plugins)))
     });
     Ok(Placements { nodes: page.entries, next: page.next })
 }
 
-fn plugin_of<'a>(one: &Wanted<'a>) -> Option<&'a PluginId> {
+fn plugin_of<'a>(one: &RequestedVolume<'a>) -> Option<&'a PluginId> {
     one.volume?.spec.as_ref().map(|spec| &spec.plugin)
 }
 
-struct Asked {
-    newcomer: Newcomer,
+struct PlacementLookup {
+    newcomer: NewClaimant,
     namespace: Namespace,
     query: Placement,
     after: Option<NodeId>,
     context: Context,
 }
 
-impl Asked {
+impl PlacementLookup {
     fn of(&self, volumes: &Volumes, nodes: &Nodes, plugins: &Instances) -> Page<NodePlacement> {
         let Placement { volumes: requests, index, node, page: asked, .. } = &self.query;
         let key = |id: &VolumeId| VolumeKey::new(self.namespace.clone(), id.clone());
         let ids = each_volume(requests, *index);
-        let wanted: Vec<Wanted<'_>> = ids
+        let wanted: Vec<RequestedVolume<'_>> = ids
             .iter()
             .map(|(id, request)| {
                 let volume = volumes.get(&key(id)).map(|subtree| &subtree.volume);
                 let handle = handle::current_use(volumes, &key(id));
-                Wanted { id, request, volume, handle }
+                RequestedVolume { id, request, volume, handle }
             })
             .collect();
         let show = |node: &&NodeId| {

@@ -12,7 +12,7 @@ use berth_domain::volume::State as ClaimState;
 use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
 use tokio::time::{Instant, timeout_at};
 
-use crate::state::Shared;
+use crate::state::StateInner;
 
 /// How long a status waits for the event stream.
 const READ_TIMEOUT: Duration = Duration::from_millis(250);
@@ -20,7 +20,7 @@ const READ_TIMEOUT: Duration = Duration::from_millis(250);
 /// is looked for.
 const LATER_EVENTS_MAX: usize = 16;
 
-impl Shared {
+impl StateInner {
     /// The newest refusal that names the volume, or the alloc. None once a claim was granted, or
     /// the volume mounted, after it.
     pub async fn last_refusal(

@@ -10,8 +10,8 @@ use berth_service::call::{says_not_there, split_advice};
 /// How many of those ahead are named: as far as a person reads on.
 const NAMED_MAX: usize = 5;
 
-/// Those who hold a volume, and those in line for it, looked at once for all its claims.
-pub struct Line<'a> {
+/// The holders of a volume, and the claims in line for it. It is built once for all claims.
+pub struct VolumeQueue<'a> {
     volume: &'a Volume,
     /// The first who hold it, or may.
     first: Vec<(&'a AllocId, &'a Claim)>,
@@ -21,7 +21,7 @@ pub struct Line<'a> {
     waiting: Vec<(&'a AllocId, &'a Claim)>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> VolumeQueue<'a> {
     /// The line for a volume.
     pub fn of(volume: &'a Volume) -> Self {
         let waiting: Vec<_> = volume.claims.in_line().collect();
@@ -41,18 +41,18 @@ impl<'a> Line<'a> {
     }
 }
 
-/// A claim, and what is around it.
-pub struct Around<'a> {
+/// A claim with what decides for what it waits.
+pub struct ClaimContext<'a> {
     pub now: Timestamp,
     pub volume: &'a VolumeKey,
     pub alloc: &'a AllocId,
     pub claim: &'a Claim,
-    pub line: &'a Line<'a>,
+    pub line: &'a VolumeQueue<'a>,
     /// Whether its alloc has not ended.
     pub wanted: bool,
 }
 
-impl Around<'_> {
+impl ClaimContext<'_> {
     /// In line: how many in line are before it, and the first of all who come before it.
     pub fn ahead(&self) -> Option<(usize, Vec<AllocId>)> {
         (self.claim.state == State::Waiting).then(|| {

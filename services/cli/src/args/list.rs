@@ -10,7 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 
 /// Which part of a list.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Page {
+pub struct PageArgs {
     /// At most so many entries; a list that does not fit a message comes in several pages
     #[arg(long, value_name = "N")]
     pub limit: Option<u32>,
@@ -30,8 +30,8 @@ pub struct ListView {
     pub watch: bool,
 }
 
-impl From<&Page> for query::Page {
-    fn from(Page { limit, after }: &Page) -> Self {
+impl From<&PageArgs> for query::Page {
+    fn from(PageArgs { limit, after }: &PageArgs) -> Self {
         Self { limit: *limit, after: after.clone() }
     }
 }

@@ -30,7 +30,7 @@ use clap_complete::Shell;
 pub use collect::Gc;
 pub use dev::Dev;
 pub use events::{Events, Kind, Trace};
-pub use list::{ListView, Page};
+pub use list::{ListView, PageArgs};
 pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus, NodeUnmount};
 pub use plugin::{PluginDelete, PluginExpect, PluginInstances, PluginStart, PluginStop};
 pub use run::Run;
@@ -290,7 +290,7 @@ pub struct PluginStatus {
     pub kind: Option<PluginType>,
     /// Which part of the list.
     #[command(flatten)]
-    pub page: Page,
+    pub page: PageArgs,
     /// How it is shown.
     #[command(flatten)]
     pub view: ListView,
@@ -343,7 +343,7 @@ pub struct AllocStatus {
     pub all: bool,
     /// Which part of the list.
     #[command(flatten)]
-    pub page: Page,
+    pub page: PageArgs,
     /// How it is shown.
     #[command(flatten)]
     pub view: ListView,
@@ -403,7 +403,7 @@ pub struct ClaimStatus {
     pub state: Option<State>,
     /// Which part of the list.
     #[command(flatten)]
-    pub page: Page,
+    pub page: PageArgs,
     /// How it is shown.
     #[command(flatten)]
     pub view: ListView,

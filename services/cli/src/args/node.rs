@@ -6,7 +6,7 @@ use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
 use clap::{Args, Subcommand};
 
 use super::LISTS;
-use super::list::{self, ListView, Page};
+use super::list::{self, ListView, PageArgs};
 
 /// `berth node …`
 #[derive(Debug, Subcommand)]
@@ -86,7 +86,7 @@ pub struct NodeStatus {
     pub state: Option<NodeState>,
     /// Which part of the list.
     #[command(flatten)]
-    pub page: Page,
+    pub page: PageArgs,
     /// How it is shown.
     #[command(flatten)]
     pub view: ListView,

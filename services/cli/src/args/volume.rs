@@ -9,7 +9,7 @@ use clap::{ArgGroup, Args, Subcommand};
 
 use super::LISTS;
 use super::VolumeArg;
-use super::list::{self, ListView, Page};
+use super::list::{self, ListView, PageArgs};
 
 /// `berth volume …`
 #[derive(Debug, Subcommand)]
@@ -135,7 +135,7 @@ pub struct List {
     pub state: Option<State>,
     /// Which part of the list.
     #[command(flatten)]
-    pub page: Page,
+    pub page: PageArgs,
     /// How it is shown.
     #[command(flatten)]
     pub view: ListView,
@@ -161,7 +161,7 @@ pub struct Placement {
     pub node: Option<NodeId>,
     /// Which part of the list.
     #[command(flatten)]
-    pub page: Page,
+    pub page: PageArgs,
 }
 
 /// `berth volume detach`

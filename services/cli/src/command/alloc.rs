@@ -8,7 +8,7 @@ use berth_domain::alloc::AllocState;
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::listing::{self, Answer, ask_newer};
+use super::listing::{self, PollAnswer, ask_newer};
 use crate::args::{AllocStatus, AllocStop};
 use crate::failure::Failure;
 use crate::output::say;
@@ -26,7 +26,7 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
             let body = message::Status { newer, ..message::Status::of(id.clone()) };
             let shown =
                 ask_newer::<verb::AllocStatus>(session, &session.namespace, &body, newer).await?;
-            Ok(Answer { index: shown.modify_index, shown, next: None })
+            Ok(PollAnswer { index: shown.modify_index, shown, next: None })
         };
         let table = |alloc: &message::AllocStatus| show::alloc(alloc, clock::now());
         return listing::show(session, args.view.watch, ask, table).await;
@@ -43,7 +43,7 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
             newer,
         };
         let shown = ask_newer::<verb::AllocList>(session, &session.namespace, &body, newer).await?;
-        Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
+        Ok(PollAnswer { index: shown.index, next: shown.next.clone(), shown })
     };
     let table = |allocs: &Allocs| {
         if only_live && allocs.allocs.is_empty() {

@@ -4,7 +4,7 @@ use berth_contract::message::claim::{Claims, Status};
 use berth_contract::verb;
 use berth_service::clock;
 
-use super::listing::{self, Answer, ask_newer};
+use super::listing::{self, PollAnswer, ask_newer};
 use crate::args::ClaimStatus;
 use crate::failure::Failure;
 use crate::session::Session;
@@ -26,7 +26,7 @@ pub async fn status(args: &ClaimStatus, session: &Session) -> Result<(), Failure
         };
         let shown =
             ask_newer::<verb::ClaimStatus>(session, &session.namespace, &body, newer).await?;
-        Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
+        Ok(PollAnswer { index: shown.index, next: shown.next.clone(), shown })
     };
     let sort = args.view.sort.as_deref();
     let table = |claims: &Claims| show::sorted_claims(&claims.claims, sort, clock::now());

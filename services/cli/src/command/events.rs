@@ -15,7 +15,7 @@ use crate::args::{Events, Kind};
 use crate::failure::Failure;
 use crate::output::{self, say};
 use crate::session::Session;
-use crate::show::{self, Told, Zone};
+use crate::show::{self, StoredEvent, Zone};
 
 /// How many are shown unless said otherwise.
 const LAST: usize = 50;
@@ -37,14 +37,14 @@ pub async fn events(args: &Events, session: &Session) -> Result<(), Failure> {
         since: args.since.map(|span| clock::now().before(span)),
         within: session.timeout.unwrap_or(READING),
     };
-    let read = |body: &[u8]| Told::read(body).filter(|told| matches(args, &told.event));
+    let read = |body: &[u8]| StoredEvent::read(body).filter(|told| matches(args, &told.event));
     let stored = log.read(query, |event| read(&event.body).is_some()).await;
     let stored = stored.map_err(|error| error.into_problem("events"))?;
     if stored.more && args.last.is_none() && args.since.is_some() {
         say(format_args!("only the newest {last} are shown; see others with a shorter --since"));
     }
     let zone = Zone::here();
-    let print = |told: Told| {
+    let print = |told: StoredEvent| {
         output::line(&if session.output.json { told.json } else { show::event(&told, &zone) })
     };
     for told in stored.events.iter().filter_map(|event| read(&event.body)) {

@@ -9,13 +9,13 @@ use crate::table::Table;
 
 /// A code with its page, as `--json` prints it.
 #[derive(Debug, Serialize)]
-struct Page {
+struct CodePage {
     code: Code,
     title: &'static str,
     next: &'static str,
 }
 
-impl Page {
+impl CodePage {
     fn of(code: Code) -> Self {
         Self { code, title: code.title(), next: code.next() }
     }
@@ -24,11 +24,11 @@ impl Page {
 /// Prints one code, or all.
 pub fn explain(args: &Explain, output: Output) {
     if let Some(code) = args.code {
-        return output.reply(&Page::of(code), |page| {
+        return output.reply(&CodePage::of(code), |page| {
             format!("{}: {}\n  next:   {}", page.code, page.title, page.next)
         });
     }
-    let pages: Vec<Page> = Code::ALL.iter().map(|code| Page::of(*code)).collect();
+    let pages: Vec<CodePage> = Code::ALL.iter().map(|code| CodePage::of(*code)).collect();
     output.reply(&pages, |pages| {
         let mut table = Table::new(["CODE", "MEANING"]);
         for page in pages {

@@ -38,7 +38,7 @@ const CLEAR_TERMINAL: &str = "\u{1b}[H\u{1b}[2J";
 
 /// An answer, and what the next long poll needs.
 #[derive(Debug)]
-pub struct Answer<T> {
+pub struct PollAnswer<T> {
     /// What is shown.
     pub shown: T,
     /// The revision that it shows.
@@ -78,7 +78,7 @@ pub async fn ask_newer<V: Verb>(
 pub async fn show<T: Serialize>(
     session: &Session,
     watch: bool,
-    ask: impl AsyncFn(Newer) -> Result<Answer<T>, Failure>,
+    ask: impl AsyncFn(Newer) -> Result<PollAnswer<T>, Failure>,
     table: impl Fn(&T) -> String,
 ) -> Result<(), Failure> {
     let mut answer = ask(Newer::default()).await?;

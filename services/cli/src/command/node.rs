@@ -14,7 +14,7 @@ use berth_domain::{Namespace, NodeId};
 use berth_service::clock;
 use tokio::time::{Instant, sleep};
 
-use super::listing::{self, Answer, ask_newer};
+use super::listing::{self, PollAnswer, ask_newer};
 use crate::args;
 use crate::failure::Failure;
 use crate::session::Session;
@@ -42,7 +42,7 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
                 sleep(TRUTH_POLL).await;
             }
             let shown = truth(session, id).await?;
-            Ok(Answer { index: shown.node.revision, shown, next: None })
+            Ok(PollAnswer { index: shown.node.revision, shown, next: None })
         };
         let table = |known: &NodeTruth| show::truth(known, clock::now());
         return listing::show(session, args.view.watch, ask, table).await;
@@ -59,7 +59,7 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
     let ask = async |newer| {
         let body = NodeQuery { newer, ..query.clone() };
         let shown = ask_newer::<verb::NodeStatus>(session, &(), &body, newer).await?;
-        Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
+        Ok(PollAnswer { index: shown.index, next: shown.next.clone(), shown })
     };
     let table = |nodes: &Nodes| {
         if filtered && nodes.nodes.is_empty() {

@@ -6,7 +6,7 @@ use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_service::clock;
 
-use super::listing::{self, Answer, ask_newer};
+use super::listing::{self, PollAnswer, ask_newer};
 use crate::args::{PluginDelete, PluginExpect, PluginStatus};
 use crate::failure::Failure;
 use crate::session::Session;
@@ -32,7 +32,7 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
         let filtered = query != PluginQuery::default();
         let ask = async |newer| {
             let shown = ask(newer).await?;
-            Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
+            Ok(PollAnswer { index: shown.index, next: shown.next.clone(), shown })
         };
         let table = |plugins: &Plugins| {
             if filtered && plugins.plugins.is_empty() {
@@ -50,7 +50,7 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
             let problem = Problem::new(Code::NoSuchPlugin, message);
             return Err(problem.at("plugin.status").plugin(id).into());
         };
-        Ok(Answer { shown, index, next })
+        Ok(PollAnswer { shown, index, next })
     };
     listing::show(session, watch, ask, |plugin| show::plugin(plugin, clock::now())).await
 }

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::output::say;
 use crate::session::Session;
 use crate::show::Zone;
-use crate::show::trace::{Drawing, Known, Which, draw, tree};
+use crate::show::trace::{Drawing, TreeSource, Which, draw, tree};
 
 /// A trace is one workload's: a handful of claims. Of more only these are drawn.
 const CLAIMS_MAX: usize = 64;
@@ -31,7 +31,7 @@ const ASKING: Duration = Duration::from_secs(5);
 const OF_VOLUME: [&str; 3] = ["claim", "call", "volume"];
 
 /// What one claim's events name: the alloc, and the volume if only one is meant.
-type Wanted = BTreeSet<(AllocId, Option<VolumeId>)>;
+type NamedClaims = BTreeSet<(AllocId, Option<VolumeId>)>;
 
 /// Prints the tree.
 pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
@@ -59,7 +59,7 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
         (false, false) => Which::Newest,
     };
     let (begins, now) = (stored.begins, clock::now());
-    let known = Known { events: &stored.events, claims: &live, begins, now };
+    let known = TreeSource { events: &stored.events, claims: &live, begins, now };
     let tree = tree(known, which);
     if tree.claims.is_empty() && tree.refusals.is_empty() {
         return Err(unknown(args, session).into());
@@ -78,7 +78,7 @@ fn is_trace_id(text: &str) -> bool {
 
 /// The claims that the words may mean: ids may have slashes too, so each may be the one that
 /// parts volume and alloc.
-fn named(text: &str) -> Wanted {
+fn named(text: &str) -> NamedClaims {
     let parted = text.match_indices('/').filter_map(|(at, _)| {
         let volume = VolumeId::new(&text[..at]).ok()?;
         Some((AllocId::new(&text[at + 1..]).ok()?, Some(volume)))
@@ -89,9 +89,9 @@ fn named(text: &str) -> Wanted {
 
 /// The claims that events are about, and of them the newest; their allocs, when they are about
 /// none.
-fn claims_of(events: &[Event]) -> Wanted {
+fn claims_of(events: &[Event]) -> NamedClaims {
     let of = |event: &Event| Some((event.alloc.clone()?, event.volume.clone()));
-    let mut found = Wanted::new();
+    let mut found = NamedClaims::new();
     for claim in events.iter().rev().filter_map(of) {
         if found.len() < CLAIMS_MAX {
             found.insert(claim);
@@ -167,7 +167,7 @@ impl Reader<'_> {
     }
 
     /// All that was told of some claims and their allocs.
-    async fn of_claims(&self, wanted: &Wanted) -> Result<Stored, Failure> {
+    async fn of_claims(&self, wanted: &NamedClaims) -> Result<Stored, Failure> {
         let of = events_of(&self.session.namespace);
         let is_wanted = |event: &Event| {
             let Some(alloc) = &event.alloc else { return false };
@@ -204,7 +204,7 @@ impl Reader<'_> {
         &self,
         asked: &str,
         is_trace: bool,
-        wanted: &mut Wanted,
+        wanted: &mut NamedClaims,
     ) -> Result<Vec<ClaimStatus>, Problem> {
         if is_trace && wanted.is_empty() {
             let mut live = self.claims(&Status::default()).await?;

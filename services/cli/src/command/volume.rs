@@ -15,7 +15,7 @@ use berth_domain::{Namespace, VolumeId, VolumeKey};
 use berth_service::clock;
 use berth_service::seal::seal;
 
-use super::listing::{self, Answer, ask_newer};
+use super::listing::{self, PollAnswer, ask_newer};
 use super::spec::{self, Spec};
 use crate::args::{self, Deregister, Init, List, Register, VolumeArg};
 use crate::failure::Failure;
@@ -96,7 +96,7 @@ pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
             let body = message::Status { newer, ..message::Status::of(id.clone()) };
             let shown =
                 ask_newer::<verb::VolumeStatus>(session, &session.namespace, &body, newer).await?;
-            Ok(Answer { index: shown.modify_index, shown, next: None })
+            Ok(PollAnswer { index: shown.modify_index, shown, next: None })
         };
         let table = |volume: &VolumeStatus| show::volume(volume, clock::now());
         return listing::show(session, args.view.watch, ask, table).await;
@@ -113,7 +113,7 @@ pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
         };
         let shown =
             ask_newer::<verb::VolumeList>(session, &session.namespace, &body, newer).await?;
-        Ok(Answer { index: shown.index, next: shown.next.clone(), shown })
+        Ok(PollAnswer { index: shown.index, next: shown.next.clone(), shown })
     };
     let table = |volumes: &Volumes| show::volumes(volumes, args.view.sort.as_deref());
     listing::show(session, args.view.watch, ask, table).await

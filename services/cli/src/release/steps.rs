@@ -12,9 +12,9 @@ use berth_domain::{Timestamp, VolumeId};
 use crate::span::until;
 use crate::table::plain;
 
-/// How far one claim has been told.
+/// How far one claim is, as far as its events have told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Told {
+struct ClaimProgress {
     stage: Stage,
     /// The event's own words: which call, by whom.
     detail: String,
@@ -34,7 +34,7 @@ enum Stage {
 /// What has been told so far.
 #[derive(Debug, Default)]
 pub struct Steps {
-    told: BTreeMap<VolumeId, Told>,
+    told: BTreeMap<VolumeId, ClaimProgress>,
     silence: Option<Code>,
 }
 
@@ -57,7 +57,7 @@ impl Steps {
             (true, detail) => format!("{volume}: {} ({detail})", word(stage)),
             (false, detail) => format!("{volume}: {detail}"),
         };
-        *told = Told { stage, detail, ..Told::default() };
+        *told = ClaimProgress { stage, detail, ..ClaimProgress::default() };
         Some(line)
     }
 
@@ -67,7 +67,7 @@ impl Steps {
         let mut lines = Vec::new();
         for claim in claims {
             let told = self.told.entry(claim.volume.clone()).or_default();
-            let seen = Told {
+            let seen = ClaimProgress {
                 stage: Stage::Held(claim.state),
                 detail: told.detail.clone(),
                 tries: claim.tries,

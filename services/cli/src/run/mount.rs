@@ -12,7 +12,7 @@ use berth_domain::{VolumeId, limits};
 use berth_host::MountTable;
 
 use super::place;
-use super::plan::{Plan, Wanted};
+use super::plan::{CommandVolume, Plan};
 use crate::failure::Failure;
 use crate::output::say;
 use crate::session::{Patience, Session};
@@ -39,7 +39,7 @@ pub async fn all(
     // Asked again soon, because an agent that died has forgotten us; one that works joins us to it.
     let patience = patience.each(limits::REQUEST_TIMEOUT);
     let mut mounted = Vec::new();
-    for Wanted { source, volume } in plan.volumes() {
+    for CommandVolume { source, volume } in plan.volumes() {
         let body = Mount {
             namespace: session.namespace.clone(),
             alloc: plan.alloc.clone(),

@@ -17,7 +17,7 @@ use crate::privilege;
 
 /// A volume that the command wants.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct CommandVolume {
     /// What the command line calls it.
     pub source: VolumeId,
     /// The volume that is meant.
@@ -41,7 +41,7 @@ pub struct Plan {
     pub node: NodeId,
     index: Option<u32>,
     requests: Vec<VolumeRequest>,
-    volumes: Vec<Wanted>,
+    volumes: Vec<CommandVolume>,
     /// Outer paths first.
     views: Vec<View>,
     mounts: TaskDriverMounts,
@@ -85,7 +85,7 @@ impl Plan {
                 let message = format!("volume {} {fault}", request.source);
                 Failure::usage(message, "give the volume a shorter id")
             })?;
-            Ok(Wanted { source: request.source.clone(), volume })
+            Ok(CommandVolume { source: request.source.clone(), volume })
         };
         let volumes = requests.iter().map(wanted).collect::<Result<_, Failure>>()?;
         let view = |volume: &VolumeArg| {
@@ -152,7 +152,7 @@ impl Plan {
     }
 
     /// The volumes, in the order in which they are claimed.
-    pub fn volumes(&self) -> &[Wanted] {
+    pub fn volumes(&self) -> &[CommandVolume] {
         &self.volumes
     }
 

@@ -10,7 +10,7 @@ use crate::table::{padded, plain};
 
 /// An event as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct StoredEvent {
     /// What this version understands of it.
     pub event: Event,
     /// All of it, in one line of JSON.
@@ -18,7 +18,7 @@ pub struct Told {
     name: String,
 }
 
-impl Told {
+impl StoredEvent {
     /// Reads one; none when it is no event.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let event: Event = serde_json::from_slice(bytes).ok()?;
@@ -39,8 +39,8 @@ impl Told {
 ///
 /// Columns are as wide as what is usual there: lines come one by one, and nobody waits for the
 /// longest.
-pub fn event(told: &Told, zone: &Zone) -> String {
-    let Told { event, .. } = told;
+pub fn event(told: &StoredEvent, zone: &Zone) -> String {
+    let StoredEvent { event, .. } = told;
     let took = event.took_us.map(|us| took(Duration::from_micros(us))).unwrap_or_default();
     let trace = event.trace.as_deref().unwrap_or_default();
     let trace: String = trace.chars().take(TRACE_DIGITS).collect();

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use berth_contract::message::query::RefusedRequest;
-use berth_domain::{Namespace, Timestamp};
+use berth_domain::{AllocId, Namespace, Timestamp, VolumeId};
 
 use crate::span::ago;
 
@@ -24,7 +24,7 @@ mod why;
 
 pub use alloc::{ALLOC_COLUMNS, alloc, allocs};
 pub use claim::{CLAIM_COLUMNS, claims, sorted_claims};
-pub use events::{Told, event};
+pub use events::{StoredEvent, event};
 pub use plugins_here::plugins_here;
 pub use registry::{NODE_COLUMNS, PLUGIN_COLUMNS, declared, left, node, nodes, plugin, plugins};
 pub use sweep::sweep;
@@ -32,6 +32,9 @@ pub use time::Zone;
 pub use truth::{NodeTruth, truth};
 pub use volume::{VOLUME_COLUMNS, placements, volume, volumes};
 pub use why::why;
+
+/// The names of one claim.
+type ClaimKey<'a> = (&'a Namespace, &'a VolumeId, &'a AllocId);
 
 /// `key=value` pairs, sorted as they are; nothing for none.
 fn listed<'a>(map: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {

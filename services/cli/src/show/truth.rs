@@ -7,10 +7,10 @@ use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::volume::State;
-use berth_domain::{AllocId, Namespace, Timestamp, VolumeId};
+use berth_domain::{Namespace, Timestamp};
 use serde::Serialize;
 
-use super::{registry, within};
+use super::{ClaimKey, registry, within};
 use crate::span::{ago, until};
 use crate::table::{Table, plain};
 
@@ -32,12 +32,10 @@ pub struct NodeTruth {
     pub unreadable: Vec<UnreadableRecord>,
 }
 
-type Key<'a> = (&'a Namespace, &'a VolumeId, &'a AllocId);
-
 /// One node, with what is on it.
 pub fn truth(truth: &NodeTruth, now: Timestamp) -> String {
     let claims = truth.claims.as_deref().unwrap_or_default();
-    let claimed: BTreeMap<Key<'_>, &ClaimStatus> = claims
+    let claimed: BTreeMap<ClaimKey<'_>, &ClaimStatus> = claims
         .iter()
         .map(|claim| ((&claim.namespace, &claim.volume, &claim.alloc), claim))
         .collect();
@@ -67,21 +65,21 @@ pub fn truth(truth: &NodeTruth, now: Timestamp) -> String {
     parts.join("\n")
 }
 
-fn key(mount: &MountStatus) -> Key<'_> {
+fn key(mount: &MountStatus) -> ClaimKey<'_> {
     (&mount.namespace, &mount.volume, &mount.alloc)
 }
 
-fn work_key(work: &WorkStatus) -> Key<'_> {
+fn work_key(work: &WorkStatus) -> ClaimKey<'_> {
     (&work.namespace, &work.volume, &work.alloc)
 }
 
-fn claim_key(claim: &ClaimStatus) -> Key<'_> {
+fn claim_key(claim: &ClaimStatus) -> ClaimKey<'_> {
     (&claim.namespace, &claim.volume, &claim.alloc)
 }
 
 fn agent_parts(
     agent: &AgentStatus,
-    claims: &BTreeMap<Key<'_>, &ClaimStatus>,
+    claims: &BTreeMap<ClaimKey<'_>, &ClaimStatus>,
     claims_known: bool,
     now: Timestamp,
 ) -> Vec<String> {
@@ -113,7 +111,7 @@ fn agent_parts(
         });
         parts.push(format!("{table}{}", notes.collect::<String>()));
     }
-    let mounts: BTreeSet<Key<'_>> = agent.mounts.iter().map(key).collect();
+    let mounts: BTreeSet<ClaimKey<'_>> = agent.mounts.iter().map(key).collect();
     let elsewhere = |work: &&WorkStatus| !mounts.contains(&work_key(work));
     let work: Vec<String> = agent
         .work

@@ -11,7 +11,7 @@ use berth_contract::problem::Problem;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
 
 /// What a source said, or why it said nothing.
-pub type Answer<T> = Result<T, Problem>;
+pub type SourceAnswer<T> = Result<T, Problem>;
 
 /// The things that may have a name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -43,23 +43,23 @@ pub struct Facts {
     /// What was asked about.
     pub names: Names,
     /// Volumes with their claims.
-    pub volumes: BTreeMap<VolumeKey, Answer<VolumeStatus>>,
+    pub volumes: BTreeMap<VolumeKey, SourceAnswer<VolumeStatus>>,
     /// Allocs with their claims.
-    pub allocs: BTreeMap<(Namespace, AllocId), Answer<AllocStatus>>,
+    pub allocs: BTreeMap<(Namespace, AllocId), SourceAnswer<AllocStatus>>,
     /// Nodes, by the registry.
-    pub nodes: BTreeMap<NodeId, Answer<NodeStatus>>,
+    pub nodes: BTreeMap<NodeId, SourceAnswer<NodeStatus>>,
     /// Plugins, by the registry.
-    pub plugins: BTreeMap<PluginId, Answer<PluginStatus>>,
+    pub plugins: BTreeMap<PluginId, SourceAnswer<PluginStatus>>,
     /// Nodes, by their agents.
-    pub agents: BTreeMap<NodeId, Answer<AgentStatus>>,
+    pub agents: BTreeMap<NodeId, SourceAnswer<AgentStatus>>,
     /// Claims for a node, in every namespace.
-    pub claims_on: BTreeMap<NodeId, Answer<Vec<ClaimStatus>>>,
+    pub claims_on: BTreeMap<NodeId, SourceAnswer<Vec<ClaimStatus>>>,
     /// Claims on volumes of a plugin, in every namespace.
-    pub claims_of: BTreeMap<PluginId, Answer<Vec<ClaimStatus>>>,
+    pub claims_of: BTreeMap<PluginId, SourceAnswer<Vec<ClaimStatus>>>,
     /// Where a volume fits; on all nodes, or on this one.
-    pub placements: BTreeMap<(VolumeKey, Option<NodeId>), Answer<Vec<NodePlacement>>>,
+    pub placements: BTreeMap<(VolumeKey, Option<NodeId>), SourceAnswer<Vec<NodePlacement>>>,
     /// Services, by name; of several replicas the one that answered first.
-    pub services: BTreeMap<&'static str, Answer<ServiceInfo>>,
+    pub services: BTreeMap<&'static str, SourceAnswer<ServiceInfo>>,
 }
 
 impl Facts {
@@ -70,12 +70,12 @@ impl Facts {
     }
 
     /// A volume of the names' namespace.
-    pub fn volume(&self, id: &VolumeId) -> Option<&Answer<VolumeStatus>> {
+    pub fn volume(&self, id: &VolumeId) -> Option<&SourceAnswer<VolumeStatus>> {
         self.volumes.get(&VolumeKey::new(self.namespace.clone(), id.clone()))
     }
 
     /// An alloc of the names' namespace.
-    pub fn alloc(&self, id: &AllocId) -> Option<&Answer<AllocStatus>> {
+    pub fn alloc(&self, id: &AllocId) -> Option<&SourceAnswer<AllocStatus>> {
         self.allocs.get(&(self.namespace.clone(), id.clone()))
     }
 

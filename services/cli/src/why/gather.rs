@@ -25,7 +25,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::facts::{Answer, Facts, Names, ServiceInfo};
+use super::facts::{Facts, Names, ServiceInfo, SourceAnswer};
 use crate::session::Session;
 
 /// How long one answer may take, unless the user said otherwise.
@@ -257,14 +257,14 @@ async fn ask(session: &Session, inquiry: Inquiry) -> Entry {
     }
 }
 
-async fn claims(session: &Session, query: claim::Status) -> Answer<Vec<ClaimStatus>> {
+async fn claims(session: &Session, query: claim::Status) -> SourceAnswer<Vec<ClaimStatus>> {
     let mut query = query;
     query.page.limit = Some(CLAIMS_READ_MAX);
     once::<verb::ClaimStatus>(session, &Namespace::all(), &query).await.map(|found| found.claims)
 }
 
 /// What one replica says of itself: each answers, and the first answer is taken.
-async fn service(session: &Session, name: &str) -> Answer<ServiceInfo> {
+async fn service(session: &Session, name: &str) -> SourceAnswer<ServiceInfo> {
     let call = Call::until(clock::begin_trace(), deadline(session));
     let answer: Result<Value, _> =
         session.bus.request(&format!("$SRV.INFO.{name}"), &json!({}), &call).await;
@@ -273,7 +273,11 @@ async fn service(session: &Session, name: &str) -> Answer<ServiceInfo> {
     Ok(ServiceInfo { clock_skew_ms: skew.and_then(|ms| ms.parse().ok()) })
 }
 
-async fn once<V: Verb>(session: &Session, to: &V::To, request: &V::Request) -> Answer<V::Reply> {
+async fn once<V: Verb>(
+    session: &Session,
+    to: &V::To,
+    request: &V::Request,
+) -> SourceAnswer<V::Reply> {
     session.once::<V>(to, request, deadline(session)).await
 }
 

@@ -20,7 +20,7 @@ mod volume;
 mod words;
 
 pub use cause::{Actor, Cause, Diagnoses, Diagnosis, Finding};
-pub use facts::{Answer, Facts, Names};
+pub use facts::{Facts, Names, SourceAnswer};
 pub use gather::gather;
 pub use name::names;
 pub use service::bus_away;

@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use berth_bus::{Bus, Config, Events};
-use berth_cli::show::{Told, Zone, event};
+use berth_cli::show::{StoredEvent, Zone, event};
 use berth_contract::event::{Event, EventName as E};
 use berth_contract::service::PLUGIN_REGISTRY;
 use berth_contract::stream::EVENTS;
@@ -21,7 +21,7 @@ use crate::story::{Story, at, trace};
 use crate::system::{SOON, signal};
 
 fn line(body: &Value) -> String {
-    let told = Told::read(body.to_string().as_bytes()).unwrap();
+    let told = StoredEvent::read(body.to_string().as_bytes()).unwrap();
     event(&told, &Zone::utc()) + "\n"
 }
 
@@ -49,9 +49,9 @@ fn one_line_each() {
     all.push(newer.clone());
     insta::assert_snapshot!(all.iter().map(line).collect::<String>());
     let pretty = serde_json::to_string_pretty(&newer).unwrap();
-    let told = Told::read(pretty.as_bytes()).unwrap();
+    let told = StoredEvent::read(pretty.as_bytes()).unwrap();
     assert_eq!(told.json, newer.to_string(), "one line, with what is not known here");
-    assert_eq!(Told::read(b"{}"), None);
+    assert_eq!(StoredEvent::read(b"{}"), None);
 }
 
 /// Tells them, and waits until so many are stored.

@@ -1,7 +1,7 @@
 //! Trees of claims, drawn from what is told of them.
 
 use berth_cli::show::Zone;
-use berth_cli::show::trace::{Drawing, How, Known, Tree, Which, draw, tree};
+use berth_cli::show::trace::{Drawing, How, Tree, TreeSource, Which, draw, tree};
 use berth_contract::event::{Event, EventName as E};
 use berth_contract::message::claim::ClaimStatus;
 use berth_domain::volume::{Attempt, CallKind, State};
@@ -12,7 +12,7 @@ use crate::story::{Story, at, attempt, trace};
 const WATCHER: &str = "volumewatcher/h/7";
 
 fn seen(events: &[Event], claims: &[ClaimStatus], now_ms: u64) -> Tree {
-    tree(Known { events, claims, begins: None, now: at(now_ms) }, Which::Newest)
+    tree(TreeSource { events, claims, begins: None, now: at(now_ms) }, Which::Newest)
 }
 
 fn drawn(tree: &Tree) -> String {
@@ -238,7 +238,7 @@ fn claimed_twice_the_newest_is_drawn() {
     // Twice in one trace: `berth run` asks again, and all it does is one trace.
     let story = Story::new().granted(4).released(100).again('a', 'c').granted(5_004);
     let held = story.status(5_028, State::Taken);
-    let known = Known { events: &story.events, claims: &[held], begins: None, now: at(9_000) };
+    let known = TreeSource { events: &story.events, claims: &[held], begins: None, now: at(9_000) };
     insta::assert_snapshot!(drawn(&tree(known, Which::Newest)));
     let all = tree(known, Which::All);
     let begun: Vec<Option<Timestamp>> = all.claims.iter().map(|claim| claim.claim.at).collect();
@@ -273,7 +273,7 @@ fn events_have_aged_out() {
         ..story.status(60_010, State::Unpublishing)
     };
     let left = &story.events[9..];
-    let known = |begins| Known {
+    let known = |begins| TreeSource {
         events: left,
         claims: std::slice::from_ref(&claim),
         begins,
@@ -282,7 +282,7 @@ fn events_have_aged_out() {
     let gone = drawn(&tree(known(Some(at(60_800))), Which::Newest));
     let lost = tree(known(None), Which::Newest);
     assert!(lost.claims[0].claim.begins_before && lost.claims[0].claim.at.is_none());
-    let nothing = Known { events: &[], ..known(Some(at(90_000))) };
+    let nothing = TreeSource { events: &[], ..known(Some(at(90_000))) };
     let nothing = drawn(&tree(nothing, Which::Newest));
     insta::assert_snapshot!(format!("{gone}\n{}\n{nothing}", drawn(&lost)));
 }
@@ -358,7 +358,7 @@ fn refused_requests_are_below_the_claims() {
 #[test]
 fn the_trace_of_a_refused_request_is_the_refusal_alone() {
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4).refused(9_000, 'd');
-    let known = Known { events: &story.events, claims: &[], begins: None, now: at(10_000) };
+    let known = TreeSource { events: &story.events, claims: &[], begins: None, now: at(10_000) };
     let trace = tree(known, Which::Trace(&trace('d')));
     assert_eq!((trace.claims.len(), trace.refusals.len()), (0, 1), "{trace:?}");
     insta::assert_snapshot!(drawn(&trace));

@@ -140,7 +140,7 @@ async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, 
         bus: hosting.bus.clone(),
         tell: hosting.tell.clone(),
     };
-    let on = Endpoints { service: &service, executor: &executor };
+    let on = ControllerEndpoints { service: &service, executor: &executor };
     let any = &plugin.id;
     let own = &PluginOnNode { plugin: plugin.id.clone(), node: hosting.node.clone() };
     on.verb::<verb::ControllerPublish, _, _>(any, ControllerExecutor::publish).await?;
@@ -152,12 +152,12 @@ async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, 
     Ok(service)
 }
 
-struct Endpoints<'a> {
+struct ControllerEndpoints<'a> {
     service: &'a Service,
     executor: &'a ControllerExecutor,
 }
 
-impl Endpoints<'_> {
+impl ControllerEndpoints<'_> {
     async fn verb<V: Verb, F, H>(&self, to: &V::To, handler: H) -> Result<(), ServeError>
     where
         H: Fn(ControllerExecutor, V::Request, Request) -> F + Copy + Send + Sync + 'static,

@@ -23,7 +23,7 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
     let service = bus
         .service(ServiceSpec::of(NODE_AGENT, env!("CARGO_PKG_VERSION"), &[("node", node.as_str())]))
         .await?;
-    let on = Endpoints { service: &service, mounter };
+    let on = NodeEndpoints { service: &service, mounter };
     on.verb::<verb::AgentMount, _>(|mounter, request| async move {
         mounter.mount(request.message()?, request_deadline(&request), request.trace).await
     })
@@ -50,12 +50,12 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
     Ok(service)
 }
 
-struct Endpoints<'a> {
+struct NodeEndpoints<'a> {
     service: &'a Service,
     mounter: &'a Mounter,
 }
 
-impl Endpoints<'_> {
+impl NodeEndpoints<'_> {
     /// Answers a verb at this node's subject. A refused change is told as an event.
     async fn verb<V: Verb<To = NodeId>, F>(
         &self,

@@ -46,7 +46,7 @@ fn arrived(clock: u64, instances: &[(&str, Half, Instance)]) -> Arrived {
     Arrived { report, at: at(clock) }
 }
 
-fn writes(standing: &Standing, arrived: &Arrived) -> Vec<Write> {
+fn writes(standing: &NodeRecords, arrived: &Arrived) -> Vec<Write> {
     match decide(standing, arrived) {
         Verdict::Write(writes) => writes,
         Verdict::Late => panic!("late"),
@@ -54,7 +54,7 @@ fn writes(standing: &Standing, arrived: &Arrived) -> Vec<Write> {
 }
 
 /// What stands after the writes.
-fn after(standing: &Standing, arrived: &Arrived) -> Standing {
+fn after(standing: &NodeRecords, arrived: &Arrived) -> NodeRecords {
     let mut standing = standing.clone();
     for write in writes(&standing, arrived) {
         match write {
@@ -69,7 +69,7 @@ fn after(standing: &Standing, arrived: &Arrived) -> Standing {
 #[test]
 fn a_first_report_makes_the_node_down_and_its_instances() {
     let first = arrived(100, &[("p", Half::Node, told(true, 40))]);
-    let writes = writes(&Standing::default(), &first);
+    let writes = writes(&NodeRecords::default(), &first);
     let [Write::Node(node), Write::Put(place, instance)] = writes.as_slice() else {
         panic!("{writes:?}")
     };
@@ -82,7 +82,7 @@ fn a_first_report_makes_the_node_down_and_its_instances() {
 #[test]
 fn a_report_that_says_nothing_new_writes_nothing() {
     let first = arrived(100, &[("p", Half::Node, told(true, 40))]);
-    let standing = after(&Standing::default(), &first);
+    let standing = after(&NodeRecords::default(), &first);
     assert_eq!(writes(&standing, &first), []);
     // Later, by an agent that began to count anew: the same health since the same time.
     assert_eq!(writes(&standing, &arrived(900, &[("p", Half::Node, told(true, 890))])), []);
@@ -90,7 +90,8 @@ fn a_report_that_says_nothing_new_writes_nothing() {
 
 #[test]
 fn since_is_kept_while_health_is_and_changes_with_it() {
-    let standing = after(&Standing::default(), &arrived(100, &[("p", Half::Node, told(true, 40))]));
+    let standing =
+        after(&NodeRecords::default(), &arrived(100, &[("p", Half::Node, told(true, 40))]));
     let renamed = Instance { description: "still ready".to_owned(), ..told(true, 190) };
     let ill = told(false, 180);
     for (now, since) in [(renamed, at(40)), (ill, at(180))] {
@@ -107,7 +108,7 @@ fn since_is_kept_while_health_is_and_changes_with_it() {
 #[test]
 fn what_a_report_does_not_name_has_left() {
     let both = [("p", Half::Node, told(true, 1)), ("p", Half::Controller, told(true, 1))];
-    let standing = after(&Standing::default(), &arrived(100, &both));
+    let standing = after(&NodeRecords::default(), &arrived(100, &both));
     let writes = writes(&standing, &arrived(200, &both[..1]));
     assert_eq!(writes[1..], [Write::Delete((plugin("p"), Half::Controller))]);
     assert!(after(&standing, &arrived(300, &[])).instances.is_empty());
@@ -121,7 +122,7 @@ fn a_node_is_back_when_it_has_undone_what_was_before_this_proof() {
         at: at(150),
         note: String::new(),
     };
-    let mut standing = after(&Standing::default(), &arrived(100, &[]));
+    let mut standing = after(&NodeRecords::default(), &arrived(100, &[]));
     standing.node.as_mut().unwrap().gone = Some(proof.clone());
     let undone = |clock: u64, of: u64| {
         let mut sent = arrived(clock, &[]);
@@ -145,7 +146,7 @@ fn the_skew_is_rewritten_when_it_changes_by_more_than_50_ms() {
     };
     assert_eq!(skewed(700, 10_000).skew_ms(0), 700);
     assert_eq!(skewed(-700, 10_000).skew_ms(0), -700);
-    let standing = after(&Standing::default(), &skewed(700, 10_000));
+    let standing = after(&NodeRecords::default(), &skewed(700, 10_000));
     assert_eq!(standing.node.as_ref().unwrap().clock_skew_ms, 700);
     for (ms, written) in
         [(700, None), (650, None), (750, None), (751, Some(751)), (649, Some(649)), (-1, Some(-1))]
@@ -170,7 +171,7 @@ fn a_delay_is_no_skew_where_the_agent_measured_the_clock() {
         late
     };
     let measured = |min_ms, max_ms| Some(ClockOffset { min_ms, max_ms });
-    let standing = after(&Standing::default(), &arrived(10_000, &[]));
+    let standing = after(&NodeRecords::default(), &arrived(10_000, &[]));
     let skew = |report: &Arrived| after(&standing, report).node.unwrap().clock_skew_ms;
     assert_eq!(skew(&late(None)), -3_500, "an older agent measures nothing");
     assert_eq!(writes(&standing, &late(measured(-1, 1))), []);
@@ -185,7 +186,7 @@ fn a_delay_is_no_skew_where_the_agent_measured_the_clock() {
 #[test]
 fn a_report_older_than_the_newest_comes_too_late_unless_the_clock_was_set_back() {
     let standing =
-        after(&Standing::default(), &arrived(100_000, &[("p", Half::Node, told(true, 1))]));
+        after(&NodeRecords::default(), &arrived(100_000, &[("p", Half::Node, told(true, 1))]));
     let late_max = u64::try_from(LATE_MAX.as_millis()).unwrap();
     for (clock, boot, late) in [
         (100_001, "boot", false),
@@ -204,7 +205,7 @@ fn a_report_older_than_the_newest_comes_too_late_unless_the_clock_was_set_back()
 
 #[test]
 fn a_report_never_changes_a_nodes_state() {
-    let mut standing = after(&Standing::default(), &arrived(100, &[]));
+    let mut standing = after(&NodeRecords::default(), &arrived(100, &[]));
     let node = standing.node.as_mut().unwrap();
     (node.state, node.since) = (NodeState::Ready, at(150));
     let mut next = arrived(200, &[]);

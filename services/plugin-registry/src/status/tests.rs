@@ -10,7 +10,7 @@ use berth_domain::plugin::Count;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decide::{Arrived, Standing, Verdict, Write, decide};
+use crate::decide::{Arrived, NodeRecords, Verdict, Write, decide};
 
 const NODES: usize = 4;
 const PLUGINS: usize = 3;
@@ -97,8 +97,9 @@ fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Ar
 }
 
 impl Buckets {
-    fn standing(&self, node: &NodeId) -> Standing {
-        let mut standing = Standing { node: self.nodes.get(node).cloned(), ..Standing::default() };
+    fn standing(&self, node: &NodeId) -> NodeRecords {
+        let mut standing =
+            NodeRecords { node: self.nodes.get(node).cloned(), ..NodeRecords::default() };
         for (plugin, found) in self.instances.iter() {
             for ((on, half), instance) in &found.instances {
                 if on == node {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use berth_csi::{Answer, CallError, Class, Client, Code, Failure, Remedy, Rpc, v1};
+use berth_csi::{CallAnswer, CallError, Class, Client, Code, Failure, Remedy, Rpc, v1};
 use tempfile::TempDir;
 
 use crate::plugin::{Script, Stage};
@@ -85,7 +85,7 @@ async fn a_plugin_that_does_not_answer_is_left_at_the_deadline_it_was_told() {
 /// Whatever is at the path, the call certainly reached no plugin, and the error says why.
 async fn assert_unreachable(path: &Path, why: &str) {
     let error = info(&Client::new(path), AMPLE).await.unwrap_err();
-    assert_eq!(error.answer(), Answer::Unsent, "{error}");
+    assert_eq!(error.answer(), CallAnswer::Unsent, "{error}");
     assert_eq!(error.rpc, Rpc::GetPluginInfo);
     let expected = format!("GetPluginInfo on {}: no plugin to talk to: {why}", path.display());
     assert_eq!(error.to_string(), expected);
@@ -106,7 +106,7 @@ async fn what_is_no_socket_is_named() {
 
     let long = dir.path().join("x".repeat(120));
     let error = info(&Client::new(&long), AMPLE).await.unwrap_err();
-    assert_eq!(error.answer(), Answer::Unsent, "{error}");
+    assert_eq!(error.answer(), CallAnswer::Unsent, "{error}");
 }
 
 /// Accepts connections, does `act` with each, and ends with the test's process.

@@ -2,17 +2,20 @@
 
 use std::fmt::Write as _;
 
-use berth_csi::{Answer, Class, Code, Effect, Rpc, classify};
+use berth_csi::{CallAnswer, Class, Code, Effect, Rpc, classify};
 
-fn answers() -> impl Iterator<Item = Answer> {
-    Code::ALL.iter().map(|&code| Answer::Code(code)).chain([Answer::Missing, Answer::Unsent])
+fn answers() -> impl Iterator<Item = CallAnswer> {
+    Code::ALL
+        .iter()
+        .map(|&code| CallAnswer::Code(code))
+        .chain([CallAnswer::Missing, CallAnswer::Unsent])
 }
 
-fn name_of(answer: Answer) -> &'static str {
+fn name_of(answer: CallAnswer) -> &'static str {
     match answer {
-        Answer::Code(code) => code.as_str(),
-        Answer::Missing => "(no answer)",
-        Answer::Unsent => "(not sent)",
+        CallAnswer::Code(code) => code.as_str(),
+        CallAnswer::Missing => "(no answer)",
+        CallAnswer::Unsent => "(not sent)",
     }
 }
 
@@ -41,7 +44,7 @@ fn only_ok_is_done() {
     for &rpc in Rpc::ALL {
         for answer in answers() {
             let done = classify(rpc, answer) == Class::Done;
-            assert_eq!(done, answer == Answer::Code(Code::Ok), "{rpc} {answer:?}");
+            assert_eq!(done, answer == CallAnswer::Code(Code::Ok), "{rpc} {answer:?}");
         }
     }
 }
@@ -49,13 +52,13 @@ fn only_ok_is_done() {
 #[test]
 fn a_call_that_may_have_acted_is_uncertain() {
     let doubtful = [
-        Answer::Missing,
-        Answer::Code(Code::Cancelled),
-        Answer::Code(Code::Unknown),
-        Answer::Code(Code::DeadlineExceeded),
-        Answer::Code(Code::Aborted),
-        Answer::Code(Code::Internal),
-        Answer::Code(Code::Unavailable),
+        CallAnswer::Missing,
+        CallAnswer::Code(Code::Cancelled),
+        CallAnswer::Code(Code::Unknown),
+        CallAnswer::Code(Code::DeadlineExceeded),
+        CallAnswer::Code(Code::Aborted),
+        CallAnswer::Code(Code::Internal),
+        CallAnswer::Code(Code::Unavailable),
     ];
     for &rpc in Rpc::ALL {
         for answer in doubtful {
@@ -69,7 +72,7 @@ fn a_call_that_may_have_acted_is_uncertain() {
 fn a_failed_unmount_is_never_certain_unless_the_request_itself_was_refused() {
     for rpc in [Rpc::NodeUnpublishVolume, Rpc::NodeUnstageVolume] {
         for &code in &Code::ALL[1..] {
-            let class = classify(rpc, Answer::Code(code));
+            let class = classify(rpc, CallAnswer::Code(code));
             assert!(matches!(class, Class::Uncertain(_) | Class::Refused(_)), "{rpc} {code}");
         }
     }
@@ -78,9 +81,9 @@ fn a_failed_unmount_is_never_certain_unless_the_request_itself_was_refused() {
 #[test]
 fn what_is_not_implemented_is_not_tried_again() {
     for &rpc in Rpc::ALL {
-        let class = classify(rpc, Answer::Code(Code::Unimplemented));
+        let class = classify(rpc, CallAnswer::Code(Code::Unimplemented));
         assert!(matches!(class, Class::Refused(_)), "{rpc}");
-        let unsent = classify(rpc, Answer::Unsent);
+        let unsent = classify(rpc, CallAnswer::Unsent);
         assert!(matches!(unsent, Class::Retry(_)), "{rpc}");
     }
 }

@@ -139,10 +139,10 @@ impl Host {
         Self { plugin: Some(plugin(true, abilities)), ..Self::well() }
     }
 
-    fn obstacles(&self, wanted: &[Wanted<'_>]) -> Vec<Obstacle> {
+    fn obstacles(&self, wanted: &[RequestedVolume<'_>]) -> Vec<Obstacle> {
         let (node, id) = (node_id("n1"), PluginId::new(PLUGIN).unwrap());
         let newcomer =
-            Newcomer { alloc: alloc_id("new"), worker: WorkerId::new("claim/1").unwrap() };
+            NewClaimant { alloc: alloc_id("new"), worker: WorkerId::new("claim/1").unwrap() };
         let ready = |_: &NodeId| {
             self.record.as_ref().is_some_and(|record| record.state == NodeState::Ready)
         };
@@ -165,7 +165,8 @@ impl Host {
 
     /// What is in the way of one volume, in words.
     fn says(&self, volume: Option<&Volume>, request: &VolumeRequest) -> Vec<String> {
-        let wanted = Wanted { id: &request.source, request, volume, handle: HandleUse::default() };
+        let wanted =
+            RequestedVolume { id: &request.source, request, volume, handle: HandleUse::default() };
         self.obstacles(&[wanted]).into_iter().map(|found| found.refusal.to_string()).collect()
     }
 }
@@ -287,13 +288,18 @@ fn everything_in_the_way_comes_at_once_by_volume() {
     let (held, missing) = (held(ONE, State::Taken, "n2"), volume_id("missing"));
     let (data, none) = (writes(), VolumeRequest::of(missing.clone()));
     let found = host.obstacles(&[
-        Wanted {
+        RequestedVolume {
             id: &data.source,
             request: &data,
             volume: Some(&held),
             handle: HandleUse::default(),
         },
-        Wanted { id: &missing, request: &none, volume: None, handle: HandleUse::default() },
+        RequestedVolume {
+            id: &missing,
+            request: &none,
+            volume: None,
+            handle: HandleUse::default(),
+        },
     ]);
     let told: Vec<(&str, bool)> = found
         .iter()
@@ -347,7 +353,12 @@ fn volumes_of_one_plugin_take_room_from_each_other() {
     let (volume, requests) = (volume(ONE), ["a", "b"].map(|id| VolumeRequest::of(volume_id(id))));
     let wanted = [0, 1].map(|at: usize| {
         let request = &requests[at];
-        Wanted { id: &request.source, request, volume: Some(&volume), handle: HandleUse::default() }
+        RequestedVolume {
+            id: &request.source,
+            request,
+            volume: Some(&volume),
+            handle: HandleUse::default(),
+        }
     });
     assert_eq!(few(Some(1)).obstacles(&wanted), []);
     let told = few(Some(2)).obstacles(&wanted);

@@ -10,7 +10,7 @@ use crate::proof::Proven;
 use crate::{AllocId, Timestamp, WorkerId};
 
 /// What the worker knows beside the record.
-pub(super) struct Known<'a> {
+pub(super) struct WorkerFacts<'a> {
     pub wanted: bool,
     pub early: bool,
     pub proven: Option<&'a Proven>,
@@ -21,7 +21,7 @@ pub(super) fn begin(
     volume: &Volume,
     alloc: &AllocId,
     worker: &WorkerId,
-    known: &Known<'_>,
+    known: &WorkerFacts<'_>,
     context: &Context,
 ) -> Result<Step, Refusal> {
     let claim = volume.claims.get(alloc).ok_or_else(|| Refusal::NoSuchClaim(alloc.clone()))?;
@@ -60,7 +60,7 @@ pub(super) fn begin(
             })
         }
         (State::Unpublishing | State::NodeDetached, _) => {
-            go_on(volume, alloc, claim, worker, &Known { proven, ..*known }, context)
+            go_on(volume, alloc, claim, worker, &WorkerFacts { proven, ..*known }, context)
         }
     }
 }
@@ -71,7 +71,7 @@ fn go_on(
     alloc: &AllocId,
     claim: &Claim,
     worker: &WorkerId,
-    known: &Known<'_>,
+    known: &WorkerFacts<'_>,
     context: &Context,
 ) -> Result<Step, Refusal> {
     let not_due = |next_try| Err(Refusal::NotDue { state: claim.state, next_try });

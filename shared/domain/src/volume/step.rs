@@ -25,7 +25,7 @@ pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Ste
         }
         Command::Begin { alloc, worker, wanted, early, proven } => {
             let (wanted, early, proven) = (*wanted, *early, proven.as_ref());
-            let known = begin::Known { wanted, early, proven };
+            let known = begin::WorkerFacts { wanted, early, proven };
             begin::begin(volume, alloc, worker, &known, context)
         }
         Command::Observe { alloc, epoch, mount } => {

@@ -222,7 +222,7 @@ pub(super) struct Newcomer<'a> {
 
 /// Where another claim is, as far as a newcomer cares.
 #[derive(PartialEq)]
-enum Place {
+enum NodeRelation {
     Here,
     Elsewhere,
 }
@@ -240,13 +240,13 @@ impl Newcomer<'_> {
     /// at each claim looks at four at most.
     fn joins_all(&self, here: Modes, all: Modes) -> bool {
         let others = [
-            (here.read, Place::Here, Mode::Read),
-            (here.write, Place::Here, Mode::Write),
-            (all.read - here.read, Place::Elsewhere, Mode::Read),
-            (all.write - here.write, Place::Elsewhere, Mode::Write),
+            (here.read, NodeRelation::Here, Mode::Read),
+            (here.write, NodeRelation::Here, Mode::Write),
+            (all.read - here.read, NodeRelation::Elsewhere, Mode::Read),
+            (all.write - here.write, NodeRelation::Elsewhere, Mode::Write),
         ];
         let others = others.into_iter().filter(|(count, ..)| *count > 0);
         let others = others.map(|(_, place, mode)| (place, mode));
-        admit(self.capability.access, self.mode, &Place::Here, others).is_ok()
+        admit(self.capability.access, self.mode, &NodeRelation::Here, others).is_ok()
     }
 }

@@ -1,12 +1,71 @@
 //! Names that say nothing are not names.
 
-use berth_tidy::repository::files;
+use std::collections::BTreeMap;
+
+use berth_tidy::repository::{files, rust_files};
+use berth_tidy::source::types;
 
 use crate::assert_none;
 
 /// A place of such a name takes in whatever comes, and grows.
 const SAYS_NOTHING: [&str; 10] =
     ["common", "core", "helper", "helpers", "manager", "misc", "shared", "types", "util", "utils"];
+
+/// A type of such a name can be anything: `grep` finds ten of them.
+const GENERIC_TYPES: [&str; 21] = [
+    "Answer", "Around", "Asked", "Found", "Given", "Held", "Known", "Lane", "Left", "Line", "Look",
+    "Made", "Parts", "Place", "Said", "Seen", "Shared", "Standing", "Told", "Wanted", "Who",
+];
+
+/// Messages that are called as their verb is, and so are named with their module:
+/// `volume::Status`. This list only shrinks.
+const MESSAGES: [&str; 6] = ["Left", "List", "Register", "Report", "Status", "Stop"];
+
+#[test]
+fn no_type_has_a_generic_name() {
+    let is_generic = |(_, name): &(String, String)| GENERIC_TYPES.contains(&name.as_str());
+    let breaches = declared_types().into_iter().filter(|(id, _)| is_generic(id) && !is_message(id));
+    let breaches = breaches.map(|((_, name), places)| format!("{}: {name}", places.join(", ")));
+    assert_none(breaches.collect(), "a type's name says what it is without its path, not");
+}
+
+#[test]
+fn type_names_are_unique_in_their_crate() {
+    let breaches = declared_types().into_iter().filter(|(id, at)| at.len() > 1 && !is_message(id));
+    let breaches = breaches.map(|((_, name), places)| format!("{name}: {}", places.join(", ")));
+    assert_none(breaches.collect(), "a crate has one type of each name");
+}
+
+#[test]
+fn each_message_on_the_list_needs_it() {
+    let types = declared_types();
+    let needs_it = |name: &str| {
+        let places = types.get(&("shared/contract".to_owned(), name.to_owned()));
+        places.is_some_and(|places| places.len() > 1 || GENERIC_TYPES.contains(&name))
+    };
+    let breaches = MESSAGES.iter().filter(|name| !needs_it(name)).map(ToString::to_string);
+    assert_none(breaches.collect(), "remove from the list of messages");
+}
+
+fn is_message((directory, name): &(String, String)) -> bool {
+    directory == "shared/contract" && MESSAGES.contains(&name.as_str())
+}
+
+/// Where each type is declared, by the directory of its crate and its name.
+fn declared_types() -> BTreeMap<(String, String), Vec<String>> {
+    let mut declared: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for file in rust_files() {
+        let Some((directory, _)) = file.path.split_once("/src/") else { continue };
+        if !directory.starts_with("services/") && !directory.starts_with("shared/") {
+            continue;
+        }
+        for (name, line) in types(&file.text) {
+            let id = (directory.to_owned(), name.to_owned());
+            declared.entry(id).or_default().push(format!("{}:{line}", file.path));
+        }
+    }
+    declared
+}
 
 #[test]
 fn no_crate_or_module_has_a_name_that_says_nothing() {

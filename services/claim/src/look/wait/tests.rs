@@ -56,12 +56,22 @@ impl Subject {
         Self { volume, alloc: AllocId::new("web-0").unwrap() }
     }
 
-    fn around<'a>(&'a self, claim: &'a Claim, line: &'a Line<'a>, wanted: bool) -> Around<'a> {
-        Around { now: NOW, volume: &self.volume, alloc: &self.alloc, claim, line, wanted }
+    fn around<'a>(
+        &'a self,
+        claim: &'a Claim,
+        line: &'a VolumeQueue<'a>,
+        wanted: bool,
+    ) -> ClaimContext<'a> {
+        ClaimContext { now: NOW, volume: &self.volume, alloc: &self.alloc, claim, line, wanted }
     }
 }
 
-fn of<'a>(subject: &'a Subject, volume: &'a Volume, line: &'a Line<'a>, id: &str) -> Around<'a> {
+fn of<'a>(
+    subject: &'a Subject,
+    volume: &'a Volume,
+    line: &'a VolumeQueue<'a>,
+    id: &str,
+) -> ClaimContext<'a> {
     subject.around(volume.claims.get(&AllocId::new(id).unwrap()).unwrap(), line, true)
 }
 
@@ -73,7 +83,7 @@ fn one_in_line_is_told_who_comes_first() {
         ("c", claim(State::Waiting, 12)),
         ("d", claim(State::Unpublishing, 3)),
     ]);
-    let (line, subject) = (Line::of(&volume), Subject::new("default"));
+    let (line, subject) = (VolumeQueue::of(&volume), Subject::new("default"));
     let told = |alloc| {
         let around = of(&subject, &volume, &line, alloc);
         let (position, ahead) = around.ahead().unwrap();
@@ -96,7 +106,7 @@ fn a_long_line_is_counted_and_not_listed() {
         let alloc = AllocId::new(format!("a{at:03}")).unwrap();
         volume.claims.insert(alloc, claim(State::Waiting, at));
     }
-    let (line, subject) = (Line::of(&volume), Subject::new("default"));
+    let (line, subject) = (VolumeQueue::of(&volume), Subject::new("default"));
     let last = of(&subject, &volume, &line, "a099");
     let (position, ahead) = last.ahead().unwrap();
     assert_eq!((position, ahead.len()), (99, NAMED_MAX));
@@ -110,7 +120,7 @@ fn a_long_line_is_counted_and_not_listed() {
 #[test]
 fn the_step_is_named() {
     let empty = Volume::default();
-    let (line, subject) = (Line::of(&empty), Subject::new("default"));
+    let (line, subject) = (VolumeQueue::of(&empty), Subject::new("default"));
     let rows = [
         (State::Waiting, true, None),
         (State::Publishing, true, Some(CallKind::ControllerPublish)),
@@ -179,7 +189,7 @@ type Row<'a> = (State, u32, Option<&'a Node>, Option<&'a Plugin>, Option<&'a str
 #[test]
 fn a_stuck_release_says_what_to_do() {
     let empty = Volume::default();
-    let (line, subject) = (Line::of(&empty), Subject::new("default"));
+    let (line, subject) = (VolumeQueue::of(&empty), Subject::new("default"));
     let (ready, down) = (node(NodeState::Ready), node(NodeState::Down));
     let (well, ill, absent) = (plugin(true), plugin(false), Plugin::default());
     let id = PluginId::new("p").unwrap();
@@ -231,7 +241,7 @@ fn a_stuck_release_says_what_to_do() {
 #[test]
 fn a_way_out_names_the_volume_the_node_and_the_revision() {
     let empty = Volume::default();
-    let (line, subject) = (Line::of(&empty), Subject::new("team"));
+    let (line, subject) = (VolumeQueue::of(&empty), Subject::new("team"));
     let down = node(NodeState::Down);
     let stuck = Claim { tries: 3, ..claim(State::Unpublishing, 1) };
     let hint = |claim: &Claim, node| {

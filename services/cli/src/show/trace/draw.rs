@@ -128,7 +128,7 @@ fn stands(phase: &Phase, done: &str, failed: &str) -> String {
 }
 
 /// A step, or tries that are not drawn one by one.
-enum Line<'a> {
+enum DrawnSteps<'a> {
     Step(&'a Step),
     Tries(&'a [Step]),
 }
@@ -140,12 +140,12 @@ impl Frame<'_> {
             let is_last = at + 1 == lines.len();
             let (branch, below) = if is_last { ("└─", "   ") } else { ("├─", "│  ") };
             match line {
-                Line::Step(step) => {
+                DrawnSteps::Step(step) => {
                     let said = said(step, self.drawing);
                     self.line(text, step, &format!("{above}{branch} {said}"));
                     self.draw(text, &step.steps, &format!("{above}{below}"));
                 }
-                Line::Tries(tries) => {
+                DrawnSteps::Tries(tries) => {
                     let (Some(first), Some(last)) = (tries.first(), tries.last()) else { continue };
                     let span = super::tree::between(first.at, last.end());
                     let whole = Step { took_us: Some(span), ..first.clone() };
@@ -157,7 +157,7 @@ impl Frame<'_> {
     }
 
     /// Long rows of failures are shortened.
-    fn lines<'a>(&self, steps: &'a [Step]) -> Vec<Line<'a>> {
+    fn lines<'a>(&self, steps: &'a [Step]) -> Vec<DrawnSteps<'a>> {
         let same = |one: &Step, next: &Step| {
             let is_failure = |step: &Step| {
                 step.attempt.is_some() && matches!(step.how, How::Failed | How::Abandoned)
@@ -167,14 +167,14 @@ impl Frame<'_> {
         let mut lines = Vec::new();
         for row in steps.chunk_by(same) {
             if row.len() <= TRIES_MAX || self.drawing.all {
-                lines.extend(row.iter().map(Line::Step));
+                lines.extend(row.iter().map(DrawnSteps::Step));
                 continue;
             }
             let (first, rest) = row.split_at(TRIES_FIRST);
             let (middle, last) = rest.split_at(rest.len() - TRIES_LAST);
-            lines.extend(first.iter().map(Line::Step));
-            lines.push(Line::Tries(middle));
-            lines.extend(last.iter().map(Line::Step));
+            lines.extend(first.iter().map(DrawnSteps::Step));
+            lines.push(DrawnSteps::Tries(middle));
+            lines.extend(last.iter().map(DrawnSteps::Step));
         }
         lines
     }

@@ -5,19 +5,17 @@
 
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::claim::ClaimStatus;
+use berth_domain::Timestamp;
 use berth_domain::volume::CallKind;
-use berth_domain::{AllocId, Namespace, Timestamp, VolumeId};
 
 use super::attempts::call_of;
 use super::tree::earlier;
-
-/// Namespace, volume, alloc.
-pub(super) type Key<'a> = (&'a Namespace, &'a VolumeId, &'a AllocId);
+use crate::show::ClaimKey;
 
 /// What is known of one claim.
 #[derive(Debug)]
 pub(super) struct Life<'a> {
-    pub(super) key: Key<'a>,
+    pub(super) key: ClaimKey<'a>,
     /// The claim's trace.
     pub(super) claim: Option<&'a str>,
     /// Its release's.
@@ -69,7 +67,7 @@ pub(super) fn is_claims(event: &Event) -> bool {
     event.event.as_str().starts_with("claim.")
 }
 
-fn key(event: &Event) -> Option<Key<'_>> {
+fn key(event: &Event) -> Option<ClaimKey<'_>> {
     Some((event.namespace.as_ref()?, event.volume.as_ref()?, event.alloc.as_ref()?))
 }
 
@@ -151,7 +149,7 @@ fn add_status<'a>(lives: &mut Vec<Life<'a>>, status: &'a ClaimStatus) {
 }
 
 impl<'a> Life<'a> {
-    fn new(key: Key<'a>) -> Self {
+    fn new(key: ClaimKey<'a>) -> Self {
         Self { key, claim: None, release: None, events: Vec::new(), status: None }
     }
 

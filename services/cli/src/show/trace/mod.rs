@@ -25,9 +25,9 @@ use berth_domain::Timestamp;
 pub use draw::{Drawing, draw};
 pub use tree::{Claim, How, Phase, Step, Tree};
 
-/// What a tree is made of.
+/// The events and claims that a tree is made of.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
+pub struct TreeSource<'a> {
     /// The events of some allocs and their claims, in any order.
     pub events: &'a [Event],
     /// Those of the claims that live.
@@ -53,7 +53,7 @@ pub enum Which<'a> {
 }
 
 /// Puts the tree together, newest claim last.
-pub fn tree(known: Known<'_>, which: Which<'_>) -> Tree {
+pub fn tree(known: TreeSource<'_>, which: Which<'_>) -> Tree {
     let mut refusals = refusals(known.events, which);
     let is_refused = !refusals.is_empty();
     let lives = lives::lives(known.events, known.claims);

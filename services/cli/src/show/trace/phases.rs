@@ -4,7 +4,7 @@ use berth_contract::event::{Event, EventName};
 use berth_domain::Timestamp;
 use berth_domain::volume::{CallKind, State};
 
-use super::Known;
+use super::TreeSource;
 use super::attempts::{attempts, calls};
 use super::lives::{Life, is_claims};
 use super::tree::{Claim, How, Phase, Step, between, earlier};
@@ -15,7 +15,7 @@ const QUIET_US: u64 = 1_000_000;
 const WAITING: &str = "waiting";
 
 /// The claim with its phases.
-pub(super) fn claim(life: &Life<'_>, known: Known<'_>) -> Claim {
+pub(super) fn claim(life: &Life<'_>, known: TreeSource<'_>) -> Claim {
     let (namespace, volume, alloc) = life.key;
     let of_claim = life.events.iter().copied().filter(|event| is_claims(event) || is_mount(event));
     let told = of_claim.rev().find_map(|event| event.node.clone());
@@ -54,7 +54,7 @@ fn is_mount(event: &Event) -> bool {
 
 struct Scene<'a> {
     life: &'a Life<'a>,
-    known: Known<'a>,
+    known: TreeSource<'a>,
 }
 
 impl Scene<'_> {

@@ -20,7 +20,7 @@ use berth_contract::{bucket, key};
 use berth_domain::volume::{Attempt, State};
 use berth_domain::{NodeId, PluginId, Timestamp};
 
-use super::{Actor, Answer, Cause, Facts, Finding, is_unreadable, next, service};
+use super::{Actor, Cause, Facts, Finding, SourceAnswer, is_unreadable, next, service};
 use crate::span::ago;
 
 /// For how long an error that the plugin calls temporary is nobody's matter.
@@ -98,11 +98,11 @@ impl<'a> Case<'a> {
         self.facts.volume_of(self.claim)
     }
 
-    pub fn node(&self) -> Option<&'a Answer<NodeStatus>> {
+    pub fn node(&self) -> Option<&'a SourceAnswer<NodeStatus>> {
         self.facts.nodes.get(&self.claim.node)
     }
 
-    pub fn agent(&self) -> Option<&'a Answer<AgentStatus>> {
+    pub fn agent(&self) -> Option<&'a SourceAnswer<AgentStatus>> {
         self.facts.agents.get(&self.claim.node)
     }
 
