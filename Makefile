@@ -36,7 +36,7 @@ lint: setup-lint ## check formatting, and clippy with warnings denied
 	cargo clippy $(CARGO_LOCKED) --workspace --all-targets -- -D warnings
 
 # Most tests wait for conditions, so more of them run at once than there are cores.
-TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
+TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 
 # The programs come before the tests: tests that start them find them built. CI goes on after a
 # failure: what it says once is all that can be learnt from it.
