@@ -43,7 +43,7 @@ TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 test: setup-test nats-server lint build ## run every check and every test
 	$(call section,tests)
 	RUST_TEST_THREADS=$(TEST_THREADS) \
-	cargo test $(CARGO_LOCKED) --workspace --all-targets $(if $(CI),--no-fail-fast)
+	cargo test $(CARGO_LOCKED) --workspace $(if $(CI),--no-fail-fast)
 
 # Not part of `make test`: what it holds us against is fetched first.
 test-peers: setup-peers nats-server build ## hold it against what is not ours: csi-sanity, a client in Python
