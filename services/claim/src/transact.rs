@@ -1,10 +1,15 @@
 //! One transition of one volume: load, step, commit under the guard, apply.
 //!
+//! **Owns** the order of these, and what is asked of the stream's leader before a caller is
+//! answered.
+//!
 //! **Promises** that what is returned as committed is stored and seen by the next decision here;
 //! that a lost race is decided anew; and that an answer without a write, a refusal too, was not
 //! made on old news: before one is given, the stream's leader is asked whether this replica is
 //! behind. That a volume or a claim is not there is answered only by a leader with a quorum. What a
 //! caller asked for is decided no more once its [deadline] has passed.
+//!
+//! **Never** calls a plugin: the volume's lock is held for a decision and its write only.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! - all of its references are in doubt, and the host (and where needed the engine) shows for a
 //!   while that no container uses the volume.
 //!
-//! What is not known counts as used.
+//! A volume whose use is not known counts as used.
 //!
 //! **Never** closes a session because of its age alone.
 

@@ -111,8 +111,9 @@ impl Bus {
         })
     }
 
-    /// Waits until the server has taken all that was sent so far, subscriptions too: whoever asks
-    /// an endpoint after that is heard. False when that does not show within `within`.
+    /// Waits until the server has processed everything sent so far, subscriptions included. A
+    /// request that is sent after that reaches the endpoint. False if it takes longer than
+    /// `within`.
     pub async fn flush(&self, within: Duration) -> bool {
         // Nobody listens there; that the server says so means that it has come to it.
         let nowhere = self.client().new_inbox();

@@ -139,7 +139,7 @@ impl Bus {
     }
 }
 
-/// One connection, watched by somebody whose work ends with it.
+/// One connection, seen by a task that ends with the connection.
 #[derive(Debug)]
 pub(crate) struct Watch {
     bus: Bus,

@@ -60,7 +60,7 @@ impl Client {
         &self.bus
     }
 
-    /// Asks once. A replica that stands still or was killed keeps nobody waiting: another is asked
+    /// Asks once. A stalled or killed replica does not delay the caller: another is asked
     /// meanwhile, where the verb's row allows that.
     pub async fn once<V: Verb>(
         &self,

@@ -35,8 +35,8 @@ pub enum Class {
     /// The call may be done, under way, or neither. What it would change counts as changed until
     /// the same call, or the call that undoes it, succeeds. Retry after the remedy, with backoff.
     Uncertain(Remedy),
-    /// The call is not done, and a retry fails until somebody applies the remedy. What a call
-    /// should have undone is still in place.
+    /// The call is not done. A retry fails until an operator applies the remedy. If the call was
+    /// to undo a change, the change is still in place.
     Refused(Remedy),
 }
 

@@ -27,7 +27,8 @@ pub(crate) fn set(tracer: Tracer) -> bool {
 }
 
 impl Span {
-    /// The first span of a new trace. Its name is one of few, and holds no id.
+    /// The first span of a new trace. The name comes from a small fixed set: an id in it would make
+    /// a series of its own in every backend.
     pub fn root(name: impl fmt::Display, kind: Kind) -> Self {
         tracer().root(name, kind)
     }
@@ -37,15 +38,15 @@ impl Span {
         tracer().child_of(parent, name, kind)
     }
 
-    /// The identity of a span that is written down before it begins and emitted by whoever ends it,
-    /// with [`resume`](Self::resume).
+    /// The identity of a span that is recorded before the span begins. The process that ends the
+    /// span emits it with [`resume`](Self::resume).
     pub fn reserve(parent: TraceContext) -> TraceContext {
         tracer().reserve(parent)
     }
 
     /// A span whose identity ([`reserve`](Self::reserve)), parent and beginning were written down,
-    /// perhaps by a process that is gone. It is emitted when this value ends; whoever only looks
-    /// at the record does not call this.
+    /// perhaps by a process that is gone. The span is emitted when this value is dropped, so a
+    /// reader of the record does not call this.
     pub fn resume(
         context: TraceContext,
         parent: Option<SpanId>,

@@ -1,4 +1,9 @@
-//! The processes.
+//! A whole system: nats-server, every service, and an agent and a driver for each node.
+//!
+//! **Owns** the processes, their configuration and their directory ([`System`], made by
+//! [`Options`]). **Promises** that no process, mount or file is left when it is dropped.
+//!
+//! **Never** replaces a part that a user would run: each process is the real program.
 
 mod docker;
 

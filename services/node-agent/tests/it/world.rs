@@ -1,4 +1,9 @@
-//! One node: a bus, the development driver, the agent, and who asks it.
+//! One node for a test: a bus, the development driver, the agent, and the agent's callers.
+//!
+//! **Owns** the processes, and the answers that the test gives in place of the claim service and
+//! the registry. **Promises** that all processes and mounts go when the world is dropped.
+//!
+//! **Never** stands in for the agent, the driver, the bus or the kernel.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
