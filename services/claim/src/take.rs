@@ -96,7 +96,9 @@ pub async fn take(
                     // Without a call the reservation was undone already; the next round sees that.
                     if let Some(call) = call {
                         let published = publish(state, call, attempt, trace, deadline);
-                        published.await.map_err(place)?;
+                        if !published.await.map_err(place)? {
+                            return Err(place(standing(state, &volume, &request)));
+                        }
                     }
                     attached = true;
                     continue;
@@ -275,14 +277,15 @@ fn planned_call(
     })
 }
 
-/// Calls the controller for an attempt that is on the record, and records what came of it.
+/// Calls the controller for an attempt that is on the record, and records what came of it. False if
+/// the deadline came before the answer, which is recorded all the same.
 async fn publish(
     state: &State,
     call: Call,
     attempt: Attempt,
     trace: TraceContext,
     deadline: Instant,
-) -> Result<(), Problem> {
+) -> Result<bool, Problem> {
     let (state, volume, id) = (state.clone(), call.volume_key(), call.alloc.clone());
     let published = tokio::spawn(async move {
         let outcome = call::make(&state.bus, &call, trace).await;
@@ -303,13 +306,9 @@ async fn publish(
             | Outcome::Exhausted(_)
             | Outcome::Unasked(_)
             | Outcome::Unanswered(_),
-        )) => Ok(()),
+        )) => Ok(true),
         Ok(Err(defect)) => Err(Problem::new(Code::Internal, defect)),
-        Err(_) => Err(Problem::new(
-            Code::Busy,
-            "the controller is still attaching the volume; its answer will be kept",
-        )
-        .retryable()),
+        Err(_) => Ok(false),
     }
 }
 

@@ -86,10 +86,13 @@ async fn is_found_everywhere(system: &System, refusal: &RefusedRequest) {
 
 /// A system with a volume, whose agents take mounts.
 async fn with_volume(nodes: usize) -> System {
-    let options = Options { nodes, patience_ms: 4_000, ..Options::default() };
+    start_with_volume(Options { nodes, patience_ms: 4_000, ..Options::default() }).await
+}
+
+async fn start_with_volume(options: Options) -> System {
     let system = System::start(options).await;
     system.volume("data", &["single-node-writer"]).await;
-    for node in 0..nodes {
+    for node in 0..options.nodes {
         let refused = system.mount("nobody", node, "none").await.unwrap_err();
         assert_eq!(refused.code, Code::NoSuchAlloc, "{refused}");
     }
@@ -131,6 +134,31 @@ async fn a_failed_attach_is_shown_by_volume_alloc_and_trace_until_a_claim_is_gra
     system.settle("data").await;
     // The claim is gone, and its events still tell that it was granted.
     assert_eq!(volume_status(&system, "data").await.last_refusal, None);
+}
+
+/// The caller's time runs out during a later try, which says less than the failure before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_attach_is_told_although_the_next_try_is_under_way() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options { nodes: 1, patience_ms: 4_000, ..Options::default() };
+    let system = start_with_volume(Options { call_timeout_ms: 20_000, ..options }).await;
+    system.alloc("a", 0, "data", false).await;
+    let publish = "ControllerPublishVolume";
+    let fails_once = json!({"rpc": publish, "code": "NOT_FOUND", "times": 1});
+    plant(&system, &json!([fails_once, {"rpc": publish, "hang": true}]));
+    // One request, whose deadline comes during the second call.
+    let take = json!({"alloc": "a", "volume": "data", "node": "n1"});
+    let subject = verb::ClaimTake::subject(&Namespace::default());
+    let call = Call::within(clock::begin_trace(), Duration::from_secs(4));
+    let refused = system.bus.request::<Grant>(&subject, &take, &call).await;
+    let Err(RequestError::Problem(problem)) = refused else { panic!("{refused:?}") };
+    assert_eq!(problem.code, Code::PluginFailed, "{problem}");
+    assert!(problem.message.contains("NOT_FOUND") && problem.retryable, "{problem}");
+    plant(&system, &json!([]));
+    system.stop("a").await;
+    system.settle("data").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
