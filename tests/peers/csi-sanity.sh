@@ -47,9 +47,9 @@ matrix() {
     printf '%s|' split-image "$full" '{backing: image}' 8 mount ''; echo
     printf '%s|' bound "$full --bound" "$nothing" 8 mount "$limit"; echo
     printf '%s|' pool "$full --pool-bytes 4294967296" "$nothing" 8 mount ''; echo
-    for ability in clone snapshot list-snapshots get-snapshot group-snapshot list published-nodes \
-        get capacity attach publish-readonly expand online-expand expand-node modify condition \
-        single-node-multi-writer topology stage mount-group stage,attach; do
+    for ability in clone snapshot list-snapshots group-snapshot list published-nodes capacity attach \
+        publish-readonly expand online-expand expand-node single-node-multi-writer topology stage \
+        mount-group stage,attach; do
         printf '%s|' "without-$ability" "$full --without $ability" "$nothing" 8 mount ''; echo
     done
     # A mounted ext4 grows only for a process with CAP_SYS_RESOURCE, which containers lack; xfs grows.
@@ -125,11 +125,10 @@ run() {
     IFS='|' read -r name flags parameters mib access suite <<<"${1%|}"
     local size=$((mib << 20)) began=$SECONDS endpoints=("--csi.endpoint=unix://$dir/csi.sock")
     echo "$parameters" >"$dir/parameters.yaml"
-    echo '{tier: gold, iops: "100"}' >"$dir/mutable.yaml"
     local rpc
     for rpc in CreateVolume DeleteVolume ControllerPublishVolume ControllerUnpublishVolume \
         ControllerValidateVolumeCapabilities NodeStageVolume NodePublishVolume CreateSnapshot \
-        DeleteSnapshot ControllerExpandVolume ControllerModifyVolume ListSnapshots GetSnapshot; do
+        DeleteSnapshot ControllerExpandVolume ListSnapshots; do
         printf '%sSecret: {key: %s}\n' "$rpc" "$SECRET"
     done >"$dir/secrets.yaml"
 
@@ -142,8 +141,6 @@ run() {
         ;;
     *) start "$dir" csi $flags ;;
     esac
-    # A plugin without mutable parameters is sent none.
-    [[ $flags == *modify* ]] || endpoints+=("--csi.testvolumemutableparameters=$dir/mutable.yaml")
     # shellcheck disable=SC2086
     timeout --kill-after=5 "$LONGEST_S" "$SANITY" "${endpoints[@]}" \
         --csi.mountdir="$dir/mount" --csi.stagingdir="$dir/staging" --csi.secrets="$dir/secrets.yaml" \

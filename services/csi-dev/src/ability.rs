@@ -8,8 +8,6 @@ use std::fmt;
 use clap::ValueEnum;
 
 /// An optional feature of a plugin. While it is on, it is advertised, and its calls are answered.
-///
-/// Each is advertised, and its calls answer, only while it is on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub enum Ability {
     /// The plugin has a controller service; without one it is a node-only plugin
@@ -22,18 +20,14 @@ pub enum Ability {
     PublishReadonly,
     /// `ListVolumes`
     List,
-    /// The nodes that a volume is attached to, in `ListVolumes` and `ControllerGetVolume`
+    /// The nodes that a volume is attached to, in `ListVolumes`
     PublishedNodes,
-    /// `ControllerGetVolume`
-    Get,
     /// `GetCapacity`
     Capacity,
     /// `CreateSnapshot`, `DeleteSnapshot`, and volumes made from snapshots
     Snapshot,
     /// `ListSnapshots`
     ListSnapshots,
-    /// `GetSnapshot`
-    GetSnapshot,
     /// The group controller service: snapshots of several volumes at once
     GroupSnapshot,
     /// Volumes made from volumes
@@ -44,10 +38,6 @@ pub enum Ability {
     ExpandNode,
     /// Expansion of volumes in use
     OnlineExpand,
-    /// `ControllerModifyVolume`, and mutable parameters of `CreateVolume`
-    Modify,
-    /// Volume conditions, told by the controller
-    Condition,
     /// The access modes `SINGLE_NODE_SINGLE_WRITER` and `SINGLE_NODE_MULTI_WRITER`
     SingleNodeMultiWriter,
     /// Accessibility constraints; needs --topology as well
@@ -65,15 +55,12 @@ impl Ability {
             Self::Create
             | Self::Attach
             | Self::List
-            | Self::Get
             | Self::Capacity
             | Self::Snapshot
-            | Self::Expand
-            | Self::Modify
-            | Self::Condition => &[Self::Controller],
+            | Self::Expand => &[Self::Controller],
             Self::PublishReadonly => &[Self::Attach],
             Self::PublishedNodes => &[Self::Attach, Self::List],
-            Self::ListSnapshots | Self::GetSnapshot | Self::GroupSnapshot => &[Self::Snapshot],
+            Self::ListSnapshots | Self::GroupSnapshot => &[Self::Snapshot],
             Self::Clone => &[Self::Create],
             Self::Controller
             | Self::ExpandNode

@@ -3,9 +3,10 @@
 //! Owns: a CSI 1.12 plugin for developing and testing a CO. Several instances, one per node, share
 //! one backend directory.
 //!
-//! Promises: every RPC but `NodeGetVolumeStats` and changed blocks of snapshots, unless it is
-//! switched off; real mounts and devices, CSI's own error codes, a log of every call. An instance
-//! may be killed at any point. Calls that a CO must never make are refused and logged.
+//! Promises: the RPCs of `driver::services`, each unless it is switched off; real mounts and
+//! devices, CSI's own error codes, a log of every call. An instance may be killed at any point.
+//! Calls that a CO must never make are refused and logged. Statistics, conditions and later
+//! changes of a volume, and changed blocks of snapshots, are left to csi-sanity and other drivers.
 //!
 //! Never: is fit for data that matters.
 //!

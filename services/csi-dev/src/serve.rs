@@ -61,18 +61,17 @@ A fault hits calls of one rpc, about one volume (without them: any), "before" or
 ("when"), at most so many "times", with a "probability" (0 to 1, by a "seed"). It waits "delay_ms",
 and then does one thing more, or nothing: "code": answer so; "hang": true; "crash": true (SIGKILL);
 "lose_answer": true; or "wrong": one of unknown-enum, no-ready, empty-topology, no-topology,
-negative-limit, other-name, other-version, no-capabilities, chatty, repeat-token,
-nothing-done"#;
+negative-limit, other-name, other-version, no-capabilities, chatty, nothing-done"#;
 
 /// The keys and values are read in `driver/controller/parameters.rs`.
 const PARAMETERS_HELP: &str = "\
-VolumeParameters of CreateVolume:
+Parameters of CreateVolume:
   backing=directory|image  what holds the volume; without it, what its capabilities need
   fs-type=ext4|xfs         the file system of an image, where no capability names one
   context/KEY=VALUE        what every call about the volume has to bring along
-Mutable parameters: tier=gold|silver|bronze, iops=1..1000000
-VolumeParameters of CreateSnapshot: ready-after-ms=0..60000, until it is ready to use
+Parameters of CreateSnapshot: ready-after-ms=0..60000, until it is ready to use
 Images need losetup (util-linux), mkfs.ext4 (e2fsprogs) and, for xfs, mkfs.xfs (xfsprogs).";
+
 #[derive(Debug, Error)]
 pub enum ServeError {
     #[error("the backend cannot be used")]

@@ -7,7 +7,7 @@
 //! snapshotted at one moment.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::sync;
@@ -75,13 +75,6 @@ pub(super) fn grow(path: &Path, size_bytes: i64) -> Result<(), BackendError> {
         image.set_len(wanted).map_err(failed)?;
     }
     Ok(())
-}
-
-pub(super) fn exists(dir: &Path, backing: Backing) -> bool {
-    match fs::metadata(path(dir, backing)) {
-        Ok(meta) => meta.is_dir() == (backing == Backing::Directory),
-        Err(_) => false,
-    }
 }
 
 /// Removes all content in `dir`, after programs that work on it have ended.

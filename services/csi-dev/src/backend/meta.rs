@@ -32,8 +32,6 @@ pub struct VolumeMeta {
     /// The only node that has it, with `--bound`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub node: Option<String>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub mutable_parameters: BTreeMap<String, String>,
     /// The arguments of `CreateVolume`; `None` if the volume was provisioned.
     #[serde(default, skip_serializing_if = "is_default")]
     pub asked: Option<CreationRequest>,
@@ -45,8 +43,6 @@ pub struct CreationRequest {
     pub name: String,
     #[serde(default, skip_serializing_if = "is_default")]
     pub parameters: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub mutable_parameters: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub source: Option<ContentSource>,
 }

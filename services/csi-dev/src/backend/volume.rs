@@ -89,12 +89,6 @@ impl Volume {
         &self.dir
     }
 
-    /// What is wrong with its content, as seen from any node.
-    pub fn damage(&self) -> Option<String> {
-        let is_there = content::exists(&self.dir, self.meta.backing);
-        (!is_there).then(|| format!("its content {} is gone", self.data().display()))
-    }
-
     pub fn lock(&self) -> Result<LockedVolume<'_>, BackendError> {
         let lock = Lock::wait(&self.dir.join("lock"))?;
         Ok(LockedVolume { volume: self, lock })

@@ -177,7 +177,7 @@ mod tests {
 
         let no_list = with(&["--without", "list"]);
         assert!(!no_list.has(Ability::List) && !no_list.has(Ability::PublishedNodes));
-        assert!(no_list.has(Ability::Attach) && no_list.has(Ability::Get));
+        assert!(no_list.has(Ability::Attach) && no_list.has(Ability::Capacity));
 
         let node_only = with(&["--no-controller"]);
         let on = Ability::value_variants().iter().filter(|ability| node_only.has(**ability));

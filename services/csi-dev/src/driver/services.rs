@@ -2,7 +2,8 @@
 //!
 //! Owns: the function of each RPC, the ability that it needs, and the fields that CSI requires.
 //! Promises: an RPC without its ability answers `UNIMPLEMENTED`, and one without a required field
-//! `INVALID_ARGUMENT`; both are logged. Never: does any work.
+//! `INVALID_ARGUMENT`; both are logged. An RPC without a row answers `UNIMPLEMENTED` and is not
+//! logged. Never: does any work.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use v1::node_server::Node;
 
 use super::call::CallRules;
 use super::controller::{self, validate};
-use super::controller::{attach, capacity, create, expand, list, modify, snapshot, snapshots};
+use super::controller::{attach, capacity, create, expand, list, snapshot, snapshots};
 use super::node::{self, publish, stage};
 use super::request::RequestFields;
 use super::{Driver, group, identity};
@@ -75,17 +76,13 @@ services! {
             ValidateVolumeCapabilitiesRequest: volume_id, volume_capabilities
         ) => validate::validate;
         list_volumes(ListVolumesRequest) needs List => list::list;
-        controller_get_volume(ControllerGetVolumeRequest: volume_id) needs Get => list::get;
         get_capacity(GetCapacityRequest) needs Capacity => capacity::get;
         controller_expand_volume(ControllerExpandVolumeRequest: volume_id, capacity_range)
             needs Expand => expand::expand;
-        controller_modify_volume(ControllerModifyVolumeRequest: volume_id, mutable_parameters)
-            needs Modify => modify::modify;
         create_snapshot(CreateSnapshotRequest: source_volume_id, name) needs Snapshot
             => snapshot::create;
         delete_snapshot(DeleteSnapshotRequest: snapshot_id) needs Snapshot => snapshot::delete;
         list_snapshots(ListSnapshotsRequest) needs ListSnapshots => snapshots::list;
-        get_snapshot(GetSnapshotRequest: snapshot_id) needs GetSnapshot => snapshots::get;
     }
     GroupController {
         group_controller_get_capabilities(GroupControllerGetCapabilitiesRequest) needs GroupSnapshot

@@ -83,8 +83,6 @@ pub enum WrongAnswer {
     Chatty,
     /// `OK` without doing anything.
     NothingDone,
-    /// Lists without an end: the last token leads to the first page.
-    RepeatToken,
 }
 
 /// What a fault did to the answer, for the log.

@@ -33,7 +33,7 @@ use berth_csi::Rpc;
 use thiserror::Error;
 
 pub use fault::{CallFaults, Fault, FaultMark, FaultSide, WrongAnswer};
-pub(crate) use wrong::{FIRST_PAGE_TOKEN, chatter, distort};
+pub(crate) use wrong::{chatter, distort};
 
 /// The faults of one instance.
 #[derive(Debug)]

@@ -14,8 +14,6 @@ use super::fault::WrongAnswer;
 const UNKNOWN: i32 = 999;
 /// The least length of the texts of a chatty plugin.
 const CHATTER_BYTES: usize = 64 * 1024;
-/// The token that starts an endless list again.
-pub(crate) const FIRST_PAGE_TOKEN: &str = "again";
 
 /// Makes `answer` wrong; false if it is not the kind of answer that this is about.
 pub(crate) fn distort(wrong: WrongAnswer, answer: &mut dyn Any) -> bool {
@@ -35,7 +33,6 @@ pub(crate) fn distort(wrong: WrongAnswer, answer: &mut dyn Any) -> bool {
         }),
         WrongAnswer::NoCapabilities => no_capabilities(answer),
         WrongAnswer::Chatty => chatty(answer),
-        WrongAnswer::RepeatToken => repeat_token(answer),
         // The driver handles it: nothing is done at all.
         WrongAnswer::NothingDone => false,
     }
@@ -118,17 +115,6 @@ fn topology(answer: &mut dyn Any, topology: Option<v1::Topology>) -> bool {
     })
 }
 
-/// Gives the last page a token.
-fn repeat_token(answer: &mut dyn Any) -> bool {
-    fn repeat(token: &mut String) {
-        if token.is_empty() {
-            FIRST_PAGE_TOKEN.clone_into(token);
-        }
-    }
-    change(answer, |list: &mut v1::ListVolumesResponse| repeat(&mut list.next_token))
-        || change(answer, |list: &mut v1::ListSnapshotsResponse| repeat(&mut list.next_token))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,12 +154,5 @@ mod tests {
         }
         let lengths = [plugin.capabilities.len(), controller.capabilities.len()];
         assert_eq!((lengths, group.capabilities.len(), node.capabilities.len()), ([1, 1], 1, 1));
-    }
-
-    #[test]
-    fn the_last_page_of_a_list_gets_a_token() {
-        let mut page = v1::ListVolumesResponse::default();
-        assert!(distort(WrongAnswer::RepeatToken, &mut page));
-        assert_eq!(page.next_token, FIRST_PAGE_TOKEN);
     }
 }

@@ -125,21 +125,6 @@ async fn answers_are_wrong_in_small_ways() {
     assert_eq!(answer.capabilities, []);
 }
 
-#[tokio::test]
-async fn lists_go_round_for_ever() {
-    let Some(world) = World::start("round", &[]).await else { return };
-    world.provision("v");
-    world.n1.plant(Fault { wrong: Some(WrongAnswer::RepeatToken), ..Fault::default() });
-    let mut token = String::new();
-    for _ in 0..3 {
-        let asked = v1::ListVolumesRequest { max_entries: 1, starting_token: token };
-        let page = world.n1.call(asked).await.unwrap();
-        assert_eq!(page.entries.len(), 1);
-        token = page.next_token;
-        assert!(!token.is_empty());
-    }
-}
-
 /// An error of 64 KiB arrives with its code, on one line, and shortened.
 #[tokio::test]
 async fn an_error_with_much_text_keeps_its_code() {

@@ -32,21 +32,15 @@ fn content_source(source: &ContentSource) -> v1::VolumeContentSource {
     v1::VolumeContentSource { r#type: Some(kind) }
 }
 
-/// The nodes that a volume is attached to, and its condition, if the plugin reports them.
-pub(super) fn status(
+/// The nodes that a volume is attached to, if the plugin reports them.
+pub(super) fn published_nodes(
     driver: &Driver,
     volume: &Volume,
-) -> Result<(Vec<String>, Option<v1::VolumeCondition>), BackendError> {
-    let nodes = if driver.has(Ability::PublishedNodes) {
-        volume.read_state()?.attachments.into_keys().collect()
-    } else {
-        Vec::new()
-    };
-    let condition = driver.has(Ability::Condition).then(|| {
-        let message = volume.damage().unwrap_or_default();
-        v1::VolumeCondition { abnormal: !message.is_empty(), message }
-    });
-    Ok((nodes, condition))
+) -> Result<Vec<String>, BackendError> {
+    if !driver.has(Ability::PublishedNodes) {
+        return Ok(Vec::new());
+    }
+    Ok(volume.read_state()?.attachments.into_keys().collect())
 }
 
 pub(crate) fn snapshot(meta: &SnapshotMeta) -> v1::Snapshot {

@@ -12,7 +12,7 @@ use berth_csi::v1::{
 
 use super::kind::{choose_kind, read_capabilities};
 use super::origin::CopySource;
-use super::parameters::{VolumeParameters, wrong_mutable};
+use super::parameters::VolumeParameters;
 use super::{answer, capacity, origin};
 use crate::ability::Ability;
 use crate::backend::{
@@ -39,7 +39,6 @@ pub(in crate::driver) fn create(
     let asked = CreationRequest {
         name: request.name.clone(),
         parameters: request.parameters.clone(),
-        mutable_parameters: request.mutable_parameters.clone(),
         source,
     };
     let node = driver.profile.bound.then(|| driver.node_id().to_owned());
@@ -60,7 +59,6 @@ pub(in crate::driver) fn create(
         fs,
         topology: place(driver, request)?,
         node,
-        mutable_parameters: asked.mutable_parameters.clone(),
         asked: Some(asked.clone()),
     };
     check_kind(driver, &meta, &capabilities, origin.as_ref())?;
@@ -86,7 +84,6 @@ fn read(
     let capabilities = read_capabilities(&mut fields, &request.volume_capabilities);
     let mut faults = Vec::new();
     let parameters = VolumeParameters::read(&request.parameters, &mut faults);
-    faults.extend(wrong_mutable(&request.mutable_parameters));
     let source = request.volume_content_source.as_ref();
     let kind = source.and_then(|source| source.r#type.as_ref());
     if source.is_some() && kind.is_none() {
@@ -95,7 +92,6 @@ fn read(
     let needs = [
         (Ability::Snapshot, "a snapshot as source", matches!(kind, Some(Type::Snapshot(_)))),
         (Ability::Clone, "a volume as source", matches!(kind, Some(Type::Volume(_)))),
-        (Ability::Modify, "mutable_parameters", !request.mutable_parameters.is_empty()),
         (
             Ability::Topology,
             "accessibility_requirements",
@@ -104,6 +100,9 @@ fn read(
     ];
     for (ability, what, _) in needs.iter().filter(|need| need.2 && !driver.has(need.0)) {
         faults.push(format!("{what}: {ability} is not among the capabilities of this plugin"));
+    }
+    if !request.mutable_parameters.is_empty() {
+        faults.push("mutable_parameters: this plugin has none".to_owned());
     }
     fields.faults(faults);
     fields.finish()?;
@@ -159,9 +158,6 @@ fn repeated(
     }
     if made.parameters != asked.parameters {
         differs.push("its parameters");
-    }
-    if made.mutable_parameters != asked.mutable_parameters {
-        differs.push("its mutable_parameters");
     }
     if made.source != asked.source {
         differs.push("its volume_content_source");

@@ -1,14 +1,9 @@
 //! Listing volumes.
 //!
-//! Owns: `ListVolumes` and `ControllerGetVolume`. Promises: ordered by id, in pages. Never: changes
-//! anything.
+//! Owns: `ListVolumes`. Promises: ordered by id, in pages. Never: changes anything.
 
-use berth_csi::v1::controller_get_volume_response::VolumeStatus as OneStatus;
 use berth_csi::v1::list_volumes_response::{Entry, VolumeStatus};
-use berth_csi::v1::{
-    ControllerGetVolumeRequest, ControllerGetVolumeResponse, ListVolumesRequest,
-    ListVolumesResponse,
-};
+use berth_csi::v1::{ListVolumesRequest, ListVolumesResponse};
 
 use super::{answer, page};
 use crate::backend::Volume;
@@ -24,8 +19,8 @@ pub(in crate::driver) fn list(
     let ListVolumesRequest { max_entries, starting_token } = request;
     let (volumes, next_token) = page::page(volumes, id, starting_token, *max_entries)?;
     let entry = |volume: &Volume| -> Result<Entry, Refusal> {
-        let (published_node_ids, volume_condition) = answer::status(driver, volume)?;
-        let status = VolumeStatus { published_node_ids, volume_condition };
+        let published_node_ids = answer::published_nodes(driver, volume)?;
+        let status = VolumeStatus { published_node_ids, volume_condition: None };
         let volume = answer::volume(driver, volume.meta());
         Ok(Entry { volume: Some(volume), status: Some(status) })
     };
@@ -35,15 +30,4 @@ pub(in crate::driver) fn list(
 
 fn id(volume: &Volume) -> &str {
     &volume.meta().volume_id
-}
-
-pub(in crate::driver) fn get(
-    driver: &Driver,
-    request: &ControllerGetVolumeRequest,
-) -> Result<ControllerGetVolumeResponse, Refusal> {
-    let volume = driver.volume(&request.volume_id)?;
-    let (published_node_ids, volume_condition) = answer::status(driver, &volume)?;
-    let status = OneStatus { published_node_ids, volume_condition };
-    let volume = answer::volume(driver, volume.meta());
-    Ok(ControllerGetVolumeResponse { volume: Some(volume), status: Some(status) })
 }

@@ -10,7 +10,6 @@ pub(super) mod create;
 pub(super) mod expand;
 mod kind;
 pub(super) mod list;
-pub(super) mod modify;
 mod origin;
 mod page;
 mod parameters;
@@ -31,15 +30,11 @@ pub(super) fn capabilities(driver: &Driver) -> ControllerGetCapabilitiesResponse
         (Ability::PublishReadonly, Type::PublishReadonly),
         (Ability::List, Type::ListVolumes),
         (Ability::PublishedNodes, Type::ListVolumesPublishedNodes),
-        (Ability::Get, Type::GetVolume),
         (Ability::Capacity, Type::GetCapacity),
         (Ability::Snapshot, Type::CreateDeleteSnapshot),
         (Ability::ListSnapshots, Type::ListSnapshots),
-        (Ability::GetSnapshot, Type::GetSnapshot),
         (Ability::Clone, Type::CloneVolume),
         (Ability::Expand, Type::ExpandVolume),
-        (Ability::Modify, Type::ModifyVolume),
-        (Ability::Condition, Type::VolumeCondition),
         (Ability::SingleNodeMultiWriter, Type::SingleNodeMultiWriter),
     ];
     let capability = |kind: Type| ControllerServiceCapability {

@@ -6,7 +6,6 @@
 use berth_csi::Code;
 
 use crate::driver::refusal::Refusal;
-use crate::faults::FIRST_PAGE_TOKEN;
 
 /// Starts a token; the rest is the id of the last entry.
 const AFTER: &str = "after:";
@@ -22,7 +21,7 @@ pub(super) fn page<T>(
         let message = format!("max_entries: 0 (no limit) or more, not {max_entries}");
         return Err(Refusal::new(Code::InvalidArgument, message));
     };
-    if !starting_token.is_empty() && starting_token != FIRST_PAGE_TOKEN {
+    if !starting_token.is_empty() {
         let last = starting_token.strip_prefix(AFTER).ok_or_else(|| unknown(starting_token))?;
         all.retain(|entry| id(entry) > last);
     }

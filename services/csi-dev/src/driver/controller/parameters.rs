@@ -1,7 +1,6 @@
 //! Parameters of this driver.
 //!
-//! Owns: keys and values of `parameters` and `mutable_parameters`. Promises: an unknown key is
-//! reported. Never: acts on one.
+//! Owns: keys and values of `parameters`. Promises: an unknown key is reported. Never: acts on one.
 //!
 //! Kubernetes' own keys (`csi.storage.k8s.io/`) are ignored.
 
@@ -12,8 +11,6 @@ use clap::ValueEnum;
 use crate::backing::{Backing, FsType};
 
 const OF_KUBERNETES: &str = "csi.storage.k8s.io/";
-const TIERS: [&str; 3] = ["gold", "silver", "bronze"];
-const MOST_IOPS: u32 = 1_000_000;
 /// A minute: more than a test waits.
 const LONGEST_MS: u64 = 60_000;
 
@@ -58,23 +55,6 @@ impl VolumeParameters {
     }
 }
 
-/// What is wrong with mutable parameters.
-pub(super) fn wrong_mutable(given: &BTreeMap<String, String>) -> Vec<String> {
-    let is_right = |key: &str, value: &str| match key {
-        "tier" => TIERS.contains(&value),
-        "iops" => value.parse().is_ok_and(|iops| (1..=MOST_IOPS).contains(&iops)),
-        _ => false,
-    };
-    let wrong = given.iter().filter(|(key, value)| !is_right(key, value));
-    let told = wrong.map(|(key, _)| {
-        format!(
-            "mutable_parameters[{key:?}]: known are tier (gold, silver, bronze) and iops (1 to \
-             {MOST_IOPS})"
-        )
-    });
-    told.collect()
-}
-
 /// The only parameter of `CreateSnapshot`: how long it takes to become ready, in milliseconds.
 pub(crate) fn ready_after_ms(given: &BTreeMap<String, String>, faults: &mut Vec<String>) -> u64 {
     let mut ready_after_ms = 0;
@@ -110,13 +90,6 @@ mod tests {
         let given = map(&[("backing", "tape"), ("fs-type", "fat"), ("context/", ""), ("x", "y")]);
         VolumeParameters::read(&given, &mut faults);
         assert_eq!(faults.len(), 4, "{faults:?}");
-    }
-
-    #[test]
-    fn mutable_parameters_have_values_of_their_own() {
-        assert_eq!(wrong_mutable(&map(&[("tier", "gold"), ("iops", "7")])), [""; 0]);
-        let wrong = [("tier", "lead"), ("iops", "0"), ("other", "x")];
-        assert_eq!(wrong_mutable(&map(&wrong)).len(), 3);
     }
 
     #[test]

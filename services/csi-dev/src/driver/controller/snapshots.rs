@@ -1,13 +1,10 @@
 //! Listing snapshots.
 //!
-//! Owns: `ListSnapshots` and `GetSnapshot`. Promises: ordered by id, in pages; members of an
-//! incomplete group are hidden. Never: changes anything.
+//! Owns: `ListSnapshots`. Promises: ordered by id, in pages; members of an incomplete group are
+//! hidden. Never: changes anything.
 
-use berth_csi::Code;
 use berth_csi::v1::list_snapshots_response::Entry;
-use berth_csi::v1::{
-    GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse,
-};
+use berth_csi::v1::{ListSnapshotsRequest, ListSnapshotsResponse};
 
 use super::{answer, page};
 use crate::backend::{Snapshot, SnapshotMeta};
@@ -37,20 +34,6 @@ pub(in crate::driver) fn list(
 
 fn id(snapshot: &Snapshot) -> &str {
     &snapshot.meta().snapshot_id
-}
-
-pub(in crate::driver) fn get(
-    driver: &Driver,
-    request: &GetSnapshotRequest,
-) -> Result<GetSnapshotResponse, Refusal> {
-    let snapshot_id = &request.snapshot_id;
-    if let Some(snapshot) = driver.backend.snapshot(snapshot_id)?
-        && is_there(driver, snapshot.meta())?
-    {
-        return Ok(GetSnapshotResponse { snapshot: Some(answer::snapshot(snapshot.meta())) });
-    }
-    let message = format!("snapshot {snapshot_id:?} does not exist; list the snapshots");
-    Err(Refusal::new(Code::NotFound, message))
 }
 
 fn is_there(driver: &Driver, meta: &SnapshotMeta) -> Result<bool, Refusal> {

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use berth_csi::v1::validate_volume_capabilities_response::Confirmed;
 use berth_csi::v1::{ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse};
 
-use super::parameters::wrong_mutable;
 use crate::backend::VolumeMeta;
 use crate::capability::Capability;
 use crate::driver::Driver;
@@ -35,7 +34,7 @@ pub(in crate::driver) fn validate(
         volume_context: request.volume_context.clone(),
         volume_capabilities: request.volume_capabilities.clone(),
         parameters: request.parameters.clone(),
-        mutable_parameters: request.mutable_parameters.clone(),
+        mutable_parameters: BTreeMap::new(),
     };
     let message = String::new();
     Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message })
@@ -65,6 +64,8 @@ fn doubts(
             doubts.push(format!("parameters[{key:?}] is not the volume's"));
         }
     }
-    doubts.extend(wrong_mutable(&request.mutable_parameters));
+    for key in request.mutable_parameters.keys() {
+        doubts.push(format!("mutable_parameters[{key:?}]: this plugin has none"));
+    }
     doubts
 }
