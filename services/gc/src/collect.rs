@@ -222,6 +222,8 @@ impl Collector {
         }
     }
 
+    /// Sends a request once. `berth_client` would send a brief change again before the deadline,
+    /// when the lease may have ended.
     async fn ask<V: Verb>(
         &self,
         to: &V::To,

@@ -1,4 +1,19 @@
 //! One claim's release, from where its record says it is to where nothing more is due.
+//!
+//! **Owns** the loop of a release: ask the claim service for the next call (`claim.checkpoint`),
+//! make the call once, report its result with the next question.
+//!
+//! **Promises** that a result is reported until the claim service has it or its attempt has
+//! expired, and that a replica that was killed under a question does not delay the release.
+//!
+//! **Never** decides what is due, and writes nothing: the claim service does both.
+//!
+//! The questions do not go through `berth_client::Client::persist`, for two reasons. A try of that
+//! loop ends after half of the time that is left, and then sends the request again. But the claim
+//! service gives a call out once, to the question that wrote the attempt: a question that is given
+//! up takes its call with it, and the release waits until that attempt has expired. So the first
+//! question stays open beside the second. And between two reports the slot of the call is given
+//! back, so that another claim can use it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,11 +40,11 @@ use crate::watch::ClaimKey;
 
 /// How long the claim service may take to record a step: an election of three NATS servers
 /// included.
-const CHECKPOINT: Duration = Duration::from_secs(15);
-/// When no answer has come by then, the question is put once more: whoever got it may have died.
-const ASK_ANOTHER: Duration = Duration::from_secs(2);
-/// When the claim service cannot be asked, it is asked again after this, give or take half.
-const UNREACHABLE: Duration = Duration::from_millis(500);
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(15);
+/// A question that was not answered for so long is asked a second time.
+const SECOND_QUESTION: Duration = Duration::from_secs(2);
+/// The pause after a question that no claim service answered, give or take half.
+const UNREACHABLE_PAUSE: Duration = Duration::from_millis(500);
 
 /// What drives releases.
 pub struct Driver {
@@ -106,7 +121,7 @@ impl Driver {
                 error = berth_service::process::chain(&error),
                 "the claim service could not be asked; asking again"
             );
-            let wait = UNREACHABLE.mul_f64(0.5 + rand::random::<f64>());
+            let wait = UNREACHABLE_PAUSE.mul_f64(0.5 + rand::random::<f64>());
             if question.report.is_none() || clock::now() > deliver_until {
                 return Next::After(wait);
             }
@@ -148,60 +163,60 @@ impl Driver {
         }
     }
 
-    /// Asks the claim service, and after a while somebody else there as well: a replica that dies
-    /// with a question never answers it. Asked twice, a call is given out once, to the question
-    /// that wrote its attempt; the other one is answered without.
+    /// Asks the claim service. After [`SECOND_QUESTION`] asks a second time beside the first: a
+    /// replica that is killed under a question never answers it.
     async fn checkpoint(
         &self,
         claim: &ClaimKey,
         question: &Checkpoint,
         trace: TraceContext,
     ) -> Result<Checkpointed, RequestError> {
-        // Closed by nobody; and a question more would do no harm.
+        // The semaphore is never closed. If it were, one question more would do no harm.
         let _room = self.questions.acquire().await.ok();
-        let mut first = pin!(self.put(claim, question, trace));
-        if let Ok(answer) = timeout(ASK_ANOTHER, &mut first).await {
+        let mut first = pin!(self.ask_once(claim, question, trace));
+        if let Ok(answer) = timeout(SECOND_QUESTION, &mut first).await {
             return answer;
         }
         let answer = tokio::select! {
             answer = &mut first => return answer,
-            answer = self.put_again(claim, question, trace) => answer,
+            answer = self.ask_when_reachable(claim, question, trace) => answer,
         };
         match answer {
-            // The first may have got the call, if it was only slow.
+            // If the first question was only slow, its answer may have the call.
             Ok(Checkpointed { state: Some(_), call: None, .. }) => {
-                timeout(ASK_ANOTHER, first).await.ok().and_then(Result::ok).map_or(answer, Ok)
+                timeout(SECOND_QUESTION, first).await.ok().and_then(Result::ok).map_or(answer, Ok)
             }
             Ok(_) => answer,
             Err(_) => first.await,
         }
     }
 
-    /// Asks as soon as somebody is there to answer. Dropped when the first question ends.
-    async fn put_again(
+    /// Asks as soon as a replica listens. Dropped when the first question ends.
+    async fn ask_when_reachable(
         &self,
         claim: &ClaimKey,
         question: &Checkpoint,
         trace: TraceContext,
     ) -> Result<Checkpointed, RequestError> {
         loop {
-            match self.put(claim, question, trace).await {
+            match self.ask_once(claim, question, trace).await {
                 Err(RequestError::NoResponder { .. } | RequestError::Unavailable { .. }) => {
-                    tokio::time::sleep(UNREACHABLE).await;
+                    tokio::time::sleep(UNREACHABLE_PAUSE).await;
                 }
                 answer => return answer,
             }
         }
     }
 
-    async fn put(
+    async fn ask_once(
         &self,
         (volume, _): &ClaimKey,
         question: &Checkpoint,
         trace: TraceContext,
     ) -> Result<Checkpointed, RequestError> {
-        // A span of ours would be lost with this process, and the service's be without a parent.
-        let call = Call::within(trace, CHECKPOINT).as_it_is();
+        // Without a span of its own: that span would be lost if this process were killed, and the
+        // claim service's span would have no parent.
+        let call = Call::within(trace, CHECKPOINT_TIMEOUT).as_it_is();
         self.bus.ask::<verb::ClaimCheckpoint>(&volume.namespace, question, &call).await
     }
 }
