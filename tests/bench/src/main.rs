@@ -56,7 +56,7 @@ enum Command {
     Run(Run),
     /// Print a run's table as Markdown
     Table(Written),
-    /// Draw a run's plot anew
+    /// Draw a run's plot again
     Plot(Written),
     /// Serve guarded writes and nothing else; started by `run`
     #[command(hide = true)]

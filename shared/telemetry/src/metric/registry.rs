@@ -57,9 +57,9 @@ registry! {
     Counter COMMITS = "berth.commits", "{write}", [bucket, outcome];
     /// From a write to its resolved acknowledgement.
     Histogram COMMITS_DURATION = "berth.commits.duration", "s", [bucket], SHORT;
-    /// Writes sent once more, because their acknowledgement was lost or nobody led.
+    /// Writes sent once more, because their acknowledgement was lost or the stream had no leader.
     Counter COMMITS_SENT_AGAIN = "berth.commits.sent_again", "{write}", [bucket];
-    /// Writes that were stored with others in one step, because many came at once.
+    /// Writes that were stored with others in one batch, because many came at once.
     Counter COMMITS_TOGETHER = "berth.commits.together", "{write}", [bucket];
     /// Deleted keys that were purged, with their history, once their markers were old.
     Counter KEYS_PURGED = "berth.keys.purged", "{key}", [bucket];
@@ -81,25 +81,25 @@ registry! {
     /// From a call to the plugin's answer, or to giving up.
     Histogram PLUGIN_CALLS_DURATION = "berth.plugin.calls.duration", "s", [rpc], SHORT;
 
-    /// Operations of the agent or of `berth-docker` on the host (mounts, looks, readings of
-    /// `/proc`) that have run past their deadlines, and hold a thread each.
+    /// Operations of the agent or of `berth-docker` on the host (mounts, checks, reads of `/proc`)
+    /// that have run past their deadlines. Each holds a thread.
     Gauge HOST_OPERATIONS_HUNG = "berth.host.operations_hung", "{operation}", [];
 
-    /// Keys that wait to be worked on, those that wait for their time included.
+    /// Keys in the work queue, including those whose time has not come.
     Gauge RECONCILE_QUEUED = "berth.reconcile.queued", "{key}", [];
-    /// Keys that are due and wait for room: as much as may be under way of their kind is. In the
-    /// watcher a kind is one plugin's controller, or one plugin on one node.
+    /// Keys that are due and wait for a free slot. In the watcher, one plugin's controller has a
+    /// number of slots, and so has one plugin on one node.
     Gauge RECONCILE_HELD_BACK = "berth.reconcile.held_back", "{key}", [];
-    /// Keys that are worked on now.
+    /// Keys that are being worked on.
     Gauge RECONCILE_RUNNING = "berth.reconcile.running", "{key}", [];
 
     /// Claims granted.
     Counter CLAIMS_GRANTED = "berth.claims.granted", "{claim}", [plugin];
     /// Claims refused. `code` is that of `docs/errors.md`.
     Counter CLAIMS_REFUSED = "berth.claims.refused", "{claim}", [code];
-    /// Refused requests of which no event tells, because too many were refused at once.
+    /// Refused requests for which no event was sent, because too many were refused at once.
     Counter REFUSALS_UNTOLD = "berth.refusals.untold", "{request}", [];
-    /// Claims that are gone, their volume free of them.
+    /// Claims that were released to the end and deleted.
     Counter CLAIMS_RELEASED = "berth.claims.released", "{claim}", [plugin];
     /// How long claims were in each state.
     Histogram CLAIMS_STATE_DURATION = "berth.claims.state.duration", "s", [state], LONG;
@@ -109,12 +109,12 @@ registry! {
     Counter ATTEMPTS = "berth.attempts", "{attempt}", [call, outcome];
     /// Attempts after the first at the same step.
     Counter ATTEMPTS_RETRIED = "berth.attempts.retried", "{attempt}", [call];
-    /// Releases tried again before their time, because their plugin or node is there again.
+    /// Releases retried before their time, because their plugin or node is there again.
     Counter RELEASES_WOKEN_EARLY = "berth.releases.woken_early", "{claim}", [];
-    /// Leases that live, of nodes and of leaders.
+    /// Leases that are held, by nodes and by leaders.
     Gauge LEASES = "berth.leases", "{lease}", [kind];
 
-    /// Spans and metrics that were dropped: `unsent`, or `overflowed` for want of room.
+    /// Spans and metrics that were dropped: `unsent`, or `overflowed` when the queue was full.
     Counter TELEMETRY_DROPPED = "berth.telemetry.dropped", "{item}", [signal, reason];
 }
 
@@ -122,11 +122,12 @@ registry! {
 pub fn page() -> String {
     let mut page = String::from(
         "# Metrics\n\n\
-         Every service exports these by OTLP and, where `telemetry.metrics_listen` is set, at \
-         `GET /metrics` in\nPrometheus's text form; there dots become underscores, counters end in \
-         `_total` and seconds in `_seconds`.\nHow to switch either on: [tracing.md](tracing.md). \
-         A label has at most 64 values; what comes later is\ncounted as `other`. No label holds a \
-         volume, alloc, node or namespace: those are in traces.\n\n\
+         For operators who collect metrics. After this page you know what each metric counts.\n\n\
+         Every service exports these metrics by OTLP. Where `telemetry.metrics_listen` is set, it \
+         also serves them at\n`GET /metrics` in Prometheus's text form: dots become underscores, \
+         counters end in `_total` and times in `_seconds`.\n[tracing.md](tracing.md) shows how to \
+         switch either on. A label has at most 64 values; further values count as `other`.\n\
+         No label holds a volume, alloc, node or namespace: those are in traces.\n\n\
          | metric | kind | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n",
     );
     for metric in ALL {

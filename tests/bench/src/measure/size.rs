@@ -65,10 +65,10 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         let each = |all: u64| all.saturating_sub(few[at].1) / many as u64;
         if ["claim", "volumewatcher"].contains(&name.as_str()) {
             rows.push(row("a volume", each(full[at].1)));
-            rows.push(row("a volume, started anew", each(fresh[at].1)));
+            rows.push(row("a volume, after a restart", each(fresh[at].1)));
         }
         if fresh[at].1 != full[at].1 && ["claim", "volumewatcher"].contains(&name.as_str()) {
-            rows.push(row(&format!("{many} volumes, started anew"), fresh[at].1));
+            rows.push(row(&format!("{many} volumes, after a restart"), fresh[at].1));
         }
     }
     Ok(rows)
