@@ -82,7 +82,7 @@ struct FenceArgs {
     /// The directory that all instances share
     #[arg(long, value_name = "DIR")]
     backend: PathBuf,
-    /// The log of the node's instance, where it is noted for the judge
+    /// The log of the node's instance, where the fence is recorded for the judge
     #[arg(long, value_name = "FILE")]
     log: PathBuf,
     /// The node, as `NodeGetInfo` tells it
@@ -209,7 +209,7 @@ fn run_fence(args: FenceArgs) -> Result<(), Box<dyn Error>> {
 fn run_judge(args: &JudgeArgs) -> Result<(), Box<dyn Error>> {
     let mut count = 0_u64;
     let mut printed = Ok(());
-    let mut tell = |finding: Finding| {
+    let mut report = |finding: Finding| {
         count += 1;
         // A finding can always be written as JSON.
         let json = || serde_json::to_string(&finding).unwrap_or_default();
@@ -218,7 +218,7 @@ fn run_judge(args: &JudgeArgs) -> Result<(), Box<dyn Error>> {
             printed = print(text);
         }
     };
-    let summary = judge(&args.logs, &mut tell)?;
+    let summary = judge(&args.logs, &mut report)?;
     summary.notes.iter().for_each(|note| eprintln!("{note}"));
     printed?;
     if count > 0 {

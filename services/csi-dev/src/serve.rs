@@ -114,21 +114,21 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let controller = profile.is_controller().then(|| ControllerServer::new(services.clone()));
     let group = has_group.then(|| GroupControllerServer::new(services.clone()));
     let node = profile.is_node().then(|| NodeServer::new(services.clone()));
-    let (tell, told) = oneshot::channel::<()>();
+    let (stop_accepting, stopped) = oneshot::channel::<()>();
     let serving = Server::builder()
         .add_service(IdentityServer::new(services))
         .add_optional_service(controller)
         .add_optional_service(group)
         .add_optional_service(node)
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async {
-            _ = told.await;
+            _ = stopped.await;
         });
     tokio::pin!(serving);
     tokio::select! {
         ended = &mut serving => return Ok(ended?),
         () = stop => {}
     }
-    _ = tell.send(());
+    _ = stop_accepting.send(());
     let drain = async {
         let ended = serving.await;
         driver.idle().await;
@@ -156,6 +156,6 @@ fn build(config: Config) -> Result<Driver, ServeError> {
     let recorder = Recorder::open(&log, &profile.node_id).map_err(failed)?;
     let driver = Driver::new(profile, backend, recorder, Faults::from_file(faults));
     let holds = driver.recover()?;
-    driver.note_start(holds).map_err(failed)?;
+    driver.log_start(holds).map_err(failed)?;
     Ok(driver)
 }

@@ -50,8 +50,8 @@ pub enum ToolError {
     Start { program: &'static str, source: io::Error },
     #[error("{program} was not done after {DEADLINE:?} and was ended")]
     TooLong { program: &'static str },
-    #[error("{program} failed: {said}")]
-    Failed { program: &'static str, said: String },
+    #[error("{program} failed: {output}")]
+    Failed { program: &'static str, output: String },
 }
 
 /// The lock that no program is working under on the volume or snapshot in `dir`.
@@ -85,10 +85,10 @@ impl Tool {
             Some(NOT_THERE) => Err(ToolError::Missing { program, package }),
             Some(code) if TOOK_TOO_LONG.contains(&code) => Err(ToolError::TooLong { program }),
             _ => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                let said = said.lines().rev().find(|line| !line.trim().is_empty());
-                let said = said.unwrap_or("it did not say why").trim().to_owned();
-                Err(ToolError::Failed { program, said })
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                let last = stderr.lines().rev().find(|line| !line.trim().is_empty());
+                let output = last.unwrap_or("it printed no reason").trim().to_owned();
+                Err(ToolError::Failed { program, output })
             }
         }
     }

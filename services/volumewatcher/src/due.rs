@@ -1,8 +1,13 @@
-//! What is due for a claim, seen from here; pure.
+//! What is due for a claim, decided from the mirrors; pure.
 //!
-//! **Promises** to find no claim at rest that the claim service would begin a call for, by the same
-//! record, and to name who would execute that call. The other way round it may be wrong: whether a
-//! call begins is the claim service's to say, which is asked only when one may.
+//! **Owns** the decision whether to ask the claim service about a claim, and which executor would
+//! carry out the next call.
+//!
+//! **Promises** that a claim is never at rest here while the claim service would begin a call for
+//! it, by the same record. The opposite may happen: the claim service may refuse a call that seems
+//! due here.
+//!
+//! **Never** decides that a call begins: that is the claim service's decision.
 
 use std::collections::HashMap;
 
@@ -34,9 +39,9 @@ pub enum Due {
 pub struct ClaimFacts {
     /// Its alloc has not ended.
     pub wanted: bool,
-    /// By a proof nothing on its node can write any more (rule 12).
+    /// Its node is gone: a proof says that nothing there can write any more (rule 12).
     pub gone: bool,
-    /// Something changed that a failed call of its may have waited for.
+    /// Something changed that the claim's last failed call may have waited for.
     pub early: bool,
 }
 
@@ -45,15 +50,15 @@ pub struct VolumeLook<'a> {
     volume: &'a Volume,
     plugin: PluginId,
     now: Timestamp,
-    /// Whose controller call may still act, and until when.
+    /// The alloc whose controller call may still act, and until when.
     controller: Option<(&'a AllocId, Timestamp)>,
-    /// Whose node call may still act, node by node, and until when.
+    /// By node: the alloc whose node call may still act, and until when.
     nodes: HashMap<&'a NodeId, (&'a AllocId, Timestamp)>,
 }
 
 impl<'a> VolumeLook<'a> {
     /// None when there is no such volume to look at.
-    pub fn at(volume: &'a Volume, now: Timestamp) -> Option<Self> {
+    pub fn new(volume: &'a Volume, now: Timestamp) -> Option<Self> {
         let plugin = volume.spec.as_ref()?.plugin.clone();
         let mut look = Self { volume, plugin, now, controller: None, nodes: HashMap::new() };
         let attempts = volume.claims.calling().filter_map(|(alloc, claim)| {
@@ -72,12 +77,12 @@ impl<'a> VolumeLook<'a> {
         Some(look)
     }
 
-    /// Of the claims that are on their way out, those that may go on now, side by side: at most one
-    /// for each executor that rule 3 keeps apart, so that thousands that leave one volume do not
-    /// all ask whenever one of them has moved.
+    /// The claims being released that may go on now, side by side: at most one for each executor
+    /// that rule 3 keeps apart. So when one of thousands of claims that leave one volume has moved,
+    /// the others do not all ask.
     pub fn may_go_on(mut self, known: impl Fn(&AllocId, &Claim) -> ClaimFacts) -> Vec<&'a AllocId> {
         let mut found = Vec::new();
-        // Whether a claim that is granted, or in line, is wanted is the allocs' to say.
+        // A granted or waiting claim goes on when its alloc changes.
         for (alloc, claim) in self.volume.claims.moving() {
             let Due::Now(executor) = self.due(alloc, claim, known(alloc, claim)) else { continue };
             match executor {
@@ -100,7 +105,7 @@ impl<'a> VolumeLook<'a> {
                 let kept = claim.since.after(limits::PLACE_KEPT);
                 self.from(claim.place_until.unwrap_or(kept), || self.controller())
             }
-            // Undone when nobody comes back for it: when, the claim service says.
+            // Undone if its caller does not return; the claim service decides when.
             State::Publishing if wanted => {
                 let deadline = claim.attempt.as_ref().map(Attempt::ends);
                 let signs = [deadline, claim.next_try].into_iter().flatten();
@@ -108,9 +113,9 @@ impl<'a> VolumeLook<'a> {
                 self.from(last, || self.controller())
             }
             State::Waiting | State::Publishing => Due::Now(self.controller()),
-            // The node is not asked any more.
+            // A node that is gone is not asked.
             State::Taken | State::Unpublishing if known.gone => Due::Now(self.controller()),
-            // Also where rule 3 forbids the call yet: that it is released is to be seen.
+            // Also while rule 3 forbids the call: the record should show that it is being released.
             State::Taken => Due::Now(self.node(claim)),
             State::Unpublishing => {
                 let busy = self.controller.into_iter().chain(self.nodes.get(&claim.node).copied());

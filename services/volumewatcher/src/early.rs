@@ -1,10 +1,10 @@
-//! Trying again before the time has come, because something changed; no oftener than it should be.
+//! Retries before their time, because something changed.
 //!
-//! **Owns** which claims are to be tried early, and when each was so last.
+//! **Owns** which claims are to be tried early, and when each was last tried early.
 //!
-//! **Promises** at most one early try of a claim within the bound, however a plugin flaps; and none
-//! forgotten: one that would come too soon comes when the bound allows it. A crowd of claims that
-//! waited for the same does not come back at the same moment.
+//! **Promises** at most one early try of a claim in the configured interval, however often a plugin
+//! flaps. An early try that would come too soon comes when the interval has passed. Claims that
+//! waited for the same change are tried at different moments.
 //!
 //! **Never** makes a call due that may not begin: only the wait after a failure is skipped.
 
@@ -16,9 +16,9 @@ use tokio::time::Instant;
 
 use crate::watch::ClaimKey;
 
-/// What changed is known here before whoever executes calls is ready for them.
+/// The watcher may see a change before the executor is ready for calls.
 const SETTLES: Duration = Duration::from_millis(100);
-/// A crowd is spread over so much more.
+/// Claims that wait for the same change are spread over this time.
 const SPREAD: Duration = Duration::from_millis(300);
 
 /// The claims that are to be tried early.
@@ -30,12 +30,12 @@ pub struct EarlyTries {
 
 #[derive(Debug, Default)]
 struct PendingTries {
-    /// When each claim may be tried that is to be.
+    /// The claims to try, by the time when each may be tried.
     due: BTreeSet<(Instant, ClaimKey)>,
     expected: HashSet<ClaimKey>,
     /// Claims that are to be tried now.
     ready: HashSet<ClaimKey>,
-    /// When each was tried early last, for as long as that matters.
+    /// The last early try of each claim, until the interval has passed.
     last: HashMap<ClaimKey, Instant>,
 }
 
@@ -45,7 +45,7 @@ impl EarlyTries {
         Self { every, tries: Mutex::default() }
     }
 
-    /// The claim is to be tried early; `share`, between 0 and 1, is its place in the crowd.
+    /// Has the claim tried early. `share`, from 0 to 1, is its place within [`SPREAD`].
     pub fn want(&self, claim: ClaimKey, now: Instant, share: f64) {
         let mut tries = self.lock();
         if tries.ready.contains(&claim) || !tries.expected.insert(claim.clone()) {
@@ -83,7 +83,7 @@ impl EarlyTries {
         !tries.ready.is_empty() && tries.ready.contains(claim)
     }
 
-    /// It is tried, or there is nothing to try any more.
+    /// Forgets that the claim is to be tried now; whether it was.
     pub fn take(&self, claim: &ClaimKey) -> bool {
         let mut tries = self.lock();
         !tries.ready.is_empty() && tries.ready.remove(claim)

@@ -1,7 +1,11 @@
-//! What is known here, and which claims that concerns.
+//! The mirrors of allocs, plugin instances, nodes and volumes, and the claims that a change
+//! concerns.
 //!
-//! **Owns** the mirrors, and the order in which they are looked at together: whoever looks at
-//! several takes them in the order of [`WatchView`]'s fields.
+//! **Owns** the order in which mirrors are locked together: that of [`WatchView`]'s fields.
+//!
+//! **Promises** that a claim is judged by one moment of all mirrors.
+//!
+//! **Never** asks the bus: it reads memory only.
 
 use std::time::Duration;
 
@@ -20,15 +24,15 @@ use crate::watch::{
     ClaimKey, WatchedAllocs, WatchedChange, WatchedInstances, WatchedNodes, WatchedVolumes,
 };
 
-/// Where calls wait for each other: those of one executor. Claims whose last call failed have a
-/// lane of their own there, so that volumes that hang are in the way of none that does not.
+/// Calls in one lane wait for each other: those of one executor. Claims whose last call failed have
+/// a second lane of that executor, so that volumes that hang do not delay the others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallLane {
     pub executor: Executor,
     pub again: bool,
 }
 
-/// Clocks differ, and timers are coarse: a little later both agree that it is then.
+/// Added to a wait: clocks differ, and timers are coarse.
 const LATER: Duration = Duration::from_millis(2);
 
 /// The mirrors.
@@ -45,10 +49,10 @@ impl WatchView {
     pub fn place(&self, key: &ClaimKey) -> Result<CallLane, Next> {
         let early = self.early.is_ready(key);
         let (volume, alloc) = key;
-        let looked = self.look(volume, |found, allocs, nodes| {
+        let looked = self.read_volume(volume, |found, allocs, nodes| {
             let claim = found.claims.get(alloc)?;
-            let known = ClaimFacts { early, ..known(allocs, nodes, volume, alloc, claim) };
-            let due = VolumeLook::at(found, clock::now())?.due(alloc, claim, known);
+            let known = ClaimFacts { early, ..claim_facts(allocs, nodes, volume, alloc, claim) };
+            let due = VolumeLook::new(found, clock::now())?.due(alloc, claim, known);
             Some((due, claim.tries > 0))
         });
         match looked {
@@ -61,12 +65,13 @@ impl WatchView {
         }
     }
 
-    /// The claims of a volume that are on their way out and may go on now.
+    /// The claims of a volume that are being released and may go on now.
     pub fn may_go_on(&self, volume: &VolumeKey) -> Vec<ClaimKey> {
         let key = |alloc: &AllocId| (volume.clone(), alloc.clone());
-        self.look(volume, |found, allocs, nodes| {
-            let look = VolumeLook::at(found, clock::now())?;
-            let going = look.may_go_on(|alloc, claim| known(allocs, nodes, volume, alloc, claim));
+        self.read_volume(volume, |found, allocs, nodes| {
+            let look = VolumeLook::new(found, clock::now())?;
+            let going =
+                look.may_go_on(|alloc, claim| claim_facts(allocs, nodes, volume, alloc, claim));
             Some(going.into_iter().map(key).collect())
         })
         .unwrap_or_default()
@@ -76,9 +81,10 @@ impl WatchView {
     pub fn all_due(&self) -> Vec<ClaimKey> {
         let now = clock::now();
         let mut all = Vec::new();
-        self.claims(|volume, found, allocs, nodes| {
-            let known = |alloc: &AllocId, claim: &Claim| known(allocs, nodes, volume, alloc, claim);
-            let Some(look) = VolumeLook::at(found, now) else { return };
+        self.for_each_claimed(|volume, found, allocs, nodes| {
+            let known =
+                |alloc: &AllocId, claim: &Claim| claim_facts(allocs, nodes, volume, alloc, claim);
+            let Some(look) = VolumeLook::new(found, now) else { return };
             for (alloc, claim) in &found.claims {
                 let stays = matches!(claim.state, State::Taken | State::Waiting);
                 if stays && matches!(look.due(alloc, claim, known(alloc, claim)), Due::Now(_)) {
@@ -98,7 +104,7 @@ impl WatchView {
             _ => Vec::new(),
         };
         let mut all = Vec::new();
-        self.claims(|volume, found, _, _| {
+        self.for_each_claimed(|volume, found, _, _| {
             let Some(plugin) = found.spec.as_ref().map(|spec| &spec.plugin) else { return };
             let concerned = found.claims.iter().filter(|(_, claim)| {
                 claim.tries > 0
@@ -119,7 +125,7 @@ impl WatchView {
 
     /// The claims of the same volume with a failed call, which may have waited for this one.
     pub fn held_up_beside(&self, (volume, changed): &ClaimKey) -> Vec<ClaimKey> {
-        self.look(volume, |found, _, _| {
+        self.read_volume(volume, |found, _, _| {
             let others = found.claims.iter().filter(|(alloc, claim)| {
                 let leaves = matches!(claim.state, State::Unpublishing | State::NodeDetached);
                 *alloc != changed && leaves && claim.tries > 0
@@ -132,7 +138,7 @@ impl WatchView {
     /// The claims on a node, if it is known to be gone.
     pub fn left_behind(&self, node: &NodeId) -> Vec<ClaimKey> {
         let mut all = Vec::new();
-        self.claims(|volume, found, _, nodes| {
+        self.for_each_claimed(|volume, found, _, nodes| {
             if !is_gone(nodes, node) {
                 return;
             }
@@ -161,30 +167,31 @@ impl WatchView {
         trail.map_or_else(clock::begin_trace, |trail| trail.release)
     }
 
-    fn look<T>(
+    /// Reads one volume, with the allocs and nodes of the same moment.
+    fn read_volume<T>(
         &self,
         volume: &VolumeKey,
-        look: impl FnOnce(&Volume, &Allocs, &Nodes) -> Option<T>,
+        read: impl FnOnce(&Volume, &Allocs, &Nodes) -> Option<T>,
     ) -> Option<T> {
         self.allocs.read(|allocs| {
             self.nodes.read(|nodes| {
                 self.volumes.read(|volumes| {
                     let found = volumes.volumes.get(volume)?;
-                    look(&found.volume, &allocs.allocs, &nodes.nodes)
+                    read(&found.volume, &allocs.allocs, &nodes.nodes)
                 })
             })
         })
     }
 
-    /// Looks at each volume that is claimed.
-    fn claims(&self, mut look: impl FnMut(&VolumeKey, &Volume, &Allocs, &Nodes)) {
+    /// Calls `visit` with each volume that has claims.
+    fn for_each_claimed(&self, mut visit: impl FnMut(&VolumeKey, &Volume, &Allocs, &Nodes)) {
         self.allocs.read(|allocs| {
             self.nodes.read(|nodes| {
                 self.volumes.read(|volumes| {
                     let claimed =
                         volumes.volumes.iter().filter(|(_, of)| !of.volume.claims.is_empty());
                     for (volume, subtree) in claimed {
-                        look(volume, &subtree.volume, &allocs.allocs, &nodes.nodes);
+                        visit(volume, &subtree.volume, &allocs.allocs, &nodes.nodes);
                     }
                 });
             });
@@ -192,7 +199,7 @@ impl WatchView {
     }
 }
 
-fn known(
+fn claim_facts(
     allocs: &Allocs,
     nodes: &Nodes,
     volume: &VolumeKey,

@@ -1,4 +1,10 @@
-//! From what changed to the claims that may go on.
+//! Wakes the claims that a change concerns.
+//!
+//! **Owns** the way from a change in a mirror to the claims that may go on, and the periodic scan.
+//!
+//! **Promises** that a lost wake-up delays a claim by one scan at most.
+//!
+//! **Never** works on a claim.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +16,13 @@ use tokio::time::Instant;
 use crate::view::WatchView;
 use crate::watch::{Changes, ClaimKey, WatchedChange};
 
-/// Wakes claims for as long as it is polled.
+/// Wakes claims as changes come. Never returns.
 pub async fn listen(view: Arc<WatchView>, changes: Changes, waker: Waker<ClaimKey>) {
     loop {
         let early = view.early.next();
         tokio::select! {
             all = changes.woken() => for change in all {
-                hear(&view, change, &waker);
+                handle_change(&view, change, &waker);
             },
             () = sleep_until(early) => for claim in view.early.begin(Instant::now()) {
                 waker.wake(claim);
@@ -25,7 +31,7 @@ pub async fn listen(view: Arc<WatchView>, changes: Changes, waker: Waker<ClaimKe
     }
 }
 
-fn hear(view: &WatchView, change: WatchedChange, waker: &Waker<ClaimKey>) {
+fn handle_change(view: &WatchView, change: WatchedChange, waker: &Waker<ClaimKey>) {
     match change {
         WatchedChange::Claim(claim) => waker.wake(claim),
         WatchedChange::Volume(volume) => {
@@ -33,33 +39,33 @@ fn hear(view: &WatchView, change: WatchedChange, waker: &Waker<ClaimKey>) {
                 waker.wake(claim);
             }
         }
-        WatchedChange::Beside(claim) => want(view, view.held_up_beside(&claim)),
+        WatchedChange::Beside(claim) => try_early(view, view.held_up_beside(&claim)),
         WatchedChange::Controller(_) | WatchedChange::Plugin(..) | WatchedChange::Node(_) => {
             if let WatchedChange::Node(node) = &change {
                 for claim in view.left_behind(node) {
                     waker.wake(claim);
                 }
             }
-            want(view, view.held_up(&change));
+            try_early(view, view.held_up(&change));
         }
     }
 }
 
-/// The claims are to be tried early, each at a moment of its own.
-fn want(view: &WatchView, claims: Vec<ClaimKey>) {
+/// Has the claims tried early, each at a random moment.
+fn try_early(view: &WatchView, claims: Vec<ClaimKey>) {
     let now = Instant::now();
     for claim in claims {
         view.early.want(claim, now, rand::random());
     }
 }
 
-/// Looks through everything now and then: a wake-up that was lost costs this long, and no more.
+/// Wakes every claim that is due, once in each interval. Never returns.
 pub async fn rescan(view: Arc<WatchView>, waker: Waker<ClaimKey>, every: Duration) {
     loop {
         for claim in view.all_due() {
             waker.wake(claim);
         }
-        // Several watchers do not look at the same moment.
+        // With jitter, so that several watchers do not scan at the same moment.
         tokio::time::sleep(clock::jittered(every)).await;
     }
 }

@@ -1,4 +1,10 @@
-//! Projections that note what changed, and what that may concern.
+//! Projections that report each change that may let a claim go on.
+//!
+//! **Owns** which changes of a record are reported, and as what.
+//!
+//! **Promises** to report every change that may make a call due; a report costs a look at a claim.
+//!
+//! **Never** decides what is due: [`due`](crate::due) does.
 
 use std::hash::Hash;
 
@@ -17,17 +23,17 @@ pub type ClaimKey = (VolumeKey, AllocId);
 /// wait for nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum WatchedChange {
-    /// A volume: a call for one of its claims may have been in the way of another (rule 3).
+    /// A volume: a call for one claim may have kept another claim waiting (rule 3).
     Volume(VolumeKey),
     /// One claim may be wanted no longer.
     Claim(ClaimKey),
-    /// A claim went on, or is gone: what was refused to one beside it may be had now.
+    /// A claim went on, or is gone: a call of another claim of the volume may succeed now.
     Beside(ClaimKey),
     /// A plugin's controller can be asked, again or for the first time.
     Controller(PluginId),
     /// A plugin can be asked on a node, again or for the first time.
     Plugin(PluginId, NodeId),
-    /// A node is there again, or known to be gone.
+    /// A node is ready again, or was declared gone.
     Node(NodeId),
 }
 
@@ -59,12 +65,12 @@ impl Fold for WatchedVolumes {
             Some(VolumeEntry::Claim(volume, alloc)) => {
                 let is = self.state(&volume, &alloc);
                 let taken = is == Some(State::Taken);
-                // A claim that is granted at once was in nobody's way, and thousands may join a
-                // volume.
+                // A claim that is granted at once kept no other from the volume, and thousands may
+                // join a volume.
                 if was.is_some() || !taken {
                     self.changes.wake(WatchedChange::Volume(volume.clone()));
                 }
-                // That it failed once more is no news to others: two would wake each other.
+                // Another failure is not reported: two claims that fail would wake each other.
                 if was.is_some() && is != was {
                     self.changes.wake(WatchedChange::Beside((volume.clone(), alloc.clone())));
                 }
@@ -74,7 +80,7 @@ impl Fold for WatchedVolumes {
                 }
             }
             Some(VolumeEntry::Spec(volume)) => self.changes.wake(WatchedChange::Volume(volume)),
-            // What waits for a claim of another registration is asked after now and then.
+            // A claim that waits for another registration of its handle is found by the scan.
             Some(VolumeEntry::Handle(_)) | None => {}
         }
     }
@@ -98,7 +104,7 @@ pub struct WatchedAllocs {
 
 impl WatchedAllocs {
     /// The claims on the volumes that an alloc asked for, if it has ended.
-    fn note(&self, key: &str, gone: bool) {
+    fn wake_claims(&self, key: &str, gone: bool) {
         let Some((namespace, id)) = key::parse_alloc(key) else { return };
         let Some((_, alloc)) = self.allocs.get(&namespace, &id) else { return };
         if !gone && self.allocs.is_live(&namespace, &id) {
@@ -114,12 +120,12 @@ impl WatchedAllocs {
 impl Fold for WatchedAllocs {
     fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
         self.allocs.put(key, revision, value);
-        self.note(key, false);
+        self.wake_claims(key, false);
     }
 
     fn delete(&mut self, key: &str, revision: u64) {
         // Before it is forgotten which volumes it asked for.
-        self.note(key, true);
+        self.wake_claims(key, true);
         self.allocs.delete(key, revision);
     }
 }
@@ -131,8 +137,8 @@ pub struct WatchedInstances {
 }
 
 impl WatchedInstances {
-    /// Since when an instance is well; none while it is not.
-    fn well(&self, plugin: &PluginId, node: &NodeId, half: Half) -> Option<Timestamp> {
+    /// Since when an instance is healthy; `None` while it is not.
+    fn healthy_since(&self, plugin: &PluginId, node: &NodeId, half: Half) -> Option<Timestamp> {
         let instances = &self.instances.get(plugin)?.instances;
         let is_well = |instance: &&Instance| instance.healthy;
         instances.get(&(node.clone(), half)).filter(is_well).map(|instance| instance.since)
@@ -144,10 +150,10 @@ impl Fold for WatchedInstances {
         let Some((plugin, node, half)) = key::parse_instance(key) else {
             return self.instances.put(key, revision, value);
         };
-        let was = self.well(&plugin, &node, half);
+        let was = self.healthy_since(&plugin, &node, half);
         self.instances.put(key, revision, value);
-        let is = self.well(&plugin, &node, half);
-        // Also one that was ill and well again between two reports.
+        let is = self.healthy_since(&plugin, &node, half);
+        // Also an instance that was unhealthy for a moment between two reports.
         if is.is_some() && is != was {
             self.changes.wake(match half {
                 Half::Controller => WatchedChange::Controller(plugin),
@@ -168,7 +174,7 @@ pub struct WatchedNodes {
 }
 
 impl WatchedNodes {
-    fn stands(&self, node: &NodeId) -> Option<(NodeState, bool)> {
+    fn readiness(&self, node: &NodeId) -> Option<(NodeState, bool)> {
         self.nodes.get(node).map(|node: &Node| (node.state, node.gone.is_some()))
     }
 }
@@ -178,9 +184,9 @@ impl Fold for WatchedNodes {
         let Some(node) = key::parse_node(key) else {
             return self.nodes.put(key, revision, value);
         };
-        let was = self.stands(&node);
+        let was = self.readiness(&node);
         self.nodes.put(key, revision, value);
-        let is = self.stands(&node);
+        let is = self.readiness(&node);
         let helps = is.is_some_and(|(state, gone)| state == NodeState::Ready || gone);
         if is != was && helps {
             self.changes.wake(WatchedChange::Node(node));

@@ -72,10 +72,10 @@ impl<'a> CallCheck<'a> {
     }
 
     fn attach(&mut self) {
-        let node = &self.call.ask.node_id;
+        let node = &self.call.args.node_id;
         let others = self.volume.attachments().filter(|(on, _)| on != node);
         let held = others.map(|(on, thing)| HeldUse { on, thing, may_write: true }).collect();
-        let wanted = UseRequest::from_arguments(self.call.ask);
+        let wanted = UseRequest::from_arguments(self.call.args);
         self.share(held, &wanted, true, Rule::ExclusiveAttach);
     }
 
@@ -91,7 +91,7 @@ impl<'a> CallCheck<'a> {
             HeldUse { on, thing, may_write }
         });
         let held = held.collect();
-        let wanted = UseRequest::from_arguments(self.call.ask);
+        let wanted = UseRequest::from_arguments(self.call.args);
         let writes = writes && !readonly(self.call.at);
         self.share(held, &wanted, writes, Rule::ExclusiveUse);
     }
@@ -155,7 +155,7 @@ impl<'a> CallCheck<'a> {
     }
 
     fn detach(&mut self) {
-        for node in self.volume.nodes_of(self.call.ask) {
+        for node in self.volume.nodes_of(self.call.args) {
             let uses = self.volume.live_uses().filter(|(place, _)| place.node() == node);
             let uses: Vec<_> = uses.collect();
             let paths = uses.iter().filter_map(|(place, _)| place.path());
@@ -187,12 +187,12 @@ impl<'a> CallCheck<'a> {
             self.add(Rule::NodeCallAfterUncertainAttach, what, attached.proof());
             return true;
         }
-        let given = &self.call.ask.publish_context;
+        let given = &self.call.args.publish_context;
         if attached.context.as_ref().is_some_and(|told| told != given) {
             let what = "publish_context is not what ControllerPublishVolume returned last";
             self.add(Rule::StalePublishContext, what, attached.proof());
         }
-        let wanted = UseRequest::from_arguments(self.call.ask);
+        let wanted = UseRequest::from_arguments(self.call.args);
         let is_publish = self.call.rpc == Rpc::NodePublishVolume;
         if is_publish && attached.asked.readonly && !wanted.is_for_readers() {
             let what = format!("attached to {node} read-only, and published for writing");
@@ -204,7 +204,7 @@ impl<'a> CallCheck<'a> {
     fn stage(&mut self) {
         self.attached();
         self.use_here(false);
-        let (node, path) = (self.call.at, &self.call.ask.staging_target_path);
+        let (node, path) = (self.call.at, &self.call.args.staging_target_path);
         let stages = self.volume.uses_on(node).filter(|(place, _)| match place {
             UseLocation::Stage { path: other, .. } => other != path,
             _ => false,
@@ -220,8 +220,8 @@ impl<'a> CallCheck<'a> {
         if self.needs.stage && is_attached {
             self.staged();
         }
-        let (node, path) = (self.call.at, &self.call.ask.target_path);
-        let wanted = UseRequest::from_arguments(self.call.ask);
+        let (node, path) = (self.call.at, &self.call.args.target_path);
+        let wanted = UseRequest::from_arguments(self.call.args);
         let second = self.volume.uses_on(node).filter(|(place, thing)| match place {
             UseLocation::Publication { path: other, .. } => {
                 let many = wanted.is_for_many_targets() && thing.asked.is_for_many_targets();
@@ -236,7 +236,7 @@ impl<'a> CallCheck<'a> {
 
     /// Checks the stage that a publication needs.
     fn staged(&mut self) {
-        let (node, path) = (self.call.at.to_owned(), self.call.ask.staging_target_path.clone());
+        let (node, path) = (self.call.at.to_owned(), self.call.args.staging_target_path.clone());
         let staged = self.volume.things.get(&UseLocation::Stage { node, path: path.clone() });
         let Some(staged) = staged else {
             let what = format!("not staged at {path:?}; call NodeStageVolume until it succeeds");
@@ -246,7 +246,7 @@ impl<'a> CallCheck<'a> {
             let what = format!("not known to be staged at {path:?}; repeat NodeStageVolume");
             return self.add(Rule::PublishAfterUncertainStage, what, staged.proof());
         }
-        if staged.asked.capability != self.call.ask.volume_capability {
+        if staged.asked.capability != self.call.args.volume_capability {
             let what = format!("published with another capability than it is staged at {path:?}");
             self.add(Rule::OtherCapability, what, staged.proof());
         }
@@ -303,7 +303,7 @@ impl<'a> CallCheck<'a> {
         let Some(place) = self.call.created_location() else { return };
         let Some(thing) = self.volume.things.get(&place) else { return };
         // A use that is being undone may come back different.
-        if thing.asked == UseRequest::from_arguments(self.call.ask)
+        if thing.asked == UseRequest::from_arguments(self.call.args)
             || thing.is_undone_but_unconfirmed()
         {
             return;
@@ -320,13 +320,13 @@ impl<'a> CallCheck<'a> {
     fn deleted(&mut self) {
         let volume = |id: &String| Some(ObjectId::Volume(id.clone())).filter(|_| !id.is_empty());
         let used = match self.call.rpc {
-            Rpc::CreateVolume | Rpc::CreateSnapshot => self.call.ask.source(),
+            Rpc::CreateVolume | Rpc::CreateSnapshot => self.call.args.source(),
             Rpc::ControllerPublishVolume
             | Rpc::ControllerExpandVolume
             | Rpc::ControllerModifyVolume
             | Rpc::NodeStageVolume
             | Rpc::NodePublishVolume
-            | Rpc::NodeExpandVolume => volume(&self.call.ask.volume_id),
+            | Rpc::NodeExpandVolume => volume(&self.call.args.volume_id),
             _ => None,
         };
         let Some(lines) = used.and_then(|object| self.objects.deleted_by(&object)) else { return };
@@ -347,5 +347,5 @@ pub(super) fn deletes_source(call: &CallContext<'_>, other: &CallContext<'_>) ->
     let is_create = matches!(other.rpc, Rpc::CreateVolume | Rpc::CreateSnapshot);
     // CreateSnapshot is a call about its volume; the check of overlaps finds it.
     let is_snapshot = other.rpc == Rpc::CreateSnapshot;
-    is_create && !is_snapshot && deletes(call).is_some_and(|gone| other.ask.source() == Some(gone))
+    is_create && !is_snapshot && deletes(call).is_some_and(|gone| other.args.source() == Some(gone))
 }

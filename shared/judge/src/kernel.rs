@@ -11,12 +11,12 @@ use super::rule::Rule;
 
 /// What the driver reports as done on this line, and the kernel contradicts.
 pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
-    let ask = &row.args;
+    let args = &row.args;
     let (path, is_made) = match row.rpc {
-        Some(Rpc::NodeStageVolume) => (&ask.staging_target_path, true),
-        Some(Rpc::NodePublishVolume) => (&ask.target_path, true),
-        Some(Rpc::NodeUnpublishVolume) => (&ask.target_path, false),
-        Some(Rpc::NodeUnstageVolume) => (&ask.staging_target_path, false),
+        Some(Rpc::NodeStageVolume) => (&args.staging_target_path, true),
+        Some(Rpc::NodePublishVolume) => (&args.target_path, true),
+        Some(Rpc::NodeUnpublishVolume) => (&args.target_path, false),
+        Some(Rpc::NodeUnstageVolume) => (&args.staging_target_path, false),
         _ => return Vec::new(),
     };
     if row.effect != Some(CallEffect::Done) {
@@ -34,16 +34,16 @@ pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
     }
     match row.rpc {
         // A staged block device has no mount.
-        Some(Rpc::NodeStageVolume) if is_block(ask) => Vec::new(),
+        Some(Rpc::NodeStageVolume) if is_block(args) => Vec::new(),
         Some(Rpc::NodeStageVolume) => not_mounted(there).into_iter().collect(),
-        _ => published(there, kernel, ask),
+        _ => published(there, kernel, args),
     }
 }
 
 fn published(
     there: &PathMounts,
     kernel: &[PathMounts],
-    ask: &CallArguments,
+    args: &CallArguments,
 ) -> Vec<(Rule, String)> {
     let path = &there.path;
     let Some(top) = there.mounts.last() else { return not_mounted(there).into_iter().collect() };
@@ -52,18 +52,18 @@ fn published(
         Some(device) => device.read_only == Some(false),
         None => !top.read_only,
     };
-    if ask.is_for_readers() && may_write {
+    if args.is_for_readers() && may_write {
         let what = format!("reported as published read-only, and {path:?} can be written to");
         found.push((Rule::MountedWritable, what));
     }
-    if is_block(ask) {
+    if is_block(args) {
         if there.block_device.is_none() {
             let what = format!("reported as a block device, and {path:?} is none");
             found.push((Rule::NotMounted, what));
         }
         return found;
     }
-    let staging = &ask.staging_target_path;
+    let staging = &args.staging_target_path;
     if !staging.is_empty() {
         match find_path(kernel, staging) {
             Some(staged) if staged.mounts.last().is_some_and(|staged| is_same(staged, top)) => {}
@@ -95,7 +95,7 @@ fn is_same(one: &KernelMount, other: &KernelMount) -> bool {
 }
 
 /// A block capability has no fields, and the log leaves out empty values.
-fn is_block(ask: &CallArguments) -> bool {
-    let kind = ask.volume_capability.as_ref().and_then(|all| all.get("access_type"));
+fn is_block(args: &CallArguments) -> bool {
+    let kind = args.volume_capability.as_ref().and_then(|all| all.get("access_type"));
     kind.and_then(Value::as_object).is_some_and(|kind| !kind.contains_key("mount"))
 }

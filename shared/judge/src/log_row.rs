@@ -203,7 +203,7 @@ impl LogRow {
     /// Some drivers undo a use and then answer `NOT_FOUND`, because they no longer know the volume.
     /// That is no success in CSI; but the CO sees in the kernel's mount table that the mount is
     /// gone.
-    pub fn is_told(&self) -> bool {
+    pub fn is_known_success(&self) -> bool {
         let undoes = matches!(self.rpc, Some(Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume));
         let is_done = self.effect == Some(CallEffect::Done);
         let is_found_gone = undoes && is_done && self.code == Some(Code::NotFound);

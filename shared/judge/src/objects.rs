@@ -74,7 +74,7 @@ impl ObjectRegistry {
         match row.effect {
             Some(CallEffect::Done) => {
                 (taken.asked, taken.lines) = (asked(call), Rc::clone(call.lines));
-                taken.is_known |= row.is_told();
+                taken.is_known |= row.is_known_success();
                 if let Some(object) = row.made() {
                     self.deleted.remove(&object);
                     self.ids.insert(object, name);
@@ -101,26 +101,26 @@ impl ObjectRegistry {
 
 pub(super) fn deletes(call: &CallContext<'_>) -> Option<ObjectId> {
     match call.rpc {
-        Rpc::DeleteVolume => Some(ObjectId::Volume(call.ask.volume_id.clone())),
-        Rpc::DeleteSnapshot => Some(ObjectId::Snapshot(call.ask.snapshot_id.clone())),
+        Rpc::DeleteVolume => Some(ObjectId::Volume(call.args.volume_id.clone())),
+        Rpc::DeleteSnapshot => Some(ObjectId::Snapshot(call.args.snapshot_id.clone())),
         _ => None,
     }
 }
 
 fn name(call: &CallContext<'_>) -> Option<ObjectName> {
     let is_create = matches!(call.rpc, Rpc::CreateVolume | Rpc::CreateSnapshot);
-    is_create.then(|| ObjectName(call.rpc, call.ask.name.clone()))
+    is_create.then(|| ObjectName(call.rpc, call.args.name.clone()))
 }
 
 /// The parameters that must be equal in repeated requests for one name.
 fn asked(call: &CallContext<'_>) -> Value {
-    let ask = call.ask;
-    let source = format!("{:?}", ask.source());
+    let args = call.args;
+    let source = format!("{:?}", args.source());
     json!([
-        ask.volume_capabilities,
-        ask.capacity_range,
-        ask.parameters,
-        ask.accessibility_requirements,
+        args.volume_capabilities,
+        args.capacity_range,
+        args.parameters,
+        args.accessibility_requirements,
         source
     ])
 }

@@ -21,9 +21,9 @@ pub(super) struct OpenCall {
     pub at: String,
     pub instance: String,
     pub seq: u64,
-    pub ask: CallArguments,
+    pub args: CallArguments,
     pub lines: CallLines,
-    pub lane: Option<CallSlot>,
+    pub slot: Option<CallSlot>,
     /// Whether its caller left.
     pub is_gone: bool,
 }
@@ -39,18 +39,18 @@ pub(super) enum CallSlot {
 }
 
 impl CallSlot {
-    pub fn of_call(rpc: Rpc, at: &str, ask: &CallArguments) -> Option<Self> {
+    pub fn of_call(rpc: Rpc, at: &str, args: &CallArguments) -> Option<Self> {
         let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         match (rpc.service(), rpc) {
             // The volume in these requests is only a filter.
             (_, Rpc::ListVolumes | Rpc::ListSnapshots | Rpc::GetCapacity) => None,
-            (_, Rpc::CreateVolume) => some(&ask.name).map(|name| Self::Name(rpc, name)),
+            (_, Rpc::CreateVolume) => some(&args.name).map(|name| Self::Name(rpc, name)),
             (_, Rpc::DeleteSnapshot | Rpc::GetSnapshot) => {
-                some(&ask.snapshot_id).map(Self::Snapshot)
+                some(&args.snapshot_id).map(Self::Snapshot)
             }
-            (Service::Controller, _) => ask.volume().map(|id| Self::Volume(id.to_owned())),
+            (Service::Controller, _) => args.volume().map(|id| Self::Volume(id.to_owned())),
             (Service::Node, _) => {
-                some(&ask.volume_id).map(|id| Self::VolumeOnNode(id, at.to_owned()))
+                some(&args.volume_id).map(|id| Self::VolumeOnNode(id, at.to_owned()))
             }
             _ => None,
         }
@@ -67,19 +67,19 @@ impl OpenCall {
         let rpc = row.rpc?;
         Some(Self {
             rpc,
-            lane: CallSlot::of_call(rpc, &row.node_id, &row.args),
+            slot: CallSlot::of_call(rpc, &row.node_id, &row.args),
             at: row.node_id,
             instance: row.instance,
             seq: row.seq,
-            ask: row.args,
+            args: row.args,
             lines: Rc::new(RefCell::new(vec![line])),
             is_gone: false,
         })
     }
 
     pub fn context(&self, by: CallId) -> CallContext<'_> {
-        let Self { rpc, at, ask, lines, .. } = self;
-        CallContext { by, rpc: *rpc, at, ask, lines }
+        let Self { rpc, at, args, lines, .. } = self;
+        CallContext { by, rpc: *rpc, at, args, lines }
     }
 }
 
@@ -87,14 +87,14 @@ impl OpenCall {
 pub(super) struct OpenCalls {
     calls: BTreeMap<CallId, OpenCall>,
     by_place: HashMap<(String, u64), CallId>,
-    by_lane: HashMap<CallSlot, Vec<CallId>>,
+    by_slot: HashMap<CallSlot, Vec<CallId>>,
 }
 
 impl OpenCalls {
     pub fn add(&mut self, id: CallId, open: OpenCall) {
         self.by_place.insert((open.instance.clone(), open.seq), id);
-        if let Some(lane) = &open.lane {
-            self.by_lane.entry(lane.clone()).or_default().push(id);
+        if let Some(slot) = &open.slot {
+            self.by_slot.entry(slot.clone()).or_default().push(id);
         }
         self.calls.insert(id, open);
     }
@@ -102,12 +102,12 @@ impl OpenCalls {
     pub fn remove(&mut self, id: CallId) -> Option<OpenCall> {
         let open = self.calls.remove(&id)?;
         self.by_place.remove(&(open.instance.clone(), open.seq));
-        if let Some(lane) = &open.lane
-            && let Some(calls) = self.by_lane.get_mut(lane)
+        if let Some(slot) = &open.slot
+            && let Some(calls) = self.by_slot.get_mut(slot)
         {
             calls.retain(|other| *other != id);
             if calls.is_empty() {
-                self.by_lane.remove(lane);
+                self.by_slot.remove(slot);
             }
         }
         Some(open)
@@ -134,8 +134,8 @@ impl OpenCalls {
         self.calls.iter().map(|(id, open)| (*id, open))
     }
 
-    pub fn in_lane(&self, lane: &CallSlot) -> impl Iterator<Item = (CallId, &OpenCall)> {
-        let ids = self.by_lane.get(lane).into_iter().flatten();
+    pub fn in_slot(&self, slot: &CallSlot) -> impl Iterator<Item = (CallId, &OpenCall)> {
+        let ids = self.by_slot.get(slot).into_iter().flatten();
         ids.filter_map(|id| Some((*id, self.get(*id)?)))
     }
 }

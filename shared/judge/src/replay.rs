@@ -117,7 +117,7 @@ impl<'a> Replay<'a> {
     /// The rules of order that the call breaks by being made now.
     fn check(&self, call: &CallContext<'_>) -> Vec<BrokenRule> {
         let blank = VolumeModel::default();
-        let volume = call.ask.volume().and_then(|id| self.volumes.get(id)).unwrap_or(&blank);
+        let volume = call.args.volume().and_then(|id| self.volumes.get(id)).unwrap_or(&blank);
         let mut needs = self.nodes.get(call.at).copied().unwrap_or_default();
         // A fenced node is detached although its agent does not know it.
         needs.attach &= !self.fenced.contains(call.at);
@@ -148,7 +148,7 @@ impl<'a> Replay<'a> {
         let is_there =
             |(at, _): &(&UseLocation, _)| at.path() == Some(path) && at.node() == call.at;
         let (_, thing) = self.volumes.get(other)?.uses().find(is_there)?;
-        if call.ask.volume() == Some(other) {
+        if call.args.volume() == Some(other) {
             return None;
         }
         let what = format!("{path:?} on {} is volume {other:?}'s; choose another path", call.at);
@@ -158,10 +158,10 @@ impl<'a> Replay<'a> {
     /// Adds overlaps with calls that may be in flight.
     fn overlaps(&mut self, call: &CallContext<'_>, open: &OpenCall) {
         let mut found = Vec::new();
-        if let Some(lane) = &open.lane {
-            let waited_for = self.in_flight.in_lane(lane).filter(|(_, other)| !other.is_gone);
+        if let Some(slot) = &open.slot {
+            let waited_for = self.in_flight.in_slot(slot).filter(|(_, other)| !other.is_gone);
             for (id, other) in waited_for {
-                let rule = match lane {
+                let rule = match slot {
                     CallSlot::VolumeOnNode(..) => Rule::OverlappingNodeCalls,
                     _ => Rule::OverlappingControllerCalls,
                 };
@@ -169,17 +169,17 @@ impl<'a> Replay<'a> {
                 found.push((id, rule, what));
             }
         }
-        if let (Rpc::ControllerUnpublishVolume, Some(id)) = (call.rpc, call.ask.volume()) {
+        if let (Rpc::ControllerUnpublishVolume, Some(id)) = (call.rpc, call.args.volume()) {
             let blank = VolumeModel::default();
             let volume = self.volumes.get(id).unwrap_or(&blank);
-            for node in volume.nodes_of(call.ask) {
+            for node in volume.nodes_of(call.args) {
                 if self.fenced.contains(&node) {
                     continue;
                 }
                 // Existing uses are reported by the check of order.
                 if volume.uses_on(&node).next().is_none() {
-                    let lane = CallSlot::VolumeOnNode(id.to_owned(), node.clone());
-                    found.extend(self.in_flight.in_lane(&lane).map(|(id, other)| {
+                    let slot = CallSlot::VolumeOnNode(id.to_owned(), node.clone());
+                    found.extend(self.in_flight.in_slot(&slot).map(|(id, other)| {
                         let what = format!("{} is in flight on {node}; wait for it", other.rpc);
                         (id, Rule::DetachBeforeUnstage, what)
                     }));
@@ -210,7 +210,7 @@ impl<'a> Replay<'a> {
         others: Vec<super::volume_use::CallLines>,
         during: Option<(CallId, bool)>,
     ) {
-        let about = call.ask.volume().unwrap_or(&call.ask.name).to_owned();
+        let about = call.args.volume().unwrap_or(&call.args.name).to_owned();
         let (by, lines) = (call.by, Rc::clone(call.lines));
         let (is_noticed, is_missed) = (false, false);
         let is_certain = during.is_none_or(|(_, is_certain)| is_certain);
@@ -223,7 +223,7 @@ impl<'a> Replay<'a> {
 
     fn apply_begin(&mut self, call: &CallContext<'_>) {
         self.objects.apply_begin(call);
-        let Some(id) = call.ask.volume() else { return };
+        let Some(id) = call.args.volume() else { return };
         self.volumes.entry(id.to_owned()).or_default().apply_begin(call);
         if let Some(path) = call.created_location().as_ref().and_then(UseLocation::path) {
             let place = (call.at.to_owned(), path.to_owned());
@@ -252,7 +252,7 @@ impl<'a> Replay<'a> {
             None => Rc::default(),
         };
         lines.borrow_mut().push(line);
-        let call = CallContext { by, rpc, at: &row.node_id, ask: &row.args, lines: &lines };
+        let call = CallContext { by, rpc, at: &row.node_id, args: &row.args, lines: &lines };
         if found.is_some() {
             self.compare(&call, row);
         } else {
@@ -264,7 +264,7 @@ impl<'a> Replay<'a> {
             (self.found)(Finding {
                 kind: FindingKind::FalseReport,
                 rule: rule.into(),
-                about: call.ask.volume().unwrap_or_default().to_owned(),
+                about: call.args.volume().unwrap_or_default().to_owned(),
                 what,
                 noticed: false,
                 proof: proof(call.lines, &[]),
@@ -300,7 +300,7 @@ impl<'a> Replay<'a> {
             (self.found)(Finding {
                 kind: FindingKind::OnlyTheDriver,
                 rule: RuleReference::by_name(name),
-                about: call.ask.volume().unwrap_or_default().to_owned(),
+                about: call.args.volume().unwrap_or_default().to_owned(),
                 what: "refused by the driver".to_owned(),
                 noticed: true,
                 proof: proof(call.lines, &[]),
@@ -312,11 +312,11 @@ impl<'a> Replay<'a> {
     fn still_broken(&self, call: &CallContext<'_>) -> Vec<Rule> {
         let is_attached = |id: &str| {
             let Some(volume) = self.volumes.get(id) else { return false };
-            volume.nodes_of(call.ask).iter().any(|node| volume.attachment(node).is_some())
+            volume.nodes_of(call.args).iter().any(|node| volume.attachment(node).is_some())
         };
         // Detaching without an attachment does nothing, and the driver checks no further.
         let is_nothing = call.rpc == Rpc::ControllerUnpublishVolume
-            && !call.ask.volume().is_some_and(is_attached);
+            && !call.args.volume().is_some_and(is_attached);
         if is_nothing {
             return Vec::new();
         }
@@ -325,14 +325,14 @@ impl<'a> Replay<'a> {
 
     fn apply_end(&mut self, call: &CallContext<'_>, row: &LogRow) {
         self.objects.apply_end(call, row);
-        let Some(id) = call.ask.volume() else { return };
+        let Some(id) = call.args.volume() else { return };
         let volume = self.volumes.entry(id.to_owned()).or_default();
         volume.apply_end(call, row);
         if call.rpc == Rpc::DeleteVolume && row.effect == Some(CallEffect::Done) {
             volume.expansion = None;
         }
         let is_free = |path: &str| volume.uses_on(call.at).all(|(at, _)| at.path() != Some(path));
-        for path in [&call.ask.staging_target_path, &call.ask.target_path] {
+        for path in [&call.args.staging_target_path, &call.args.target_path] {
             if !path.is_empty() && is_free(path) {
                 self.paths.remove(&(call.at.to_owned(), path.clone()));
             }
@@ -355,5 +355,5 @@ impl<'a> Replay<'a> {
 
 /// Whether the driver has the slot of this call, too.
 fn is_watched(open: &OpenCall) -> bool {
-    open.lane.as_ref().is_some_and(CallSlot::is_the_drivers)
+    open.slot.as_ref().is_some_and(CallSlot::is_the_drivers)
 }

@@ -34,24 +34,24 @@ pub(super) struct CallContext<'a> {
     pub rpc: Rpc,
     /// The node of the instance that serves it.
     pub at: &'a str,
-    pub ask: &'a CallArguments,
+    pub args: &'a CallArguments,
     pub lines: &'a CallLines,
 }
 
 impl CallContext<'_> {
     /// The use that it creates, if any.
     pub fn created_location(&self) -> Option<UseLocation> {
-        let Self { at, ask, .. } = self;
+        let Self { at, args, .. } = self;
         let node = (*at).to_owned();
         match self.rpc {
             Rpc::ControllerPublishVolume => {
-                Some(UseLocation::Attachment { node: ask.node_id.clone() })
+                Some(UseLocation::Attachment { node: args.node_id.clone() })
             }
             Rpc::NodeStageVolume => {
-                Some(UseLocation::Stage { node, path: ask.staging_target_path.clone() })
+                Some(UseLocation::Stage { node, path: args.staging_target_path.clone() })
             }
             Rpc::NodePublishVolume => {
-                Some(UseLocation::Publication { node, path: ask.target_path.clone() })
+                Some(UseLocation::Publication { node, path: args.target_path.clone() })
             }
             _ => None,
         }
@@ -102,11 +102,11 @@ impl VolumeModel {
     }
 
     /// The nodes that a detach is about; an empty node id means all.
-    pub fn nodes_of(&self, ask: &CallArguments) -> Vec<String> {
-        if ask.node_id.is_empty() {
+    pub fn nodes_of(&self, args: &CallArguments) -> Vec<String> {
+        if args.node_id.is_empty() {
             self.attachments().map(|(node, _)| node.to_owned()).collect()
         } else {
-            vec![ask.node_id.clone()]
+            vec![args.node_id.clone()]
         }
     }
 
@@ -114,8 +114,8 @@ impl VolumeModel {
     pub fn apply_begin(&mut self, call: &CallContext<'_>) {
         if let Some(place) = call.created_location() {
             let thing = || {
-                VolumeUse::may_be(
-                    UseRequest::from_arguments(call.ask),
+                VolumeUse::possible(
+                    UseRequest::from_arguments(call.args),
                     call.by,
                     Rc::clone(call.lines),
                 )
@@ -146,7 +146,7 @@ impl VolumeModel {
         }
         if let Some(expansion) = self.expansion.as_mut().filter(|newest| newest.by == call.by) {
             expansion.is_known = match row.effect {
-                Some(CallEffect::Done) => row.is_told(),
+                Some(CallEffect::Done) => row.is_known_success(),
                 Some(CallEffect::None) => expansion.was_known,
                 Some(CallEffect::Unknown) | None => false,
             };
@@ -157,8 +157,8 @@ impl VolumeModel {
         // An instance that started meanwhile did not find the use, and yet it was created.
         if row.effect != Some(CallEffect::None) {
             let thing = || {
-                VolumeUse::may_be(
-                    UseRequest::from_arguments(call.ask),
+                VolumeUse::possible(
+                    UseRequest::from_arguments(call.args),
                     call.by,
                     Rc::clone(call.lines),
                 )
@@ -166,25 +166,25 @@ impl VolumeModel {
             self.things.entry(place.clone()).or_insert_with(thing);
         }
         let Some(thing) = self.things.get_mut(&place) else { return };
-        if !thing.made(call.by, call.lines, call.ask, row) {
+        if !thing.made(call.by, call.lines, call.args, row) {
             self.things.remove(&place);
         }
     }
 
     /// The uses that the call undoes.
     fn undone_by(&self, call: &CallContext<'_>) -> Vec<UseLocation> {
-        let CallContext { at, ask, .. } = call;
+        let CallContext { at, args, .. } = call;
         let node = (*at).to_owned();
         match call.rpc {
             Rpc::ControllerUnpublishVolume => {
-                let nodes = self.nodes_of(ask).into_iter();
+                let nodes = self.nodes_of(args).into_iter();
                 nodes.map(|node| UseLocation::Attachment { node }).collect()
             }
             Rpc::NodeUnstageVolume => {
-                vec![UseLocation::Stage { node, path: ask.staging_target_path.clone() }]
+                vec![UseLocation::Stage { node, path: args.staging_target_path.clone() }]
             }
             Rpc::NodeUnpublishVolume => {
-                vec![UseLocation::Publication { node, path: ask.target_path.clone() }]
+                vec![UseLocation::Publication { node, path: args.target_path.clone() }]
             }
             _ => Vec::new(),
         }

@@ -79,12 +79,12 @@ impl UseLocation {
 }
 
 impl UseRequest {
-    pub fn from_arguments(ask: &CallArguments) -> Self {
+    pub fn from_arguments(args: &CallArguments) -> Self {
         Self {
-            capability: ask.volume_capability.clone(),
-            readonly: ask.readonly,
-            staging: ask.staging_target_path.clone(),
-            volume_context: ask.volume_context.clone(),
+            capability: args.volume_capability.clone(),
+            readonly: args.readonly,
+            staging: args.staging_target_path.clone(),
+            volume_context: args.volume_context.clone(),
         }
     }
 
@@ -113,7 +113,7 @@ impl UseRequest {
 
 impl VolumeUse {
     /// A use that a call may create from now on.
-    pub fn may_be(asked: UseRequest, by: CallId, lines: CallLines) -> Self {
+    pub fn possible(asked: UseRequest, by: CallId, lines: CallLines) -> Self {
         Self { asked, context: None, by, lines, known: false, undo: None, is_cut: false }
     }
 
@@ -141,16 +141,16 @@ impl VolumeUse {
         &mut self,
         by: CallId,
         lines: &CallLines,
-        ask: &CallArguments,
+        args: &CallArguments,
         row: &LogRow,
     ) -> bool {
         match row.effect {
             Some(CallEffect::Done) => {
-                self.asked = UseRequest::from_arguments(ask);
+                self.asked = UseRequest::from_arguments(args);
                 (self.by, self.lines) = (by, Rc::clone(lines));
-                self.known = row.is_told() || self.is_sure();
+                self.known = row.is_known_success() || self.is_sure();
                 self.undo = None;
-                if row.is_told() {
+                if row.is_known_success() {
                     self.context = Some(row.answer.publish_context.clone());
                 }
                 true
@@ -173,7 +173,7 @@ impl VolumeUse {
     /// Applies the end of the call that may undo it. False if the use is gone and the CO knows.
     pub fn undone(&mut self, by: CallId, row: &LogRow) -> bool {
         match row.effect {
-            Some(CallEffect::Done) if row.is_told() => return false,
+            Some(CallEffect::Done) if row.is_known_success() => return false,
             Some(CallEffect::Done) => {
                 if let Some(undo) = &mut self.undo {
                     undo.done = true;

@@ -15,7 +15,7 @@
 //! snapshots/<id>/            meta.json, lock, work, and data/ or image
 //! groups/<id>.json           the groups of snapshots
 //! nodes/<id>.json            the nodes that an instance has served
-//! lock                       held while attachments or sizes are counted or a node is noted
+//! lock                       held while attachments or sizes are counted or a node is recorded
 //! ```
 //! `<id>` is the id as [`encoding`] writes it.
 

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_holds_one_call_and_names_it_to_the_next() {
+    fn a_slot_holds_one_call_and_names_it_to_the_next() {
         let dir = tempfile::tempdir().unwrap();
         let slot = CallSlot::Node("a/b".into());
         assert_eq!(slot.running(dir.path()).unwrap(), None);
@@ -167,7 +167,7 @@ mod tests {
     /// Found by chaos: another call was starting `losetup`, whose child had a copy of every file
     /// handle, so a slot stayed locked after its call was answered.
     #[test]
-    fn a_lane_is_free_also_while_a_child_has_a_copy_of_its_handle() {
+    fn a_slot_is_free_also_while_a_child_has_a_copy_of_its_handle() {
         let dir = tempfile::tempdir().unwrap();
         let held = CallSlot::Controller.enter(dir.path(), &call(1)).unwrap().unwrap();
         let _copy = held.held.file().try_clone().unwrap();

@@ -103,7 +103,7 @@ impl Driver {
             let mut caller = caller.lock();
             (caller.seq, caller.slot) = (Some(begin.seq), slot);
             if caller.gone {
-                caller.note_gone(&self.recorder);
+                caller.record_gone(&self.recorder);
             }
         }
         let faults = entered.and_then(|()| {
@@ -242,7 +242,7 @@ impl Caller {
 
 impl CallerState {
     /// Marks the call in its slot and in the log: its caller left.
-    fn note_gone(&self, recorder: &Recorder) {
+    fn record_gone(&self, recorder: &Recorder) {
         // If this fails, the next call sees a waiting caller, which is the safe side.
         if let Some(slot) = &self.slot {
             _ = slot.caller_gone();
@@ -265,7 +265,7 @@ impl Drop for CallerGuard {
         if !caller.answered {
             caller.gone = true;
             // Synchronously, so that the next call sees the marks.
-            caller.note_gone(&self.driver.recorder);
+            caller.record_gone(&self.driver.recorder);
         }
     }
 }

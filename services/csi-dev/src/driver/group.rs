@@ -64,14 +64,14 @@ pub(super) fn create(
     let bytes = volumes.iter().map(|volume| volume.meta().capacity_bytes);
     let _reserved = capacity::reserve(driver, bytes.fold(0, i64::saturating_add))?;
     driver.backend.save_group(&group)?;
-    take(driver, &group, name, &volumes, ready_after_ms)?;
+    take_snapshots(driver, &group, name, &volumes, ready_after_ms)?;
     let group = GroupMeta { whole: true, ..group };
     driver.backend.save_group(&group)?;
     answer_created(driver, &group)
 }
 
 /// Takes a snapshot of each volume, under the locks of all of them.
-fn take(
+fn take_snapshots(
     driver: &Driver,
     group: &GroupMeta,
     name: &str,

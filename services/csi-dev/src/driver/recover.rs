@@ -38,7 +38,7 @@ impl Driver {
     }
 
     /// Logs the start of this instance. An instance that serves no node logs nothing.
-    pub fn note_start(&self, holds: Vec<HeldVolume>) -> io::Result<()> {
+    pub fn log_start(&self, holds: Vec<HeldVolume>) -> io::Result<()> {
         if !self.profile.is_node() {
             return Ok(());
         }

@@ -47,16 +47,16 @@ pub(crate) fn chatter() -> String {
 
 fn chatty(answer: &mut dyn Any) -> bool {
     let more = |map: &mut BTreeMap<String, String>| {
-        map.extend((0..100).map(|at| (format!("dev.berth/more-{at}"), "x".repeat(20))));
+        map.extend((0..100).map(|index| (format!("dev.berth/more-{index}"), "x".repeat(20))));
     };
     change(answer, |plugin: &mut v1::GetPluginInfoResponse| {
         more(&mut plugin.manifest);
         plugin.vendor_version.push_str(&chatter());
     }) || change(answer, |attached: &mut v1::ControllerPublishVolumeResponse| {
         more(&mut attached.publish_context);
-    }) || change(answer, |said: &mut v1::ValidateVolumeCapabilitiesResponse| {
-        said.message.push_str(&chatter());
-        if let Some(confirmed) = &mut said.confirmed {
+    }) || change(answer, |validated: &mut v1::ValidateVolumeCapabilitiesResponse| {
+        validated.message.push_str(&chatter());
+        if let Some(confirmed) = &mut validated.confirmed {
             more(&mut confirmed.volume_context);
         }
     })
@@ -68,8 +68,8 @@ fn no_capabilities(answer: &mut dyn Any) -> bool {
             controller.capabilities.clear();
         })
         || change(answer, |node: &mut v1::NodeGetCapabilitiesResponse| node.capabilities.clear())
-        || change(answer, |said: &mut v1::ValidateVolumeCapabilitiesResponse| {
-            if let Some(confirmed) = &mut said.confirmed {
+        || change(answer, |validated: &mut v1::ValidateVolumeCapabilitiesResponse| {
+            if let Some(confirmed) = &mut validated.confirmed {
                 confirmed.volume_capabilities.clear();
             }
         })
@@ -96,8 +96,8 @@ fn unknown_enum(answer: &mut dyn Any) -> bool {
         let rpc = v1::node_service_capability::Rpc { r#type: UNKNOWN };
         let kind = Some(v1::node_service_capability::Type::Rpc(rpc));
         node.capabilities.push(v1::NodeServiceCapability { r#type: kind });
-    }) || change(answer, |said: &mut v1::ValidateVolumeCapabilitiesResponse| {
-        if let Some(confirmed) = &mut said.confirmed {
+    }) || change(answer, |validated: &mut v1::ValidateVolumeCapabilitiesResponse| {
+        if let Some(confirmed) = &mut validated.confirmed {
             let mode = v1::volume_capability::AccessMode { mode: UNKNOWN };
             let unknown = v1::VolumeCapability { access_type: None, access_mode: Some(mode) };
             confirmed.volume_capabilities.insert(0, unknown);

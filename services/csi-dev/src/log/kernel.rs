@@ -58,7 +58,7 @@ fn mounts_at(path: &str, table: &[Mount]) -> PathMounts {
         // A missing path has no mounts.
         return PathMounts { path, mounts: Vec::new(), block_device: None };
     };
-    let mounts = table.iter().filter(|mount| mount.point == place).map(seen).collect();
+    let mounts = table.iter().filter(|mount| mount.point == place).map(describe_mount).collect();
     PathMounts { path, mounts, block_device: block_device(&place) }
 }
 
@@ -67,7 +67,7 @@ fn without_links(path: &Path) -> Option<PathBuf> {
     Some(fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?))
 }
 
-fn seen(mount: &Mount) -> KernelMount {
+fn describe_mount(mount: &Mount) -> KernelMount {
     let root = mount.root.to_string_lossy().into_owned();
     KernelMount { device: mount.device, root, read_only: mount.is_read_only() }
 }
@@ -78,8 +78,8 @@ fn block_device(place: &Path) -> Option<BlockDevice> {
         return None;
     }
     let device = DeviceNumber::from_raw(node.rdev());
-    let said = fs::read_to_string(format!("/sys/dev/block/{device}/ro")).ok();
-    Some(BlockDevice { device, read_only: said.map(|said| said.trim() == "1") })
+    let read_only = fs::read_to_string(format!("/sys/dev/block/{device}/ro")).ok();
+    Some(BlockDevice { device, read_only: read_only.map(|text| text.trim() == "1") })
 }
 
 #[cfg(test)]

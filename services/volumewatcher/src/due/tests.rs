@@ -103,12 +103,12 @@ impl Site {
     }
 
     fn due(&self, at: usize, known: ClaimFacts) -> Due {
-        let look = VolumeLook::at(&self.0, Timestamp::from_unix_ms(self.1 + 10)).unwrap();
+        let look = VolumeLook::new(&self.0, Timestamp::from_unix_ms(self.1 + 10)).unwrap();
         look.due(&alloc(at), self.0.claims.get(&alloc(at)).unwrap(), known)
     }
 
     fn going(&self) -> BTreeSet<&str> {
-        let look = VolumeLook::at(&self.0, Timestamp::from_unix_ms(self.1 + 10)).unwrap();
+        let look = VolumeLook::new(&self.0, Timestamp::from_unix_ms(self.1 + 10)).unwrap();
         look.may_go_on(|_, _| ENDED).into_iter().map(AllocId::as_str).collect()
     }
 }

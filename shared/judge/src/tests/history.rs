@@ -186,9 +186,9 @@ impl World<'_> {
             SNAPSHOT => json!({"snapshot": {"snapshot_id": call.begin["args"]["name"]}}),
             _ => Value::Null,
         };
-        let is_told = code == "OK" && fault != "lost" && !call.is_gone;
+        let is_known_success = code == "OK" && fault != "lost" && !call.is_gone;
         self.write_end(&call.begin, code, effect, fault, answer);
-        if is_told {
+        if is_known_success {
             actor.script.steps.pop_front();
             if rpc == ATTACH {
                 actor.contexts.insert(node, context);

@@ -57,7 +57,7 @@ pub(in crate::driver) fn create(
         volume_context: parameters.context,
         backing,
         fs,
-        topology: place(driver, request)?,
+        topology: choose_topology(driver, request)?,
         node,
         asked: Some(asked.clone()),
     };
@@ -130,7 +130,7 @@ fn check_kind(
 }
 
 /// The topology of the new volume.
-fn place(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Refusal> {
+fn choose_topology(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Refusal> {
     let Some(asked) = &request.accessibility_requirements else { return Ok(Segments::new()) };
     if driver.profile.bound {
         return Ok(driver.profile.topology());

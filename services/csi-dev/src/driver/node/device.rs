@@ -20,29 +20,29 @@ pub(crate) fn content(volume: &Volume) -> Result<VolumeContent, LoopError> {
     }
 }
 
-/// The device called `noted`, if it still belongs to the volume.
+/// The device called `recorded`, if it still belongs to the volume.
 pub(crate) fn current(
     volume: &Volume,
-    noted: Option<&str>,
+    recorded: Option<&str>,
 ) -> Result<Option<LoopDevice>, LoopError> {
-    let Some(noted) = noted else { return Ok(None) };
+    let Some(recorded) = recorded else { return Ok(None) };
     let loops = loops::find(&volume.data())?;
-    Ok(loops.into_iter().find(|device| device.device == noted && !device.going))
+    Ok(loops.into_iter().find(|device| device.device == recorded && !device.going))
 }
 
-/// Binds the volume's image. Prefers the device called `noted`, then one that a killed call left,
+/// Binds the volume's image. Prefers the device called `recorded`, then one that a killed call left,
 /// then a free one. The caller holds the volume's lock, and records the device.
 pub(super) fn acquire(
     volume: &Volume,
     state: &VolumeState,
-    noted: Option<&str>,
+    recorded: Option<&str>,
     readonly: bool,
 ) -> Result<String, LoopError> {
     let image = volume.data();
     let others = state.devices();
     let mut usable = loops::find(&image)?;
     usable.retain(|device| !device.going && (readonly || !device.readonly));
-    let mine = |device: &&LoopDevice| Some(&*device.device) == noted;
+    let mine = |device: &&LoopDevice| Some(&*device.device) == recorded;
     let left =
         |device: &&LoopDevice| device.readonly == readonly && !others.contains(&*device.device);
     match usable.iter().find(mine).or_else(|| usable.iter().find(left)) {
@@ -55,8 +55,11 @@ pub(super) fn acquire(
 }
 
 /// Binds a read-only device beside the writable one.
-pub(super) fn acquire_readonly(volume: &Volume, noted: Option<&str>) -> Result<String, LoopError> {
-    match current(volume, noted)?.filter(|device| device.readonly) {
+pub(super) fn acquire_readonly(
+    volume: &Volume,
+    recorded: Option<&str>,
+) -> Result<String, LoopError> {
+    match current(volume, recorded)?.filter(|device| device.readonly) {
         Some(device) => Ok(device.device),
         None => loops::bind(&volume.data(), true),
     }
@@ -72,10 +75,10 @@ pub(crate) fn release(
     if volume.meta().backing != Backing::Image {
         return Ok(());
     }
-    let (image, noted) = (volume.data(), state.devices());
+    let (image, recorded) = (volume.data(), state.devices());
     for device in loops::find(&image)? {
         let name = &*device.device;
-        if mine.contains(&name) || !noted.contains(name) {
+        if mine.contains(&name) || !recorded.contains(name) {
             loops::release(&image, &device)?;
         }
     }

@@ -72,7 +72,7 @@ pub(super) fn grow_mounted(
     grown.map(drop).map_err(|error| {
         let mut refusal = Refusal::tool(&error, chain(&error));
         // The kernel grows a mounted ext4 only for a process with CAP_SYS_RESOURCE.
-        if matches!(&error, ToolError::Failed { said, .. } if said.contains("Permission denied")) {
+        if matches!(&error, ToolError::Failed { output, .. } if output.contains("Permission denied")) {
             refusal.code = Code::FailedPrecondition;
             refusal.message += "; it grows when it is unstaged and staged again";
         }

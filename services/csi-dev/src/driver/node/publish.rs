@@ -136,8 +136,8 @@ fn bind_device(
     }
     if block && flags.contains(READ_ONLY) {
         // A read-only mount of a device node does not make the device read-only.
-        let noted = state.on(node).and_then(|on| on.readonly_devices.get(target));
-        let device = device::acquire_readonly(volume, noted.map(String::as_str))?;
+        let recorded = state.on(node).and_then(|on| on.readonly_devices.get(target));
+        let device = device::acquire_readonly(volume, recorded.map(String::as_str))?;
         state.set_readonly_device(node, target, device.clone());
         return Ok(Some(device));
     }
