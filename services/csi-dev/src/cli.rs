@@ -56,10 +56,10 @@ struct ProvisionArgs {
     /// The id of the volume to make: 1 to 256 bytes of any content
     #[arg(long, value_name = "ID")]
     volume: Option<String>,
-    /// Its size in bytes; of a directory, for the record
+    /// Its size in bytes; a directory only records it
     #[arg(long, value_name = "N", default_value_t = 0, requires = "volume")]
     capacity_bytes: i64,
-    /// What every call about it has to bring along as `volume_context`; may be repeated
+    /// The `volume_context` that every call about it must have; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair, requires = "volume")]
     context: Vec<(String, String)>,
     /// What holds its content
@@ -68,7 +68,7 @@ struct ProvisionArgs {
     /// The file system of an image; without it, the image is a bare block device
     #[arg(long, value_name = "FS", requires = "volume")]
     fs_type: Option<FsType>,
-    /// The node that alone has it, where instances are bound to their nodes
+    /// The only node that has it, where instances are bound to their nodes
     #[arg(long, value_name = "ID", requires = "volume")]
     node: Option<String>,
     /// Print all volumes and where they are in use, one JSON object per line
@@ -85,18 +85,18 @@ struct FenceArgs {
     /// The log of the node's instance, where the fence is recorded for the judge
     #[arg(long, value_name = "FILE")]
     log: PathBuf,
-    /// The node, as `NodeGetInfo` tells it
+    /// The node, by the id that `NodeGetInfo` answers
     #[arg(long)]
     node_id: String,
-    /// Take things from the node again; what it had stays cut off until it is undone
+    /// Lift the fence; mounts from before it stay cut off until they are undone
     #[arg(long)]
     lift: bool,
 }
 
-const FENCE_HELP: &str = "For tests of nodes that are gone: while it stands, the node stages and \
-publishes nothing, and what it has is no reason against detaching its volumes. These are the \
-storage's books: nothing keeps a workload from writing to its mount, but for an ext4 of the node, \
-which is aborted. It would be damaged where another node mounts it, too.";
+const FENCE_HELP: &str = "For tests of nodes that are gone. While the fence stands, the node stages \
+and publishes nothing, and its volumes can be detached although it has them mounted. Only records \
+are changed: a workload can still write to its mount. An ext4 of the node is aborted, because a \
+second node that mounts it would damage it.";
 
 #[derive(Args, Debug)]
 #[command(after_help = JUDGE_HELP)]

@@ -1,18 +1,20 @@
-//! `berth-gc`: finds what nobody else saw.
+//! `berth-gc`: finds what was left behind, and asks its owner to remove it.
 //!
-//! **Owns** nothing but its lease. It reads everything now and then, and asks whoever owns it to
-//! take away what is left behind: claims of allocs that have ended or do not exist (F1), volumes
-//! that were to go with their last claim, and records that are of no use any more: of allocs that
-//! have ended, of nodes that are down with nothing on them, of plugin instances of nodes that
-//! nobody knows (F2, D4). What should go and cannot yet, it names with the reason.
+//! **Owns** nothing but its lease. It reads all records at an interval, and finds
+//! - claims of allocs that have ended or do not exist (F1);
+//! - volumes that are closing and have no claim left;
+//! - records that are of no use any more (F2, D4): of allocs that have ended, of nodes that are down
+//!   with nothing on them, of plugin instances on nodes without a record.
 //!
-//! **Promises** that one replica collects at a time and another takes over when its lease ends
-//! (F3); that nothing is asked for without evidence read at the leader just before, there or by the
-//! service that is asked; and that one thing that cannot be collected stops no other.
+//! What should go and cannot yet, it names with the reason.
 //!
-//! **Never** frees anything, by time or otherwise: it starts the one way in which claims are
-//! released, and asking for that twice, or by two collectors at once, is harmless. A record is
-//! removed only when no claim rests on it; how old it is decides nothing else.
+//! **Promises** that one replica collects at a time, and another takes over when its lease ends
+//! (F3). Each request rests on evidence that was read at the stream's leader just before, by this
+//! service or by the one that is asked. A thing that cannot be collected stops no other.
+//!
+//! **Never** frees anything: it asks for the ordinary release of a claim, and asking twice, or by
+//! two collectors, is harmless. It removes a record only when no claim depends on it; age alone
+//! removes nothing.
 
 mod collect;
 mod collector;

@@ -1,7 +1,11 @@
-//! What a sweep would do, from what it sees; pure.
+//! What a sweep would collect; pure.
 //!
-//! **Promises** an order (by id), that what cannot be read is taken for in use, and that what
+//! **Owns** the decision what is left behind.
+//!
+//! **Promises** candidates ordered by id; that an unreadable record counts as in use; that what
 //! should go and cannot is named with the reason.
+//!
+//! **Never** reads the bus: each candidate's evidence is read at the leader before it is collected.
 
 mod claims;
 mod records;
@@ -65,13 +69,13 @@ pub struct SweepView<'a> {
 }
 
 impl SweepView<'_> {
-    /// Whether what is so since then is so for longer than that.
+    /// Whether more than `after` has passed since then.
     fn overdue(&self, since: Timestamp, after: Duration) -> bool {
         since.after(after) <= self.now
     }
 
-    /// Looks for things of one kind that are to go for longer than `after`.
-    pub fn look(&self, kind: Kind, after: Duration, plan: &mut Plan) {
+    /// Finds things of one kind that should have gone for longer than `after`.
+    pub fn find(&self, kind: Kind, after: Duration, plan: &mut Plan) {
         match kind {
             Kind::Claims => self.claims(after, plan),
             Kind::Allocs => self.allocs(after, plan),

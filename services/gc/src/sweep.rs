@@ -1,4 +1,4 @@
-//! A sweep: look, collect what was found, and say what came of it.
+//! A sweep: find candidates, collect each, report what came of it.
 
 use berth_contract::code::Code;
 use berth_contract::message::collect::Sweep;
@@ -12,9 +12,9 @@ use crate::collect::{CollectCandidate, CollectOutcome};
 use crate::collector::{Collector, Order};
 use crate::plan::Plan;
 
-/// What is collected of one sort in one sweep at most; the rest is found by the next.
+/// Candidates of one sort in one sweep; the next sweep finds the rest.
 const ITEMS_MAX: usize = 1000;
-/// What is asked for at once.
+/// Requests at the same time.
 const AT_ONCE: usize = 8;
 /// Lines in each half of the answer, so that it fits a message also when every byte is escaped.
 const LINES_MAX: usize = 100;
@@ -28,14 +28,14 @@ pub const STEP: &str = "gc.sweep";
 /// What came of a sweep.
 #[derive(Debug)]
 pub struct Swept {
-    /// What was collected and kept, as far as it is told.
+    /// What was collected and kept, in a bounded number of lines.
     pub sweep: Sweep,
-    /// Whether there was more than one sweep takes.
+    /// Whether there are more candidates than one sweep takes.
     pub more: bool,
 }
 
 impl Collector {
-    /// Looks for what the order says, and collects it.
+    /// Finds what the order asks for, and collects it.
     pub(crate) async fn sweep(&self, order: &Order) -> Result<Swept, Problem> {
         let Ok(_turn) = timeout_at(order.deadline, self.turn.lock()).await else {
             let said = "another sweep is under way and did not end in time";
@@ -75,18 +75,18 @@ impl Collector {
 
     async fn plan(&self, order: &Order) -> Result<Plan, Problem> {
         let view = self.view(STEP, order.deadline).await?;
-        Ok(view.look(clock::now(), |sight| {
+        Ok(view.with_view(clock::now(), |sight| {
             let mut plan = Plan::default();
             for (kind, after) in &order.kinds {
-                sight.look(*kind, *after, &mut plan);
+                sight.find(*kind, *after, &mut plan);
             }
             plan
         }))
     }
 }
 
-/// Keeps as many as one sweep takes, and answers how many are left for the next. Where they begin
-/// is left to chance, so that things that fail each time are in nobody's way for ever.
+/// Keeps as many as one sweep takes, from a random one on, and returns how many are left for the
+/// next. So candidates that fail each time do not keep the others out.
 fn limit<T>(found: &mut Vec<T>, chance: usize) -> usize {
     let rest = found.len().saturating_sub(ITEMS_MAX);
     if rest > 0 {

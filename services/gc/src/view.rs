@@ -1,10 +1,11 @@
-//! What a sweep looks at, read anew for each.
+//! What a sweep is planned from, read again for each sweep.
 //!
-//! **Owns** a reading of the buckets for as long as a sweep makes its plan. A collector has nothing
-//! to do between two sweeps, so it follows nothing: in a busy fleet every step of every release
-//! would be sent to it too.
+//! **Owns** a reading of the buckets while a sweep is planned.
 //!
-//! **Promises** that everything stored before it was asked for is in it.
+//! **Promises** that the reading has everything that was stored before it was asked for.
+//!
+//! **Never** follows a bucket between two sweeps: in a busy fleet every step of every release would
+//! be sent to it.
 
 use berth_bus::{Bucket, Fold, Mirror, MirrorError, MirrorOptions};
 use berth_contract::problem::Problem;
@@ -49,13 +50,13 @@ impl Collector {
 }
 
 impl SweepMirrors {
-    /// Looks at all of it.
-    pub fn look<T>(&self, now: Timestamp, look: impl FnOnce(&SweepView<'_>) -> T) -> T {
+    /// Calls `with` while all mirrors are locked.
+    pub fn with_view<T>(&self, now: Timestamp, with: impl FnOnce(&SweepView<'_>) -> T) -> T {
         self.volumes.read(|volumes| {
             self.allocs.read(|allocs| {
                 self.nodes.read(|nodes| {
                     self.plugins
-                        .read(|plugins| look(&SweepView { volumes, allocs, nodes, plugins, now }))
+                        .read(|plugins| with(&SweepView { volumes, allocs, nodes, plugins, now }))
                 })
             })
         })

@@ -57,7 +57,7 @@ impl CallSlot {
     }
 
     /// Whether the driver has this slot, too.
-    pub fn is_the_drivers(&self) -> bool {
+    pub fn is_checked_by_driver(&self) -> bool {
         matches!(self, Self::Volume(_) | Self::VolumeOnNode(..))
     }
 }

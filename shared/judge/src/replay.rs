@@ -284,12 +284,12 @@ impl<'a> Replay<'a> {
             pending.by == call.by || pending.is_overlap() && pending.during == Some(call.by)
         };
         for pending in self.pending.iter_mut().filter(|pending| about(pending)) {
-            let same = noticed.is_some_and(|name| pending.rule.is_what_the_driver_calls(name));
+            let same = noticed.is_some_and(|name| pending.rule.matches_driver_rule(name));
             is_agreed |= same;
             pending.is_noticed |= same;
             // The driver can refuse only because of a call that it saw in flight.
             pending.is_certain |= same;
-            if pending.by == call.by && pending.rule.is_the_drivers() && was_done {
+            if pending.by == call.by && pending.rule.is_checked_by_driver() && was_done {
                 pending.is_missed = match pending.during {
                     Some(other) => self.in_flight.get(other).is_some_and(is_watched),
                     None => still.contains(&pending.rule),
@@ -355,5 +355,5 @@ impl<'a> Replay<'a> {
 
 /// Whether the driver has the slot of this call, too.
 fn is_watched(open: &OpenCall) -> bool {
-    open.slot.as_ref().is_some_and(CallSlot::is_the_drivers)
+    open.slot.as_ref().is_some_and(CallSlot::is_checked_by_driver)
 }

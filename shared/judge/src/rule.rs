@@ -106,7 +106,7 @@ rules! {
 
 impl Rule {
     /// Whether the driver has this rule, too, and should have refused the call.
-    pub fn is_the_drivers(self) -> bool {
+    pub fn is_checked_by_driver(self) -> bool {
         matches!(
             self,
             Self::ExclusiveAttach
@@ -124,7 +124,7 @@ impl Rule {
 
     /// Whether the driver's rule called `noticed` is this one. The driver does not know what the CO
     /// was answered, so it has one name for "not there" and "not known to be there".
-    pub fn is_what_the_driver_calls(self, noticed: &str) -> bool {
+    pub fn matches_driver_rule(self, noticed: &str) -> bool {
         let name = match self {
             Self::PublishAfterUncertainStage => Self::PublishBeforeStage.name(),
             Self::NodeCallAfterUncertainAttach => Self::NodeCallBeforeAttach.name(),

@@ -59,7 +59,7 @@ fn looked(kind: Kind, records: &Records<'_>, after: Duration) -> Plan {
     let (volumes, allocs, nodes, plugins) = (&volumes, &allocs, &nodes, &plugins);
     let mut plan = Plan::default();
     let sight = SweepView { volumes, allocs, nodes, plugins, now: at(100) };
-    sight.look(kind, after, &mut plan);
+    sight.find(kind, after, &mut plan);
     plan
 }
 
