@@ -93,10 +93,10 @@ struct FenceArgs {
     lift: bool,
 }
 
-const FENCE_HELP: &str = "For tests of nodes that are gone. While the fence stands, the node stages \
-and publishes nothing, and its volumes can be detached although it has them mounted. Only records \
-are changed: a workload can still write to its mount. An ext4 of the node is aborted, because a \
-second node that mounts it would damage it.";
+const FENCE_HELP: &str = "For tests of nodes that are gone. While the fence stands, the node \
+stages and publishes nothing, and its volumes can be detached although it has them mounted. Only \
+records are changed: a workload can still write to its mount. An ext4 of the node is aborted, \
+because a second node that mounts it would damage it.";
 
 #[derive(Args, Debug)]
 #[command(after_help = JUDGE_HELP)]

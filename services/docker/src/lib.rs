@@ -1,15 +1,17 @@
 //! `berth-docker`: Docker's volumes, by the classic volume plugin, served at a socket.
 //!
-//! **Owns** `<state_dir>/names`: the names that Docker gave volumes, and which of Docker's IDs hold
-//! them here; and the socket.
+//! **Owns** the plugin's socket, and `<state_dir>/names`: the names that Docker gave volumes, and
+//! which of Docker's IDs hold them on this node.
 //!
-//! **Promises** what Docker's engine needs (E11): a volume is claimed and mounted while any
-//! container on this node uses it, under one alloc, and released after the last; a kill of the
-//! engine, of the agent or of this process loses no reference and leaves none for ever; a mount is
-//! answered in time.
+//! **Promises** what Docker's engine needs (E11):
+//! - a volume is claimed and mounted, under one alloc, while any container on this node uses it,
+//!   and is released after the last one;
+//! - a kill of the engine, of the agent or of this process loses no reference, and leaves none for
+//!   ever;
+//! - a mount is answered before the engine gives up.
 //!
-//! **Never** touches a volume's data, decides who may have a volume, or mounts anything itself: it
-//! is a client of the claim service and of `agent.mount` of its node's agent.
+//! **Never** touches a volume's data, decides which workload may have a volume, or mounts anything:
+//! it is a client of the claim service and of its node's agent (`agent.mount`).
 //!
 //! ```text
 //!            mount                mounted             unmounted by all, nobody holds it
@@ -19,8 +21,8 @@
 //!      └────────────────────────────────── no claim is left ────────────────────────────────┘
 //! ```
 //!
-//! What Docker mounted to copy into it, while it makes a container, stays open for two seconds: the
-//! container mounts it next.
+//! A volume that Docker mounted for its copy-up, while it creates a container, stays open for two
+//! seconds: the container mounts it next.
 //!
 //! | | |
 //! | --- | --- |

@@ -3,8 +3,8 @@
 //! **Owns** nothing but its lease. It reads all records at an interval, and finds
 //! - claims of allocs that have ended or do not exist (F1);
 //! - volumes that are closing and have no claim left;
-//! - records that are of no use any more (F2, D4): of allocs that have ended, of nodes that are down
-//!   with nothing on them, of plugin instances on nodes without a record.
+//! - records that are of no use any more (F2, D4): of allocs that have ended, of nodes that are
+//!   down with nothing on them, of plugin instances on nodes without a record.
 //!
 //! What should go and cannot yet, it names with the reason.
 //!

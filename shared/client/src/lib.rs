@@ -3,9 +3,9 @@
 //! **Owns** how a request is pursued: how long one try waits for its answer, which failed tries are
 //! followed by another, how long the pauses are, and which of several errors the caller gets.
 //!
-//! **Promises** that every request ends by its deadline, that each failed try is told to the caller
-//! with its number before the next one begins, and that the error names the verb, the trace and,
-//! for a node's agent, the node.
+//! **Promises** that every request ends by its deadline, that the caller sees each failed try with
+//! its number before the next one begins, and that the error names the verb, the trace and, for a
+//! node's agent, the node.
 //!
 //! **Never** repeats a request that may call a plugin unless the caller says so. Repeating is safe:
 //! every request of Berth's is idempotent.
@@ -80,7 +80,7 @@ impl Client {
     }
 }
 
-/// The bus knows the subject of an agent that did not answer, and this knows whose agent it is.
+/// Names the node of an agent that did not answer. The bus knows only the agent's subject.
 fn with_node(problem: Problem, node: &str) -> Problem {
     let is_away = matches!(problem.code, Code::NoResponder | Code::NoAnswer);
     let problem = if is_away && problem.node.is_none() {

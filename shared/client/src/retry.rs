@@ -11,18 +11,18 @@ use tokio::time::{Instant, sleep};
 
 use crate::Client;
 
-/// The shortest that one try waits for its answer, unless the deadline is nearer.
+/// A try waits at least this long for its answer, unless the deadline is nearer.
 const TRY_MIN: Duration = Duration::from_secs(1);
-/// Pauses after a request that came too late. One of the two clocks is wrong, and hundreds of
-/// callers would ask in vain many times a second.
+/// Pauses after a request that came too late. One of the two clocks is wrong, so a quick retry
+/// fails as well, and hundreds of callers may retry.
 const PAUSES_LATE: Schedule =
     Schedule { first: Duration::from_secs(1), max: Duration::from_secs(15) };
 
 /// How a request is tried.
 #[derive(Debug, Clone, Copy)]
 pub struct Retry {
-    /// How long one try waits for its answer at most. A service that was killed under the request
-    /// never answers, and another replica goes on where it was.
+    /// The longest that one try waits for its answer. A replica that was killed under the request
+    /// never answers; another one goes on where it was.
     pub tries: Schedule,
     /// The pauses between tries.
     pub pauses: Schedule,
@@ -58,23 +58,23 @@ pub struct FailedTry<'a> {
     pub problem: &'a Problem,
     /// How many tries have failed.
     pub failures: u32,
-    /// Since when the request is pursued.
+    /// When the first try began.
     pub since: Instant,
     /// How long the pause before the next try will be.
     pub pause: Duration,
 }
 
-/// What the failed tries of a request have in common.
+/// The failed tries of a request, as far as its error needs them.
 #[derive(Default)]
 struct Failures {
-    /// The last that was sent and not answered: it may have been done.
+    /// The last try that was not answered: it may have been carried out.
     unanswered: Option<Problem>,
-    /// The last that says what is in the way.
+    /// The last refusal with a reason.
     reason: Option<Problem>,
 }
 
 impl Failures {
-    fn note(&mut self, problem: Problem) {
+    fn record(&mut self, problem: Problem) {
         match problem.code {
             Code::NoAnswer => self.unanswered = Some(problem),
             Code::Late => {}
@@ -126,7 +126,7 @@ impl Client {
             if is_last || !again(&FailedTry { problem: &problem, failures, since, pause }) {
                 return Err(before.error(problem, had_time));
             }
-            before.note(problem);
+            before.record(problem);
             sleep(pause).await;
         }
     }
@@ -144,7 +144,7 @@ mod tests {
         let mut before = Failures::default();
         let (last, earlier) = codes.split_last().unwrap();
         for code in earlier {
-            before.note(problem(*code));
+            before.record(problem(*code));
         }
         before.error(problem(*last), had_time).code
     }

@@ -22,9 +22,9 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio::task::{JoinError, spawn_blocking};
 
-/// Where it is tried whether anything can be written.
+/// The keyspace of trial writes.
 const TRIALS: &str = "trials";
-/// More than an entry has: a disk that takes this takes the next entry.
+/// Larger than any entry: a disk that takes this takes the next entry, too.
 const TRIAL_BYTES: usize = 64 * 1024;
 /// The engine's defaults are for far more than this.
 const CACHE_BYTES: u64 = 1024 * 1024;
@@ -37,13 +37,13 @@ type Reason = Arc<dyn Error + Send + Sync>;
 /// Every entry with its key.
 pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Why it did not do what it was asked.
+/// Why a store could not be opened or written.
 #[derive(Debug, Clone, Error)]
 pub enum DurableError {
-    /// Another process has it.
+    /// Another process has the store open.
     #[error("{} is in use: does the same service run twice on this directory?", .0.display())]
     InUse(PathBuf),
-    /// It cannot be opened or read.
+    /// The store cannot be opened or read.
     #[error("{} cannot be opened", path.display())]
     Open {
         /// Where it is.
@@ -72,8 +72,8 @@ pub enum DurableError {
     },
 }
 
-/// Makes a change of a store after those that came before it, off the async thread. It is made also
-/// when its caller stops waiting.
+/// Makes a change of a store after the changes before it, off the async thread. The change is made
+/// also when its caller stops waiting.
 pub async fn in_turn<S: Send + 'static, T: Send + 'static>(
     store: &Arc<Mutex<S>>,
     change: impl FnOnce(&mut S) -> T + Send + 'static,
@@ -106,12 +106,12 @@ impl Durable {
         Ok((Self { path, name, open: Ok(open) }, entries))
     }
 
-    /// Whether it can be written, as far as is known.
+    /// Whether the last write succeeded, so that the next one is tried.
     pub fn is_open(&self) -> bool {
         self.open.is_ok()
     }
 
-    /// Opens it once more and tries it out; answers every entry that it has.
+    /// Opens it again and writes a trial; returns every entry.
     pub fn open_again(&mut self) -> Result<Entries, DurableError> {
         let (open, entries) = read(&self.path, self.name)?;
         let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
@@ -121,12 +121,12 @@ impl Durable {
         Ok(entries)
     }
 
-    /// Takes no writes until it is opened again: an entry that was read is not what it should be.
+    /// Refuses writes until it is opened again, because an entry that was read is not as expected.
     pub fn close(&mut self, why: impl Into<Box<dyn Error + Send + Sync>>) {
         self.open = Err(Arc::from(why.into()));
     }
 
-    /// Writes all of it or nothing, synced; what has no value is removed.
+    /// Writes all changes or none, synced. An entry without a value is removed.
     pub fn write(
         &mut self,
         changes: impl IntoIterator<Item = (Vec<u8>, Option<Vec<u8>>)>,

@@ -1,8 +1,7 @@
-//! Which boot of the host this is, and a clock that goes on while the host is suspended, as the
-//! count of a TTL elsewhere does.
+//! The id of the host's boot, and a clock that also counts while the host is suspended.
 //!
-//! `Instant` is `CLOCK_MONOTONIC`, which stands still in suspend: after a resume it would say that
-//! a lease is held whose TTL ended long ago.
+//! `Instant` is `CLOCK_MONOTONIC`, which stops in suspend: after a resume it would show a lease as
+//! held although its TTL, which the server counts, ended long ago.
 
 use std::fs;
 use std::io;
@@ -22,20 +21,19 @@ impl BootTime {
         Self(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
     }
 
-    /// This moment plus a span.
+    /// This time plus a span.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0 + span)
     }
 
-    /// How long from now until then; zero when it has passed.
+    /// The time from now until then; zero when it has passed.
     pub fn left(self) -> Duration {
         self.0.saturating_sub(Self::now().0)
     }
 }
 
-/// Which boot of the host this is, as the kernel names it: mounts and processes of another boot are
-/// gone.
+/// The kernel's id of this boot. Mounts and processes of another boot are gone.
 pub fn read_boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }

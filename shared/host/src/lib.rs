@@ -1,14 +1,16 @@
-//! What the Linux host has: mounts and processes.
+//! Mounts, processes and sockets of the Linux host.
 //!
-//! **Owns** every reading of the kernel's mount tables ([`table`]) and of `/proc/PID`
-//! ([`process`]), the identity of a mount ([`identity`]), and which processes have one
-//! ([`holders`]); whose a path is ([`trust`]), and the file of a socket ([`socket`]); and the
-//! threads of operations that may hang ([`pool`]); and the clock since boot ([`boot_time`]).
+//! **Owns**
+//! - every reading of the kernel's mount tables ([`table`]) and of `/proc/PID` ([`process`]);
+//! - the identity of a mount ([`identity`]), and which processes have it ([`holders`]);
+//! - the check whether a path is trusted ([`trust`]), and the file of a socket ([`socket`]);
+//! - the threads of operations that may hang ([`pool`]);
+//! - the clock since boot ([`boot_time`]).
 //!
 //! **Promises** that what cannot be read is an error, never an absence.
 //!
-//! **Never** changes anything on the host but the file of a socket that it serves, and what its
-//! caller has it signal; and knows nothing of volumes, claims or the bus.
+//! **Never** changes anything on the host, except the file of a socket that it serves, and the
+//! processes that its caller signals. It knows nothing of volumes, claims or the bus.
 
 pub mod boot_time;
 pub mod holders;

@@ -1,9 +1,14 @@
-//! A reading that its callers share.
+//! A reading that concurrent callers share.
 //!
-//! **Promises** that a caller is given a reading that began after the caller asked, that readings
-//! run off the async threads one at a time, and that there is a rest between two of them. A reading
-//! that hangs holds one thread: callers are told so within [`READING_MAX`], and at once when they
-//! ask after that.
+//! **Owns** the last reading of each kind.
+//!
+//! **Promises**
+//! - that a caller gets a reading that began after the caller asked;
+//! - that readings run off the async threads, one at a time, with a rest between two of them;
+//! - that a reading that hangs holds one thread, and its callers get an error within
+//!   [`READING_MAX`]; later callers get it at once.
+//!
+//! **Never** knows what is read.
 
 use std::error::Error;
 use std::io;

@@ -7,7 +7,7 @@ use berth_contract::decode_leaf;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How OTLP is spoken.
+/// The transport of OTLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum Protocol {
     /// Protobuf over gRPC; collectors listen on port 4317.
@@ -20,14 +20,14 @@ pub enum Protocol {
 }
 decode_leaf!(Protocol);
 
-/// Where telemetry goes, for those who prefer a file. The standard variables go over it.
+/// Where telemetry goes, by the configuration file. The standard variables override it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TelemetryConfig {
-    /// The collector, such as `http://127.0.0.1:4318`; none exports nothing.
+    /// The collector, such as `http://127.0.0.1:4318`; without one nothing is exported.
     pub endpoint: Option<String>,
-    /// How it is spoken to.
+    /// The transport to the collector.
     pub protocol: Option<Protocol>,
-    /// Where `GET /metrics` is answered in Prometheus's text form; none answers nowhere.
+    /// The address of `GET /metrics` in Prometheus's text form; `None` serves nothing.
     pub metrics_listen: Option<SocketAddr>,
 }
 

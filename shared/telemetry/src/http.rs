@@ -1,7 +1,7 @@
-//! OTLP over HTTP by the hyper that is in the process anyway.
+//! OTLP over HTTP with hyper, which the process has anyway.
 //!
-//! The SDK exports from a thread of its own, where hyper finds no runtime: each request is handed
-//! to ours.
+//! The SDK exports from its own thread, where hyper finds no tokio runtime. So each request runs on
+//! the runtime of the process.
 
 use std::time::Duration;
 

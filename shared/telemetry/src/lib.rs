@@ -1,17 +1,17 @@
 //! Spans and metrics: the only crate that sees `OpenTelemetry`.
 //!
-//! **Owns** what a span is here ([`Span`]), where spans and metrics go ([`start`]: OTLP by the
-//! standard `OTEL_*` variables or the `[telemetry]` part of a configuration) and when they are
-//! given up. Trace contexts are passed as values through all of Berth; a span takes one and hands
-//! on its own.
+//! **Owns** spans ([`Span`]), metrics ([`metric`]), and their export ([`start`]: OTLP, by the
+//! standard `OTEL_*` variables or the `[telemetry]` part of a configuration). All of Berth passes
+//! trace contexts as values; a span takes its parent's context and hands on its own.
 //!
-//! **Promises** that no work waits for telemetry: ending a span is a push to a bounded queue, what
-//! does not fit or cannot be sent is dropped and counted, and that is logged once rather than each
-//! time. Where nothing is exported a span costs nothing: no allocation, and its context is its
-//! parent's, so that no trace names a span nobody recorded.
+//! **Promises**
+//! - that no work waits for telemetry: the end of a span is a push to a bounded queue. A span that
+//!   does not fit or cannot be sent is dropped and counted, and logged once;
+//! - that a span costs no allocation where nothing is exported. Its context is then its parent's,
+//!   so that no trace names a span that was not recorded.
 //!
-//! **Never** takes a value of a request but its ids, and never shows a header's value: collectors
-//! are given credentials in them.
+//! **Never** records a value of a request other than ids, and never shows the value of a header,
+//! which may be a credential for the collector.
 
 pub mod attribute;
 mod config;

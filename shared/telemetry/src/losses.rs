@@ -1,4 +1,6 @@
-//! What was dropped, counted for each reason and told once.
+//! Dropped spans and metrics, counted for each reason.
+//!
+//! **Owns** the counts and the log lines about them.
 //!
 //! **Promises** one log line when an export begins to fail and one when it works again, however
 //! many thousand spans lie between.
@@ -12,7 +14,7 @@ use crate::metric::TELEMETRY_DROPPED;
 pub(crate) struct Losses {
     /// `traces` or `metrics`.
     signal: &'static str,
-    /// Where they go, without credentials.
+    /// The collector's endpoint, without credentials.
     endpoint: String,
     unsent: AtomicU64,
     overflowed: AtomicU64,
@@ -25,26 +27,26 @@ impl Losses {
         Self { signal, endpoint, unsent, overflowed, failing }
     }
 
-    /// How many were dropped since the start: unsent, and for want of room.
+    /// How many were dropped since the start: unsent, and because the queue was full.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.unsent.load(Ordering::Relaxed), self.overflowed.load(Ordering::Relaxed))
     }
 
-    /// So many could not be sent.
+    /// Counts items that could not be sent.
     pub(crate) fn unsent(&self, count: u64, error: &dyn std::fmt::Display) {
         self.unsent.fetch_add(count, Ordering::Relaxed);
         TELEMETRY_DROPPED.add(count, [self.signal.into(), "unsent".into()]);
-        self.tell_failing(error);
+        self.log_failing(error);
     }
 
-    /// One did not fit in the queue.
+    /// Counts an item that did not fit in the queue.
     pub(crate) fn overflowed(&self) {
         self.overflowed.fetch_add(1, Ordering::Relaxed);
         TELEMETRY_DROPPED.add(1, [self.signal.into(), "overflowed".into()]);
-        self.tell_failing(&"the queue is full: the collector takes them too slowly");
+        self.log_failing(&"the queue is full: the collector takes them too slowly");
     }
 
-    fn tell_failing(&self, error: &dyn std::fmt::Display) {
+    fn log_failing(&self, error: &dyn std::fmt::Display) {
         if !self.failing.swap(true, Ordering::Relaxed) {
             let (signal, endpoint) = (self.signal, &self.endpoint);
             tracing::warn!(
@@ -56,9 +58,9 @@ impl Losses {
         }
     }
 
-    /// An export went through.
+    /// Records that an export succeeded.
     pub(crate) fn sent(&self) {
-        // Looked at first: a store by every export of every thread would be felt.
+        // Loaded first: a store by every export of every thread costs more.
         if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
             let (signal, endpoint) = (self.signal, &self.endpoint);
             let (unsent, overflowed) = self.counts();

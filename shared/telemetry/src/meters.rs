@@ -1,4 +1,4 @@
-//! Where metrics go: by OTLP now and then, and to whoever scrapes.
+//! The export of metrics by OTLP, with its losses counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 
 use crate::losses::Losses;
 
-/// An exporter whose losses are counted. What it could not send is not lost for good: the next
-/// export has the sums since the start.
+/// An exporter whose losses are counted. A lost export is repaired by the next one, which has the
+/// sums since the start.
 #[derive(Debug)]
 pub(crate) struct CountedMetrics<E> {
     pub(crate) exporter: E,

@@ -1,6 +1,6 @@
 //! `GET /metrics`, for Prometheus to scrape.
 //!
-//! **Promises** to answer few at once and to hang on none: a connection has ten seconds.
+//! **Promises** a bounded number of connections, each for ten seconds at most.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,10 +24,10 @@ use tokio::time::{sleep, timeout};
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 16;
-/// How long one may last.
+/// The longest time of a connection.
 const CONNECTION: Duration = Duration::from_secs(10);
 
-/// The endpoint; it ends when it is dropped.
+/// The endpoint. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     address: SocketAddr,
@@ -35,14 +35,14 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Listens from now on.
+    /// Starts to listen.
     pub(crate) async fn listen(address: SocketAddr, registry: Registry) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         Ok(Self { address, serving: tokio::spawn(serve(listener, registry)) })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -59,7 +59,7 @@ pub(crate) fn reader() -> Result<(PrometheusExporter, Registry), OTelSdkError> {
     let registry = Registry::new();
     let exporter = opentelemetry_prometheus::exporter()
         .with_registry(registry.clone())
-        // All metrics here are ours: the label would say nothing.
+        // All metrics have one scope, so a label for it says nothing.
         .scope_info_enabled(false)
         .build()?;
     Ok((exporter, registry))
@@ -70,13 +70,13 @@ async fn serve(listener: TcpListener, registry: Registry) {
     loop {
         let Ok(slot) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of file descriptors, perhaps: that passes, and a busy loop does not help.
+            // Perhaps no file descriptor is left. The pause prevents a busy loop.
             sleep(Duration::from_millis(100)).await;
             continue;
         };
         let registry = registry.clone();
         tokio::spawn(async move {
-            // What does not speak HTTP, or goes away, is its own affair.
+            // An error means that the client left or speaks no HTTP.
             let _ = timeout(CONNECTION, answer(stream, registry)).await;
             drop(slot);
         });

@@ -1,24 +1,24 @@
-//! Who it is that all spans and metrics of a process come from.
+//! The identity of a process in its spans and metrics.
 
 use opentelemetry::{Key, KeyValue};
 use opentelemetry_sdk::Resource;
 
-/// A process, as collectors show it. The standard variables go over it.
+/// A process, as collectors show it. The standard variables override it.
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// Such as `berth-claim`.
     pub service: String,
     /// Its version.
     pub version: String,
-    /// Which of several: the worker's name.
+    /// The worker's name: which of several replicas.
     pub instance: String,
-    /// The host it runs on.
+    /// The process's host.
     pub host: String,
 }
 
 impl Identity {
     pub(crate) fn resource(&self) -> Resource {
-        // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, with a stopgap where they name none.
+        // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, with a default name where they set none.
         let given = Resource::builder().build();
         let known = |key: &'static str| given.get(&Key::from_static_str(key));
         let named =

@@ -12,11 +12,11 @@ use std::time::Duration;
 use crate::config::{Protocol, TelemetryConfig, check_endpoint};
 use crate::sampler::Sampler;
 
-/// How long one export may take, unless `OTEL_EXPORTER_OTLP_TIMEOUT` says otherwise.
+/// The timeout of an export; `OTEL_EXPORTER_OTLP_TIMEOUT` overrides it.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Spans that wait to be sent, unless `OTEL_BSP_MAX_QUEUE_SIZE` says otherwise.
+/// Spans in the queue; `OTEL_BSP_MAX_QUEUE_SIZE` overrides it.
 const WAITING: usize = 2048;
-/// A bound for those who say otherwise.
+/// The largest queue that the variable can set, in spans.
 const WAITING_MAX: usize = 65_536;
 
 /// What is exported.
@@ -26,7 +26,7 @@ pub(crate) struct Settings {
     pub(crate) metrics: Option<Target>,
     pub(crate) sampler: Sampler,
     pub(crate) waiting_max: usize,
-    /// What was not understood, and so is not done.
+    /// Notes for the log: variables that were not understood and have no effect.
     pub(crate) notes: Vec<String>,
 }
 

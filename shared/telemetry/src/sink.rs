@@ -18,7 +18,7 @@ use crate::losses::Losses;
 #[derive(Debug)]
 pub(crate) struct Sink {
     batches: BatchSpanProcessor,
-    /// Spans that were taken and neither sent nor given up.
+    /// Spans that were taken and are neither sent nor dropped yet.
     waiting: Arc<AtomicUsize>,
     waiting_max: usize,
     losses: Arc<Losses>,
@@ -50,7 +50,7 @@ impl Sink {
         }
     }
 
-    /// Sends what waits, for so long, and ends. Blocks the thread.
+    /// Sends the queued spans, for at most `within`, and ends. Blocks the thread.
     pub(crate) fn end(&self, within: Duration) -> OTelSdkResult {
         self.batches.shutdown_with_timeout(within)
     }

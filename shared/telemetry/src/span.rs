@@ -52,17 +52,17 @@ impl Span {
         Self { context, record: record.map(Box::new) }
     }
 
-    /// What the next step is given: this span where it is recorded, else its parent.
+    /// The context for the next step: this span if it is recorded, else its parent.
     pub fn context(&self) -> TraceContext {
         self.context
     }
 
-    /// Whether anything said of it is kept: worth asking before work is done to say it.
+    /// Whether the span is recorded. Ask before computing an attribute that costs work.
     pub fn is_recorded(&self) -> bool {
         self.record.is_some()
     }
 
-    /// Says something of it. `key` is a name of [the conventions](crate::attribute) or of ours.
+    /// Sets an attribute. `key` is one of [`attribute`](crate::attribute).
     pub fn set<'a>(&mut self, key: &'static str, value: impl Into<Value<'a>>) {
         let Some(record) = &mut self.record else { return };
         let value = value.into().record();
@@ -76,13 +76,13 @@ impl Span {
         }
     }
 
-    /// Says something of it, in the order of a sentence.
+    /// The span with an attribute.
     pub fn with<'a>(mut self, key: &'static str, value: impl Into<Value<'a>>) -> Self {
         self.set(key, value);
         self
     }
 
-    /// Says that it has to do with a step of another trace.
+    /// Links it to a step of another trace.
     pub fn link(&mut self, other: TraceContext) {
         let (Some(record), Some(span)) = (&mut self.record, other.span()) else { return };
         let links = &mut record.data.links;
@@ -93,8 +93,7 @@ impl Span {
         }
     }
 
-    /// Says that it did not do what it was to do. The text is for people, and holds no secret: a
-    /// code is best.
+    /// Marks it as failed. The text is for people and must hold no secret: a code is best.
     pub fn fail(&mut self, text: &str) {
         if let Some(record) = &mut self.record {
             record.data.status = Status::error(bounded(text).to_owned());

@@ -26,22 +26,22 @@ use crate::sink::Sink;
 use crate::tracer::Tracer;
 use crate::{global, metric};
 
-/// Why telemetry could not be started. A collector that cannot be reached is no such reason.
+/// Why telemetry could not be started. An unreachable collector is no error here.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// There is no tokio runtime, in which exports run.
     #[error("telemetry was started outside of a tokio runtime")]
     NoRuntime,
-    /// Nobody could scrape.
+    /// The address for scraping cannot be listened on.
     #[error("`telemetry.metrics_listen` {address} cannot be listened on; take a free port")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// Why not.
         #[source]
         source: std::io::Error,
     },
-    /// The SDK's fault, or ours.
+    /// The SDK has no reader of metrics.
     #[error("metrics cannot be scraped")]
     Reader(#[source] OTelSdkError),
 }

@@ -1,4 +1,4 @@
-//! What makes spans: decides which are recorded, and where they go.
+//! Makes spans, and decides which are recorded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::sampler::Sampler;
 use crate::sink::Sink;
 use crate::span::{Kind, Record, Span};
 
-/// Makes spans. Clones share where they go.
+/// Makes spans. Clones share the exporter.
 #[derive(Debug, Clone, Default)]
 pub struct Tracer {
     /// None where nothing is exported.
@@ -35,7 +35,7 @@ impl Tracer {
     /// See [`Span::child_of`].
     pub fn child_of(&self, parent: TraceContext, name: impl fmt::Display, kind: Kind) -> Span {
         let Some(sink) = &self.sink else {
-            // Whoever records the next step becomes a child of the last one that was recorded.
+            // The next recorded step is a child of the last recorded one.
             return Span::new(parent, None);
         };
         let parent = self.decide(parent);
@@ -73,7 +73,7 @@ impl Tracer {
 
     /// The parent, marked as to be recorded or not.
     fn decide(&self, parent: TraceContext) -> TraceContext {
-        // A trace without a span yet is no parent, unless whoever began it wants it unrecorded.
+        // A trace without a span is no parent, unless its caller marked it as not sampled.
         let before = (parent.span().is_some() || !parent.sampled()).then(|| parent.sampled());
         parent.with_sampled(self.sampler.decide(before, parent.trace()))
     }

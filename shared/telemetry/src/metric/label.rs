@@ -1,11 +1,11 @@
-//! What a label may be.
+//! The values of labels.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use opentelemetry::StringValue;
 
-/// What stands for all values beyond the first [`VALUES_MAX`].
+/// The label of all values beyond the first [`VALUES_MAX`].
 const OTHER: &str = "other";
 /// How many values one label may have.
 const VALUES_MAX: usize = 64;
@@ -35,7 +35,7 @@ pub static BUCKETS: Bounded = Bounded::new();
 pub static SERVICES: Bounded = Bounded::new();
 /// Endpoints, by name.
 pub static ENDPOINTS: Bounded = Bounded::new();
-/// What is asked of other services, such as `claim.take`.
+/// Steps: the names of verbs, such as `claim.take`.
 pub static STEPS: Bounded = Bounded::new();
 
 impl Bounded {

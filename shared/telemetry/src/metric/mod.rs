@@ -1,11 +1,10 @@
 //! Metrics: counters, gauges and histograms with labels from closed sets.
 //!
-//! **Owns** the kinds of metric and what a label may be. Which metrics there are is said in one
-//! place, [`registry`].
+//! **Owns** the kinds of metric and the bound on labels. The list of metrics is [`registry`].
 //!
 //! **Promises** a bounded number of series: a label's value is a text of the program, or one of
-//! the first 64 that came ([`Bounded`]) and `other` from then on. Recording costs a look at one
-//! pointer where nothing is exported.
+//! the first 64 values ([`Bounded`]), and `other` for further ones. Where nothing is exported,
+//! recording costs the load of one pointer.
 //!
 //! **Never** has an id of a volume, alloc, node or namespace as label: those belong into spans.
 
@@ -21,14 +20,14 @@ use opentelemetry::{Key, KeyValue, metrics};
 pub use label::{BUCKETS, Bounded, ENDPOINTS, Label, PLUGINS, SERVICES, STEPS};
 pub use registry::*;
 
-/// What is known of a metric before anything is recorded.
+/// The declaration of a metric.
 #[derive(Debug)]
 pub struct About {
     /// The name, as OTLP carries it.
     pub name: &'static str,
     /// The unit, in UCUM.
     pub unit: &'static str,
-    /// What it says, for people.
+    /// Its meaning, for people.
     pub meaning: &'static str,
     /// The labels each value has.
     pub labels: &'static [&'static str],
@@ -42,30 +41,30 @@ pub trait Metric: Sync {
     /// `counter`, `gauge` or `histogram`.
     fn kind(&self) -> &'static str;
 
-    /// From now on its values are kept.
+    /// Starts to keep its values.
     #[doc(hidden)]
     fn bind(&self, meter: &Bound<'_>);
 }
 
-/// What a metric is bound to; only this crate makes one.
+/// The SDK's meter; only this crate makes one.
 #[derive(Debug)]
 pub struct Bound<'a>(pub(crate) &'a Meter);
 
-/// Counts what happens.
+/// A counter of events.
 #[derive(Debug)]
 pub struct Counter<const N: usize> {
     about: About,
     instrument: OnceLock<metrics::Counter<u64>>,
 }
 
-/// Says how much there is now.
+/// A value of now.
 #[derive(Debug)]
 pub struct Gauge<const N: usize> {
     about: About,
     instrument: OnceLock<metrics::Gauge<u64>>,
 }
 
-/// Says how long things take.
+/// A distribution of durations.
 #[derive(Debug)]
 pub struct Histogram<const N: usize> {
     about: About,
@@ -79,7 +78,7 @@ impl<const N: usize> Counter<N> {
         Self { about, instrument: OnceLock::new() }
     }
 
-    /// So many more, with one value for each label in the order of the registry.
+    /// Adds to the count, with one value for each label in the order of the registry.
     pub fn add(&self, count: u64, labels: [Label; N]) {
         if let Some(instrument) = self.instrument.get() {
             instrument.add(count, &attributes(&self.about, labels));
@@ -92,7 +91,7 @@ impl<const N: usize> Gauge<N> {
         Self { about, instrument: OnceLock::new() }
     }
 
-    /// So many now.
+    /// Sets the value.
     pub fn set(&self, value: u64, labels: [Label; N]) {
         if let Some(instrument) = self.instrument.get() {
             instrument.record(value, &attributes(&self.about, labels));
@@ -105,7 +104,7 @@ impl<const N: usize> Histogram<N> {
         Self { about, bounds, instrument: OnceLock::new() }
     }
 
-    /// One more that took so long.
+    /// Records a duration.
     pub fn record(&self, took: Duration, labels: [Label; N]) {
         if let Some(instrument) = self.instrument.get() {
             instrument.record(took.as_secs_f64(), &attributes(&self.about, labels));
@@ -156,7 +155,7 @@ metric!(Histogram, "histogram", |self, meter| {
     histogram.with_boundaries(self.bounds.to_vec()).build()
 });
 
-/// Values of all metrics are kept from now on.
+/// Starts to keep the values of all metrics.
 pub(crate) fn bind(meter: &Meter) {
     for metric in ALL {
         metric.bind(&Bound(meter));

@@ -1,4 +1,4 @@
-//! Every metric there is: name, unit, labels, meaning.
+//! The list of all metrics: name, unit, labels, meaning.
 //!
 //! To add one, add it here; `docs/metrics.md` is written from this file, and a test compares them.
 
@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 
 use super::{About, Counter, Gauge, Histogram, Metric};
 
-/// Of what is over within a minute.
+/// Histogram bounds, in seconds, for what ends within a minute.
 const SHORT: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// Of what a workload or an operator ends.
+/// Histogram bounds, in seconds, for what a workload or an operator ends.
 const LONG: &[f64] = &[0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0];
 
 const fn count(labels: &[&str]) -> usize {
@@ -35,7 +35,7 @@ macro_rules! registry {
             );
         )+
 
-        /// All of them, in the order of the page.
+        /// All metrics, in the order of the page.
         pub static ALL: &[&dyn Metric] = &[$(&$name),+];
     };
 }

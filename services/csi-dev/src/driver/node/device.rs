@@ -30,8 +30,8 @@ pub(crate) fn current(
     Ok(loops.into_iter().find(|device| device.device == recorded && !device.going))
 }
 
-/// Binds the volume's image. Prefers the device called `recorded`, then one that a killed call left,
-/// then a free one. The caller holds the volume's lock, and records the device.
+/// Binds the volume's image. Prefers the device called `recorded`, then one that a killed call
+/// left, then a free one. The caller holds the volume's lock, and records the device.
 pub(super) fn acquire(
     volume: &Volume,
     state: &VolumeState,

@@ -72,7 +72,11 @@ pub(super) fn grow_mounted(
     grown.map(drop).map_err(|error| {
         let mut refusal = Refusal::tool(&error, chain(&error));
         // The kernel grows a mounted ext4 only for a process with CAP_SYS_RESOURCE.
-        if matches!(&error, ToolError::Failed { output, .. } if output.contains("Permission denied")) {
+        let is_denied = matches!(
+            &error,
+            ToolError::Failed { output, .. } if output.contains("Permission denied")
+        );
+        if is_denied {
             refusal.code = Code::FailedPrecondition;
             refusal.message += "; it grows when it is unstaged and staged again";
         }
