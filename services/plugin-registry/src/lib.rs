@@ -22,9 +22,9 @@ mod gone;
 mod jobs;
 mod leases;
 mod leave;
-mod look;
 mod pace;
 mod presence;
+mod query;
 mod report;
 mod state;
 mod status;
@@ -49,8 +49,8 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     berth_service::notify::ready();
     tokio::select! {
         () = presence::keep(&state, config.rescan, shutdown) => {}
-        () = purge::deleted(state.plugins.clone()) => {}
-        () = purge::deleted(state.nodes.clone()) => {}
+        () = purge::deleted(state.plugins.bucket.clone()) => {}
+        () = purge::deleted(state.nodes.bucket.clone()) => {}
     }
     service.stop(DRAIN).await;
     state.events.flush(DRAIN).await;

@@ -10,7 +10,7 @@ use berth_domain::plugin::Count;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decide::{Arrived, NodeRecords, Verdict, Write, decide};
+use crate::decide::{NodeRecords, ReceivedReport, Verdict, Write, decide};
 
 const NODES: usize = 4;
 const PLUGINS: usize = 3;
@@ -76,7 +76,7 @@ fn instance(healthy: bool) -> Instance {
     }
 }
 
-fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Arrived {
+fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> ReceivedReport {
     let instances = told.iter().map(|((plugin, half), healthy)| ReportedInstance {
         plugin: plugin_id(*plugin),
         half: *half,
@@ -93,7 +93,7 @@ fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Ar
         instances: instances.collect(),
         undone: None,
     };
-    Arrived { at: report.clock, report }
+    ReceivedReport { at: report.clock, report }
 }
 
 impl Buckets {
@@ -110,12 +110,12 @@ impl Buckets {
         standing
     }
 
-    fn work_in(&mut self, arrived: &Arrived) -> usize {
+    fn work_in(&mut self, arrived: &ReceivedReport) -> usize {
         self.work_in_until(arrived, usize::MAX)
     }
 
     /// Makes the first of the report's writes, and answers how many it made.
-    fn work_in_until(&mut self, arrived: &Arrived, killed_after: usize) -> usize {
+    fn work_in_until(&mut self, arrived: &ReceivedReport, killed_after: usize) -> usize {
         let node = &arrived.report.node;
         let Verdict::Write(writes) = decide(&self.standing(node), arrived) else {
             panic!("nothing comes late here")

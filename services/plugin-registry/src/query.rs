@@ -201,17 +201,17 @@ impl State {
         look: impl Fn(&Instances, &Nodes) -> T,
     ) -> Result<(u64, T), Problem> {
         let until = Until::of(newer, deadline);
-        let index = || self.plugin_mirror.applied() + self.node_mirror.applied();
+        let index = || self.plugins.mirror.applied() + self.nodes.mirror.applied();
         let arrival = |than| self.newer_than(than, until);
         self.readers.wait(newer, until, |than| index() > than, arrival).await?;
         self.catch_up(step, until.answer).await?;
         loop {
-            let both = |plugins: &Instances| self.node_mirror.glance(|nodes| look(plugins, nodes));
-            let seen = self.plugin_mirror.snapshot(until.answer, both).await;
+            let both = |plugins: &Instances| self.nodes.mirror.glance(|nodes| look(plugins, nodes));
+            let seen = self.plugins.mirror.snapshot(until.answer, both).await;
             match seen.map_err(|error| error.into_problem(step))? {
                 (of_plugins, Ok((of_nodes, shown))) => return Ok((of_plugins + of_nodes, shown)),
                 (_, Err(why)) => {
-                    let mended = self.node_mirror.mend(why, until.answer).await;
+                    let mended = self.nodes.mirror.mend(why, until.answer).await;
                     mended.map_err(|error| error.into_problem(step))?;
                 }
             }
@@ -220,14 +220,14 @@ impl State {
 
     async fn newer_than(&self, than: u64, until: Until) {
         loop {
-            let (plugins, nodes) = (self.plugin_mirror.applied(), self.node_mirror.applied());
+            let (plugins, nodes) = (self.plugins.mirror.applied(), self.nodes.mirror.applied());
             if plugins + nodes > than {
                 return;
             }
             // Either is enough; the end of the wait ends both.
             let ended = tokio::select! {
-                came = self.plugin_mirror.reach(plugins + 1, until.wait) => came.is_err(),
-                came = self.node_mirror.reach(nodes + 1, until.wait) => came.is_err(),
+                came = self.plugins.mirror.reach(plugins + 1, until.wait) => came.is_err(),
+                came = self.nodes.mirror.reach(nodes + 1, until.wait) => came.is_err(),
             };
             if ended {
                 return;
