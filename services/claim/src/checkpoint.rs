@@ -76,15 +76,16 @@ pub async fn checkpoint(
         // A claim that is on its way out goes, wanted or not; else the leader is asked.
         wanted: match standing(state, &volume, &alloc).state {
             Some(stands) if is_leaving(stands) => None,
-            _ => Some(state.surely_wanted(&volume.namespace, &alloc, trace).await?),
+            _ => Some(state.is_surely_wanted(&volume.namespace, &alloc, trace).await?),
         },
-        proven: proof::of_claim(state, &volume, &alloc).await?,
+        proven: proof::proof_for_claim(state, &volume, &alloc).await?,
         alloc: &alloc,
         worker: &request.worker,
         early: request.early,
     };
     if let Some(proven) = &begin.proven {
-        proof::end(state, &volume.namespace, &alloc, proven, trace, deadline).await?;
+        proof::end_alloc_by_proof(state, &volume.namespace, &alloc, proven, trace, deadline)
+            .await?;
     }
     let mut done = state.transact(&volume, trace, |_| Ok(begin.command())).await;
     let unsure = |refusal: &Refusal| match refusal {
@@ -95,7 +96,7 @@ pub async fn checkpoint(
         && matches!(&done, Err(TransactError::Refused(refusal)) if unsure(refusal))
     {
         // It is another claim than was known here.
-        begin.wanted = Some(state.surely_wanted(&volume.namespace, &alloc, trace).await?);
+        begin.wanted = Some(state.is_surely_wanted(&volume.namespace, &alloc, trace).await?);
         done = state.transact(&volume, trace, |_| Ok(begin.command())).await;
     }
     match done {
@@ -139,7 +140,7 @@ fn is_leaving(state: ClaimState) -> bool {
 
 /// Where the claim stands, with nothing to call.
 fn standing(state: &State, volume: &VolumeKey, alloc: &AllocId) -> Checkpointed {
-    state.volume_mirror.read(|volumes| {
+    state.volumes.mirror.read(|volumes| {
         let claim = volumes.get(volume).and_then(|subtree| subtree.volume.claims.get(alloc));
         Checkpointed {
             state: claim.map(|claim| claim.state),
@@ -161,13 +162,13 @@ async fn checkpointed(
     }
     let namespace = &volume.namespace;
     let record =
-        state.alloc_mirror.read(|allocs| allocs.get(namespace, alloc).map(|a| a.1.clone()));
-    state.volume_mirror.read(|volumes| {
+        state.allocs.mirror.read(|allocs| allocs.get(namespace, alloc).map(|a| a.1.clone()));
+    state.volumes.mirror.read(|volumes| {
         let subtree = volumes.get(volume);
         let claim = subtree.and_then(|subtree| subtree.volume.claims.get(alloc));
         let call = done.step.call.as_ref().zip(subtree).and_then(|(attempt, subtree)| {
             let call = plan::call(volume, subtree, alloc, record.as_ref(), attempt, done.revision)?;
-            Some(state.addressed(state.with_external_node(call), &subtree.volume))
+            Some(state.with_controller(state.with_external_node(call), &subtree.volume))
         });
         Checkpointed {
             state: claim.map(|claim| claim.state),

@@ -33,7 +33,7 @@ pub async fn deregister(
     state.check_readable(&volume).map_err(|error| state.problem(error, DEREGISTER, &volume))?;
     let seen =
         running::claims(state, &volume, None, trace).await.map_err(place)?.unwrap_or_default();
-    let secrets = secrets::current(state, &volume);
+    let secrets = secrets::current_secrets(state, &volume);
     let command = |now: &Volume| {
         let registered = now.spec.as_ref().map(|spec| spec.create_index);
         if let (Some(meant), Some(registered)) = (request.create_index, registered)
@@ -57,7 +57,7 @@ pub async fn deregister(
         Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => {}
         Err(error) => return Err(state.problem(error, DEREGISTER, &volume)),
     }
-    let releasing: Vec<AllocId> = state.volume_mirror.read(|volumes| {
+    let releasing: Vec<AllocId> = state.volumes.mirror.read(|volumes| {
         let claims = volumes.get(&volume).map(|subtree| &subtree.volume.claims);
         claims.map(|claims| claims.keys().cloned().collect()).unwrap_or_default()
     });
@@ -67,7 +67,7 @@ pub async fn deregister(
 /// Deregisters a volume that is closing once its last claim is gone. The collector does the same
 /// for one that was missed.
 pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceContext) {
-    let due = state.volume_mirror.read(|volumes| {
+    let due = state.volumes.mirror.read(|volumes| {
         let now = volumes.get(volume).map(|subtree| &subtree.volume);
         now.is_some_and(|now| {
             now.claims.is_empty() && now.spec.as_ref().is_some_and(|spec| spec.closing.is_some())
@@ -76,7 +76,7 @@ pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceConte
     if !due {
         return;
     }
-    let secrets = secrets::current(state, volume);
+    let secrets = secrets::current_secrets(state, volume);
     let command = |now: &Volume| match &now.spec {
         Some(VolumeSpec { closing: Some(closing), .. }) => Ok(Command::Deregister {
             force: true,

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 use crate::state::State;
 use crate::transact::TransactError;
-use crate::{deregister, locate, look, refuse, running};
+use crate::{deregister, locate, query, refuse, running};
 use plan::{NodeCondition, Plan};
 
 const STEP: &str = verb::VolumeDetach::STEP;
@@ -126,7 +126,7 @@ async fn unaccounted(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Vec<String>, String> {
-    let reported = state.nodes.read(|nodes| {
+    let reported = state.nodes.mirror.read(|nodes| {
         let is_gone = nodes.get(node).is_some_and(|known| known.gone.is_some());
         let is_unknown = nodes.get(node).is_none() && !nodes.unreadable().contains_key(node);
         let mounts = nodes.unaccounted_of(volume).filter(|(other, _)| *other == node);
@@ -167,8 +167,11 @@ fn still_running(
     node: &NodeId,
     allocs: Vec<AllocId>,
 ) -> Problem {
-    let refused = refuse::problem(volume, &Refusal::StillRunning { allocs });
-    let off = state.nodes.read(|nodes| hint::host_is_off(node, look::seen_down(nodes, node)));
+    let refused = refuse::to_problem(volume, &Refusal::StillRunning { allocs });
+    let off = state
+        .nodes
+        .mirror
+        .read(|nodes| hint::host_is_off(node, query::down_node_revision(nodes, node)));
     let next = format!("{}; {off}", refused.next);
     refused.next(next)
 }
@@ -192,7 +195,7 @@ fn confirmations(state: &State, volume: &VolumeKey, request: &Detach) -> Vec<Com
         };
         Some(Command::Confirm { alloc: alloc.clone(), epoch: claim.epoch, call, word })
     };
-    state.volume_mirror.read(|volumes| {
+    state.volumes.mirror.read(|volumes| {
         let claims = volumes.get(volume).into_iter().flat_map(|found| found.volume.holders());
         let here = claims.filter(|(_, claim)| claim.node == request.node);
         here.filter_map(|(alloc, claim)| confirm(alloc, claim)).collect()
@@ -202,12 +205,12 @@ fn confirmations(state: &State, volume: &VolumeKey, request: &Detach) -> Vec<Com
 /// What still holds the volume there.
 fn how_far(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
     let standing =
-        state.nodes.read(|nodes| match (nodes.get(&node), nodes.unreadable().get(&node)) {
+        state.nodes.mirror.read(|nodes| match (nodes.get(&node), nodes.unreadable().get(&node)) {
             (_, Some(record)) => NodeCondition::Unreadable(record.to_string()),
             (None, None) => NodeCondition::Unknown,
             (Some(known), None) => NodeCondition::of(known),
         });
-    let (left, claims, on_node) = state.volume_mirror.read(|volumes| {
+    let (left, claims, on_node) = state.volumes.mirror.read(|volumes| {
         let Some(subtree) = volumes.get(volume) else { return Default::default() };
         let holding = subtree.volume.holders().filter(|(_, claim)| claim.node == node);
         let holding: Vec<(&AllocId, ClaimState)> =
@@ -215,9 +218,12 @@ fn how_far(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
         let first = &holding[..holding.len().min(limits::LIST_MAX)];
         let shown = first.iter().map(|(alloc, _)| *alloc);
         let on_node = holding.iter().any(|(_, state)| *state == ClaimState::Unpublishing);
-        (holding.len(), look::claims_in(state, volumes, volume, subtree, shown), on_node)
+        (holding.len(), query::show_claims(state, volumes, volume, subtree, shown), on_node)
     });
-    let off = state.nodes.read(|nodes| hint::host_is_off(&node, look::seen_down(nodes, &node)));
+    let off = state
+        .nodes
+        .mirror
+        .read(|nodes| hint::host_is_off(&node, query::down_node_revision(nodes, &node)));
     let hint = plan::hint(&node, &standing, left, on_node, &off);
     let (id, unaccounted) = (volume.volume.clone(), Vec::new());
     Detached { id, node, gone: left == 0, left, claims, hint, unaccounted }

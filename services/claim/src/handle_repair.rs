@@ -27,7 +27,7 @@ pub async fn repair(state: State) {
         tokio::time::sleep(clock::jittered(wait)).await;
         wait = REPAIR_EVERY;
         let mut twice = BTreeSet::new();
-        let due: Vec<Repair> = state.volume_mirror.read(|volumes| {
+        let due: Vec<Repair> = state.volumes.mirror.read(|volumes| {
             let handles = volumes.handles().iter();
             handles
                 .filter_map(|(handle, entry)| {

@@ -25,7 +25,7 @@ pub async fn locate(
     step: &str,
     trace: TraceContext,
 ) -> Result<(), Problem> {
-    let unlocated = state.volume_mirror.read(|volumes| {
+    let unlocated = state.volumes.mirror.read(|volumes| {
         let subtree = volumes.get(volume)?;
         let claim = subtree.volume.claims.get(alloc)?;
         let unlocated = record::is_node_unknown(&claim.node);
@@ -45,7 +45,7 @@ pub async fn locate(
 
 /// The claims on the volume that name no node.
 pub fn unlocated(state: &State, volume: &VolumeKey) -> Vec<AllocId> {
-    state.volume_mirror.read(|volumes| {
+    state.volumes.mirror.read(|volumes| {
         let claims = volumes.get(volume).into_iter().flat_map(|found| found.volume.claims.iter());
         let unlocated = claims.filter(|(_, claim)| record::is_node_unknown(&claim.node));
         unlocated.map(|(alloc, _)| alloc.clone()).collect()

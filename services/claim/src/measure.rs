@@ -61,7 +61,7 @@ fn outcome(command: &Command, ended: &Attempt) -> &'static str {
 /// Counts the claims in line, now and then.
 pub async fn waiting(state: State) {
     loop {
-        let waiting = state.volume_mirror.read(|volumes| {
+        let waiting = state.volumes.mirror.read(|volumes| {
             let volumes = volumes.iter().map(|(_, subtree)| &subtree.volume);
             volumes.map(|volume| volume.claims.count(ClaimState::Waiting)).sum::<usize>()
         });

@@ -70,11 +70,12 @@ pub async fn register(
     let place = |problem: Problem| problem.at(REGISTER).volume(&volume).plugin(&plugin);
     // Before secrets are kept or the plugin is asked: nothing of it would be written.
     state.check_readable(&volume).map_err(|error| state.problem(error, REGISTER, &volume))?;
-    let before = secrets::current(state, &volume);
-    let wanted = secrets::wanted(state, &volume, request.secrets, trace).await.map_err(place)?;
+    let before = secrets::current_secrets(state, &volume);
+    let wanted =
+        secrets::prepare_secrets(state, &volume, request.secrets, trace).await.map_err(place)?;
     let registered = with_secrets(state, &volume, request.spec, &wanted, trace, deadline).await;
     // Whichever secrets are in use now, the others are nobody's.
-    let kept = secrets::current(state, &volume);
+    let kept = secrets::current_secrets(state, &volume);
     let unused = match (&registered, &wanted) {
         (Err(RegisterError::NotWritten(_)), SecretsChange::New(id)) => Some(id),
         (Ok(_), SecretsChange::New(_) | SecretsChange::Removed) => before.as_ref(),
@@ -119,7 +120,7 @@ async fn with_secrets(
         },
         ..spec.clone()
     };
-    let asked = with(secrets::current(state, volume));
+    let asked = with(secrets::current_secrets(state, volume));
     if !known_so(state, volume, &asked) {
         refused_anyway(state, volume, &asked).await.map_err(RegisterError::NotWritten)?;
         let valid = validate(state, volume, &asked, trace, deadline).await;
@@ -145,7 +146,7 @@ async fn with_secrets(
 
 /// Whether the plugin was asked of it before.
 fn known_so(state: &State, volume: &VolumeKey, spec: &VolumeSpec) -> bool {
-    state.volume_mirror.read(|volumes| {
+    state.volumes.mirror.read(|volumes| {
         let known = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
         known.is_some_and(|known| known.is_the_same_to_its_plugin(spec))
     })
@@ -159,12 +160,12 @@ async fn refused_anyway(
     spec: &VolumeSpec,
 ) -> Result<(), Problem> {
     let refused = || {
-        state.volume_mirror.read(|volumes| {
+        state.volumes.mirror.read(|volumes| {
             let unknown = Volume::default();
             let now = volumes.get(volume).map_or(&unknown, |subtree| &subtree.volume);
             let command = Command::Register(spec.clone());
             let handle = handle::handle_use(volumes, volume, &command);
-            step(now, &command, &Context { handle, ..state.context() }).err()
+            step(now, &command, &Context { handle, ..state.decision_context() }).err()
         })
     };
     if refused().is_none() {
@@ -178,8 +179,8 @@ async fn refused_anyway(
 
 /// Whether the plugin has a controller to ask, or why it can serve no volume at all.
 fn has_controller(state: &State, plugin: &PluginId) -> Result<bool, Problem> {
-    state.nodes.read(|nodes| {
-        state.plugins.read(|plugins| {
+    state.nodes.mirror.read(|nodes| {
+        state.plugins.mirror.read(|plugins| {
             let Some(known) = plugins.get(plugin) else {
                 let said = format!("no agent has reported plugin {plugin}");
                 return Err(Problem::new(Code::NoSuchPlugin, said).retryable());
@@ -268,6 +269,7 @@ fn controllers(state: &State, spec: &VolumeSpec) -> Vec<Controller> {
         let plugin = plugins.get(&spec.plugin)?;
         let nodes = state
             .nodes
+            .mirror
             .read(|nodes| plugin.controllers(&spec.topologies, |node| nodes.is_ready(node)));
         let controller = |node: NodeId| {
             let instance = plugin.instances.get(&(node.clone(), Half::Node));
@@ -278,7 +280,7 @@ fn controllers(state: &State, spec: &VolumeSpec) -> Vec<Controller> {
         };
         Some(nodes.into_iter().map(controller).collect())
     };
-    state.plugins.read(able).unwrap_or_default()
+    state.plugins.mirror.read(able).unwrap_or_default()
 }
 
 /// What the controllers that were asked by their node said of a volume.

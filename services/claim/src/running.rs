@@ -42,7 +42,7 @@ pub async fn claims(
     node: Option<&NodeId>,
     trace: TraceContext,
 ) -> Result<Option<Vec<ClaimActivity>>, Problem> {
-    let claims = state.volume_mirror.read(|volumes| {
+    let claims = state.volumes.mirror.read(|volumes| {
         let now = &volumes.get(volume)?.volume;
         now.spec.as_ref()?;
         let meant = now.claims.iter().filter(|(_, claim)| node.is_none_or(|n| claim.node == *n));
@@ -57,8 +57,8 @@ pub async fn claims(
     let Some(mut claims) = claims else { return Ok(None) };
     for some in claims.chunks_mut(READS_AT_ONCE_MAX) {
         try_join_all(some.iter_mut().map(|seen| async move {
-            seen.lives = state.surely_wanted(&volume.namespace, &seen.alloc, trace).await?
-                && proof::of_claim(state, volume, &seen.alloc)
+            seen.lives = state.is_surely_wanted(&volume.namespace, &seen.alloc, trace).await?
+                && proof::proof_for_claim(state, volume, &seen.alloc)
                     .await?
                     .is_none_or(|proven| proven.epoch != seen.epoch);
             Ok::<(), Problem>(())

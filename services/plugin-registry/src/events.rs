@@ -15,7 +15,7 @@ pub fn publish(events: &Events, event: &Event, trace: TraceContext) {
 }
 
 /// The event of a write; none for a write that changes nothing for others.
-pub fn of_write(
+pub fn write_event(
     node: &NodeId,
     before: &NodeRecords,
     write: &Write,

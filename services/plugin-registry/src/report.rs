@@ -73,8 +73,8 @@ async fn apply(
                 .map(|why| events::shared_id(node, key, why, received.at, trace)),
             Write::Node(_) | Write::Delete(_) => None,
         };
-        let event =
-            event.or_else(|| events::of_write(node, &snapshot.records, write, received.at, trace));
+        let event = event
+            .or_else(|| events::write_event(node, &snapshot.records, write, received.at, trace));
         if let Some(event) = event {
             events::publish(&state.events, &event, trace);
         }
