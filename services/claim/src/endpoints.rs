@@ -23,7 +23,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     let on = Endpoints { service: &service, state };
 
     on.verb::<verb::VolumeRegister, _>(|s, n, r| async move {
-        let request = register::read(&s, &n, &r)?;
+        let request = register::decode_document(&s, &n, &r)?;
         register::register(&s, n, request, r.trace, r.deadline).await
     })
     .await?;

@@ -8,7 +8,7 @@ use berth_domain::proof::Proof;
 use berth_domain::volume::{Claim, Command, Outcome, Policy, State, VolumeSpec, Write};
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 
-use crate::trail::{Trailed, began};
+use crate::trail::{Trailed, recorded_at};
 
 /// A transition that is stored.
 pub struct StoredTransition<'a> {
@@ -31,8 +31,8 @@ impl StoredTransition<'_> {
         self.trail.map_or(self.trace, |trail| trail.now())
     }
 
-    /// Whether the transition has an event. A place in line that is kept has none. An agent's report
-    /// of a mount has none here: the agent publishes it.
+    /// Whether the transition has an event. A place in line that is kept has none. An agent's
+    /// report of a mount has none here: the agent publishes it.
     pub fn has_event(&self) -> bool {
         if matches!(self.command, Command::Observe { .. }) {
             return false;
@@ -128,7 +128,7 @@ impl StoredTransition<'_> {
         let answered = self.before.and_then(|before| before.claim.attempt.as_ref());
         let took = match claim.state {
             State::Taken => self.trail.map(|trail| self.now.since(trail.since)),
-            _ if failed => answered.map(|attempt| self.now.since(began(attempt, policy))),
+            _ if failed => answered.map(|attempt| self.now.since(recorded_at(attempt, policy))),
             _ => None,
         };
         let attempt = if failed { answered } else { claim.attempt.as_ref() };

@@ -57,11 +57,11 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let service = endpoints::serve(&state, &process).await?;
     berth_service::notify::ready();
     let chores = [
-        tokio::spawn(handle_repair::repair(state.clone())),
-        tokio::spawn(secrets::sweep(state.clone())),
+        tokio::spawn(handle_repair::repair_handles(state.clone())),
+        tokio::spawn(secrets::sweep_unnamed(state.clone())),
         tokio::spawn(purge::deleted(state.volumes.bucket.clone())),
         tokio::spawn(purge::deleted(state.allocs.bucket.clone())),
-        tokio::spawn(measure::waiting(state.clone())),
+        tokio::spawn(measure::count_waiting(state.clone())),
     ];
     shutdown.requested().await;
     chores.iter().for_each(JoinHandle::abort);

@@ -24,8 +24,8 @@ use crate::state::State;
 
 const STEP: &str = verb::ClaimCheckpoint::STEP;
 
-/// The proof that stands in for the answer of the claim's node; none for a node that was not declared
-/// gone.
+/// The proof that stands in for the answer of the claim's node; none for a node that was not
+/// declared gone.
 pub async fn proof_for_claim(
     state: &State,
     volume: &VolumeKey,
@@ -46,8 +46,8 @@ pub async fn proof_for_claim(
     Ok(proof.map(|proof| Proven { node, epoch, proof }))
 }
 
-/// Ends the alloc of a claim before a proof frees the claim. A crash in between leaves an ended alloc
-/// with a claim, which the volumewatcher releases, and not a live alloc without its claim.
+/// Ends the alloc of a claim before a proof frees the claim. A crash in between leaves an ended
+/// alloc with a claim, which the volumewatcher releases, and not a live alloc without its claim.
 pub async fn end_alloc_by_proof(
     state: &State,
     namespace: &Namespace,

@@ -1,5 +1,5 @@
-//! Refusals of the domain: the problem that the caller gets, and whether a request with `wait` waits
-//! for the refusal to pass.
+//! Refusals of the domain: the problem that the caller gets, and whether a request with `wait`
+//! waits for the refusal to pass.
 
 use berth_contract::code::Code;
 use berth_contract::hint::{namespace_option, volume_argument};

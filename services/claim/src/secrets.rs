@@ -3,8 +3,9 @@
 //! **Owns** which secrets a volume has. The volume's spec names the id of its secrets, and changed
 //! secrets get another id. So a spec and its secrets change in one guarded write.
 //!
-//! **Promises** that secrets are handed only to an agent that hosts the plugin's controller or has a
-//! claim on the volume, sealed for the agent's key; and that secrets that no spec names are removed.
+//! **Promises** that secrets are handed only to an agent that hosts the plugin's controller or has
+//! a claim on the volume, sealed for the agent's key; and that secrets that no spec names are
+//! removed.
 //!
 //! **Never** puts a secret into an error, a log line or an event.
 
@@ -106,9 +107,9 @@ pub async fn open(state: &State, node: &NodeId, request: Open) -> Result<Sealed,
     seal(&volume, secrets, &request.to).map_err(unavailable).map_err(place)
 }
 
-/// Whether the node may open the secrets: it has a claim on the volume, or hosts a controller of its
-/// plugin. Secrets that no spec names yet belong to a registration under way. Its plugin is not on
-/// record, so a host of any controller may open them.
+/// Whether the node may open the secrets: it has a claim on the volume, or hosts a controller of
+/// its plugin. Secrets that no spec names yet belong to a registration under way. Its plugin is not
+/// on record, so a host of any controller may open them.
 fn may_open(state: &State, volume: &VolumeKey, node: &NodeId, secrets: &SecretsId) -> bool {
     let (claimed, plugin) = state.volumes.mirror.read(|volumes| {
         let now = volumes.get(volume).map(|subtree| &subtree.volume);
@@ -129,9 +130,9 @@ fn may_open(state: &State, volume: &VolumeKey, node: &NodeId, secrets: &SecretsI
         })
 }
 
-/// Removes, again and again, secrets that no spec names: a registration that ended half-way left them
-/// behind.
-pub async fn sweep(state: State) {
+/// Removes, again and again, secrets that no spec names: a registration that ended half-way left
+/// them behind.
+pub async fn sweep_unnamed(state: State) {
     let mut seen = BTreeSet::new();
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;

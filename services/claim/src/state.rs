@@ -1,4 +1,5 @@
-//! The state that all handlers share: buckets, mirrors, locks; and what is read from several mirrors.
+//! The state that all handlers share: buckets, mirrors, locks; and what is read from several
+//! mirrors.
 
 use std::sync::Arc;
 
@@ -97,8 +98,8 @@ impl StateInner {
         }
     }
 
-    /// How many volumes of the volume's plugin the node has, in all namespaces; none when it already
-    /// has this volume.
+    /// How many volumes of the volume's plugin the node has, in all namespaces; none when it
+    /// already has this volume.
     pub fn count_other_volumes(&self, volume: &VolumeKey, node: &NodeId) -> Option<u64> {
         self.volumes.mirror.read(|volumes| {
             let spec = volumes.get(volume)?.volume.spec.as_ref()?;
@@ -141,9 +142,9 @@ impl StateInner {
         })
     }
 
-    /// The call with the plugin's id of the node. A claim of an older version has none (D9): then it is
-    /// the id that the plugin's instance there last reported. No controller is called without it,
-    /// because CSI takes an unpublish without a node as one from every node.
+    /// The call with the plugin's id of the node. A claim of an older version has none (D9): then
+    /// it is the id that the plugin's instance there last reported. No controller is called without
+    /// it, because CSI takes an unpublish without a node as one from every node.
     pub fn with_external_node(&self, mut call: Call) -> Call {
         if call.external_node.is_none() {
             call.external_node = self.plugins.mirror.read(|plugins| {

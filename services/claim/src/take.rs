@@ -111,7 +111,8 @@ impl ClaimRequest<'_> {
             let alloc = self.claiming_alloc().await?;
             let (until, lacking) = match self.reserve(&alloc, &mut earlier).await? {
                 Reservation::Publishing { attempt, revision } => {
-                    // A reservation that was undone meanwhile has no call; the next round sees that.
+                    // A reservation that was undone meanwhile has no call; the next round sees
+                    // that.
                     if let Some(call) = self.controller_call(&alloc, &attempt, revision) {
                         let (state, trace) = (self.state.clone(), self.trace);
                         // A task of its own: the answer is recorded also after the caller gave up.
@@ -226,7 +227,8 @@ impl ClaimRequest<'_> {
         }
     }
 
-    /// The arrow `grant`: checks at the leader what the guard of this request's write did not cover.
+    /// The arrow `grant`: checks at the leader what the guard of this request's write did not
+    /// cover.
     async fn grant(
         &self,
         grant: Grant,
@@ -274,9 +276,9 @@ impl ClaimRequest<'_> {
         Ok(())
     }
 
-    /// Returns when it is worth asking the leader again. Each change of the bucket wakes all waiters
-    /// of a long line. They look at what this replica knows, and only the waiter whose turn has come
-    /// asks the leader.
+    /// Returns when it is worth asking the leader again. Each change of the bucket wakes all
+    /// waiters of a long line. They look at what this replica knows, and only the waiter whose turn
+    /// has come asks the leader.
     async fn wait_for_turn(
         &self,
         alloc: &Alloc,
@@ -314,8 +316,8 @@ impl ClaimRequest<'_> {
     }
 
     /// Refuses a mount group that the plugin does not support, before anything is attached. It is
-    /// not checked for an alloc that has a claim already. Where the plugin's abilities are not known,
-    /// the node's agent refuses.
+    /// not checked for an alloc that has a claim already. Where the plugin's abilities are not
+    /// known, the node's agent refuses.
     fn check_mount_group(&self, alloc: &Alloc) -> Result<(), Problem> {
         let Self { state, volume, request, .. } = self;
         let plugin = state.volumes.mirror.read(|volumes| {

@@ -9,8 +9,8 @@
 //! - After a lost race the command is decided again, on the volume as it is then.
 //! - An answer without a write, such as a refusal, does not rest on an outdated mirror: the leader
 //!   is asked first whether this replica is behind.
-//! - That a volume or a claim does not exist is answered only after a leader with a quorum confirmed
-//!   it.
+//! - That a volume or a claim does not exist is answered only after a leader with a quorum
+//!   confirmed it.
 //! - Nothing is decided for a caller whose [deadline] has passed.
 //!
 //! **Never** calls a plugin: the volume's lock is held for a decision and its write only.
@@ -19,36 +19,38 @@
 //!
 //! All other records are read at the leader and written one key at a time. A volume is not:
 //!
-//! - It is a subtree of thousands of keys. A transition is decided from the mirror, and the leader is
-//!   asked only for a revision.
+//! - It is a subtree of thousands of keys. A transition is decided from the mirror, and the leader
+//!   is asked only for a revision.
 //! - A lost race is not the only reason to decide again. A refusal, a step without a write, an
 //!   unreadable record and a handle that another volume may have are decided again after the leader
 //!   was asked; what it answered guards the next try.
 //! - A transition may write several keys, each under a guard of its own.
+
+mod batch;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_bus::{Change, CommitError, Guard, MirrorError, ReadError, Write as BusWrite, caller};
 use berth_contract::code::Code;
+use berth_contract::key;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
-use berth_contract::{key, record};
-use berth_domain::volume::{Command, Handle, HandleOwner, Refusal, Step, Volume, Write, step};
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::volume::{Command, Context, Handle, Refusal, Step, Volume, Write, step};
+use berth_domain::{AllocId, PluginId, VolumeKey};
 use berth_service::deadline;
 use berth_service::projection::{Subtree, Volumes};
-use bytes::Bytes;
 use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::events::StoredTransition;
-use crate::handle::{self, Beside};
+use crate::handle;
 use crate::state::StateInner;
 use crate::trail::{Passage, Trailed};
 use crate::{measure, refuse};
+use batch::{Batch, GuardedWrite, Heads};
 
 /// Races lost in a row before the caller is told that the volume is too busy. Each lost race means
 /// that another transition was stored.
@@ -133,7 +135,7 @@ impl StateInner {
         trace: TraceContext,
         command: impl Fn(&Volume) -> Result<Command, Problem>,
     ) -> Result<Committed, TransactError> {
-        self.decide(volume, trace, command, || Ok(())).await
+        self.decide_and_store(volume, trace, command, || Ok(())).await
     }
 
     /// Decides and stores the request of a caller that waits until then.
@@ -144,120 +146,136 @@ impl StateInner {
         until: Instant,
         command: impl Fn(&Volume) -> Result<Command, Problem>,
     ) -> Result<Committed, TransactError> {
-        self.decide(volume, trace, command, || deadline::check(until)).await
+        self.decide_and_store(volume, trace, command, || deadline::check(until)).await
     }
 
-    /// Decides and stores. `command` is called for each state of the volume. `check_wanted` refuses a
-    /// write that its caller no longer waits for.
-    async fn decide(
+    /// Decides and stores. `command` is called for each state of the volume. `check_wanted` refuses
+    /// a write that its caller no longer waits for.
+    async fn decide_and_store(
         &self,
         volume: &VolumeKey,
         trace: TraceContext,
         command: impl Fn(&Volume) -> Result<Command, Problem>,
         check_wanted: impl Fn() -> Result<(), Problem>,
     ) -> Result<Committed, TransactError> {
-        let _lock = caller::wait_until_deadline(self.volume_locks.lock(volume))
-            .await
-            .ok_or(TransactError::Queued)?;
-        let empty = Volume::default();
+        let lock = caller::wait_until_deadline(self.volume_locks.lock(volume));
+        let _lock = lock.await.ok_or(TransactError::Queued)?;
+        let own = key::subtree(volume);
         let mut heads = Heads::default();
         for _ in 0..RACES_MAX {
-            let mut context = self.decision_context();
-            let seen = self.volumes.mirror.read(|volumes| {
-                let subtree = volumes.get(volume);
-                if let Some(record) = subtree.and_then(Subtree::first_unreadable) {
-                    return Err(TransactError::Unreadable(record.clone()));
-                }
-                let now = subtree.map_or(&empty, |subtree| &subtree.volume);
-                let command = command(now)?;
-                context.handle = handle::handle_use(volumes, volume, &command);
-                let decided = step(now, &command, &context);
-                let (mut before_write, mut beside) = (None, Vec::new());
-                if let Ok(Step { write: Some(write), .. }) = &decided {
-                    before_write = claim_before(subtree, write);
-                    beside = handle::beside(volumes, volume, &command, write)
-                        .map_err(TransactError::Unreadable)?;
-                }
-                let plugin = now.spec.as_ref().map(|spec| spec.plugin.clone());
-                let head = subtree.map_or(0, |subtree| subtree.head);
-                let beside = beside.into_iter().map(|write| (write.revision(volumes), write));
-                Ok((
-                    Batch { head, beside: beside.collect() },
-                    command,
-                    decided,
-                    before_write,
-                    plugin,
-                ))
-            });
-            let own = key::subtree(volume);
-            if matches!(seen, Err(TransactError::Unreadable(_))) && !heads.known.contains_key(&own)
+            let context = self.decision_context();
+            let now = context.now;
+            let decided = self.decide(volume, &command, context);
+            if matches!(decided, Err(TransactError::Unreadable(_)))
+                && !heads.known.contains_key(&own)
             {
-                // The record may have been mended since.
-                heads.known.insert(own, self.catch_up(volume).await?);
+                // The record may have been repaired since.
+                heads.known.insert(own.clone(), self.catch_up(volume).await?);
                 continue;
             }
-            let (batch, command, decided, before, plugin) = seen?;
-            let decided = match decided {
-                Ok(decided) => decided,
+            let Decision { command, step, batch, before, plugin } = decided?;
+            let step = match step {
+                Ok(step) => step,
                 Err(refusal) => {
+                    if self.is_confirmed(volume, &command, &refusal, &heads, trace).await? {
+                        return Err(refusal.into());
+                    }
                     // The volume that has the handle may be deregistered by now.
-                    let all = is_of_other_volumes(&refusal);
-                    let is_known = heads.were_asked(all);
-                    if is_known && !is_of_absence(&command, &refusal) {
-                        return Err(refusal.into());
-                    }
-                    let head = heads.known.get(&own).filter(|_| is_known);
-                    if let Some(head) = head
-                        && self.confirm_head(volume, *head, trace).await?
-                    {
-                        return Err(refusal.into());
-                    }
-                    heads = self.ask_heads(volume, &batch, all).await?;
+                    heads = self.ask_heads(volume, &batch, is_of_other_volumes(&refusal)).await?;
                     continue;
                 }
             };
-            let Some(write) = &decided.write else {
+            let Some(write) = &step.write else {
                 let Some(revision) = heads.known.get(&own).copied() else {
                     // Without a write no guard shows whether this replica is behind.
                     heads = self.ask_heads(volume, &batch, false).await?;
                     continue;
                 };
-                return Ok(Committed { step: decided, revision });
+                return Ok(Committed { step, revision });
             };
-            // No guard covers the handles of other volumes: an older version may have written a spec
-            // without the key of its handle.
+            // No guard covers the handles of other volumes: an older version may have written a
+            // spec without the key of its handle.
             if batch.takes_handle() && !heads.were_asked(true) {
                 heads = self.ask_heads(volume, &batch, true).await?;
                 continue;
             }
             check_wanted()?;
-            let passage = claim_passage(volume, write, before.as_ref());
-            let trail = passage.map(|passage| passage.trail(trace, context.now));
+            let (command, before) = (&command, before.as_ref());
+            let passage = claim_passage(volume, write, before);
+            let trail = passage.map(|passage| passage.trail(trace, now));
             let writes = batch.guarded_writes(volume, (write, trail), &heads, trace)?;
-            match self.store_all(&writes, trace).await? {
-                Some(revision) => {
-                    if let (Some(passage), Some(trail)) = (passage, &trail) {
-                        passage.emit(trail, &self.policy);
-                        measure::stored(&passage, &command, plugin.as_ref(), context.now);
-                    }
-                    let (before, now) = (before.as_ref(), context.now);
-                    let command = &command;
-                    let transition =
-                        StoredTransition { volume, command, write, before, trail, trace, now };
-                    if transition.has_event() {
-                        let event = transition.event(&self.policy);
-                        self.events.publish(&event.subject(), &event, transition.context());
-                    }
-                    return Ok(Committed { step: decided, revision });
-                }
-                None => heads = self.ask_heads(volume, &batch, batch.takes_handle()).await?,
+            let Some(revision) = self.store_all(&writes, trace).await? else {
+                heads = self.ask_heads(volume, &batch, batch.takes_handle()).await?;
+                continue;
+            };
+            if let (Some(passage), Some(trail)) = (passage, &trail) {
+                passage.emit(trail, &self.policy);
+                measure::count_write(&passage, command, plugin.as_ref(), now);
             }
+            let transition = StoredTransition { volume, command, write, before, trail, trace, now };
+            if transition.has_event() {
+                let event = transition.event(&self.policy);
+                self.events.publish(&event.subject(), &event, transition.context());
+            }
+            return Ok(Committed { step, revision });
         }
         Err(TransactError::Contended)
     }
 
-    /// Whether the command would do anything now: write, call a plugin, or be refused otherwise than
-    /// by a call that is under way. It is decided from the mirror; the leader is not asked.
+    /// Decides the command on the volume as the mirror has it.
+    fn decide(
+        &self,
+        volume: &VolumeKey,
+        command: impl Fn(&Volume) -> Result<Command, Problem>,
+        mut context: Context,
+    ) -> Result<Decision, TransactError> {
+        let empty = Volume::default();
+        self.volumes.mirror.read(|volumes| {
+            let subtree = volumes.get(volume);
+            if let Some(record) = subtree.and_then(Subtree::first_unreadable) {
+                return Err(TransactError::Unreadable(record.clone()));
+            }
+            let now = subtree.map_or(&empty, |subtree| &subtree.volume);
+            let command = command(now)?;
+            context.handle = handle::handle_use(volumes, volume, &command);
+            let step = step(now, &command, &context);
+            let (mut before, mut beside) = (None, Vec::new());
+            if let Ok(Step { write: Some(write), .. }) = &step {
+                before = claim_before(subtree, write);
+                beside = handle::beside(volumes, volume, &command, write)
+                    .map_err(TransactError::Unreadable)?;
+            }
+            let beside = beside.into_iter().map(|write| (write.revision(volumes), write)).collect();
+            let batch = Batch { head: subtree.map_or(0, |subtree| subtree.head), beside };
+            let plugin = now.spec.as_ref().map(|spec| spec.plugin.clone());
+            Ok(Decision { command, step, batch, before, plugin })
+        })
+    }
+
+    /// Whether the leader was asked for all that the refusal rests on. That something does not
+    /// exist is confirmed at a quorum.
+    async fn is_confirmed(
+        &self,
+        volume: &VolumeKey,
+        command: &Command,
+        refusal: &Refusal,
+        heads: &Heads,
+        trace: TraceContext,
+    ) -> Result<bool, TransactError> {
+        if !heads.were_asked(is_of_other_volumes(refusal)) {
+            return Ok(false);
+        }
+        if !is_of_absence(command, refusal) {
+            return Ok(true);
+        }
+        match heads.known.get(&key::subtree(volume)) {
+            Some(head) => self.confirm_head(volume, *head, trace).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Whether the command would do anything now: write, call a plugin, or be refused otherwise
+    /// than by a call that is under way. It is decided from the mirror; the leader is not asked.
     pub fn would_act(&self, volume: &VolumeKey, command: impl FnOnce(&Volume) -> Command) -> bool {
         let mut context = self.decision_context();
         self.volumes.mirror.read(|volumes| {
@@ -309,17 +327,17 @@ impl StateInner {
         Ok(heads)
     }
 
-    /// Waits until the mirror has the leader's newest revision of the volume, and returns it. If it is
-    /// lower than the mirror's, this replica may have missed a delete: then the volume is read again
-    /// at the leader.
+    /// Waits until the mirror has the leader's newest revision of the volume, and returns it. If it
+    /// is lower than the mirror's, this replica may have missed a delete: then the volume is read
+    /// again at the leader.
     pub async fn catch_up(&self, volume: &VolumeKey) -> Result<u64, TransactError> {
         let seen = |volumes: &Volumes| volumes.get(volume).map_or(0, |subtree| subtree.head);
         self.catch_up_below(&key::subtree(volume), seen).await
     }
 
     /// As [`catch_up`](Self::catch_up), at a leader with a quorum: then this replica knows all that
-    /// was acknowledged before the call. Nothing is written, so the loop repeats the confirmation and
-    /// not a decision.
+    /// was acknowledged before the call. Nothing is written, so the loop repeats the confirmation
+    /// and not a decision.
     pub async fn catch_up_surely(
         &self,
         volume: &VolumeKey,
@@ -346,7 +364,8 @@ impl StateInner {
         stored.map(|stored| stored.is_some()).map_err(TransactError::Commit)
     }
 
-    /// As [`catch_up`](Self::catch_up), below any guard. `seen` is the mirror's newest revision there.
+    /// As [`catch_up`](Self::catch_up), below any guard. `seen` is the mirror's newest revision
+    /// there.
     async fn catch_up_below(
         &self,
         filter: &str,
@@ -404,7 +423,8 @@ impl StateInner {
         self.store_all(&all, trace).await.map(drop)
     }
 
-    /// Stores all of the writes or none. Returns the revision of the first; none when a race was lost.
+    /// Stores all of the writes or none. Returns the revision of the first; none when a race was
+    /// lost.
     async fn store_all(
         &self,
         all: &[GuardedWrite],
@@ -438,111 +458,14 @@ impl StateInner {
     }
 }
 
-/// The revisions that guard a transition, and the writes beside its own, as far as this replica knows.
-#[derive(Debug, Default)]
-struct Batch {
-    /// The volume's newest revision.
-    head: u64,
-    /// Writes beside its own, each with the revision of its guard.
-    beside: Vec<(u64, Beside)>,
-}
-
-impl Batch {
-    fn takes_handle(&self) -> bool {
-        self.beside.iter().any(|(_, write)| matches!(write, Beside::Own(_)))
-    }
-
-    /// All writes of a transition, its own first. A revision that the leader was asked for guards
-    /// instead of the mirror's.
-    fn guarded_writes(
-        &self,
-        volume: &VolumeKey,
-        (write, trail): (&Write, Option<Trail>),
-        heads: &Heads,
-        trace: TraceContext,
-    ) -> Result<Vec<GuardedWrite>, TransactError> {
-        let mut all = vec![GuardedWrite::own(volume, write, trail, self.head, trace)?];
-        for (revision, beside) in &self.beside {
-            all.push(GuardedWrite::beside(volume, beside, *revision, trace)?);
-        }
-        for one in &mut all {
-            one.revision = heads.known.get(&one.filter).copied().unwrap_or(one.revision);
-        }
-        Ok(all)
-    }
-}
-
-/// The newest revisions that the leader was asked for. They may be lower than the mirror's when a
-/// marker was purged. Then the keys below were read again, and the guard uses the lower revision.
-#[derive(Debug, Default)]
-struct Heads {
-    /// By the filter of the guard. The mirror has caught up with each of them.
-    known: BTreeMap<String, u64>,
-    /// Whether the mirror has caught up with all volumes.
-    all: bool,
-}
-
-impl Heads {
-    fn were_asked(&self, all: bool) -> bool {
-        self.all || (!self.known.is_empty() && !all)
-    }
-}
-
-/// One write of a batch, with its guard. A write without a value is a delete.
-struct GuardedWrite {
-    key: String,
-    value: Option<Bytes>,
-    filter: String,
-    revision: u64,
-}
-
-impl GuardedWrite {
-    fn own(
-        volume: &VolumeKey,
-        write: &Write,
-        trail: Option<Trail>,
-        revision: u64,
-        trace: TraceContext,
-    ) -> Result<Self, TransactError> {
-        let trace_id = || Some(trace.trace_id());
-        let (key, value) = match write {
-            Write::PutSpec(spec) => (key::spec(volume), Some(record::write(spec, trace_id()))),
-            Write::DeleteSpec => (key::spec(volume), None),
-            Write::PutClaim(alloc, claim) => {
-                let value = match trail {
-                    Some(trail) => record::write_claim(claim, trail),
-                    None => record::write(claim, trace_id()),
-                };
-                (key::claim(volume, alloc), Some(value))
-            }
-            Write::DeleteClaim(alloc) => (key::claim(volume, alloc), None),
-        };
-        let value = value.transpose().map_err(TransactError::Record)?.map(Bytes::from);
-        Ok(Self { key, value, filter: key::subtree(volume), revision })
-    }
-
-    fn beside(
-        volume: &VolumeKey,
-        write: &Beside,
-        revision: u64,
-        trace: TraceContext,
-    ) -> Result<Self, TransactError> {
-        let trace_id = || Some(trace.trace_id());
-        let (key, value) = match write {
-            Beside::Fence(other, spec) => {
-                let spec = spec.as_ref().map(|spec| record::write(spec, trace_id()));
-                (key::spec(other), spec)
-            }
-            Beside::Free(handle) => (key::handle(handle), None),
-            Beside::Own(handle) => {
-                let VolumeKey { namespace, volume } = volume.clone();
-                let owner = HandleOwner { namespace, volume };
-                (key::handle(handle), Some(record::write(owner, trace_id())))
-            }
-        };
-        let value = value.transpose().map_err(TransactError::Record)?.map(Bytes::from);
-        Ok(Self { key, value, filter: write.filter(), revision })
-    }
+/// A command that was decided on one state of the volume.
+struct Decision {
+    command: Command,
+    step: Result<Step, Refusal>,
+    batch: Batch,
+    /// The claim that the step writes, before the write.
+    before: Option<Trailed>,
+    plugin: Option<PluginId>,
 }
 
 /// Whether a refusal rests on the registration of another volume.

@@ -1,7 +1,7 @@
 //! The bucket of secrets, sealed for this service's keys (A9, safety rule 6).
 //!
-//! **Promises** that a value in the bucket opens with this service's keys only, and that the secrets
-//! of an id never change.
+//! **Promises** that a value in the bucket opens with this service's keys only, and that the
+//! secrets of an id never change.
 //!
 //! **Never** puts a secret into an error, a log line or an event.
 

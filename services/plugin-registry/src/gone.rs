@@ -4,12 +4,12 @@
 //!
 //! - A node whose agent holds its lease is not declared gone. The write is guarded by a record that
 //!   says that the node is down, and that was read *before* the lease. So the declaration cannot
-//!   overtake an agent that was told that its node is ready and has held its lease since: the record
-//!   had to say first that the lease ended.
+//!   overtake an agent that was told that its node is ready and has held its lease since: the
+//!   record had to say first that the lease ended.
 //! - The first declaration stays. Declaring the node gone again changes nothing.
 //! - Evidence counts only for the absence in which it was gathered: the record must still be at the
-//!   revision that the operator saw before. While a node is down, only two things change its record:
-//!   its agent's return, and a declaration.
+//!   revision that the operator saw before. While a node is down, only two things change its
+//!   record: its agent's return, and a declaration.
 //!
 //! **Never** checks whether the declaration is true. No service can.
 
@@ -107,7 +107,10 @@ async fn declare(
     let next = Node { gone: Some(proof.clone()), ..known };
     state.store(node, &snapshot, &Write::Node(next), trace).await?;
     let trace_id = trace.trace_id();
-    tracing::warn!(%node, %proof, trace = trace_id, "the node counts as gone, which frees its claims");
+    tracing::warn!(
+        %node, %proof, trace = trace_id,
+        "the node counts as gone, which frees its claims"
+    );
     events::publish(&state.events, &events::node_gone(node, proof, trace), trace);
     Ok(proof.clone())
 }

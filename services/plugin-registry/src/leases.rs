@@ -20,8 +20,8 @@ impl Leases {
     /// The leases of nodes. The bucket also has those of leaders.
     pub const FILTER: &str = "node.>";
 
-    /// How many times a lease was gained or ended. Renewals do not count: a fleet makes many of them
-    /// each second.
+    /// How many times a lease was gained or ended. Renewals do not count: a fleet makes many of
+    /// them each second.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -30,8 +30,8 @@ impl Leases {
         self.held.len()
     }
 
-    /// Whether the value was not written by an agent of that node. The lease counts as held: the agent
-    /// whose lease was overwritten may not have noticed yet.
+    /// Whether the value was not written by an agent of that node. The lease counts as held: the
+    /// agent whose lease was overwritten may not have noticed yet.
     pub fn is_junk(&self, node: &NodeId) -> bool {
         self.junk.contains(node)
     }

@@ -1,8 +1,8 @@
 //! How often the agents of a fleet renew their leases.
 //!
 //! Each renewal is a write that is synced to the disk, and an agent renews its lease three times
-//! within the lease's TTL. A thousand agents with a TTL of 10 s would make 300 such writes a second.
-//! So a large fleet has longer TTLs, and its agents send unchanged reports less often.
+//! within the lease's TTL. A thousand agents with a TTL of 10 s would make 300 such writes a
+//! second. So a large fleet has longer TTLs, and its agents send unchanged reports less often.
 
 /// Renewals within one TTL, at most.
 const RENEWALS_PER_TTL: u64 = 3;
@@ -21,8 +21,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The shortest TTL, in seconds, that agents of a fleet of this size may use; 0 means that any is
-    /// short enough for the bus to bear.
+    /// The shortest TTL, in seconds, that agents of a fleet of this size may use; 0 means that any
+    /// is short enough for the bus to bear.
     pub fn lease_ttl_s(self, nodes: usize) -> u32 {
         let renewals = u64::try_from(nodes).unwrap_or(u64::MAX).saturating_mul(RENEWALS_PER_TTL);
         let needed_s = renewals.div_ceil(u64::from(self.renewals_per_second.max(1)));

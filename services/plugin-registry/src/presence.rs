@@ -102,8 +102,8 @@ async fn correct_or_retry(state: &State, node: &NodeId) -> Next {
     }
 }
 
-/// Gives a TTL to a value that has none and would never expire. It then expires later than the lease
-/// that it may have overwritten.
+/// Gives a TTL to a value that has none and would never expire. It then expires later than the
+/// lease that it may have overwritten.
 async fn bound_junk(state: &State, junk: &Entry, trace: TraceContext) {
     let value = junk.value.clone().unwrap_or_default();
     let bounded = state.leases.inherit(junk, value, limits::LEASE_TTL_MAX, trace).await;

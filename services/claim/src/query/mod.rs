@@ -2,8 +2,8 @@
 //!
 //! **Promises**
 //!
-//! - A reply shows all that any replica stored before the request. The stream's leader is asked each
-//!   time; if it does not answer, the request fails.
+//! - A reply shows all that any replica stored before the request. The stream's leader is asked
+//!   each time; if it does not answer, the request fails.
 //! - A list shows one revision, and names it.
 //! - Derived facts are in the reply's type only, and never stored (D8).
 
@@ -71,7 +71,8 @@ fn first_unreadable<'a>(all: impl Iterator<Item = &'a UnreadableRecord>) -> Vec<
 }
 
 impl StateInner {
-    /// Reads all of a table at one revision, once it has what the reader waits for or the wait is over.
+    /// Reads all of a table at one revision, once it has what the reader waits for or the wait is
+    /// over.
     async fn snapshot<F: Fold, T>(
         &self,
         reader: Reader<'_>,

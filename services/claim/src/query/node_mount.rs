@@ -5,8 +5,8 @@ use berth_domain::plugin::{Node, NodeState};
 use berth_domain::volume::{Claim, NodeMount, NodeMountState};
 use berth_domain::{Timestamp, VolumeKey};
 
-/// What the claim waits for, and the hint; none for a mounted claim, or while its ready node has not
-/// reported anything of it.
+/// What the claim waits for, and the hint; none for a mounted claim, or while its ready node has
+/// not reported anything of it.
 pub fn waits_for(
     volume: &VolumeKey,
     plugin: Option<&str>,

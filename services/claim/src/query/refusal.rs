@@ -1,7 +1,7 @@
 //! The newest refusal of a volume or an alloc, read from the events.
 //!
-//! **Promises** that a status request is answered without the refusal when the event stream does not
-//! answer soon.
+//! **Promises** that a status request is answered without the refusal when the event stream does
+//! not answer soon.
 //!
 //! **Never** decides anything by an event.
 

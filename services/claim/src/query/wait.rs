@@ -131,8 +131,8 @@ impl ClaimContext<'_> {
         }
     }
 
-    /// What an operator can do where the claim does not go on by itself, or only slowly. The node comes
-    /// with the revision of its record.
+    /// What an operator can do where the claim does not go on by itself, or only slowly. The node
+    /// comes with the revision of its record.
     pub fn hint(
         &self,
         node: Option<(&Node, u64)>,
@@ -257,8 +257,8 @@ impl ClaimContext<'_> {
         }
     }
 
-    /// How an operator confirms what the plugin cannot: that the volume is off the node (rule 18), or
-    /// detached from it (rule 16).
+    /// How an operator confirms what the plugin cannot: that the volume is off the node (rule 18),
+    /// or detached from it (rule 16).
     fn confirmation_advice(&self) -> String {
         let (volume, node) = (volume_argument(self.volume), &self.claim.node);
         match self.claim.state {
@@ -274,8 +274,9 @@ impl ClaimContext<'_> {
         }
     }
 
-    /// The hint while the plugin has no room on the node. As long as this claim exists, the plugin is
-    /// asked for no other node (rule 7). So another node helps only once this claim's alloc is stopped.
+    /// The hint while the plugin has no room on the node. As long as this claim exists, the plugin
+    /// is asked for no other node (rule 7). So another node helps only once this claim's alloc is
+    /// stopped.
     fn exhausted_hint(
         &self,
         plugin: Option<(&PluginId, &Plugin)>,

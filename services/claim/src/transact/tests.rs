@@ -4,6 +4,7 @@ use berth_domain::volume::{Claim, VolumeSpec};
 use serde_json::json;
 
 use super::*;
+use crate::handle::Beside;
 
 fn volume(name: &str) -> VolumeKey {
     VolumeKey::new("ns".parse().unwrap(), name.parse().unwrap())
@@ -59,8 +60,8 @@ fn rule_17_what_goes_beside_a_write_is_guarded_by_what_it_changes() {
     }
 }
 
-/// A refusal and an answer without a write are given after the leader was asked for the volume; what
-/// rests on other volumes, after it was asked for all.
+/// A refusal and an answer without a write are given after the leader was asked for the volume;
+/// what rests on other volumes, after it was asked for all.
 #[test]
 fn the_leader_is_asked_once_and_for_all_volumes_where_others_decide() {
     let known = BTreeMap::from([("ns.data.>".to_owned(), 7)]);
