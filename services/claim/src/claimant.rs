@@ -11,8 +11,10 @@ use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
-use berth_domain::{AllocId, Namespace};
+use berth_domain::plugin::Half;
+use berth_domain::{AllocId, Namespace, VolumeKey};
 
+use crate::plan;
 use crate::records::no_such_alloc;
 use crate::state::StateInner;
 
@@ -20,22 +22,57 @@ const STEP: &str = verb::ClaimTake::STEP;
 
 impl StateInner {
     /// The alloc of the request: live, placed on the node that asks, and with a request for the
-    /// volume.
+    /// volume that the plugin can mount.
     pub async fn claiming_alloc(
         &self,
-        namespace: &Namespace,
+        volume: &VolumeKey,
         request: &Take,
         trace: TraceContext,
     ) -> Result<Alloc, Problem> {
-        let id = &request.alloc;
+        let (namespace, id) = (&volume.namespace, &request.alloc);
         let mirrored = self.allocs.mirror.read(|allocs| Some(allocs.get(namespace, id)?.1.clone()));
-        if let Some(alloc) = mirrored.filter(|alloc| check_request(alloc, request).is_ok()) {
-            return Ok(alloc);
-        }
-        let alloc = self.read_alloc_surely(namespace, id, STEP, trace).await?;
-        let alloc = alloc.ok_or_else(|| no_such_alloc(id))?;
-        check_request(&alloc, request)?;
+        let acceptable = mirrored.filter(|alloc| check_request(alloc, request).is_ok());
+        let alloc = if let Some(alloc) = acceptable {
+            alloc
+        } else {
+            let alloc = self.read_alloc_surely(namespace, id, STEP, trace).await?;
+            let alloc = alloc.ok_or_else(|| no_such_alloc(id))?;
+            check_request(&alloc, request)?;
+            alloc
+        };
+        self.check_mount_group(volume, request, &alloc)?;
         Ok(alloc)
+    }
+
+    /// Refuses a mount group that the plugin does not support, before anything is attached. It is
+    /// not checked for an alloc that has a claim already. Where the plugin's abilities are not
+    /// known, the node's agent refuses.
+    fn check_mount_group(
+        &self,
+        volume: &VolumeKey,
+        request: &Take,
+        alloc: &Alloc,
+    ) -> Result<(), Problem> {
+        let plugin = self.volumes.mirror.read(|volumes| {
+            let now = &volumes.get(volume)?.volume;
+            let spec = now.spec.as_ref().filter(|_| !now.claims.contains_key(&request.alloc))?;
+            plan::mount(spec, volume, Some(alloc)).group.map(|_| spec.plugin.clone())
+        });
+        let Some(plugin) = plugin else { return Ok(()) };
+        let can = self.plugins.mirror.read(|plugins| {
+            let instances = &plugins.get(&plugin)?.instances;
+            let abilities = instances.get(&(request.node.clone(), Half::Node))?.node.as_ref()?;
+            Some(abilities.volume_mount_group)
+        });
+        if can != Some(false) {
+            return Ok(());
+        }
+        let message = format!(
+            "a group is asked for, and plugin {plugin} on node {} cannot mount a volume for one \
+             (VOLUME_MOUNT_GROUP)",
+            request.node
+        );
+        Err(Problem::new(Code::MountOptionsRefused, message))
     }
 
     /// Refuses a grant to an alloc that has ended, by its record at the leader.

@@ -22,7 +22,6 @@ use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::alloc::{Alloc, VolumeRequest};
-use berth_domain::plugin::Half;
 use berth_domain::volume::{
     Attempt, Command, Outcome, Refusal, Route, State as ClaimState, Step, Take as TakeCommand,
     Volume,
@@ -108,8 +107,8 @@ impl ClaimRequest<'_> {
         loop {
             earlier.changes.mark_unchanged();
             // Read in each round: the alloc may end while its claim waits (B1).
-            let alloc = self.claiming_alloc().await?;
-            let (until, lacking) = match self.reserve(&alloc, &mut earlier).await? {
+            let alloc = self.state.claiming_alloc(&self.volume, &self.request, self.trace).await?;
+            match self.reserve(&alloc, &mut earlier).await? {
                 Reservation::Publishing { attempt, revision } => {
                     // A reservation that was undone meanwhile has no call; the next round sees
                     // that.
@@ -124,23 +123,18 @@ impl ClaimRequest<'_> {
                         self.await_answer(answered).await?;
                     }
                     earlier.has_attached = true;
-                    continue;
                 }
                 Reservation::Taken { grant, is_written } => {
                     return self.grant(*grant, is_written, &earlier).await;
                 }
-                Reservation::Queued { until } => (until, None),
-                Reservation::Lacking(problem) => (None, Some(problem)),
-            };
-            self.wait_for_change(&alloc, until, lacking, &mut earlier).await?;
+                Reservation::Queued { until } => {
+                    self.wait_for_turn(&alloc, until, &mut earlier).await?;
+                }
+                Reservation::Lacking(problem) => {
+                    self.wait_for_missing(problem, &mut earlier).await?;
+                }
+            }
         }
-    }
-
-    async fn claiming_alloc(&self) -> Result<Alloc, Problem> {
-        let Self { volume, request, trace, .. } = self;
-        let alloc = self.state.claiming_alloc(&volume.namespace, request, *trace).await?;
-        self.check_mount_group(&alloc)?;
-        Ok(alloc)
     }
 
     /// The arrow `publishing`: decides under the volume's guard and writes the reservation.
@@ -249,49 +243,36 @@ impl ClaimRequest<'_> {
         state.check_alloc_lives(&volume.namespace, &request.alloc, *trace).await
     }
 
-    /// Returns when the next try may end otherwise than the last one. Fails with the reason of the
-    /// last try if the deadline comes first.
-    async fn wait_for_change(
+    /// Waits for a volume, a plugin or a node that is missing. It is looked for at intervals.
+    async fn wait_for_missing(
         &self,
-        alloc: &Alloc,
-        until: Option<Timestamp>,
-        lacking: Option<Problem>,
+        problem: Problem,
         earlier: &mut EarlierTries,
     ) -> Result<(), Problem> {
-        let pause =
-            until.map_or(RETRY_INTERVAL, |until| until.since(clock::now()).min(RETRY_INTERVAL));
-        let is_lacking = lacking.is_some();
-        let refusal = lacking.unwrap_or_else(|| self.why_not_granted());
-        if Instant::now() + pause >= self.deadline {
-            return Err(refusal);
-        }
-        earlier.refusal = Some(refusal);
-        earlier.has_waited = true;
-        // A claim's change wakes a waiter. A missing volume or plugin is looked for at intervals.
-        if is_lacking {
-            sleep(just_after(pause)).await;
-        } else {
-            self.wait_for_turn(alloc, pause, &mut earlier.changes).await;
-        }
+        self.keep_refusal(problem, RETRY_INTERVAL, earlier)?;
+        sleep(just_after(RETRY_INTERVAL)).await;
         Ok(())
     }
 
-    /// Returns when it is worth asking the leader again. Each change of the bucket wakes all
-    /// waiters of a long line. They look at what this replica knows, and only the waiter whose turn
-    /// has come asks the leader.
+    /// Waits until it is worth asking the leader again. Each change of the bucket wakes all waiters
+    /// of a long line. They look at what this replica knows, and only the waiter whose turn has
+    /// come asks the leader.
     async fn wait_for_turn(
         &self,
         alloc: &Alloc,
-        pause: Duration,
-        changes: &mut watch::Receiver<u64>,
-    ) {
+        until: Option<Timestamp>,
+        earlier: &mut EarlierTries,
+    ) -> Result<(), Problem> {
         let Self { state, volume, request, .. } = self;
+        let pause =
+            until.map_or(RETRY_INTERVAL, |until| until.since(clock::now()).min(RETRY_INTERVAL));
+        self.keep_refusal(self.why_not_granted(), pause, earlier)?;
         let ask_leader_at = Instant::now() + clock::jittered(ASK_LEADER_INTERVAL);
         loop {
-            let _: Result<_, _> = timeout(just_after(pause), changes.changed()).await;
+            let _: Result<_, _> = timeout(just_after(pause), earlier.changes.changed()).await;
             let now = Instant::now();
             if now + pause >= self.deadline || now >= ask_leader_at {
-                return;
+                return Ok(());
             }
             if self.is_behind_others() {
                 continue;
@@ -299,9 +280,25 @@ impl ClaimRequest<'_> {
             let others = state.count_other_volumes(volume, &request.node);
             let acts = state.would_act(volume, |now| self.command(now, alloc, others));
             if acts || self.grant_of_taken(alloc).is_some() {
-                return;
+                return Ok(());
             }
         }
+    }
+
+    /// Keeps why this try ended without a grant. Fails with that reason if the deadline comes
+    /// within the pause before the next try.
+    fn keep_refusal(
+        &self,
+        refusal: Problem,
+        pause: Duration,
+        earlier: &mut EarlierTries,
+    ) -> Result<(), Problem> {
+        if Instant::now() + pause >= self.deadline {
+            return Err(refusal);
+        }
+        earlier.refusal = Some(refusal);
+        earlier.has_waited = true;
+        Ok(())
     }
 
     /// Whether another claim is before this one in the line. The first in line wakes the next.
@@ -313,33 +310,6 @@ impl ClaimRequest<'_> {
             let waits = claims.get(alloc).is_some_and(|claim| claim.state == ClaimState::Waiting);
             waits && claims.in_line().next().is_some_and(|(first, _)| first != alloc)
         })
-    }
-
-    /// Refuses a mount group that the plugin does not support, before anything is attached. It is
-    /// not checked for an alloc that has a claim already. Where the plugin's abilities are not
-    /// known, the node's agent refuses.
-    fn check_mount_group(&self, alloc: &Alloc) -> Result<(), Problem> {
-        let Self { state, volume, request, .. } = self;
-        let plugin = state.volumes.mirror.read(|volumes| {
-            let now = &volumes.get(volume)?.volume;
-            let spec = now.spec.as_ref().filter(|_| !now.claims.contains_key(&request.alloc))?;
-            plan::mount(spec, volume, Some(alloc)).group.map(|_| spec.plugin.clone())
-        });
-        let Some(plugin) = plugin else { return Ok(()) };
-        let can = state.plugins.mirror.read(|plugins| {
-            let instances = &plugins.get(&plugin)?.instances;
-            let abilities = instances.get(&(request.node.clone(), Half::Node))?.node.as_ref()?;
-            Some(abilities.volume_mount_group)
-        });
-        if can != Some(false) {
-            return Ok(());
-        }
-        let message = format!(
-            "a group is asked for, and plugin {plugin} on node {} cannot mount a volume for one \
-             (VOLUME_MOUNT_GROUP)",
-            request.node
-        );
-        Err(Problem::new(Code::MountOptionsRefused, message))
     }
 
     /// The command for the volume as it is. `others` counts the node's other volumes of the plugin.

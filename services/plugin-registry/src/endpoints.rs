@@ -32,7 +32,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::NodeStatus, _>(|state, request, _| async move {
-        query::nodes(&state, request.message()?, request.deadline).await
+        query::list_nodes(&state, request.message()?, request.deadline).await
     })
     .await?;
     on.verb::<verb::PluginExpect, _>(|state, request, at| async move {
@@ -44,7 +44,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::PluginStatus, _>(|state, request, _| async move {
-        query::plugins(&state, request.message()?, request.deadline).await
+        query::list_plugins(&state, request.message()?, request.deadline).await
     })
     .await?;
     Ok(service)

@@ -52,7 +52,7 @@ fn whole(id: &PluginId, one: &Plugin, nodes: &Nodes) -> PluginStatus {
         let shared = one.shared_id(node);
         instance_status((id, node, *half), instance, nodes.get(node), shared)
     });
-    plugin(id, one, nodes, instances.collect())
+    plugin_status(id, one, nodes, instances.collect())
 }
 
 fn node_id(at: usize) -> NodeId {
