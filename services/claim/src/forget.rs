@@ -146,8 +146,12 @@ mod tests {
             (AllocState::Stopped, 10, 9, false),
         ] {
             let alloc = alloc(state, since);
-            let said = check_ended(&id, &alloc, Timestamp::from_unix_ms(before));
-            assert_eq!(said.is_ok(), over, "{state} since {since}, before {before}: {said:?}");
+            let checked = check_ended(&id, &alloc, Timestamp::from_unix_ms(before));
+            assert_eq!(
+                checked.is_ok(),
+                over,
+                "{state} since {since}, before {before}: {checked:?}"
+            );
         }
     }
 
@@ -167,8 +171,8 @@ mod tests {
             let mut volumes = Volumes::default();
             volumes.put(key, 1, value);
             let alloc = alloc(AllocState::Complete, 1);
-            let said = check_unclaimed(&volumes, &Namespace::default(), &id, &alloc);
-            assert_eq!(said.is_ok(), free, "{key}: {said:?}");
+            let checked = check_unclaimed(&volumes, &Namespace::default(), &id, &alloc);
+            assert_eq!(checked.is_ok(), free, "{key}: {checked:?}");
         }
     }
 }

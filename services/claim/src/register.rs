@@ -139,8 +139,8 @@ async fn validate_and_write(
             && kept.as_ref() != Some(id)
         {
             // The secrets were changed meanwhile and these are removed: a spec must not name them.
-            let said = "the volume's secrets were changed at the same time";
-            return Err(Problem::new(Code::Busy, said).retryable().next("register it again"));
+            let message = "the volume's secrets were changed at the same time";
+            return Err(Problem::new(Code::Busy, message).retryable().next("register it again"));
         }
         Ok(Command::Register(with(kept)))
     };
@@ -188,12 +188,12 @@ fn has_controller(state: &State, plugin: &PluginId) -> Result<bool, Problem> {
     state.nodes.mirror.read(|nodes| {
         state.plugins.mirror.read(|plugins| {
             let Some(known) = plugins.get(plugin) else {
-                let said = format!("no agent has reported plugin {plugin}");
-                return Err(Problem::new(Code::NoSuchPlugin, said).retryable());
+                let message = format!("no agent has reported plugin {plugin}");
+                return Err(Problem::new(Code::NoSuchPlugin, message).retryable());
             };
             if known.count(Half::Node, |node| nodes.is_ready(node)).healthy == 0 {
-                let said = format!("plugin {plugin} has no healthy instance on any node");
-                return Err(Problem::new(Code::PluginUnhealthy, said).retryable());
+                let message = format!("plugin {plugin} has no healthy instance on any node");
+                return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
             }
             Ok(known.has_controller())
         })
@@ -225,13 +225,13 @@ async fn validate(
     };
     // Each controller may know only the volumes of its own node.
     let others = ready_controllers(state, spec);
-    let mut said = String::new();
+    let mut message = String::new();
     // A topology is compared with the nodes whose controllers know the volume, so then each is
     // asked by its node.
     if spec.topologies.is_empty() || others.len() < 2 {
         match ask_controller(state, &question, None, trace, deadline).await? {
             ControllerAnswer::Confirmed => return Ok(()),
-            ControllerAnswer::Unknown(first) => said = first,
+            ControllerAnswer::Unknown(first) => message = first,
         }
     }
     let asked = others.len().min(LIST_MAX);
@@ -240,7 +240,7 @@ async fn validate(
         match ask_controller(state, &question, Some(&controller.node), trace, deadline).await {
             Ok(ControllerAnswer::Confirmed) => return found.check_topology(controller, spec),
             Ok(ControllerAnswer::Unknown(again)) => {
-                said = again;
+                message = again;
                 found.unknown.push(controller);
             }
             // One of several controllers is not there.
@@ -251,8 +251,8 @@ async fn validate(
         }
     }
     let message = match others.len() {
-        0 | 1 => said,
-        all => format!("{asked} of {all} controllers of the plugin were asked, and {said}"),
+        0 | 1 => message,
+        all => format!("{asked} of {all} controllers of the plugin were asked, and {message}"),
     };
     Err(Problem::new(Code::PluginFailed, message).retryable().next(
         "check that the volume's id at the plugin is right and that it still exists; where each of \

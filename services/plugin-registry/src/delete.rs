@@ -62,8 +62,8 @@ async fn check_unused(
     let asked = state.bus.ask::<verb::VolumeList>(&Namespace::all(), &wanted, &call).await;
     let listed = asked.map_err(|error| {
         let problem = error.into_problem(verb::VolumeList::STEP);
-        let said = format!("whether volumes use the plugin cannot be seen: {}", problem.message);
-        Problem { message: said, ..problem }
+        let message = format!("whether volumes use the plugin cannot be seen: {}", problem.message);
+        Problem { message, ..problem }
     })?;
     // A volume whose spec cannot be read may use it.
     if let Some(record) = listed.unreadable.first() {
@@ -76,8 +76,8 @@ async fn check_unused(
         format!("{}/{}", volume.namespace, volume.id)
     };
     let volumes: Vec<String> = listed.volumes.iter().map(name).collect();
-    let said = format!("plugin {id} is used by volumes: {}", name_first(&volumes));
-    Err(Problem::new(Code::PluginInUse, said))
+    let message = format!("plugin {id} is used by volumes: {}", name_first(&volumes));
+    Err(Problem::new(Code::PluginInUse, message))
 }
 
 /// The first few by name, and how many more there are.
@@ -113,8 +113,8 @@ async fn delete_records(
     });
     let ready: Vec<NodeId> = ready.map(|(node, _)| node.clone()).collect();
     if !ready.is_empty() {
-        let said = format!("plugin {id} is on nodes that are there: {}", name_first(&ready));
-        return Err(Problem::new(Code::PluginInUse, said).into());
+        let message = format!("plugin {id} is on nodes that are there: {}", name_first(&ready));
+        return Err(Problem::new(Code::PluginInUse, message).into());
     }
     deadline::check(deadline)?;
     let count = |add: fn(&mut Deleted)| {

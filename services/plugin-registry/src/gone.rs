@@ -131,7 +131,7 @@ fn check_down(node: &NodeId, known: Option<&Node>, held: bool) -> Result<(), Pro
 /// The record has changed since the evidence was gathered. The message does not name the present
 /// revision: the operator has to gather the evidence again, and not only to replace the number.
 fn record_changed(node: &NodeId, seen: u64) -> Problem {
-    let said = format!(
+    let message = format!(
         "the record of node {node} is not at revision {seen} any more: the node may have been back \
          since, and what was made sure of before says nothing of now"
     );
@@ -139,7 +139,7 @@ fn record_changed(node: &NodeId, seen: u64) -> Problem {
         "see with `berth node status {node}` how it is now, make sure again that nothing there can \
          write, and say it with the revision that is shown"
     );
-    Problem::new(Code::Changed, said).next(next)
+    Problem::new(Code::Changed, message).next(next)
 }
 
 /// The record of a node that has none. Claims may still name the node, and only its proof releases

@@ -55,8 +55,8 @@ async fn store_job(
         // Two jobs at once may both pass: the bound is against mistakes.
         let jobs = |plugin| state.plugins.mirror.read(|all| Some(all.get(plugin)?.jobs.len()));
         if jobs(plugin).unwrap_or_default() >= limits::JOBS_PER_PLUGIN_MAX {
-            let said = format!("plugin {plugin} has {} jobs", limits::JOBS_PER_PLUGIN_MAX);
-            return Err(Problem::new(Code::TooManyJobs, said).into());
+            let message = format!("plugin {plugin} has {} jobs", limits::JOBS_PER_PLUGIN_MAX);
+            return Err(Problem::new(Code::TooManyJobs, message).into());
         }
     }
     deadline::check(deadline)?;

@@ -185,8 +185,8 @@ pub async fn list_nodes(
     match &query.id {
         Some(id) if nodes.is_empty() => {
             let none = || {
-                let said = format!("no node {id} has reported, so its record is at revision 0");
-                Problem::new(Code::NoSuchNode, said)
+                let message = format!("no node {id} has reported, so its record is at revision 0");
+                Problem::new(Code::NoSuchNode, message)
             };
             Err(unreadable.first().map_or_else(none, UnreadableRecord::problem).node(id))
         }

@@ -99,17 +99,17 @@ pub fn instance_status(
     on: Option<&Node>,
     shared: Option<SharedId<'_>>,
 ) -> InstanceStatus {
-    let said = &instance.description;
+    let report = &instance.description;
     let shared = shared.filter(|_| half == Half::Node);
     let absent = match on {
         Some(Node { gone: Some(proof), .. }) => {
-            Some(format!("its node is gone: {proof}; before that: {said}"))
+            Some(format!("its node is gone: {proof}; before that: {report}"))
         }
         Some(Node { state: NodeState::Ready, .. }) => None,
         Some(Node { state: NodeState::Down, .. }) => {
-            Some(format!("its node is down: the agent's lease has ended; before that: {said}"))
+            Some(format!("its node is down: the agent's lease has ended; before that: {report}"))
         }
-        None => Some(format!("its node is not known; it said: {said}")),
+        None => Some(format!("its node is not known; it said: {report}")),
     };
     // A healthy instance becomes unhealthy, and healthy again, with its node.
     let since = match on {
@@ -124,8 +124,8 @@ pub fn instance_status(
         description: match (absent, shared) {
             (Some(absent), _) => absent,
             (None, Some(shared)) if instance.healthy => shared.to_string(),
-            (None, Some(shared)) => format!("{said}; and {shared}"),
-            (None, None) => said.clone(),
+            (None, Some(shared)) => format!("{report}; and {shared}"),
+            (None, None) => report.clone(),
         },
         version: instance.version.clone(),
         since,

@@ -125,16 +125,16 @@ mod tests {
     #[test]
     fn a_person_is_told_only_what_a_person_must_do() {
         let node = NodeId::new("n7").unwrap();
-        for standing in [NodeCondition::Unknown, NodeCondition::Down] {
-            let told = hint(&node, &standing, 1, true, "OFF").unwrap();
-            assert!(told.ends_with("OFF"), "{told}");
-            assert_eq!(hint(&node, &standing, 1, false, ""), None, "the controller needs no node");
+        for condition in [NodeCondition::Unknown, NodeCondition::Down] {
+            let advice = hint(&node, &condition, 1, true, "OFF").unwrap();
+            assert!(advice.ends_with("OFF"), "{advice}");
+            assert_eq!(hint(&node, &condition, 1, false, ""), None, "the controller needs no node");
         }
-        for standing in [NodeCondition::Gone, NodeCondition::Ready] {
-            assert_eq!(hint(&node, &standing, 1, true, ""), None);
+        for condition in [NodeCondition::Gone, NodeCondition::Ready] {
+            assert_eq!(hint(&node, &condition, 1, true, ""), None);
         }
-        let told = hint(&node, &NodeCondition::Unknown, 0, false, "").unwrap();
-        assert!(told.contains("nobody knows a node n7"), "a typing error is seen: {told}");
+        let advice = hint(&node, &NodeCondition::Unknown, 0, false, "").unwrap();
+        assert!(advice.contains("nobody knows a node n7"), "a typing error is seen: {advice}");
         assert_eq!(hint(&node, &NodeCondition::Down, 0, false, ""), None);
     }
 }

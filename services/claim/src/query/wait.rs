@@ -118,14 +118,14 @@ impl ClaimContext<'_> {
     /// The claims whose end a claim in line waits for, in words.
     pub fn turn(&self) -> String {
         let ahead = self.line.ahead(self.claim);
-        let mut told: Vec<String> = ahead
+        let mut named: Vec<String> = ahead
             .map(|(alloc, held)| format!("{alloc} on {} ({})", held.node, held.state))
             .collect();
         let all = self.line.holders + self.line.position(self.claim);
-        if all > told.len() {
-            told.push(format!("{} more", all - told.len()));
+        if all > named.len() {
+            named.push(format!("{} more", all - named.len()));
         }
-        match told.join(", ") {
+        match named.join(", ") {
             nobody if nobody.is_empty() => "its turn, which has come".to_owned(),
             somebody => format!("its turn, after {somebody}"),
         }

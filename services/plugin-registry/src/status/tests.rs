@@ -97,17 +97,17 @@ fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Re
 }
 
 impl Buckets {
-    fn standing(&self, node: &NodeId) -> NodeRecords {
-        let mut standing =
+    fn node_records(&self, node: &NodeId) -> NodeRecords {
+        let mut records =
             NodeRecords { node: self.nodes.get(node).cloned(), ..NodeRecords::default() };
         for (plugin, found) in self.instances.iter() {
             for ((on, half), instance) in &found.instances {
                 if on == node {
-                    standing.instances.insert((plugin.clone(), *half), instance.clone());
+                    records.instances.insert((plugin.clone(), *half), instance.clone());
                 }
             }
         }
-        standing
+        records
     }
 
     fn work_in(&mut self, arrived: &ReceivedReport) -> usize {
@@ -117,7 +117,7 @@ impl Buckets {
     /// Makes the first of the report's writes, and answers how many it made.
     fn work_in_until(&mut self, arrived: &ReceivedReport, killed_after: usize) -> usize {
         let node = &arrived.report.node;
-        let Verdict::Write(writes) = decide(&self.standing(node), arrived) else {
+        let Verdict::Write(writes) = decide(&self.node_records(node), arrived) else {
             panic!("nothing comes late here")
         };
         let made = writes.len().min(killed_after);
@@ -166,7 +166,7 @@ impl Buckets {
     }
 
     fn leave(&mut self, node: &NodeId) {
-        for (place, _) in self.standing(node).instances {
+        for (place, _) in self.node_records(node).instances {
             self.write(node, &Write::Delete(place));
         }
         self.nodes.delete(&key::node(node), self.revision);
