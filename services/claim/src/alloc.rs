@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
-use berth_contract::event::{Event, EventName};
+use berth_contract::event::EventName;
 use berth_contract::key;
 use berth_contract::message::alloc::{AllocStatus, Register, Stop};
 use berth_contract::problem::Problem;
-use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::{Alloc, AllocState, differing_fields};
@@ -18,6 +17,7 @@ use berth_service::{clock, deadline};
 use tokio::time::Instant;
 
 use crate::claimant::check_live;
+use crate::events::alloc_event;
 use crate::query;
 use crate::records::no_such_alloc;
 use crate::state::State;
@@ -172,32 +172,15 @@ impl State {
         if changed.is_some() {
             deadline::check(deadline)?;
             revision = self.allocs.put(&key, alloc, revision, trace).await?;
-            self.publish_alloc_event(namespace, id, alloc, trace);
+            let name = match alloc.state {
+                AllocState::Live => EventName::AllocRegistered,
+                AllocState::Complete => EventName::AllocComplete,
+                AllocState::Failed => EventName::AllocFailed,
+                AllocState::Stopped => EventName::AllocStopped,
+            };
+            let event = alloc_event(name, namespace, id, alloc, trace);
+            self.events.publish(&event.subject(), &event, trace);
         }
         Ok(query::build_alloc_status(self, namespace, id, alloc, revision))
-    }
-
-    fn publish_alloc_event(
-        &self,
-        namespace: &Namespace,
-        id: &AllocId,
-        alloc: &Alloc,
-        trace: TraceContext,
-    ) {
-        let name = match alloc.state {
-            AllocState::Live => EventName::AllocRegistered,
-            AllocState::Complete => EventName::AllocComplete,
-            AllocState::Failed => EventName::AllocFailed,
-            AllocState::Stopped => EventName::AllocStopped,
-        };
-        let event = Event {
-            namespace: Some(namespace.clone()),
-            alloc: Some(id.clone()),
-            node: Some(alloc.node.clone()),
-            detail: alloc.note.clone(),
-            trace: Some(trace.trace_id()),
-            ..Event::new(name, clock::now(), CLAIM)
-        };
-        self.events.publish(&event.subject(), &event, trace);
     }
 }

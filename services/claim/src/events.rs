@@ -1,14 +1,34 @@
-//! The event of each transition. Fire and forget: no claim waits for an event.
+//! The events of allocs and of each transition. Fire and forget: no request waits for an event.
 
 use berth_contract::event::{Event, EventName};
 use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
+use berth_domain::alloc::Alloc;
 use berth_domain::proof::Proof;
 use berth_domain::volume::{Claim, Command, Outcome, Policy, State, VolumeSpec, Write};
-use berth_domain::{AllocId, Timestamp, VolumeKey};
+use berth_domain::{AllocId, Namespace, Timestamp, VolumeKey};
+use berth_service::clock;
 
 use crate::trail::{Trailed, recorded_at};
+
+/// The event of an alloc's record, with the alloc's note as its detail.
+pub fn alloc_event(
+    name: EventName,
+    namespace: &Namespace,
+    id: &AllocId,
+    alloc: &Alloc,
+    trace: TraceContext,
+) -> Event {
+    Event {
+        namespace: Some(namespace.clone()),
+        alloc: Some(id.clone()),
+        node: Some(alloc.node.clone()),
+        detail: alloc.note.clone(),
+        trace: Some(trace.trace_id()),
+        ..Event::new(name, clock::now(), CLAIM)
+    }
+}
 
 /// A transition that is stored.
 pub struct StoredTransition<'a> {

@@ -11,16 +11,16 @@ use berth_contract::event::{Event, EventName};
 use berth_contract::key;
 use berth_contract::message::alloc::{Forget, Forgotten};
 use berth_contract::problem::Problem;
-use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::Alloc;
 use berth_domain::{AllocId, Namespace, Timestamp, VolumeKey};
+use berth_service::deadline;
 use berth_service::projection::Volumes;
 use berth_service::record_table::{StoreError, retry_lost_races};
-use berth_service::{clock, deadline};
 use tokio::time::Instant;
 
+use crate::events::alloc_event;
 use crate::state::State;
 
 const STEP: &str = verb::AllocForget::STEP;
@@ -55,7 +55,10 @@ async fn delete_record(
     state.volumes.mirror.read(|volumes| check_unclaimed(volumes, namespace, id, &alloc))?;
     deadline::check(deadline)?;
     state.allocs.delete(&key, revision, trace).await?;
-    publish_event(state, namespace, id, &alloc, trace);
+    let detail = Some(format!("{} since {}", alloc.state, alloc.since));
+    let event = alloc_event(EventName::AllocForgotten, namespace, id, &alloc, trace);
+    let event = Event { detail, ..event };
+    state.events.publish(&event.subject(), &event, trace);
     Ok(Forgotten { known: true })
 }
 
@@ -87,24 +90,6 @@ fn check_unclaimed(
         }
     }
     Ok(())
-}
-
-fn publish_event(
-    state: &State,
-    namespace: &Namespace,
-    id: &AllocId,
-    alloc: &Alloc,
-    trace: TraceContext,
-) {
-    let event = Event {
-        namespace: Some(namespace.clone()),
-        alloc: Some(id.clone()),
-        node: Some(alloc.node.clone()),
-        detail: Some(format!("{} since {}", alloc.state, alloc.since)),
-        trace: Some(trace.trace_id()),
-        ..Event::new(EventName::AllocForgotten, clock::now(), CLAIM)
-    };
-    state.events.publish(&event.subject(), &event, trace);
 }
 
 impl State {

@@ -119,7 +119,8 @@ async fn bound_junk(state: &State, junk: &Entry, trace: TraceContext) {
 }
 
 /// Reads the lease and the record at the leader, and corrects the record. The lease is read first:
-/// a later change of it wakes this node once more.
+/// a later change of it wakes this node once more. After a lost race the reconcile loop, which
+/// retries every failure, runs this again.
 async fn correct_record(
     state: &State,
     node: &NodeId,
