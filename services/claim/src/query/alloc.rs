@@ -25,14 +25,8 @@ pub async fn alloc_status(
     const STEP: &str = verb::AllocStatus::STEP;
     let id = query.id;
     let reader = Reader::new(STEP, query.newer, deadline);
-    let revision = || {
-        state.allocs.mirror.read(|allocs| allocs.get(&namespace, &id).map(|(revision, _)| revision))
-    };
-    // As with volumes: a deleted alloc is newer, and an alloc that never existed is waited for.
-    let is_newer = |than| revision().map_or(than > 0, |revision| revision > than);
-    let mut changes = state.allocs.mirror.subscribe();
-    let arrival = |than| async move { while !is_newer(than) && changes.changed().await.is_ok() {} };
-    state.readers.wait(reader.newer, reader.until, is_newer, arrival).await?;
+    let revision = |allocs: &Allocs| Some(allocs.get(&namespace, &id)?.0);
+    state.wait_for_newer(reader, &state.allocs, revision).await?;
     let (revision, alloc) = state.read_alloc(&namespace, &id, STEP).await?;
     let alloc = alloc.ok_or_else(|| no_such_alloc(&id))?;
     let caught_up = state.catch_up_with_leader(reader, &state.volumes, ">");

@@ -88,6 +88,22 @@ impl StateInner {
         seen.map_err(|error| error.into_problem(step))
     }
 
+    /// Waits until the object has a newer revision than the reader has seen, or the wait is over. A
+    /// deleted object is newer than any revision. An object that never existed is waited for.
+    async fn wait_for_newer<F: Fold>(
+        &self,
+        reader: Reader<'_>,
+        RecordTable { mirror, .. }: &RecordTable<F>,
+        revision: impl Fn(&F) -> Option<u64>,
+    ) -> Result<(), Problem> {
+        let is_newer =
+            |than: u64| mirror.read(&revision).map_or(than > 0, |revision| revision > than);
+        let mut changes = mirror.subscribe();
+        let arrival =
+            |than| async move { while !is_newer(than) && changes.changed().await.is_ok() {} };
+        self.readers.wait(reader.newer, reader.until, is_newer, arrival).await
+    }
+
     /// Waits until the mirror has all that the leader has below the filter; fails if it does not in
     /// the reader's time.
     async fn catch_up_with_leader<F: Fold>(

@@ -39,13 +39,8 @@ pub async fn volume_status(
     let key = VolumeKey::new(namespace, query.id);
     let place = |problem: Problem| problem.at(STEP).volume(&key);
     let reader = Reader::new(STEP, query.newer, deadline);
-    let head = || state.volumes.mirror.read(|volumes| volumes.get(&key).map(|found| found.head));
-    // A deleted volume is newer than any revision that was seen. A volume that never existed is
-    // waited for.
-    let is_newer = |than| head().map_or(than > 0, |head| head > than);
-    let mut changes = state.volumes.mirror.subscribe();
-    let arrival = |than| async move { while !is_newer(than) && changes.changed().await.is_ok() {} };
-    state.readers.wait(reader.newer, reader.until, is_newer, arrival).await.map_err(place)?;
+    let head = |volumes: &Volumes| Some(volumes.get(&key)?.head);
+    state.wait_for_newer(reader, &state.volumes, head).await.map_err(place)?;
     let filter = key::subtree(&key);
     let caught_up = state.catch_up_with_leader(reader, &state.volumes, &filter);
     let refusal = state.last_refusal(&key.namespace, Some(&key.volume), None, deadline);
