@@ -1,4 +1,6 @@
-//! `claim.release` and `claim.checkpoint`: how a claim goes, one recorded step at a time.
+//! `claim.release` and `claim.checkpoint`: a claim is released in recorded steps.
+//!
+//! A volumewatcher repeats one loop: it reports its last call, gets the next one, makes it.
 
 use berth_contract::message::claim::{Checkpoint, Checkpointed, Release, Released};
 use berth_contract::problem::Problem;
@@ -8,12 +10,12 @@ use berth_domain::volume::{Command, Refusal, State as ClaimState, Write};
 use berth_domain::{AllocId, Namespace, VolumeKey, WorkerId};
 use tokio::time::Instant;
 
-use crate::locate::locate;
+use crate::locate::store_missing_node;
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
 use crate::{deregister, plan, proof};
 
-/// Marks a claim as no longer wanted. When this is answered, the release will happen.
+/// Records that a claim is no longer wanted. Once this is answered, the release will happen.
 pub async fn release(
     state: &State,
     namespace: Namespace,
@@ -32,14 +34,14 @@ pub async fn release(
         reason: reason.to_owned(),
     };
     match state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await {
-        Ok(_) => Ok(Released { state: standing(state, &volume, &request.alloc).state }),
-        // What is gone is released: asking again is harmless.
+        Ok(_) => Ok(Released { state: show_claim(state, &volume, &request.alloc).state }),
+        // A claim that is gone is released, so the request may be repeated.
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Released { state: None }),
         Err(error) => Err(state.problem(error, "claim.release", &volume)),
     }
 }
 
-/// Records what came of a worker's call, and gives it the next.
+/// Records the outcome of a worker's call, and returns the next call.
 pub async fn checkpoint(
     state: &State,
     namespace: Namespace,
@@ -51,7 +53,7 @@ pub async fn checkpoint(
     let alloc = request.alloc;
     let fail = |error: TransactError| state.problem(error, "claim.checkpoint", &volume);
     state.check_readable(&volume).map_err(fail)?;
-    locate(state, &volume, &alloc, "claim.checkpoint", trace).await?;
+    store_missing_node(state, &volume, &alloc, "claim.checkpoint", trace).await?;
     if let Some(report) = request.report {
         let answer = Command::Answer {
             alloc: alloc.clone(),
@@ -60,46 +62,45 @@ pub async fn checkpoint(
             worker: (!request.report_only).then(|| request.worker.clone()),
         };
         match state.transact(&volume, trace, |_| Ok(answer.clone())).await {
-            // The write that ended one step named the next attempt too, if there is one.
+            // The write that ended one step also recorded the next attempt, if there is one.
             Ok(done) if done.step.call.is_some() || done.step.write.is_some() => {
-                return Ok(checkpointed(state, &volume, &alloc, done, trace).await);
+                return Ok(finish(state, &volume, &alloc, done, trace).await);
             }
-            // An old answer changes nothing (safety rule 7); the worker learns what is so now.
+            // An answer of an old attempt changes nothing (safety rule 7). The worker gets the
+            // present state.
             Ok(_) | Err(TransactError::Refused(Refusal::StaleAttempt)) => {}
             Err(error) => return Err(fail(error)),
         }
     }
     if request.report_only {
-        return Ok(standing(state, &volume, &alloc));
+        return Ok(show_claim(state, &volume, &alloc));
     }
     let mut begin = Begin {
-        // A claim that is on its way out goes, wanted or not; else the leader is asked.
-        wanted: match standing(state, &volume, &alloc).state {
-            Some(stands) if is_leaving(stands) => None,
-            _ => Some(state.surely_wanted(&volume.namespace, &alloc, trace).await?),
+        // The release of a claim goes on, wanted or not. For other claims the leader is asked.
+        wanted: match show_claim(state, &volume, &alloc).state {
+            Some(claim_state) if is_leaving(claim_state) => None,
+            _ => Some(state.is_surely_wanted(&volume.namespace, &alloc, trace).await?),
         },
-        proven: proof::of_claim(state, &volume, &alloc).await?,
+        proven: proof::proof_for_claim(state, &volume, &alloc).await?,
         alloc: &alloc,
         worker: &request.worker,
         early: request.early,
     };
     if let Some(proven) = &begin.proven {
-        proof::end(state, &volume.namespace, &alloc, proven, trace, deadline).await?;
+        proof::end_alloc_by_proof(state, &volume.namespace, &alloc, proven, trace, deadline)
+            .await?;
     }
     let mut done = state.transact(&volume, trace, |_| Ok(begin.command())).await;
-    let unsure = |refusal: &Refusal| match refusal {
-        Refusal::NotDue { state, .. } => !is_leaving(*state),
-        _ => false,
-    };
     if begin.wanted.is_none()
-        && matches!(&done, Err(TransactError::Refused(refusal)) if unsure(refusal))
+        && let Err(TransactError::Refused(Refusal::NotDue { state: now, .. })) = &done
+        && !is_leaving(*now)
     {
-        // It is another claim than was known here.
-        begin.wanted = Some(state.surely_wanted(&volume.namespace, &alloc, trace).await?);
+        // The mirror was behind: the claim is a new one, and may be wanted.
+        begin.wanted = Some(state.is_surely_wanted(&volume.namespace, &alloc, trace).await?);
         done = state.transact(&volume, trace, |_| Ok(begin.command())).await;
     }
     match done {
-        Ok(done) => Ok(checkpointed(state, &volume, &alloc, done, trace).await),
+        Ok(done) => Ok(finish(state, &volume, &alloc, done, trace).await),
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {
             Ok(Checkpointed { state: None, call: None, next_try: None })
         }
@@ -110,11 +111,11 @@ pub async fn checkpoint(
     }
 }
 
-/// What a worker asks for.
+/// A worker's request for the next call.
 struct Begin<'a> {
     alloc: &'a AllocId,
     worker: &'a WorkerId,
-    /// None while it does not matter.
+    /// None for a claim whose release goes on in any case.
     wanted: Option<bool>,
     early: bool,
     proven: Option<Proven>,
@@ -125,7 +126,7 @@ impl Begin<'_> {
         Command::Begin {
             alloc: self.alloc.clone(),
             worker: self.worker.clone(),
-            // Nothing is taken from an alloc that may be there.
+            // A claim of an alloc that may be live is not released.
             wanted: self.wanted.unwrap_or(true),
             early: self.early,
             proven: self.proven.clone(),
@@ -137,9 +138,9 @@ fn is_leaving(state: ClaimState) -> bool {
     matches!(state, ClaimState::Unpublishing | ClaimState::NodeDetached)
 }
 
-/// Where the claim stands, with nothing to call.
-fn standing(state: &State, volume: &VolumeKey, alloc: &AllocId) -> Checkpointed {
-    state.volume_mirror.read(|volumes| {
+/// The claim's state, without a call.
+fn show_claim(state: &State, volume: &VolumeKey, alloc: &AllocId) -> Checkpointed {
+    state.volumes.mirror.read(|volumes| {
         let claim = volumes.get(volume).and_then(|subtree| subtree.volume.claims.get(alloc));
         Checkpointed {
             state: claim.map(|claim| claim.state),
@@ -149,7 +150,7 @@ fn standing(state: &State, volume: &VolumeKey, alloc: &AllocId) -> Checkpointed 
     })
 }
 
-async fn checkpointed(
+async fn finish(
     state: &State,
     volume: &VolumeKey,
     alloc: &AllocId,
@@ -161,13 +162,13 @@ async fn checkpointed(
     }
     let namespace = &volume.namespace;
     let record =
-        state.alloc_mirror.read(|allocs| allocs.get(namespace, alloc).map(|a| a.1.clone()));
-    state.volume_mirror.read(|volumes| {
+        state.allocs.mirror.read(|allocs| allocs.get(namespace, alloc).map(|a| a.1.clone()));
+    state.volumes.mirror.read(|volumes| {
         let subtree = volumes.get(volume);
         let claim = subtree.and_then(|subtree| subtree.volume.claims.get(alloc));
         let call = done.step.call.as_ref().zip(subtree).and_then(|(attempt, subtree)| {
             let call = plan::call(volume, subtree, alloc, record.as_ref(), attempt, done.revision)?;
-            Some(state.addressed(state.with_external_node(call), &subtree.volume))
+            Some(state.with_controller(state.with_external_node(call), &subtree.volume))
         });
         Checkpointed {
             state: claim.map(|claim| claim.state),

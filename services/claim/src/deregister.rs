@@ -1,4 +1,4 @@
-//! `volume.deregister` (A5), and the end of a volume that is closing.
+//! `volume.deregister` (A5), and the deregistration of a closing volume after its last claim.
 
 use berth_contract::code::Code;
 use berth_contract::message::volume::{Deregister, Deregistered};
@@ -16,7 +16,7 @@ use crate::transact::{Committed, TransactError};
 
 const DEREGISTER: &str = verb::VolumeDeregister::STEP;
 
-/// Deregisters a volume; by force, once its claims are gone.
+/// Deregisters a volume. By force, the volume closes and is deregistered after its last claim.
 pub async fn deregister(
     state: &State,
     namespace: Namespace,
@@ -31,20 +31,22 @@ pub async fn deregister(
     };
     let place = |problem: Problem| problem.at(DEREGISTER).volume(&volume);
     state.check_readable(&volume).map_err(|error| state.problem(error, DEREGISTER, &volume))?;
-    let seen =
-        running::claims(state, &volume, None, trace).await.map_err(place)?.unwrap_or_default();
-    let secrets = secrets::current(state, &volume);
+    let seen = running::claim_activities(state, &volume, None, trace)
+        .await
+        .map_err(place)?
+        .unwrap_or_default();
+    let secrets = secrets::current_secrets(state, &volume);
     let command = |now: &Volume| {
         let registered = now.spec.as_ref().map(|spec| spec.create_index);
         if let (Some(meant), Some(registered)) = (request.create_index, registered)
             && meant != registered
         {
-            let said = format!("it was registered anew at {registered}, and {meant} was meant");
-            return Err(Problem::new(Code::NoSuchVolume, said));
+            let message = format!("it was registered anew at {registered}, and {meant} was meant");
+            return Err(Problem::new(Code::NoSuchVolume, message));
         }
         let runs = |(alloc, claim): &(&AllocId, &Claim)| {
             let seen = seen.iter().find(|seen| seen.alloc == **alloc && seen.epoch == claim.epoch);
-            // One that came since then is somebody's who lives.
+            // A claim that was created since then belongs to a live alloc.
             seen.is_none_or(ClaimActivity::runs)
         };
         let running = now.claims.iter().filter(runs).map(|(alloc, _)| alloc.clone()).collect();
@@ -52,22 +54,21 @@ pub async fn deregister(
         Ok(Command::Deregister { force: request.force, reason, running })
     };
     match state.transact_until(&volume, trace, deadline, command).await {
-        Ok(done) => forget_secrets(state, &volume, &done, secrets.as_ref(), trace).await,
-        // What is gone is deregistered, when the caller said by force that it shall be gone.
+        Ok(done) => remove_secrets(state, &volume, &done, secrets.as_ref(), trace).await,
+        // By force the caller wants the volume gone, and it is.
         Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => {}
         Err(error) => return Err(state.problem(error, DEREGISTER, &volume)),
     }
-    let releasing: Vec<AllocId> = state.volume_mirror.read(|volumes| {
+    let releasing: Vec<AllocId> = state.volumes.mirror.read(|volumes| {
         let claims = volumes.get(&volume).map(|subtree| &subtree.volume.claims);
         claims.map(|claims| claims.keys().cloned().collect()).unwrap_or_default()
     });
     Ok(Deregistered { id: request.id, gone: releasing.is_empty(), releasing })
 }
 
-/// Deregisters a volume that is closing once its last claim is gone. The collector does the same
-/// for one that was missed.
+/// Deregisters a closing volume once its last claim is gone. If this fails, gc does it later.
 pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceContext) {
-    let due = state.volume_mirror.read(|volumes| {
+    let due = state.volumes.mirror.read(|volumes| {
         let now = volumes.get(volume).map(|subtree| &subtree.volume);
         now.is_some_and(|now| {
             now.claims.is_empty() && now.spec.as_ref().is_some_and(|spec| spec.closing.is_some())
@@ -76,7 +77,7 @@ pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceConte
     if !due {
         return;
     }
-    let secrets = secrets::current(state, volume);
+    let secrets = secrets::current_secrets(state, volume);
     let command = |now: &Volume| match &now.spec {
         Some(VolumeSpec { closing: Some(closing), .. }) => Ok(Command::Deregister {
             force: true,
@@ -86,7 +87,7 @@ pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceConte
         _ => Err(Problem::new(Code::NotDue, "the volume is not closing")),
     };
     match state.transact(volume, trace, command).await {
-        Ok(done) => forget_secrets(state, volume, &done, secrets.as_ref(), trace).await,
+        Ok(done) => remove_secrets(state, volume, &done, secrets.as_ref(), trace).await,
         Err(error) => {
             let trace = trace.trace_id();
             tracing::warn!(%volume, trace, %error, "a closing volume was left to the collector");
@@ -94,8 +95,8 @@ pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceConte
     }
 }
 
-/// A volume that is gone has no secrets.
-async fn forget_secrets(
+/// Removes the secrets of a volume that was deregistered.
+async fn remove_secrets(
     state: &State,
     volume: &VolumeKey,
     done: &Committed,

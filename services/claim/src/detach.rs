@@ -1,12 +1,15 @@
-//! `volume.detach`: a volume is to leave a node, because a person says so (C6).
+//! `volume.detach`: an operator has a volume released from a node (C6).
 //!
-//! **Promises** that no alloc's id is needed, nor its record, nor its node: whatever claims are
-//! there are released by the same steps as ever, and the answer says how far each is and what a
-//! person has to do. Asking again is harmless, and tells how far it is by now.
+//! **Promises**
 //!
-//! **Never** takes a claim from an alloc that nobody said has ended: then nothing is written. That
-//! its node cannot be reached is no proof of anything, and only a [proof](crate::proof) stands in;
-//! for a plugin that has answered with an error, the word of a person, who is named (rules 16, 18).
+//! - The operator needs no alloc's id, and neither the alloc's record nor the node has to exist.
+//! - The node's claims of the volume are released by the same steps as any claim. The reply says
+//!   how far each claim is and what the operator has to do.
+//! - The request may be repeated, and the reply then says how far the release is by now.
+//!
+//! **Never** releases a claim of an alloc that may be live: then nothing is written. A node that
+//! does not answer proves nothing: only a [proof](crate::proof) stands in for its answer. For a
+//! plugin that has answered with an error, an operator's confirmation stands in (rules 16, 18).
 
 mod plan;
 
@@ -29,22 +32,22 @@ use tokio::time::Instant;
 
 use crate::state::State;
 use crate::transact::TransactError;
-use crate::{deregister, locate, look, refuse, running};
+use crate::{deregister, locate, query, refuse, running};
 use plan::{NodeCondition, Plan};
 
 const STEP: &str = verb::VolumeDetach::STEP;
-/// How long the node's agent may take to say what is mounted there.
-const AGENT_MAX: Duration = Duration::from_secs(3);
-/// Rule 16, for whoever said it too early.
+/// How long the node's agent may take to list its mounts.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The hint for an operator whose confirmation (rule 16) came too early.
 const TOO_EARLY: &str = "that the storage has it detached counts once the controller has answered \
     with an error, or is gone: until then it may be at a call that attaches it again. Say it again \
     later; if the plugin does not answer, restart it first";
-/// The hint for an operator whose word (rule 18) came too early.
+/// The hint for an operator whose confirmation (rule 18) came too early.
 const TOO_EARLY_ON_NODE: &str = "that nothing of the volume is left on the node counts once the \
     plugin there has answered with an error and the node's agent has found nothing mounted: see \
     the last error, and say it again later";
 
-/// Releases what is on the node, or names the allocs that still run with it.
+/// Releases the node's claims of the volume, or names the allocs that still run with it.
 pub async fn detach(
     state: &State,
     namespace: Namespace,
@@ -57,15 +60,17 @@ pub async fn detach(
     let fail = |error: TransactError| place(state.problem(error, STEP, &volume));
     state.catch_up(&volume).await.map_err(fail)?;
     state.check_readable(&volume).map_err(fail)?;
-    for alloc in locate::unlocated(state, &volume) {
-        locate::locate(state, &volume, &alloc, STEP, trace).await.map_err(place)?;
+    for alloc in locate::claims_without_node(state, &volume) {
+        locate::store_missing_node(state, &volume, &alloc, STEP, trace).await.map_err(place)?;
     }
     let no_volume = || place(Problem::new(Code::NoSuchVolume, format!("no volume {volume}")));
-    let seen = running::claims(state, &volume, Some(&request.node), trace).await.map_err(place)?;
+    let seen = running::claim_activities(state, &volume, Some(&request.node), trace)
+        .await
+        .map_err(place)?;
     let due = match plan::plan(seen.ok_or_else(no_volume)?) {
         Plan::Release(due) => due,
         Plan::Refuse(allocs) => {
-            return Err(place(still_running(state, &volume, &request.node, allocs)));
+            return Err(place(refuse_running(state, &volume, &request.node, allocs)));
         }
     };
     let reason = match request.reason.as_str() {
@@ -75,7 +80,7 @@ pub async fn detach(
     for (alloc, epoch) in due {
         let release = Command::Release { alloc, epoch: Some(epoch), reason: reason.to_owned() };
         match state.transact_until(&volume, trace, deadline, |_| Ok(release.clone())).await {
-            // A claim that went meanwhile is released.
+            // A claim that is gone meanwhile is released.
             Ok(_) | Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {}
             Err(error) => return Err(fail(error)),
         }
@@ -89,12 +94,12 @@ pub async fn detach(
         }
     }
     deregister::finish_closing(state, &volume, trace).await;
-    let mut detached = how_far(state, &volume, request.node.clone());
+    let mut detached = release_progress(state, &volume, request.node.clone());
     if detached.gone {
-        let mounts = unaccounted(state, &volume, &request.node, trace, deadline).await;
+        let mounts = unaccounted_mounts(state, &volume, &request.node, trace, deadline).await;
         state.catch_up_surely(&volume, trace).await.map_err(fail)?;
-        // A claim may have been made since, and a mount be its own.
-        detached = how_far(state, &volume, request.node);
+        // A claim may have been created since, and a mount may belong to it.
+        detached = release_progress(state, &volume, request.node);
         match mounts {
             _ if !detached.gone => {}
             Ok(mounts) if mounts.is_empty() => {}
@@ -109,24 +114,24 @@ pub async fn detach(
             }
         }
     }
-    if let Some(stands) = too_early.filter(|_| !detached.gone) {
-        let why = if stands == ClaimState::NodeDetached { TOO_EARLY } else { TOO_EARLY_ON_NODE };
+    if let Some(claim_state) = too_early.filter(|_| !detached.gone) {
+        let why =
+            if claim_state == ClaimState::NodeDetached { TOO_EARLY } else { TOO_EARLY_ON_NODE };
         detached.hint.get_or_insert_with(|| why.to_owned());
     }
     Ok(detached)
 }
 
-/// What the node has mounted of a volume that has no claim there, by its agent, or else by what the
-/// agent last reported; or why that is not known. A node that nobody knows, or that counts as gone,
-/// has nothing.
-async fn unaccounted(
+/// The node's mounts of a volume that has no claim there: by its agent, or else by the agent's last
+/// report; or why they are not known. An unknown node, and one that was declared gone, have none.
+async fn unaccounted_mounts(
     state: &State,
     volume: &VolumeKey,
     node: &NodeId,
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Vec<String>, String> {
-    let reported = state.nodes.read(|nodes| {
+    let reported = state.nodes.mirror.read(|nodes| {
         let is_gone = nodes.get(node).is_some_and(|known| known.gone.is_some());
         let is_unknown = nodes.get(node).is_none() && !nodes.unreadable().contains_key(node);
         let mounts = nodes.unaccounted_of(volume).filter(|(other, _)| *other == node);
@@ -134,7 +139,7 @@ async fn unaccounted(
         (!is_gone && !is_unknown).then_some(mounts)
     });
     let Some(reported) = reported else { return Ok(Vec::new()) };
-    let within = AGENT_MAX.min(deadline.saturating_duration_since(Instant::now()) / 2);
+    let within = AGENT_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
     let call = Call::within(trace, within);
     let asked = state.bus.ask::<verb::AgentStatus>(node, &agent::Status {}, &call).await;
     let status = match asked {
@@ -161,29 +166,32 @@ async fn unaccounted(
     Ok(mounts.map(|mount| mount.to_string()).collect())
 }
 
-fn still_running(
+fn refuse_running(
     state: &State,
     volume: &VolumeKey,
     node: &NodeId,
     allocs: Vec<AllocId>,
 ) -> Problem {
-    let refused = refuse::problem(volume, &Refusal::StillRunning { allocs });
-    let off = state.nodes.read(|nodes| hint::host_is_off(node, look::seen_down(nodes, node)));
+    let refused = refuse::to_problem(volume, &Refusal::StillRunning { allocs });
+    let off = state
+        .nodes
+        .mirror
+        .read(|nodes| hint::host_is_off(node, query::down_node_revision(nodes, node)));
     let next = format!("{}; {off}", refused.next);
     refused.next(next)
 }
 
-/// What the request answers for, of each claim that it concerns: those that have left the node and
-/// that the controller has yet to detach, and those that the node has yet to take down.
+/// The operator's confirmations, one for each claim that one applies to: for the controller if the
+/// claim has left the node, for the node's plugin if the node has yet to unmount the volume.
 fn confirmations(state: &State, volume: &VolumeKey, request: &Detach) -> Vec<Command> {
-    let word = |by: &String| Proof {
+    let confirmation = |by: &String| Proof {
         kind: ProofKind::Confirmed,
         by: by.clone(),
         at: clock::now(),
         note: request.reason.clone(),
     };
-    let at_storage = request.confirmed_by.as_ref().map(word);
-    let on_node = request.unstaged_by.as_ref().map(word);
+    let at_storage = request.confirmed_by.as_ref().map(confirmation);
+    let on_node = request.unstaged_by.as_ref().map(confirmation);
     let confirm = |alloc: &AllocId, claim: &Claim| {
         let (call, word) = match claim.state {
             ClaimState::NodeDetached => (CallKind::ControllerUnpublish, at_storage.clone()?),
@@ -192,22 +200,22 @@ fn confirmations(state: &State, volume: &VolumeKey, request: &Detach) -> Vec<Com
         };
         Some(Command::Confirm { alloc: alloc.clone(), epoch: claim.epoch, call, word })
     };
-    state.volume_mirror.read(|volumes| {
+    state.volumes.mirror.read(|volumes| {
         let claims = volumes.get(volume).into_iter().flat_map(|found| found.volume.holders());
         let here = claims.filter(|(_, claim)| claim.node == request.node);
         here.filter_map(|(alloc, claim)| confirm(alloc, claim)).collect()
     })
 }
 
-/// What still holds the volume there.
-fn how_far(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
-    let standing =
-        state.nodes.read(|nodes| match (nodes.get(&node), nodes.unreadable().get(&node)) {
+/// The claims that still hold the volume on the node, and the hint.
+fn release_progress(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
+    let condition =
+        state.nodes.mirror.read(|nodes| match (nodes.get(&node), nodes.unreadable().get(&node)) {
             (_, Some(record)) => NodeCondition::Unreadable(record.to_string()),
             (None, None) => NodeCondition::Unknown,
-            (Some(known), None) => NodeCondition::of(known),
+            (Some(known), None) => NodeCondition::by_record(known),
         });
-    let (left, claims, on_node) = state.volume_mirror.read(|volumes| {
+    let (left, claims, on_node) = state.volumes.mirror.read(|volumes| {
         let Some(subtree) = volumes.get(volume) else { return Default::default() };
         let holding = subtree.volume.holders().filter(|(_, claim)| claim.node == node);
         let holding: Vec<(&AllocId, ClaimState)> =
@@ -215,10 +223,13 @@ fn how_far(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
         let first = &holding[..holding.len().min(limits::LIST_MAX)];
         let shown = first.iter().map(|(alloc, _)| *alloc);
         let on_node = holding.iter().any(|(_, state)| *state == ClaimState::Unpublishing);
-        (holding.len(), look::claims_in(state, volumes, volume, subtree, shown), on_node)
+        (holding.len(), query::show_claims(state, volumes, volume, subtree, shown), on_node)
     });
-    let off = state.nodes.read(|nodes| hint::host_is_off(&node, look::seen_down(nodes, &node)));
-    let hint = plan::hint(&node, &standing, left, on_node, &off);
+    let off = state
+        .nodes
+        .mirror
+        .read(|nodes| hint::host_is_off(&node, query::down_node_revision(nodes, &node)));
+    let hint = plan::hint(&node, &condition, left, on_node, &off);
     let (id, unaccounted) = (volume.volume.clone(), Vec::new());
     Detached { id, node, gone: left == 0, left, claims, hint, unaccounted }
 }

@@ -1,4 +1,4 @@
-//! What the service answers: one endpoint per verb, for all namespaces.
+//! The service's endpoints: one per verb, for all namespaces.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,19 +12,18 @@ use berth_service::refusals::RequestSubject;
 
 use crate::state::State;
 use crate::{
-    alloc, checkpoint, deregister, detach, forget, look, observe, register, secrets, take,
+    alloc, checkpoint, deregister, detach, forget, observe, query, register, secrets, take,
 };
 
-/// Requests of one kind under way at once. Takes may wait for minutes, and cost little meanwhile.
+/// Requests of one verb under way at once. Takes may wait for minutes, and cost little meanwhile.
 const MAX_IN_FLIGHT: u32 = 1024;
 
-/// Starts answering.
 pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeError> {
     let service = process.announce().await?;
     let on = Endpoints { service: &service, state };
 
     on.verb::<verb::VolumeRegister, _>(|s, n, r| async move {
-        let request = register::read(&s, &n, &r)?;
+        let request = register::decode_document(&s, &n, &r)?;
         register::register(&s, n, request, r.trace, r.deadline).await
     })
     .await?;
@@ -37,15 +36,15 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::VolumeStatus, _>(|s, n, r| async move {
-        look::volume(&s, n, r.message()?, r.deadline).await
+        query::volume_status(&s, n, r.message()?, r.deadline).await
     })
     .await?;
     on.verb::<verb::VolumeList, _>(|s, n, r| async move {
-        look::volumes(&s, n, r.message()?, r.deadline).await
+        query::list_volumes(&s, n, r.message()?, r.deadline).await
     })
     .await?;
     on.verb::<verb::VolumePlacement, _>(|s, n, r| async move {
-        look::placement(&s, n, r.message()?, r.deadline).await
+        query::list_placements(&s, n, r.message()?, r.deadline).await
     })
     .await?;
 
@@ -66,7 +65,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::ClaimStatus, _>(|s, n, r| async move {
-        look::claims(&s, n, r.message()?, r.deadline).await
+        query::list_claims(&s, n, r.message()?, r.deadline).await
     })
     .await?;
 
@@ -79,11 +78,11 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::AllocStatus, _>(|s, n, r| async move {
-        look::alloc(&s, n, r.message()?, r.deadline).await
+        query::alloc_status(&s, n, r.message()?, r.deadline).await
     })
     .await?;
     on.verb::<verb::AllocList, _>(|s, n, r| async move {
-        look::allocs(&s, n, r.message()?, r.deadline).await
+        query::list_allocs(&s, n, r.message()?, r.deadline).await
     })
     .await?;
     on.verb::<verb::AllocForget, _>(|s, n, r| async move {
@@ -118,7 +117,7 @@ struct Endpoints<'a> {
 }
 
 impl Endpoints<'_> {
-    /// Answers a verb about things in a namespace. A refused change is told as an event.
+    /// Answers a verb about objects of a namespace. A refused change becomes an event.
     async fn verb<V: Verb<To = Namespace>, F>(
         &self,
         handler: impl Fn(State, Namespace, VerbRequest<V>) -> F + Send + Sync + 'static,
@@ -127,9 +126,9 @@ impl Endpoints<'_> {
         F: Future<Output = Result<V::Reply, Problem>> + Send + 'static,
     {
         let (state, handler) = (self.state.clone(), Arc::new(handler));
-        // What only reads changes nothing for anybody, and refusals between our own processes are
+        // A refused read changes nothing for a user, and refusals between Berth's own processes are
         // part of the protocol.
-        let is_told = V::ROW.effect != Effect::Read && V::ROW.sender == Sender::Client;
+        let has_refusal_event = V::ROW.effect != Effect::Read && V::ROW.sender == Sender::Client;
         let answer = move |request: VerbRequest<V>| {
             let (state, handler) = (state.clone(), Arc::clone(&handler));
             async move {
@@ -138,7 +137,7 @@ impl Endpoints<'_> {
                 let answer = handler(state.clone(), namespace.clone(), request).await;
                 answer.map_err(|problem| {
                     let problem = problem.at(V::STEP).trace(trace.trace_id());
-                    if is_told {
+                    if has_refusal_event {
                         let about = RequestSubject {
                             namespace: Some(namespace),
                             ..RequestSubject::read(V::STEP, &body)

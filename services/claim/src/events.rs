@@ -1,42 +1,59 @@
-//! What is told of each transition. Fire and forget: no claim ever waits for an event.
+//! The events of allocs and of each transition. Fire and forget: no request waits for an event.
 
 use berth_contract::event::{Event, EventName};
 use berth_contract::service::CLAIM;
 use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
+use berth_domain::alloc::Alloc;
 use berth_domain::proof::Proof;
 use berth_domain::volume::{Claim, Command, Outcome, Policy, State, VolumeSpec, Write};
-use berth_domain::{AllocId, Timestamp, VolumeKey};
+use berth_domain::{AllocId, Namespace, Timestamp, VolumeKey};
+use berth_service::clock;
 
-use crate::trail::{Trailed, began};
+use crate::trail::{Trailed, recorded_at};
+
+/// The event of an alloc's record, with the alloc's note as its detail.
+pub fn alloc_event(
+    name: EventName,
+    namespace: &Namespace,
+    id: &AllocId,
+    alloc: &Alloc,
+    trace: TraceContext,
+) -> Event {
+    Event {
+        namespace: Some(namespace.clone()),
+        alloc: Some(id.clone()),
+        node: Some(alloc.node.clone()),
+        detail: alloc.note.clone(),
+        trace: Some(trace.trace_id()),
+        ..Event::new(name, clock::now(), CLAIM)
+    }
+}
 
 /// A transition that is stored.
 pub struct StoredTransition<'a> {
-    /// The volume.
     pub volume: &'a VolumeKey,
-    /// What was asked.
     pub command: &'a Command,
-    /// What is stored.
     pub write: &'a Write,
-    /// The claim as it was.
+    /// The claim before the write.
     pub before: Option<&'a Trailed>,
     /// The claim's trail with the write.
     pub trail: Option<Trail>,
     /// The request that made the write.
     pub trace: TraceContext,
-    /// When it was decided.
+    /// The time of the decision.
     pub now: Timestamp,
 }
 
 impl StoredTransition<'_> {
-    /// The step that the event is part of.
+    /// The span that the event belongs to.
     pub fn context(&self) -> TraceContext {
         self.trail.map_or(self.trace, |trail| trail.now())
     }
 
-    /// Whether anybody is to be told: not of a place in line that is kept once more, nor of what an
-    /// agent reports of a mount, of which it publishes the event itself.
-    pub fn is_news(&self) -> bool {
+    /// Whether the transition has an event. A place in line that is kept has none. An agent's
+    /// report of a mount has none here: the agent publishes it.
+    pub fn has_event(&self) -> bool {
         if matches!(self.command, Command::Observe { .. }) {
             return false;
         }
@@ -47,13 +64,12 @@ impl StoredTransition<'_> {
         )
     }
 
-    /// The event.
     pub fn event(&self, policy: &Policy) -> Event {
         let event = match self.write {
-            Write::PutSpec(spec) => self.of_spec(spec),
-            Write::DeleteSpec => self.of_deregistration(),
-            Write::PutClaim(alloc, claim) => self.of_claim(alloc, claim, policy),
-            Write::DeleteClaim(alloc) => self.of_end(alloc),
+            Write::PutSpec(spec) => self.spec_event(spec),
+            Write::DeleteSpec => self.deregistration_event(),
+            Write::PutClaim(alloc, claim) => self.claim_event(alloc, claim, policy),
+            Write::DeleteClaim(alloc) => self.freed_event(alloc),
         };
         let of = self.trail.filter(|trail| trail.released.is_some());
         Event {
@@ -63,7 +79,7 @@ impl StoredTransition<'_> {
         }
     }
 
-    fn named(&self, name: EventName) -> Event {
+    fn new_event(&self, name: EventName) -> Event {
         Event {
             namespace: Some(self.volume.namespace.clone()),
             volume: Some(self.volume.volume.clone()),
@@ -75,7 +91,7 @@ impl StoredTransition<'_> {
         self.before.is_some_and(|before| before.claim.state == state)
     }
 
-    fn of_spec(&self, spec: &VolumeSpec) -> Event {
+    fn spec_event(&self, spec: &VolumeSpec) -> Event {
         let name = match (&spec.closing, spec.create_index) {
             (Some(_), _) => EventName::VolumeClosing,
             (None, 0) => EventName::VolumeRegistered,
@@ -84,19 +100,19 @@ impl StoredTransition<'_> {
         Event {
             plugin: Some(spec.plugin.clone()),
             detail: spec.closing.as_ref().map(|closing| closing.reason.clone()),
-            ..self.named(name)
+            ..self.new_event(name)
         }
     }
 
-    fn of_deregistration(&self) -> Event {
+    fn deregistration_event(&self) -> Event {
         let reason = match self.command {
             Command::Deregister { reason, .. } if !reason.is_empty() => Some(reason.clone()),
             _ => None,
         };
-        Event { detail: reason, ..self.named(EventName::VolumeDeregistered) }
+        Event { detail: reason, ..self.new_event(EventName::VolumeDeregistered) }
     }
 
-    fn of_claim(&self, alloc: &AllocId, claim: &Claim, policy: &Policy) -> Event {
+    fn claim_event(&self, alloc: &AllocId, claim: &Claim, policy: &Policy) -> Event {
         let failed = matches!(
             self.command,
             Command::Answer {
@@ -123,14 +139,16 @@ impl StoredTransition<'_> {
         let detail = match (&claim.error, &claim.attempt) {
             (Some(error), _) if failed => Some(error.clone()),
             _ if proof.is_some() => proof.map(|proof| format!("its node is gone: {proof}")),
-            _ if claim.unstaged_by.is_some() => claim.unstaged_by.as_ref().map(nothing_left),
+            _ if claim.unstaged_by.is_some() => {
+                claim.unstaged_by.as_ref().map(describe_unstaged_by)
+            }
             (_, Some(attempt)) => Some(format!("{} by {}", attempt.call, attempt.worker)),
             _ => claim.reason.clone(),
         };
         let answered = self.before.and_then(|before| before.claim.attempt.as_ref());
         let took = match claim.state {
             State::Taken => self.trail.map(|trail| self.now.since(trail.since)),
-            _ if failed => answered.map(|attempt| self.now.since(began(attempt, policy))),
+            _ if failed => answered.map(|attempt| self.now.since(recorded_at(attempt, policy))),
             _ => None,
         };
         let attempt = if failed { answered } else { claim.attempt.as_ref() };
@@ -140,19 +158,19 @@ impl StoredTransition<'_> {
             detail,
             attempt: attempt.map(|attempt| attempt.id.clone()),
             took_us: took.and_then(|took| u64::try_from(took.as_micros()).ok()),
-            ..self.named(name)
+            ..self.new_event(name)
         }
     }
 
-    fn of_end(&self, alloc: &AllocId) -> Event {
+    fn freed_event(&self, alloc: &AllocId) -> Event {
         let detail = match self.command {
             Command::Answer { .. } => {
                 let before = self.before.and_then(|before| before.claim.unstaged_by.as_ref());
-                let word = before.map(|word| format!("; {}", nothing_left(word)));
+                let word = before.map(|word| format!("; {}", describe_unstaged_by(word)));
                 format!("detached from its node and its controller{}", word.unwrap_or_default())
             }
             Command::Release { reason, .. } => reason.clone(),
-            // In place of the node's plugin a word frees nothing (rule 18).
+            // A confirmation for the node's plugin frees nothing (rule 18).
             Command::Confirm { word, .. } => {
                 format!("the plugin could not say that it is detached: {word}")
             }
@@ -171,11 +189,11 @@ impl StoredTransition<'_> {
             node: self.before.map(|before| before.claim.node.clone()),
             detail: Some(detail),
             took_us: took.and_then(|took| u64::try_from(took.as_micros()).ok()),
-            ..self.named(EventName::ClaimFreed)
+            ..self.new_event(EventName::ClaimFreed)
         }
     }
 }
 
-fn nothing_left(word: &Proof) -> String {
+fn describe_unstaged_by(word: &Proof) -> String {
     format!("the plugin did not take it down, and nothing of it is left on the node: {word}")
 }

@@ -4,9 +4,9 @@
 //! volume is never registered twice; and which handles need a repair
 //! ([`handle_repair`](crate::handle_repair)).
 //!
-//! **Promises** that the key of a handle is taken over only from a volume that is not registered
-//! with it, and that this is still so when the key is written: the batch writes below that volume,
-//! too, under its guard.
+//! **Promises** that the key of a handle is taken only from a volume that is not registered with
+//! the handle, also at the moment of the write: the batch writes below that volume, too, under its
+//! guard.
 //!
 //! **Decides only**: [`transact`](crate::transact) stores, and `tests/model` asks the same
 //! functions.
@@ -17,20 +17,20 @@ use berth_domain::VolumeKey;
 use berth_domain::volume::{Command, Handle, HandleUse, VolumeSpec, Write};
 use berth_service::projection::{HandleEntry, HandleGuard, Subtree, Volumes};
 
-/// A write that goes beside a transition's own.
+/// A write in the same batch as a transition's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Beside {
-    /// The volume that the key named until now is stored once more as it is: without a spec, or
-    /// with one of another handle.
+    /// Stores the volume that the key named until now once more as it is: without a spec, or with a
+    /// spec of another handle. Its guard fails if that volume has changed.
     Fence(VolumeKey, Option<Box<VolumeSpec>>),
-    /// The key of a handle goes.
+    /// Deletes the key of a handle.
     Free(Handle),
-    /// The key of a handle names the volume from now on.
+    /// Makes the key of a handle name the volume.
     Own(Handle),
 }
 
 impl Beside {
-    /// What the guard of the write covers.
+    /// The filter of the write's guard.
     pub fn filter(&self) -> String {
         match self {
             Self::Fence(volume, _) => key::subtree(volume),
@@ -50,7 +50,7 @@ impl Beside {
     }
 }
 
-/// What is known of the handle that a command is about: the one to be registered, or the volume's.
+/// The use of the handle that a command is about: the handle to be registered, or the volume's.
 pub fn handle_use(volumes: &Volumes, volume: &VolumeKey, command: &Command) -> HandleUse {
     match command {
         Command::Register(spec) => volumes.handle_use(volume, &spec.handle(&volume.volume)),
@@ -58,13 +58,14 @@ pub fn handle_use(volumes: &Volumes, volume: &VolumeKey, command: &Command) -> H
     }
 }
 
-/// What is known of the handle that a volume has.
+/// The use of the volume's handle.
 pub fn current_use(volumes: &Volumes, volume: &VolumeKey) -> HandleUse {
     let handle = current(volumes, volume);
     handle.map(|handle| volumes.handle_use(volume, &handle)).unwrap_or_default()
 }
 
-/// What goes beside a transition's write. A key that cannot be read is left as it is.
+/// The writes beside a transition's own. Fails for a key that cannot be read, and leaves it as it
+/// is.
 pub fn beside(
     volumes: &Volumes,
     volume: &VolumeKey,
@@ -75,7 +76,7 @@ pub fn beside(
     let after = match write {
         Write::PutSpec(spec) => Some(spec.handle(&volume.volume)),
         Write::DeleteSpec => None,
-        // Whoever gets a claim needs the key; an older version wrote none.
+        // A claim needs the key. An older version wrote a spec without it.
         Write::PutClaim(..) if matches!(command, Command::Take(_)) => before.clone(),
         Write::PutClaim(..) | Write::DeleteClaim(_) => return Ok(Vec::new()),
     };
@@ -88,7 +89,7 @@ pub fn beside(
         beside.push(Beside::Free(before));
     }
     let Some(after) = after else { return Ok(beside) };
-    // Of a volume that is registered twice neither is granted, so neither needs the key.
+    // A volume that is registered twice is granted under neither name, so neither needs the key.
     let others = !volumes.handle_use(volume, &after).others.is_empty();
     match guard(volumes, &after) {
         _ if others => {}
@@ -118,18 +119,19 @@ fn current(volumes: &Volumes, volume: &VolumeKey) -> Option<Handle> {
     Some(spec.handle(&volume.volume))
 }
 
-/// Holds a volume as it is, which is not registered with the handle that its key names it for.
+/// Stores a volume as it is, so that it cannot be registered meanwhile with the handle whose key
+/// names it.
 fn fence(volumes: &Volumes, owner: &VolumeKey) -> Result<Beside, UnreadableRecord> {
     let subtree = volumes.get(owner);
     if let Some(record) = subtree.and_then(Subtree::first_unreadable) {
-        // It may be registered with the handle after all.
+        // The unreadable record may be a spec with the handle.
         return Err(record.clone());
     }
     let spec = subtree.and_then(|subtree| subtree.volume.spec.clone()).map(Box::new);
     Ok(Beside::Fence(owner.clone(), spec))
 }
 
-/// What takes the key of a handle from a volume that is not registered with it.
+/// The writes that delete the key of a handle that names a volume without this handle.
 pub fn released(
     volumes: &Volumes,
     handle: &Handle,
@@ -139,7 +141,7 @@ pub fn released(
     Ok(writes.into_iter().map(|write| (write.revision(volumes), write)).collect())
 }
 
-/// A repair that is due.
+/// A repair of a handle's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
     /// A volume has no key for its handle.

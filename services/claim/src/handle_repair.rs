@@ -1,4 +1,4 @@
-//! The repair of handles whose keys an older version, a restored backup or a person left wrong.
+//! Repairs the keys of handles that an older version, a restored backup or a person left wrong.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use crate::handle::{Repair, due};
 use crate::state::State;
 use crate::transact::TransactError;
 
-/// How often handles are looked through for what is to be repaired.
-const REPAIR_EVERY: Duration = Duration::from_secs(30);
-/// The first time, after the start.
+/// How often all handles are checked.
+const REPAIR_INTERVAL: Duration = Duration::from_secs(30);
+/// The first check is this long after the start.
 const REPAIR_FIRST: Duration = Duration::from_secs(1);
-/// How many are repaired at once: they share batches.
-const REPAIRS_AT_ONCE: usize = 64;
+/// Repairs at once: they share batches.
+const REPAIRS_AT_ONCE_MAX: usize = 64;
 
-/// Looks through all handles now and then, and repairs what is wrong. Any number of replicas may do
-/// this at once: each repair is guarded.
-pub async fn repair(state: State) {
-    let mut told = BTreeSet::new();
+/// Checks all handles at intervals, and repairs their keys. Several replicas may do so at once:
+/// each repair is guarded.
+pub async fn repair_handles(state: State) {
+    let mut warned = BTreeSet::new();
     let mut wait = REPAIR_FIRST;
     loop {
         tokio::time::sleep(clock::jittered(wait)).await;
-        wait = REPAIR_EVERY;
+        wait = REPAIR_INTERVAL;
         let mut twice = BTreeSet::new();
-        let due: Vec<Repair> = state.volume_mirror.read(|volumes| {
+        let due: Vec<Repair> = state.volumes.mirror.read(|volumes| {
             let handles = volumes.handles().iter();
             handles
                 .filter_map(|(handle, entry)| {
@@ -38,19 +38,19 @@ pub async fn repair(state: State) {
                 })
                 .collect()
         });
-        for (handle, volumes) in twice.difference(&told) {
+        for (handle, volumes) in twice.difference(&warned) {
             tracing::warn!(
                 ?volumes, plugin = %handle.plugin, external_id = handle.external_id,
                 "one volume of the plugin is registered more than once; none of these is granted"
             );
         }
-        told = twice;
-        let all = stream::iter(due).map(|repair| attend(&state, repair));
-        all.buffer_unordered(REPAIRS_AT_ONCE).collect::<()>().await;
+        warned = twice;
+        let all = stream::iter(due).map(|repair| repair_handle(&state, repair));
+        all.buffer_unordered(REPAIRS_AT_ONCE_MAX).collect::<()>().await;
     }
 }
 
-async fn attend(state: &State, repair: Repair) {
+async fn repair_handle(state: &State, repair: Repair) {
     let (repaired, volume) = match repair {
         Repair::Reserve(volume) => {
             let trace = clock::begin_trace();
@@ -61,7 +61,7 @@ async fn attend(state: &State, repair: Repair) {
     };
     match repaired {
         Ok(()) => tracing::info!(%volume, "the key of the volume's handle is repaired"),
-        // It changed meanwhile; the next look says whether something is left to do.
+        // The volume changed meanwhile; the next check finds what is left to do.
         Err(TransactError::Refused(Refusal::NoSuchVolume | Refusal::RegisteredTwice { .. })) => {}
         Err(error) => {
             let error = process::chain(&error);

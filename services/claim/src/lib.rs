@@ -1,19 +1,22 @@
 //! `berth-claim`: registers volumes, grants claims, records every transition.
 //!
-//! **Owns** the buckets of volumes, allocs and secrets: nobody else writes them. Any number of
-//! replicas may run: each write is guarded, and whoever loses a race looks again and decides anew.
+//! **Owns** the buckets of volumes, allocs and secrets: no other service writes to them. Any number
+//! of replicas may run: each write is guarded, and a replica that loses a race reads and decides
+//! again.
 //!
-//! **Promises** that a claim is recorded before the controller is called (B5), that what it
-//! answered as granted or released is stored, and that asking again is always safe: the same
-//! request gives the same claim (B4).
+//! **Promises**
 //!
-//! **Never** decides by itself: `domain::volume::step` does, and this service loads, commits,
-//! calls, and feeds the outcome back. It never calls a node, and never detaches anything: releases
-//! are the volumewatcher's, who asks for each step through `claim.checkpoint`.
+//! - A claim is recorded before the controller is called (B5).
+//! - A claim that was answered as granted or released is stored as such.
+//! - A request may always be repeated: the same request gives the same claim (B4).
+//!
+//! **Never** decides by itself: `domain::volume::step` decides, and this service loads, commits,
+//! calls the controller, and feeds the outcome back. It never calls a node, and never detaches a
+//! volume: the volumewatcher releases claims, and asks for each step through `claim.checkpoint`.
 
-mod again;
 mod alloc;
 mod checkpoint;
+mod claimant;
 mod config;
 mod deregister;
 mod detach;
@@ -23,19 +26,23 @@ mod forget;
 pub mod handle;
 mod handle_repair;
 mod locate;
-mod look;
 mod measure;
 mod observe;
 mod plan;
 mod proof;
+mod query;
+mod records;
 mod refuse;
 mod register;
+mod regrant;
 mod running;
 mod secrets;
 mod state;
 mod take;
 mod trail;
 mod transact;
+mod vault;
+mod volume_requests;
 
 use berth_service::process::{Fatal, Process};
 use berth_service::purge;
@@ -50,11 +57,11 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let service = endpoints::serve(&state, &process).await?;
     berth_service::notify::ready();
     let chores = [
-        tokio::spawn(handle_repair::repair(state.clone())),
-        tokio::spawn(secrets::sweep(state.clone())),
-        tokio::spawn(purge::deleted(state.volumes.clone())),
-        tokio::spawn(purge::deleted(state.allocs.clone())),
-        tokio::spawn(measure::waiting(state.clone())),
+        tokio::spawn(handle_repair::repair_handles(state.clone())),
+        tokio::spawn(secrets::sweep_unnamed(state.clone())),
+        tokio::spawn(purge::deleted(state.volumes.bucket.clone())),
+        tokio::spawn(purge::deleted(state.allocs.bucket.clone())),
+        tokio::spawn(measure::count_waiting(state.clone())),
     ];
     shutdown.requested().await;
     chores.iter().for_each(JoinHandle::abort);

@@ -1,12 +1,12 @@
-//! Claims of an older version that name no node: the node is the one that their alloc names.
+//! Claims of an older version that name no node: their node is the one of their alloc.
 //!
-//! Such a claim is read as one on a node that nobody knows ([`record::NODE_UNKNOWN`]), where no
-//! agent can answer. So it could not be released before somebody proved that node gone.
+//! Such a claim is read as one on an unknown node ([`record::NODE_UNKNOWN`]), where no agent can
+//! answer. So it could not be released before that node is declared gone.
 //!
 //! **Promises** that the node is taken from the alloc's record as the leader has it, and written
 //! under the volume's guard before any call for the claim is made.
 //!
-//! **Never** guesses: a claim whose alloc is not there, or cannot be read, stays where it is.
+//! **Never** guesses: a claim whose alloc is gone or unreadable keeps its unknown node.
 
 use berth_contract::problem::Problem;
 use berth_contract::record;
@@ -17,15 +17,15 @@ use berth_domain::{AllocId, VolumeKey};
 use crate::state::State;
 use crate::transact::TransactError;
 
-/// Writes down the node of the claim, if its record names none and its alloc names one.
-pub async fn locate(
+/// Stores the node of the claim, if its record names none and its alloc names one.
+pub async fn store_missing_node(
     state: &State,
     volume: &VolumeKey,
     alloc: &AllocId,
     step: &str,
     trace: TraceContext,
 ) -> Result<(), Problem> {
-    let unlocated = state.volume_mirror.read(|volumes| {
+    let unlocated = state.volumes.mirror.read(|volumes| {
         let subtree = volumes.get(volume)?;
         let claim = subtree.volume.claims.get(alloc)?;
         let unlocated = record::is_node_unknown(&claim.node);
@@ -35,17 +35,18 @@ pub async fn locate(
     let (_, known) = state.read_alloc(&volume.namespace, alloc, step).await?;
     let Some(known) = known else { return Ok(()) };
     let node = known.node;
-    let told = trace.trace_id();
-    tracing::info!(%volume, %alloc, %node, trace = told, "a claim without a node has one now");
+    let trace_id = trace.trace_id();
+    tracing::info!(%volume, %alloc, %node, trace = trace_id, "a claim without a node has one now");
     let write = Write::PutClaim(alloc.clone(), Claim { node, ..claim });
     let stored = state.store(volume, &write, trail, head, trace).await;
-    // A lost race means that the volume has changed: the next request looks again.
+    // A lost race means that the volume has changed. Nothing is retried here: the next request
+    // finds the claim as it is then.
     stored.map(drop).map_err(|error: TransactError| state.problem(error, step, volume))
 }
 
 /// The claims on the volume that name no node.
-pub fn unlocated(state: &State, volume: &VolumeKey) -> Vec<AllocId> {
-    state.volume_mirror.read(|volumes| {
+pub fn claims_without_node(state: &State, volume: &VolumeKey) -> Vec<AllocId> {
+    state.volumes.mirror.read(|volumes| {
         let claims = volumes.get(volume).into_iter().flat_map(|found| found.volume.claims.iter());
         let unlocated = claims.filter(|(_, claim)| record::is_node_unknown(&claim.node));
         unlocated.map(|(alloc, _)| alloc.clone()).collect()

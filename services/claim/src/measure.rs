@@ -1,4 +1,4 @@
-//! What is counted of claims, from stored writes alone.
+//! Metrics of claims, counted from stored writes alone.
 
 use std::time::Duration;
 
@@ -14,10 +14,15 @@ use crate::state::State;
 use crate::trail::Passage;
 
 /// How often waiting claims are counted.
-const LOOK: Duration = Duration::from_secs(5);
+const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Counts what a stored write did to a claim.
-pub fn stored(passage: &Passage<'_>, command: &Command, plugin: Option<&PluginId>, now: Timestamp) {
+pub fn count_write(
+    passage: &Passage<'_>,
+    command: &Command,
+    plugin: Option<&PluginId>,
+    now: Timestamp,
+) {
     let before = passage.before.map(|before| &before.claim);
     let (was, is) = (before.map(|claim| claim.state), passage.after.map(|claim| claim.state));
     let plugin = || PLUGINS.label(plugin.map_or("unknown", PluginId::as_str));
@@ -36,7 +41,7 @@ pub fn stored(passage: &Passage<'_>, command: &Command, plugin: Option<&PluginId
     let stood = before.and_then(|claim| claim.attempt.as_ref());
     let stands = passage.after.and_then(|claim| claim.attempt.as_ref());
     if let Some(ended) = stood.filter(|stood| stands.is_none_or(|stands| stands.id != stood.id)) {
-        ATTEMPTS.add(1, [ended.call.as_str().into(), outcome(command, ended).into()]);
+        ATTEMPTS.add(1, [ended.call.as_str().into(), outcome_label(command, ended).into()]);
     }
     let begun = stands.filter(|stands| stood.is_none_or(|stood| stood.id != stands.id));
     if let (Some(begun), Some(Claim { tries: 1.., .. })) = (begun, passage.after) {
@@ -44,8 +49,8 @@ pub fn stored(passage: &Passage<'_>, command: &Command, plugin: Option<&PluginId
     }
 }
 
-/// How an attempt ended: by its answer, or by another that took its place.
-fn outcome(command: &Command, ended: &Attempt) -> &'static str {
+/// How an attempt ended: by its answer, or because another attempt replaced it.
+fn outcome_label(command: &Command, ended: &Attempt) -> &'static str {
     match command {
         Command::Answer { attempt, outcome, .. } if *attempt == ended.id => match outcome {
             Outcome::Done { .. } => "done",
@@ -58,14 +63,14 @@ fn outcome(command: &Command, ended: &Attempt) -> &'static str {
     }
 }
 
-/// Counts the claims in line, now and then.
-pub async fn waiting(state: State) {
+/// Counts the claims in line, again and again.
+pub async fn count_waiting(state: State) {
     loop {
-        let waiting = state.volume_mirror.read(|volumes| {
+        let waiting = state.volumes.mirror.read(|volumes| {
             let volumes = volumes.iter().map(|(_, subtree)| &subtree.volume);
             volumes.map(|volume| volume.claims.count(ClaimState::Waiting)).sum::<usize>()
         });
         CLAIMS_WAITING.set(waiting as u64, []);
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(COUNT_INTERVAL).await;
     }
 }

@@ -1,4 +1,5 @@
-//! `claim.observe`: what a node does with a granted claim, kept on the claim for all who look.
+//! `claim.observe`: stores with a granted claim what its node reports of the mount. Every view of
+//! the claim shows the report.
 
 use berth_contract::message::claim::{Observe, Observed};
 use berth_contract::problem::Problem;
@@ -10,7 +11,6 @@ use tokio::time::Instant;
 use crate::state::State;
 use crate::transact::TransactError;
 
-/// Stores the agent's report with the claim that it is of.
 pub async fn observe(
     state: &State,
     namespace: Namespace,

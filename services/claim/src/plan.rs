@@ -1,4 +1,4 @@
-//! Calls as their executors need them: what the record says, put together; pure.
+//! Calls and grants, put together from the records; pure.
 
 use std::collections::BTreeSet;
 
@@ -18,12 +18,12 @@ pub fn mount(spec: &VolumeSpec, volume: &VolumeKey, alloc: Option<&Alloc>) -> Mo
     }
 }
 
-/// What the plugin calls the volume (A10).
+/// The plugin's id of the volume (A10).
 pub fn external_id(volume: &VolumeKey, spec: &VolumeSpec) -> String {
     spec.external_id(&volume.volume)
 }
 
-/// The call of an attempt; none when the claim or the volume is no longer there.
+/// The call of an attempt; none when the claim or the volume is gone.
 pub fn call(
     volume: &VolumeKey,
     subtree: &Subtree,
@@ -62,15 +62,14 @@ pub fn call(
     })
 }
 
-/// The other allocs with a claim for the node of this one. The agent holds its mounts against them.
-/// One that is in line may be taken, with the epoch of its place in line, before the agent has the
-/// call.
+/// The other allocs with a claim for the same node. The agent compares its mounts with them. A
+/// claim in line counts: it may be taken, with the epoch of its place, before the call arrives.
 fn claims_beside(volume: &Volume, alloc: &AllocId, claim: &Claim) -> BTreeSet<AllocId> {
     let others = volume.claims.iter().filter(|(other, _)| *other != alloc);
     others.filter(|(_, other)| other.node == claim.node).map(|(other, _)| other.clone()).collect()
 }
 
-/// The grant of a claim that is taken, for the name by which the alloc asks.
+/// The grant of a taken claim, under the name that the request uses for the volume.
 pub fn grant(
     key: &VolumeKey,
     volume: &Volume,
@@ -98,7 +97,7 @@ pub fn grant(
     }
 }
 
-/// How the volume is seen under a name that the claim does not rest on.
+/// The view of the volume under a further name of the alloc's.
 fn view(spec: &VolumeSpec, claim: &Claim, alloc: &Alloc, take: &Take) -> Option<View> {
     let (place, request) = alloc.request_named(&take.volume, take.alias.as_deref())?;
     let base = alloc.request_for(&take.volume)?;

@@ -1,20 +1,22 @@
 //! Proofs that stand in for a node that is gone (rule 12).
 //!
-//! **Promises** that a proof is used for the claim that was seen before the proof was read, and for
-//! no later one: the node may be back meanwhile and have the volume mounted anew. What a mirror
-//! says is only a reason to ask the leader. And that the claim's alloc has ended by then: whoever
-//! looks at it later, when the node is back, must not count it as running without its volume.
+//! **Promises**
+//!
+//! - A proof is used only for a claim that was seen before the proof was read: the node may be back
+//!   meanwhile, and may have mounted the volume for a later claim.
+//! - The proof is read at the leader. A mirror that shows one is only a reason to ask.
+//! - The claim's alloc ends before the proof frees the claim. Otherwise the alloc would seem to run
+//!   without its volume once the node is back.
 
 use berth_contract::code::Code;
 use berth_contract::message::alloc::Stop;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
-use berth_contract::{key, record};
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::Node;
 use berth_domain::proof::Proven;
-use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
+use berth_domain::{AllocId, Namespace, VolumeKey};
 use tokio::time::Instant;
 
 use crate::alloc;
@@ -22,41 +24,31 @@ use crate::state::State;
 
 const STEP: &str = verb::ClaimCheckpoint::STEP;
 
-/// What stands in for the answer of the claim's node; none when the node can answer, or nobody has
-/// said that it cannot.
-pub async fn of_claim(
+/// The proof that stands in for the answer of the claim's node; none for a node that was not
+/// declared gone.
+pub async fn proof_for_claim(
     state: &State,
     volume: &VolumeKey,
     alloc: &AllocId,
 ) -> Result<Option<Proven>, Problem> {
     // The claim first, then the proof.
-    let claim = state.volume_mirror.read(|volumes| {
+    let claim = state.volumes.mirror.read(|volumes| {
         let claim = volumes.get(volume)?.volume.claims.get(alloc)?;
         Some((claim.node.clone(), claim.epoch))
     });
     let Some((node, epoch)) = claim else { return Ok(None) };
-    let said = |known: Option<&Node>| known.and_then(|known| known.gone.clone());
-    if state.nodes.read(|nodes| said(nodes.get(&node))).is_none() {
+    let proof_of = |node: &Node| node.gone.clone();
+    if state.nodes.mirror.read(|nodes| nodes.get(&node).and_then(proof_of)).is_none() {
         return Ok(None);
     }
-    let known = self::node(state, &node, STEP).await?;
-    Ok(said(known.as_ref()).map(|proof| Proven { node, epoch, proof }))
+    let record = state.read_node(&node, STEP).await?;
+    let proof = record.as_ref().and_then(proof_of);
+    Ok(proof.map(|proof| Proven { node, epoch, proof }))
 }
 
-/// The node's record as the leader has it.
-pub async fn node(state: &State, node: &NodeId, step: &str) -> Result<Option<Node>, Problem> {
-    let key = key::node(node);
-    let entry = state.node_records.get(&key).await;
-    let entry = entry.map_err(|error| error.into_problem(step))?;
-    let Some(value) = entry.and_then(|entry| entry.value) else { return Ok(None) };
-    let known = record::read::<Node>(&value)
-        .map_err(|error| error.at(&key).problem().at(step).node(node))?;
-    Ok(Some(known.body))
-}
-
-/// Ends the alloc of a claim that goes by a proof, before it goes: a crash in between leaves an
-/// ended alloc with a claim, which is work like any other, and not an alloc that seems to live.
-pub async fn end(
+/// Ends the alloc of a claim before a proof frees the claim. A crash in between leaves an ended
+/// alloc with a claim, which the volumewatcher releases, and not a live alloc without its claim.
+pub async fn end_alloc_by_proof(
     state: &State,
     namespace: &Namespace,
     id: &AllocId,

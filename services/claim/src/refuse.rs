@@ -1,4 +1,5 @@
-//! Refusals of the domain as problems of the wire: each has a code, and the facts are its message.
+//! Refusals of the domain: the problem that the caller gets, and whether a request with `wait`
+//! waits for the refusal to pass.
 
 use berth_contract::code::Code;
 use berth_contract::hint::{namespace_option, volume_argument};
@@ -6,8 +7,8 @@ use berth_contract::problem::Problem;
 use berth_domain::volume::{Refusal, State};
 use berth_domain::{AllocId, VolumeKey};
 
-/// What the caller is told who asked for the volume.
-pub fn problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
+/// The problem for the caller: the refusal's code, with its facts as the message.
+pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
     let (code, retryable) = match refusal {
         Refusal::NoSuchVolume => (Code::NoSuchVolume, false),
         Refusal::Closing { .. } => (Code::VolumeClosing, false),
@@ -36,14 +37,14 @@ pub fn problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
         Refusal::UnsafeUpdate { .. } => (Code::UnsafeUpdate, false),
     };
     let problem = Problem { retryable, ..Problem::new(code, refusal) };
-    match next(volume, refusal) {
+    match next_step(volume, refusal) {
         Some(next) => problem.next(next),
         None => problem,
     }
 }
 
-/// What to do, where the refusal names the allocs that it is about.
-fn next(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
+/// What the caller can do about a refusal that names allocs.
+fn next_step(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
     let namespace = namespace_option(&volume.namespace);
     let stop = |alloc: &AllocId| format!("`berth alloc stop {alloc}{namespace}`");
     Some(match refusal {
@@ -71,4 +72,15 @@ fn next(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// Whether a request with `wait` waits for what refuses it.
+pub fn can_wait(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Held { .. }) || may_pass(refusal)
+}
+
+/// Whether the cause may pass while a caller waits: a volume may be registered, a plugin or a node
+/// may recover.
+pub fn may_pass(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NoSuchVolume) || refusal.may_pass()
 }

@@ -1,8 +1,11 @@
 //! `volume.register` (A3, A4).
 //!
-//! **Promises** every fault at once, that what would be refused anyway is refused before the plugin
-//! is asked, and that claims come and go meanwhile as ever: the write is of the spec alone, decided
-//! on what is so then.
+//! **Promises**
+//!
+//! - The caller gets all faults of the document at once.
+//! - A registration that would be refused anyway is refused before the plugin is asked.
+//! - Claims may be created and released while the plugin is asked: only the spec is written,
+//!   decided on the volume as it is then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,9 +35,13 @@ use crate::transact::{Committed, TransactError};
 
 const REGISTER: &str = verb::VolumeRegister::STEP;
 
-/// Reads the document. Told with the other faults is what only a running system knows: of the
-/// plugin, and of where the request was sent.
-pub fn read(state: &State, namespace: &Namespace, request: &Request) -> Result<Register, Problem> {
+/// Decodes the document. Its faults include those that only a running system can find: an unready
+/// plugin, and another namespace than the request's.
+pub fn decode_document(
+    state: &State,
+    namespace: &Namespace,
+    request: &Request,
+) -> Result<Register, Problem> {
     let bad = |faults| request.bad_input(REGISTER, faults);
     let value = decode::json(&request.body).map_err(bad)?;
     let mut late = Vec::new();
@@ -56,8 +63,7 @@ pub fn read(state: &State, namespace: &Namespace, request: &Request) -> Result<R
     Err(bad(faults))
 }
 
-/// Registers a volume that its plugin knows, or updates it. The plugin is asked first and may take
-/// its time: the write that follows is of the spec alone, so no claim made meanwhile is lost.
+/// Registers a volume that its plugin knows, or updates its spec.
 pub async fn register(
     state: &State,
     namespace: Namespace,
@@ -68,13 +74,15 @@ pub async fn register(
     let volume = VolumeKey::new(namespace, request.id.clone());
     let plugin = request.spec.plugin.clone();
     let place = |problem: Problem| problem.at(REGISTER).volume(&volume).plugin(&plugin);
-    // Before secrets are kept or the plugin is asked: nothing of it would be written.
+    // Checked before secrets are stored and the plugin is asked, because nothing would be written.
     state.check_readable(&volume).map_err(|error| state.problem(error, REGISTER, &volume))?;
-    let before = secrets::current(state, &volume);
-    let wanted = secrets::wanted(state, &volume, request.secrets, trace).await.map_err(place)?;
-    let registered = with_secrets(state, &volume, request.spec, &wanted, trace, deadline).await;
-    // Whichever secrets are in use now, the others are nobody's.
-    let kept = secrets::current(state, &volume);
+    let before = secrets::current_secrets(state, &volume);
+    let wanted =
+        secrets::prepare_secrets(state, &volume, request.secrets, trace).await.map_err(place)?;
+    let registered =
+        validate_and_write(state, &volume, request.spec, &wanted, trace, deadline).await;
+    // Of the old and the new secrets, those that no spec names are removed.
+    let kept = secrets::current_secrets(state, &volume);
     let unused = match (&registered, &wanted) {
         (Err(RegisterError::NotWritten(_)), SecretsChange::New(id)) => Some(id),
         (Ok(_), SecretsChange::New(_) | SecretsChange::Removed) => before.as_ref(),
@@ -94,16 +102,16 @@ pub async fn register(
     })
 }
 
-/// Why a volume is not registered, as far as is known.
+/// Why a registration failed, and whether the spec may be written all the same.
 enum RegisterError {
-    /// It is as it was.
+    /// The spec is as it was.
     NotWritten(Problem),
-    /// It may be registered.
+    /// The spec may be written.
     Unknown(Problem),
 }
 
-/// Asks the plugin and writes the spec, both with the secrets that are wanted.
-async fn with_secrets(
+/// Asks the plugin, which may take long, and writes the spec; both with the wanted secrets.
+async fn validate_and_write(
     state: &State,
     volume: &VolumeKey,
     spec: VolumeSpec,
@@ -119,9 +127,9 @@ async fn with_secrets(
         },
         ..spec.clone()
     };
-    let asked = with(secrets::current(state, volume));
-    if !known_so(state, volume, &asked) {
-        refused_anyway(state, volume, &asked).await.map_err(RegisterError::NotWritten)?;
+    let asked = with(secrets::current_secrets(state, volume));
+    if !is_validated(state, volume, &asked) {
+        check_not_refused(state, volume, &asked).await.map_err(RegisterError::NotWritten)?;
         let valid = validate(state, volume, &asked, trace, deadline).await;
         valid.map_err(RegisterError::NotWritten)?;
     }
@@ -130,9 +138,9 @@ async fn with_secrets(
         if let SecretsChange::Same(id) = wanted
             && kept.as_ref() != Some(id)
         {
-            // Others were given meanwhile, and these are removed: a spec must not name them.
-            let said = "the volume's secrets were changed at the same time";
-            return Err(Problem::new(Code::Busy, said).retryable().next("register it again"));
+            // The secrets were changed meanwhile and these are removed: a spec must not name them.
+            let message = "the volume's secrets were changed at the same time";
+            return Err(Problem::new(Code::Busy, message).retryable().next("register it again"));
         }
         Ok(Command::Register(with(kept)))
     };
@@ -143,57 +151,56 @@ async fn with_secrets(
     })
 }
 
-/// Whether the plugin was asked of it before.
-fn known_so(state: &State, volume: &VolumeKey, spec: &VolumeSpec) -> bool {
-    state.volume_mirror.read(|volumes| {
+/// Whether the plugin has confirmed the spec before.
+fn is_validated(state: &State, volume: &VolumeKey, spec: &VolumeSpec) -> bool {
+    state.volumes.mirror.read(|volumes| {
         let known = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
         known.is_some_and(|known| known.is_the_same_to_its_plugin(spec))
     })
 }
 
-/// Whether it is refused whatever the plugin says. The plugin may take its time, and the
-/// write that follows is decided anew.
-async fn refused_anyway(
+/// Refuses a spec that is refused whatever the plugin says. The write decides again.
+async fn check_not_refused(
     state: &State,
     volume: &VolumeKey,
     spec: &VolumeSpec,
 ) -> Result<(), Problem> {
     let refused = || {
-        state.volume_mirror.read(|volumes| {
+        state.volumes.mirror.read(|volumes| {
             let unknown = Volume::default();
             let now = volumes.get(volume).map_or(&unknown, |subtree| &subtree.volume);
             let command = Command::Register(spec.clone());
             let handle = handle::handle_use(volumes, volume, &command);
-            step(now, &command, &Context { handle, ..state.context() }).err()
+            step(now, &command, &Context { handle, ..state.decision_context() }).err()
         })
     };
     if refused().is_none() {
         return Ok(());
     }
     let fail = |error| state.problem(error, REGISTER, volume);
-    // Of other volumes, too: one that has this handle may be gone by now.
+    // All volumes, because another volume that has this handle may be deregistered by now.
     state.catch_up_with_all().await.map_err(fail)?;
     refused().map_or(Ok(()), |refusal| Err(fail(refusal.into())))
 }
 
-/// Whether the plugin has a controller to ask, or why it can serve no volume at all.
+/// Whether the plugin has a controller. Fails if it can serve no volume at all.
 fn has_controller(state: &State, plugin: &PluginId) -> Result<bool, Problem> {
-    state.nodes.read(|nodes| {
-        state.plugins.read(|plugins| {
+    state.nodes.mirror.read(|nodes| {
+        state.plugins.mirror.read(|plugins| {
             let Some(known) = plugins.get(plugin) else {
-                let said = format!("no agent has reported plugin {plugin}");
-                return Err(Problem::new(Code::NoSuchPlugin, said).retryable());
+                let message = format!("no agent has reported plugin {plugin}");
+                return Err(Problem::new(Code::NoSuchPlugin, message).retryable());
             };
             if known.count(Half::Node, |node| nodes.is_ready(node)).healthy == 0 {
-                let said = format!("plugin {plugin} has no healthy instance on any node");
-                return Err(Problem::new(Code::PluginUnhealthy, said).retryable());
+                let message = format!("plugin {plugin} has no healthy instance on any node");
+                return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
             }
             Ok(known.has_controller())
         })
     })
 }
 
-/// Asks the plugin whether the volume exists and can be used so.
+/// Asks the plugin whether the volume exists and can be used as the spec says.
 async fn validate(
     state: &State,
     volume: &VolumeKey,
@@ -202,7 +209,7 @@ async fn validate(
     deadline: Instant,
 ) -> Result<(), Problem> {
     if !has_controller(state, &spec.plugin)? {
-        // A plugin without a controller has nobody to ask; its node service refuses at the mount.
+        // A plugin without a controller cannot be asked. Its node service refuses at the mount.
         return Ok(());
     }
     let question = Validate {
@@ -216,27 +223,27 @@ async fn validate(
         parameters: spec.parameters.clone(),
         secrets: spec.secrets.clone(),
     };
-    // Its controllers may each know the volumes of their own node only.
-    let others = controllers(state, spec);
-    let mut said = String::new();
-    // A topology is held against which node's controller knows the volume, so each is asked by its
-    // node then.
+    // Each controller may know only the volumes of its own node.
+    let others = ready_controllers(state, spec);
+    let mut message = String::new();
+    // A topology is compared with the nodes whose controllers know the volume, so then each is
+    // asked by its node.
     if spec.topologies.is_empty() || others.len() < 2 {
-        match ask(state, &question, None, trace, deadline).await? {
+        match ask_controller(state, &question, None, trace, deadline).await? {
             ControllerAnswer::Confirmed => return Ok(()),
-            ControllerAnswer::Unknown(first) => said = first,
+            ControllerAnswer::Unknown(first) => message = first,
         }
     }
     let asked = others.len().min(LIST_MAX);
     let mut found = ValidationSummary::default();
     for controller in others.iter().filter(|_| others.len() > 1).take(LIST_MAX) {
-        match ask(state, &question, Some(&controller.node), trace, deadline).await {
-            Ok(ControllerAnswer::Confirmed) => return found.check(controller, spec),
+        match ask_controller(state, &question, Some(&controller.node), trace, deadline).await {
+            Ok(ControllerAnswer::Confirmed) => return found.check_topology(controller, spec),
             Ok(ControllerAnswer::Unknown(again)) => {
-                said = again;
+                message = again;
                 found.unknown.push(controller);
             }
-            // It was one of many, and it is not there.
+            // One of several controllers is not there.
             Err(problem) if problem.code == Code::PluginUnhealthy => {
                 found.is_complete &= !controller.is_within;
             }
@@ -244,8 +251,8 @@ async fn validate(
         }
     }
     let message = match others.len() {
-        0 | 1 => said,
-        all => format!("{asked} of {all} controllers of the plugin were asked, and {said}"),
+        0 | 1 => message,
+        all => format!("{asked} of {all} controllers of the plugin were asked, and {message}"),
     };
     Err(Problem::new(Code::PluginFailed, message).retryable().next(
         "check that the volume's id at the plugin is right and that it still exists; where each of \
@@ -256,18 +263,19 @@ async fn validate(
 /// A controller that can be asked.
 struct Controller {
     node: NodeId,
-    /// Where the plugin says that the node is.
+    /// The node's topology by the plugin.
     topology: BTreeMap<String, String>,
-    /// Whether that is within the volume's topology.
+    /// Whether the node is within the volume's topology.
     is_within: bool,
 }
 
 /// The plugin's controllers that can be asked, those within the volume's topology first.
-fn controllers(state: &State, spec: &VolumeSpec) -> Vec<Controller> {
+fn ready_controllers(state: &State, spec: &VolumeSpec) -> Vec<Controller> {
     let able = |plugins: &Instances| {
         let plugin = plugins.get(&spec.plugin)?;
         let nodes = state
             .nodes
+            .mirror
             .read(|nodes| plugin.controllers(&spec.topologies, |node| nodes.is_ready(node)));
         let controller = |node: NodeId| {
             let instance = plugin.instances.get(&(node.clone(), Half::Node));
@@ -278,14 +286,14 @@ fn controllers(state: &State, spec: &VolumeSpec) -> Vec<Controller> {
         };
         Some(nodes.into_iter().map(controller).collect())
     };
-    state.plugins.read(able).unwrap_or_default()
+    state.plugins.mirror.read(able).unwrap_or_default()
 }
 
-/// What the controllers that were asked by their node said of a volume.
+/// The answers of controllers that were asked by their nodes.
 struct ValidationSummary<'a> {
-    /// Those that do not know it.
+    /// Controllers that do not know the volume.
     unknown: Vec<&'a Controller>,
-    /// Whether each within the volume's topology has answered.
+    /// Whether each controller within the volume's topology has answered.
     is_complete: bool,
 }
 
@@ -297,10 +305,10 @@ impl Default for ValidationSummary<'_> {
 
 impl ValidationSummary<'_> {
     /// Refuses a topology that contradicts the plugin: a controller outside of it knows the volume,
-    /// and none within it does. Such a plugin has the volume where that controller is, so claims
-    /// within the topology would fail and all others would be refused. A controller that serves
-    /// every node knows the volume within the topology, too, and is asked there first.
-    fn check(&self, knows: &Controller, spec: &VolumeSpec) -> Result<(), Problem> {
+    /// and no controller within it does. The plugin has the volume where that controller is, so
+    /// claims within the topology would fail, and all others would be refused. Controllers within
+    /// the topology are asked first, so one that serves every node passes.
+    fn check_topology(&self, knows: &Controller, spec: &VolumeSpec) -> Result<(), Problem> {
         let within: Vec<&str> = self
             .unknown
             .iter()
@@ -324,16 +332,16 @@ impl ValidationSummary<'_> {
     }
 }
 
-/// What a controller said of a volume.
+/// A controller's answer about a volume.
 enum ControllerAnswer {
-    /// It can be used so.
+    /// The volume can be used as the spec says.
     Confirmed,
-    /// It does not know the volume; in words.
+    /// The controller does not know the volume, in its own words.
     Unknown(String),
 }
 
-/// Asks the controller on this node, or any.
-async fn ask(
+/// Asks the controller on this node, or any controller of the plugin.
+async fn ask_controller(
     state: &State,
     question: &Validate,
     node: Option<&NodeId>,

@@ -1,8 +1,9 @@
-//! What the handlers share.
+//! The state that all handlers share: buckets, mirrors, locks; and what is read from several
+//! mirrors.
 
 use std::sync::Arc;
 
-use berth_bus::{Bucket, Bus, Events, Mirror, MirrorOptions};
+use berth_bus::{Bus, Events};
 use berth_contract::message::call::Call;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service::CLAIM;
@@ -16,13 +17,14 @@ use berth_service::locks::KeyedLocks;
 use berth_service::newer::Readers;
 use berth_service::process::{Fatal, Process};
 use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
+use berth_service::record_table::{RecordTable, open_bucket};
 use berth_service::refusals::RefusalTeller;
 use berth_service::seal::Keys;
 
 use crate::config::Config;
-use crate::secrets::Vault;
+use crate::vault::Vault;
 
-/// What the handlers share. Cheap to clone.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct State(Arc<StateInner>);
 
@@ -32,20 +34,17 @@ pub struct StateInner {
     pub refusals: RefusalTeller,
     pub policy: Policy,
     pub worker: WorkerId,
-    pub volumes: Bucket,
-    pub allocs: Bucket,
-    pub node_records: Bucket,
-    pub plugin_records: Bucket,
+    pub volumes: RecordTable<Volumes>,
+    pub allocs: RecordTable<Allocs>,
+    /// The plugin registry writes these two; this service only reads them.
+    pub plugins: RecordTable<Instances>,
+    pub nodes: RecordTable<Nodes>,
     pub vault: Vault,
-    pub volume_mirror: Mirror<Volumes>,
-    pub alloc_mirror: Mirror<Allocs>,
-    pub plugins: Mirror<Instances>,
-    pub nodes: Mirror<Nodes>,
-    /// Held from load to commit: saves replicas of one process from racing themselves.
-    pub locks: KeyedLocks<VolumeKey>,
-    /// Held from counting a node's volumes to commit, where a plugin takes only so many there.
-    pub rooms: KeyedLocks<(PluginId, NodeId)>,
-    /// Those who wait for something newer.
+    /// Held from decision to commit, so that requests of one process do not race each other.
+    pub volume_locks: KeyedLocks<VolumeKey>,
+    /// Held from the count of a node's volumes to the commit, where a plugin limits that count.
+    pub node_limit_locks: KeyedLocks<(PluginId, NodeId)>,
+    /// The requests that wait for something newer.
     pub readers: Readers,
 }
 
@@ -61,39 +60,27 @@ impl State {
     pub async fn open(config: &Config, process: &Process) -> Result<Self, Fatal> {
         // First: a service that cannot open secrets must not answer for volumes that have some.
         let keys = config.key_file.as_deref().map(Keys::read).transpose()?;
-        let bus = &process.bus;
-        let replicas = process.replicas;
-        let volumes = bus.bucket(&bucket::VOLUMES, replicas).await?;
-        let allocs = bus.bucket(&bucket::ALLOCS, replicas).await?;
-        let secrets = bus.bucket(&bucket::SECRETS, replicas).await?;
-        let plugins = bus.bucket(&bucket::PLUGINS, replicas).await?;
-        let nodes = bus.bucket(&bucket::NODES, replicas).await?;
-        for opened in [&volumes, &allocs, &secrets, &plugins, &nodes] {
-            for drift in opened.drift() {
-                tracing::warn!(bucket = opened.name(), %drift, "the bucket is not as it should be");
-            }
-        }
-        volumes.watch_clock();
-        let events = bus.events(&stream::EVENTS, replicas).await?;
-        let options = MirrorOptions::default();
         let projection = Volumes::default().with_call_timeout(config.policy.call_timeout);
+        let volumes = RecordTable::open(process, &bucket::VOLUMES, projection).await?;
+        volumes.bucket.watch_clock();
+        let allocs = RecordTable::open(process, &bucket::ALLOCS, Allocs::default()).await?;
+        let plugins = RecordTable::open(process, &bucket::PLUGINS, Instances::default()).await?;
+        let nodes = RecordTable::open(process, &bucket::NODES, Nodes::default()).await?;
+        let secrets = open_bucket(process, &bucket::SECRETS).await?;
+        let events = process.bus.events(&stream::EVENTS, process.replicas).await?;
         Ok(Self(Arc::new(StateInner {
-            bus: bus.clone(),
+            bus: process.bus.clone(),
             refusals: RefusalTeller::new(events.clone(), CLAIM),
             events,
             policy: config.policy,
             worker: process.worker.clone(),
-            volume_mirror: Mirror::start(&volumes, ">", projection, options).await?,
-            alloc_mirror: Mirror::start(&allocs, ">", Allocs::default(), options).await?,
-            plugins: Mirror::start(&plugins, ">", Instances::default(), options).await?,
-            nodes: Mirror::start(&nodes, ">", Nodes::default(), options).await?,
             volumes,
             allocs,
-            node_records: nodes,
-            plugin_records: plugins,
+            plugins,
+            nodes,
             vault: Vault::new(secrets, keys),
-            locks: KeyedLocks::default(),
-            rooms: KeyedLocks::default(),
+            volume_locks: KeyedLocks::default(),
+            node_limit_locks: KeyedLocks::default(),
             readers: Readers::default(),
         })))
     }
@@ -101,7 +88,7 @@ impl State {
 
 impl StateInner {
     /// What a decision needs besides the record.
-    pub fn context(&self) -> Context {
+    pub fn decision_context(&self) -> Context {
         Context {
             now: clock::now(),
             attempt: clock::new_attempt(),
@@ -111,53 +98,56 @@ impl StateInner {
         }
     }
 
-    /// How many other volumes of its plugin the node has besides this one, in all namespaces; none
-    /// when it has this one already.
-    pub fn others_on(&self, volume: &VolumeKey, node: &NodeId) -> Option<u64> {
-        self.volume_mirror.read(|volumes| {
+    /// How many volumes of the volume's plugin the node has, in all namespaces; none when it
+    /// already has this volume.
+    pub fn count_other_volumes(&self, volume: &VolumeKey, node: &NodeId) -> Option<u64> {
+        self.volumes.mirror.read(|volumes| {
             let spec = volumes.get(volume)?.volume.spec.as_ref()?;
-            others_on(volumes, volume, &spec.plugin, node)
+            count_other_volumes(volumes, volume, &spec.plugin, node)
         })
     }
 
-    /// Whether the plugin takes only so many volumes on the node.
-    pub fn is_bounded(&self, volume: &VolumeKey, node: &NodeId) -> Option<PluginId> {
+    /// The volume's plugin, if it limits how many volumes the node may have.
+    pub fn plugin_with_limit(&self, volume: &VolumeKey, node: &NodeId) -> Option<PluginId> {
         let plugin = self
-            .volume_mirror
+            .volumes
+            .mirror
             .read(|volumes| Some(volumes.get(volume)?.volume.spec.as_ref()?.plugin.clone()))?;
-        let bounded = self.plugins.read(|plugins| {
+        let max_volumes = self.plugins.mirror.read(|plugins| {
             let instance = plugins.get(&plugin)?.instances.get(&(node.clone(), Half::Node))?;
             instance.node.as_ref()?.max_volumes
         });
-        bounded.map(|_| plugin)
+        max_volumes.map(|_| plugin)
     }
 
-    /// How a volume gets to a node that has so many others, or why it cannot now.
+    /// How the volume gets to the node, which has this many other volumes of the plugin; or why it
+    /// cannot get there now.
     pub fn route(
         &self,
         volume: &VolumeKey,
         spec: &VolumeSpec,
         node: &NodeId,
-        volumes: Option<u64>,
+        other_volumes: Option<u64>,
     ) -> Result<Route, NoRoute> {
-        self.nodes.read(|nodes| {
-            self.plugins.read(|plugins| {
-                readable(nodes, plugins, &spec.plugin, node)?;
+        self.nodes.mirror.read(|nodes| {
+            self.plugins.mirror.read(|plugins| {
+                check_node_readable(nodes, plugins, &spec.plugin, node)?;
                 let (id, record) = (&spec.plugin, nodes.get(node));
                 let unaccounted = unaccounted_elsewhere(nodes, volume, node);
                 let plugin = plugins.get(id);
+                let volumes = other_volumes;
                 let site = Site { node, record, id, plugin, unaccounted, volumes };
                 placement::route(spec, site, |node| nodes.is_ready(node), self.policy.clock_margin)
             })
         })
     }
 
-    /// The call with what the plugin calls the node. Claims of an older version do not say (D9):
-    /// then it is what the plugin's instance there last said. No controller is asked without it,
-    /// since CSI takes an unpublish that names no node for one from every node.
+    /// The call with the plugin's id of the node. A claim of an older version has none (D9): then
+    /// it is the id that the plugin's instance there last reported. No controller is called without
+    /// it, because CSI takes an unpublish without a node as one from every node.
     pub fn with_external_node(&self, mut call: Call) -> Call {
         if call.external_node.is_none() {
-            call.external_node = self.plugins.read(|plugins| {
+            call.external_node = self.plugins.mirror.read(|plugins| {
                 let instances = &plugins.get(&call.plugin)?.instances;
                 let abilities = instances.get(&(call.node.clone(), Half::Node))?.node.as_ref()?;
                 Some(abilities.external_node.clone()).filter(|node| !node.is_empty())
@@ -166,21 +156,21 @@ impl StateInner {
         call
     }
 
-    /// The call, to the controller that has to be the one to get it, if it is one to a controller;
-    /// with those who may be at an earlier one.
-    pub fn addressed(&self, mut call: Call, volume: &Volume) -> Call {
+    /// A controller call with the controller that has to get it, and with the agents that may still
+    /// be at an earlier one (rule 4). A node call is returned as it is.
+    pub fn with_controller(&self, mut call: Call, volume: &Volume) -> Call {
         if !call.call.is_controller() {
             return call;
         }
         let topologies = volume.spec.as_ref().map_or(&[][..], |spec| &spec.topologies);
-        self.nodes.read(|nodes| {
-            self.plugins.read(|plugins| {
+        self.nodes.mirror.read(|nodes| {
+            self.plugins.mirror.read(|plugins| {
                 let Some(plugin) = plugins.get(&call.plugin) else { return };
                 let ready = |node: &NodeId| nodes.is_ready(node);
                 call.controller = plugin.controller_beside(&call.node, topologies, ready);
                 let unsettled = volume.unsettled(&call.alloc);
                 let others = plugin.may_be_calling(unsettled, topologies, ready).into_iter();
-                // The one that gets the call makes one after the other.
+                // The controller that gets the call makes one call after the other.
                 let others = others.filter(|node| Some(*node) != call.controller.as_ref());
                 call.ask_first = others.cloned().collect();
             });
@@ -188,14 +178,14 @@ impl StateInner {
         call
     }
 
-    /// Whether the alloc has not ended, and so wants its claims.
+    /// Whether the alloc has not ended, and so wants its claims, as far as this replica knows.
     pub fn is_wanted(&self, namespace: &Namespace, alloc: &AllocId) -> bool {
-        self.alloc_mirror.read(|allocs| allocs.is_live(namespace, alloc))
+        self.allocs.mirror.read(|allocs| allocs.is_live(namespace, alloc))
     }
 }
 
-/// Whether all that is recorded of the node, and of the plugin there, can be read.
-pub fn readable(
+/// Refuses a node whose record, or whose records of the plugin, cannot be read.
+pub fn check_node_readable(
     nodes: &Nodes,
     plugins: &Instances,
     plugin: &PluginId,
@@ -204,17 +194,17 @@ pub fn readable(
     if let Some(record) = nodes.unreadable().get(node) {
         return Err(NoRoute::Node(record.to_string()));
     }
-    let here = |record: &&UnreadableRecord| {
+    let is_on_node = |record: &&UnreadableRecord| {
         key::parse_instance(&record.key).is_some_and(|(_, on, _)| on == *node)
     };
-    match plugins.unreadable_of(plugin).find(here) {
+    match plugins.unreadable_of(plugin).find(is_on_node) {
         Some(record) => Err(NoRoute::Plugin(record.to_string())),
         None => Ok(()),
     }
 }
 
-/// A mount of the volume on another node that no claim covers. What the node itself has mounted,
-/// its own agent judges when it mounts.
+/// A mount of the volume on another node that no claim covers. The mounts of the node itself are
+/// judged by its own agent when it mounts.
 fn unaccounted_elsewhere<'a>(
     nodes: &'a Nodes,
     volume: &VolumeKey,
@@ -223,8 +213,8 @@ fn unaccounted_elsewhere<'a>(
     nodes.unaccounted().find(|(other, mount)| mount.is_of(volume) && *other != node)
 }
 
-/// What is known of a node, for a volume of a plugin.
-pub fn site<'a>(
+/// The facts about a node that decide whether it can have the volume.
+pub fn placement_site<'a>(
     volumes: &Volumes,
     nodes: &'a Nodes,
     plugins: &'a Instances,
@@ -238,16 +228,16 @@ pub fn site<'a>(
         id: plugin,
         plugin: plugins.get(plugin),
         unaccounted: unaccounted_elsewhere(nodes, volume, node),
-        volumes: others_on(volumes, volume, plugin, node),
+        volumes: count_other_volumes(volumes, volume, plugin, node),
     }
 }
 
-fn others_on(
+fn count_other_volumes(
     volumes: &Volumes,
     volume: &VolumeKey,
     plugin: &PluginId,
     node: &NodeId,
 ) -> Option<u64> {
-    let here = volumes.get(volume).is_some_and(|subtree| subtree.volume.claims.held_on(node));
-    (!here).then(|| volumes.load().of(plugin, node))
+    let has_volume = volumes.get(volume).is_some_and(|subtree| subtree.volume.claims.held_on(node));
+    (!has_volume).then(|| volumes.load().of(plugin, node))
 }

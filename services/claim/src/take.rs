@@ -1,10 +1,17 @@
-//! `claim.take`: reserve, have the controller attach, grant.
+//! `claim.take`: reserve the claim, have the controller attach the volume, grant.
 //!
-//! A caller that asks again joins what is under way; one that gives up leaves a record that says
-//! what to resume or undo. The publish runs in a task of its own, so that its answer is recorded
-//! also when nobody waits for it any more.
+//! [`take`] calls one function for each arrow of the diagram in ARCHITECTURE.md, in its order:
+//!
+//! ```text
+//! claim.take ──▶ reserve        ── publishing ──▶ bus
+//!                publish        ── controller.<plugin>.publish ──▶ ControllerPublishVolume
+//!                record_answer  ── taken ──▶ bus
+//!   ◀── grant ── grant
+//! ```
+//!
+//! **Promises** that a caller that repeats the request joins the work that is under way, and that
+//! the record of a caller that gave up names what is to be resumed or undone.
 
-use std::future::pending;
 use std::time::Duration;
 
 use berth_contract::code::Code;
@@ -15,27 +22,33 @@ use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::alloc::{Alloc, VolumeRequest};
-use berth_domain::plugin::Half;
-use berth_domain::volume::{Attempt, Command, NoRoute, Outcome, Refusal, State as ClaimState};
-use berth_domain::volume::{Route, Take as TakeCommand};
-use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_domain::volume::{
+    Attempt, Command, Outcome, Refusal, Route, State as ClaimState, Step, Take as TakeCommand,
+    Volume,
+};
+use berth_domain::{Namespace, NodeId, PluginId, Timestamp, VolumeKey};
+use berth_service::locks::KeyGuard;
 use berth_service::{call, clock};
 use berth_telemetry::metric::CLAIMS_REFUSED;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::look::{ClaimContext, VolumeQueue};
+use crate::query::{ClaimContext, VolumeQueue};
+use crate::regrant::check_regrant;
 use crate::state::State;
-use crate::transact::TransactError;
-use crate::{again, plan, refuse};
+use crate::transact::{Committed, TransactError};
+use crate::{plan, refuse};
 
 const STEP: &str = verb::ClaimTake::STEP;
-/// A change can be missed by a replica that lags; it is looked for this often anyway.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Longest time between two tries. A replica that lags may miss the change that a caller waits for.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a waiter asks the leader, whatever this replica knows.
-const ASK_LEADER_AGAIN: Duration = Duration::from_secs(5);
+const ASK_LEADER_INTERVAL: Duration = Duration::from_secs(5);
+/// Time between two tries to record the controller's answer.
+const RECORD_RETRY: Duration = Duration::from_millis(200);
 
-/// Grants the claim, or says why not by the caller's deadline.
+/// Grants the claim, or says by the caller's deadline why there is no grant.
 pub async fn take(
     state: &State,
     namespace: Namespace,
@@ -44,290 +57,350 @@ pub async fn take(
     deadline: Instant,
 ) -> Result<Grant, Problem> {
     let volume = VolumeKey::new(namespace, request.volume.clone());
-    let place = |problem: Problem| problem.at(STEP).volume(&volume).node(&request.node);
-    let mut changes = state.volume_mirror.subscribe();
-    // Whether this asking had the controller attach it: then the claim is as new as can be.
-    let mut attached = false;
-    let (mut asked_leader, mut waited) = (false, false);
-    // Why there was no grant at the last look, for a caller whose time ends at the next.
-    let mut last: Option<Problem> = None;
-    loop {
-        changes.mark_unchanged();
-        // Looked up anew each time: the alloc may end while its claim waits (B1).
-        let alloc = state.alloc_of(&volume.namespace, &request, trace).await.map_err(place)?;
-        has_mount_group(state, &volume, &request, &alloc).map_err(place)?;
-        // Takes of other volumes for a node that has little room left wait for each other, so that
-        // it is not given twice. Another replica's do not: then the plugin itself refuses (A7).
-        let bounded = state.is_bounded(&volume, &request.node);
-        let room = match bounded {
-            Some(plugin) => {
-                let key = (plugin, request.node.clone());
-                let Ok(room) = timeout_at(deadline, state.rooms.lock(&key)).await else {
-                    return Err(place(standing(state, &volume, &request)));
-                };
-                Some(room)
-            }
-            None => None,
+    let claim = ClaimRequest { state, volume, request, trace, deadline };
+    let granted = claim.take().await;
+    granted.map_err(|problem| problem.at(STEP).volume(&claim.volume).node(&claim.request.node))
+}
+
+/// A claim that an alloc requests, and the caller that waits for it.
+struct ClaimRequest<'a> {
+    state: &'a State,
+    volume: VolumeKey,
+    request: Take,
+    trace: TraceContext,
+    deadline: Instant,
+}
+
+/// The earlier tries of one request.
+struct EarlierTries {
+    /// Changes of the bucket since the last try.
+    changes: watch::Receiver<u64>,
+    is_alloc_checked: bool,
+    /// The controller attached the volume for this request, so the claim is new.
+    has_attached: bool,
+    has_waited: bool,
+    /// Why the last try ended without a grant: the answer if the deadline comes during the next.
+    refusal: Option<Problem>,
+}
+
+/// The claim after one try to reserve it.
+enum Reservation {
+    /// It is reserved, and this request has to make the controller call of the attempt.
+    Publishing { attempt: Attempt, revision: u64 },
+    /// It is taken, by this write or by an earlier one.
+    Taken { grant: Box<Grant>, is_written: bool },
+    /// It is in line, or another call for the volume is under way, at most until this time.
+    Queued { until: Option<Timestamp> },
+    /// The volume, the plugin or the node is missing, and the caller waits for it.
+    Lacking(Problem),
+}
+
+impl ClaimRequest<'_> {
+    async fn take(&self) -> Result<Grant, Problem> {
+        let mut earlier = EarlierTries {
+            changes: self.state.volumes.mirror.subscribe(),
+            is_alloc_checked: false,
+            has_attached: false,
+            has_waited: false,
+            refusal: None,
         };
-        let others = state.others_on(&volume, &request.node);
-        let taken = state.transact_until(&volume, trace, deadline, |now| {
-            let route = now.spec.as_ref().map_or(Ok(Route::default()), |spec| {
-                state.route(&volume, spec, &request.node, others)
-            });
-            Ok(command(state, &request, &alloc, route))
-        });
+        loop {
+            earlier.changes.mark_unchanged();
+            // Read in each round: the alloc may end while its claim waits (B1).
+            let alloc = self.state.claiming_alloc(&self.volume, &self.request, self.trace).await?;
+            match self.reserve(&alloc, &mut earlier).await? {
+                Reservation::Publishing { attempt, revision } => {
+                    // A reservation that was undone meanwhile has no call; the next round sees
+                    // that.
+                    if let Some(call) = self.controller_call(&alloc, &attempt, revision) {
+                        let (state, trace) = (self.state.clone(), self.trace);
+                        // A task of its own: the answer is recorded also after the caller gave up.
+                        let answered = tokio::spawn(async move {
+                            let outcome = publish(&state, &call, trace).await;
+                            record_answer(&state, &call, &attempt, &outcome, trace).await;
+                            outcome
+                        });
+                        self.await_answer(answered).await?;
+                    }
+                    earlier.has_attached = true;
+                }
+                Reservation::Taken { grant, is_written } => {
+                    return self.grant(*grant, is_written, &earlier).await;
+                }
+                Reservation::Queued { until } => {
+                    self.wait_for_turn(&alloc, until, &mut earlier).await?;
+                }
+                Reservation::Lacking(problem) => {
+                    self.wait_for_missing(problem, &mut earlier).await?;
+                }
+            }
+        }
+    }
+
+    /// The arrow `publishing`: decides under the volume's guard and writes the reservation.
+    async fn reserve(
+        &self,
+        alloc: &Alloc,
+        earlier: &mut EarlierTries,
+    ) -> Result<Reservation, Problem> {
+        let Self { state, volume, request, trace, deadline } = self;
+        let limit_lock = self.lock_node_limit().await?;
+        let others = state.count_other_volumes(volume, &request.node);
+        let stored = state
+            .transact_until(volume, *trace, *deadline, |now| Ok(self.command(now, alloc, others)));
         // The guard covers the volume alone, and this replica may learn late that the alloc has
         // ended. So the leader is asked, beside the first decision.
-        let lives = async {
-            if std::mem::replace(&mut asked_leader, true) {
-                return Ok(());
+        let is_alloc_checked = std::mem::replace(&mut earlier.is_alloc_checked, true);
+        let alloc_lives =
+            async { if is_alloc_checked { Ok(()) } else { self.check_alloc_lives().await } };
+        let (stored, alloc_lives) = tokio::join!(stored, alloc_lives);
+        drop(limit_lock);
+        alloc_lives?;
+        match stored {
+            Ok(Committed { step: Step { call: Some(attempt), .. }, revision }) => {
+                Ok(Reservation::Publishing { attempt, revision })
             }
-            again::alloc_lives(state, &volume, &request, trace).await
-        };
-        let (taken, lives) = tokio::join!(taken, lives);
-        drop(room);
-        lives.map_err(place)?;
-        let mut lacking = None;
-        let until = match taken {
-            Ok(done) => match done.step.call {
-                Some(attempt) => {
-                    let call =
-                        planned_call(state, &volume, &request, &alloc, &attempt, done.revision);
-                    // Without a call the reservation was undone already; the next round sees that.
-                    if let Some(call) = call {
-                        let published = publish(state, call, attempt, trace, deadline);
-                        if !published.await.map_err(place)? {
-                            return Err(place(standing(state, &volume, &request)));
-                        }
-                    }
-                    attached = true;
-                    continue;
+            Ok(done) => Ok(match self.grant_of_taken(alloc) {
+                Some(grant) => {
+                    let is_written = done.step.write.is_some();
+                    Reservation::Taken { grant: Box::new(grant), is_written }
                 }
-                None => match granted(state, &volume, &request, &alloc) {
-                    Some(grant) => {
-                        if done.step.write.is_none() && !attached {
-                            let epoch = grant.epoch;
-                            let granted = again::may_grant(state, &volume, &request, epoch, trace);
-                            granted.await.map_err(place)?;
-                        } else if waited {
-                            let lives = again::alloc_lives(state, &volume, &request, trace);
-                            lives.await.map_err(place)?;
-                        }
-                        return Ok(grant);
-                    }
-                    None => None,
-                },
-            },
-            Err(TransactError::Refused(Refusal::Busy { until, .. })) => Some(until),
-            Err(TransactError::Refused(refusal)) if request.wait && may_come(&refusal) => {
-                lacking = Some(refuse::problem(&volume, &refusal).retryable());
-                None
+                None => Reservation::Queued { until: None },
+            }),
+            Err(TransactError::Refused(Refusal::Busy { until, .. })) => {
+                Ok(Reservation::Queued { until: Some(until) })
+            }
+            Err(TransactError::Refused(refusal)) if request.wait && refuse::may_pass(&refusal) => {
+                Ok(Reservation::Lacking(refuse::to_problem(volume, &refusal).retryable()))
             }
             Err(error) => {
-                let problem = state.problem(error, STEP, &volume).or_reason(last, true);
+                let problem = state.problem(error, STEP, volume);
+                let problem = problem.or_reason(earlier.refusal.take(), true);
                 CLAIMS_REFUSED.add(1, [problem.code.as_str().into()]);
-                return Err(place(problem));
+                Err(problem)
             }
-        };
-        let pause = until.map_or(LOOK_AGAIN, |until| until.since(clock::now()).min(LOOK_AGAIN));
-        if Instant::now() + pause >= deadline {
-            let standing = || standing(state, &volume, &request);
-            return Err(place(lacking.unwrap_or_else(standing)));
         }
-        last = Some(lacking.clone().unwrap_or_else(|| standing(state, &volume, &request)));
-        waited = true;
-        // A claim's change wakes a waiter. A missing volume or plugin is looked for at intervals.
-        let changes = lacking.is_none().then_some(&mut changes);
-        wait_for_turn(state, &volume, &request, &alloc, changes, pause, deadline).await;
     }
-}
 
-/// Returns when it is worth to ask the leader again. The waiters of a long line look at what this
-/// replica knows: each change of the bucket wakes them all, and only the one whose turn it is has
-/// to ask.
-async fn wait_for_turn(
-    state: &State,
-    volume: &VolumeKey,
-    request: &Take,
-    alloc: &Alloc,
-    mut changes: Option<&mut watch::Receiver<u64>>,
-    pause: Duration,
-    deadline: Instant,
-) {
-    let ask_leader_at = Instant::now() + clock::jittered(ASK_LEADER_AGAIN);
-    loop {
-        let woken = async {
-            match &mut changes {
-                Some(changes) => drop(changes.changed().await),
-                None => pending().await,
-            }
+    /// Where the plugin limits the volumes of a node, takes of this node wait for each other, so
+    /// that its last room is not given twice. Takes at other replicas do not wait: there the plugin
+    /// itself refuses (A7).
+    async fn lock_node_limit(&self) -> Result<Option<KeyGuard<(PluginId, NodeId)>>, Problem> {
+        let node = &self.request.node;
+        let Some(plugin) = self.state.plugin_with_limit(&self.volume, node) else {
+            return Ok(None);
         };
-        // A little more than the pause, so that what is due then is due.
-        let _: Result<(), _> = timeout(pause + Duration::from_millis(1), woken).await;
-        let now = Instant::now();
-        if changes.is_none() || now + pause >= deadline || now >= ask_leader_at {
-            return;
+        let key = (plugin, node.clone());
+        let lock = timeout_at(self.deadline, self.state.node_limit_locks.lock(&key)).await;
+        lock.map(Some).map_err(|_| self.why_not_granted())
+    }
+
+    /// The controller call of an attempt that is on the record; none if the reservation was undone.
+    fn controller_call(&self, alloc: &Alloc, attempt: &Attempt, revision: u64) -> Option<Call> {
+        let id = &self.request.alloc;
+        self.state.volumes.mirror.read(|volumes| {
+            let subtree = volumes.get(&self.volume)?;
+            let call = plan::call(&self.volume, subtree, id, Some(alloc), attempt, revision)?;
+            Some(self.state.with_controller(call, &subtree.volume))
+        })
+    }
+
+    /// Waits until the controller's answer is recorded, or the deadline comes.
+    async fn await_answer(&self, answered: JoinHandle<Outcome>) -> Result<(), Problem> {
+        match timeout_at(self.deadline, answered).await {
+            Ok(Ok(Outcome::Refused(error))) => Err(Problem::new(Code::PluginRefused, error)),
+            Ok(Ok(
+                Outcome::Done { .. }
+                | Outcome::Failed(_)
+                | Outcome::Exhausted(_)
+                | Outcome::Unasked(_)
+                | Outcome::Unanswered(_),
+            )) => Ok(()),
+            Ok(Err(defect)) => Err(Problem::new(Code::Internal, defect)),
+            Err(_) => Err(self.why_not_granted()),
         }
-        if is_behind_others(state, volume, &request.alloc) {
-            continue;
+    }
+
+    /// The arrow `grant`: checks at the leader what the guard of this request's write did not
+    /// cover.
+    async fn grant(
+        &self,
+        grant: Grant,
+        is_written: bool,
+        earlier: &EarlierTries,
+    ) -> Result<Grant, Problem> {
+        let Self { state, volume, request, trace, .. } = self;
+        if !is_written && !earlier.has_attached {
+            check_regrant(state, volume, request, grant.epoch, *trace).await?;
+        } else if earlier.has_waited {
+            self.check_alloc_lives().await?;
         }
-        let others = state.others_on(volume, &request.node);
-        let acts = state.would_act(volume, |now| {
-            let route = now.spec.as_ref().map_or(Ok(Route::default()), |spec| {
-                state.route(volume, spec, &request.node, others)
-            });
-            command(state, request, alloc, route)
+        Ok(grant)
+    }
+
+    async fn check_alloc_lives(&self) -> Result<(), Problem> {
+        let Self { state, volume, request, trace, .. } = self;
+        state.check_alloc_lives(&volume.namespace, &request.alloc, *trace).await
+    }
+
+    /// Waits for a volume, a plugin or a node that is missing. It is looked for at intervals.
+    async fn wait_for_missing(
+        &self,
+        problem: Problem,
+        earlier: &mut EarlierTries,
+    ) -> Result<(), Problem> {
+        self.keep_refusal(problem, RETRY_INTERVAL, earlier)?;
+        sleep(just_after(RETRY_INTERVAL)).await;
+        Ok(())
+    }
+
+    /// Waits until it is worth asking the leader again. Each change of the bucket wakes all waiters
+    /// of a long line. They look at what this replica knows, and only the waiter whose turn has
+    /// come asks the leader.
+    async fn wait_for_turn(
+        &self,
+        alloc: &Alloc,
+        until: Option<Timestamp>,
+        earlier: &mut EarlierTries,
+    ) -> Result<(), Problem> {
+        let Self { state, volume, request, .. } = self;
+        let pause =
+            until.map_or(RETRY_INTERVAL, |until| until.since(clock::now()).min(RETRY_INTERVAL));
+        self.keep_refusal(self.why_not_granted(), pause, earlier)?;
+        let ask_leader_at = Instant::now() + clock::jittered(ASK_LEADER_INTERVAL);
+        loop {
+            let _: Result<_, _> = timeout(just_after(pause), earlier.changes.changed()).await;
+            let now = Instant::now();
+            if now + pause >= self.deadline || now >= ask_leader_at {
+                return Ok(());
+            }
+            if self.is_behind_others() {
+                continue;
+            }
+            let others = state.count_other_volumes(volume, &request.node);
+            let acts = state.would_act(volume, |now| self.command(now, alloc, others));
+            if acts || self.grant_of_taken(alloc).is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Keeps why this try ended without a grant. Fails with that reason if the deadline comes
+    /// within the pause before the next try.
+    fn keep_refusal(
+        &self,
+        refusal: Problem,
+        pause: Duration,
+        earlier: &mut EarlierTries,
+    ) -> Result<(), Problem> {
+        if Instant::now() + pause >= self.deadline {
+            return Err(refusal);
+        }
+        earlier.refusal = Some(refusal);
+        earlier.has_waited = true;
+        Ok(())
+    }
+
+    /// Whether another claim is before this one in the line. The first in line wakes the next.
+    fn is_behind_others(&self) -> bool {
+        let alloc = &self.request.alloc;
+        self.state.volumes.mirror.read(|volumes| {
+            let Some(subtree) = volumes.get(&self.volume) else { return false };
+            let claims = &subtree.volume.claims;
+            let waits = claims.get(alloc).is_some_and(|claim| claim.state == ClaimState::Waiting);
+            waits && claims.in_line().next().is_some_and(|(first, _)| first != alloc)
+        })
+    }
+
+    /// The command for the volume as it is. `others` counts the node's other volumes of the plugin.
+    fn command(&self, now: &Volume, alloc: &Alloc, others: Option<u64>) -> Command {
+        let Self { state, volume, request, .. } = self;
+        let route = now
+            .spec
+            .as_ref()
+            .map_or(Ok(Route::default()), |spec| state.route(volume, spec, &request.node, others));
+        let requested = alloc.request_for(&request.volume);
+        let mode = request.mode.or(requested.map(VolumeRequest::mode));
+        Command::Take(TakeCommand {
+            alloc: request.alloc.clone(),
+            node: request.node.clone(),
+            mode: mode.unwrap_or(Mode::Read),
+            capability: requested.map(VolumeRequest::capability).unwrap_or_default(),
+            wait: request.wait,
+            route,
+            worker: state.worker.clone(),
+        })
+    }
+
+    /// The grant of the claim, if it is taken.
+    fn grant_of_taken(&self, alloc: &Alloc) -> Option<Grant> {
+        let Self { state, volume, request, .. } = self;
+        state.volumes.mirror.read(|volumes| {
+            let now = &volumes.get(volume)?.volume;
+            let claim = now.claims.get(&request.alloc)?;
+            let spec = now.spec.as_ref()?;
+            (claim.state == ClaimState::Taken)
+                .then(|| plan::grant(volume, now, spec, claim, alloc, request))
+        })
+    }
+
+    /// The answer at the deadline: how far the claim has come.
+    fn why_not_granted(&self) -> Problem {
+        let Self { state, volume, request, .. } = self;
+        let problem = state.volumes.mirror.read(|volumes| {
+            let now = volumes.get(volume).map(|subtree| &subtree.volume)?;
+            let claim = now.claims.get(&request.alloc)?;
+            Some(match (&claim.error, claim.state) {
+                (_, ClaimState::Waiting) => {
+                    let line = VolumeQueue::new(now);
+                    let context = ClaimContext {
+                        now: clock::now(),
+                        volume,
+                        alloc: &request.alloc,
+                        claim,
+                        line: &line,
+                        wanted: true,
+                    };
+                    Problem::new(Code::Waiting, format!("in line for {}", context.turn()))
+                }
+                (Some(error), _) if claim.exhausted => Problem::new(Code::PluginExhausted, error),
+                (Some(error), _) => Problem::new(Code::PluginFailed, error),
+                (None, _) => Problem::new(Code::Busy, "the controller is attaching the volume"),
+            })
         });
-        if acts || granted(state, volume, request, alloc).is_some() {
-            return;
-        }
+        problem
+            .unwrap_or_else(|| Problem::new(Code::Busy, "another call is under way for the volume"))
+            .retryable()
     }
 }
 
-/// Whether another claim is before this one in the line. The first in line wakes the next.
-fn is_behind_others(state: &State, volume: &VolumeKey, alloc: &AllocId) -> bool {
-    state.volume_mirror.read(|volumes| {
-        let Some(subtree) = volumes.get(volume) else { return false };
-        let claims = &subtree.volume.claims;
-        let waits = claims.get(alloc).is_some_and(|claim| claim.state == ClaimState::Waiting);
-        waits && claims.in_line().next().is_some_and(|(first, _)| first != alloc)
-    })
+/// The arrow `controller.<plugin>.publish`.
+async fn publish(state: &State, call: &Call, trace: TraceContext) -> Outcome {
+    call::make(&state.bus, call, trace).await
 }
 
-/// A group that the plugin cannot mount the volume for is refused before anything is attached. Who
-/// has a claim is past that; and what is not known of the plugin, the node's agent will say.
-fn has_mount_group(
+/// The arrow `taken`: records the controller's answer, for as long as its attempt may still act. A
+/// later answer does not matter: another attempt may follow by then (rule 6).
+async fn record_answer(
     state: &State,
-    volume: &VolumeKey,
-    request: &Take,
-    alloc: &Alloc,
-) -> Result<(), Problem> {
-    let plugin = state.volume_mirror.read(|volumes| {
-        let now = &volumes.get(volume)?.volume;
-        let spec = now.spec.as_ref().filter(|_| !now.claims.contains_key(&request.alloc))?;
-        plan::mount(spec, volume, Some(alloc)).group.map(|_| spec.plugin.clone())
-    });
-    let Some(plugin) = plugin else { return Ok(()) };
-    let can = state.plugins.read(|plugins| {
-        let instances = &plugins.get(&plugin)?.instances;
-        let abilities = instances.get(&(request.node.clone(), Half::Node))?.node.as_ref()?;
-        Some(abilities.volume_mount_group)
-    });
-    if can != Some(false) {
-        return Ok(());
-    }
-    let said = format!(
-        "a group is asked for, and plugin {plugin} on node {} cannot mount a volume for one \
-         (VOLUME_MOUNT_GROUP)",
-        request.node
-    );
-    Err(Problem::new(Code::MountOptionsRefused, said))
-}
-
-/// Whether what is lacking may come to be while a caller waits: a volume that is to be registered,
-/// a plugin or a node that is to be well again.
-fn may_come(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::NoSuchVolume) || refusal.may_pass()
-}
-
-/// Whether a request with `wait` waits for what refuses it.
-pub fn can_wait(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::Held { .. }) || may_come(refusal)
-}
-
-fn command(state: &State, request: &Take, alloc: &Alloc, route: Result<Route, NoRoute>) -> Command {
-    let asked = alloc.request_for(&request.volume);
-    let capability = asked.map(VolumeRequest::capability).unwrap_or_default();
-    let mode = request.mode.or(asked.map(VolumeRequest::mode));
-    Command::Take(TakeCommand {
-        alloc: request.alloc.clone(),
-        node: request.node.clone(),
-        mode: mode.unwrap_or(Mode::Read),
-        capability,
-        wait: request.wait,
-        route,
-        worker: state.worker.clone(),
-    })
-}
-
-/// The grant, when the claim is taken.
-fn granted(state: &State, volume: &VolumeKey, request: &Take, alloc: &Alloc) -> Option<Grant> {
-    state.volume_mirror.read(|volumes| {
-        let now = &volumes.get(volume)?.volume;
-        let claim = now.claims.get(&request.alloc)?;
-        let spec = now.spec.as_ref()?;
-        (claim.state == ClaimState::Taken)
-            .then(|| plan::grant(volume, now, spec, claim, alloc, request))
-    })
-}
-
-/// The controller call of an attempt that is on the record. `None` if the reservation was undone.
-fn planned_call(
-    state: &State,
-    volume: &VolumeKey,
-    request: &Take,
-    alloc: &Alloc,
+    call: &Call,
     attempt: &Attempt,
-    revision: u64,
-) -> Option<Call> {
-    state.volume_mirror.read(|volumes| {
-        let subtree = volumes.get(volume)?;
-        let call = plan::call(volume, subtree, &request.alloc, Some(alloc), attempt, revision)?;
-        Some(state.addressed(call, &subtree.volume))
-    })
-}
-
-/// Calls the controller for an attempt that is on the record, and records what came of it. False if
-/// the deadline came before the answer, which is recorded all the same.
-async fn publish(
-    state: &State,
-    call: Call,
-    attempt: Attempt,
+    outcome: &Outcome,
     trace: TraceContext,
-    deadline: Instant,
-) -> Result<bool, Problem> {
-    let (state, volume, id) = (state.clone(), call.volume_key(), call.alloc.clone());
-    let published = tokio::spawn(async move {
-        let outcome = call::make(&state.bus, &call, trace).await;
-        let answer = Command::Answer {
-            alloc: id,
-            attempt: attempt.id.clone(),
-            outcome: outcome.clone(),
-            worker: None,
-        };
-        record(&state, &volume, answer, trace, &attempt).await;
-        outcome
-    });
-    match timeout_at(deadline, published).await {
-        Ok(Ok(Outcome::Refused(error))) => Err(Problem::new(Code::PluginRefused, error)),
-        Ok(Ok(
-            Outcome::Done { .. }
-            | Outcome::Failed(_)
-            | Outcome::Exhausted(_)
-            | Outcome::Unasked(_)
-            | Outcome::Unanswered(_),
-        )) => Ok(true),
-        Ok(Err(defect)) => Err(Problem::new(Code::Internal, defect)),
-        Err(_) => Ok(false),
-    }
-}
-
-/// Records an answer, for as long as it can be the current one. After that it does not matter: the
-/// attempt is no longer live, and whoever comes next makes another (rule 6).
-async fn record(
-    state: &State,
-    volume: &VolumeKey,
-    answer: Command,
-    trace: TraceContext,
-    attempt: &Attempt,
 ) {
-    let (id, told) = (&attempt.id, trace.trace_id());
+    let (volume, id, trace_id) = (call.volume_key(), &attempt.id, trace.trace_id());
+    let answer = Command::Answer {
+        alloc: call.alloc.clone(),
+        attempt: id.clone(),
+        outcome: outcome.clone(),
+        worker: None,
+    };
     loop {
-        let error = match state.transact(volume, trace, |_| Ok(answer.clone())).await {
+        let error = match state.transact(&volume, trace, |_| Ok(answer.clone())).await {
             Ok(_) => return,
             Err(TransactError::Refused(refusal)) => {
                 tracing::info!(
-                    %volume, attempt = %id, trace = told, %refusal,
+                    %volume, attempt = %id, trace = trace_id, %refusal,
                     "answer not applied"
                 );
                 return;
@@ -336,33 +409,16 @@ async fn record(
         };
         if !attempt.may_still_act(clock::now(), state.policy.clock_margin) {
             tracing::warn!(
-                %volume, attempt = %id, trace = told, %error,
+                %volume, attempt = %id, trace = trace_id, %error,
                 "answer not recorded in time"
             );
             return;
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        sleep(RECORD_RETRY).await;
     }
 }
 
-/// What a caller is told whose claim is not granted by its deadline: where the claim stands.
-fn standing(state: &State, volume: &VolumeKey, request: &Take) -> Problem {
-    let problem = state.volume_mirror.read(|volumes| {
-        let now = volumes.get(volume).map(|subtree| &subtree.volume)?;
-        let claim = now.claims.get(&request.alloc)?;
-        Some(match (&claim.error, claim.state) {
-            (_, ClaimState::Waiting) => {
-                let line = VolumeQueue::of(now);
-                let (now, alloc) = (clock::now(), &request.alloc);
-                let around = ClaimContext { now, volume, alloc, claim, line: &line, wanted: true };
-                Problem::new(Code::Waiting, format!("in line for {}", around.turn()))
-            }
-            (Some(error), _) if claim.exhausted => Problem::new(Code::PluginExhausted, error),
-            (Some(error), _) => Problem::new(Code::PluginFailed, error),
-            (None, _) => Problem::new(Code::Busy, "the controller is attaching the volume"),
-        })
-    });
-    problem
-        .unwrap_or_else(|| Problem::new(Code::Busy, "another call is under way for the volume"))
-        .retryable()
+/// A little more than the pause, so that what is due then is due.
+fn just_after(pause: Duration) -> Duration {
+    pause + Duration::from_millis(1)
 }

@@ -1,4 +1,4 @@
-//! The spans of a claim's life: reserved when they begin, emitted when a stored write ends them.
+//! The spans of a claim: reserved when they begin, emitted when a stored write ends them.
 //!
 //! **Owns** a claim's [`Trail`]. **Promises** that each span of it is emitted once, by the process
 //! whose write ended it, below spans that are emitted too. **Never** decides anything.
@@ -9,30 +9,26 @@ use berth_domain::volume::{Attempt, CallKind, Claim, Policy, State};
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_telemetry::{Kind, Span, attribute};
 
-/// A claim as it stands or stood, and its trail.
+/// A claim and its trail.
 #[derive(Debug, Clone)]
 pub struct Trailed {
-    /// The claim.
     pub claim: Claim,
-    /// Its trail; none when an older version wrote it.
+    /// None for a claim that an older version wrote.
     pub trail: Option<Trail>,
 }
 
-/// What a write does to one claim.
+/// One claim before and after a write.
 #[derive(Debug, Clone, Copy)]
 pub struct Passage<'a> {
-    /// The volume.
     pub volume: &'a VolumeKey,
-    /// Whose claim.
     pub alloc: &'a AllocId,
-    /// As it was.
     pub before: Option<&'a Trailed>,
-    /// As it is to be; none when it is freed.
+    /// None when the claim is freed.
     pub after: Option<&'a Claim>,
 }
 
 impl Passage<'_> {
-    /// The trail with the write. `trace` is the request that makes it.
+    /// The claim's trail after the write. `trace` is that of the request that makes the write.
     pub fn trail(&self, trace: TraceContext, now: Timestamp) -> Trail {
         let known = self.before.and_then(|before| before.trail);
         let mut trail = known.unwrap_or_else(|| Trail {
@@ -60,7 +56,7 @@ impl Passage<'_> {
         trail
     }
 
-    /// Emits what ended with the stored write.
+    /// Emits the spans that the stored write ended.
     pub fn emit(&self, trail: &Trail, policy: &Policy) {
         self.emit_attempt(policy);
         let was = self.before.map(|before| before.claim.state);
@@ -72,7 +68,7 @@ impl Passage<'_> {
         if granted || given_up {
             let span =
                 Span::resume(trail.claim, trail.parent, "claim", Kind::Internal, trail.since);
-            let mut span = self.named(span);
+            let mut span = self.with_names(span);
             if given_up {
                 span.fail("given up before it was granted");
             }
@@ -80,14 +76,19 @@ impl Passage<'_> {
         }
         if is.is_none() {
             let began = trail.released.unwrap_or(trail.since);
-            let mut span =
-                self.named(Span::resume(trail.release, None, "release", Kind::Internal, began));
+            let mut span = self.with_names(Span::resume(
+                trail.release,
+                None,
+                "release",
+                Kind::Internal,
+                began,
+            ));
             span.link(trail.claim);
             span.end();
         }
     }
 
-    /// The attempt that stood on the record and no longer does.
+    /// Emits the span of the attempt that the write took from the record.
     fn emit_attempt(&self, policy: &Policy) {
         let Some(Trailed { claim, trail: Some(trail) }) = self.before else { return };
         let (Some(attempt), Some(context)) = (&claim.attempt, trail.attempt) else { return };
@@ -101,9 +102,10 @@ impl Passage<'_> {
             CallKind::NodeDetach | CallKind::ControllerUnpublish => trail.release,
         };
         let name = format_args!("attempt {}", attempt.call);
-        let span = Span::resume(context, above.span(), name, Kind::Client, began(attempt, policy));
+        let span =
+            Span::resume(context, above.span(), name, Kind::Client, recorded_at(attempt, policy));
         let mut span = self
-            .named(span)
+            .with_names(span)
             .with(attribute::ATTEMPT, attempt.id.as_str())
             .with(attribute::WORKER, attempt.worker.as_str());
         let failed = self.after.is_some_and(|after| after.tries > claim.tries);
@@ -115,7 +117,7 @@ impl Passage<'_> {
         span.end();
     }
 
-    fn named(&self, span: Span) -> Span {
+    fn with_names(&self, span: Span) -> Span {
         let claim = self.after.or(self.before.map(|before| &before.claim));
         let span = span
             .with(attribute::NAMESPACE, self.volume.namespace.as_str())
@@ -128,8 +130,8 @@ impl Passage<'_> {
     }
 }
 
-/// When an attempt was written down: its deadline is one call's time later.
-pub fn began(attempt: &Attempt, policy: &Policy) -> Timestamp {
+/// When an attempt was recorded: one call timeout before its deadline.
+pub fn recorded_at(attempt: &Attempt, policy: &Policy) -> Timestamp {
     attempt.deadline.before(policy.call_timeout)
 }
 

@@ -1,12 +1,12 @@
-//! What a report changes, decided over what stands; pure.
+//! What a report changes in a node's records; pure.
 //!
 //! **Owns** the rules of a report: what counts as a change, what stays as it was, and which report
 //! comes too late.
 //!
-//! **Promises** that a report decided over what it made is no change at all, and that an older
-//! report which comes after a newer one changes nothing, if the newer one changed anything. One
-//! that changed nothing leaves no trace, since it is not worth a write: what an older one then
-//! makes of the node stands until the next report.
+//! **Promises** that the same report changes nothing the second time, and that an older report
+//! changes nothing after a newer one that changed something. A report that changed nothing was not
+//! written, so an older report may still be applied after it: its changes stay until the next
+//! report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,58 +16,53 @@ use berth_contract::message::registry::{Report, ReportedInstance};
 use berth_domain::plugin::{Half, Instance, Node, NodeState};
 use berth_domain::{ClockOffset, PluginId, Timestamp, limits};
 
-/// A clock that differs by less from the one on the record is the same: the time that reports are
-/// on their way varies, and each difference would be a write.
+/// A clock skew that differs from the recorded one by at most this is not written. Reports take a
+/// varying time to arrive, and each difference would be a write.
 const SKEW_STEP_MS: u64 = 50;
 
-/// A report that is older than the newest one by more does not come late (no request lives so
-/// long): its node's clock was set back, and it counts.
+/// A report that is older than the newest one by more than this is not late, since no request lives
+/// so long: the node's clock was set back. Such a report counts.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
 const _: () = assert!(LATE_MAX.as_millis() > limits::REQUEST_TIMEOUT.as_millis());
 
-/// Which instance on a node: of which plugin, and which half of it.
+/// An instance on a node.
 pub type InstanceKey = (PluginId, Half);
 
 /// The records of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeRecords {
-    /// Its record.
     pub node: Option<Node>,
-    /// Its plugin instances.
     pub instances: BTreeMap<InstanceKey, Instance>,
 }
 
-/// A report, and our clock when it came.
+/// A report, with the registry's clock at its receipt.
 #[derive(Debug, Clone)]
-pub struct Arrived {
-    /// The report.
+pub struct ReceivedReport {
     pub report: Report,
-    /// When it came, by our clock.
     pub at: Timestamp,
 }
 
-/// What a report comes to.
+/// The decision on a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// A newer report of the node has been worked in already: this one changes nothing.
+    /// A newer report of the node was applied already: this one changes nothing.
     Late,
-    /// These writes, in this order; none when the report says nothing new.
+    /// Writes in this order; empty for a report without a change.
     Write(Vec<Write>),
 }
 
 /// A write of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// The node's record.
     Node(Node),
-    /// An instance that is new or not as it was.
+    /// A new or changed instance.
     Put(InstanceKey, Instance),
-    /// An instance that has left.
+    /// An instance that the report does not name any more.
     Delete(InstanceKey),
 }
 
-impl Arrived {
+impl ReceivedReport {
     /// How far the node's clock is ahead of ours, in milliseconds; negative when it is behind.
     /// `known` is the skew on the node's record, 0 without a record.
     ///
@@ -87,16 +82,16 @@ impl Arrived {
     }
 }
 
-/// What is wrong with a report that could be read: an instance told twice.
+/// The faults of a report that could be decoded: an instance that it names twice.
 pub fn faults(report: &Report) -> Vec<Fault> {
-    let mut told: BTreeMap<(&PluginId, Half), usize> = BTreeMap::new();
+    let mut named: BTreeMap<(&PluginId, Half), usize> = BTreeMap::new();
     let mut faults = Vec::new();
     for (at, ReportedInstance { plugin, half, .. }) in report.instances.iter().enumerate() {
-        if let Some(first) = told.get(&(plugin, *half)) {
+        if let Some(first) = named.get(&(plugin, *half)) {
             let problem = format!("is the {half} of {plugin} again, after instances[{first}]");
             faults.push(Fault { path: format!("instances[{at}]"), problem, line: None });
         } else {
-            told.insert((plugin, *half), at);
+            named.insert((plugin, *half), at);
         }
     }
     faults
@@ -106,27 +101,28 @@ pub fn faults(report: &Report) -> Vec<Fault> {
 ///
 /// The node's record comes first whenever anything changes, and carries the report's clock: a late
 /// report that reads the node's record *after* the instances finds it there, or its guards fail.
-pub fn decide(standing: &NodeRecords, arrived: &Arrived) -> Verdict {
-    let report = &arrived.report;
-    if standing.node.as_ref().is_some_and(|node| is_late(node, report)) {
+pub fn decide(records: &NodeRecords, received: &ReceivedReport) -> Verdict {
+    let report = &received.report;
+    if records.node.as_ref().is_some_and(|node| is_late(node, report)) {
         return Verdict::Late;
     }
     let mut writes = Vec::new();
-    for told in &report.instances {
-        let place = (told.plugin.clone(), told.half);
-        let known = standing.instances.get(&place);
-        let next = instance(known, &told.instance, arrived.at);
+    for reported in &report.instances {
+        let key = (reported.plugin.clone(), reported.half);
+        let known = records.instances.get(&key);
+        let next = next_instance(known, &reported.instance, received.at);
         if known != Some(&next) {
-            writes.push(Write::Put(place, next));
+            writes.push(Write::Put(key, next));
         }
     }
-    let told: BTreeSet<(&PluginId, Half)> =
-        report.instances.iter().map(|told| (&told.plugin, told.half)).collect();
-    let left = standing.instances.keys().filter(|(plugin, half)| !told.contains(&(plugin, *half)));
+    let reported: BTreeSet<(&PluginId, Half)> =
+        report.instances.iter().map(|reported| (&reported.plugin, reported.half)).collect();
+    let left =
+        records.instances.keys().filter(|(plugin, half)| !reported.contains(&(plugin, *half)));
     writes.extend(left.cloned().map(Write::Delete));
 
-    let next = node(standing.node.as_ref(), arrived);
-    let changed = standing.node.as_ref().is_none_or(|known| differs(known, &next));
+    let next = next_node(records.node.as_ref(), received);
+    let changed = records.node.as_ref().is_none_or(|known| differs(known, &next));
     if changed || !writes.is_empty() {
         writes.insert(0, Write::Node(next));
     }
@@ -139,19 +135,19 @@ fn is_late(known: &Node, report: &Report) -> bool {
         && known.reported.since(report.clock) <= LATE_MAX
 }
 
-/// The instance as it is to stand: since when it is healthy, or not, stays while that stays, and so
-/// does since when the plugin calls the node so.
-fn instance(known: Option<&Instance>, told: &Instance, at: Timestamp) -> Instance {
+/// The instance's next record. `since` stays while `healthy` does, and `id_since` stays while the
+/// plugin's id of the node does.
+fn next_instance(known: Option<&Instance>, reported: &Instance, at: Timestamp) -> Instance {
     let since = match known {
-        Some(known) if known.healthy == told.healthy => known.since,
-        // A node whose clock is ahead must not have things happen in our future.
-        _ => told.since.min(at),
+        Some(known) if known.healthy == reported.healthy => known.since,
+        // A node whose clock is ahead must not report times in the registry's future.
+        _ => reported.since.min(at),
     };
-    // An agent that was started while its plugin is down cannot say what the plugin calls the node.
-    // What it called the node before stays, or a node with the same id would take it over.
+    // An agent that starts while its plugin is down does not know the plugin's id of the node. The
+    // earlier id stays, or another node with the same id would take it over.
     let before = known.and_then(|known| known.node.clone());
-    let abilities = told.node.clone().or_else(|| before.filter(|_| !told.healthy));
-    let mut next = Instance { since, node: abilities, ..told.clone() };
+    let abilities = reported.node.clone().or_else(|| before.filter(|_| !reported.healthy));
+    let mut next = Instance { since, node: abilities, ..reported.clone() };
     next.id_since = next.external_node().map(|external| {
         let as_before = known.filter(|known| known.external_node() == Some(external));
         as_before.map_or(at, |known| known.id_since.unwrap_or(known.since))
@@ -159,17 +155,17 @@ fn instance(known: Option<&Instance>, told: &Instance, at: Timestamp) -> Instanc
     next
 }
 
-/// The node as it is to stand. Its state is no report's to change: that is the lease's.
-fn node(known: Option<&Node>, arrived: &Arrived) -> Node {
-    let Report { version, boot_id, clock, attributes, unaccounted, .. } = &arrived.report;
+/// The node's next record. No report changes its state: the lease does.
+fn next_node(known: Option<&Node>, received: &ReceivedReport) -> Node {
+    let Report { version, boot_id, clock, attributes, unaccounted, .. } = &received.report;
     let known_skew_ms = known.map(|known| known.clock_skew_ms);
-    let skew_ms = arrived.skew_ms(known_skew_ms.unwrap_or(0));
+    let skew_ms = received.skew_ms(known_skew_ms.unwrap_or(0));
     let (state, since) =
-        known.map_or((NodeState::Down, arrived.at), |known| (known.state, known.since));
+        known.map_or((NodeState::Down, received.at), |known| (known.state, known.since));
     let as_before = known_skew_ms.filter(|before| before.abs_diff(skew_ms) <= SKEW_STEP_MS);
     let was_gone = known.and_then(|known| known.gone.clone());
-    // What was undone before the node was told of this proof does not count.
-    let gone = was_gone.clone().filter(|proof| arrived.report.undone != Some(proof.at));
+    // Only what the agent undid after it was told of this very proof counts.
+    let gone = was_gone.clone().filter(|proof| received.report.undone != Some(proof.at));
     let is_back = was_gone.is_some() && gone.is_none();
     Node {
         state,
@@ -179,13 +175,13 @@ fn node(known: Option<&Node>, arrived: &Arrived) -> Node {
         boot_id: boot_id.clone(),
         reported: *clock,
         attributes: attributes.clone(),
-        back: if is_back { Some(arrived.at) } else { known.and_then(|known| known.back) },
+        back: if is_back { Some(received.at) } else { known.and_then(|known| known.back) },
         gone,
         unaccounted: unaccounted.clone(),
     }
 }
 
-/// Whether the node's record is worth a write: not for the clock of a report alone.
+/// Whether the node's record needs a write. The clock of the report alone needs none.
 fn differs(known: &Node, next: &Node) -> bool {
     *known != Node { reported: known.reported, ..next.clone() }
 }

@@ -1,13 +1,14 @@
-//! `plugin.delete`: what is left of a plugin that nobody runs and nobody uses (D4).
+//! `plugin.delete`: removes the records of a plugin that no volume uses and no ready node has (D4).
 //!
-//! A plugin is the fold of its instances and jobs, and goes by itself with the last of them. What
-//! keeps one that nobody runs any more are instances on nodes that are down, and jobs that nobody
-//! took back.
+//! A plugin is the fold of its instances and jobs, so it ends with the last of them. After a plugin
+//! was uninstalled, two kinds of records may keep it: instances on nodes that are down, and jobs
+//! that were not withdrawn.
 //!
-//! **Never** removes an instance of a node that is there, healthy or not: its agent hosts the
-//! plugin, and would report it again.
+//! **Never** removes an instance of a ready node, healthy or not: the node's agent hosts the plugin
+//! and would report it again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use berth_bus::Call;
 use berth_contract::code::Code;
@@ -17,21 +18,21 @@ use berth_contract::message::volume::List;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::plugin::{NodeState, Plugin};
+use berth_domain::plugin::{Job, NodeState, Plugin};
 use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
 use berth_service::deadline;
+use berth_service::record_table::{StoreError, retry_lost_races};
 use tokio::time::Instant;
 
 use crate::decide::{InstanceKey, Write};
 use crate::events;
 use crate::state::State;
-use crate::store::{LostRaces, StoreError};
 
 const STEP: &str = verb::PluginDelete::STEP;
-/// How many of those who are in the way a refusal names.
-const NAMED: usize = 3;
+/// Volumes or nodes that a refusal names.
+const NAMED_MAX: usize = 3;
 
-/// Removes what is left of the plugin.
+/// Deletes the plugin's instances and jobs.
 pub async fn delete(
     state: &State,
     request: Delete,
@@ -41,21 +42,16 @@ pub async fn delete(
 ) -> Result<Deleted, Problem> {
     let id = request.id;
     let place = |problem: Problem| problem.at(STEP).plugin(&id);
-    unused(state, &id, trace, deadline).await.map_err(place)?;
-    let mut deleted = Deleted::default();
-    let mut races = LostRaces::default();
-    let removed = loop {
-        let attempt = remove(state, &id, at, trace, deadline, &mut deleted).await;
-        if let Some(outcome) = races.outcome(STEP, attempt) {
-            break outcome;
-        }
-    };
-    removed.map_err(place)?;
-    Ok(deleted)
+    check_unused(state, &id, trace, deadline).await.map_err(place)?;
+    // Counts what all attempts deleted, also those that lost a race half-way.
+    let deleted = Mutex::default();
+    let attempt = || delete_records(state, &id, at, trace, deadline, &deleted);
+    retry_lost_races(STEP, attempt).await.map_err(place)?;
+    Ok(deleted.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Asks the claim service whether any volume, of whichever namespace, uses the plugin.
-async fn unused(
+/// Asks the claim service whether a volume of any namespace uses the plugin.
+async fn check_unused(
     state: &State,
     id: &PluginId,
     trace: TraceContext,
@@ -66,8 +62,8 @@ async fn unused(
     let asked = state.bus.ask::<verb::VolumeList>(&Namespace::all(), &wanted, &call).await;
     let listed = asked.map_err(|error| {
         let problem = error.into_problem(verb::VolumeList::STEP);
-        let said = format!("whether volumes use the plugin cannot be seen: {}", problem.message);
-        Problem { message: said, ..problem }
+        let message = format!("whether volumes use the plugin cannot be seen: {}", problem.message);
+        Problem { message, ..problem }
     })?;
     // A volume whose spec cannot be read may use it.
     if let Some(record) = listed.unreadable.first() {
@@ -80,72 +76,75 @@ async fn unused(
         format!("{}/{}", volume.namespace, volume.id)
     };
     let volumes: Vec<String> = listed.volumes.iter().map(name).collect();
-    let said = format!("plugin {id} is used by volumes: {}", some(&volumes));
-    Err(Problem::new(Code::PluginInUse, said))
+    let message = format!("plugin {id} is used by volumes: {}", name_first(&volumes));
+    Err(Problem::new(Code::PluginInUse, message))
 }
 
-/// The first of them, and how many more there are.
-fn some<T: ToString>(all: &[T]) -> String {
-    let mut named: Vec<String> = all.iter().take(NAMED).map(ToString::to_string).collect();
-    if all.len() > NAMED {
-        named.push(format!("{} more", all.len() - NAMED));
+/// The first few by name, and how many more there are.
+fn name_first<T: ToString>(all: &[T]) -> String {
+    let mut named: Vec<String> = all.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    if all.len() > NAMED_MAX {
+        named.push(format!("{} more", all.len() - NAMED_MAX));
     }
     named.join(", ")
 }
 
-/// Nothing is written while any node that has the plugin is there: the answer names them.
-async fn remove(
+/// Deletes nothing while a node with the plugin is ready. The refusal names such nodes.
+async fn delete_records(
     state: &State,
     id: &PluginId,
     at: Timestamp,
     trace: TraceContext,
     deadline: Instant,
-    deleted: &mut Deleted,
+    deleted: &Mutex<Deleted>,
 ) -> Result<(), StoreError> {
     state.catch_up(STEP, deadline).await?;
-    let known = state.plugin_mirror.read(|plugins| plugins.get(id).cloned());
+    let known = state.plugins.mirror.read(|plugins| plugins.get(id).cloned());
     let Some(plugin) = known else { return Ok(()) };
-    let mut all = BTreeMap::new();
-    for (node, places) in places(id, &plugin) {
-        let seen = state.look(&node, places).await?;
-        all.insert(node, seen);
+    let mut snapshots = BTreeMap::new();
+    for (node, instances) in instances_by_node(id, &plugin) {
+        let snapshot = state.read_node_records(&node, instances).await?;
+        snapshots.insert(node, snapshot);
     }
-    let is_there = |state: NodeState| state == NodeState::Ready;
-    let there = all.iter().filter(|(_, seen)| {
-        let node = seen.standing.node.as_ref();
-        !seen.standing.instances.is_empty() && node.is_some_and(|node| is_there(node.state))
+    let ready = snapshots.iter().filter(|(_, snapshot)| {
+        let node = snapshot.records.node.as_ref();
+        !snapshot.records.instances.is_empty()
+            && node.is_some_and(|node| node.state == NodeState::Ready)
     });
-    let there: Vec<NodeId> = there.map(|(node, _)| node.clone()).collect();
-    if !there.is_empty() {
-        let said = format!("plugin {id} is on nodes that are there: {}", some(&there));
-        return Err(Problem::new(Code::PluginInUse, said).into());
+    let ready: Vec<NodeId> = ready.map(|(node, _)| node.clone()).collect();
+    if !ready.is_empty() {
+        let message = format!("plugin {id} is on nodes that are there: {}", name_first(&ready));
+        return Err(Problem::new(Code::PluginInUse, message).into());
     }
     deadline::check(deadline)?;
-    for (node, seen) in &all {
-        for place in seen.standing.instances.keys() {
-            state.store(node, seen, &Write::Delete(place.clone()), trace).await?;
-            events::tell(&state.events, &events::instance_left(node, place, at, trace), trace);
-            deleted.instances += 1;
+    let count = |add: fn(&mut Deleted)| {
+        add(&mut deleted.lock().unwrap_or_else(PoisonError::into_inner));
+    };
+    for (node, snapshot) in &snapshots {
+        for instance in snapshot.records.instances.keys() {
+            state.store(node, snapshot, &Write::Delete(instance.clone()), trace).await?;
+            let event = events::instance_left(node, instance, at, trace);
+            events::publish(&state.events, &event, trace);
+            count(|deleted| deleted.instances += 1);
         }
     }
     for (namespace, job) in plugin.jobs.keys() {
         let key = key::job(id, namespace, job);
-        let (known, seen) = state.look_at_job(&key).await?;
-        if known.is_some() {
-            state.store_job(&key, &seen, None, trace).await?;
-            let event = events::expected(id, namespace, job, None, at, trace);
-            events::tell(&state.events, &event, trace);
-            deleted.jobs += 1;
+        let (revision, record) = state.plugins.read::<Job>(&key).await?;
+        if record.is_some() {
+            state.plugins.delete(&key, revision, trace).await?;
+            let event = events::job_changed((id, namespace, job), None, at, trace);
+            events::publish(&state.events, &event, trace);
+            count(|deleted| deleted.jobs += 1);
         }
     }
     Ok(())
 }
 
-/// The plugin's places on each node.
-fn places(id: &PluginId, plugin: &Plugin) -> BTreeMap<NodeId, BTreeSet<InstanceKey>> {
-    let mut places: BTreeMap<NodeId, BTreeSet<InstanceKey>> = BTreeMap::new();
+fn instances_by_node(id: &PluginId, plugin: &Plugin) -> BTreeMap<NodeId, BTreeSet<InstanceKey>> {
+    let mut instances: BTreeMap<NodeId, BTreeSet<InstanceKey>> = BTreeMap::new();
     for (node, half) in plugin.instances.keys() {
-        places.entry(node.clone()).or_default().insert((id.clone(), *half));
+        instances.entry(node.clone()).or_default().insert((id.clone(), *half));
     }
-    places
+    instances
 }

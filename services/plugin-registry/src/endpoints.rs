@@ -1,4 +1,4 @@
-//! What the service answers: one endpoint per verb.
+//! The service's endpoints, one per verb.
 
 use std::future::Future;
 
@@ -11,12 +11,11 @@ use berth_service::clock;
 use berth_service::process::Process;
 
 use crate::state::State;
-use crate::{delete, gone, jobs, leave, look, report};
+use crate::{delete, gone, jobs, leave, query, report};
 
-/// Requests of one kind under way at once.
+/// Requests of one verb under way at once.
 const MAX_IN_FLIGHT: u32 = 256;
 
-/// Starts answering.
 pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeError> {
     let service = process.announce().await?;
     let on = Endpoints { service: &service, state };
@@ -33,7 +32,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::NodeStatus, _>(|state, request, _| async move {
-        look::nodes(&state, request.message()?, request.deadline).await
+        query::list_nodes(&state, request.message()?, request.deadline).await
     })
     .await?;
     on.verb::<verb::PluginExpect, _>(|state, request, at| async move {
@@ -45,7 +44,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::PluginStatus, _>(|state, request, _| async move {
-        look::plugins(&state, request.message()?, request.deadline).await
+        query::list_plugins(&state, request.message()?, request.deadline).await
     })
     .await?;
     Ok(service)
@@ -57,7 +56,7 @@ struct Endpoints<'a> {
 }
 
 impl Endpoints<'_> {
-    /// The handler is given the time at which the request came: what a clock is measured by.
+    /// The handler gets the time at which the request came: a node's clock is measured by it.
     async fn verb<V: Verb<To = ()>, F>(
         &self,
         handler: impl Fn(State, VerbRequest<V>, Timestamp) -> F + Send + Sync + 'static,

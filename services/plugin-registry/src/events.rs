@@ -1,4 +1,4 @@
-//! What is told of plugins and nodes. Fire and forget: no report ever waits for an event.
+//! Events of plugins and nodes. Fire and forget: no request waits for an event.
 
 use berth_bus::Events;
 use berth_contract::event::{Event, EventName};
@@ -10,13 +10,12 @@ use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
 
 use crate::decide::{InstanceKey, NodeRecords, Write};
 
-/// Tells an event.
-pub fn tell(events: &Events, event: &Event, trace: TraceContext) {
+pub fn publish(events: &Events, event: &Event, trace: TraceContext) {
     events.publish(&event.subject(), event, trace);
 }
 
-/// What a write means to others; none when it only mends the record.
-pub fn of_write(
+/// The event of a write; none for a write that changes nothing for others.
+pub fn write_event(
     node: &NodeId,
     before: &NodeRecords,
     write: &Write,
@@ -56,7 +55,7 @@ fn health(
     Event { plugin: Some(plugin.clone()), detail: Some(detail), ..event(name, node, at, trace) }
 }
 
-/// A plugin calls a node by the id of another.
+/// A plugin gives a node the id of another node.
 pub fn shared_id(
     node: &NodeId,
     (plugin, _): &InstanceKey,
@@ -68,7 +67,6 @@ pub fn shared_id(
     Event { plugin: Some(plugin.clone()), detail: Some(why), ..event }
 }
 
-/// An instance is no longer there.
 pub fn instance_left(
     node: &NodeId,
     place: &InstanceKey,
@@ -83,7 +81,7 @@ pub fn instance_left(
     }
 }
 
-/// A node's agent is there, or is not.
+/// A node's agent gained its lease, or lost it.
 pub fn presence(node: &NodeId, state: NodeState, at: Timestamp, trace: TraceContext) -> Event {
     let (name, detail) = match state {
         NodeState::Ready => (EventName::NodeReady, "its agent holds its lease"),
@@ -92,11 +90,9 @@ pub fn presence(node: &NodeId, state: NodeState, at: Timestamp, trace: TraceCont
     Event { detail: Some(detail.to_owned()), ..event(name, node, at, trace) }
 }
 
-/// A job says how many instances of a plugin it is to have; none when it is taken back.
-pub fn expected(
-    plugin: &PluginId,
-    namespace: &Namespace,
-    id: &JobId,
+/// A job of a plugin announces how many instances it is to run; none when it is withdrawn.
+pub fn job_changed(
+    (plugin, namespace, id): (&PluginId, &Namespace, &JobId),
     job: Option<&Job>,
     at: Timestamp,
     trace: TraceContext,
@@ -115,13 +111,12 @@ pub fn expected(
     }
 }
 
-/// Nothing on a node can write any more, as somebody says.
+/// An operator declared a node gone.
 pub fn node_gone(node: &NodeId, proof: &Proof, trace: TraceContext) -> Event {
     let detail = Some(proof.to_string());
     Event { detail, ..event(EventName::NodeGone, node, proof.at, trace) }
 }
 
-/// A node has left for good.
 pub fn node_left(node: &NodeId, at: Timestamp, trace: TraceContext) -> Event {
     event(EventName::NodeLeft, node, at, trace)
 }

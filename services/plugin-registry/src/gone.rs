@@ -1,15 +1,17 @@
-//! `node.gone`: somebody says that nothing on a node can write any more (rule 12, C7).
+//! `node.gone`: an operator declares that nothing on a node can write any more (rule 12, C7).
 //!
-//! **Promises** that nobody says so of a node that is there: it is refused while the node's agent
-//! holds its lease, and what is written is guarded by a record that says that the node is down, as
-//! it stood *before* the lease was looked at. So an agent that was told that its node counts as
-//! there, and has held its lease ever since, cannot be overtaken: for that the record had to say
-//! first that the lease ended. What was said first stands; saying it again changes nothing.
-//! And that no evidence counts for a later absence than the one it was gathered in: the record must
-//! be as it was seen before. While a node is down nothing changes its record; whoever writes it
-//! tells that the node's agent was there, or that somebody said that it is gone.
+//! **Promises**
 //!
-//! **Never** checks whether it is true. No service can.
+//! - A node whose agent holds its lease is not declared gone. The write is guarded by a record that
+//!   says that the node is down, and that was read *before* the lease. So the declaration cannot
+//!   overtake an agent that was told that its node is ready and has held its lease since: the
+//!   record had to say first that the lease ended.
+//! - The first declaration stays. Declaring the node gone again changes nothing.
+//! - Evidence counts only for the absence in which it was gathered: the record must still be at the
+//!   revision that the operator saw before. While a node is down, only two things change its
+//!   record: its agent's return, and a declaration.
+//!
+//! **Never** checks whether the declaration is true. No service can.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,20 +30,20 @@ use berth_domain::plugin::{Node, NodeState};
 use berth_domain::proof::Proof;
 use berth_domain::{Namespace, NodeId, Timestamp};
 use berth_service::deadline;
+use berth_service::record_table::{StoreError, retry_lost_races};
 use tokio::time::Instant;
 
 use crate::decide::Write;
 use crate::events;
 use crate::state::State;
-use crate::store::{LostRaces, StoreError};
 
 const STEP: &str = verb::NodeGone::STEP;
 /// Claims that the reply shows.
-const CLAIMS_SHOWN: u32 = 20;
-/// How long a claim service may take to say which claims are left.
-const CLAIMS_MAX: Duration = Duration::from_secs(2);
+const CLAIMS_SHOWN_MAX: u32 = 20;
+/// How long a claim service may take to list the claims that are left.
+const CLAIMS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Puts on record that the node is gone.
+/// Writes the declaration to the node's record.
 pub async fn gone(
     state: &State,
     request: Gone,
@@ -56,83 +58,80 @@ pub async fn gone(
         return Err(Problem::bad_input(STEP, vec![fault]).node(&node));
     }
     let proof = Proof { kind, by, at, note };
-    let mut races = LostRaces::default();
-    let declared = loop {
-        let attempt = declare(state, &node, &proof, seen, trace, deadline).await;
-        if let Some(outcome) = races.outcome(STEP, attempt) {
-            break outcome;
-        }
-    };
-    let proof = declared.map_err(|problem| problem.node(&node))?;
+    let attempt = || declare(state, &node, &proof, seen, trace, deadline);
+    let proof = retry_lost_races(STEP, attempt).await.map_err(|problem| problem.node(&node))?;
     let claims = claims_left(state, &node, trace, deadline).await;
     Ok(Declared { proof, claims })
 }
 
-/// The first claims of the node, each with what it waits for; none when nobody says so in time.
+/// The first claims of the node, each with what it waits for; none when no claim service answers in
+/// time.
 async fn claims_left(
     state: &State,
     node: &NodeId,
     trace: TraceContext,
     deadline: Instant,
 ) -> Option<Vec<ClaimStatus>> {
-    let page = Page { limit: Some(CLAIMS_SHOWN), ..Page::default() };
+    let page = Page { limit: Some(CLAIMS_SHOWN_MAX), ..Page::default() };
     let wanted = claim::Status { node: Some(node.clone()), page, ..claim::Status::default() };
-    let within = CLAIMS_MAX.min(deadline.saturating_duration_since(Instant::now()) / 2);
+    let within = CLAIMS_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
     let call = Call::within(trace, within);
     let asked = state.bus.ask::<verb::ClaimStatus>(&Namespace::all(), &wanted, &call).await;
     asked.ok().map(|claims| claims.claims)
 }
 
-/// The record first, then the lease: see the module.
+/// Reads the record first and then the lease, for the reason that the module gives.
 async fn declare(
     state: &State,
     node: &NodeId,
     proof: &Proof,
-    seen_at: u64,
+    seen: u64,
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Proof, StoreError> {
-    let seen = state.look(node, BTreeSet::new()).await?;
-    let known = seen.standing.node.as_ref();
+    let snapshot = state.read_node_records(node, BTreeSet::new()).await?;
+    let known = snapshot.records.node.as_ref();
     if let Some(proof) = known.and_then(|known| known.gone.clone()) {
         return Ok(proof);
     }
     let lease = state.leases.get(&key::node_lease(node)).await?;
     let held = lease.is_some_and(|lease| lease.value.is_some());
-    if let Some(there) = there(node, known, held) {
-        return Err(there.into());
-    }
-    // Where there is no record the marker of a deleted one does not count.
-    let stands = known.map_or(0, |_| seen.revision(&key::node(node)));
-    if stands != seen_at {
-        return Err(changed(node, seen_at).into());
+    check_down(node, known, held)?;
+    // The revision of a deleted record's marker counts as 0.
+    let revision = known.map_or(0, |_| snapshot.revision(&key::node(node)));
+    if revision != seen {
+        return Err(record_changed(node, seen).into());
     }
     deadline::check(deadline)?;
-    let known = known.cloned().unwrap_or_else(|| unknown(proof));
+    let known = known.cloned().unwrap_or_else(|| unknown_node(proof));
     let next = Node { gone: Some(proof.clone()), ..known };
-    state.store(node, &seen, &Write::Node(next), trace).await?;
-    let told = trace.trace_id();
-    tracing::warn!(%node, %proof, trace = told, "the node counts as gone, which frees its claims");
-    events::tell(&state.events, &events::node_gone(node, proof, trace), trace);
+    state.store(node, &snapshot, &Write::Node(next), trace).await?;
+    let trace_id = trace.trace_id();
+    tracing::warn!(
+        %node, %proof, trace = trace_id,
+        "the node counts as gone, which frees its claims"
+    );
+    events::publish(&state.events, &events::node_gone(node, proof, trace), trace);
     Ok(proof.clone())
 }
 
-/// Why the node is not gone; none when nothing speaks against it.
-fn there(node: &NodeId, known: Option<&Node>, held: bool) -> Option<Problem> {
+/// Refuses unless the node's lease has ended and its record says so.
+fn check_down(node: &NodeId, known: Option<&Node>, held: bool) -> Result<(), Problem> {
     if held {
-        let said = format!("the agent of node {node} holds its lease");
-        return Some(Problem::new(Code::NodeReady, said));
+        let message = format!("the agent of node {node} holds its lease");
+        return Err(Problem::new(Code::NodeReady, message));
     }
-    known.filter(|known| known.state == NodeState::Ready).map(|_| {
-        let said = format!("the lease of node {node} has ended only now");
-        Problem::new(Code::NodeReady, said).retryable()
-    })
+    if known.is_some_and(|known| known.state == NodeState::Ready) {
+        let message = format!("the lease of node {node} has ended only now");
+        return Err(Problem::new(Code::NodeReady, message).retryable());
+    }
+    Ok(())
 }
 
-/// The record is another than was seen before the evidence was gathered. Which one it is now is not
-/// said: the evidence has to be gathered again after a look, and not only the number changed.
-fn changed(node: &NodeId, seen: u64) -> Problem {
-    let said = format!(
+/// The record has changed since the evidence was gathered. The message does not name the present
+/// revision: the operator has to gather the evidence again, and not only to replace the number.
+fn record_changed(node: &NodeId, seen: u64) -> Problem {
+    let message = format!(
         "the record of node {node} is not at revision {seen} any more: the node may have been back \
          since, and what was made sure of before says nothing of now"
     );
@@ -140,12 +139,12 @@ fn changed(node: &NodeId, seen: u64) -> Problem {
         "see with `berth node status {node}` how it is now, make sure again that nothing there can \
          write, and say it with the revision that is shown"
     );
-    Problem::new(Code::Changed, said).next(next)
+    Problem::new(Code::Changed, message).next(next)
 }
 
-/// The record of a node that nobody knows (any more): claims may name it, and they are released by
-/// nothing else.
-fn unknown(proof: &Proof) -> Node {
+/// The record of a node that has none. Claims may still name the node, and only its proof releases
+/// them.
+fn unknown_node(proof: &Proof) -> Node {
     Node {
         state: NodeState::Down,
         since: proof.at,

@@ -1,4 +1,4 @@
-//! The leases of nodes, as a set.
+//! The set of nodes whose agents hold their leases.
 
 use std::collections::BTreeSet;
 
@@ -17,22 +17,21 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// What to mirror of the bucket: the leases of nodes, and not those of leaders.
+    /// The leases of nodes. The bucket also has those of leaders.
     pub const FILTER: &str = "node.>";
 
-    /// How often a node's lease was gained or has ended; renewals, of which a fleet makes many each
-    /// second, are neither.
+    /// How many times a lease was gained or ended. Renewals do not count: a fleet makes many of
+    /// them each second.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// How many nodes have one.
-    pub fn many(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether the value of the node's lease was not written by an agent of that node. It counts as
-    /// held: the agent whose lease it overwrote has not noticed yet.
+    /// Whether the value was not written by an agent of that node. The lease counts as held: the
+    /// agent whose lease was overwritten may not have noticed yet.
     pub fn is_junk(&self, node: &NodeId) -> bool {
         self.junk.contains(node)
     }

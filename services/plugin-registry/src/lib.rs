@@ -1,17 +1,20 @@
 //! `berth-plugin-registry`: knows plugins and nodes.
 //!
-//! **Owns** the buckets of plugins and nodes: nobody else writes them. Any number of replicas may
-//! run: each key is written under the guard of its own revision, and whoever loses a race looks
-//! again and decides anew.
+//! **Owns** the buckets of plugins and nodes: no other service writes to them. Any number of
+//! replicas may run: each key is written under the guard of its own revision, and a replica that
+//! loses a race reads and decides again.
 //!
-//! **Promises** that a plugin is what its instances add up to, counted when asked and never stored
-//! (D1); that a report says all there is of its node, so that a lost one costs nothing, one that
-//! comes twice changes nothing, and what it does not name has left (D3); that a node is down within
-//! a second of the end of its lease, and ready again as soon as it holds one.
+//! **Promises**
 //!
-//! **Never** takes an end of a lease for more than it is: a node that is down may still have
-//! mounted what it had, and nothing is freed by it. What instances said stays as they said it;
-//! whether they count as healthy is worked out with their node's state when somebody asks.
+//! - A plugin is the fold of its instances, counted at each request and never stored (D1).
+//! - A report says all of its node. So a lost report costs nothing, a repeated one changes nothing,
+//!   and an instance that it does not name has left (D3).
+//! - A node is down within a second of the end of its lease, and ready again as soon as it holds
+//!   one.
+//!
+//! **Never** frees anything because a lease ended: a node that is down may still have its mounts.
+//! The instances' reports stay as they were; their health is derived with their node's state at
+//! each request.
 
 mod config;
 mod decide;
@@ -22,9 +25,9 @@ mod gone;
 mod jobs;
 mod leases;
 mod leave;
-mod look;
 mod pace;
 mod presence;
+mod query;
 mod report;
 mod state;
 mod status;
@@ -49,8 +52,8 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     berth_service::notify::ready();
     tokio::select! {
         () = presence::keep(&state, config.rescan, shutdown) => {}
-        () = purge::deleted(state.plugins.clone()) => {}
-        () = purge::deleted(state.nodes.clone()) => {}
+        () = purge::deleted(state.plugins.bucket.clone()) => {}
+        () = purge::deleted(state.nodes.bucket.clone()) => {}
     }
     service.stop(DRAIN).await;
     state.events.flush(DRAIN).await;

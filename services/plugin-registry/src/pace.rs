@@ -1,36 +1,35 @@
-//! How often the agents of a fleet say that they live.
+//! How often the agents of a fleet renew their leases.
 //!
-//! Each renewal of a lease is a write that is synced to the disk, and three of them fall into the
-//! time that a lease lives: a thousand agents with leases of ten seconds would make three hundred
-//! a second, all day, and none says anything new. So the leases of a large fleet live longer, and
-//! its reports that say nothing new come less often.
+//! Each renewal is a write that is synced to the disk, and an agent renews its lease three times
+//! within the lease's TTL. A thousand agents with a TTL of 10 s would make 300 such writes a
+//! second. So a large fleet has longer TTLs, and its agents send unchanged reports less often.
 
-/// Renewals while a lease lives, at most.
-const RENEWALS: u64 = 3;
-/// In steps of so many seconds: that a few nodes come or go changes nothing.
-const STEP_S: u64 = 5;
-/// A lease that lives so long, in seconds, is no matter of the fleet's size.
-const SHORT_S: u64 = 10;
-/// How long a lease lives at most, however large the fleet is.
-const LONGEST_S: u64 = 60;
+/// Renewals within one TTL, at most.
+const RENEWALS_PER_TTL: u64 = 3;
+/// TTLs are multiples of this, in seconds, so that a few nodes more or less change nothing.
+const TTL_STEP_S: u64 = 5;
+/// A TTL up to this, in seconds, is left to the agents' own configuration.
+const UNBOUNDED_TTL_S: u64 = 10;
+/// Longest TTL, in seconds, however large the fleet is.
+const TTL_MAX_S: u64 = 60;
 
-/// What the bus is to bear.
+/// The load of renewals that the bus is to bear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Renewals of leases in a second, of all agents together.
+    /// Of all agents together.
     pub renewals_per_second: u32,
 }
 
 impl Pace {
-    /// How many seconds a lease is to live at least where so many nodes have one; 0 when there are
-    /// so few that it may be as short as anybody likes.
-    pub fn of(self, nodes: usize) -> u32 {
-        let renewals = u64::try_from(nodes).unwrap_or(u64::MAX).saturating_mul(RENEWALS);
+    /// The shortest TTL, in seconds, that agents of a fleet of this size may use; 0 means that any
+    /// is short enough for the bus to bear.
+    pub fn lease_ttl_s(self, nodes: usize) -> u32 {
+        let renewals = u64::try_from(nodes).unwrap_or(u64::MAX).saturating_mul(RENEWALS_PER_TTL);
         let needed_s = renewals.div_ceil(u64::from(self.renewals_per_second.max(1)));
-        if needed_s <= SHORT_S {
+        if needed_s <= UNBOUNDED_TTL_S {
             return 0;
         }
-        let stepped_s = needed_s.min(LONGEST_S).next_multiple_of(STEP_S);
+        let stepped_s = needed_s.min(TTL_MAX_S).next_multiple_of(TTL_STEP_S);
         u32::try_from(stepped_s).unwrap_or(u32::MAX)
     }
 }
@@ -43,7 +42,10 @@ mod tests {
     fn leases_live_longer_where_many_nodes_have_one() {
         let pace = Pace { renewals_per_second: 100 };
         let fleets = [0, 1, 333, 334, 500, 501, 1_000, 1_900, 2_000, usize::MAX];
-        assert_eq!(fleets.map(|nodes| pace.of(nodes)), [0, 0, 0, 15, 15, 20, 30, 60, 60, 60]);
-        assert_eq!(Pace { renewals_per_second: 1_000 }.of(3_000), 0);
+        assert_eq!(
+            fleets.map(|nodes| pace.lease_ttl_s(nodes)),
+            [0, 0, 0, 15, 15, 20, 30, 60, 60, 60]
+        );
+        assert_eq!(Pace { renewals_per_second: 1_000 }.lease_ttl_s(3_000), 0);
     }
 }

@@ -1,11 +1,11 @@
 //! Ready and down: each node's record follows its lease.
 //!
-//! **Owns** the state of nodes. Whatever woke it, it compares each node's record with the lease and
-//! writes the difference; several replicas do so side by side, and the first one's write is the
-//! others' "already so".
+//! **Owns** the state of nodes: it compares each node's record with the lease and writes the
+//! difference. Several replicas may do so at once: the guard lets the first write pass, and the
+//! other replicas then find no difference.
 //!
-//! **Promises** a look at every change of a lease or a node, and one at all of them now and then;
-//! and that a node that counts as gone is not ready, whatever its lease says (rule 12).
+//! **Promises** a comparison after every change of a lease or a node, and one of all nodes at each
+//! rescan; and that a node that was declared gone is not ready, whatever its lease says (rule 12).
 
 use std::time::Duration;
 
@@ -15,19 +15,18 @@ use berth_domain::plugin::{Node, NodeState};
 use berth_domain::{NodeId, Timestamp, limits};
 use berth_service::projection::Nodes;
 use berth_service::reconcile::{self, Next, Options, Waker};
+use berth_service::record_table::StoreError;
 use berth_service::{Shutdown, clock, process};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::decide::Write;
 use crate::events;
 use crate::leases::Leases;
 use crate::state::State;
-use crate::store::StoreError;
 
-/// Changes that come within this are looked at together: leases are renewed all the time.
-const PAUSE: Duration = Duration::from_millis(50);
-/// After a failure the node is looked at again after this, or up to twice as long.
-const AGAIN: Duration = Duration::from_millis(500);
+/// Changes within this time are handled together: leases are renewed all the time.
+const BATCH_PAUSE: Duration = Duration::from_millis(50);
+/// The least time between a failure and the next try; the most is twice as long.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 const OPTIONS: Options = Options { max_in_flight: 32, drain: Duration::from_secs(5) };
 
@@ -36,73 +35,75 @@ pub async fn keep(state: &State, rescan: Duration, shutdown: Shutdown) {
     let waker = Waker::default();
     let work = |node: NodeId| {
         let state = state.clone();
-        async move { work(&state, &node).await }
+        async move { correct_or_retry(&state, &node).await }
     };
     tokio::select! {
-        () = look(state, rescan, &waker) => {}
+        () = wake_disagreeing(state, rescan, &waker) => {}
         () = reconcile::run(waker.clone(), OPTIONS, shutdown, work) => {}
     }
 }
 
 /// Wakes every node whose record and lease do not agree, whenever one of them changes.
-async fn look(state: &State, rescan: Duration, waker: &Waker<NodeId>) {
-    let mut nodes = state.node_mirror.subscribe();
+async fn wake_disagreeing(state: &State, rescan: Duration, waker: &Waker<NodeId>) {
+    let mut nodes = state.nodes.mirror.subscribe();
     let mut leases = state.lease_mirror.subscribe();
-    let (mut looked_at, mut again) = (None, Instant::now());
+    let (mut compared, mut rescan_at) = (None, Instant::now());
     loop {
-        // Seen before the look, so that what changes meanwhile is looked at again.
-        let seen = (state.node_mirror.applied(), state.lease_mirror.read(Leases::changes));
-        if looked_at != Some(seen) || Instant::now() >= again {
-            let wrong = |nodes: &Nodes| state.lease_mirror.read(|held| unsettled(nodes, held));
-            for node in state.node_mirror.read(wrong) {
+        // Read before the comparison, so that a change meanwhile leads to another one.
+        let present = (state.nodes.mirror.applied(), state.lease_mirror.read(Leases::changes));
+        if compared != Some(present) || Instant::now() >= rescan_at {
+            let wrong = |nodes: &Nodes| state.lease_mirror.read(|held| disagreeing(nodes, held));
+            for node in state.nodes.mirror.read(wrong) {
                 waker.wake(node);
             }
-            (looked_at, again) = (Some(seen), Instant::now() + rescan);
+            (compared, rescan_at) = (Some(present), Instant::now() + rescan);
         }
-        sleep(PAUSE).await;
+        sleep(BATCH_PAUSE).await;
         // The mirrors live as long as the state, so neither of these can fail.
         tokio::select! {
             _ = nodes.changed() => {}
             _ = leases.changed() => {}
-            () = sleep_until(again) => {}
+            () = sleep_until(rescan_at) => {}
         }
     }
 }
 
-fn unsettled(nodes: &Nodes, leases: &Leases) -> Vec<NodeId> {
+fn disagreeing(nodes: &Nodes, leases: &Leases) -> Vec<NodeId> {
     let wrong = |(id, node): &(&NodeId, &Node)| {
-        node.state != demanded(node, leases.is_held(id)) || leases.is_junk(id)
+        node.state != state_by_lease(node, leases.is_held(id)) || leases.is_junk(id)
     };
     nodes.iter().filter(wrong).map(|(id, _)| id.clone()).collect()
 }
 
-fn demanded(node: &Node, held: bool) -> NodeState {
+fn state_by_lease(node: &Node, held: bool) -> NodeState {
     if held && node.gone.is_none() { NodeState::Ready } else { NodeState::Down }
 }
 
-/// The node as it is to be; none when it is so already.
-fn settled(known: &Node, held: bool, now: Timestamp) -> Option<Node> {
-    let state = demanded(known, held);
+/// The record that agrees with the lease; none when this one does.
+fn corrected(known: &Node, held: bool, now: Timestamp) -> Option<Node> {
+    let state = state_by_lease(known, held);
     (known.state != state).then(|| Node { state, since: now, ..known.clone() })
 }
 
-async fn work(state: &State, node: &NodeId) -> Next {
-    match settle(state, node, clock::begin_trace()).await {
+async fn correct_or_retry(state: &State, node: &NodeId) -> Next {
+    match correct_record(state, node, clock::begin_trace()).await {
         Ok(()) => Next::AwaitChange,
-        Err(error) if error.is_lost_race() => Next::After(PAUSE),
+        Err(StoreError::LostRace) => Next::After(BATCH_PAUSE),
         Err(error @ StoreError::Unreadable(_)) => {
             tracing::warn!(%node, error = process::chain(&error), "the state stays as it is");
             Next::AwaitChange
         }
         Err(error) => {
             tracing::warn!(%node, error = process::chain(&error), "the state is not written yet");
-            Next::After(AGAIN + AGAIN.mul_f64(f64::from(clock::jitter()) / f64::from(u32::MAX)))
+            Next::After(
+                RETRY_AFTER + RETRY_AFTER.mul_f64(f64::from(clock::jitter()) / f64::from(u32::MAX)),
+            )
         }
     }
 }
 
-/// A value without a TTL would stand for ever. With one it ends, later than the lease that it may
-/// have overwritten.
+/// Gives a TTL to a value that has none and would never expire. It then expires later than the
+/// lease that it may have overwritten.
 async fn bound_junk(state: &State, junk: &Entry, trace: TraceContext) {
     let value = junk.value.clone().unwrap_or_default();
     let bounded = state.leases.inherit(junk, value, limits::LEASE_TTL_MAX, trace).await;
@@ -110,30 +111,36 @@ async fn bound_junk(state: &State, junk: &Entry, trace: TraceContext) {
         Ok(_) => {
             tracing::warn!(key = junk.key, "a value without a TTL is no lease; it has one now");
         }
-        // An agent has written over it, or the next look tries again.
+        // An agent has written over it, or the next comparison tries again.
         Err(error) => {
             tracing::debug!(key = junk.key, error = process::chain(&error), "not bounded");
         }
     }
 }
 
-/// Looks at the leader and writes what differs. The lease is read first: if it changes after that,
-/// the change wakes this node once more.
-async fn settle(state: &State, node: &NodeId, trace: TraceContext) -> Result<(), StoreError> {
+/// Reads the lease and the record at the leader, and corrects the record. The lease is read first:
+/// a later change of it wakes this node once more. After a lost race the reconcile loop, which
+/// retries every failure, runs this again.
+async fn correct_record(
+    state: &State,
+    node: &NodeId,
+    trace: TraceContext,
+) -> Result<(), StoreError> {
     let lease = state.leases.get(&key::node_lease(node)).await?;
     let held = lease.as_ref().is_some_and(|lease| lease.value.is_some());
     if let Some(lease) = lease.filter(|lease| held && !lease.has_ttl) {
         bound_junk(state, &lease, trace).await;
     }
-    let seen = state.look(node, std::collections::BTreeSet::new()).await?;
+    let key = key::node(node);
+    let (revision, record) = state.nodes.read::<Node>(&key).await?;
     let now = clock::now();
-    let Some(next) = seen.standing.node.as_ref().and_then(|known| settled(known, held, now)) else {
+    let Some(next) = record.and_then(|record| corrected(&record, held, now)) else {
         return Ok(());
     };
+    state.nodes.put(&key, &next, revision, trace).await?;
     let to = next.state;
-    state.store(node, &seen, &Write::Node(next), trace).await?;
     tracing::info!(%node, state = %to, trace = trace.trace_id(), "the node's lease has changed");
-    events::tell(&state.events, &events::presence(node, to, now, trace), trace);
+    events::publish(&state.events, &events::presence(node, to, now, trace), trace);
     Ok(())
 }
 
@@ -171,7 +178,7 @@ mod tests {
             (&ready, false, Some(Node { since: now, ..down.clone() })),
             (&down, true, Some(Node { since: now, ..ready.clone() })),
         ] {
-            assert_eq!(settled(known, held, now), next, "{} held {held}", known.state);
+            assert_eq!(corrected(known, held, now), next, "{} held {held}", known.state);
         }
     }
 
@@ -185,10 +192,10 @@ mod tests {
         });
         let now = Timestamp::from_unix_ms(9);
         let down = Node { gone: gone.clone(), ..node(NodeState::Down) };
-        assert_eq!(settled(&down, true, now), None);
-        assert_eq!(settled(&down, false, now), None);
+        assert_eq!(corrected(&down, true, now), None);
+        assert_eq!(corrected(&down, false, now), None);
         let ready = Node { gone, ..node(NodeState::Ready) };
-        assert_eq!(settled(&ready, true, now), Some(Node { since: now, ..down }));
+        assert_eq!(corrected(&ready, true, now), Some(Node { since: now, ..down }));
     }
 
     fn holder(node: &str) -> Vec<u8> {
@@ -240,7 +247,7 @@ mod tests {
         leases.put("node.other", 3, &holder("other"));
         leases.put("node.a.b", 4, &holder("a.b"));
         let named: Vec<String> =
-            unsettled(&nodes, &leases).iter().map(ToString::to_string).collect();
+            disagreeing(&nodes, &leases).iter().map(ToString::to_string).collect();
         assert_eq!(named, ["down.held", "ready-ended"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `node.report`: what an agent says of its node, worked in.
+//! `node.report`: compares an agent's report with the records, and writes the difference.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +9,23 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Half, Instance, Node, NodeState};
 use berth_domain::{NodeId, Timestamp};
 use berth_service::deadline;
+use berth_service::record_table::{StoreError, retry_lost_races};
 use tokio::time::Instant;
 
-use crate::decide::{Arrived, InstanceKey, Verdict, Write, decide, faults};
+use crate::decide::{InstanceKey, ReceivedReport, Verdict, Write, decide, faults};
 use crate::events;
 use crate::leases::Leases;
 use crate::state::State;
-use crate::store::{LostRaces, RecordSnapshot, StoreError};
+use crate::store::RecordSnapshot;
 
 const STEP: &str = verb::NodeReport::STEP;
 
-/// Works a report in that came `at` this time.
+/// Applies a report that was received `at` this time.
 ///
-/// What it changes is decided twice by the same rules: by the mirrors, which ends most reports, and
-/// over what the leader has, under whose guards it is written. The mirrors must show what an
-/// earlier report changed at another replica: that nothing is to be done is guarded by nothing
-/// else. A crash between two writes leaves the rest to the next report.
+/// The same rules decide twice what it changes: first over the mirrors, which is the end of most
+/// reports, and then over the leader's records, whose revisions guard the writes. No guard covers
+/// the answer that nothing changed, so the mirrors first catch up with what other replicas wrote. A
+/// crash between two writes leaves the rest to the next report.
 pub async fn report(
     state: &State,
     report: Report,
@@ -36,96 +37,91 @@ pub async fn report(
     if !faults.is_empty() {
         return Err(Problem::bad_input(STEP, faults).node(&report.node));
     }
-    let arrived = Arrived { report, at };
-    let mut races = LostRaces::default();
-    let worked_in = loop {
-        let attempt = work_in(state, &arrived, trace, deadline).await;
-        if let Some(outcome) = races.outcome(STEP, attempt) {
-            break outcome;
-        }
-    };
-    worked_in.map_err(|problem| problem.node(&arrived.report.node))
+    let received = ReceivedReport { report, at };
+    let attempt = || apply(state, &received, trace, deadline);
+    retry_lost_races(STEP, attempt).await.map_err(|problem| problem.node(&received.report.node))
 }
 
-async fn work_in(
+async fn apply(
     state: &State,
-    arrived: &Arrived,
+    received: &ReceivedReport,
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Reported, StoreError> {
     state.catch_up(STEP, deadline).await?;
-    let node = &arrived.report.node;
-    let standing = state.standing(node);
-    match decide(&standing, arrived) {
-        Verdict::Late => return Ok(late(state, arrived, standing.node.as_ref())),
+    let node = &received.report.node;
+    let mirrored = state.mirrored_records(node);
+    match decide(&mirrored, received) {
+        Verdict::Late => return Ok(answer_late(state, received, mirrored.node.as_ref())),
         Verdict::Write(writes) if writes.is_empty() => {
-            return Ok(reported(state, arrived, standing.node.as_ref()));
+            return Ok(answer(state, received, mirrored.node.as_ref()));
         }
         Verdict::Write(_) => {}
     }
     deadline::check(deadline)?;
-    let told = arrived.report.instances.iter().map(|told| (told.plugin.clone(), told.half));
-    let places: BTreeSet<InstanceKey> = told.chain(standing.instances.into_keys()).collect();
-    let seen = state.look(node, places).await?;
-    let Verdict::Write(writes) = decide(&seen.standing, arrived) else {
-        return Ok(late(state, arrived, seen.standing.node.as_ref()));
+    let reported = received.report.instances.iter().map(|one| (one.plugin.clone(), one.half));
+    let instances: BTreeSet<InstanceKey> = reported.chain(mirrored.instances.into_keys()).collect();
+    let snapshot = state.read_node_records(node, instances).await?;
+    let Verdict::Write(writes) = decide(&snapshot.records, received) else {
+        return Ok(answer_late(state, received, snapshot.records.node.as_ref()));
     };
-    let mut stands = seen.standing.node.clone();
+    let mut stored_node = snapshot.records.node.clone();
     for write in &writes {
-        state.store(node, &seen, write, trace).await?;
+        state.store(node, &snapshot, write, trace).await?;
         let event = match write {
-            Write::Put(place, instance) => shared_id(state, &seen, place, instance, node)
-                .map(|why| events::shared_id(node, place, why, arrived.at, trace)),
+            Write::Put(key, instance) => newly_shared_id(state, &snapshot, key, instance, node)
+                .map(|why| events::shared_id(node, key, why, received.at, trace)),
             Write::Node(_) | Write::Delete(_) => None,
         };
-        let event =
-            event.or_else(|| events::of_write(node, &seen.standing, write, arrived.at, trace));
+        let event = event
+            .or_else(|| events::write_event(node, &snapshot.records, write, received.at, trace));
         if let Some(event) = event {
-            events::tell(&state.events, &event, trace);
+            events::publish(&state.events, &event, trace);
         }
         if let Write::Node(next) = write {
-            stands = Some(next.clone());
+            stored_node = Some(next.clone());
         }
     }
-    Ok(reported(state, arrived, stands.as_ref()))
+    Ok(answer(state, received, stored_node.as_ref()))
 }
 
-/// Why the instance is not healthy although it says so, when this write is what makes it so: its
-/// plugin calls the node by the id of another.
-fn shared_id(
+/// Why the instance counts as unhealthy from this write on although it reports itself healthy: its
+/// plugin gives the node the id of another node.
+fn newly_shared_id(
     state: &State,
-    seen: &RecordSnapshot,
+    snapshot: &RecordSnapshot,
     (plugin, half): &InstanceKey,
     next: &Instance,
     node: &NodeId,
 ) -> Option<String> {
-    let known = seen.standing.instances.get(&(plugin.clone(), *half));
-    let told = |known: &Instance| {
+    let known = snapshot.records.instances.get(&(plugin.clone(), *half));
+    let is_unchanged = |known: &Instance| {
         known.healthy == next.healthy && known.external_node() == next.external_node()
     };
-    if *half != Half::Node || known.is_some_and(told) {
+    if *half != Half::Node || known.is_some_and(is_unchanged) {
         return None;
     }
     let why = state
-        .plugin_mirror
+        .plugins
+        .mirror
         .read(|plugins| plugins.get(plugin)?.shared_id(node).map(|shared| shared.to_string()))?;
     tracing::warn!(%node, %plugin, why, "the instance counts as unhealthy");
     Some(why)
 }
 
-/// What the agent is told of its node as it stands.
-fn reported(state: &State, arrived: &Arrived, stands: Option<&Node>) -> Reported {
+/// The reply to the agent, by the node's record.
+fn answer(state: &State, received: &ReceivedReport, record: Option<&Node>) -> Reported {
     Reported {
-        clock_skew_ms: arrived.skew_ms(stands.map_or(0, |node| node.clock_skew_ms)),
-        clock: Some(arrived.at),
-        state: stands.map_or(NodeState::Down, |node| node.state),
-        gone: stands.and_then(|node| node.gone.clone()),
-        pace_s: state.pace.of(state.lease_mirror.read(Leases::many)),
+        clock_skew_ms: received.skew_ms(record.map_or(0, |node| node.clock_skew_ms)),
+        clock: Some(received.at),
+        state: record.map_or(NodeState::Down, |node| node.state),
+        gone: record.and_then(|node| node.gone.clone()),
+        pace_s: state.pace.lease_ttl_s(state.lease_mirror.read(Leases::count)),
     }
 }
 
-fn late(state: &State, arrived: &Arrived, stands: Option<&Node>) -> Reported {
-    let Report { node, clock, .. } = &arrived.report;
+fn answer_late(state: &State, received: &ReceivedReport, record: Option<&Node>) -> Reported {
+    let Report { node, clock, .. } = &received.report;
     tracing::debug!(%node, sent = %clock, "a report came after a newer one, and changes nothing");
-    reported(state, arrived, stands)
+    answer(state, received, record)
 }

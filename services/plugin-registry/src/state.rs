@@ -1,4 +1,4 @@
-//! What the handlers share.
+//! The state that all handlers share: buckets, mirrors, events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,41 +11,32 @@ use berth_domain::plugin::Half;
 use berth_service::newer::Readers;
 use berth_service::process::{Fatal, Process};
 use berth_service::projection::{Instances, Nodes};
+use berth_service::record_table::{RecordTable, open_bucket};
 use tokio::time::Instant;
 
 use crate::decide::NodeRecords;
 use crate::leases::Leases;
 use crate::pace::Pace;
 
-/// How far ahead of a caller's deadline an answer is given up, so that it still arrives.
+/// A wait ends this long before the caller's deadline, so that the answer still arrives in time.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
 
-/// What the handlers share. Cheap to clone.
+/// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct State(Arc<StateInner>);
 
-/// See [`State`].
 #[derive(Debug)]
 pub struct StateInner {
-    /// Where others are asked.
     pub bus: Bus,
-    /// Where instances are written.
-    pub plugins: Bucket,
-    /// Where nodes are written.
-    pub nodes: Bucket,
-    /// Where agents hold their leases.
+    /// Instances and jobs, folded into plugins.
+    pub plugins: RecordTable<Instances>,
+    pub nodes: RecordTable<Nodes>,
+    /// Agents write their leases here; the registry only reads them.
     pub leases: Bucket,
-    /// The instances, as plugins.
-    pub plugin_mirror: Mirror<Instances>,
-    /// The nodes.
-    pub node_mirror: Mirror<Nodes>,
-    /// The nodes with a lease.
     pub lease_mirror: Mirror<Leases>,
-    /// What is told to others.
     pub events: Events,
-    /// Those who wait for something newer.
+    /// The requests that wait for something newer.
     pub readers: Readers,
-    /// How often agents are to say that they live.
     pub pace: Pace,
 }
 
@@ -59,26 +50,18 @@ impl std::ops::Deref for State {
 impl State {
     /// Opens the buckets and reads them.
     pub async fn open(process: &Process, pace: Pace) -> Result<Self, Fatal> {
-        let (bus, replicas) = (&process.bus, process.replicas);
-        let plugins = bus.bucket(&bucket::PLUGINS, replicas).await?;
-        let nodes = bus.bucket(&bucket::NODES, replicas).await?;
-        let leases = bus.bucket(&bucket::LEASES, replicas).await?;
-        for opened in [&plugins, &nodes, &leases] {
-            for drift in opened.drift() {
-                tracing::warn!(bucket = opened.name(), %drift, "the bucket is not as it should be");
-            }
-        }
-        nodes.watch_clock();
+        let plugins = RecordTable::open(process, &bucket::PLUGINS, Instances::default()).await?;
+        let nodes = RecordTable::open(process, &bucket::NODES, Nodes::default()).await?;
+        nodes.bucket.watch_clock();
+        let leases = open_bucket(process, &bucket::LEASES).await?;
         let options = MirrorOptions::default();
         Ok(Self(Arc::new(StateInner {
-            plugin_mirror: Mirror::start(&plugins, ">", Instances::default(), options).await?,
-            node_mirror: Mirror::start(&nodes, ">", Nodes::default(), options).await?,
+            bus: process.bus.clone(),
             lease_mirror: Mirror::start(&leases, Leases::FILTER, Leases::default(), options)
                 .await?,
-            events: bus.events(&stream::EVENTS, replicas).await?,
+            events: process.bus.events(&stream::EVENTS, process.replicas).await?,
             readers: Readers::default(),
             pace,
-            bus: bus.clone(),
             plugins,
             nodes,
             leases,
@@ -87,36 +70,37 @@ impl State {
 }
 
 impl StateInner {
-    /// What the mirrors know of a node.
-    pub fn standing(&self, node: &NodeId) -> NodeRecords {
-        let mut standing = NodeRecords {
-            node: self.node_mirror.read(|nodes| nodes.get(node).cloned()),
+    /// The node's records as the mirrors have them.
+    pub fn mirrored_records(&self, node: &NodeId) -> NodeRecords {
+        let mut records = NodeRecords {
+            node: self.nodes.mirror.read(|nodes| nodes.get(node).cloned()),
             ..NodeRecords::default()
         };
-        self.plugin_mirror.read(|plugins| {
+        self.plugins.mirror.read(|plugins| {
             for (id, plugin) in plugins.iter() {
                 for half in [Half::Controller, Half::Node] {
                     if let Some(instance) = plugin.instances.get(&(node.clone(), half)) {
-                        standing.instances.insert((id.clone(), half), instance.clone());
+                        records.instances.insert((id.clone(), half), instance.clone());
                     }
                 }
             }
         });
-        standing
+        records
     }
 
     /// Waits until the mirrors show everything that was stored before the call, whichever replica
     /// stored it.
     pub async fn catch_up(&self, step: &str, deadline: Instant) -> Result<(), Problem> {
         let deadline = deadline.checked_sub(ANSWER_BEFORE).unwrap_or(deadline);
-        // Not their heads: those fall when a marker is purged, and a mirror that missed the delete
-        // would seem to be there already.
-        let (plugins, nodes) = tokio::join!(self.plugins.newest(), self.nodes.newest());
+        // Not the buckets' heads: a head falls when a marker is purged, and then a mirror that
+        // missed the delete would seem to be up to date.
+        let (plugins, nodes) =
+            tokio::join!(self.plugins.bucket.newest(), self.nodes.bucket.newest());
         let plugins = plugins.map_err(|error| error.into_problem(step))?;
         let nodes = nodes.map_err(|error| error.into_problem(step))?;
         let (plugins, nodes) = tokio::join!(
-            self.plugin_mirror.reach(plugins, deadline),
-            self.node_mirror.reach(nodes, deadline),
+            self.plugins.mirror.reach(plugins, deadline),
+            self.nodes.mirror.reach(nodes, deadline),
         );
         plugins.and(nodes).map_err(|error| error.into_problem(step))
     }

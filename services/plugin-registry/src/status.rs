@@ -1,7 +1,7 @@
-//! `plugin.status` and `node.status`: records put together as they are shown; pure.
+//! The replies of `plugin.status` and `node.status`, put together from records; pure.
 //!
-//! **Promises** that whether an instance is healthy is worked out here, from what it said and
-//! whether its node is there, and that the result is another type than any record (D8).
+//! **Promises** that the health of an instance is derived here, from its report and its node's
+//! state, and never stored (D8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,15 @@ use berth_domain::plugin::{Half, Instance, Job, Node, NodeState, Plugin, SharedI
 use berth_domain::{JobId, Namespace, NodeId, PluginId};
 use berth_service::projection::{Instances, Nodes};
 
-/// A plugin as it is shown, with these of its instances.
-pub fn plugin(
+/// The status of a plugin, with these of its instances.
+pub fn plugin_status(
     id: &PluginId,
     plugin: &Plugin,
     nodes: &Nodes,
     instances: Vec<InstanceStatus>,
 ) -> PluginStatus {
     let count = |half| plugin.count(half, |node| nodes.is_ready(node));
-    // One that has not answered yet has said no version.
+    // An instance that has not answered yet has no version.
     let versions = plugin.instances.values().map(|instance| &instance.version);
     let versions: BTreeSet<&String> = versions.filter(|version| !version.is_empty()).collect();
     PluginStatus {
@@ -33,7 +33,7 @@ pub fn plugin(
     }
 }
 
-/// Of each plugin the nodes that it calls by the id of another.
+/// For each plugin, the nodes to which it gives the id of another node.
 pub type SharedIds<'a> = BTreeMap<&'a PluginId, BTreeMap<&'a NodeId, SharedId<'a>>>;
 
 /// The nodes that share an id with another.
@@ -42,8 +42,8 @@ pub fn shared_ids(plugins: &Instances) -> SharedIds<'_> {
     all.filter(|(_, shared)| !shared.is_empty()).collect()
 }
 
-/// A node as it is shown.
-pub fn node(
+/// The status of a node, with its instances of all plugins.
+pub fn node_status(
     id: &NodeId,
     (node, revision): (&Node, u64),
     plugins: &Instances,
@@ -75,7 +75,7 @@ pub fn node(
     }
 }
 
-/// What its instances call it: what a healthy one says, if there is one.
+/// The provider's name by a healthy instance, or else by any instance.
 fn provider(plugin: &Plugin) -> &str {
     let mut all = plugin.instances.values();
     let healthy = all.clone().find(|instance| instance.healthy);
@@ -92,26 +92,26 @@ fn job_status(((namespace, id), job): (&(Namespace, JobId), &Job)) -> JobStatus 
     }
 }
 
-/// An instance as it is shown, with the node it is on, and the node that had its id first.
+/// The status of an instance, from its node's record and the node that had the plugin's id first.
 pub fn instance_status(
     (plugin, node, half): (&PluginId, &NodeId, Half),
     instance: &Instance,
     on: Option<&Node>,
     shared: Option<SharedId<'_>>,
 ) -> InstanceStatus {
-    let said = &instance.description;
+    let report = &instance.description;
     let shared = shared.filter(|_| half == Half::Node);
     let absent = match on {
         Some(Node { gone: Some(proof), .. }) => {
-            Some(format!("its node is gone: {proof}; before that: {said}"))
+            Some(format!("its node is gone: {proof}; before that: {report}"))
         }
         Some(Node { state: NodeState::Ready, .. }) => None,
         Some(Node { state: NodeState::Down, .. }) => {
-            Some(format!("its node is down: the agent's lease has ended; before that: {said}"))
+            Some(format!("its node is down: the agent's lease has ended; before that: {report}"))
         }
-        None => Some(format!("its node is not known; it said: {said}")),
+        None => Some(format!("its node is not known; it said: {report}")),
     };
-    // A healthy instance comes and goes with its node.
+    // A healthy instance becomes unhealthy, and healthy again, with its node.
     let since = match on {
         Some(on) if instance.healthy => on.since.max(instance.since),
         _ => instance.since,
@@ -124,8 +124,8 @@ pub fn instance_status(
         description: match (absent, shared) {
             (Some(absent), _) => absent,
             (None, Some(shared)) if instance.healthy => shared.to_string(),
-            (None, Some(shared)) => format!("{said}; and {shared}"),
-            (None, None) => said.clone(),
+            (None, Some(shared)) => format!("{report}; and {shared}"),
+            (None, None) => report.clone(),
         },
         version: instance.version.clone(),
         since,

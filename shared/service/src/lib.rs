@@ -5,9 +5,9 @@
 //! alike: making a call of the claim protocol ([`call`]), working through keys ([`reconcile`]),
 //! sealing secrets ([`seal`]), telling the service manager ([`notify`]), showing operations on the
 //! host that hang ([`hung`]), reporting lasting faults ([`fault_report`]), knowing when a command
-//! with volumes is over ([`runs`]), telling of refused requests ([`refusals`]), having what was
-//! deleted leave a bucket ([`purge`]), and answering lists page by page ([`page`]) and when there
-//! is something newer ([`newer`]).
+//! with volumes is over ([`runs`]), telling of refused requests ([`refusals`]), reading and writing
+//! records under a guard ([`record_table`]), having what was deleted leave a bucket ([`purge`]),
+//! and answering lists page by page ([`page`]) and when there is something newer ([`newer`]).
 //!
 //! **Promises** exit code 64 for bad configuration, with nothing started; that SIGTERM and SIGINT
 //! drain within the configured time.
@@ -28,6 +28,7 @@ pub mod process;
 pub mod projection;
 pub mod purge;
 pub mod reconcile;
+pub mod record_table;
 pub mod refusals;
 pub mod runs;
 pub mod seal;

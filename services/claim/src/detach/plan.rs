@@ -1,4 +1,4 @@
-//! What a detach by hand does, decided of what was looked up; pure.
+//! The decisions of `volume.detach`, from what was looked up before; pure.
 
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::volume::State;
@@ -6,16 +6,16 @@ use berth_domain::{AllocId, NodeId};
 
 use crate::running::ClaimActivity;
 
-/// What is done.
+/// What a detach does with the node's claims.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Nothing: these run with the volume.
+    /// Nothing is released, because these allocs run with the volume.
     Refuse(Vec<AllocId>),
-    /// These are released; each only if it is still the claim that was seen.
+    /// These claims are released, each only if it still has this epoch.
     Release(Vec<(AllocId, u64)>),
 }
 
-/// All or nothing: a node is left by all its claims, or by none.
+/// Releases all claims of the node or none.
 pub fn plan(seen: Vec<ClaimActivity>) -> Plan {
     let running = seen.iter().filter(|claim| claim.runs());
     let running: Vec<AllocId> = running.map(|claim| claim.alloc.clone()).collect();
@@ -23,33 +23,30 @@ pub fn plan(seen: Vec<ClaimActivity>) -> Plan {
         return Plan::Refuse(running);
     }
     let due = seen.into_iter().filter(|claim| match claim.state {
-        // In line it holds nothing on the node, and a workload that waits may go on waiting.
+        // A claim in line holds nothing on the node, and a waiting workload may go on waiting.
         State::Waiting => !claim.lives,
         State::Publishing | State::Taken => true,
-        // On its way already, by whomever it was given up.
+        // It is being released already.
         State::Unpublishing | State::NodeDetached => false,
     });
     Plan::Release(due.map(|claim| (claim.alloc, claim.epoch)).collect())
 }
 
-/// Whether a node is there, as far as its record says.
+/// The condition of a node by its record.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NodeCondition {
-    /// No agent has reported it, or it was forgotten.
+    /// It has no record: no agent has reported it, or it left.
     Unknown,
-    /// Its record cannot be read: why.
+    /// Its record cannot be read, for this reason.
     Unreadable(String),
-    /// Its agent's lease has ended.
     Down,
-    /// Something proves that nothing there can write.
+    /// It was declared gone.
     Gone,
-    /// Its agent is there.
     Ready,
 }
 
 impl NodeCondition {
-    /// What its record says.
-    pub fn of(node: &Node) -> Self {
+    pub fn by_record(node: &Node) -> Self {
         match (&node.gone, node.state) {
             (Some(_), _) => Self::Gone,
             (None, NodeState::Down) => Self::Down,
@@ -58,16 +55,16 @@ impl NodeCondition {
     }
 }
 
-/// What a person has to do before the last claim can go; `unmounting` is whether one of them still
-/// waits for the node, and `off` what to do when its host is off for good.
+/// What the operator has to do before the last claim can be released. `unmounting` is whether a
+/// claim still waits for the node, and `off` is what to do when the host is off for good.
 pub fn hint(
     node: &NodeId,
-    standing: &NodeCondition,
+    condition: &NodeCondition,
     left: usize,
     unmounting: bool,
     off: &str,
 ) -> Option<String> {
-    match standing {
+    match condition {
         NodeCondition::Unknown if left == 0 => {
             Some(format!("nothing there holds the volume, and nobody knows a node {node}"))
         }
@@ -128,16 +125,16 @@ mod tests {
     #[test]
     fn a_person_is_told_only_what_a_person_must_do() {
         let node = NodeId::new("n7").unwrap();
-        for standing in [NodeCondition::Unknown, NodeCondition::Down] {
-            let told = hint(&node, &standing, 1, true, "OFF").unwrap();
-            assert!(told.ends_with("OFF"), "{told}");
-            assert_eq!(hint(&node, &standing, 1, false, ""), None, "the controller needs no node");
+        for condition in [NodeCondition::Unknown, NodeCondition::Down] {
+            let advice = hint(&node, &condition, 1, true, "OFF").unwrap();
+            assert!(advice.ends_with("OFF"), "{advice}");
+            assert_eq!(hint(&node, &condition, 1, false, ""), None, "the controller needs no node");
         }
-        for standing in [NodeCondition::Gone, NodeCondition::Ready] {
-            assert_eq!(hint(&node, &standing, 1, true, ""), None);
+        for condition in [NodeCondition::Gone, NodeCondition::Ready] {
+            assert_eq!(hint(&node, &condition, 1, true, ""), None);
         }
-        let told = hint(&node, &NodeCondition::Unknown, 0, false, "").unwrap();
-        assert!(told.contains("nobody knows a node n7"), "a typing error is seen: {told}");
+        let advice = hint(&node, &NodeCondition::Unknown, 0, false, "").unwrap();
+        assert!(advice.contains("nobody knows a node n7"), "a typing error is seen: {advice}");
         assert_eq!(hint(&node, &NodeCondition::Down, 0, false, ""), None);
     }
 }

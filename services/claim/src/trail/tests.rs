@@ -136,5 +136,5 @@ fn a_claim_of_an_older_version_gets_a_trail_when_it_moves() {
 #[test]
 fn an_attempt_began_one_calls_time_before_its_deadline() {
     let policy = Policy { call_timeout: Duration::from_secs(4), ..Policy::default() };
-    assert_eq!(began(&attempt("p", CallKind::NodeDetach), &policy), at(1_000));
+    assert_eq!(recorded_at(&attempt("p", CallKind::NodeDetach), &policy), at(1_000));
 }

@@ -1,10 +1,10 @@
-//! Rules 1 and 17 as far as they are said without a bus: what a write is guarded by, and when the
-//! leader was asked enough.
+//! Rules 1 and 17 without a bus: the guards of writes, and when the leader has been asked enough.
 
 use berth_domain::volume::{Claim, VolumeSpec};
 use serde_json::json;
 
 use super::*;
+use crate::handle::Beside;
 
 fn volume(name: &str) -> VolumeKey {
     VolumeKey::new("ns".parse().unwrap(), name.parse().unwrap())
@@ -26,6 +26,7 @@ fn claim() -> Claim {
 
 #[test]
 fn rule_1_each_write_of_a_volume_is_guarded_by_all_that_is_below_it() {
+    let trace = TraceContext::begin(&mut rand::rng());
     let (data, alloc) = (volume("data"), || "a".parse::<AllocId>().unwrap());
     for (write, key, is_put) in [
         (Write::PutSpec(spec()), "ns.data.spec", true),
@@ -33,7 +34,7 @@ fn rule_1_each_write_of_a_volume_is_guarded_by_all_that_is_below_it() {
         (Write::PutClaim(alloc(), claim()), "ns.data.claim.a", true),
         (Write::DeleteClaim(alloc()), "ns.data.claim.a", false),
     ] {
-        let stored = Stored::own(&data, &write, None, 7, || None).unwrap();
+        let stored = GuardedWrite::own(&data, &write, None, 7, trace).unwrap();
         assert_eq!((stored.key.as_str(), stored.value.is_some()), (key, is_put));
         assert_eq!((stored.filter.as_str(), stored.revision), ("ns.data.>", 7));
     }
@@ -41,6 +42,7 @@ fn rule_1_each_write_of_a_volume_is_guarded_by_all_that_is_below_it() {
 
 #[test]
 fn rule_17_what_goes_beside_a_write_is_guarded_by_what_it_changes() {
+    let trace = TraceContext::begin(&mut rand::rng());
     let handle = spec().handle(&"any".parse().unwrap());
     let key = key::handle(&handle);
     let held = Some(Box::new(spec()));
@@ -50,7 +52,7 @@ fn rule_17_what_goes_beside_a_write_is_guarded_by_what_it_changes() {
         (Beside::Fence(volume("other"), held), "ns.other.spec", "ns.other.>", true),
         (Beside::Fence(volume("other"), None), "ns.other.spec", "ns.other.>", false),
     ] {
-        let stored = Stored::beside(&volume("data"), &write, 7, || None).unwrap();
+        let stored = GuardedWrite::beside(&volume("data"), &write, 7, trace).unwrap();
         assert_eq!((stored.key.as_str(), stored.value.is_some()), (key, is_put), "{write:?}");
         assert_eq!((stored.filter.as_str(), stored.revision), (filter, 7), "{write:?}");
         let owner = stored.value.filter(|_| matches!(write, Beside::Own(_)));
@@ -58,18 +60,18 @@ fn rule_17_what_goes_beside_a_write_is_guarded_by_what_it_changes() {
     }
 }
 
-/// A refusal and an answer without a write are given after a look at the leader; what rests on
-/// other volumes, after a look at all.
+/// A refusal and an answer without a write are given after the leader was asked for the volume;
+/// what rests on other volumes, after it was asked for all.
 #[test]
 fn the_leader_is_asked_once_and_for_all_volumes_where_others_decide() {
     let known = BTreeMap::from([("ns.data.>".to_owned(), 7)]);
     let asked = |known: &BTreeMap<String, u64>, all| Heads { known: known.clone(), all };
     let nothing = Heads::default();
-    assert!(!nothing.asked(false) && !nothing.asked(true));
-    assert!(asked(&known, false).asked(false) && !asked(&known, false).asked(true));
-    assert!(asked(&known, true).asked(false) && asked(&known, true).asked(true));
+    assert!(!nothing.were_asked(false) && !nothing.were_asked(true));
+    assert!(asked(&known, false).were_asked(false) && !asked(&known, false).were_asked(true));
+    assert!(asked(&known, true).were_asked(false) && asked(&known, true).were_asked(true));
     let others = || vec!["volume other".to_owned()];
-    assert!(is_of_others(&Refusal::HandleTaken { others: others() }));
-    assert!(is_of_others(&Refusal::RegisteredTwice { others: others() }));
-    assert!(!is_of_others(&Refusal::NoSuchVolume));
+    assert!(is_of_other_volumes(&Refusal::HandleTaken { others: others() }));
+    assert!(is_of_other_volumes(&Refusal::RegisteredTwice { others: others() }));
+    assert!(!is_of_other_volumes(&Refusal::NoSuchVolume));
 }

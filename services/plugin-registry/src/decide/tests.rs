@@ -26,7 +26,7 @@ fn told(healthy: bool, since: u64) -> Instance {
 }
 
 /// A report sent at `clock` and received as it was sent.
-fn arrived(clock: u64, instances: &[(&str, Half, Instance)]) -> Arrived {
+fn received(clock: u64, instances: &[(&str, Half, Instance)]) -> ReceivedReport {
     let instances = instances.iter().map(|(id, half, instance)| ReportedInstance {
         plugin: plugin(id),
         half: *half,
@@ -43,32 +43,32 @@ fn arrived(clock: u64, instances: &[(&str, Half, Instance)]) -> Arrived {
         instances: instances.collect(),
         undone: None,
     };
-    Arrived { report, at: at(clock) }
+    ReceivedReport { report, at: at(clock) }
 }
 
-fn writes(standing: &NodeRecords, arrived: &Arrived) -> Vec<Write> {
-    match decide(standing, arrived) {
+fn writes(known: &NodeRecords, received: &ReceivedReport) -> Vec<Write> {
+    match decide(known, received) {
         Verdict::Write(writes) => writes,
         Verdict::Late => panic!("late"),
     }
 }
 
 /// What stands after the writes.
-fn after(standing: &NodeRecords, arrived: &Arrived) -> NodeRecords {
-    let mut standing = standing.clone();
-    for write in writes(&standing, arrived) {
+fn after(known: &NodeRecords, received: &ReceivedReport) -> NodeRecords {
+    let mut known = known.clone();
+    for write in writes(&known, received) {
         match write {
-            Write::Node(node) => standing.node = Some(node),
-            Write::Put(place, instance) => drop(standing.instances.insert(place, instance)),
-            Write::Delete(place) => drop(standing.instances.remove(&place)),
+            Write::Node(node) => known.node = Some(node),
+            Write::Put(place, instance) => drop(known.instances.insert(place, instance)),
+            Write::Delete(place) => drop(known.instances.remove(&place)),
         }
     }
-    standing
+    known
 }
 
 #[test]
 fn a_first_report_makes_the_node_down_and_its_instances() {
-    let first = arrived(100, &[("p", Half::Node, told(true, 40))]);
+    let first = received(100, &[("p", Half::Node, told(true, 40))]);
     let writes = writes(&NodeRecords::default(), &first);
     let [Write::Node(node), Write::Put(place, instance)] = writes.as_slice() else {
         panic!("{writes:?}")
@@ -81,37 +81,37 @@ fn a_first_report_makes_the_node_down_and_its_instances() {
 
 #[test]
 fn a_report_that_says_nothing_new_writes_nothing() {
-    let first = arrived(100, &[("p", Half::Node, told(true, 40))]);
-    let standing = after(&NodeRecords::default(), &first);
-    assert_eq!(writes(&standing, &first), []);
+    let first = received(100, &[("p", Half::Node, told(true, 40))]);
+    let known = after(&NodeRecords::default(), &first);
+    assert_eq!(writes(&known, &first), []);
     // Later, by an agent that began to count anew: the same health since the same time.
-    assert_eq!(writes(&standing, &arrived(900, &[("p", Half::Node, told(true, 890))])), []);
+    assert_eq!(writes(&known, &received(900, &[("p", Half::Node, told(true, 890))])), []);
 }
 
 #[test]
 fn since_is_kept_while_health_is_and_changes_with_it() {
-    let standing =
-        after(&NodeRecords::default(), &arrived(100, &[("p", Half::Node, told(true, 40))]));
+    let known =
+        after(&NodeRecords::default(), &received(100, &[("p", Half::Node, told(true, 40))]));
     let renamed = Instance { description: "still ready".to_owned(), ..told(true, 190) };
     let ill = told(false, 180);
     for (now, since) in [(renamed, at(40)), (ill, at(180))] {
-        let writes = writes(&standing, &arrived(200, &[("p", Half::Node, now.clone())]));
+        let writes = writes(&known, &received(200, &[("p", Half::Node, now.clone())]));
         let expected = Write::Put((plugin("p"), Half::Node), Instance { since, ..now });
         assert_eq!(writes.get(1), Some(&expected));
         assert!(matches!(writes[0], Write::Node(Node { reported, .. }) if reported == at(200)));
     }
     // A node's clock may be ahead: nothing happens in our future.
-    let writes = writes(&standing, &arrived(200, &[("p", Half::Node, told(false, 5000))]));
+    let writes = writes(&known, &received(200, &[("p", Half::Node, told(false, 5000))]));
     assert!(matches!(&writes[1], Write::Put(_, Instance { since, .. }) if *since == at(200)));
 }
 
 #[test]
 fn what_a_report_does_not_name_has_left() {
     let both = [("p", Half::Node, told(true, 1)), ("p", Half::Controller, told(true, 1))];
-    let standing = after(&NodeRecords::default(), &arrived(100, &both));
-    let writes = writes(&standing, &arrived(200, &both[..1]));
+    let known = after(&NodeRecords::default(), &received(100, &both));
+    let writes = writes(&known, &received(200, &both[..1]));
     assert_eq!(writes[1..], [Write::Delete((plugin("p"), Half::Controller))]);
-    assert!(after(&standing, &arrived(300, &[])).instances.is_empty());
+    assert!(after(&known, &received(300, &[])).instances.is_empty());
 }
 
 #[test]
@@ -122,43 +122,43 @@ fn a_node_is_back_when_it_has_undone_what_was_before_this_proof() {
         at: at(150),
         note: String::new(),
     };
-    let mut standing = after(&NodeRecords::default(), &arrived(100, &[]));
-    standing.node.as_mut().unwrap().gone = Some(proof.clone());
+    let mut known = after(&NodeRecords::default(), &received(100, &[]));
+    known.node.as_mut().unwrap().gone = Some(proof.clone());
     let undone = |clock: u64, of: u64| {
-        let mut sent = arrived(clock, &[]);
+        let mut sent = received(clock, &[]);
         sent.report.undone = Some(at(of));
         sent
     };
-    let node = after(&standing, &undone(200, 140)).node.unwrap();
+    let node = after(&known, &undone(200, 140)).node.unwrap();
     assert_eq!((node.gone, node.back), (Some(proof), None), "another proof's");
-    let standing = after(&standing, &undone(300, 150));
-    let node = standing.node.as_ref().unwrap();
+    let known = after(&known, &undone(300, 150));
+    let node = known.node.as_ref().unwrap();
     assert_eq!((&node.gone, node.back), (&None, Some(at(300))));
-    let node = after(&standing, &undone(9_000, 150)).node.unwrap();
+    let node = after(&known, &undone(9_000, 150)).node.unwrap();
     assert_eq!((node.gone, node.back), (None, Some(at(300))), "it is back once");
 }
 
 #[test]
 fn the_skew_is_rewritten_when_it_changes_by_more_than_50_ms() {
     let skewed = |ms: i64, clock: u64| {
-        let sent = arrived(clock, &[]);
-        Arrived { at: at(clock.checked_add_signed(-ms).unwrap()), ..sent }
+        let sent = received(clock, &[]);
+        ReceivedReport { at: at(clock.checked_add_signed(-ms).unwrap()), ..sent }
     };
     assert_eq!(skewed(700, 10_000).skew_ms(0), 700);
     assert_eq!(skewed(-700, 10_000).skew_ms(0), -700);
-    let standing = after(&NodeRecords::default(), &skewed(700, 10_000));
-    assert_eq!(standing.node.as_ref().unwrap().clock_skew_ms, 700);
+    let known = after(&NodeRecords::default(), &skewed(700, 10_000));
+    assert_eq!(known.node.as_ref().unwrap().clock_skew_ms, 700);
     for (ms, written) in
         [(700, None), (650, None), (750, None), (751, Some(751)), (649, Some(649)), (-1, Some(-1))]
     {
-        let writes = writes(&standing, &skewed(ms, 20_000));
+        let writes = writes(&known, &skewed(ms, 20_000));
         let rewritten = writes.first().map(|write| match write {
             Write::Node(node) => node.clock_skew_ms,
             other => panic!("{other:?}"),
         });
         assert_eq!(rewritten, written, "{ms}");
     }
-    let far = Arrived { at: at(0), ..arrived(u64::MAX / 2, &[]) };
+    let far = ReceivedReport { at: at(0), ..received(u64::MAX / 2, &[]) };
     assert!(far.skew_ms(0) > 0);
 }
 
@@ -166,27 +166,27 @@ fn the_skew_is_rewritten_when_it_changes_by_more_than_50_ms() {
 #[test]
 fn a_delay_is_no_skew_where_the_agent_measured_the_clock() {
     let late = |clock_offset| {
-        let mut late = Arrived { at: at(23_500), ..arrived(20_000, &[]) };
+        let mut late = ReceivedReport { at: at(23_500), ..received(20_000, &[]) };
         late.report.clock_offset = clock_offset;
         late
     };
     let measured = |min_ms, max_ms| Some(ClockOffset { min_ms, max_ms });
-    let standing = after(&NodeRecords::default(), &arrived(10_000, &[]));
-    let skew = |report: &Arrived| after(&standing, report).node.unwrap().clock_skew_ms;
+    let known = after(&NodeRecords::default(), &received(10_000, &[]));
+    let skew = |report: &ReceivedReport| after(&known, report).node.unwrap().clock_skew_ms;
     assert_eq!(skew(&late(None)), -3_500, "an older agent measures nothing");
-    assert_eq!(writes(&standing, &late(measured(-1, 1))), []);
+    assert_eq!(writes(&known, &late(measured(-1, 1))), []);
     assert_eq!(skew(&late(measured(-3_500, 1))), 0, "the same delay, measured by the agent");
     assert_eq!(skew(&late(measured(-600, -598))), -598, "a clock that is behind indeed");
     assert_eq!(skew(&late(measured(700, 720))), 700, "a clock that is ahead");
     // The clock was set ahead after the measurement.
-    let set_ahead = Arrived { at: at(10_000), ..late(measured(-1, 1)) };
+    let set_ahead = ReceivedReport { at: at(10_000), ..late(measured(-1, 1)) };
     assert_eq!(skew(&set_ahead), 10_000);
 }
 
 #[test]
 fn a_report_older_than_the_newest_comes_too_late_unless_the_clock_was_set_back() {
-    let standing =
-        after(&NodeRecords::default(), &arrived(100_000, &[("p", Half::Node, told(true, 1))]));
+    let known =
+        after(&NodeRecords::default(), &received(100_000, &[("p", Half::Node, told(true, 1))]));
     let late_max = u64::try_from(LATE_MAX.as_millis()).unwrap();
     for (clock, boot, late) in [
         (100_001, "boot", false),
@@ -196,28 +196,28 @@ fn a_report_older_than_the_newest_comes_too_late_unless_the_clock_was_set_back()
         (100_000 - late_max - 1, "boot", false),
         (99_999, "another boot", false),
     ] {
-        let mut report = arrived(clock, &[]);
+        let mut report = received(clock, &[]);
         report.report.boot_id = boot.to_owned();
-        let verdict = decide(&standing, &report);
+        let verdict = decide(&known, &report);
         assert_eq!(verdict == Verdict::Late, late, "{clock} {boot}");
     }
 }
 
 #[test]
 fn a_report_never_changes_a_nodes_state() {
-    let mut standing = after(&NodeRecords::default(), &arrived(100, &[]));
-    let node = standing.node.as_mut().unwrap();
+    let mut known = after(&NodeRecords::default(), &received(100, &[]));
+    let node = known.node.as_mut().unwrap();
     (node.state, node.since) = (NodeState::Ready, at(150));
-    let mut next = arrived(200, &[]);
+    let mut next = received(200, &[]);
     next.report.version = "2".to_owned();
-    let node = after(&standing, &next).node.unwrap();
+    let node = after(&known, &next).node.unwrap();
     assert_eq!((node.state, node.since, node.version.as_str()), (NodeState::Ready, at(150), "2"));
 }
 
 #[test]
 fn an_instance_told_twice_is_a_fault_each_time() {
     let one = ("p", Half::Node, told(true, 1));
-    let report = arrived(1, &[one.clone(), ("q", Half::Node, told(true, 1)), one.clone(), one]);
+    let report = received(1, &[one.clone(), ("q", Half::Node, told(true, 1)), one.clone(), one]);
     let faults = faults(&report.report);
     let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(paths, ["instances[2]", "instances[3]"]);

@@ -10,7 +10,7 @@ use berth_domain::plugin::Count;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decide::{Arrived, NodeRecords, Verdict, Write, decide};
+use crate::decide::{NodeRecords, ReceivedReport, Verdict, Write, decide};
 
 const NODES: usize = 4;
 const PLUGINS: usize = 3;
@@ -52,7 +52,7 @@ fn whole(id: &PluginId, one: &Plugin, nodes: &Nodes) -> PluginStatus {
         let shared = one.shared_id(node);
         instance_status((id, node, *half), instance, nodes.get(node), shared)
     });
-    plugin(id, one, nodes, instances.collect())
+    plugin_status(id, one, nodes, instances.collect())
 }
 
 fn node_id(at: usize) -> NodeId {
@@ -76,7 +76,7 @@ fn instance(healthy: bool) -> Instance {
     }
 }
 
-fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Arrived {
+fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> ReceivedReport {
     let instances = told.iter().map(|((plugin, half), healthy)| ReportedInstance {
         plugin: plugin_id(*plugin),
         half: *half,
@@ -93,31 +93,31 @@ fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Ar
         instances: instances.collect(),
         undone: None,
     };
-    Arrived { at: report.clock, report }
+    ReceivedReport { at: report.clock, report }
 }
 
 impl Buckets {
-    fn standing(&self, node: &NodeId) -> NodeRecords {
-        let mut standing =
+    fn node_records(&self, node: &NodeId) -> NodeRecords {
+        let mut records =
             NodeRecords { node: self.nodes.get(node).cloned(), ..NodeRecords::default() };
         for (plugin, found) in self.instances.iter() {
             for ((on, half), instance) in &found.instances {
                 if on == node {
-                    standing.instances.insert((plugin.clone(), *half), instance.clone());
+                    records.instances.insert((plugin.clone(), *half), instance.clone());
                 }
             }
         }
-        standing
+        records
     }
 
-    fn work_in(&mut self, arrived: &Arrived) -> usize {
+    fn work_in(&mut self, arrived: &ReceivedReport) -> usize {
         self.work_in_until(arrived, usize::MAX)
     }
 
     /// Makes the first of the report's writes, and answers how many it made.
-    fn work_in_until(&mut self, arrived: &Arrived, killed_after: usize) -> usize {
+    fn work_in_until(&mut self, arrived: &ReceivedReport, killed_after: usize) -> usize {
         let node = &arrived.report.node;
-        let Verdict::Write(writes) = decide(&self.standing(node), arrived) else {
+        let Verdict::Write(writes) = decide(&self.node_records(node), arrived) else {
             panic!("nothing comes late here")
         };
         let made = writes.len().min(killed_after);
@@ -166,7 +166,7 @@ impl Buckets {
     }
 
     fn leave(&mut self, node: &NodeId) {
-        for (place, _) in self.standing(node).instances {
+        for (place, _) in self.node_records(node).instances {
             self.write(node, &Write::Delete(place));
         }
         self.nodes.delete(&key::node(node), self.revision);

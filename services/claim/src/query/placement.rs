@@ -1,7 +1,7 @@
 //! `volume.placement`: which nodes could host some volumes now, and why the others cannot (D6).
 //!
-//! Everything is looked at once, under the mirrors' locks and in their order (volumes, nodes,
-//! plugins); the decision is [`berth_domain::placement`]'s.
+//! All mirrors are read at once, with their locks taken in one order: volumes, nodes, plugins.
+//! [`berth_domain::placement`] decides.
 
 use berth_contract::code::Code;
 use berth_contract::message::query::Newer;
@@ -18,38 +18,41 @@ use berth_service::projection::{Instances, Nodes, Subtree, Volumes};
 use tokio::time::Instant;
 
 use super::Reader;
-use crate::alloc::check;
 use crate::handle;
-use crate::refuse;
-use crate::state::{State, readable, site};
-use crate::take::can_wait;
+use crate::refuse::{self, can_wait};
+use crate::state::{State, check_node_readable, placement_site};
+use crate::volume_requests::check_volume_requests;
 
-/// Tells of each node whether it could host all the volumes.
-pub async fn placement(
+/// Says of each node whether it could host all the volumes.
+pub async fn list_placements(
     state: &State,
     namespace: Namespace,
     query: Placement,
     deadline: Instant,
 ) -> Result<Placements, Problem> {
     const STEP: &str = verb::VolumePlacement::STEP;
-    check(&query.volumes, query.index).map_err(|faults| Problem::bad_input(STEP, faults))?;
+    check_volume_requests(&query.volumes, query.index)
+        .map_err(|faults| Problem::bad_input(STEP, faults))?;
     let after = after(STEP, &query.page, |token| NodeId::new(token).ok())?;
     let reader = Reader::new(STEP, Newer::default(), deadline);
     let (volumes, nodes, plugins) = tokio::join!(
-        state.abreast(reader, &state.volumes, &state.volume_mirror, ">"),
-        state.abreast(reader, &state.node_records, &state.nodes, ">"),
-        state.abreast(reader, &state.plugin_records, &state.plugins, ">"),
+        state.catch_up_with_leader(reader, &state.volumes, ">"),
+        state.catch_up_with_leader(reader, &state.nodes, ">"),
+        state.catch_up_with_leader(reader, &state.plugins, ">"),
     );
     volumes.and(nodes).and(plugins)?;
 
-    let context = state.context();
-    // A new attempt's id is nobody's: whoever it is has no claim.
+    let context = state.decision_context();
+    // A new attempt's id: no alloc has it, so the newcomer has no claim.
     let alloc = AllocId::new(context.attempt.as_str())
         .map_err(|fault| Problem::new(Code::Internal, fault))?;
     let newcomer = NewClaimant { alloc, worker: state.worker.clone() };
-    let asked = PlacementLookup { newcomer, namespace, query, after, context };
-    let page = state.volume_mirror.read(|volumes| {
-        state.nodes.read(|nodes| state.plugins.read(|plugins| asked.of(volumes, nodes, plugins)))
+    let lookup = PlacementLookup { newcomer, namespace, query, after, context };
+    let page = state.volumes.mirror.read(|volumes| {
+        state
+            .nodes
+            .mirror
+            .read(|nodes| state.plugins.mirror.read(|plugins| lookup.page(volumes, nodes, plugins)))
     });
     Ok(Placements { nodes: page.entries, next: page.next })
 }
@@ -67,7 +70,7 @@ struct PlacementLookup {
 }
 
 impl PlacementLookup {
-    fn of(&self, volumes: &Volumes, nodes: &Nodes, plugins: &Instances) -> Page<NodePlacement> {
+    fn page(&self, volumes: &Volumes, nodes: &Nodes, plugins: &Instances) -> Page<NodePlacement> {
         let Placement { volumes: requests, index, node, page: asked, .. } = &self.query;
         let key = |id: &VolumeId| VolumeKey::new(self.namespace.clone(), id.clone());
         let ids = each_volume(requests, *index);
@@ -85,13 +88,13 @@ impl PlacementLookup {
                 &self.newcomer,
                 &wanted,
                 node,
-                |id, plugin| site(volumes, nodes, plugins, &key(id), plugin, node),
+                |id, plugin| placement_site(volumes, nodes, plugins, &key(id), plugin, node),
                 |id| nodes.is_ready(id),
                 &self.context,
             );
             let obstacles = found.into_iter().map(|found| {
                 let can_wait = can_wait(&found.refusal);
-                let problem = refuse::problem(&key(&found.volume), &found.refusal);
+                let problem = refuse::to_problem(&key(&found.volume), &found.refusal);
                 obstacle(found.volume, problem, can_wait)
             });
             let mut obstacles: Vec<Obstacle> = obstacles.collect();
@@ -100,11 +103,11 @@ impl PlacementLookup {
                 let at = nodes.unreadable().get(node);
                 let unreadable = volume.or(at).map(UnreadableRecord::problem);
                 let there = || {
-                    let refusal = readable(nodes, plugins, plugin?, node).err()?;
-                    Some(refuse::problem(&key(id), &refusal.into()))
+                    let refusal = check_node_readable(nodes, plugins, plugin?, node).err()?;
+                    Some(refuse::to_problem(&key(id), &refusal.into()))
                 };
                 if let Some(problem) = unreadable.or_else(there) {
-                    // What else is said of it rests on what was read, and may be false.
+                    // Other obstacles rest on records that could be read, and may be false.
                     obstacles.retain(|obstacle| obstacle.volume != *id);
                     obstacles.push(obstacle(id.clone(), problem, false));
                 }
@@ -114,7 +117,7 @@ impl PlacementLookup {
         let meant = nodes
             .iter()
             .map(|(id, _)| id)
-            // One whose record cannot be read still counts as a node.
+            // An unreadable node record still counts as a node.
             .chain(nodes.unreadable().keys())
             .filter(|id| node.as_ref().is_none_or(|node| node == *id))
             .filter(|id| self.after.as_ref().is_none_or(|after| *id > after));

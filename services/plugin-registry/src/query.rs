@@ -1,8 +1,8 @@
-//! `plugin.status` and `node.status`: what is asked for, page by page.
+//! `plugin.status` and `node.status`, page by page.
 //!
-//! **Promises** that an answer shows plugins and nodes at one moment, with all that was stored
-//! before it was asked for, whichever replica stored it, or is no answer: the streams' leaders are
-//! asked each time.
+//! **Promises** that a reply shows plugins and nodes at one moment, with all that any replica
+//! stored before the request. The streams' leaders are asked each time; if one does not answer, the
+//! request fails.
 
 use berth_contract::code::Code;
 use berth_contract::key;
@@ -25,7 +25,7 @@ use crate::state::State;
 use crate::status;
 
 /// Plugins as stubs, or one with its instances.
-pub async fn plugins(
+pub async fn list_plugins(
     state: &State,
     query: PluginQuery,
     deadline: Instant,
@@ -38,14 +38,15 @@ pub async fn plugins(
                 .iter()
                 .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
                 .filter(|(id, plugin)| matches(&query, id, plugin));
-            let show =
-                |id: &&PluginId| Some(status::plugin(id, plugins.get(id)?, nodes, Vec::new()));
+            let show = |id: &&PluginId| {
+                Some(status::plugin_status(id, plugins.get(id)?, nodes, Vec::new()))
+            };
             let room = Room::of(&query.page);
             let page = page(meant.map(|(id, _)| id), room, show, ToString::to_string);
             (page, first_unreadable(plugins.unreadable()))
         };
         let (index, (page, unreadable)) =
-            state.picture(STEP, query.newer, deadline, listed).await?;
+            state.snapshot(STEP, query.newer, deadline, listed).await?;
         let plugins = page.entries.into_iter().flatten().collect();
         return Ok(Plugins { index, plugins, next: page.next, unreadable });
     };
@@ -58,7 +59,7 @@ pub async fn plugins(
         let shown = plugin.map(|plugin| with_instances(id, plugin, nodes, &query, after.as_ref()));
         (shown, first_unreadable(plugins.unreadable_of(id)))
     };
-    let (index, (shown, unreadable)) = state.picture(STEP, query.newer, deadline, one).await?;
+    let (index, (shown, unreadable)) = state.snapshot(STEP, query.newer, deadline, one).await?;
     let Some((plugin, next)) = shown else {
         let none =
             || Problem::new(Code::NoSuchPlugin, format!("no agent has reported plugin {id}"));
@@ -67,16 +68,16 @@ pub async fn plugins(
     Ok(Plugins { index, plugins: vec![plugin], next, unreadable })
 }
 
-/// As many of the records that cannot be read as an answer names.
+/// As many unreadable records as one reply names.
 fn first_unreadable<'a>(all: impl Iterator<Item = &'a UnreadableRecord>) -> Vec<UnreadableRecord> {
     all.take(UNREADABLE_MAX).cloned().collect()
 }
 
-/// Both halves, as they stand in keys.
+/// Both halves, in the order of keys.
 const HALVES: [Half; 2] = [Half::Controller, Half::Node];
 
 fn matches(query: &PluginQuery, id: &PluginId, plugin: &Plugin) -> bool {
-    let of_type = |place: &_| query.kind.is_none_or(|kind| is_of(plugin, kind, place));
+    let of_type = |place: &_| query.kind.is_none_or(|kind| has_type(plugin, kind, place));
     let there = |node: &NodeId| {
         let mut places = HALVES.into_iter().map(|half| (node.clone(), half));
         places.any(|place| plugin.instances.contains_key(&place) && of_type(&place))
@@ -90,7 +91,7 @@ fn matches(query: &PluginQuery, id: &PluginId, plugin: &Plugin) -> bool {
 }
 
 /// Whether the instance there makes the plugin one of this type.
-fn is_of(plugin: &Plugin, kind: PluginType, (node, half): &(NodeId, Half)) -> bool {
+fn has_type(plugin: &Plugin, kind: PluginType, (node, half): &(NodeId, Half)) -> bool {
     let has = |half| plugin.instances.contains_key(&(node.clone(), half));
     match kind {
         PluginType::Controller => *half == Half::Controller,
@@ -99,9 +100,8 @@ fn is_of(plugin: &Plugin, kind: PluginType, (node, half): &(NodeId, Half)) -> bo
     }
 }
 
-/// Whether a job says that there are to be such instances: whoever looks for a plugin's controllers
-/// is to find it also when the last of them is gone. A job does not say where, so it makes no
-/// monolith.
+/// Whether a job announces instances of this type. So a query for plugins with a controller finds
+/// the plugin also when its last controller is gone. A job names no node, so it makes no monolith.
 fn is_expected(plugin: &Plugin, kind: PluginType) -> bool {
     let half = match kind {
         PluginType::Controller => Half::Controller,
@@ -118,14 +118,14 @@ fn with_instances(
     query: &PluginQuery,
     after: Option<&(NodeId, Half)>,
 ) -> (PluginStatus, Option<String>) {
-    let shown = status::plugin(id, plugin, nodes, Vec::new());
+    let shown = status::plugin_status(id, plugin, nodes, Vec::new());
     let shared = plugin.shared_ids();
     let meant = plugin
         .instances
         .keys()
         .filter(|place| after.is_none_or(|after| *place > after))
         .filter(|(node, _)| query.node.as_ref().is_none_or(|wanted| wanted == node))
-        .filter(|place| query.kind.is_none_or(|kind| is_of(plugin, kind, place)));
+        .filter(|place| query.kind.is_none_or(|kind| has_type(plugin, kind, place)));
     let show = |place: &&(NodeId, Half)| {
         let (node, half) = *place;
         let instance = plugin.instances.get(*place)?;
@@ -139,7 +139,11 @@ fn with_instances(
 }
 
 /// Nodes, or one.
-pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result<Listed, Problem> {
+pub async fn list_nodes(
+    state: &State,
+    query: NodeQuery,
+    deadline: Instant,
+) -> Result<Listed, Problem> {
     const STEP: &str = verb::NodeStatus::STEP;
     let after = after(STEP, &query.page, |token| NodeId::new(token).ok())?;
     let listed = |plugins: &Instances, nodes: &Nodes| -> (Page<Option<NodeStatus>>, _) {
@@ -164,7 +168,7 @@ pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result
         let shared = status::shared_ids(plugins);
         let show = |id: &&NodeId| {
             let node = (nodes.get(id)?, nodes.revision(id));
-            Some(status::node(id, node, plugins, &shared))
+            Some(status::node_status(id, node, plugins, &shared))
         };
         let page = page(meant.map(|(id, _)| id), Room::of(&query.page), show, ToString::to_string);
         let asked_for = |id: &NodeId| {
@@ -176,13 +180,13 @@ pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result
         });
         (page, first_unreadable(nodes.map(|(_, record)| record).chain(instances)))
     };
-    let (index, (page, unreadable)) = state.picture(STEP, query.newer, deadline, listed).await?;
+    let (index, (page, unreadable)) = state.snapshot(STEP, query.newer, deadline, listed).await?;
     let nodes: Vec<NodeStatus> = page.entries.into_iter().flatten().collect();
     match &query.id {
         Some(id) if nodes.is_empty() => {
             let none = || {
-                let said = format!("no node {id} has reported, so its record is at revision 0");
-                Problem::new(Code::NoSuchNode, said)
+                let message = format!("no node {id} has reported, so its record is at revision 0");
+                Problem::new(Code::NoSuchNode, message)
             };
             Err(unreadable.first().map_or_else(none, UnreadableRecord::problem).node(id))
         }
@@ -191,27 +195,27 @@ pub async fn nodes(state: &State, query: NodeQuery, deadline: Instant) -> Result
 }
 
 impl State {
-    /// Looks at plugins and nodes at one moment, as the reader asks: when something is newer or the
-    /// wait is over. The index counts the changes of both buckets, so that it grows with each.
-    async fn picture<T>(
+    /// Reads plugins and nodes at one moment, once something is newer or the wait is over. The
+    /// index adds the revisions of both buckets, so that it grows with each change.
+    async fn snapshot<T>(
         &self,
         step: &str,
         newer: Newer,
         deadline: Instant,
-        look: impl Fn(&Instances, &Nodes) -> T,
+        show: impl Fn(&Instances, &Nodes) -> T,
     ) -> Result<(u64, T), Problem> {
         let until = Until::of(newer, deadline);
-        let index = || self.plugin_mirror.applied() + self.node_mirror.applied();
+        let index = || self.plugins.mirror.applied() + self.nodes.mirror.applied();
         let arrival = |than| self.newer_than(than, until);
         self.readers.wait(newer, until, |than| index() > than, arrival).await?;
         self.catch_up(step, until.answer).await?;
         loop {
-            let both = |plugins: &Instances| self.node_mirror.glance(|nodes| look(plugins, nodes));
-            let seen = self.plugin_mirror.snapshot(until.answer, both).await;
+            let both = |plugins: &Instances| self.nodes.mirror.glance(|nodes| show(plugins, nodes));
+            let seen = self.plugins.mirror.snapshot(until.answer, both).await;
             match seen.map_err(|error| error.into_problem(step))? {
                 (of_plugins, Ok((of_nodes, shown))) => return Ok((of_plugins + of_nodes, shown)),
                 (_, Err(why)) => {
-                    let mended = self.node_mirror.mend(why, until.answer).await;
+                    let mended = self.nodes.mirror.mend(why, until.answer).await;
                     mended.map_err(|error| error.into_problem(step))?;
                 }
             }
@@ -220,14 +224,14 @@ impl State {
 
     async fn newer_than(&self, than: u64, until: Until) {
         loop {
-            let (plugins, nodes) = (self.plugin_mirror.applied(), self.node_mirror.applied());
+            let (plugins, nodes) = (self.plugins.mirror.applied(), self.nodes.mirror.applied());
             if plugins + nodes > than {
                 return;
             }
             // Either is enough; the end of the wait ends both.
             let ended = tokio::select! {
-                came = self.plugin_mirror.reach(plugins + 1, until.wait) => came.is_err(),
-                came = self.node_mirror.reach(nodes + 1, until.wait) => came.is_err(),
+                came = self.plugins.mirror.reach(plugins + 1, until.wait) => came.is_err(),
+                came = self.nodes.mirror.reach(nodes + 1, until.wait) => came.is_err(),
             };
             if ended {
                 return;

@@ -1,4 +1,4 @@
-//! What a claim waits for, and what a person can do about it; pure.
+//! What a claim waits for, and what an operator can do about it; pure.
 
 use berth_contract::hint::{host_is_off, namespace_option, volume_argument};
 use berth_domain::plugin::{Half, Node, NodeState, Plugin};
@@ -7,41 +7,41 @@ use berth_domain::volume::{CallKind, Claim, State, Volume};
 use berth_domain::{AllocId, NodeId, PluginId, Timestamp, VolumeKey};
 use berth_service::call::{says_not_there, split_advice};
 
-/// How many of those ahead are named: as far as a person reads on.
+/// Claims ahead that are named: as many as an operator reads.
 const NAMED_MAX: usize = 5;
 
 /// The holders of a volume, and the claims in line for it. It is built once for all claims.
 pub struct VolumeQueue<'a> {
     volume: &'a Volume,
-    /// The first who hold it, or may.
+    /// The first claims that hold the volume, or may hold it.
     first: Vec<(&'a AllocId, &'a Claim)>,
-    /// How many hold it, or may.
+    /// How many claims hold the volume, or may hold it.
     holders: usize,
     /// In line, first come first.
     waiting: Vec<(&'a AllocId, &'a Claim)>,
 }
 
 impl<'a> VolumeQueue<'a> {
-    /// The line for a volume.
-    pub fn of(volume: &'a Volume) -> Self {
+    /// The holders and the line of a volume.
+    pub fn new(volume: &'a Volume) -> Self {
         let waiting: Vec<_> = volume.claims.in_line().collect();
         let holders = volume.claims.len() - waiting.len();
         Self { volume, first: volume.holders().take(NAMED_MAX).collect(), holders, waiting }
     }
 
-    /// How many in line are before it.
+    /// How many claims in line are before this one.
     fn position(&self, claim: &Claim) -> usize {
         self.waiting.partition_point(|(_, other)| other.epoch < claim.epoch)
     }
 
-    /// Who comes before it: who holds the volume first, then who is in line; the first few.
+    /// The first claims before this one: the volume's holders, then those in line.
     fn ahead(&self, claim: &Claim) -> impl Iterator<Item = &(&'a AllocId, &'a Claim)> {
         let before = &self.waiting[..self.position(claim)];
         self.first.iter().chain(before).take(NAMED_MAX)
     }
 }
 
-/// A claim with what decides for what it waits.
+/// A claim with all that decides what it waits for.
 pub struct ClaimContext<'a> {
     pub now: Timestamp,
     pub volume: &'a VolumeKey,
@@ -53,7 +53,7 @@ pub struct ClaimContext<'a> {
 }
 
 impl ClaimContext<'_> {
-    /// In line: how many in line are before it, and the first of all who come before it.
+    /// For a claim in line: how many in line are before it, and the first claims before it.
     pub fn ahead(&self) -> Option<(usize, Vec<AllocId>)> {
         (self.claim.state == State::Waiting).then(|| {
             let ahead = self.line.ahead(self.claim).map(|(alloc, _)| (*alloc).clone());
@@ -61,7 +61,7 @@ impl ClaimContext<'_> {
         })
     }
 
-    /// The call that it is at, or that comes next.
+    /// The present or next call.
     pub fn step(&self) -> Option<CallKind> {
         if let Some(attempt) = &self.claim.attempt {
             return Some(attempt.call);
@@ -75,7 +75,7 @@ impl ClaimContext<'_> {
         }
     }
 
-    /// What it waits for, in words; none when it is at rest.
+    /// What the claim waits for, in words; none for a claim at rest.
     pub fn waits_for(&self) -> Option<String> {
         let Self { now, claim, .. } = self;
         if let Some(attempt) = &claim.attempt {
@@ -115,24 +115,24 @@ impl ClaimContext<'_> {
         }
     }
 
-    /// Whose end it waits for, in line.
+    /// The claims whose end a claim in line waits for, in words.
     pub fn turn(&self) -> String {
         let ahead = self.line.ahead(self.claim);
-        let mut told: Vec<String> = ahead
+        let mut named: Vec<String> = ahead
             .map(|(alloc, held)| format!("{alloc} on {} ({})", held.node, held.state))
             .collect();
         let all = self.line.holders + self.line.position(self.claim);
-        if all > told.len() {
-            told.push(format!("{} more", all - told.len()));
+        if all > named.len() {
+            named.push(format!("{} more", all - named.len()));
         }
-        match told.join(", ") {
+        match named.join(", ") {
             nobody if nobody.is_empty() => "its turn, which has come".to_owned(),
             somebody => format!("its turn, after {somebody}"),
         }
     }
 
-    /// What a person can do, when it does not go on by itself, or not as fast as one may want. The
-    /// node comes with the revision of its record.
+    /// What an operator can do where the claim does not go on by itself, or only slowly. The node
+    /// comes with the revision of its record.
     pub fn hint(
         &self,
         node: Option<(&Node, u64)>,
@@ -141,7 +141,7 @@ impl ClaimContext<'_> {
     ) -> Option<String> {
         let Self { claim, .. } = self;
         if claim.exhausted {
-            return Some(self.no_room(plugin, ready));
+            return Some(self.exhausted_hint(plugin, ready));
         }
         match claim.state {
             State::Taken if self.wanted => None,
@@ -149,16 +149,16 @@ impl ClaimContext<'_> {
                 "if it stays so, see with `nats micro ls` whether a volumewatcher runs".to_owned(),
             ),
             State::Waiting => self.line.ahead(claim).next().map(|(first, _)| {
-                let stop = self.stop(first);
+                let stop = self.stop_command(first);
                 format!("it is granted in its turn; to end the first: {stop}")
             }),
-            State::Unpublishing => self.on_node(node, plugin),
-            State::Publishing | State::NodeDetached => self.at_controller(plugin, ready),
+            State::Unpublishing => self.node_hint(node, plugin),
+            State::Publishing | State::NodeDetached => self.controller_hint(plugin, ready),
         }
     }
 
-    /// The node's agent is to unmount it.
-    fn on_node(
+    /// The hint while the node's agent has to unmount the volume.
+    fn node_hint(
         &self,
         node: Option<(&Node, u64)>,
         plugin: Option<(&PluginId, &Plugin)>,
@@ -198,19 +198,19 @@ impl ClaimContext<'_> {
             None => {
                 Some(format!("start the plugin on node {node_id} and report it: nobody knows it"))
             }
-            Some((plugin, _)) => self.repeated(match split_advice(error).1 {
-                Some(advice) => format!("{advice}{}", self.by_word()),
+            Some((plugin, _)) => self.advice_after_failure(match split_advice(error).1 {
+                Some(advice) => format!("{advice}{}", self.confirmation_advice()),
                 None => format!(
                     "see the last error, and `berth node status {node_id}` for what hangs there; \
                      if {plugin} does not answer, read its log there and restart it{}",
-                    self.by_word()
+                    self.confirmation_advice()
                 ),
             }),
         }
     }
 
-    /// The plugin's controller is called.
-    fn at_controller(
+    /// The hint while the plugin's controller has to be called.
+    fn controller_hint(
         &self,
         plugin: Option<(&PluginId, &Plugin)>,
         ready: impl Fn(&NodeId) -> bool,
@@ -223,24 +223,26 @@ impl ClaimContext<'_> {
                 Some(format!(
                     "have a controller of plugin {id} run: `berth plugin status {id}` shows how \
                      they are{}",
-                    self.by_word()
+                    self.confirmation_advice()
                 ))
             }
-            Some((id, _)) => self.repeated(match split_advice(error).1 {
-                Some(advice) => format!("{}{advice}{}", self.fence(), self.by_word()),
+            Some((id, _)) => self.advice_after_failure(match split_advice(error).1 {
+                Some(advice) => {
+                    format!("{}{advice}{}", self.fence_advice(), self.confirmation_advice())
+                }
                 None => format!(
                     "{}see the last error, and mend in the storage what it says; if {id} does not \
                      answer, read its log on the node that the error names and restart it there{}",
-                    self.fence(),
-                    self.by_word()
+                    self.fence_advice(),
+                    self.confirmation_advice()
                 ),
             }),
         }
     }
 
-    /// A storage may keep a volume attached to a host that still reaches it, whatever a person says
-    /// of the node.
-    fn fence(&self) -> String {
+    /// A storage may keep a volume attached to a host that still reaches it, also after an operator
+    /// declared the node gone.
+    fn fence_advice(&self) -> String {
         let Some(proof) = self.claim.proof.as_ref().filter(|_| self.claim.denied) else {
             return String::new();
         };
@@ -255,9 +257,9 @@ impl ClaimContext<'_> {
         }
     }
 
-    /// The way out for a plugin that cannot say that the volume is off the node (rule 18), or
-    /// detached from it (rule 16).
-    fn by_word(&self) -> String {
+    /// How an operator confirms what the plugin cannot: that the volume is off the node (rule 18),
+    /// or detached from it (rule 16).
+    fn confirmation_advice(&self) -> String {
         let (volume, node) = (volume_argument(self.volume), &self.claim.node);
         match self.claim.state {
             _ if !self.claim.denied => String::new(),
@@ -272,9 +274,10 @@ impl ClaimContext<'_> {
         }
     }
 
-    /// The plugin has no room on the node. While this claim stands, the plugin is asked for no
-    /// other node (rule 7), so another one is of use only once its alloc is stopped.
-    fn no_room(
+    /// The hint while the plugin has no room on the node. As long as this claim exists, the plugin
+    /// is asked for no other node (rule 7). So another node helps only once this claim's alloc is
+    /// stopped.
+    fn exhausted_hint(
         &self,
         plugin: Option<(&PluginId, &Plugin)>,
         ready: impl Fn(&NodeId) -> bool,
@@ -288,7 +291,7 @@ impl ClaimContext<'_> {
         let elsewhere = others.next().map(|_| {
             format!(
                 "; or {}, and place it where `berth volume placement --volume {}` finds room",
-                self.stop(self.alloc),
+                self.stop_command(self.alloc),
                 volume_argument(self.volume)
             )
         });
@@ -296,12 +299,12 @@ impl ClaimContext<'_> {
         format!("release another volume of plugin {id} on node {node}{elsewhere}")
     }
 
-    fn stop(&self, alloc: &AllocId) -> String {
+    fn stop_command(&self, alloc: &AllocId) -> String {
         format!("`berth alloc stop {alloc}{}`", namespace_option(&self.volume.namespace))
     }
 
-    /// What helps with a call that has failed and is made again, whatever is done.
-    fn repeated(&self, what: String) -> Option<String> {
+    /// Advice for a call that has failed and is repeated by itself.
+    fn advice_after_failure(&self, what: String) -> Option<String> {
         (self.claim.tries > 0).then(|| what + ". The call is repeated by itself")
     }
 }

@@ -23,11 +23,11 @@ use super::{Reader, covers, covers_all, first_unreadable, node_mount};
 use crate::handle;
 use crate::state::{State, StateInner};
 
-/// Which claim: of which volume and alloc.
+/// A claim, by its volume and alloc.
 type ClaimRef<'a> = (&'a VolumeKey, &'a AllocId);
 
 /// Claims of a namespace that match the query.
-pub async fn claims(
+pub async fn list_claims(
     state: &State,
     namespace: Namespace,
     query: Status,
@@ -39,44 +39,33 @@ pub async fn claims(
         VolumeEntry::Spec(_) | VolumeEntry::Handle(_) => None,
     })?;
     let reader = Reader::new(STEP, query.newer, deadline);
-    let look = |volumes: &Volumes| {
+    let show_page = |volumes: &Volumes| {
         let later = |(volume, alloc): &ClaimRef<'_>| {
             after.as_ref().is_none_or(|(v, a)| (*volume, *alloc) > (v, a))
         };
-        // Claims of one volume come one after another: its line is looked at once.
-        let line: RefCell<Option<(&VolumeKey, VolumeQueue<'_>)>> = RefCell::new(None);
-        let show = |(volume, alloc): &ClaimRef<'_>| {
-            let (volume, subtree) = volumes.get_key_value(volume)?;
-            let mut line = line.borrow_mut();
-            if line.as_ref().is_none_or(|(of, _)| *of != volume) {
-                *line = Some((volume, VolumeQueue::of(&subtree.volume)));
+        // Claims of one volume follow each other, so its line is built once.
+        let last: RefCell<Option<ShownVolume<'_>>> = RefCell::new(None);
+        let show = |(key, alloc): &ClaimRef<'_>| {
+            let (key, subtree) = volumes.get_key_value(key)?;
+            let mut last = last.borrow_mut();
+            if last.as_ref().is_none_or(|last| last.key != key) {
+                *last = Some(ShownVolume::new(volumes, key, subtree));
             }
-            let (_, line) = line.as_ref()?;
-            Some(shown(
-                state,
-                volumes,
-                volume,
-                subtree,
-                line,
-                alloc,
-                subtree.volume.claims.get(alloc)?,
-            ))
+            last.as_ref()?.show_claim(state, alloc)
         };
         let room = Room::of(&query.page);
         let first = after.as_ref().map(|(volume, _)| volume);
-        let meant = meant(volumes, &namespace, &query, first).filter(later).take(room.keys());
+        let matching = matching(volumes, &namespace, &query, first).filter(later).take(room.keys());
         let token = |(volume, alloc): &ClaimRef<'_>| key::claim(volume, alloc);
-        let page = page(meant, room, show, token);
+        let page = page(matching, room, show, token);
         (page, first_unreadable(unreadable(volumes, &namespace, &query)))
     };
-    let (index, (page, unreadable)) =
-        state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
+    let (index, (page, unreadable)) = state.snapshot(reader, &state.volumes, show_page).await?;
     let claims = page.entries.into_iter().flatten().collect();
     Ok(Claims { index, claims, next: page.next, unreadable })
 }
 
-/// Claims that cannot be read, and that the query may be for: on which node they are, and in which
-/// state, only the record says.
+/// Unreadable claims that may match the query. Their nodes and states are not known.
 fn unreadable<'a>(
     volumes: &'a Volumes,
     namespace: &'a Namespace,
@@ -86,16 +75,16 @@ fn unreadable<'a>(
     records.filter(|record| match key::parse_volume(&record.key) {
         Some(VolumeEntry::Claim(volume, alloc)) => {
             covers(namespace, &volume.namespace)
-                && query.volume.as_ref().is_none_or(|meant| *meant == volume.volume)
-                && query.alloc.as_ref().is_none_or(|meant| *meant == alloc)
+                && query.volume.as_ref().is_none_or(|queried| *queried == volume.volume)
+                && query.alloc.as_ref().is_none_or(|queried| *queried == alloc)
                 && volume.volume.as_str().starts_with(&query.prefix)
         }
         _ => false,
     })
 }
 
-/// The claims that the query is for, by volume and alloc, from this volume on.
-fn meant<'a>(
+/// The claims that match the query, by volume and alloc, from this volume on.
+fn matching<'a>(
     volumes: &'a Volumes,
     namespace: &'a Namespace,
     query: &'a Status,
@@ -128,30 +117,33 @@ fn meant<'a>(
         .map(|(place, _)| place)
 }
 
-/// All claims of one alloc: on volumes that it asked for, since no other takes it in.
+/// All claims of one alloc. An alloc has claims only on volumes that it requested.
 pub fn claims_of(
     state: &StateInner,
     namespace: &Namespace,
     id: &AllocId,
     alloc: &Alloc,
 ) -> Vec<ClaimStatus> {
-    let asked = alloc.requests().map(|(volume, _)| VolumeKey::new(namespace.clone(), volume));
-    let mut asked: Vec<VolumeKey> = asked.collect();
-    asked.sort();
-    state.volume_mirror.read(|volumes| {
-        let known = asked.iter().filter_map(|key| Some((key, volumes.get(key)?)));
-        known.flat_map(|(key, subtree)| claims_in(state, volumes, key, subtree, [id])).collect()
+    let requested = alloc.requests().map(|(volume, _)| VolumeKey::new(namespace.clone(), volume));
+    let mut requested: Vec<VolumeKey> = requested.collect();
+    requested.sort();
+    state.volumes.mirror.read(|volumes| {
+        let known = requested.iter().filter_map(|key| volumes.get_key_value(key));
+        let shown = known.filter_map(|(key, subtree)| {
+            ShownVolume::new(volumes, key, subtree).show_claim(state, id)
+        });
+        shown.collect()
     })
 }
 
-/// Claims of one alloc that cannot be read.
+/// The unreadable claims of one alloc.
 pub fn unreadable_claims_of(
     state: &StateInner,
     namespace: &Namespace,
     id: &AllocId,
     alloc: &Alloc,
 ) -> Vec<UnreadableRecord> {
-    state.volume_mirror.read(|volumes| {
+    state.volumes.mirror.read(|volumes| {
         let of = |volume| {
             let key = VolumeKey::new(namespace.clone(), volume);
             volumes.get(&key)?.unreadable.get(&key::claim(&key, id)).cloned()
@@ -161,112 +153,122 @@ pub fn unreadable_claims_of(
 }
 
 /// The claims of these allocs on one volume.
-pub fn claims_in<'a>(
+pub fn show_claims<'a>(
     state: &StateInner,
     volumes: &Volumes,
     key: &VolumeKey,
     subtree: &Subtree,
     allocs: impl IntoIterator<Item = &'a AllocId>,
 ) -> Vec<ClaimStatus> {
-    let line = VolumeQueue::of(&subtree.volume);
-    let claims = &subtree.volume.claims;
-    let claims = allocs.into_iter().filter_map(|alloc| claims.get_key_value(alloc));
-    claims.map(|(alloc, claim)| shown(state, volumes, key, subtree, &line, alloc, claim)).collect()
+    let volume = ShownVolume::new(volumes, key, subtree);
+    allocs.into_iter().filter_map(|alloc| volume.show_claim(state, alloc)).collect()
 }
 
-/// The claims of one volume that there is room for.
-pub(super) fn first_claims(
+/// The first claims of one volume, as many as there is room for.
+pub(super) fn show_first_claims(
     state: &StateInner,
     volumes: &Volumes,
     key: &VolumeKey,
     subtree: &Subtree,
     room: Room,
 ) -> Vec<ClaimStatus> {
-    let line = VolumeQueue::of(&subtree.volume);
-    let show = |alloc: &&AllocId| {
-        let claim = subtree.volume.claims.get(alloc)?;
-        Some(shown(state, volumes, key, subtree, &line, alloc, claim))
-    };
+    let volume = ShownVolume::new(volumes, key, subtree);
+    let show = |alloc: &&AllocId| volume.show_claim(state, alloc);
     let page = page(subtree.volume.claims.keys(), room, show, ToString::to_string);
     page.entries.into_iter().flatten().collect()
 }
 
-/// The alloc's record, if it cannot be read. Such an alloc may be running, so its claim stays.
+/// The alloc's record, if it is unreadable. Such an alloc may be running, so its claim stays.
 fn unreadable_alloc(
     state: &StateInner,
     key: &VolumeKey,
     alloc: &AllocId,
 ) -> Option<UnreadableRecord> {
-    state.alloc_mirror.read(|allocs| allocs.unreadable_of(&key.namespace, alloc).cloned())
+    state.allocs.mirror.read(|allocs| allocs.unreadable_of(&key.namespace, alloc).cloned())
 }
 
-fn shown(
-    state: &StateInner,
-    volumes: &Volumes,
-    key: &VolumeKey,
-    subtree: &Subtree,
-    line: &VolumeQueue<'_>,
-    alloc: &AllocId,
-    claim: &Claim,
-) -> ClaimStatus {
-    let around = ClaimContext {
-        now: clock::now(),
-        volume: key,
-        alloc,
-        claim,
-        line,
-        wanted: state.is_wanted(&key.namespace, alloc),
-    };
-    let (position, ahead) = around.ahead().unzip();
-    let (waits_for, hint) = if let Some((waits_for, hint)) = held_back(volumes, key, claim) {
-        (Some(waits_for), Some(hint))
-    } else {
-        let waits_for = unreadable_alloc(state, key, alloc)
-            .map_or_else(|| around.waits_for(), |record| Some(record.to_string()));
-        (waits_for, hint(state, subtree, &around))
-    };
-    let on_node = || {
-        let spec = subtree.volume.spec.as_ref();
-        let plugin = spec.map(|spec| spec.plugin.as_str());
-        state.nodes.read(|nodes| node_mount::waits_for(key, plugin, claim, nodes.get(&claim.node)))
-    };
-    let (waits_for, hint) = match waits_for {
-        None => on_node().map_or((None, hint), |(waits_for, hint)| (Some(waits_for), hint)),
-        told => (told, hint),
-    };
-    // Also of a claim at rest: that its release was asked for may be what could not be stored.
-    let (waits_for, hint) = match state.volumes.store_fault() {
-        Some(fault) => {
+/// A volume whose claims are shown.
+struct ShownVolume<'a> {
+    volumes: &'a Volumes,
+    key: &'a VolumeKey,
+    subtree: &'a Subtree,
+    line: VolumeQueue<'a>,
+}
+
+impl<'a> ShownVolume<'a> {
+    fn new(volumes: &'a Volumes, key: &'a VolumeKey, subtree: &'a Subtree) -> Self {
+        Self { volumes, key, subtree, line: VolumeQueue::new(&subtree.volume) }
+    }
+
+    fn show_claim(&self, state: &StateInner, alloc: &AllocId) -> Option<ClaimStatus> {
+        let Self { key, subtree, .. } = self;
+        let claim = subtree.volume.claims.get(alloc)?;
+        let context = ClaimContext {
+            now: clock::now(),
+            volume: key,
+            alloc,
+            claim,
+            line: &self.line,
+            wanted: state.is_wanted(&key.namespace, alloc),
+        };
+        let (position, ahead) = context.ahead().unzip();
+        let (waits_for, hint) = self.waits_for(state, &context);
+        Some(ClaimStatus {
+            namespace: key.namespace.clone(),
+            volume: key.volume.clone(),
+            alloc: alloc.clone(),
+            state: claim.state,
+            node: claim.node.clone(),
+            mode: claim.mode,
+            since: claim.since,
+            step: context.step(),
+            waits_for,
+            position,
+            ahead: ahead.unwrap_or_default(),
+            tries: claim.tries,
+            error: claim.error.as_deref().map(|error| split_advice(error).0.to_owned()),
+            next_try: claim.next_try,
+            exhausted: claim.exhausted,
+            reason: claim.reason.clone(),
+            proof: claim.proof.clone(),
+            unstaged_by: claim.unstaged_by.clone(),
+            hint,
+            attempt: claim.attempt.clone(),
+            plugin: subtree.volume.spec.as_ref().map(|spec| spec.plugin.clone()),
+            mount: claim.mount.clone(),
+            epoch: claim.epoch,
+            trace: subtree.trace(alloc),
+        })
+    }
+
+    /// What the claim waits for, and the hint.
+    fn waits_for(
+        &self,
+        state: &StateInner,
+        context: &ClaimContext<'_>,
+    ) -> (Option<String>, Option<String>) {
+        let Self { volumes, key, subtree, .. } = self;
+        // Also for a claim at rest: the release that was requested may be what cannot be stored.
+        if let Some(fault) = state.volumes.bucket.store_fault() {
             let (waits_for, hint) = waits_for_store(&fault);
-            (Some(waits_for), Some(hint))
+            return (Some(waits_for), Some(hint));
         }
-        None => (waits_for, hint),
-    };
-    ClaimStatus {
-        namespace: key.namespace.clone(),
-        volume: key.volume.clone(),
-        alloc: alloc.clone(),
-        state: claim.state,
-        node: claim.node.clone(),
-        mode: claim.mode,
-        since: claim.since,
-        step: around.step(),
-        waits_for,
-        position,
-        ahead: ahead.unwrap_or_default(),
-        tries: claim.tries,
-        error: claim.error.as_deref().map(|error| split_advice(error).0.to_owned()),
-        next_try: claim.next_try,
-        exhausted: claim.exhausted,
-        reason: claim.reason.clone(),
-        proof: claim.proof.clone(),
-        unstaged_by: claim.unstaged_by.clone(),
-        hint,
-        attempt: claim.attempt.clone(),
-        plugin: subtree.volume.spec.as_ref().map(|spec| spec.plugin.clone()),
-        mount: claim.mount.clone(),
-        epoch: claim.epoch,
-        trace: subtree.trace(alloc),
+        let claim = context.claim;
+        if let Some((waits_for, hint)) = waits_for_other_volume(volumes, key, claim) {
+            return (Some(waits_for), Some(hint));
+        }
+        let waits_for = unreadable_alloc(state, key, context.alloc)
+            .map_or_else(|| context.waits_for(), |record| Some(record.to_string()));
+        let hint = hint(state, subtree, context);
+        if waits_for.is_some() {
+            return (waits_for, hint);
+        }
+        let plugin = subtree.volume.spec.as_ref().map(|spec| spec.plugin.as_str());
+        let on_node = state
+            .nodes
+            .mirror
+            .read(|nodes| node_mount::waits_for(key, plugin, claim, nodes.get(&claim.node)));
+        on_node.map_or((None, hint), |(waits_for, hint)| (Some(waits_for), hint))
     }
 }
 
@@ -283,9 +285,13 @@ fn waits_for_store(fault: &StoreFault) -> (String, String) {
     (waits_for, hint.to_owned())
 }
 
-/// Of a claim whose volume is registered under another name, too: the claim there that keeps the
-/// controller from being asked to detach it, and what a person can do.
-fn held_back(volumes: &Volumes, key: &VolumeKey, claim: &Claim) -> Option<(String, String)> {
+/// For a volume that is registered twice: the claim of the other registration that keeps the
+/// controller from detaching this one, and the hint.
+fn waits_for_other_volume(
+    volumes: &Volumes,
+    key: &VolumeKey,
+    claim: &Claim,
+) -> Option<(String, String)> {
     let leaves =
         claim.state == ClaimState::NodeDetached && claim.controller && claim.attempt.is_none();
     let known = leaves.then(|| handle::current_use(volumes, key))?;
@@ -303,18 +309,18 @@ fn held_back(volumes: &Volumes, key: &VolumeKey, claim: &Claim) -> Option<(Strin
     Some((waits_for, format!("stop {whose}, then deregister one of the two volumes")))
 }
 
-fn hint(state: &StateInner, subtree: &Subtree, around: &ClaimContext<'_>) -> Option<String> {
-    let node = &around.claim.node;
-    let of_node = || state.nodes.read(|nodes| nodes.unreadable().get(node).cloned());
-    if let Some(record) = subtree.first_unreadable().cloned().or_else(of_node) {
+fn hint(state: &StateInner, subtree: &Subtree, context: &ClaimContext<'_>) -> Option<String> {
+    let node = &context.claim.node;
+    let node_record = || state.nodes.mirror.read(|nodes| nodes.unreadable().get(node).cloned());
+    if let Some(record) = subtree.first_unreadable().cloned().or_else(node_record) {
         return Some(format!("{record}; until it can be, the claim stays as it is"));
     }
     let plugin = subtree.volume.spec.as_ref().map(|spec| &spec.plugin);
-    state.nodes.read(|nodes| {
-        state.plugins.read(|plugins| {
+    state.nodes.mirror.read(|nodes| {
+        state.plugins.mirror.read(|plugins| {
             let found = plugin.and_then(|id| Some((id, plugins.get(id)?)));
             let known = nodes.get(node).map(|known| (known, nodes.revision(node)));
-            around.hint(known, found, |node| nodes.is_ready(node))
+            context.hint(known, found, |node| nodes.is_ready(node))
         })
     })
 }

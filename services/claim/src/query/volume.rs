@@ -17,19 +17,19 @@ use berth_service::page::{Room, after, page};
 use berth_service::projection::{Nodes, Subtree, Volumes};
 use tokio::time::Instant;
 
-use super::claim::first_claims;
+use super::claim::show_first_claims;
 use super::{Reader, covers, first_unreadable};
 use crate::handle;
 use crate::plan;
 use crate::state::State;
 
-/// Mounts without a claim that one answer names.
+/// Mounts without a claim that one reply names.
 const UNACCOUNTED_MAX: usize = 16;
 /// Holders of one volume that a list of volumes names.
 const HOLDERS_LISTED_MAX: usize = 8;
 
 /// One volume with its claims and its health.
-pub async fn volume(
+pub async fn volume_status(
     state: &State,
     namespace: Namespace,
     query: Status,
@@ -39,22 +39,16 @@ pub async fn volume(
     let key = VolumeKey::new(namespace, query.id);
     let place = |problem: Problem| problem.at(STEP).volume(&key);
     let reader = Reader::new(STEP, query.newer, deadline);
-    let head = || state.volume_mirror.read(|volumes| volumes.get(&key).map(|found| found.head));
-    // A volume that has gone is newer than any that was seen; one that was never seen is waited
-    // for.
-    let is_newer = |than| head().map_or(than > 0, |head| head > than);
-    let mut changes = state.volume_mirror.subscribe();
-    let arrival = |than| async move { while !is_newer(than) && changes.changed().await.is_ok() {} };
-    state.readers.wait(reader.newer, reader.until, is_newer, arrival).await.map_err(place)?;
-    let mirror = &state.volume_mirror;
+    let head = |volumes: &Volumes| Some(volumes.get(&key)?.head);
+    state.wait_for_newer(reader, &state.volumes, head).await.map_err(place)?;
     let filter = key::subtree(&key);
-    let abreast = state.abreast(reader, &state.volumes, mirror, &filter);
+    let caught_up = state.catch_up_with_leader(reader, &state.volumes, &filter);
     let refusal = state.last_refusal(&key.namespace, Some(&key.volume), None, deadline);
-    let (abreast, refusal) = tokio::join!(abreast, refusal);
-    abreast.map_err(place)?;
-    mirror.read(|volumes| {
+    let (caught_up, refusal) = tokio::join!(caught_up, refusal);
+    caught_up.map_err(place)?;
+    state.volumes.mirror.read(|volumes| {
         let subtree = volumes.get(&key);
-        // What it said before it could not be read any more is not shown: it may not hold now.
+        // An unreadable spec is not replaced by its last readable state, which may be outdated.
         let unreadable = subtree.and_then(|subtree| subtree.unreadable.get(&key::spec(&key)));
         if let Some(record) = unreadable {
             return Err(place(record.problem()));
@@ -62,11 +56,11 @@ pub async fn volume(
         let found = subtree.and_then(|found| Some((found, found.volume.spec.as_ref()?)));
         let none = || place(Problem::new(Code::NoSuchVolume, format!("no volume {key}")));
         let (subtree, spec) = found.ok_or_else(none)?;
-        Ok(status(state, volumes, &key, subtree, spec, refusal))
+        Ok(build_status(state, volumes, &key, subtree, spec, refusal))
     })
 }
 
-fn status(
+fn build_status(
     state: &State,
     volumes: &Volumes,
     key: &VolumeKey,
@@ -101,7 +95,7 @@ fn status(
         hint: hint(key, subtree, spec, &known, &health, full)
             .or_else(|| unaccounted_hint(state, key)),
         registered_twice: known.others,
-        unaccounted: state.nodes.read(|nodes| unaccounted(nodes, key)),
+        unaccounted: state.nodes.mirror.read(|nodes| unaccounted(nodes, key)),
         health,
         last_refusal,
         claim_count: now.claims.len(),
@@ -111,12 +105,12 @@ fn status(
         unreadable: first_unreadable(subtree.unreadable.values()),
     };
     let room = Room::of(&Page::default()).beside(&shown);
-    shown.claims = first_claims(state, volumes, key, subtree, room);
+    shown.claims = show_first_claims(state, volumes, key, subtree, room);
     shown
 }
 
 fn unaccounted_hint(state: &State, key: &VolumeKey) -> Option<String> {
-    state.nodes.read(|nodes| {
+    state.nodes.mirror.read(|nodes| {
         let (node, _) = nodes.unaccounted_of(key).next()?;
         Some(hint::unmount(key, node))
     })
@@ -128,7 +122,7 @@ fn unaccounted(nodes: &Nodes, key: &VolumeKey) -> Vec<String> {
     mounts.map(|(node, mount)| format!("on node {node}, {mount}")).collect()
 }
 
-/// What a person can do of a volume that is not as it should be; of a claim, its own hint says it.
+/// What an operator can do about the volume. A claim has a hint of its own.
 fn hint(
     key: &VolumeKey,
     subtree: &Subtree,
@@ -161,7 +155,7 @@ fn hint(
 }
 
 /// Volumes of a namespace, as stubs.
-pub async fn volumes(
+pub async fn list_volumes(
     state: &State,
     namespace: Namespace,
     query: List,
@@ -173,7 +167,7 @@ pub async fn volumes(
         VolumeEntry::Claim(..) | VolumeEntry::Handle(_) => None,
     })?;
     let reader = Reader::new(STEP, query.newer, deadline);
-    let look = |volumes: &Volumes| {
+    let show_page = |volumes: &Volumes| {
         let room = Room::of(&query.page);
         let meant = volumes
             .iter_from(after.as_ref())
@@ -193,8 +187,7 @@ pub async fn volumes(
         let unreadable = meant.flat_map(|(_, subtree)| subtree.unreadable.values());
         (page, first_unreadable(unreadable))
     };
-    let (index, (page, unreadable)) =
-        state.picture(reader, &state.volumes, &state.volume_mirror, look).await?;
+    let (index, (page, unreadable)) = state.snapshot(reader, &state.volumes, show_page).await?;
     let volumes = page.entries.into_iter().flatten().collect();
     Ok(Listed { index, volumes, next: page.next, unreadable })
 }
@@ -240,7 +233,7 @@ fn stub(
     }
 }
 
-/// The first few who hold the volume, by their ids.
+/// The first holders of the volume, in the order of their ids.
 fn holders(now: &Volume) -> Vec<VolumeHolder> {
     let held = now.claims.iter().filter(|(_, claim)| claim.is_held());
     let named =
@@ -248,10 +241,10 @@ fn holders(now: &Volume) -> Vec<VolumeHolder> {
     named.take(HOLDERS_LISTED_MAX).collect()
 }
 
-/// Derived from the plugin's instances each time (A6).
+/// The plugin's health, from its instances at each request (A6).
 fn health(state: &State, id: &PluginId) -> Health {
-    state.nodes.read(|nodes| {
-        state.plugins.read(|plugins| {
+    state.nodes.mirror.read(|nodes| {
+        state.plugins.mirror.read(|plugins| {
             let Some(plugin) = plugins.get(id) else {
                 return Health {
                     healthy: false,

@@ -1,7 +1,9 @@
 //! The newest refusal of a volume or an alloc, read from the events.
 //!
-//! **Promises** that a status is answered without it when the event stream does not answer soon.
-//! Nothing is decided by it.
+//! **Promises** that a status request is answered without the refusal when the event stream does
+//! not answer soon.
+//!
+//! **Never** decides anything by an event.
 
 use std::time::Duration;
 
@@ -64,14 +66,14 @@ impl StateInner {
         Some(refusal)
     }
 
-    /// Whether a claim that is there was granted after the refusal. Its event may be on its way.
+    /// Whether a present claim was granted after the refusal. The event of the grant may be late.
     fn is_granted_since(
         &self,
         volume: VolumeKey,
         alloc: Option<&AllocId>,
         refusal: &RefusedRequest,
     ) -> bool {
-        self.volume_mirror.read(|volumes| {
+        self.volumes.mirror.read(|volumes| {
             let Some(subtree) = volumes.get(&volume) else { return false };
             subtree.volume.claims.iter().any(|(of, claim)| {
                 claim.state == ClaimState::Taken

@@ -1,4 +1,4 @@
-//! Every state with every cause that keeps it there, and what is said of it.
+//! Every state of a claim with every cause that keeps it there, and what is shown of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +43,6 @@ fn volume<const N: usize>(claims: [(&str, Claim); N]) -> Volume {
     Volume { spec: None, claims: claims.into() }
 }
 
-/// The volume and the alloc that are told of.
 struct Subject {
     volume: VolumeKey,
     alloc: AllocId,
@@ -56,7 +55,7 @@ impl Subject {
         Self { volume, alloc: AllocId::new("web-0").unwrap() }
     }
 
-    fn around<'a>(
+    fn context<'a>(
         &'a self,
         claim: &'a Claim,
         line: &'a VolumeQueue<'a>,
@@ -72,7 +71,7 @@ fn of<'a>(
     line: &'a VolumeQueue<'a>,
     id: &str,
 ) -> ClaimContext<'a> {
-    subject.around(volume.claims.get(&AllocId::new(id).unwrap()).unwrap(), line, true)
+    subject.context(volume.claims.get(&AllocId::new(id).unwrap()).unwrap(), line, true)
 }
 
 #[test]
@@ -83,12 +82,12 @@ fn one_in_line_is_told_who_comes_first() {
         ("c", claim(State::Waiting, 12)),
         ("d", claim(State::Unpublishing, 3)),
     ]);
-    let (line, subject) = (VolumeQueue::of(&volume), Subject::new("default"));
+    let (line, subject) = (VolumeQueue::new(&volume), Subject::new("default"));
     let told = |alloc| {
-        let around = of(&subject, &volume, &line, alloc);
-        let (position, ahead) = around.ahead().unwrap();
+        let context = of(&subject, &volume, &line, alloc);
+        let (position, ahead) = context.ahead().unwrap();
         let ahead: Vec<String> = ahead.iter().map(ToString::to_string).collect();
-        (position, ahead.join(" "), around.waits_for().unwrap())
+        (position, ahead.join(" "), context.waits_for().unwrap())
     };
     let turn = |after: &str| format!("its turn, after {after}");
     let d = "d on n1 (unpublishing)";
@@ -106,7 +105,7 @@ fn a_long_line_is_counted_and_not_listed() {
         let alloc = AllocId::new(format!("a{at:03}")).unwrap();
         volume.claims.insert(alloc, claim(State::Waiting, at));
     }
-    let (line, subject) = (VolumeQueue::of(&volume), Subject::new("default"));
+    let (line, subject) = (VolumeQueue::new(&volume), Subject::new("default"));
     let last = of(&subject, &volume, &line, "a099");
     let (position, ahead) = last.ahead().unwrap();
     assert_eq!((position, ahead.len()), (99, NAMED_MAX));
@@ -120,7 +119,7 @@ fn a_long_line_is_counted_and_not_listed() {
 #[test]
 fn the_step_is_named() {
     let empty = Volume::default();
-    let (line, subject) = (VolumeQueue::of(&empty), Subject::new("default"));
+    let (line, subject) = (VolumeQueue::new(&empty), Subject::new("default"));
     let rows = [
         (State::Waiting, true, None),
         (State::Publishing, true, Some(CallKind::ControllerPublish)),
@@ -131,11 +130,11 @@ fn the_step_is_named() {
     ];
     for (state, wanted, step) in rows {
         let claim = claim(state, 1);
-        let around = subject.around(&claim, &line, wanted);
-        assert_eq!(around.step(), step, "{state}");
-        assert_eq!(around.waits_for().is_none(), state == State::Taken && wanted, "{state}");
+        let context = subject.context(&claim, &line, wanted);
+        assert_eq!(context.step(), step, "{state}");
+        assert_eq!(context.waits_for().is_none(), state == State::Taken && wanted, "{state}");
         if state != State::Unpublishing {
-            let told = around.hint(None, None, |_| true).is_some();
+            let told = context.hint(None, None, |_| true).is_some();
             let lacks_controller = matches!(state, State::Publishing | State::NodeDetached);
             assert_eq!(told, lacks_controller || state == State::Taken && !wanted, "{state}");
         }
@@ -144,8 +143,8 @@ fn the_step_is_named() {
         next_try: Some(NOW.after(Duration::from_secs(5))),
         ..claim(State::Unpublishing, 1)
     };
-    let around = subject.around(&again, &line, false);
-    let waits = around.waits_for().unwrap();
+    let context = subject.context(&again, &line, false);
+    let waits = context.waits_for().unwrap();
     assert!(waits.starts_with("agent.detach, again at"), "{waits}");
 }
 
@@ -189,7 +188,7 @@ type Row<'a> = (State, u32, Option<&'a Node>, Option<&'a Plugin>, Option<&'a str
 #[test]
 fn a_stuck_release_says_what_to_do() {
     let empty = Volume::default();
-    let (line, subject) = (VolumeQueue::of(&empty), Subject::new("default"));
+    let (line, subject) = (VolumeQueue::new(&empty), Subject::new("default"));
     let (ready, down) = (node(NodeState::Ready), node(NodeState::Down));
     let (well, ill, absent) = (plugin(true), plugin(false), Plugin::default());
     let id = PluginId::new("p").unwrap();
@@ -213,9 +212,9 @@ fn a_stuck_release_says_what_to_do() {
     ];
     for (at, (state, tries, node, plugin, expected)) in rows.into_iter().enumerate() {
         let claim = Claim { tries, ..claim(state, 1) };
-        let around = subject.around(&claim, &line, false);
+        let context = subject.context(&claim, &line, false);
         let hint =
-            around
+            context
                 .hint(node.map(|node| (node, 1042)), plugin.map(|plugin| (&id, plugin)), |_| true);
         match (&hint, expected) {
             (None, None) => {}
@@ -224,16 +223,16 @@ fn a_stuck_release_says_what_to_do() {
         }
     }
     let full = Claim { exhausted: true, ..claim(State::Publishing, 1) };
-    let around = subject.around(&full, &line, true);
-    let hint = around.hint(Some((&ready, 7)), Some((&id, &well)), |_| true).unwrap();
+    let context = subject.context(&full, &line, true);
+    let hint = context.hint(Some((&ready, 7)), Some((&id, &well)), |_| true).unwrap();
     assert_eq!(hint, "release another volume of plugin p on node n1", "no other node serves it");
     let mut two = well.clone();
     let here = (NodeId::new("n1").unwrap(), Half::Node);
     let instance = well.instances.get(&here).unwrap().clone();
     two.instances.insert((NodeId::new("n2").unwrap(), Half::Node), instance);
-    let elsewhere = around.hint(Some((&ready, 7)), Some((&id, &two)), |_| true).unwrap();
+    let elsewhere = context.hint(Some((&ready, 7)), Some((&id, &two)), |_| true).unwrap();
     assert!(elsewhere.contains("`berth alloc stop web-0`"), "{elsewhere}");
-    let down = around.hint(Some((&ready, 7)), Some((&id, &two)), |node| node.as_str() == "n1");
+    let down = context.hint(Some((&ready, 7)), Some((&id, &two)), |node| node.as_str() == "n1");
     assert_eq!(down.unwrap(), hint, "a node that is down has no room either");
 }
 
@@ -241,12 +240,12 @@ fn a_stuck_release_says_what_to_do() {
 #[test]
 fn a_way_out_names_the_volume_the_node_and_the_revision() {
     let empty = Volume::default();
-    let (line, subject) = (VolumeQueue::of(&empty), Subject::new("team"));
+    let (line, subject) = (VolumeQueue::new(&empty), Subject::new("team"));
     let down = node(NodeState::Down);
     let stuck = Claim { tries: 3, ..claim(State::Unpublishing, 1) };
     let hint = |claim: &Claim, node| {
         let (id, well) = (PluginId::new("p").unwrap(), plugin(true));
-        subject.around(claim, &line, false).hint(node, Some((&id, &well)), |_| true).unwrap()
+        subject.context(claim, &line, false).hint(node, Some((&id, &well)), |_| true).unwrap()
     };
     let told = hint(&stuck, Some((&down, 1042)));
     assert!(told.ends_with("`berth node gone n1 --seen 1042 --kind powered-off`"), "{told}");

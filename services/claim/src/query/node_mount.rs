@@ -1,12 +1,12 @@
-//! What a granted claim waits for on its node, and what a person can do about it; pure.
+//! What a granted claim waits for on its node, and what an operator can do about it; pure.
 
 use berth_contract::hint;
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::volume::{Claim, NodeMount, NodeMountState};
 use berth_domain::{Timestamp, VolumeKey};
 
-/// What the claim waits for, and the hint; none of a claim that is mounted, or of which a node
-/// that is there has reported nothing yet.
+/// What the claim waits for, and the hint; none for a mounted claim, or while its ready node has
+/// not reported anything of it.
 pub fn waits_for(
     volume: &VolumeKey,
     plugin: Option<&str>,
@@ -14,16 +14,15 @@ pub fn waits_for(
     node: Option<&Node>,
 ) -> Option<(String, Option<String>)> {
     if let Some(Node { state: NodeState::Down, since, .. }) = node {
-        return Some(of_node_that_is_down(claim, *since));
+        return Some(waits_for_down_node(claim, *since));
     }
     let mount = claim.mount.as_ref()?;
-    let waits_for = words(claim, mount)?;
+    let waits_for = describe_wait(claim, mount)?;
     let plugin = plugin.unwrap_or("the volume's plugin");
     Some((waits_for, hint(volume, plugin, claim, mount)))
 }
 
-/// What is mounted there is not known.
-fn of_node_that_is_down(claim: &Claim, since: Timestamp) -> (String, Option<String>) {
+fn waits_for_down_node(claim: &Claim, since: Timestamp) -> (String, Option<String>) {
     let node = &claim.node;
     let last = claim.mount.as_ref().map_or_else(String::new, |mount| {
         format!("; its last report: {} since {}", mount.state, mount.since)
@@ -32,7 +31,7 @@ fn of_node_that_is_down(claim: &Claim, since: Timestamp) -> (String, Option<Stri
     (waits_for, Some(format!("start the agent of node {node}; what is mounted there is not known")))
 }
 
-fn words(claim: &Claim, mount: &NodeMount) -> Option<String> {
+fn describe_wait(claim: &Claim, mount: &NodeMount) -> Option<String> {
     let (node, since) = (&claim.node, mount.since);
     let rpc = mount.rpc.as_deref();
     Some(match mount.state {

@@ -12,11 +12,11 @@ use tokio::time::Instant;
 
 use super::claim::{claims_of, unreadable_claims_of};
 use super::{Reader, covers, first_unreadable};
-use crate::alloc::none;
+use crate::records::no_such_alloc;
 use crate::state::{State, StateInner};
 
-/// One alloc with its claims, as the leader has it.
-pub async fn alloc(
+/// One alloc with its claims, as the leader has them.
+pub async fn alloc_status(
     state: &State,
     namespace: Namespace,
     query: Status,
@@ -25,25 +25,19 @@ pub async fn alloc(
     const STEP: &str = verb::AllocStatus::STEP;
     let id = query.id;
     let reader = Reader::new(STEP, query.newer, deadline);
-    let revision = || {
-        state.alloc_mirror.read(|allocs| allocs.get(&namespace, &id).map(|(revision, _)| revision))
-    };
-    // As with volumes: one that has gone is newer, one that was never there is waited for.
-    let is_newer = |than| revision().map_or(than > 0, |revision| revision > than);
-    let mut changes = state.alloc_mirror.subscribe();
-    let arrival = |than| async move { while !is_newer(than) && changes.changed().await.is_ok() {} };
-    state.readers.wait(reader.newer, reader.until, is_newer, arrival).await?;
+    let revision = |allocs: &Allocs| Some(allocs.get(&namespace, &id)?.0);
+    state.wait_for_newer(reader, &state.allocs, revision).await?;
     let (revision, alloc) = state.read_alloc(&namespace, &id, STEP).await?;
-    let alloc = alloc.ok_or_else(|| none(&id))?;
-    let abreast = state.abreast(reader, &state.volumes, &state.volume_mirror, ">");
+    let alloc = alloc.ok_or_else(|| no_such_alloc(&id))?;
+    let caught_up = state.catch_up_with_leader(reader, &state.volumes, ">");
     let refusal = state.last_refusal(&namespace, None, Some(&id), deadline);
-    let (abreast, last_refusal) = tokio::join!(abreast, refusal);
-    abreast?;
-    Ok(AllocStatus { last_refusal, ..status(state, &namespace, &id, &alloc, revision) })
+    let (caught_up, last_refusal) = tokio::join!(caught_up, refusal);
+    caught_up?;
+    Ok(AllocStatus { last_refusal, ..build_alloc_status(state, &namespace, &id, &alloc, revision) })
 }
 
-/// An alloc with its claims.
-pub fn status(
+/// The reply about an alloc, with its claims.
+pub fn build_alloc_status(
     state: &StateInner,
     namespace: &Namespace,
     id: &AllocId,
@@ -67,7 +61,7 @@ pub fn status(
 }
 
 /// Allocs of a namespace, all of them for `*`, as stubs.
-pub async fn allocs(
+pub async fn list_allocs(
     state: &State,
     namespace: Namespace,
     query: List,
@@ -76,7 +70,7 @@ pub async fn allocs(
     const STEP: &str = verb::AllocList::STEP;
     let after = after(STEP, &query.page, key::parse_alloc)?;
     let reader = Reader::new(STEP, query.newer, deadline);
-    let look = |allocs: &Allocs| {
+    let show_page = |allocs: &Allocs| {
         let meant = allocs
             .iter()
             .filter(|(their, ..)| covers(&namespace, their))
@@ -96,8 +90,7 @@ pub async fn allocs(
         });
         (page, first_unreadable(unreadable.map(|(.., record)| record)))
     };
-    let (index, (page, unreadable)) =
-        state.picture(reader, &state.allocs, &state.alloc_mirror, look).await?;
+    let (index, (page, unreadable)) = state.snapshot(reader, &state.allocs, show_page).await?;
     let allocs = page.entries.into_iter().flatten().collect();
     Ok(Listed { index, allocs, next: page.next, unreadable })
 }
@@ -116,7 +109,7 @@ fn stub(
     revision: u64,
 ) -> AllocStub {
     let volumes: Vec<_> = alloc.requests().map(|(volume, _)| volume).collect();
-    let claims = state.volume_mirror.read(|known| {
+    let claims = state.volumes.mirror.read(|known| {
         let claimed = volumes.iter().filter(|volume| {
             let key = VolumeKey::new(namespace.clone(), (*volume).clone());
             known.get(&key).is_some_and(|subtree| {

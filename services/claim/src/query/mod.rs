@@ -1,0 +1,132 @@
+//! Queries: volumes, claims and allocs with all that is derived from them.
+//!
+//! **Promises**
+//!
+//! - A reply shows all that any replica stored before the request. The stream's leader is asked
+//!   each time; if it does not answer, the request fails.
+//! - A list shows one revision, and names it.
+//! - Derived facts are in the reply's type only, and never stored (D8).
+
+mod alloc;
+mod claim;
+mod node_mount;
+mod placement;
+mod refusal;
+mod volume;
+mod wait;
+
+use berth_bus::Fold;
+use berth_contract::code::Code;
+use berth_contract::message::query::Newer;
+use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
+use berth_domain::limits::UNREADABLE_MAX;
+use berth_domain::plugin::NodeState;
+use berth_domain::{Namespace, NodeId};
+use berth_service::newer::Until;
+use berth_service::projection::Nodes;
+use berth_service::record_table::RecordTable;
+use tokio::time::{Instant, timeout_at};
+
+use crate::state::StateInner;
+
+pub use alloc::{alloc_status, build_alloc_status, list_allocs};
+pub use claim::{list_claims, show_claims};
+pub use placement::list_placements;
+pub use volume::{list_volumes, volume_status};
+pub use wait::{ClaimContext, VolumeQueue};
+
+/// The revision of the node's record if the node is down; 0 for a node without a record.
+pub fn down_node_revision(nodes: &Nodes, node: &NodeId) -> Option<u64> {
+    let is_down = nodes.get(node).is_none_or(|known| known.state == NodeState::Down);
+    (is_down && !nodes.unreadable().contains_key(node)).then(|| nodes.revision(node))
+}
+
+/// Whether a query for a namespace covers another: `*` covers all.
+fn covers(queried: &Namespace, namespace: &Namespace) -> bool {
+    covers_all(queried) || queried == namespace
+}
+
+fn covers_all(queried: &Namespace) -> bool {
+    queried.as_str() == "*"
+}
+
+/// A reader, and the time that it waits.
+#[derive(Debug, Clone, Copy)]
+struct Reader<'a> {
+    step: &'a str,
+    newer: Newer,
+    until: Until,
+}
+
+impl<'a> Reader<'a> {
+    fn new(step: &'a str, newer: Newer, deadline: Instant) -> Self {
+        Self { step, newer, until: Until::of(newer, deadline) }
+    }
+}
+
+/// As many unreadable records as one reply names.
+fn first_unreadable<'a>(all: impl Iterator<Item = &'a UnreadableRecord>) -> Vec<UnreadableRecord> {
+    all.take(UNREADABLE_MAX).cloned().collect()
+}
+
+impl StateInner {
+    /// Reads all of a table at one revision, once it has what the reader waits for or the wait is
+    /// over.
+    async fn snapshot<F: Fold, T>(
+        &self,
+        reader: Reader<'_>,
+        table: &RecordTable<F>,
+        show: impl FnOnce(&F) -> T,
+    ) -> Result<(u64, T), Problem> {
+        let mirror = &table.mirror;
+        let Reader { step, newer, until } = reader;
+        let arrival = |than: u64| mirror.reach(than.saturating_add(1), until.wait);
+        self.readers.wait(newer, until, |than| mirror.applied() > than, arrival).await?;
+        self.catch_up_with_leader(reader, table, ">").await?;
+        let seen = mirror.snapshot(until.answer, show).await;
+        seen.map_err(|error| error.into_problem(step))
+    }
+
+    /// Waits until the object has a newer revision than the reader has seen, or the wait is over. A
+    /// deleted object is newer than any revision. An object that never existed is waited for.
+    async fn wait_for_newer<F: Fold>(
+        &self,
+        reader: Reader<'_>,
+        RecordTable { mirror, .. }: &RecordTable<F>,
+        revision: impl Fn(&F) -> Option<u64>,
+    ) -> Result<(), Problem> {
+        let is_newer =
+            |than: u64| mirror.read(&revision).map_or(than > 0, |revision| revision > than);
+        let mut changes = mirror.subscribe();
+        let arrival =
+            |than| async move { while !is_newer(than) && changes.changed().await.is_ok() {} };
+        self.readers.wait(reader.newer, reader.until, is_newer, arrival).await
+    }
+
+    /// Waits until the mirror has all that the leader has below the filter; fails if it does not in
+    /// the reader's time.
+    async fn catch_up_with_leader<F: Fold>(
+        &self,
+        reader: Reader<'_>,
+        RecordTable { bucket, mirror }: &RecordTable<F>,
+        filter: &str,
+    ) -> Result<(), Problem> {
+        let Reader { step, until, .. } = reader;
+        let head = async {
+            // The bucket's own head falls when a marker is purged; that of a volume does not.
+            if filter == ">" { bucket.newest().await } else { bucket.head(filter).await }
+        };
+        let Ok(head) = timeout_at(until.answer, head).await else {
+            let message = format!(
+                "the leader of bucket {} did not answer in time, and without it nobody knows \
+                 whether what is known here still holds",
+                bucket.name()
+            );
+            return Err(Problem::new(Code::BusUnavailable, message).retryable());
+        };
+        let head = head.map_err(|error| error.into_problem(step))?;
+        let reached = mirror.reach(head, until.answer).await;
+        reached.map_err(|error| error.into_problem(step))
+    }
+}
