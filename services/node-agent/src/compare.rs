@@ -38,15 +38,10 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Compares the journal with the claims.
 pub struct ClaimComparison {
-    /// Undoes uses without a claim.
     pub mounter: Mounter,
-    /// The uses on this node.
     pub journal: Journal,
-    /// Whether the node counts as there.
     pub gate: Gate,
-    /// Reaches the claim service.
     pub bus: Bus,
-    /// The node whose claims are compared.
     pub node: NodeId,
 }
 

@@ -30,30 +30,30 @@
 //! | [`secret`] | the secrets of a call |
 //! | [`tell`] | events |
 
-pub mod agent;
+mod agent;
 mod call_log;
-pub mod claimed;
-pub mod comeback;
-pub mod compare;
-pub mod config;
+mod claimed;
+mod comeback;
+mod compare;
+mod config;
 pub mod controller;
 pub mod executor;
-pub mod finish;
+mod finish;
 pub mod gate;
 pub mod host;
-pub mod host_pool;
-pub mod identity;
-pub mod journal;
+mod host_pool;
+mod identity;
+mod journal;
 pub mod lease;
-pub mod look;
-pub mod node;
-pub mod paths;
-pub mod plan;
+mod look;
+mod node;
+mod paths;
+mod plan;
 pub mod plugin;
 pub mod report;
-pub mod roster;
-pub mod runs;
-pub mod secret;
+mod roster;
+mod runs;
+mod secret;
 pub mod start_revision;
 pub mod tell;
 pub mod unaccounted;

@@ -42,19 +42,13 @@ pub struct Disk {
 /// An alloc's use of a volume on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalledUse {
-    /// How far it has got.
     pub state: UseState,
     /// The claim that it rests on.
     pub epoch: u64,
-    /// Who mounts it.
     pub plugin: PluginId,
-    /// What the plugin calls the volume.
     pub external_id: String,
-    /// How the volume is shared.
     pub access: AccessMode,
-    /// What it is to the workload.
     pub attachment: AttachmentMode,
-    /// What the alloc may do.
     pub mode: Mode,
     /// Where it is staged; none when the plugin does not stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +60,6 @@ pub struct JournalledUse {
     /// Which mount options it is here with; none where an earlier version wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<OptionsFingerprint>,
-    /// Where it is published.
     pub target: PathBuf,
     /// Which disk is behind it, once it is published; none where it lies on none, where the kernel
     /// does not count disks, or where an earlier version wrote it.
@@ -79,9 +72,7 @@ pub struct JournalledUse {
     /// once our mounts are gone; valid within the boot. An older version wrote none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contents: Vec<MountContent>,
-    /// The boot of the host in which it was written.
     pub boot_id: String,
-    /// Since when it is in this state.
     pub since: Timestamp,
 }
 
@@ -101,7 +92,6 @@ impl JournalledUse {
 pub struct JournalledDetach {
     /// At this epoch: no grant of it or of an earlier one mounts anything (rule 10).
     pub epoch: u64,
-    /// Whether nothing of it is left.
     pub done: bool,
 }
 
@@ -118,16 +108,10 @@ pub(super) enum JournalChange {
 /// What is wrong with an entry.
 #[derive(Debug, Error)]
 pub enum EntryError {
-    /// The key is none of ours.
     #[error("no key of this journal")]
     Key,
-    /// A newer agent wrote it.
     #[error("its form is {found}; this version reads up to {SCHEMA}")]
-    Newer {
-        /// Its form.
-        found: u64,
-    },
-    /// The value is none of ours.
+    Newer { found: u64 },
     #[error("no value of this journal")]
     Value(#[source] serde_json::Error),
 }

@@ -51,10 +51,8 @@ const AGAIN: Schedule = Schedule { first: Duration::from_millis(500), max: Durat
 /// Why the journal did not do what it was asked.
 #[derive(Debug, Error)]
 pub enum JournalError {
-    /// It cannot be opened, read or written.
     #[error("the journal does not work")]
     Disk(#[from] DurableError),
-    /// Something in it is not what this version writes or reads.
     #[error(
         "the journal {} holds an entry that cannot be read, {key:?}; it is not skipped, because it \
          may be a mount: start the version that wrote it, or move the journal away once nothing \
@@ -62,21 +60,15 @@ pub enum JournalError {
         path.display()
     )]
     Entry {
-        /// Where the journal is.
         path: PathBuf,
-        /// The entry's key.
         key: String,
-        /// What is wrong with it.
         #[source]
         source: EntryError,
     },
-    /// An entry could not be written as JSON.
     #[error("an entry of the journal could not be written")]
     Json(#[from] serde_json::Error),
-    /// Too many allocs were detached in too short a time to remember them all.
     #[error("{DETACHED_MAX} allocs were detached within minutes; no more can be remembered yet")]
     Full,
-    /// The thread that wrote ended.
     #[error("the journal's thread ended before it answered")]
     Thread(#[source] tokio::task::JoinError),
 }

@@ -39,13 +39,9 @@ const SIDE_BY_SIDE: usize = 16;
 /// How a mount was when it was looked at last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountHealthSeen {
-    /// By which claim it is here.
     epoch: u64,
-    /// How it was.
     pub health: MountHealth,
-    /// What is wrong with it, in words.
     pub trouble: Option<String>,
-    /// Since when.
     pub since: Timestamp,
 }
 
@@ -158,15 +154,10 @@ fn is_bad(health: MountHealth) -> bool {
 
 /// Looks at the mounts of this node.
 pub struct MountWatcher {
-    /// Which there are.
     pub journal: Journal,
-    /// The present boot of the host.
     pub boot_id: String,
-    /// Where it is noted.
     pub looks: MountHealths,
-    /// Who is told.
     pub tell: EventPublisher,
-    /// How often.
     pub interval: Duration,
 }
 

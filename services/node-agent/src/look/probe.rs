@@ -59,7 +59,6 @@ pub struct MountProbes {
 struct ProbeUnderWay {
     since: Timestamp,
     began: Instant,
-    /// What it found, once it has.
     found: watch::Receiver<Option<ProbeAnswer>>,
 }
 

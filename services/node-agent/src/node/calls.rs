@@ -27,17 +27,11 @@ use crate::plugin::{self, Plugin};
 /// What a volume is to its plugin while it is mounted.
 #[derive(Debug, Clone)]
 pub(super) struct NodeCallInput {
-    /// How it is used.
     pub(super) capability: Capability,
-    /// What the alloc may do.
     pub(super) mode: Mode,
-    /// Mount options.
     pub(super) mount: MountOptions,
-    /// `volume_context`.
     pub(super) context: BTreeMap<String, String>,
-    /// The controller's `publish_context`.
     pub(super) publish_context: BTreeMap<String, String>,
-    /// Its secrets.
     pub(super) secrets: Secrets,
 }
 
@@ -46,7 +40,6 @@ pub(super) struct NodeCallInput {
 pub(super) struct NodeCaller {
     pub(super) plugin: Plugin,
     pub(super) external_id: String,
-    /// The volume on this host.
     pub(super) host: VolumeHost,
     /// No call begins past this.
     pub(super) deadline: Timestamp,
@@ -292,7 +285,6 @@ fn unmount_by_hand(path: &Path) -> String {
 enum NotPublished {
     /// The plugin says that it must be staged first.
     Unstaged(Problem),
-    /// Anything else.
     Failed(Problem),
 }
 

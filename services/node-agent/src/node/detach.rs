@@ -28,10 +28,8 @@ pub(super) const DETACH: &str = "agent.detach";
 pub(super) struct DepartingUse {
     pub(super) volume: VolumeKey,
     pub(super) alloc: AllocId,
-    /// By which claim it was here.
     pub(super) epoch: u64,
     pub(super) plugin: PluginId,
-    /// What the plugin calls the volume.
     pub(super) external_id: String,
     /// What the caller knows of the other claims on this node; none where it does not matter.
     pub(super) beside: Option<ClaimsBeside>,

@@ -18,21 +18,15 @@ const MODE: u32 = 0o700;
 /// Why a directory is not as it is to be.
 #[derive(Debug, Error)]
 pub(super) enum DirError {
-    /// It cannot be made.
     #[error("the directory {} cannot be made", path.display())]
     Make {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// It cannot be removed.
     #[error("the directory {} cannot be removed", path.display())]
     Remove {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -46,14 +46,12 @@ pub(super) struct HolderCheck<'a> {
     places: Vec<MountPlace>,
     /// Where agents of other nodes that run on this host have the volume.
     of_other_nodes: Vec<PathBuf>,
-    /// What else uses the volume on this node.
     others: RemainingUses,
 }
 
 /// What else uses the volume on this node. Its mounts show the same content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RemainingUses {
-    /// Nothing: every mount of the volume is to go.
     None,
     /// Other allocs. Only a mount that can be told from theirs is to go.
     Some {

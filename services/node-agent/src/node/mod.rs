@@ -64,17 +64,12 @@ pub struct Mounter {
 
 /// What a [`Mounter`] works with.
 pub struct MounterContext {
-    /// Reaches the claim service.
     pub bus: Bus,
-    /// The node.
     pub host: Host,
-    /// Runs operations that may hang.
     pub pool: HostPool,
-    /// The paths that plugins mount at.
     pub paths: Paths,
     /// Mounts volumes at callers' paths too.
     pub binds: Binds,
-    /// The uses that may be mounted.
     pub journal: Journal,
     /// Stage, publish and undo.
     pub plugins: Plugins,
@@ -84,17 +79,14 @@ pub struct MounterContext {
     pub hosted: HostedControllers,
     /// Runs the calls of those controllers, for the status.
     pub controllers: VolumeExecutor,
-    /// Publishes events.
     pub tell: EventPublisher,
     /// Refuses mounts while it is closed.
     pub gate: Gate,
     /// The health of each mount when it was last probed.
     pub looks: MountHealths,
-    /// When this process started.
     pub since: Timestamp,
     /// The commands that use what is mounted.
     pub runs: Runs,
-    /// Mounts that no claim covers.
     pub unaccounted: UnaccountedMounts,
 }
 

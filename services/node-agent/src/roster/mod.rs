@@ -65,23 +65,16 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a roster works with.
 pub struct RosterContext {
-    /// Where calls to plugins are made.
     pub plugins: Plugins,
-    /// Where plugins are declared.
     pub places: SourceLocations,
     /// How often an instance is probed, and how long it may take to answer.
     pub supervision: ProbeTiming,
-    /// The records of instances on disk.
     pub records: InstanceRecords,
-    /// What is mounted.
     pub journal: Journal,
-    /// Where controllers are served.
     pub hosting: ControllerHosting,
     /// The bus, to ask what is being released.
     pub bus: Bus,
-    /// The node.
     pub node: NodeId,
-    /// The boot of the host.
     pub boot_id: String,
     /// How long releases that are under way keep a plugin from leaving.
     pub finish_releases: Duration,
@@ -90,11 +83,8 @@ pub struct RosterContext {
 /// Where plugins are declared.
 #[derive(Debug, Clone, Default)]
 pub struct SourceLocations {
-    /// In the configuration.
     pub configured: Vec<Declaration>,
-    /// As files in a directory.
     pub plugins_dir: Option<PathBuf>,
-    /// As sockets in a directory.
     pub sockets_dir: Option<PathBuf>,
 }
 

@@ -31,9 +31,7 @@ pub struct PluginOutput {
 /// What was said since it was last looked.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OutputLines {
-    /// Line by line.
     pub lines: Vec<String>,
-    /// How many bytes were left out.
     pub left_out: u64,
 }
 

@@ -40,7 +40,6 @@ const SETTLED: Duration = Duration::from_secs(30);
 /// What is to become of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProcessOrder {
-    /// It is to run.
     Run,
     /// It is to be stopped until somebody says otherwise.
     Stop,

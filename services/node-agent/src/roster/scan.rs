@@ -33,7 +33,6 @@ const MISSING_MAX: u8 = 2;
 pub struct ScanResult {
     /// The instances, no two with one socket.
     pub found: Vec<(PluginSource, Declaration)>,
-    /// What is wrong, by source.
     pub faults: Vec<SourceFault>,
 }
 

@@ -20,9 +20,7 @@ pub const ORDERS_MAX: usize = 16;
 /// What the roster is asked.
 #[derive(Debug)]
 pub enum RosterRequest {
-    /// End a process.
     Stop(Stop, oneshot::Sender<Result<Ordered, Problem>>),
-    /// Run one again.
     Start(Start, oneshot::Sender<Result<Ordered, Problem>>),
 }
 

@@ -20,29 +20,21 @@ use crate::paths::{VIEW, VolumePaths};
 /// Why a volume is not seen where it was asked for.
 #[derive(Debug, Error)]
 pub(super) enum BindError {
-    /// The path will not do.
     #[error(transparent)]
     Spot(#[from] BindPathError),
-    /// What is needed in the agent's own directory cannot be made.
     #[error("{} cannot be made", .0.display())]
     Make(PathBuf, #[source] io::Error),
-    /// The kernel refused.
     #[error("{} cannot be mounted at {}", from.display(), to.display())]
     Mount { from: PathBuf, to: PathBuf, source: nix::Error },
-    /// A dead mount is in the way.
     #[error("the dead mount at {} cannot be taken away; whoever uses it must end first",
         .0.display())]
     Dead(PathBuf, #[source] nix::Error),
-    /// Nothing is mounted where the volume is published.
     #[error("nothing is mounted at {}, where the volume is published", .0.display())]
     NoSource(PathBuf),
-    /// What proves that a mount is ours cannot be read.
     #[error("the record {} of a mount cannot be read", .0.display())]
     Proof(PathBuf, #[source] io::Error),
-    /// Something else is there.
     #[error(transparent)]
     Foreign(#[from] ForeignMount),
-    /// It is not known what is mounted.
     #[error("it is not known what is mounted")]
     Table(#[from] MountTableError),
 }
@@ -77,22 +69,16 @@ const EARLIER_BOOT: &str = "what the agent mounted there ended with an earlier b
 /// Why a volume is still seen somewhere.
 #[derive(Debug, Error)]
 pub(super) enum UnbindError {
-    /// It is not known where.
     #[error("the agent's directory {} cannot be read", .0.display())]
     Read(PathBuf, #[source] io::Error),
-    /// The kernel refused.
     #[error("{} cannot be unmounted; whoever uses it must end first", .0.display())]
     Unmount(PathBuf, #[source] nix::Error),
-    /// Something else is there.
     #[error(transparent)]
     Foreign(#[from] ForeignMount),
-    /// It was unmounted, and is there.
     #[error("{} is still mounted", .0.display())]
     Still(PathBuf),
-    /// What was made for it cannot be removed.
     #[error("{} cannot be removed", .0.display())]
     Remove(PathBuf, #[source] io::Error),
-    /// It is not known what is mounted.
     #[error("it is not known what is mounted")]
     Table(#[from] MountTableError),
 }
