@@ -55,29 +55,16 @@ impl EventPublisher {
         self.publish(used.event(EventName::VolumeUnmounted), trace);
     }
 
-    /// A mount is gone, dead or hung: `volume.mount-dead`.
-    pub fn mount_dead(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId, why: String) {
-        let event = mount_event(EventName::VolumeMountDead, volume, alloc, plugin);
-        self.publish(Event { detail: Some(why), ..event }, clock::begin_trace());
-    }
-
-    /// A plugin call that mounts a volume was not answered by its deadline: `volume.mount-hung`.
-    pub fn mount_hung(
+    /// The health of a mount changed: `volume.mount-dead`, `volume.mount-hung` or
+    /// `volume.mount-well`.
+    pub fn mount_health(
         &self,
-        volume: &VolumeKey,
-        alloc: &AllocId,
-        plugin: &PluginId,
-        why: String,
+        name: EventName,
+        (volume, alloc, plugin): (&VolumeKey, &AllocId, &PluginId),
+        detail: Option<String>,
         trace: TraceContext,
     ) {
-        let event = mount_event(EventName::VolumeMountHung, volume, alloc, plugin);
-        self.publish(Event { detail: Some(why), ..event }, trace);
-    }
-
-    /// A mount answers again: `volume.mount-well`.
-    pub fn mount_well(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId) {
-        let event = mount_event(EventName::VolumeMountWell, volume, alloc, plugin);
-        self.publish(event, clock::begin_trace());
+        self.publish(Event { detail, ..mount_event(name, volume, alloc, plugin) }, trace);
     }
 
     /// A mount is there that no claim covers: `volume.mount-unaccounted`.

@@ -178,7 +178,7 @@ impl ControllerExecutor {
     }
 
     fn plugin_volume(&self, external_id: &str) -> PluginVolume {
-        PluginVolume { plugin: self.plugin.id.clone(), external_id: external_id.to_owned() }
+        PluginVolume::new(&self.plugin.id, external_id)
     }
 
     /// A call that came to the wrong subject does nothing.

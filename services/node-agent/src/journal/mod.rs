@@ -153,26 +153,15 @@ impl Journal {
         self.change(JournalChange::Use(volume.clone(), alloc.clone(), entry)).await
     }
 
-    /// Writes down that an alloc is told to go, at this epoch.
-    pub async fn begin_detach(
+    /// Writes a detach before the first unmount, and as done after the last one. A detach that is
+    /// done removes the use.
+    pub async fn write_detach(
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
-        epoch: u64,
+        detach: JournalledDetach,
     ) -> Result<(), JournalError> {
-        let told = JournalledDetach { epoch, done: false };
-        self.change(JournalChange::Detached(volume.clone(), alloc.clone(), told)).await
-    }
-
-    /// Writes down that nothing of an alloc's use is left, and forgets the use.
-    pub async fn end_detach(
-        &self,
-        volume: &VolumeKey,
-        alloc: &AllocId,
-        epoch: u64,
-    ) -> Result<(), JournalError> {
-        let gone = JournalledDetach { epoch, done: true };
-        self.change(JournalChange::Detached(volume.clone(), alloc.clone(), gone)).await
+        self.change(JournalChange::Detached(volume.clone(), alloc.clone(), detach)).await
     }
 
     async fn change(&self, change: JournalChange) -> Result<(), JournalError> {

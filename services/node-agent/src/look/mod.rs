@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use berth_contract::event::EventName;
 use berth_contract::message::agent::MountHealth;
 use berth_domain::access::AttachmentMode;
 use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
@@ -236,14 +237,30 @@ impl MountWatcher {
             Some(HealthChange::Bad) => {
                 let path = entry.target.display();
                 tracing::warn!(%volume, %alloc, %path, ?health, why, "a mount does not answer");
-                self.tell.mount_dead(volume, alloc, &entry.plugin, format!("{path}: {why}"));
+                self.tell_health(
+                    EventName::VolumeMountDead,
+                    key,
+                    entry,
+                    Some(format!("{path}: {why}")),
+                );
             }
             Some(HealthChange::Well) => {
                 tracing::info!(%volume, %alloc, "a mount answers again");
-                self.tell.mount_well(volume, alloc, &entry.plugin);
+                self.tell_health(EventName::VolumeMountWell, key, entry, None);
             }
             None => {}
         }
+    }
+
+    fn tell_health(
+        &self,
+        name: EventName,
+        (volume, alloc): &LookKey,
+        entry: &JournalledUse,
+        detail: Option<String>,
+    ) {
+        let used = (volume, alloc, &entry.plugin);
+        self.tell.mount_health(name, used, detail, clock::begin_trace());
     }
 }
 

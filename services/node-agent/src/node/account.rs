@@ -33,13 +33,13 @@ pub(super) struct ClaimsBeside {
 
 impl ClaimsBeside {
     /// What a detach carries.
-    pub(super) fn of_call(call: &Call) -> Option<Self> {
+    pub(super) fn from_call(call: &Call) -> Option<Self> {
         let allocs = call.claims_beside.as_ref()?.iter().cloned().collect();
         Some(Self { allocs, until_epoch: call.revision })
     }
 
     /// What a grant carries. Where any number of allocs may write, another mount is no danger.
-    pub(super) fn of_grant(grant: &Grant) -> Option<Self> {
+    pub(super) fn from_grant(grant: &Grant) -> Option<Self> {
         let shared = [AccessMode::SingleNodeMultiWriter, AccessMode::MultiNodeMultiWriter];
         let beside = grant.claims_beside.as_ref().filter(|_| !shared.contains(&grant.access))?;
         Some(Self { allocs: beside.iter().cloned().collect(), until_epoch: grant.epoch })

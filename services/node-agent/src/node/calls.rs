@@ -1,9 +1,9 @@
 //! The plugin calls of a plan, made one after another, and their effects looked at.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use berth_contract::code::Code;
+use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
@@ -11,7 +11,6 @@ use berth_csi::rpc::Unary;
 use berth_csi::{Class, Remedy, Rpc, v1};
 use berth_domain::access::{AttachmentMode, Capability, Mode};
 use berth_domain::proof::Proof;
-use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 
@@ -24,14 +23,10 @@ use crate::journal::{Journal, JournalledUse};
 use crate::plan::NodeCall;
 use crate::plugin::{self, Plugin};
 
-/// What a volume is to its plugin while it is mounted.
-#[derive(Debug, Clone)]
-pub(super) struct NodeCallInput {
-    pub(super) capability: Capability,
-    pub(super) mode: Mode,
-    pub(super) mount: MountOptions,
-    pub(super) context: BTreeMap<String, String>,
-    pub(super) publish_context: BTreeMap<String, String>,
+/// A grant, and the secrets that staging and publishing take.
+#[derive(Debug)]
+pub(super) struct GrantWithSecrets<'a> {
+    pub(super) grant: &'a Grant,
     pub(super) secrets: Secrets,
 }
 
@@ -74,7 +69,7 @@ impl NodeCaller {
     pub(super) async fn bring_up(
         &self,
         calls: &[NodeCall],
-        using: &NodeCallInput,
+        using: &GrantWithSecrets<'_>,
         record: &JournalledIntent<'_>,
     ) -> Result<(), Problem> {
         let staged_here = calls.iter().any(|call| matches!(call, NodeCall::Stage { .. }));
@@ -119,20 +114,18 @@ impl NodeCaller {
         Ok(())
     }
 
-    async fn stage(&self, staging: &Path, using: &NodeCallInput) -> Result<(), Problem> {
+    async fn stage(&self, staging: &Path, using: &GrantWithSecrets<'_>) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at("node.stage");
         check_deadline(self.deadline).map_err(at)?;
-        dirs::make_dir(&self.host, staging)
-            .await
-            .map_err(local_problem(Code::MountFailed))
-            .map_err(at)?;
+        let made = dirs::make_dir(&self.host, staging).await;
+        made.map_err(local_problem(Code::MountFailed)).map_err(at)?;
         self.refused.forget_refusal(staging);
         let request = v1::NodeStageVolumeRequest {
             volume_id: self.external_id.clone(),
-            publish_context: using.publish_context.clone(),
+            publish_context: using.grant.publish_context.clone(),
             staging_target_path: text(staging),
-            volume_capability: Some(self.capability(using)),
-            volume_context: using.context.clone(),
+            volume_capability: Some(self.capability(using.grant)),
+            volume_context: using.grant.context.clone(),
             secrets: using.secrets.0.clone(),
         };
         self.plugin.call(request).await.map_err(|error| at(plugin::problem_from_call(&error)))?;
@@ -143,25 +136,23 @@ impl NodeCaller {
         &self,
         staging: Option<&Path>,
         target: &Path,
-        using: &NodeCallInput,
+        using: &GrantWithSecrets<'_>,
     ) -> Result<(), NotPublished> {
         let at = |problem: Problem| NotPublished::Failed(problem.at("node.publish"));
         check_deadline(self.deadline).map_err(at)?;
         self.refused.forget_refusal(target);
         // The target itself is the plugin's to make (CSI, NodePublishVolume).
         let parent = target.parent().unwrap_or(target);
-        dirs::make_dir(&self.host, parent)
-            .await
-            .map_err(local_problem(Code::MountFailed))
-            .map_err(at)?;
+        let made = dirs::make_dir(&self.host, parent).await;
+        made.map_err(local_problem(Code::MountFailed)).map_err(at)?;
         let request = v1::NodePublishVolumeRequest {
             volume_id: self.external_id.clone(),
-            publish_context: using.publish_context.clone(),
+            publish_context: using.grant.publish_context.clone(),
             staging_target_path: staging.map(text).unwrap_or_default(),
             target_path: text(target),
-            volume_capability: Some(self.capability(using)),
-            readonly: using.mode == Mode::Read,
-            volume_context: using.context.clone(),
+            volume_capability: Some(self.capability(using.grant)),
+            readonly: using.grant.mode == Mode::Read,
+            volume_context: using.grant.context.clone(),
             secrets: using.secrets.0.clone(),
         };
         if let Err(error) = self.plugin.call(request).await {
@@ -172,7 +163,7 @@ impl NodeCaller {
             });
         }
         // A workload that found a bare directory or file would write to the host's own disk.
-        let lacking = match using.capability.attachment {
+        let lacking = match using.grant.attachment {
             AttachmentMode::FileSystem => {
                 let table = read_mount_table(Code::MountFailed).await.map_err(at)?;
                 (!table.has(target)).then_some("nothing is mounted")
@@ -226,8 +217,7 @@ impl NodeCaller {
         let shown = path.display();
         if read_mount_table(Code::UnmountFailed).await?.has(path) {
             let message = format!("{}; the volume is still mounted at {shown}", problem.message);
-            let left = Problem::new(Code::UnmountFailed, message).retryable();
-            return Err(left.next(unmount_by_hand(path)));
+            return Err(still_mounted(message, path));
         }
         if !dirs::is_bare(&self.host, path).await {
             let message = format!("{}; something lies at {shown}", problem.message);
@@ -259,26 +249,27 @@ impl NodeCaller {
                 self.plugin.id,
                 path.display()
             );
-            let left = Problem::new(Code::UnmountFailed, message).retryable();
-            return Err(left.next(unmount_by_hand(path)));
+            return Err(still_mounted(message, path));
         }
         dirs::remove_unless_used(&self.host, path).await.map_err(local_problem(Code::UnmountFailed))
     }
 
-    fn capability(&self, using: &NodeCallInput) -> v1::VolumeCapability {
+    fn capability(&self, grant: &Grant) -> v1::VolumeCapability {
+        let capability = Capability { access: grant.access, attachment: grant.attachment };
         let later_modes = self.plugin.node().is_some_and(|can| can.single_node_multi_writer);
-        volume_capability(using.capability, &using.mount, later_modes)
+        volume_capability(capability, &grant.mount, later_modes)
     }
 }
 
-/// What a person does where the plugin leaves a mount.
-fn unmount_by_hand(path: &Path) -> String {
+/// The plugin left a mount. The problem says what a person does about it.
+fn still_mounted(message: String, path: &Path) -> Problem {
     let path = path.display();
-    format!(
+    let next = format!(
         "on this node, see with `findmnt --mountpoint {path}` what it is and with `fuser -vm \
          {path}` which processes use it; once none does, `umount {path}`; the release goes on by \
          itself then"
-    )
+    );
+    Problem::new(Code::UnmountFailed, message).retryable().next(next)
 }
 
 /// Why a volume is not published.

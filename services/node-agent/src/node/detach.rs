@@ -1,20 +1,21 @@
 //! `agent.detach`: nothing of an alloc's use is left (rules 10 and 11).
 
 use berth_contract::code::Code;
+use berth_contract::event::PluginCall;
 use berth_contract::message::call::{Call, Called};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::proof::Proof;
 use berth_domain::volume::CallKind;
-use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
+use berth_domain::{AllocId, PluginId, VolumeKey};
 use berth_host::{Mount, MountTable};
 use tokio::time::Instant;
 
 use super::account::ClaimsBeside;
 use super::calls::NodeCaller;
+use super::endpoints::RequestContext;
 use super::{Mounter, dirs, local_problem, no_plugin, read_mount_table, unstaged};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
-use crate::journal::JournalledUse;
+use crate::journal::{JournalledDetach, JournalledUse};
 use crate::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
 use crate::runs;
@@ -37,51 +38,37 @@ pub(super) struct DepartingUse {
     pub(super) unstaged_by: Option<Proof>,
 }
 
+impl DepartingUse {
+    fn from_call(call: &Call) -> Self {
+        Self {
+            volume: call.volume_key(),
+            alloc: call.alloc.clone(),
+            epoch: call.epoch,
+            plugin: call.plugin.clone(),
+            external_id: call.external_id.clone(),
+            beside: ClaimsBeside::from_call(call),
+            unstaged_by: call.unstaged_by.clone(),
+        }
+    }
+}
+
 impl Mounter {
-    /// Takes the alloc's use of the volume down; that nothing is here is success.
+    /// Takes the alloc's use of the volume down. Success if nothing is here.
     pub(super) async fn detach(
-        &self,
+        self,
         call: Call,
-        deadline: Timestamp,
-        trace: TraceContext,
+        context: RequestContext,
     ) -> Result<Called, Problem> {
-        let volume = call.volume_key();
+        let (volume, trace) = (call.volume_key(), context.trace);
         let told = |problem: Problem| {
             let problem = self.locate_problem(problem, &volume).at(CallKind::NodeDetach);
             problem.plugin(&call.plugin)
         };
         self.check_addressee(&call).map_err(told)?;
-        let turn = WorkTurn {
-            volume: PluginVolume {
-                plugin: call.plugin.clone(),
-                external_id: call.external_id.clone(),
-            },
-            order: Some((volume.clone(), call.revision)),
-            deadline: call.deadline.min(deadline),
-        };
-        let plugin = self.parts.plugins.get(&call.plugin).map(|plugin| plugin.at_work(trace));
-        let (began, at_work) = (Instant::now(), plugin.clone());
-        let work = {
-            let (mounter, deadline) = (self.clone(), turn.deadline);
-            let leaving = DepartingUse {
-                volume: volume.clone(),
-                alloc: call.alloc.clone(),
-                epoch: call.epoch,
-                plugin: call.plugin.clone(),
-                external_id: call.external_id.clone(),
-                beside: ClaimsBeside::of_call(&call),
-                unstaged_by: call.unstaged_by.clone(),
-            };
-            async move { mounter.take_down_use(&leaving, at_work, deadline, trace).await }
-        };
-        let told_of = ExecutorWork {
-            volume: volume.clone(),
-            alloc: call.alloc.clone(),
-            epoch: Some(call.epoch),
-            step: DETACH,
-            calls: plugin.as_ref().map(|plugin| plugin.calls().clone()),
-        };
-        let done = self.parts.executor.run_recorded(turn, told_of, work).await;
+        let (began, leaving) = (Instant::now(), DepartingUse::from_call(&call));
+        let context = RequestContext { deadline: call.deadline.min(context.deadline), trace };
+        let order = Some((volume.clone(), call.revision));
+        let (done, calls) = self.run_take_down(leaving, order, context).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
         tracing::info!(
             call = %call.call,
@@ -93,10 +80,37 @@ impl Mounter {
             outcome,
             "executed"
         );
-        let calls = plugin.map(|plugin| plugin.calls().list()).unwrap_or_default();
         let executed = ExecutedCall { call: &call, took: began.elapsed(), calls };
         self.parts.tell.executed(executed, done.as_ref().err(), trace);
         done.map(|()| Called::default()).map_err(told)
+    }
+
+    /// Takes a use down in its volume's turn. Returns the plugin calls that were made, too.
+    pub(super) async fn run_take_down(
+        &self,
+        leaving: DepartingUse,
+        order: Option<(VolumeKey, u64)>,
+        context: RequestContext,
+    ) -> (Result<(), Problem>, Vec<PluginCall>) {
+        let plugin = self.parts.plugins.get(&leaving.plugin);
+        let plugin = plugin.map(|plugin| plugin.at_work(context.trace));
+        let calls = plugin.as_ref().map(|plugin| plugin.calls().clone());
+        let turn = WorkTurn {
+            volume: PluginVolume::new(&leaving.plugin, &leaving.external_id),
+            order,
+            deadline: context.deadline,
+        };
+        let shown = ExecutorWork {
+            volume: leaving.volume.clone(),
+            alloc: leaving.alloc.clone(),
+            epoch: Some(leaving.epoch),
+            step: DETACH,
+            calls: calls.clone(),
+        };
+        let mounter = self.clone();
+        let work = async move { mounter.take_down_use(&leaving, plugin, context).await };
+        let done = self.parts.executor.run_recorded(turn, shown, work).await;
+        (done, calls.map(|calls| calls.list()).unwrap_or_default())
     }
 
     /// A call that came to the wrong place does nothing.
@@ -113,12 +127,11 @@ impl Mounter {
     }
 
     /// In the volume's turn.
-    pub(super) async fn take_down_use(
+    async fn take_down_use(
         &self,
         leaving: &DepartingUse,
         plugin: Option<Plugin>,
-        deadline: Timestamp,
-        trace: TraceContext,
+        context: RequestContext,
     ) -> Result<(), Problem> {
         let DepartingUse {
             volume,
@@ -134,7 +147,8 @@ impl Mounter {
         let known = journal.volume(volume);
         // Before anything is looked for: a grant that is on its way must find it (rule 10).
         if known.detached.get(alloc).is_none_or(|told| told.epoch < epoch) {
-            let told = journal.begin_detach(volume, alloc, epoch).await;
+            let told =
+                journal.write_detach(volume, alloc, JournalledDetach { epoch, done: false }).await;
             told.map_err(local_problem(Code::UnmountFailed))?;
         }
         let place = self.parts.paths.volume_paths(plugin_id, volume, alloc);
@@ -159,27 +173,25 @@ impl Mounter {
         let host = self.host(plugin_id, &place);
         let departing = self.prepare_holder_check(&host, volume, alloc, scene).await?;
         self.check_before(&departing).await?;
-        let (external_id, began) = (external_id.clone(), Instant::now());
+        let began = Instant::now();
         self.parts.binds.remove(&host, &place).await?;
         if unstaged_by.is_some() {
             unstaged::check_device_unused(&host, noted).await?;
         }
-        let (refused, unstaged_by) = (self.refused.clone(), unstaged_by.clone());
-        let caller = NodeCaller { plugin, external_id, host, deadline, refused, unstaged_by };
+        let caller = self.node_caller(&plugin, external_id, host, context.deadline);
+        let caller = NodeCaller { unstaged_by: unstaged_by.clone(), ..caller };
         caller.take_down(&calls).await?;
         self.check_after(&departing).await?;
-        dirs::remove_unless_used(&caller.host, &place.alloc_dir)
-            .await
-            .map_err(local_problem(Code::UnmountFailed))?;
-        dirs::remove_if_empty(&caller.host, &place.volume_dir)
-            .await
-            .map_err(local_problem(Code::UnmountFailed))?;
-        let gone = journal.end_detach(volume, alloc, epoch).await;
+        let failed = local_problem(Code::UnmountFailed);
+        dirs::remove_unless_used(&caller.host, &place.alloc_dir).await.map_err(&failed)?;
+        dirs::remove_if_empty(&caller.host, &place.volume_dir).await.map_err(&failed)?;
+        let gone =
+            journal.write_detach(volume, alloc, JournalledDetach { epoch, done: true }).await;
         gone.map_err(local_problem(Code::UnmountFailed))?;
         // The calls are told with the call of the protocol that they were made for.
         let (took, calls) = (began.elapsed(), Vec::new());
         let used = UsedVolume { volume, alloc, plugin: plugin_id, took, calls };
-        self.parts.tell.unmounted(used, trace);
+        self.parts.tell.unmounted(used, context.trace);
         Ok(())
     }
 }

@@ -15,21 +15,19 @@ use crate::host_pool::VolumeHost;
 /// Others on the host have no business with the paths themselves.
 const MODE: u32 = 0o700;
 
-/// Why a directory is not as it is to be.
+/// Why a directory was not made or not removed.
 #[derive(Debug, Error)]
-pub(super) enum DirError {
-    #[error("the directory {} cannot be made", path.display())]
-    Make {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("the directory {} cannot be removed", path.display())]
-    Remove {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+#[error("the directory {} cannot be {done}", path.display())]
+pub(super) struct DirError {
+    path: PathBuf,
+    done: &'static str,
+    source: io::Error,
+}
+
+impl DirError {
+    fn new(path: &Path, done: &'static str, source: io::Error) -> Self {
+        Self { path: path.to_owned(), done, source }
+    }
 }
 
 /// Makes the directory and those above it, where missing.
@@ -37,7 +35,7 @@ pub(super) async fn make_dir(host: &VolumeHost, path: &Path) -> Result<(), DirEr
     let owned = path.to_owned();
     let work = move || DirBuilder::new().recursive(true).mode(MODE).create(owned);
     let made = run_on_host(host, "make a directory", work).await;
-    made.map_err(|source| DirError::Make { path: path.to_owned(), source })
+    made.map_err(|source| DirError::new(path, "made", source))
 }
 
 /// Removes the directory if it is there and empty. What a plugin or a workload left in it stays,
@@ -52,7 +50,7 @@ pub(super) async fn remove_unless_used(host: &VolumeHost, path: &Path) -> Result
             tracing::warn!(path = %path.display(), %error, "left behind: it is not ours to empty");
             Ok(())
         }
-        Err(source) => Err(DirError::Remove { path: path.to_owned(), source }),
+        Err(source) => Err(DirError::new(path, "removed", source)),
     }
 }
 
@@ -62,7 +60,7 @@ pub(super) async fn remove_if_empty(host: &VolumeHost, path: &Path) -> Result<()
         Err(error)
             if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) =>
         {
-            Err(DirError::Remove { path: path.to_owned(), source: error })
+            Err(DirError::new(path, "removed", error))
         }
         _ => Ok(()),
     }

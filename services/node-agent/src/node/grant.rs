@@ -7,11 +7,12 @@ use berth_client::{Client, FailedTry, Retry};
 use berth_contract::message::agent::Mount;
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_contract::verb;
 use berth_domain::retry::Schedule;
 use berth_domain::{NodeId, Timestamp};
 use berth_service::clock;
+
+use super::endpoints::RequestContext;
 
 /// A claim service that was killed under a request never answers it. Another replica, or the next
 /// start of the same, joins the call that is under way.
@@ -29,8 +30,7 @@ pub(super) async fn take_claim(
     bus: &Bus,
     node: &NodeId,
     mount: &Mount,
-    deadline: Timestamp,
-    trace: TraceContext,
+    RequestContext { deadline, trace }: RequestContext,
 ) -> Result<Grant, Problem> {
     let request = Take {
         alloc: mount.alloc.clone(),

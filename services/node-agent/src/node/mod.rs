@@ -51,6 +51,7 @@ use berth_host::{HostPool, MountTable};
 use berth_service::runs::Runs;
 
 pub use bind::Binds;
+use calls::NodeCaller;
 pub use endpoints::serve;
 pub use status::log_what_is_here;
 use unstaged::RefusedPaths;
@@ -103,6 +104,24 @@ impl Mounter {
     /// A volume on this host.
     fn host(&self, plugin: &PluginId, place: &VolumePaths) -> VolumeHost {
         VolumeHost::new(&self.parts.pool, plugin, place)
+    }
+
+    /// Makes the calls of one volume. No person has said that nothing of it is left here.
+    fn node_caller(
+        &self,
+        plugin: &Plugin,
+        external_id: &str,
+        host: VolumeHost,
+        deadline: Timestamp,
+    ) -> NodeCaller {
+        NodeCaller {
+            plugin: plugin.clone(),
+            external_id: external_id.to_owned(),
+            host,
+            deadline,
+            refused: self.refused.clone(),
+            unstaged_by: None,
+        }
     }
 
     /// Names what every problem of this node has in common.

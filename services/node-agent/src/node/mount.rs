@@ -5,19 +5,19 @@ use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
-use berth_domain::access::{AttachmentMode, Capability, Mode};
-use berth_domain::{PluginId, Timestamp, VolumeKey};
+use berth_domain::access::{AttachmentMode, Mode};
+use berth_domain::{PluginId, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
 use super::account::ClaimsBeside;
 use super::bind::BindPath;
-use super::calls::{JournalledIntent, NodeCallInput, NodeCaller};
+use super::calls::{GrantWithSecrets, JournalledIntent, NodeCaller};
+use super::endpoints::RequestContext;
 use super::{Mounter, bind, enforce, grant, holders, local_problem, read_mount_table};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::gate::GatePass;
-use crate::journal::{JournalledUse, OptionsFingerprint, UseState};
+use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
 use crate::paths::VolumePaths;
 use crate::plan::{self, MountInput, MountRefusal, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
@@ -32,17 +32,25 @@ struct MountTask {
     /// Where the caller wants it.
     spot: Option<BindPath>,
     pass: GatePass,
-    deadline: Timestamp,
-    trace: TraceContext,
+    context: RequestContext,
+}
+
+/// The calls that publish one use.
+#[derive(Clone, Copy)]
+pub(super) struct Publication<'a> {
+    pub(super) volume: &'a VolumeKey,
+    pub(super) place: &'a VolumePaths,
+    pub(super) calls: &'a [NodeCall],
+    /// When the work began that the event of the mount tells of.
+    pub(super) began: Instant,
 }
 
 impl Mounter {
     /// Claims the volume for the alloc and mounts it; answers by the deadline.
     pub(super) async fn mount(
-        &self,
+        self,
         request: Mount,
-        deadline: Timestamp,
-        trace: TraceContext,
+        context: RequestContext,
     ) -> Result<Mounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
         let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
@@ -53,7 +61,7 @@ impl Mounter {
             Some(path) => Some(self.parts.binds.check_path(path).await.map_err(told)?),
             None => None,
         };
-        let grant = grant::take_claim(&self.parts.bus, node, &request, deadline, trace).await;
+        let grant = grant::take_claim(&self.parts.bus, node, &request, context).await;
         let grant = grant.map_err(told)?;
         let told_of = ExecutorWork {
             volume: volume.clone(),
@@ -66,17 +74,17 @@ impl Mounter {
             self.parts.executor.record_failure(&told_of, &problem);
             told(problem)
         })?;
-        let plugin = plugin.at_work(trace);
+        let plugin = plugin.at_work(context.trace);
         let told_of = ExecutorWork { calls: Some(plugin.calls().clone()), ..told_of };
-        let plugin_volume =
-            PluginVolume { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
+        let plugin_volume = PluginVolume::new(&plugin.id, &grant.external_id);
         // The grant is used here and now or never: the work owns it, and ends with this process.
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
-            let mounting = MountTask { plugin, spot, pass, deadline, trace };
+            let mounting = MountTask { plugin, spot, pass, context };
             Box::pin(async move { mounter.mount_granted(&volume, &grant, mounting).await })
         };
         let told = |problem: Problem| told(problem.plugin(&plugin_volume.plugin));
+        let deadline = context.deadline;
         let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
         self.parts.executor.run_recorded(turn, told_of, work).await.map_err(told)
     }
@@ -86,8 +94,7 @@ impl Mounter {
         &self,
         volume: &VolumeKey,
         grant: &Grant,
-        deadline: Timestamp,
-        trace: TraceContext,
+        RequestContext { deadline, trace }: RequestContext,
     ) -> Result<Secrets, Problem> {
         let (bus, node) = (self.parts.bus.clone(), self.parts.host.node.clone());
         let asking = SecretsQuery { bus, node, deadline, trace };
@@ -101,7 +108,7 @@ impl Mounter {
         grant: &Grant,
         mounting: MountTask,
     ) -> Result<Mounted, Problem> {
-        let MountTask { plugin, spot, pass, deadline, trace } = mounting;
+        let MountTask { plugin, spot, pass, context } = mounting;
         let Some(can) = plugin.node() else {
             let message = format!(
                 "plugin {} has not said what its node service can do: {}",
@@ -116,7 +123,7 @@ impl Mounter {
         let journal = self.parts.journal.volume(volume);
         let table = read_mount_table(Code::MountFailed).await?;
         let scene = VolumeOnNode { journal: &journal, mounts: &table, place: &place };
-        if let Some(beside) = ClaimsBeside::of_grant(grant) {
+        if let Some(beside) = ClaimsBeside::from_grant(grant) {
             self.check_accounted(volume, &plugin.id, &grant.alloc, &beside, scene)?;
         }
         let arrival = MountInput {
@@ -134,45 +141,26 @@ impl Mounter {
             let boot_id = &self.parts.host.boot_id;
             let entry = journal.uses.get(&grant.alloc).filter(|entry| entry.boot_id == *boot_id);
             let was = entry.and_then(|entry| entry.disk.as_ref());
-            self.check_alive(grant, &place, was, deadline).await?;
+            self.check_alive(grant, &place, was, context.deadline).await?;
             // An earlier version of the agent may have mounted it.
             enforce::enforce_flags(&host, grant, &place).await?;
         } else {
-            let secrets = self.secrets(volume, grant, deadline, trace).await?;
+            let secrets = self.secrets(volume, grant, context).await?;
             let entry = self.intent(grant, &place, &calls);
             let write = |entry| self.parts.journal.write_use(volume, &grant.alloc, entry);
             write(entry.clone()).await.map_err(local_problem(Code::MountFailed))?;
             // From here on whoever undoes what is here finds it.
             drop(entered);
-            let using = NodeCallInput {
-                capability: Capability { access: grant.access, attachment: grant.attachment },
-                mode: grant.mode,
-                mount: grant.mount.clone(),
-                context: grant.context.clone(),
-                publish_context: grant.publish_context.clone(),
-                secrets,
-            };
-            let (external_id, began) = (grant.external_id.clone(), Instant::now());
-            let caller = NodeCaller {
-                plugin: plugin.clone(),
-                external_id,
-                host: host.clone(),
-                deadline,
-                refused: self.refused.clone(),
-                unstaged_by: None,
-            };
+            let granted = GrantWithSecrets { grant, secrets };
+            let began = Instant::now();
+            let deadline = context.deadline;
+            let caller = self.node_caller(&plugin, &grant.external_id, host.clone(), deadline);
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
                 self.parts.binds.remove(&host, &place).await?;
             }
-            let record =
-                JournalledIntent { journal: &self.parts.journal, volume, alloc: &grant.alloc };
-            let brought = caller.bring_up(&calls, &using, &record).await;
-            let (alloc, took, made) = (&grant.alloc, began.elapsed(), plugin.calls().list());
-            let used = UsedVolume { volume, alloc, plugin: &grant.plugin, took, calls: made };
-            self.parts.tell.mounted(used, brought.as_ref().err(), trace);
-            brought?;
-            let left_out = enforce::enforce_after_publish(&caller, grant, &place).await?;
-            let disk = self.check_alive(grant, &place, None, deadline).await?;
+            let publication = Publication { volume, place: &place, calls: &calls, began };
+            let (left_out, disk) =
+                self.publish_granted(&caller, &granted, publication, context).await?;
             let (state, since) = (UseState::Published, clock::now());
             let mut published = JournalledUse { state, disk, left_out, since, ..entry };
             let table = read_mount_table(Code::MountFailed).await?;
@@ -183,7 +171,7 @@ impl Mounter {
                 alloc = %grant.alloc,
                 epoch = grant.epoch,
                 target = %place.target.display(),
-                trace = trace.trace_id(),
+                trace = context.trace.trace_id(),
                 "mounted"
             );
         }
@@ -194,6 +182,29 @@ impl Mounter {
             read_only: mode == Mode::Read,
             epoch: grant.epoch,
         })
+    }
+
+    /// Makes the calls of a grant's plan, and checks what they have published. Returns what the
+    /// plugin left out, and the disk behind the mount.
+    pub(super) async fn publish_granted(
+        &self,
+        caller: &NodeCaller,
+        granted: &GrantWithSecrets<'_>,
+        publication: Publication<'_>,
+        context: RequestContext,
+    ) -> Result<(Vec<String>, Option<Disk>), Problem> {
+        let Publication { volume, place, calls, began } = publication;
+        let (grant, journal) = (granted.grant, &self.parts.journal);
+        let record = JournalledIntent { journal, volume, alloc: &grant.alloc };
+        let brought = caller.bring_up(calls, granted, &record).await;
+        let (took, calls) = (began.elapsed(), caller.plugin.calls().list());
+        let used =
+            UsedVolume { volume, alloc: &grant.alloc, plugin: &caller.plugin.id, took, calls };
+        self.parts.tell.mounted(used, brought.as_ref().err(), context.trace);
+        brought?;
+        let left_out = enforce::enforce_after_publish(caller, grant, place).await?;
+        let disk = self.check_alive(grant, place, None, context.deadline).await?;
+        Ok((left_out, disk))
     }
 
     /// What is written before the first call of a plan.

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_bus::{Call, RequestError};
+use berth_contract::event::EventName;
 use berth_contract::message::agent::{FailureStatus, MountHealth, WorkStatus};
 use berth_contract::message::claim::{Observe, Observed};
 use berth_contract::verb;
@@ -142,7 +143,9 @@ impl Observer {
                 "a mount hangs"
             );
             if let Some(plugin) = &seen.plugin {
-                self.mounter.parts.tell.mount_hung(volume, alloc, plugin, why, trace);
+                let used = (volume, alloc, plugin);
+                let name = EventName::VolumeMountHung;
+                self.mounter.parts.tell.mount_health(name, used, Some(why), trace);
             }
         }
     }

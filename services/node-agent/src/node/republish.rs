@@ -12,21 +12,20 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Republish, Republished, RepublishedMount};
 use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
-use berth_domain::access::Capability;
 use berth_domain::volume::MountOptions;
-use berth_domain::{AllocId, Timestamp, VolumeKey};
+use berth_domain::{AllocId, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::calls::{JournalledIntent, NodeCallInput, NodeCaller};
-use super::{Mounter, enforce, grant, holders, local_problem, read_mount_table};
+use super::calls::GrantWithSecrets;
+use super::endpoints::RequestContext;
+use super::mount::Publication;
+use super::{Mounter, grant, holders, local_problem, read_mount_table};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::gate::GatePass;
 use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
 use crate::plan::{self, NodeCall, RepublishInput, VolumeOnNode};
 use crate::plugin::Plugin;
-use crate::tell::UsedVolume;
 
 pub(super) const STEP: &str = "agent.republish";
 
@@ -35,17 +34,15 @@ struct RepublishTask {
     grants: Vec<Grant>,
     plugin: Plugin,
     pass: GatePass,
-    deadline: Timestamp,
-    trace: TraceContext,
+    context: RequestContext,
 }
 
 impl Mounter {
     /// Takes the mounts down and brings them back; answers by the deadline.
     pub(super) async fn republish(
-        &self,
+        self,
         request: Republish,
-        deadline: Timestamp,
-        trace: TraceContext,
+        context: RequestContext,
     ) -> Result<Republished, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
         let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
@@ -64,30 +61,28 @@ impl Mounter {
         };
         let mut grants = Vec::new();
         for alloc in &allocs {
-            let grant = self.ask_grant_again(&volume, alloc, deadline, trace).await;
+            let grant = self.ask_grant_again(&volume, alloc, context).await;
             grants.push(grant.map_err(|problem| told(name_alloc(alloc, problem)))?);
         }
-        let Some(plugin) = grants.first().map(|grant| grant.plugin.clone()) else {
+        let Some(first_grant) = grants.first() else {
             return Ok(Republished { mounts: Vec::new() });
         };
-        let plugin = self.plugin(&plugin).map_err(told)?.at_work(trace);
-        let plugin_volume = PluginVolume {
-            plugin: plugin.id.clone(),
-            external_id: grants.first().map(|grant| grant.external_id.clone()).unwrap_or_default(),
-        };
+        let plugin = self.plugin(&first_grant.plugin).map_err(told)?.at_work(context.trace);
+        let plugin_volume = PluginVolume::new(&plugin.id, &first_grant.external_id);
         let told_of = ExecutorWork {
             volume: volume.clone(),
             alloc: first,
-            epoch: grants.first().map(|grant| grant.epoch),
+            epoch: Some(first_grant.epoch),
             step: STEP,
             calls: Some(plugin.calls().clone()),
         };
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
-            let returning = RepublishTask { grants, plugin, pass, deadline, trace };
+            let returning = RepublishTask { grants, plugin, pass, context };
             async move { mounter.remount(&volume, returning).await }
         };
         let told = |problem: Problem| told(problem.plugin(&plugin_volume.plugin));
+        let deadline = context.deadline;
         let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
         let done = self.parts.executor.run_recorded(turn, told_of, work).await;
         self.parts.looks.look_soon();
@@ -98,8 +93,7 @@ impl Mounter {
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
-        deadline: Timestamp,
-        trace: TraceContext,
+        context: RequestContext,
     ) -> Result<Grant, Problem> {
         let request = Mount {
             namespace: volume.namespace.clone(),
@@ -109,7 +103,7 @@ impl Mounter {
             alias: None,
             path: None,
         };
-        grant::take_claim(&self.parts.bus, &self.parts.host.node, &request, deadline, trace).await
+        grant::take_claim(&self.parts.bus, &self.parts.host.node, &request, context).await
     }
 
     /// In the volume's turn.
@@ -118,7 +112,7 @@ impl Mounter {
         volume: &VolumeKey,
         returning: RepublishTask,
     ) -> Result<Republished, Problem> {
-        let RepublishTask { grants, plugin, pass, deadline, trace } = returning;
+        let RepublishTask { grants, plugin, pass, context } = returning;
         let Some(can) = plugin.node() else {
             let message = format!("plugin {} has not said what its node service can do", plugin.id);
             return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
@@ -143,14 +137,8 @@ impl Mounter {
             .map_err(|gone| Problem::new(Code::GrantVoid, gone))?;
         let mut using = Vec::new();
         for grant in &grants {
-            using.push(NodeCallInput {
-                capability: Capability { access: grant.access, attachment: grant.attachment },
-                mode: grant.mode,
-                mount: grant.mount.clone(),
-                context: grant.context.clone(),
-                publish_context: grant.publish_context.clone(),
-                secrets: self.secrets(volume, grant, deadline, trace).await?,
-            });
+            let secrets = self.secrets(volume, grant, context).await?;
+            using.push(GrantWithSecrets { grant, secrets });
         }
         // From here on a kill leaves them begun, and whoever asks for one gets it.
         for (alloc, ..) in &allocs {
@@ -158,16 +146,9 @@ impl Mounter {
                 .await?;
         }
         drop(entered);
-        let (external_id, began) = (first.external_id.clone(), Instant::now());
+        let began = Instant::now();
         let host = self.host(&plugin.id, &place);
-        let caller = NodeCaller {
-            plugin: plugin.clone(),
-            external_id,
-            host,
-            deadline,
-            refused: self.refused.clone(),
-            unstaged_by: None,
-        };
+        let caller = self.node_caller(&plugin, &first.external_id, host, context.deadline);
         for (alloc, ..) in &allocs {
             let place = self.parts.paths.volume_paths(&plugin.id, volume, alloc);
             let undone = self.parts.binds.remove(&caller.host, &place).await;
@@ -175,17 +156,11 @@ impl Mounter {
         }
         caller.take_down(&plan.down).await.map_err(|problem| explain_held(problem, &plan.down))?;
         let mut mounts = Vec::new();
-        let each = grants.iter().zip(&allocs).zip(&plan.up).zip(&using);
-        for (((grant, (alloc, _, target)), calls), using) in each {
-            let record = JournalledIntent { journal: &self.parts.journal, volume, alloc };
-            let brought = caller.bring_up(calls, using, &record).await;
-            let (took, calls) = (began.elapsed(), plugin.calls().list());
-            let used = UsedVolume { volume, alloc, plugin: &plugin.id, took, calls };
-            self.parts.tell.mounted(used, brought.as_ref().err(), trace);
-            brought?;
-            let place = self.parts.paths.volume_paths(&plugin.id, volume, alloc);
-            enforce::enforce_after_publish(&caller, grant, &place).await?;
-            let disk = self.check_alive(grant, &place, None, deadline).await?;
+        for ((granted, (alloc, _, target)), calls) in using.iter().zip(&allocs).zip(&plan.up) {
+            let (grant, place) =
+                (granted.grant, self.parts.paths.volume_paths(&plugin.id, volume, alloc));
+            let publication = Publication { volume, place: &place, calls, began };
+            let (_, disk) = self.publish_granted(&caller, granted, publication, context).await?;
             let options = plan.restages().then_some(&grant.mount);
             self.journal_republished(
                 volume,
@@ -196,7 +171,7 @@ impl Mounter {
             )
             .await?;
             let path = target.to_string_lossy().into_owned();
-            tracing::info!(%volume, %alloc, path, trace = trace.trace_id(), "mounted again");
+            tracing::info!(%volume, %alloc, path, trace = context.trace.trace_id(), "mounted again");
             mounts.push(RepublishedMount { alloc: alloc.clone(), path });
         }
         Ok(Republished { mounts })

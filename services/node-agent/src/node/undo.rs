@@ -1,11 +1,12 @@
 //! Everything that is mounted here is taken down: the node counted as gone (rule 12).
 
 use berth_bus::Call;
+use berth_client::Client;
 use berth_contract::code::Code;
 use berth_contract::message::alloc;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
+use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use berth_domain::limits::{CALL_TIMEOUT, REQUEST_TIMEOUT};
 use berth_domain::proof::Proof;
@@ -13,9 +14,9 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
 
-use super::detach::{DETACH, DepartingUse};
+use super::detach::DepartingUse;
+use super::endpoints::RequestContext;
 use super::{Mounter, read_mount_table};
-use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::journal::JournalledUse;
 
 /// Volumes that are taken down, and allocs that are ended, side by side.
@@ -70,37 +71,24 @@ impl Mounter {
         entry: JournalledUse,
         trace: TraceContext,
     ) -> Result<(), Problem> {
-        let told = |problem: Problem| self.locate_problem(problem, &volume).plugin(&entry.plugin);
-        let deadline = clock::now().after(CALL_TIMEOUT);
-        let plugin_volume =
-            PluginVolume { plugin: entry.plugin.clone(), external_id: entry.external_id.clone() };
         let leaving = DepartingUse {
             volume: volume.clone(),
             alloc,
             epoch: entry.epoch,
             plugin: entry.plugin.clone(),
-            external_id: entry.external_id.clone(),
+            external_id: entry.external_id,
             beside: None,
             unstaged_by: None,
         };
-        let plugin = self.parts.plugins.get(&entry.plugin).map(|plugin| plugin.at_work(trace));
-        let told_of = ExecutorWork {
-            volume: volume.clone(),
-            alloc: leaving.alloc.clone(),
-            epoch: Some(leaving.epoch),
-            step: DETACH,
-            calls: plugin.as_ref().map(|plugin| plugin.calls().clone()),
-        };
-        let mounter = self.clone();
-        let work = async move { mounter.take_down_use(&leaving, plugin, deadline, trace).await };
-        let turn = WorkTurn { volume: plugin_volume, order: None, deadline };
-        self.parts.executor.run_recorded(turn, told_of, work).await.map_err(told)
+        let context = RequestContext { deadline: clock::now().after(CALL_TIMEOUT), trace };
+        let (done, _) = self.run_take_down(leaving, None, context).await;
+        done.map_err(|problem| self.locate_problem(problem, &volume).plugin(&entry.plugin))
     }
 
     /// Says of every alloc of this node that it has ended: also of those that have nothing mounted,
     /// since they may have a claim, whose grant would be as good as ever once the node is back.
     async fn end_allocs(&self, proof: &Proof, trace: TraceContext) -> Result<(), Problem> {
-        let bus = &self.parts.bus;
+        let client = Client::new(self.parts.bus.clone());
         let everywhere = Namespace::all();
         let of_this_node = alloc::List {
             node: Some(self.parts.host.node.clone()),
@@ -109,9 +97,8 @@ impl Mounter {
         };
         for _page in 0..PAGES_MAX {
             let call = Call::within(trace, REQUEST_TIMEOUT);
-            let listed = bus.ask::<verb::AllocList>(&everywhere, &of_this_node, &call).await;
-            let listed = listed.map_err(|error| error.into_problem(verb::AllocList::STEP))?.allocs;
-            let live = listed.into_iter().filter(|one| !one.state.is_terminal());
+            let listed = client.once::<verb::AllocList>(&everywhere, &of_this_node, &call).await?;
+            let live = listed.allocs.into_iter().filter(|one| !one.state.is_terminal());
             let live: Vec<_> = live.map(|one| (one.namespace, one.id)).collect();
             if live.is_empty() {
                 return Ok(());
@@ -136,8 +123,8 @@ impl Mounter {
         let note = Some(format!("its node counted as gone: {proof}"));
         let stop = alloc::Stop { id, state: AllocState::Failed, note };
         let call = Call::within(trace, REQUEST_TIMEOUT);
-        let stopped = self.parts.bus.ask::<verb::AllocStop>(&namespace, &stop, &call).await;
-        match stopped.map_err(|error| error.into_problem(verb::AllocStop::STEP)) {
+        let client = Client::new(self.parts.bus.clone());
+        match client.once::<verb::AllocStop>(&namespace, &stop, &call).await {
             Err(problem) if problem.code != Code::NoSuchAlloc => Err(problem),
             _ => Ok(()),
         }

@@ -7,11 +7,11 @@ use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::message::agent::{Unmount, Unmounted, UnmountedMount};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::plugin::UnaccountedMount;
-use berth_domain::{AllocId, NodeId, Timestamp, VolumeKey};
+use berth_domain::{AllocId, NodeId, VolumeKey};
 
 use super::Mounter;
+use super::endpoints::RequestContext;
 use super::grant::time_left;
 use crate::claimed::read_claimed_uses;
 
@@ -20,10 +20,9 @@ const STEP: &str = "agent.unmount";
 impl Mounter {
     /// Takes mounts of a volume down that no claim covers.
     pub(super) async fn unmount_unclaimed(
-        &self,
+        self,
         request: Unmount,
-        deadline: Timestamp,
-        trace: TraceContext,
+        RequestContext { deadline, trace }: RequestContext,
     ) -> Result<Unmounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
         let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
