@@ -40,7 +40,7 @@ use crate::node::{self, Binds, Mounter, MounterContext};
 use crate::plugin::record::InstanceRecords;
 use crate::plugin::{Plugins, ProbeTiming};
 use crate::report::Reporter;
-use crate::roster::{self, ORDERS_MAX, Roster, RosterContext, RosterRequest, SourceLocations};
+use crate::roster::{self, ORDERS_MAX, PluginSources, Roster, RosterContext, RosterRequest};
 use crate::runs;
 use crate::start_revision::StartRevision;
 use crate::tell::EventPublisher;
@@ -169,7 +169,7 @@ impl Startup<'_> {
         };
         let context = RosterContext {
             plugins: plugins.clone(),
-            places: SourceLocations {
+            sources: PluginSources {
                 configured: config.plugins.clone(),
                 plugins_dir: config.plugins_dir.clone(),
                 sockets_dir: config.sockets_dir.clone(),
@@ -181,8 +181,6 @@ impl Startup<'_> {
             records: InstanceRecords::new(&local.dir),
             journal: local.journal.clone(),
             hosting: hosting.clone(),
-            bus: process.bus.clone(),
-            node: config.node.clone(),
             boot_id: local.host.boot_id.clone(),
             finish_releases: config.finish_releases,
         };

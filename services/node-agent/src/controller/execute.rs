@@ -40,20 +40,15 @@ impl ControllerExecutor {
         let told = |problem: Problem| self.locate_problem(problem, &call);
         self.check_addressee(&call, CallKind::ControllerPublish).map_err(told)?;
         let plugin = self.plugin.at_work(request.trace);
-        let (asked, mut wanted) = (plugin.clone(), publish_request(&call, &self.plugin)?);
-        let secrets = self.secrets(
-            call.volume_key(),
-            call.secrets.as_ref(),
-            deadline(&call, &request),
-            &request,
-        );
+        let mut wanted = publish_request(&call, &plugin)?;
+        let secrets = self.secrets_of_call(&call, &request);
+        let asked = plugin.clone();
         let work = async move {
             wanted.secrets = secrets.await?;
-            let answer =
-                asked.call(wanted).await.map_err(|error| plugin::problem_from_call(&error))?;
-            let publish_context = answer.publish_context;
-            check_context(&publish_context)?;
-            Ok(Called { publish_context })
+            let answer = asked.call(wanted).await;
+            let answer = answer.map_err(|error| plugin::problem_from_call(&error))?;
+            check_context(&answer.publish_context)?;
+            Ok(Called { publish_context: answer.publish_context })
         };
         self.run_call(&call, &request, &plugin, work).await.map_err(told)
     }
@@ -65,12 +60,7 @@ impl ControllerExecutor {
         self.check_addressee(&call, CallKind::ControllerUnpublish).map_err(told)?;
         let plugin = self.plugin.at_work(request.trace);
         let asked = plugin.clone();
-        let secrets = self.secrets(
-            call.volume_key(),
-            call.secrets.as_ref(),
-            deadline(&call, &request),
-            &request,
-        );
+        let secrets = self.secrets_of_call(&call, &request);
         let mut wanted = v1::ControllerUnpublishVolumeRequest {
             volume_id: call.external_id.clone(),
             node_id: external_node(&call).map_err(told)?,
@@ -119,6 +109,15 @@ impl ControllerExecutor {
             }
         };
         self.executor.run(turn, work).await.map_err(told)
+    }
+
+    fn secrets_of_call(
+        &self,
+        call: &Call,
+        request: &Request,
+    ) -> impl Future<Output = Result<BTreeMap<String, String>, Problem>> + Send + use<> {
+        let deadline = deadline(call, request);
+        self.secrets(call.volume_key(), call.secrets.as_ref(), deadline, request)
     }
 
     /// The secrets of a call, once it is in its turn; nothing is called past the deadline.

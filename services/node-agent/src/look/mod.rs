@@ -231,36 +231,24 @@ impl MountWatcher {
             return;
         }
         let (volume, alloc) = key;
+        let tell = |name, detail| {
+            let used = (volume, alloc, &entry.plugin);
+            self.tell.mount_health(name, used, detail, clock::begin_trace());
+        };
         let (health, why) = found.clone();
         let why = why.unwrap_or_default();
         match self.looks.record_health(key, entry.epoch, found) {
             Some(HealthChange::Bad) => {
                 let path = entry.target.display();
                 tracing::warn!(%volume, %alloc, %path, ?health, why, "a mount does not answer");
-                self.tell_health(
-                    EventName::VolumeMountDead,
-                    key,
-                    entry,
-                    Some(format!("{path}: {why}")),
-                );
+                tell(EventName::VolumeMountDead, Some(format!("{path}: {why}")));
             }
             Some(HealthChange::Well) => {
                 tracing::info!(%volume, %alloc, "a mount answers again");
-                self.tell_health(EventName::VolumeMountWell, key, entry, None);
+                tell(EventName::VolumeMountWell, None);
             }
             None => {}
         }
-    }
-
-    fn tell_health(
-        &self,
-        name: EventName,
-        (volume, alloc): &LookKey,
-        entry: &JournalledUse,
-        detail: Option<String>,
-    ) {
-        let used = (volume, alloc, &entry.plugin);
-        self.tell.mount_health(name, used, detail, clock::begin_trace());
     }
 }
 

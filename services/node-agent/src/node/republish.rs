@@ -171,7 +171,8 @@ impl Mounter {
             )
             .await?;
             let path = target.to_string_lossy().into_owned();
-            tracing::info!(%volume, %alloc, path, trace = context.trace.trace_id(), "mounted again");
+            let trace = context.trace.trace_id();
+            tracing::info!(%volume, %alloc, path, trace, "mounted again");
             mounts.push(RepublishedMount { alloc: alloc.clone(), path });
         }
         Ok(Republished { mounts })

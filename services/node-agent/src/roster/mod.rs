@@ -24,15 +24,14 @@ mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use berth_bus::Bus;
 use berth_contract::event::EventName;
 use berth_contract::message::plugin::SourceFault;
+use berth_domain::PluginId;
 use berth_domain::limits::LIST_MAX;
-use berth_domain::{NodeId, PluginId};
 use berth_host::pool::directory_share;
 use berth_host::{HostOperation, HostPool};
 use berth_service::clock;
@@ -45,11 +44,11 @@ use crate::controller::{self, ControllerHosting};
 use crate::finish;
 use crate::host_pool::{CHANGE_MAX, with_agent_file};
 use crate::journal::Journal;
-use crate::plugin::declaration::Declaration;
 use crate::plugin::member::describe_need;
 use crate::plugin::record::{InstanceRecord, InstanceRecords};
 use crate::plugin::{Plugin, PluginInstance, Plugins, ProbeTiming, supervise};
 use run::{ProcessContext, ProcessOrder};
+pub use scan::PluginSources;
 use scan::{PluginScanner, ScanResult};
 pub use serve::{ORDERS_MAX, RosterRequest, serve};
 
@@ -66,28 +65,18 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a roster works with.
 pub struct RosterContext {
     pub plugins: Plugins,
-    pub places: SourceLocations,
+    pub sources: PluginSources,
     /// How often an instance is probed, and how long it may take to answer.
     pub supervision: ProbeTiming,
     pub records: InstanceRecords,
     pub journal: Journal,
     pub hosting: ControllerHosting,
-    /// The bus, to ask what is being released.
-    pub bus: Bus,
-    pub node: NodeId,
     pub boot_id: String,
     /// How long releases that are under way keep a plugin from leaving.
     pub finish_releases: Duration,
 }
 
 /// Where plugins are declared.
-#[derive(Debug, Clone, Default)]
-pub struct SourceLocations {
-    pub configured: Vec<Declaration>,
-    pub plugins_dir: Option<PathBuf>,
-    pub sockets_dir: Option<PathBuf>,
-}
-
 /// Keeps the set of instances.
 pub struct Roster {
     parts: RosterContext,
@@ -145,17 +134,16 @@ impl SeatedInstance {
 impl Roster {
     /// Takes in the instances of an earlier process, and those declared now.
     pub async fn start(parts: RosterContext, shutdown: Shutdown) -> Self {
-        let SourceLocations { configured, plugins_dir, sockets_dir } = parts.places.clone();
         let running = ProcessContext {
             records: parts.records.clone(),
             journal: parts.journal.clone(),
-            tell: Some(parts.hosting.tell.clone()),
+            tell: parts.hosting.tell.clone(),
             boot_id: parts.boot_id.clone(),
         };
         let mut roster = Self {
+            scanner: Arc::new(Mutex::new(PluginScanner::new(parts.sources.clone()))),
             parts,
             running,
-            scanner: Arc::new(Mutex::new(PluginScanner::new(configured, plugins_dir, sockets_dir))),
             seats: BTreeMap::new(),
             hosts: BTreeMap::new(),
             record_faults: Vec::new(),
@@ -213,7 +201,7 @@ impl Roster {
     async fn scan_once(&mut self) {
         let scanner = Arc::clone(&self.scanner);
         let scan = move || Ok(scanner.lock().unwrap_or_else(PoisonError::into_inner).scan());
-        let SourceLocations { plugins_dir, sockets_dir, .. } = &self.parts.places;
+        let PluginSources { plugins_dir, sockets_dir, .. } = &self.parts.sources;
         let dir = plugins_dir.as_ref().or(sockets_dir.as_ref()).map_or(Path::new("."), |dir| dir);
         let ScanResult { found, mut faults } =
             match with_agent_file("look for plugins", dir, scan).await {
@@ -379,12 +367,11 @@ impl Roster {
         if awaited {
             return false;
         }
+        let hosting = &self.parts.hosting;
         // Its controller may still have to detach what was just unmounted (S4).
         !is_run
             || free.elapsed() >= self.parts.finish_releases
-            || finish::count_leaving(&self.parts.bus, &self.parts.node)
-                .await
-                .is_ok_and(|left| left == 0)
+            || finish::count_leaving(&hosting.bus, &hosting.node).await.is_ok_and(|left| left == 0)
     }
 
     /// Whether the plugin has instances that stay, and none of them is healthy yet.

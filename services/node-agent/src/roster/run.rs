@@ -52,7 +52,7 @@ pub(super) enum ProcessOrder {
 pub(super) struct ProcessContext {
     pub(super) records: InstanceRecords,
     pub(super) journal: Journal,
-    pub(super) tell: Option<EventPublisher>,
+    pub(super) tell: EventPublisher,
     pub(super) boot_id: String,
 }
 
@@ -159,7 +159,6 @@ impl ProcessRunner {
         let now = Instant::now();
         let output = PluginOutput::follow(&running.records.output(&member.key));
         let output = Arc::new(Mutex::new(output));
-        let (ending, last_well, started, tries, next_start) = (None, now, now, 0, now);
         Self {
             member,
             plugin,
@@ -167,11 +166,11 @@ impl ProcessRunner {
             command,
             output,
             process,
-            ending,
-            last_well,
-            started,
-            tries,
-            next_start,
+            ending: None,
+            last_well: now,
+            started: now,
+            tries: 0,
+            next_start: now,
         }
     }
 
@@ -352,9 +351,7 @@ impl ProcessRunner {
     }
 
     fn publish_event(&self, name: EventName, detail: String) {
-        if let Some(tell) = &self.running.tell {
-            let detail = format!("instance {}: {detail}", self.member.key);
-            tell.plugin(name, &self.plugin.id, detail);
-        }
+        let detail = format!("instance {}: {detail}", self.member.key);
+        self.running.tell.plugin(name, &self.plugin.id, detail);
     }
 }

@@ -36,12 +36,20 @@ pub struct ScanResult {
     pub faults: Vec<SourceFault>,
 }
 
-/// Looks again and again.
+/// Where plugins are declared.
+#[derive(Debug, Clone, Default)]
+pub struct PluginSources {
+    pub configured: Vec<Declaration>,
+    /// Holds one file for each instance.
+    pub plugins_dir: Option<PathBuf>,
+    /// Holds the sockets of instances.
+    pub sockets_dir: Option<PathBuf>,
+}
+
+/// Scans the sources again and again.
 #[derive(Debug)]
 pub struct PluginScanner {
-    configured: Vec<Declaration>,
-    plugins_dir: Option<PathBuf>,
-    sockets_dir: Option<PathBuf>,
+    sources: PluginSources,
     // What stood at each path when it was last sound, and how often it was missing since.
     known: BTreeMap<PluginSource, (Declaration, u8)>,
     // The source that has each socket. It keeps the socket for as long as it names it.
@@ -52,14 +60,8 @@ pub struct PluginScanner {
 type DeclarationRead = Result<Declaration, String>;
 
 impl PluginScanner {
-    /// Looks there, beside what is configured.
-    pub fn new(
-        configured: Vec<Declaration>,
-        plugins_dir: Option<PathBuf>,
-        sockets_dir: Option<PathBuf>,
-    ) -> Self {
-        let (known, owners) = (BTreeMap::new(), BTreeMap::new());
-        Self { configured, plugins_dir, sockets_dir, known, owners }
+    pub fn new(sources: PluginSources) -> Self {
+        Self { sources, known: BTreeMap::new(), owners: BTreeMap::new() }
     }
 
     /// Takes up an instance that was here before the agent was restarted. Of two instances with one
@@ -74,13 +76,13 @@ impl PluginScanner {
     pub fn scan(&mut self) -> ScanResult {
         let mut faults = Vec::new();
         let mut found: Vec<(PluginSource, Declaration)> = Vec::new();
-        let configured = self.configured.iter().cloned();
+        let configured = self.sources.configured.iter().cloned();
         found.extend(configured.map(|one| (PluginSource::Configuration, one)));
         let is_file = |source: &PluginSource| matches!(source, PluginSource::File(_));
-        if let Some(dir) = self.plugins_dir.clone() {
+        if let Some(dir) = self.sources.plugins_dir.clone() {
             self.take_in(&dir, files(&dir), is_file, &mut faults);
         }
-        if let Some(dir) = self.sockets_dir.clone() {
+        if let Some(dir) = self.sources.sockets_dir.clone() {
             self.take_in(&dir, sockets(&dir), |source| !is_file(source), &mut faults);
         }
         let known = self.known.iter().map(|(source, (said, _))| (source.clone(), said.clone()));
@@ -302,7 +304,11 @@ mod tests {
         }
 
         fn scanner(&self) -> PluginScanner {
-            PluginScanner::new(Vec::new(), Some(self.plugins()), Some(self.sockets()))
+            PluginScanner::new(PluginSources {
+                configured: Vec::new(),
+                plugins_dir: Some(self.plugins()),
+                sockets_dir: Some(self.sockets()),
+            })
         }
 
         fn write(&self, name: &str, text: impl AsRef<[u8]>) {
