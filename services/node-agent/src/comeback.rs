@@ -23,7 +23,7 @@ use crate::gate::Gate;
 use crate::node::Mounter;
 
 /// When what could not be undone is tried again.
-const AGAIN: Schedule =
+const RETRY: Schedule =
     Schedule { first: Duration::from_millis(500), max: Duration::from_secs(10) };
 
 /// What keeps the node from coming back. As long as a mount is left behind a fence, its cached
@@ -55,7 +55,7 @@ pub async fn undo_when_gone(mounter: Mounter, gate: Gate, shutdown: Shutdown) {
             tracing::warn!(trace, %problem, tries, "not all is undone; nothing new is taken yet");
             gate.record_obstacle(describe_obstacle(&proof, &problem.to_string()));
             tokio::select! {
-                () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
+                () = sleep(RETRY.wait(tries, clock::jitter())) => {}
                 () = shutdown.requested() => return,
             }
         }

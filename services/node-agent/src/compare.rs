@@ -22,9 +22,9 @@ use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use tokio::time::sleep;
 
-use crate::claimed::{UseKey, read_claimed_uses};
+use crate::claimed::read_claimed_uses;
 use crate::gate::{Gate, NodePresence};
-use crate::journal::{Journal, JournalledUse, UseState};
+use crate::journal::{Journal, JournalledUse, UseKey, UseState};
 use crate::node::Mounter;
 
 /// Interval of the comparisons.
@@ -51,7 +51,7 @@ impl ClaimComparison {
         let mut missing = BTreeSet::new();
         loop {
             let mut pause = GATE_INTERVAL;
-            if self.gate.standing() == NodePresence::There {
+            if self.gate.presence() == NodePresence::There {
                 let before = std::mem::take(&mut missing);
                 missing = self.compare_once(&before).await;
                 let is_new = missing.iter().any(|key| !before.contains(key));

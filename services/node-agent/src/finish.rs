@@ -19,19 +19,19 @@ use berth_service::shutdown::{Shutdown, Trigger};
 use tokio::time::{Instant, sleep};
 
 /// How often it is looked.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long one answer may take.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Passes the shutdown on once nothing on the node is being released any more, or `within` of it.
 pub async fn finish_releases(
     bus: Bus,
     node: NodeId,
     within: Duration,
-    asked: Shutdown,
+    requested: Shutdown,
     end: Trigger,
 ) {
-    asked.requested().await;
+    requested.requested().await;
     let until = Instant::now() + within;
     while Instant::now() < until {
         match count_leaving(&bus, &node).await {
@@ -43,7 +43,7 @@ pub async fn finish_releases(
                 break;
             }
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     end.request();
 }
@@ -52,7 +52,7 @@ pub async fn finish_releases(
 /// shows are more than a node can mount.
 pub(crate) async fn count_leaving(bus: &Bus, node: &NodeId) -> Result<usize, RequestError> {
     let question = Status { node: Some(node.clone()), ..Status::default() };
-    let call = Call::within(clock::begin_trace(), ANSWER);
+    let call = Call::within(clock::begin_trace(), ANSWER_TIMEOUT);
     let claims = bus.ask::<verb::ClaimStatus>(&Namespace::all(), &question, &call).await?;
     Ok(claims.claims.iter().filter(|claim| is_leaving(claim)).count())
 }

@@ -21,14 +21,14 @@
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
-//! | [`look`] | whether what is mounted still answers |
+//! | [`mount_health`] | whether what is mounted still answers |
 //! | [`claimed`], [`compare`] | whether what is mounted is still claimed |
 //! | [`unaccounted`] | mounts that no claim covers |
 //! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
 //! | [`runs`] | commands that use what is mounted, watched to their end |
 //! | [`host_pool`] | operations that may hang |
 //! | [`secret`] | the secrets of a call |
-//! | [`tell`] | events |
+//! | [`events`] | events |
 
 mod agent;
 mod call_log;
@@ -37,6 +37,7 @@ mod comeback;
 mod compare;
 mod config;
 pub mod controller;
+pub mod events;
 pub mod executor;
 mod finish;
 pub mod gate;
@@ -45,7 +46,7 @@ mod host_pool;
 mod identity;
 mod journal;
 pub mod lease;
-mod look;
+mod mount_health;
 mod node;
 mod paths;
 mod plan;
@@ -55,7 +56,6 @@ mod roster;
 mod runs;
 mod secret;
 pub mod start_revision;
-pub mod tell;
 pub mod unaccounted;
 
 pub use agent::run;

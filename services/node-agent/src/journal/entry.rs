@@ -39,6 +39,9 @@ pub struct Disk {
     pub seq: u64,
 }
 
+/// The use of a volume by an alloc.
+pub type UseKey = (VolumeKey, AllocId);
+
 /// An alloc's use of a volume on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalledUse {

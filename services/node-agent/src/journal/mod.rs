@@ -30,7 +30,7 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-pub use entry::{Disk, JournalledDetach, JournalledUse, UseState};
+pub use entry::{Disk, JournalledDetach, JournalledUse, UseKey, UseState};
 pub use index::VolumeUses;
 pub use options::OptionsFingerprint;
 
@@ -46,7 +46,8 @@ use store::JournalStore;
 const DETACHED_MAX: usize = 16_384;
 
 /// When it is opened again after a write that failed.
-const AGAIN: Schedule = Schedule { first: Duration::from_millis(500), max: Duration::from_secs(5) };
+const REOPEN_RETRY: Schedule =
+    Schedule { first: Duration::from_millis(500), max: Duration::from_secs(5) };
 
 /// Why the journal did not do what it was asked.
 #[derive(Debug, Error)]
@@ -112,7 +113,7 @@ impl Journal {
             let again = async {
                 match tries {
                     0 => drop(fault.changed().await),
-                    _ => sleep(AGAIN.wait(tries, clock::jitter())).await,
+                    _ => sleep(REOPEN_RETRY.wait(tries, clock::jitter())).await,
                 }
             };
             tokio::select! {

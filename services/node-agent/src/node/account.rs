@@ -60,18 +60,18 @@ impl Mounter {
         let is_covered = |other: &AllocId| other == alloc || beside.allocs.contains(other);
         // After an older backup was restored, revisions begin again below those in the journal.
         let is_certain = |other: &AllocId, entry: &JournalledUse| {
-            entry.epoch <= beside.until_epoch || self.parts.unaccounted.has(volume, other)
+            entry.epoch <= beside.until_epoch || self.shared.unaccounted.has(volume, other)
         };
         let mut uses = known.uses.iter();
         let uncovered = uses.find(|(other, entry)| !is_covered(other) && is_certain(other, entry));
-        let node = &self.parts.host.node;
+        let node = &self.shared.host.node;
         let (whose, path, undo) = if let Some((other, entry)) = uncovered {
             let argument = volume_argument(volume);
             let undo = format!("`berth node unmount {node} {argument}`; this goes on by itself");
             (format!("alloc {other}"), entry.target.clone(), undo)
         } else {
             // An agent that lost its journal has the mount table; paths follow from the ids.
-            let paths = &self.parts.paths;
+            let paths = &self.shared.paths;
             let others = beside.allocs.iter().chain(known.uses.keys());
             let mut dirs: Vec<_> =
                 others.map(|other| paths.volume_paths(plugin, volume, other).alloc_dir).collect();

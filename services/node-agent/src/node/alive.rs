@@ -14,7 +14,7 @@ use berth_service::clock;
 
 use super::{Mounter, read_mount_table};
 use crate::journal::Disk;
-use crate::look::{self, ProbeAnswer};
+use crate::mount_health::{self, ProbeAnswer};
 use crate::paths::VolumePaths;
 
 /// What is left of the caller's time for telling it.
@@ -32,10 +32,10 @@ impl Mounter {
     ) -> Result<Option<Disk>, Problem> {
         let table = read_mount_table(Code::MountFailed).await?;
         let left = deadline.since(clock::now()).saturating_sub(TO_ANSWER);
-        let patience = look::PATIENCE.min(left);
+        let patience = mount_health::PROBE_TIMEOUT.min(left);
         let looked = {
             let at = (&grant.plugin, place.target.as_path());
-            self.parts.looks.look_at_mount(at, grant.attachment, &table, was, patience)
+            self.shared.healths.probe_mount(at, grant.attachment, &table, was, patience)
         };
         let (why, is_final) = match looked.await {
             ProbeAnswer::Well(disk) => return Ok(disk),
@@ -46,13 +46,13 @@ impl Mounter {
                 (format!("it has not answered a look since {since}"), false)
             }
         };
-        self.parts.looks.look_soon();
+        self.shared.healths.request_probe();
         let message = format!("the volume is mounted at {}, and {why}", place.target.display());
         let next = format!(
             "`berth volume republish {} --node {} --alloc {}{}` brings it back; leave --alloc away \
              where the volume is dead for others on the node, too",
             grant.volume,
-            self.parts.host.node,
+            self.shared.host.node,
             grant.alloc,
             namespace_option(&grant.namespace)
         );

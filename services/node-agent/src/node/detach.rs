@@ -14,12 +14,12 @@ use super::account::ClaimsBeside;
 use super::calls::NodeCaller;
 use super::endpoints::RequestContext;
 use super::{Mounter, dirs, local_problem, no_plugin, read_mount_table, unstaged};
+use crate::events::{ExecutedCall, UsedVolume};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::journal::{JournalledDetach, JournalledUse};
 use crate::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
 use crate::runs;
-use crate::tell::{ExecutedCall, UsedVolume};
 
 /// How it is called where it is told.
 pub(super) const DETACH: &str = "agent.detach";
@@ -60,11 +60,11 @@ impl Mounter {
         context: RequestContext,
     ) -> Result<Called, Problem> {
         let (volume, trace) = (call.volume_key(), context.trace);
-        let told = |problem: Problem| {
+        let locate = |problem: Problem| {
             let problem = self.locate_problem(problem, &volume).at(CallKind::NodeDetach);
             problem.plugin(&call.plugin)
         };
-        self.check_addressee(&call).map_err(told)?;
+        self.check_addressee(&call).map_err(locate)?;
         let (began, leaving) = (Instant::now(), DepartingUse::from_call(&call));
         let context = RequestContext { deadline: call.deadline.min(context.deadline), trace };
         let order = Some((volume.clone(), call.revision));
@@ -81,8 +81,8 @@ impl Mounter {
             "executed"
         );
         let executed = ExecutedCall { call: &call, took: began.elapsed(), calls };
-        self.parts.tell.executed(executed, done.as_ref().err(), trace);
-        done.map(|()| Called::default()).map_err(told)
+        self.shared.events.publish_call(executed, done.as_ref().err(), trace);
+        done.map(|()| Called::default()).map_err(locate)
     }
 
     /// Takes a use down in its volume's turn. Returns the plugin calls that were made, too.
@@ -92,7 +92,7 @@ impl Mounter {
         order: Option<(VolumeKey, u64)>,
         context: RequestContext,
     ) -> (Result<(), Problem>, Vec<PluginCall>) {
-        let plugin = self.parts.plugins.get(&leaving.plugin);
+        let plugin = self.shared.plugins.get(&leaving.plugin);
         let plugin = plugin.map(|plugin| plugin.at_work(context.trace));
         let calls = plugin.as_ref().map(|plugin| plugin.calls().clone());
         let turn = WorkTurn {
@@ -109,7 +109,7 @@ impl Mounter {
         };
         let mounter = self.clone();
         let work = async move { mounter.take_down_use(&leaving, plugin, context).await };
-        let done = self.parts.executor.run_recorded(turn, shown, work).await;
+        let done = self.shared.executor.run_recorded(turn, shown, work).await;
         (done, calls.map(|calls| calls.list()).unwrap_or_default())
     }
 
@@ -119,8 +119,9 @@ impl Mounter {
             let message = format!("a call of {} came to an agent", call.call);
             return Err(Problem::new(Code::BadInput, message));
         }
-        if call.node != self.parts.host.node {
-            let message = format!("a call for node {} came to {}", call.node, self.parts.host.node);
+        if call.node != self.shared.host.node {
+            let message =
+                format!("a call for node {} came to {}", call.node, self.shared.host.node);
             return Err(Problem::new(Code::BadInput, message));
         }
         Ok(())
@@ -143,15 +144,15 @@ impl Mounter {
             unstaged_by,
         } = leaving;
         let epoch = *epoch;
-        let journal = &self.parts.journal;
+        let journal = &self.shared.journal;
         let known = journal.volume(volume);
         // Before anything is looked for: a grant that is on its way must find it (rule 10).
-        if known.detached.get(alloc).is_none_or(|told| told.epoch < epoch) {
-            let told =
+        if known.detached.get(alloc).is_none_or(|known| known.epoch < epoch) {
+            let written =
                 journal.write_detach(volume, alloc, JournalledDetach { epoch, done: false }).await;
-            told.map_err(local_problem(Code::UnmountFailed))?;
+            written.map_err(local_problem(Code::UnmountFailed))?;
         }
-        let place = self.parts.paths.volume_paths(plugin_id, volume, alloc);
+        let place = self.shared.paths.volume_paths(plugin_id, volume, alloc);
         let table = read_mount_table(Code::UnmountFailed).await?;
         let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
         if let Some(beside) = beside {
@@ -165,16 +166,16 @@ impl Mounter {
         if calls.is_empty() {
             return Ok(());
         }
-        runs::check_not_running(&self.parts.runs, volume, alloc).await?;
+        runs::check_not_running(&self.shared.runs, volume, alloc).await?;
         let plugin = plugin.ok_or_else(|| no_plugin(plugin_id))?;
         let noted = known.uses.get(alloc);
-        let noted = noted.filter(|entry| entry.boot_id == self.parts.host.boot_id);
+        let noted = noted.filter(|entry| entry.boot_id == self.shared.host.boot_id);
         check_not_foreign(&calls, noted, &table)?;
         let host = self.host(plugin_id, &place);
         let departing = self.prepare_holder_check(&host, volume, alloc, scene).await?;
         self.check_before(&departing).await?;
         let began = Instant::now();
-        self.parts.binds.remove(&host, &place).await?;
+        self.shared.binds.remove(&host, &place).await?;
         if unstaged_by.is_some() {
             unstaged::check_device_unused(&host, noted).await?;
         }
@@ -191,7 +192,7 @@ impl Mounter {
         // The calls are told with the call of the protocol that they were made for.
         let (took, calls) = (began.elapsed(), Vec::new());
         let used = UsedVolume { volume, alloc, plugin: plugin_id, took, calls };
-        self.parts.tell.unmounted(used, context.trace);
+        self.shared.events.publish_unmount(used, context.trace);
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ const MAX_IN_FLIGHT: u32 = 512;
 
 /// Starts answering for this node.
 pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> {
-    let node = &mounter.parts.host.node;
+    let node = &mounter.shared.host.node;
     let service = bus
         .service(ServiceSpec::of(NODE_AGENT, env!("CARGO_PKG_VERSION"), &[("node", node.as_str())]))
         .await?;
@@ -65,13 +65,13 @@ impl NodeEndpoints<'_> {
                 done.await.map_err(|problem| {
                     let problem = problem.at(V::STEP);
                     if has_event {
-                        mounter.parts.tell.refused(V::STEP, &body, &problem, trace);
+                        mounter.shared.events.publish_refusal(V::STEP, &body, &problem, trace);
                     }
                     problem
                 })
             }
         };
-        let listen = Listen::At(&self.mounter.parts.host.node);
+        let listen = Listen::At(&self.mounter.shared.host.node);
         self.service.on(listen, MAX_IN_FLIGHT, answer).await.map(drop)
     }
 }

@@ -101,7 +101,7 @@ impl RequiredFlags {
         if missing.is_empty() {
             return Ok(self.left_out(found, missing));
         }
-        let flags = flags::added(flags::of_mount(found), asked);
+        let flags = flags::add_flags(flags::mount_flags(found), asked);
         let remount = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags;
         let none = None::<&Path>;
         let set = mount(none, target, none, remount, none);
@@ -154,7 +154,7 @@ impl RequiredFlags {
 
 /// Flags that were asked for, and that the mount has not.
 fn missing_flags(found: &Mount, asked: Flags) -> Flags {
-    let missing = asked.difference(flags::of_mount(found));
+    let missing = asked.difference(flags::mount_flags(found));
     // The file system as a whole may be read-only.
     if found.is_read_only() { missing.difference(MsFlags::MS_RDONLY) } else { missing }
 }

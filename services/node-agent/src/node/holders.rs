@@ -71,7 +71,7 @@ impl Mounter {
         scene: VolumeOnNode<'a>,
     ) -> Result<HolderCheck<'a>, Problem> {
         let VolumeOnNode { journal: known, mounts: table, place } = scene;
-        let boot_id = &self.parts.host.boot_id;
+        let boot_id = &self.shared.host.boot_id;
         let entry = known.uses.get(alloc);
         let noted = entry.filter(|entry| entry.boot_id == *boot_id);
         let mut contents = noted.map(|entry| entry.contents.clone()).unwrap_or_default();
@@ -82,10 +82,10 @@ impl Mounter {
         }
         if let Some(entry) = noted.filter(|entry| entry.contents != contents) {
             let entry = JournalledUse { contents: contents.clone(), ..entry.clone() };
-            let written = self.parts.journal.write_use(volume, alloc, entry).await;
+            let written = self.shared.journal.write_use(volume, alloc, entry).await;
             written.map_err(local_problem(Code::UnmountFailed))?;
         }
-        let root = self.parts.paths.root();
+        let root = self.shared.paths.root();
         // A device that was given to another volume since says nothing of this one any more.
         let is_of_another = |content: &MountContent| {
             let mut points = table.mounts().iter().filter(|mount| content.is_shown_by(mount));
@@ -107,7 +107,7 @@ impl Mounter {
         };
         let ours = table.mounts().iter().filter(|mount| is_ours(&mount.point));
         let mut places: Vec<MountPlace> = ours.filter_map(|one| table.place_of(one)).collect();
-        let binds = self.parts.binds.paths_of_volume(host, place).await?;
+        let binds = self.shared.binds.paths_of_volume(host, place).await?;
         let own = binds.iter().filter_map(|path| table.top_at(path));
         places.extend(own.filter_map(|one| table.place_of(one)));
         let points = table.mounts().iter().map(|mount| &mount.point);
@@ -151,7 +151,7 @@ impl Mounter {
         let named: Vec<String> = holders.iter().take(NAMED_MAX).map(ToString::to_string).collect();
         let more = holders.len() - named.len();
         let more = if more > 0 { format!("; and {more} more mounts") } else { String::new() };
-        let node = &self.parts.host.node;
+        let node = &self.shared.host.node;
         let message = format!(
             "volume {} is still held on node {node}: {}{more}",
             departing.volume,

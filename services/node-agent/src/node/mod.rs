@@ -37,15 +37,15 @@ use berth_contract::problem::Problem;
 use berth_domain::{PluginId, Timestamp, VolumeKey};
 
 use crate::controller::HostedControllers;
+use crate::events::EventPublisher;
 use crate::executor::VolumeExecutor;
 use crate::gate::Gate;
 use crate::host::Host;
 use crate::host_pool::VolumeHost;
 use crate::journal::Journal;
-use crate::look::MountHealths;
+use crate::mount_health::MountHealths;
 use crate::paths::{Paths, VolumePaths};
 use crate::plugin::{Plugin, Plugins};
-use crate::tell::EventPublisher;
 use crate::unaccounted::UnaccountedMounts;
 use berth_host::{HostPool, MountTable};
 use berth_service::runs::Runs;
@@ -59,7 +59,7 @@ use unstaged::RefusedPaths;
 /// Mounts and takes down volumes. Cheap to clone.
 #[derive(Clone)]
 pub struct Mounter {
-    parts: Arc<MounterContext>,
+    shared: Arc<MounterContext>,
     refused: RefusedPaths,
 }
 
@@ -80,11 +80,11 @@ pub struct MounterContext {
     pub hosted: HostedControllers,
     /// Runs the calls of those controllers, for the status.
     pub controllers: VolumeExecutor,
-    pub tell: EventPublisher,
+    pub events: EventPublisher,
     /// Refuses mounts while it is closed.
     pub gate: Gate,
     /// The health of each mount when it was last probed.
-    pub looks: MountHealths,
+    pub healths: MountHealths,
     pub since: Timestamp,
     /// The commands that use what is mounted.
     pub runs: Runs,
@@ -93,17 +93,17 @@ pub struct MounterContext {
 
 impl Mounter {
     /// One that works with these.
-    pub fn new(parts: MounterContext) -> Self {
-        Self { parts: Arc::new(parts), refused: RefusedPaths::default() }
+    pub fn new(context: MounterContext) -> Self {
+        Self { shared: Arc::new(context), refused: RefusedPaths::default() }
     }
 
     fn plugin(&self, id: &PluginId) -> Result<Plugin, Problem> {
-        self.parts.plugins.get(id).ok_or_else(|| no_plugin(id))
+        self.shared.plugins.get(id).ok_or_else(|| no_plugin(id))
     }
 
     /// A volume on this host.
     fn host(&self, plugin: &PluginId, place: &VolumePaths) -> VolumeHost {
-        VolumeHost::new(&self.parts.pool, plugin, place)
+        VolumeHost::new(&self.shared.pool, plugin, place)
     }
 
     /// Makes the calls of one volume. No person has said that nothing of it is left here.
@@ -126,7 +126,7 @@ impl Mounter {
 
     /// Names what every problem of this node has in common.
     fn locate_problem(&self, problem: Problem, volume: &VolumeKey) -> Problem {
-        problem.volume(volume).node(&self.parts.host.node)
+        problem.volume(volume).node(&self.shared.host.node)
     }
 }
 

@@ -15,6 +15,7 @@ use super::bind::BindPath;
 use super::calls::{GrantWithSecrets, JournalledIntent, NodeCaller};
 use super::endpoints::RequestContext;
 use super::{Mounter, bind, enforce, grant, holders, local_problem, read_mount_table};
+use crate::events::UsedVolume;
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::gate::GatePass;
 use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
@@ -22,7 +23,6 @@ use crate::paths::VolumePaths;
 use crate::plan::{self, MountInput, MountRefusal, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
 use crate::secret::SecretsQuery;
-use crate::tell::UsedVolume;
 
 pub(super) const STEP: &str = "agent.mount";
 
@@ -53,17 +53,17 @@ impl Mounter {
         context: RequestContext,
     ) -> Result<Mounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
-        let node = &self.parts.host.node;
+        let locate = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
+        let node = &self.shared.host.node;
         // Before it is asked for: what is granted from here on is granted to this life of the node.
-        let pass = self.parts.gate.check_open().map_err(told)?;
+        let pass = self.shared.gate.check_open().map_err(locate)?;
         let spot = match &request.path {
-            Some(path) => Some(self.parts.binds.check_path(path).await.map_err(told)?),
+            Some(path) => Some(self.shared.binds.check_path(path).await.map_err(locate)?),
             None => None,
         };
-        let grant = grant::take_claim(&self.parts.bus, node, &request, context).await;
-        let grant = grant.map_err(told)?;
-        let told_of = ExecutorWork {
+        let grant = grant::take_claim(&self.shared.bus, node, &request, context).await;
+        let grant = grant.map_err(locate)?;
+        let shown = ExecutorWork {
             volume: volume.clone(),
             alloc: grant.alloc.clone(),
             epoch: Some(grant.epoch),
@@ -71,11 +71,11 @@ impl Mounter {
             calls: None,
         };
         let plugin = self.plugin(&grant.plugin).map_err(|problem| {
-            self.parts.executor.record_failure(&told_of, &problem);
-            told(problem)
+            self.shared.executor.record_failure(&shown, &problem);
+            locate(problem)
         })?;
         let plugin = plugin.at_work(context.trace);
-        let told_of = ExecutorWork { calls: Some(plugin.calls().clone()), ..told_of };
+        let shown = ExecutorWork { calls: Some(plugin.calls().clone()), ..shown };
         let plugin_volume = PluginVolume::new(&plugin.id, &grant.external_id);
         // The grant is used here and now or never: the work owns it, and ends with this process.
         let work = {
@@ -83,10 +83,10 @@ impl Mounter {
             let mounting = MountTask { plugin, spot, pass, context };
             Box::pin(async move { mounter.mount_granted(&volume, &grant, mounting).await })
         };
-        let told = |problem: Problem| told(problem.plugin(&plugin_volume.plugin));
+        let locate = |problem: Problem| locate(problem.plugin(&plugin_volume.plugin));
         let deadline = context.deadline;
         let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
-        self.parts.executor.run_recorded(turn, told_of, work).await.map_err(told)
+        self.shared.executor.run_recorded(turn, shown, work).await.map_err(locate)
     }
 
     /// The secrets that staging and publishing take.
@@ -96,7 +96,7 @@ impl Mounter {
         grant: &Grant,
         RequestContext { deadline, trace }: RequestContext,
     ) -> Result<Secrets, Problem> {
-        let (bus, node) = (self.parts.bus.clone(), self.parts.host.node.clone());
+        let (bus, node) = (self.shared.bus.clone(), self.shared.host.node.clone());
         let asking = SecretsQuery { bus, node, deadline, trace };
         asking.read_secrets(volume, grant.secrets.as_ref()).await.map(Secrets)
     }
@@ -118,9 +118,9 @@ impl Mounter {
             return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
         };
         check_options(grant, &plugin.id, can.volume_mount_group)?;
-        let entered = self.parts.gate.enter(pass).await?;
-        let place = self.parts.paths.volume_paths(&grant.plugin, volume, &grant.alloc);
-        let journal = self.parts.journal.volume(volume);
+        let entered = self.shared.gate.enter(pass).await?;
+        let place = self.shared.paths.volume_paths(&grant.plugin, volume, &grant.alloc);
+        let journal = self.shared.journal.volume(volume);
         let table = read_mount_table(Code::MountFailed).await?;
         let scene = VolumeOnNode { journal: &journal, mounts: &table, place: &place };
         if let Some(beside) = ClaimsBeside::from_grant(grant) {
@@ -138,7 +138,7 @@ impl Mounter {
         if calls.is_empty() {
             // Whoever undoes what is here finds it in the journal.
             drop(entered);
-            let boot_id = &self.parts.host.boot_id;
+            let boot_id = &self.shared.host.boot_id;
             let entry = journal.uses.get(&grant.alloc).filter(|entry| entry.boot_id == *boot_id);
             let was = entry.and_then(|entry| entry.disk.as_ref());
             self.check_alive(grant, &place, was, context.deadline).await?;
@@ -147,7 +147,7 @@ impl Mounter {
         } else {
             let secrets = self.secrets(volume, grant, context).await?;
             let entry = self.intent(grant, &place, &calls);
-            let write = |entry| self.parts.journal.write_use(volume, &grant.alloc, entry);
+            let write = |entry| self.shared.journal.write_use(volume, &grant.alloc, entry);
             write(entry.clone()).await.map_err(local_problem(Code::MountFailed))?;
             // From here on whoever undoes what is here finds it.
             drop(entered);
@@ -156,7 +156,7 @@ impl Mounter {
             let deadline = context.deadline;
             let caller = self.node_caller(&plugin, &grant.external_id, host.clone(), deadline);
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
-                self.parts.binds.remove(&host, &place).await?;
+                self.shared.binds.remove(&host, &place).await?;
             }
             let publication = Publication { volume, place: &place, calls: &calls, began };
             let (left_out, disk) =
@@ -175,7 +175,7 @@ impl Mounter {
                 "mounted"
             );
         }
-        let seen = self.parts.binds.show_volume(&host, grant, &place, spot).await?;
+        let seen = self.shared.binds.show_volume(&host, grant, &place, spot).await?;
         let mode = grant.view.as_ref().map_or(grant.mode, |view| view.mode);
         Ok(Mounted {
             path: seen.to_string_lossy().into_owned(),
@@ -194,13 +194,13 @@ impl Mounter {
         context: RequestContext,
     ) -> Result<(Vec<String>, Option<Disk>), Problem> {
         let Publication { volume, place, calls, began } = publication;
-        let (grant, journal) = (granted.grant, &self.parts.journal);
+        let (grant, journal) = (granted.grant, &self.shared.journal);
         let record = JournalledIntent { journal, volume, alloc: &grant.alloc };
         let brought = caller.bring_up(calls, granted, &record).await;
         let (took, calls) = (began.elapsed(), caller.plugin.calls().list());
         let used =
             UsedVolume { volume, alloc: &grant.alloc, plugin: &caller.plugin.id, took, calls };
-        self.parts.tell.mounted(used, brought.as_ref().err(), context.trace);
+        self.shared.events.publish_mount(used, brought.as_ref().err(), context.trace);
         brought?;
         let left_out = enforce::enforce_after_publish(caller, grant, place).await?;
         let disk = self.check_alive(grant, place, None, context.deadline).await?;
@@ -230,7 +230,7 @@ impl Mounter {
             disk: None,
             left_out: Vec::new(),
             contents: Vec::new(),
-            boot_id: self.parts.host.boot_id.clone(),
+            boot_id: self.shared.host.boot_id.clone(),
             since: clock::now(),
         }
     }

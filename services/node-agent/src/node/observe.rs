@@ -27,18 +27,18 @@ use tokio::time::sleep;
 
 use super::{Mounter, mount, republish};
 use crate::journal::{JournalledUse, UseState};
-use crate::look::MountHealthSeen;
+use crate::mount_health::LastMountHealth;
 
 /// How often it is looked, while the claim service answers.
-const LOOK: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 /// Waits after reports that were not answered.
-const RETRY: Schedule = Schedule { first: LOOK, max: Duration::from_secs(30) };
+const RETRY: Schedule = Schedule { first: INTERVAL, max: Duration::from_secs(30) };
 /// A mount that takes less is reported once it is there, and not before.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 /// How often a claim's trouble is reported again when only its tries and its error have changed.
-const SAME_STATE: Duration = Duration::from_secs(15);
+const SAME_STATE_INTERVAL: Duration = Duration::from_secs(15);
 /// Reports under way at once.
-const SIDE_BY_SIDE: usize = 8;
+const REPORTS_AT_ONCE_MAX: usize = 8;
 
 /// One claim of this node: volume, alloc, epoch.
 type ClaimKey = (VolumeKey, AllocId, u64);
@@ -62,14 +62,14 @@ pub(super) struct Observer {
     mounter: Mounter,
     reported: BTreeMap<ClaimKey, ReportedMount>,
     /// Hung plugin calls that were told as events, with the time of the call.
-    told_hung: BTreeMap<ClaimKey, Timestamp>,
+    published_hung: BTreeMap<ClaimKey, Timestamp>,
 }
 
 impl Observer {
     /// One that has reported nothing yet.
     pub(super) fn new(mounter: &Mounter) -> Self {
         let mounter = mounter.clone();
-        Self { mounter, reported: BTreeMap::new(), told_hung: BTreeMap::new() }
+        Self { mounter, reported: BTreeMap::new(), published_hung: BTreeMap::new() }
     }
 
     /// Reports until the shutdown.
@@ -77,7 +77,7 @@ impl Observer {
         let mut tries = 0;
         loop {
             let pause = match tries {
-                0 => LOOK,
+                0 => INTERVAL,
                 tries => RETRY.wait(tries, clock::jitter()),
             };
             tokio::select! {
@@ -111,7 +111,7 @@ impl Observer {
                 (claim, mount, answered)
             }
         });
-        let sent: Vec<_> = sent.buffer_unordered(SIDE_BY_SIDE).collect().await;
+        let sent: Vec<_> = sent.buffer_unordered(REPORTS_AT_ONCE_MAX).collect().await;
         let mut unanswered = None;
         for (claim, mount, answered) in sent {
             match answered {
@@ -127,12 +127,14 @@ impl Observer {
         let is_hung_call = |seen: &&Observation| {
             seen.mount.state == NodeMountState::Hung && seen.mount.rpc.is_some()
         };
-        self.told_hung.retain(|claim, _| observed.get(claim).as_ref().is_some_and(is_hung_call));
+        self.published_hung
+            .retain(|claim, _| observed.get(claim).as_ref().is_some_and(is_hung_call));
         for (claim, seen) in observed {
             let Some(rpc) = seen.mount.rpc.as_ref().filter(|_| is_hung_call(&seen)) else {
                 continue;
             };
-            if self.told_hung.insert(claim.clone(), seen.mount.since) == Some(seen.mount.since) {
+            if self.published_hung.insert(claim.clone(), seen.mount.since) == Some(seen.mount.since)
+            {
                 continue;
             }
             let (volume, alloc, epoch) = claim;
@@ -145,7 +147,7 @@ impl Observer {
             if let Some(plugin) = &seen.plugin {
                 let used = (volume, alloc, plugin);
                 let name = EventName::VolumeMountHung;
-                self.mounter.parts.tell.mount_health(name, used, Some(why), trace);
+                self.mounter.shared.events.publish_mount_health(name, used, Some(why), trace);
             }
         }
     }
@@ -166,7 +168,7 @@ impl Mounter {
         };
         let trace = clock::begin_trace();
         let call = Call::within(trace, REQUEST_TIMEOUT);
-        let bus = &self.parts.bus;
+        let bus = &self.shared.bus;
         let Observed { recorded } =
             bus.ask::<verb::ClaimObserve>(&volume.namespace, &request, &call).await?;
         let (state, trace) = (mount.state, trace.trace_id());
@@ -176,19 +178,19 @@ impl Mounter {
 
     /// What is done with each claim of this node.
     fn observations(&self) -> BTreeMap<ClaimKey, Observation> {
-        let parts = &self.parts;
+        let shared = &self.shared;
         let mut all = BTreeMap::new();
-        for (volume, alloc, entry) in parts.journal.uses() {
-            let told = parts.journal.volume(&volume).detached.get(&alloc).copied();
-            if told.is_some_and(|told| told.epoch >= entry.epoch) {
+        for (volume, alloc, entry) in shared.journal.uses() {
+            let detach = shared.journal.volume(&volume).detached.get(&alloc).copied();
+            if detach.is_some_and(|detach| detach.epoch >= entry.epoch) {
                 continue;
             }
-            let seen = parts.looks.get_health(&volume, &alloc, entry.epoch);
+            let seen = shared.healths.get_health(&volume, &alloc, entry.epoch);
             let plugin = Some(entry.plugin.clone());
             let mount = mount_from_use(&entry, seen.as_ref());
             all.insert((volume, alloc, entry.epoch), Observation { mount, plugin });
         }
-        for failure in parts.executor.failures().into_iter().filter(|one| is_mount(&one.step)) {
+        for failure in shared.executor.failures().into_iter().filter(|one| is_mount(&one.step)) {
             let Some(epoch) = failure.epoch else { continue };
             let volume = VolumeKey::new(failure.namespace.clone(), failure.volume.clone());
             let claim = (volume, failure.alloc.clone(), epoch);
@@ -199,7 +201,7 @@ impl Mounter {
             let plugin = known.and_then(|known| known.plugin.clone());
             all.insert(claim, Observation { mount: mount_from_failure(failure), plugin });
         }
-        for work in parts.executor.under_way().into_iter().filter(|one| is_mount(&one.step)) {
+        for work in shared.executor.under_way().into_iter().filter(|one| is_mount(&one.step)) {
             let Some(epoch) = work.epoch else { continue };
             let volume = VolumeKey::new(work.namespace.clone(), work.volume.clone());
             let claim = (volume, work.alloc.clone(), epoch);
@@ -223,7 +225,7 @@ fn is_mounted_since(mount: &NodeMount, failed_at: Timestamp) -> bool {
 }
 
 /// A use by its journal entry and the last look at its mount.
-fn mount_from_use(entry: &JournalledUse, seen: Option<&MountHealthSeen>) -> NodeMount {
+fn mount_from_use(entry: &JournalledUse, seen: Option<&LastMountHealth>) -> NodeMount {
     let is = |state, since| NodeMount { state, since, rpc: None, tries: 0, error: None };
     if entry.state == UseState::Intent {
         let error = "the mount was begun and not finished; it goes on when its caller asks again";
@@ -278,7 +280,7 @@ fn is_due(reported: Option<&ReportedMount>, mount: &NodeMount, now: Timestamp) -
         Some(last) if last.mount == *mount => false,
         // A hung call does not get another state by the tries that it makes fail.
         Some(last) if last.mount.state == mount.state && last.mount.rpc == mount.rpc => {
-            now.since(last.at) >= SAME_STATE
+            now.since(last.at) >= SAME_STATE_INTERVAL
         }
         _ if mount.state.is_trouble() => true,
         Some(_) if mount.state == NodeMountState::Mounted => true,

@@ -45,9 +45,9 @@ impl Mounter {
         context: RequestContext,
     ) -> Result<Republished, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
-        let pass = self.parts.gate.check_open().map_err(told)?;
-        let uses = self.parts.journal.volume(&volume).uses;
+        let locate = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
+        let pass = self.shared.gate.check_open().map_err(locate)?;
+        let uses = self.shared.journal.volume(&volume).uses;
         let asked = |alloc: &AllocId| request.alloc.as_ref().is_none_or(|only| only == alloc);
         let allocs: Vec<AllocId> = uses.into_keys().filter(asked).collect();
         let Some(first) = allocs.first().cloned() else {
@@ -55,21 +55,21 @@ impl Mounter {
             let next = format!(
                 "look with `berth node status {}`; an alloc that has no mount gets one by asking \
                  for it",
-                self.parts.host.node
+                self.shared.host.node
             );
-            return Err(told(Problem::new(Code::NoSuchClaim, message).next(next)));
+            return Err(locate(Problem::new(Code::NoSuchClaim, message).next(next)));
         };
         let mut grants = Vec::new();
         for alloc in &allocs {
             let grant = self.ask_grant_again(&volume, alloc, context).await;
-            grants.push(grant.map_err(|problem| told(name_alloc(alloc, problem)))?);
+            grants.push(grant.map_err(|problem| locate(name_alloc(alloc, problem)))?);
         }
         let Some(first_grant) = grants.first() else {
             return Ok(Republished { mounts: Vec::new() });
         };
-        let plugin = self.plugin(&first_grant.plugin).map_err(told)?.at_work(context.trace);
+        let plugin = self.plugin(&first_grant.plugin).map_err(locate)?.at_work(context.trace);
         let plugin_volume = PluginVolume::new(&plugin.id, &first_grant.external_id);
-        let told_of = ExecutorWork {
+        let shown = ExecutorWork {
             volume: volume.clone(),
             alloc: first,
             epoch: Some(first_grant.epoch),
@@ -81,12 +81,12 @@ impl Mounter {
             let returning = RepublishTask { grants, plugin, pass, context };
             async move { mounter.remount(&volume, returning).await }
         };
-        let told = |problem: Problem| told(problem.plugin(&plugin_volume.plugin));
+        let locate = |problem: Problem| locate(problem.plugin(&plugin_volume.plugin));
         let deadline = context.deadline;
         let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
-        let done = self.parts.executor.run_recorded(turn, told_of, work).await;
-        self.parts.looks.look_soon();
-        done.map_err(told)
+        let done = self.shared.executor.run_recorded(turn, shown, work).await;
+        self.shared.healths.request_probe();
+        done.map_err(locate)
     }
 
     async fn ask_grant_again(
@@ -103,7 +103,7 @@ impl Mounter {
             alias: None,
             path: None,
         };
-        grant::take_claim(&self.parts.bus, &self.parts.host.node, &request, context).await
+        grant::take_claim(&self.shared.bus, &self.shared.host.node, &request, context).await
     }
 
     /// In the volume's turn.
@@ -120,8 +120,8 @@ impl Mounter {
         let Some(first) = grants.first() else {
             return Ok(Republished { mounts: Vec::new() });
         };
-        let entered = self.parts.gate.enter(pass).await?;
-        let known = self.parts.journal.volume(volume);
+        let entered = self.shared.gate.enter(pass).await?;
+        let known = self.shared.journal.volume(volume);
         let target = |alloc: &AllocId| {
             known.uses.get(alloc).map_or_else(PathBuf::new, |entry| entry.target.clone())
         };
@@ -129,7 +129,7 @@ impl Mounter {
             .iter()
             .map(|grant| (grant.alloc.clone(), grant.epoch, target(&grant.alloc)))
             .collect();
-        let place = self.parts.paths.volume_paths(&plugin.id, volume, &first.alloc);
+        let place = self.shared.paths.volume_paths(&plugin.id, volume, &first.alloc);
         let table = read_mount_table(Code::MountFailed).await?;
         let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
         let stages = can.stage_unstage_volume;
@@ -150,15 +150,15 @@ impl Mounter {
         let host = self.host(&plugin.id, &place);
         let caller = self.node_caller(&plugin, &first.external_id, host, context.deadline);
         for (alloc, ..) in &allocs {
-            let place = self.parts.paths.volume_paths(&plugin.id, volume, alloc);
-            let undone = self.parts.binds.remove(&caller.host, &place).await;
+            let place = self.shared.paths.volume_paths(&plugin.id, volume, alloc);
+            let undone = self.shared.binds.remove(&caller.host, &place).await;
             undone.map_err(|problem| explain_held(problem, &plan.down))?;
         }
         caller.take_down(&plan.down).await.map_err(|problem| explain_held(problem, &plan.down))?;
         let mut mounts = Vec::new();
         for ((granted, (alloc, _, target)), calls) in using.iter().zip(&allocs).zip(&plan.up) {
             let (grant, place) =
-                (granted.grant, self.parts.paths.volume_paths(&plugin.id, volume, alloc));
+                (granted.grant, self.shared.paths.volume_paths(&plugin.id, volume, alloc));
             let publication = Publication { volume, place: &place, calls, began };
             let (_, disk) = self.publish_granted(&caller, granted, publication, context).await?;
             let options = plan.restages().then_some(&grant.mount);
@@ -190,18 +190,18 @@ impl Mounter {
         let options =
             options.map(|options| OptionsFingerprint::salted_hash(options, rand::random()));
         let options = options.or_else(|| entry.options.clone());
-        let boot_id = self.parts.host.boot_id.clone();
+        let boot_id = self.shared.host.boot_id.clone();
         // What was staged before is taken down first.
         let staged = false;
         let since = clock::now();
         let mut entry =
             JournalledUse { state, staged, options, disk, boot_id, since, ..entry.clone() };
         if state == UseState::Published {
-            let place = self.parts.paths.volume_paths(&entry.plugin, volume, alloc);
+            let place = self.shared.paths.volume_paths(&entry.plugin, volume, alloc);
             let table = read_mount_table(Code::MountFailed).await?;
             entry.contents = holders::shown_contents(&table, &place, Some(&entry));
         }
-        let written = self.parts.journal.write_use(volume, alloc, entry).await;
+        let written = self.shared.journal.write_use(volume, alloc, entry).await;
         written.map_err(local_problem(Code::MountFailed))
     }
 }

@@ -20,7 +20,7 @@ use super::{Mounter, read_mount_table};
 use crate::journal::JournalledUse;
 
 /// Volumes that are taken down, and allocs that are ended, side by side.
-const SIDE_BY_SIDE: usize = 16;
+const AT_ONCE_MAX: usize = 16;
 /// Pages of allocs that are ended in one go.
 const PAGES_MAX: usize = 1000;
 /// Paths named in one problem.
@@ -40,15 +40,15 @@ impl Mounter {
     }
 
     async fn undo_uses(&self, trace: TraceContext) -> Result<(), Problem> {
-        crate::runs::end_all(&self.parts.runs).await?;
-        let undone = stream::iter(self.parts.journal.uses())
+        crate::runs::end_all(&self.shared.runs).await?;
+        let undone = stream::iter(self.shared.journal.uses())
             .map(|(volume, alloc, entry)| self.undo_use(volume, alloc, entry, trace))
-            .buffer_unordered(SIDE_BY_SIDE)
+            .buffer_unordered(AT_ONCE_MAX)
             .collect::<Vec<_>>();
         // One that fails keeps no other from being tried.
         undone.await.into_iter().collect::<Result<(), Problem>>()?;
         let table = read_mount_table(Code::UnmountFailed).await?;
-        let left: Vec<_> = table.beneath(self.parts.paths.root()).collect();
+        let left: Vec<_> = table.beneath(self.shared.paths.root()).collect();
         if left.is_empty() {
             return Ok(());
         }
@@ -88,10 +88,10 @@ impl Mounter {
     /// Says of every alloc of this node that it has ended: also of those that have nothing mounted,
     /// since they may have a claim, whose grant would be as good as ever once the node is back.
     async fn end_allocs(&self, proof: &Proof, trace: TraceContext) -> Result<(), Problem> {
-        let client = Client::new(self.parts.bus.clone());
+        let client = Client::new(self.shared.bus.clone());
         let everywhere = Namespace::all();
         let of_this_node = alloc::List {
-            node: Some(self.parts.host.node.clone()),
+            node: Some(self.shared.host.node.clone()),
             state: Some(AllocState::Live),
             ..alloc::List::default()
         };
@@ -105,7 +105,7 @@ impl Mounter {
             }
             let stopped = stream::iter(live)
                 .map(|(namespace, id)| self.end_alloc(namespace, id, proof, trace))
-                .buffer_unordered(SIDE_BY_SIDE)
+                .buffer_unordered(AT_ONCE_MAX)
                 .collect::<Vec<_>>();
             // One that is not answered keeps no other from being ended.
             stopped.await.into_iter().collect::<Result<(), Problem>>()?;
@@ -123,7 +123,7 @@ impl Mounter {
         let note = Some(format!("its node counted as gone: {proof}"));
         let stop = alloc::Stop { id, state: AllocState::Failed, note };
         let call = Call::within(trace, REQUEST_TIMEOUT);
-        let client = Client::new(self.parts.bus.clone());
+        let client = Client::new(self.shared.bus.clone());
         match client.once::<verb::AllocStop>(&namespace, &stop, &call).await {
             Err(problem) if problem.code != Code::NoSuchAlloc => Err(problem),
             _ => Ok(()),

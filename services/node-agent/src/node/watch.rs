@@ -7,18 +7,18 @@ use tokio::task::JoinSet;
 
 use super::Mounter;
 use super::observe::Observer;
-use crate::look::MountWatcher;
+use crate::mount_health::MountWatcher;
 
 impl Mounter {
     /// Looks at each mount at this interval, and reports what becomes of claims. Ends with the
     /// shutdown, or when the returned set is dropped.
     pub fn watch_mounts(&self, interval: Duration, shutdown: &Shutdown) -> JoinSet<()> {
-        let parts = &self.parts;
+        let shared = &self.shared;
         let looker = MountWatcher {
-            journal: parts.journal.clone(),
-            boot_id: parts.host.boot_id.clone(),
-            looks: parts.looks.clone(),
-            tell: parts.tell.clone(),
+            journal: shared.journal.clone(),
+            boot_id: shared.host.boot_id.clone(),
+            healths: shared.healths.clone(),
+            events: shared.events.clone(),
             interval,
         };
         let mut watched = JoinSet::new();

@@ -40,7 +40,7 @@ pub fn plan_detach(
         None => (scene.place.target.clone(), stages.then(|| scene.place.staging.clone())),
     };
     let done =
-        scene.journal.detached.get(alloc).is_some_and(|told| told.done && told.epoch >= epoch);
+        scene.journal.detached.get(alloc).is_some_and(|known| known.done && known.epoch >= epoch);
     if done && entry.is_none() && !scene.mounts.has(&target) {
         return Ok(Vec::new());
     }

@@ -45,8 +45,8 @@ pub fn plan_mount(
     arrival: MountInput<'_>,
 ) -> Result<Vec<NodeCall>, MountRefusal> {
     let MountInput { alloc, epoch, stages, .. } = arrival;
-    if let Some(told) = scene.journal.detached.get(alloc).filter(|told| told.epoch >= epoch) {
-        return Err(MountRefusal::Detached { told: told.epoch, granted: epoch });
+    if let Some(detach) = scene.journal.detached.get(alloc).filter(|detach| detach.epoch >= epoch) {
+        return Err(MountRefusal::Detached { told: detach.epoch, granted: epoch });
     }
     let mut calls = Vec::new();
     match scene.journal.uses.get(alloc) {

@@ -53,8 +53,8 @@ pub fn plan_republish(
         let Some(entry) = entry else {
             return Err(RepublishRefusal::Gone { alloc: alloc.clone(), epoch: *epoch });
         };
-        let told = scene.journal.detached.get(alloc);
-        if told.is_some_and(|told| told.epoch >= *epoch) {
+        let detach = scene.journal.detached.get(alloc);
+        if detach.is_some_and(|detach| detach.epoch >= *epoch) {
             return Err(RepublishRefusal::Leaving { alloc: alloc.clone() });
         }
         calls.down.push(NodeCall::Unpublish { target: entry.target.clone() });

@@ -59,7 +59,8 @@ pub struct Declaration {
     /// The plugin.
     pub id: PluginId,
     /// How it is reached.
-    pub reach: PluginEndpoint,
+    #[serde(rename = "reach")]
+    pub endpoint: PluginEndpoint,
     /// The user that the plugin runs as, by its id, where it is neither root nor the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<u32>,
@@ -128,12 +129,12 @@ impl fmt::Debug for PluginCommand {
 impl Declaration {
     /// A plugin that somebody else runs.
     pub fn socket(id: PluginId, socket: impl Into<PathBuf>) -> Self {
-        Self { id, reach: PluginEndpoint::Socket(socket.into()), owner: None }
+        Self { id, endpoint: PluginEndpoint::Socket(socket.into()), owner: None }
     }
 
     /// The command, when the agent runs it.
     pub fn command(&self) -> Option<&PluginCommand> {
-        match &self.reach {
+        match &self.endpoint {
             PluginEndpoint::Socket(_) => None,
             PluginEndpoint::Command(command) => Some(command),
         }
@@ -142,8 +143,8 @@ impl Declaration {
     /// Which instance this is, of all that ever were on the node: 48 bits of the SHA-256 of what is
     /// said and where, in hex. What is said otherwise is another instance.
     pub fn key(&self, source: &PluginSource) -> String {
-        let said = serde_json::json!([source, self]).to_string();
-        let hash = Sha256::digest(said.as_bytes());
+        let text = serde_json::json!([source, self]).to_string();
+        let hash = Sha256::digest(text.as_bytes());
         hash.iter().take(6).fold(String::new(), |key, byte| format!("{key}{byte:02x}"))
     }
 }
@@ -169,7 +170,7 @@ impl Decode for Declaration {
             return None;
         };
         let (health_timeout, stop_timeout) = (health_timeout?, stop_timeout?);
-        let reach = match (socket, argv) {
+        let endpoint = match (socket, argv) {
             (Some(socket), None) => {
                 let alone = env.is_none() && !health_timeout.0 && !stop_timeout.0;
                 let alone = decoder.demand(alone, "socket", "goes with nothing that a command has");
@@ -189,7 +190,7 @@ impl Decode for Declaration {
                 None
             }
         };
-        Some(Self { id: id?, reach: reach?, owner })
+        Some(Self { id: id?, endpoint: endpoint?, owner })
     }
 }
 
@@ -228,7 +229,7 @@ mod tests {
     fn a_socket_or_a_command() {
         let of = |text: &str| read::<Declaration>(text, Format::Toml).unwrap();
         let socket = of("id = 'p'\nsocket = '/run/p.sock'");
-        assert_eq!(socket.reach, PluginEndpoint::Socket("/run/p.sock".into()));
+        assert_eq!(socket.endpoint, PluginEndpoint::Socket("/run/p.sock".into()));
         let command = of("id = 'p'\ncommand = ['/bin/p', '-v']\nenv = { A = 'b' }");
         let command = command.command().unwrap();
         assert_eq!(command.argv, ["/bin/p", "-v"]);

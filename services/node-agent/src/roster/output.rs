@@ -66,7 +66,7 @@ impl PluginOutput {
         let whole = match read.iter().rposition(|byte| *byte == b'\n') {
             _ if last => read.len(),
             Some(end) => end + 1,
-            // A line longer than all that is read in one go is told in parts.
+            // A line longer than all that is read in one go is logged in parts.
             None if read.len() as u64 >= READ_BYTES_MAX => read.len(),
             None => 0,
         };

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::output::PluginOutput;
+use crate::events::EventPublisher;
 use crate::host_pool::{CHANGE_MAX, with_agent_file, with_processes};
 use crate::journal::Journal;
 use crate::plugin::declaration::PluginCommand;
@@ -27,15 +28,14 @@ use crate::plugin::member::describe_need;
 use crate::plugin::process::{PluginProcess, StartedProcess};
 use crate::plugin::record::InstanceRecords;
 use crate::plugin::{Plugin, PluginInstance};
-use crate::tell::EventPublisher;
 
 /// How often the process is looked at, and its output read.
-const TICK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// When it is started again.
-const AGAIN: Schedule =
+const RESTART_BACKOFF: Schedule =
     Schedule { first: Duration::from_millis(500), max: Duration::from_secs(30) };
 /// So long well, and the next backoff begins anew.
-const SETTLED: Duration = Duration::from_secs(30);
+const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// What is to become of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(super) enum ProcessOrder {
 pub(super) struct ProcessContext {
     pub(super) records: InstanceRecords,
     pub(super) journal: Journal,
-    pub(super) tell: EventPublisher,
+    pub(super) events: EventPublisher,
     pub(super) boot_id: String,
 }
 
@@ -76,7 +76,7 @@ pub(super) async fn run_command(
     mut orders: watch::Receiver<ProcessOrder>,
     shutdown: Shutdown,
 ) {
-    let Some(command) = member.said.command().cloned() else { return };
+    let Some(command) = member.declaration.command().cloned() else { return };
     let Some(process) = find_running(&member, &running, &shutdown).await else { return };
     let mut runner = ProcessRunner::new(member, plugin, running, command, process).await;
     loop {
@@ -86,7 +86,7 @@ pub(super) async fn run_command(
             return;
         }
         tokio::select! {
-            () = sleep(TICK) => {}
+            () = sleep(CHECK_INTERVAL) => {}
             Ok(()) = orders.changed() => {}
             () = shutdown.requested() => return,
         }
@@ -118,7 +118,7 @@ async fn find_running(
         let instance = &member.key;
         tracing::warn!(instance, %error, tries, "it is not known whether a plugin's process runs");
         tokio::select! {
-            () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
+            () = sleep(RESTART_BACKOFF.wait(tries, clock::jitter())) => {}
             () = shutdown.requested() => return None,
         }
     }
@@ -133,8 +133,8 @@ struct ProcessRunner {
     output: Arc<Mutex<PluginOutput>>,
     process: Option<PluginProcess>,
     /// It was told to end; and is killed then.
-    ending: Option<Instant>,
-    last_well: Instant,
+    kill_at: Option<Instant>,
+    last_healthy: Instant,
     started: Instant,
     tries: u32,
     next_start: Instant,
@@ -166,8 +166,8 @@ impl ProcessRunner {
             command,
             output,
             process,
-            ending: None,
-            last_well: now,
+            kill_at: None,
+            last_healthy: now,
             started: now,
             tries: 0,
             next_start: now,
@@ -178,7 +178,7 @@ impl ProcessRunner {
         if let Some(how) = self.process.as_mut().and_then(PluginProcess::ended) {
             self.process_ended(&how, order).await;
         }
-        self.tell_output(false).await;
+        self.log_output(false).await;
         match order {
             ProcessOrder::Run if self.process.is_none() => {
                 if Instant::now() >= self.next_start {
@@ -187,7 +187,7 @@ impl ProcessRunner {
             }
             ProcessOrder::Run => self.check_health(),
             ProcessOrder::Stop | ProcessOrder::End if self.process.is_some() => self.end_process(),
-            ProcessOrder::Stop | ProcessOrder::End => self.say_stopped().await,
+            ProcessOrder::Stop | ProcessOrder::End => self.record_stopped().await,
         }
     }
 
@@ -213,11 +213,11 @@ impl ProcessRunner {
                 self.member.set_process(Some(id), None);
                 // Before anything else: it is found again by this.
                 self.member.save().await;
-                (self.started, self.last_well) = (Instant::now(), Instant::now());
+                (self.started, self.last_healthy) = (Instant::now(), Instant::now());
                 let (plugin, instance) = (&self.plugin.id, &self.member.key);
                 tracing::info!(%plugin, instance, pid, "a plugin's process was started");
                 self.publish_event(EventName::PluginStarted, format!("pid {pid}"));
-                self.member.look.notify_one();
+                self.member.probe_requested.notify_one();
             }
             Err(why) => {
                 let program = self.command.argv.first().map_or("it", String::as_str);
@@ -229,10 +229,11 @@ impl ProcessRunner {
 
     async fn process_ended(&mut self, how: &str, order: &ProcessOrder) {
         self.process = None;
-        self.tell_output(true).await;
-        let was_told = self.ending.take().is_some();
+        self.log_output(true).await;
+        let was_told = self.kill_at.take().is_some();
         if *order == ProcessOrder::Run {
-            if self.started.elapsed() >= SETTLED && self.last_well.elapsed() < SETTLED {
+            if self.started.elapsed() >= STABLE_AFTER && self.last_healthy.elapsed() < STABLE_AFTER
+            {
                 self.tries = 0;
             }
             self.wait_to_start(how);
@@ -242,16 +243,16 @@ impl ProcessRunner {
             let (plugin, instance) = (&self.plugin.id, &self.member.key);
             tracing::info!(%plugin, instance, how, "a plugin's process has ended{why}");
             self.publish_event(EventName::PluginStopped, how.to_owned());
-            self.say_stopped().await;
+            self.record_stopped().await;
         }
         self.member.set_spared(None);
-        self.member.look.notify_one();
+        self.member.probe_requested.notify_one();
         self.plugin.slot.choose_instances();
     }
 
     fn wait_to_start(&mut self, why: &str) {
         self.tries += 1;
-        let wait = AGAIN.wait(self.tries, clock::jitter());
+        let wait = RESTART_BACKOFF.wait(self.tries, clock::jitter());
         self.next_start = Instant::now() + wait;
         let (plugin, instance, tries) = (&self.plugin.id, &self.member.key, self.tries);
         tracing::warn!(%plugin, instance, why, tries, ?wait, "a plugin's process is started again");
@@ -261,19 +262,19 @@ impl ProcessRunner {
 
     /// Its health decides only while no mount needs it.
     fn check_health(&mut self) {
-        if let Some(kill_at) = self.ending {
+        if let Some(kill_at) = self.kill_at {
             self.kill_from(kill_at);
             return;
         }
         if self.member.view().healthy {
-            self.last_well = Instant::now();
+            self.last_healthy = Instant::now();
             if self.member.set_spared(None) {
                 self.plugin.slot.choose_instances();
             }
             return;
         }
         let timeout = self.command.health_timeout();
-        if self.last_well.elapsed() < timeout {
+        if self.last_healthy.elapsed() < timeout {
             return;
         }
         let mounts = self.running.count_needing_mounts(&self.plugin, &self.member);
@@ -296,11 +297,11 @@ impl ProcessRunner {
 
     fn end_process(&mut self) {
         let Some(process) = &mut self.process else { return };
-        if let Some(kill_at) = self.ending {
+        if let Some(kill_at) = self.kill_at {
             self.kill_from(kill_at);
             return;
         }
-        self.ending = Some(Instant::now() + self.command.stop_timeout());
+        self.kill_at = Some(Instant::now() + self.command.stop_timeout());
         if let Err(error) = process.terminate() {
             let (plugin, instance) = (&self.plugin.id, &self.member.key);
             tracing::warn!(%plugin, instance, %error, "a plugin's process cannot be told to end");
@@ -316,10 +317,10 @@ impl ProcessRunner {
         if let Err(error) = process.kill() {
             tracing::warn!(%plugin, instance, %error, "a plugin's process cannot be killed");
         }
-        self.ending = Some(Instant::now() + self.command.stop_timeout());
+        self.kill_at = Some(Instant::now() + self.command.stop_timeout());
     }
 
-    async fn say_stopped(&mut self) {
+    async fn record_stopped(&mut self) {
         let by = self.member.record().stopped_by;
         let down = by.map_or_else(|| "stopped".to_owned(), |by| format!("stopped by {by}"));
         self.tries = 0;
@@ -330,19 +331,19 @@ impl ProcessRunner {
         }
     }
 
-    async fn tell_output(&self, last: bool) {
+    async fn log_output(&self, last: bool) {
         let output = Arc::clone(&self.output);
         let look =
             move || output.lock().unwrap_or_else(PoisonError::into_inner).read_new_lines(last);
         let path = self.running.records.output(&self.member.key);
         let (plugin, instance) = (&self.plugin.id, &self.member.key);
         match with_agent_file("read what a plugin says", &path, look).await {
-            Ok(said) => {
-                for line in said.lines {
+            Ok(output) => {
+                for line in output.lines {
                     tracing::info!(%plugin, instance, "{line}");
                 }
-                if said.left_out > 0 {
-                    let bytes = said.left_out;
+                if output.left_out > 0 {
+                    let bytes = output.left_out;
                     tracing::warn!(%plugin, instance, bytes, "a plugin says too much: left out");
                 }
             }
@@ -352,6 +353,6 @@ impl ProcessRunner {
 
     fn publish_event(&self, name: EventName, detail: String) {
         let detail = format!("instance {}: {detail}", self.member.key);
-        self.running.tell.plugin(name, &self.plugin.id, detail);
+        self.running.events.publish_plugin_event(name, &self.plugin.id, detail);
     }
 }

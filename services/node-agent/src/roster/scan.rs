@@ -66,8 +66,8 @@ impl PluginScanner {
 
     /// Takes up an instance that was here before the agent was restarted. Of two instances with one
     /// socket, the one that came last is told last: the other one was leaving.
-    pub fn remember(&mut self, source: PluginSource, said: &Declaration) {
-        if let PluginEndpoint::Socket(socket) = &said.reach {
+    pub fn remember(&mut self, source: PluginSource, declaration: &Declaration) {
+        if let PluginEndpoint::Socket(socket) = &declaration.endpoint {
             self.owners.insert(socket.clone(), source);
         }
     }
@@ -80,39 +80,42 @@ impl PluginScanner {
         found.extend(configured.map(|one| (PluginSource::Configuration, one)));
         let is_file = |source: &PluginSource| matches!(source, PluginSource::File(_));
         if let Some(dir) = self.sources.plugins_dir.clone() {
-            self.take_in(&dir, files(&dir), is_file, &mut faults);
+            self.update_known(&dir, read_files(&dir), is_file, &mut faults);
         }
         if let Some(dir) = self.sources.sockets_dir.clone() {
-            self.take_in(&dir, sockets(&dir), |source| !is_file(source), &mut faults);
+            self.update_known(&dir, read_sockets(&dir), |source| !is_file(source), &mut faults);
         }
-        let known = self.known.iter().map(|(source, (said, _))| (source.clone(), said.clone()));
+        let known = self
+            .known
+            .iter()
+            .map(|(source, (declaration, _))| (source.clone(), declaration.clone()));
         found.extend(known);
-        ScanResult { found: self.distinct(found, &mut faults), faults }
+        ScanResult { found: self.remove_duplicates(found, &mut faults), faults }
     }
 
     /// No socket twice. Of several sources that name a socket, the one that had it keeps it, since
     /// calls of its plugin may be under way. When all are new, the configuration goes before files
     /// and files before sockets, each by name.
-    fn distinct(
+    fn remove_duplicates(
         &mut self,
         found: Vec<(PluginSource, Declaration)>,
         faults: &mut Vec<SourceFault>,
     ) -> Vec<(PluginSource, Declaration)> {
         let mut owners: BTreeMap<PathBuf, (PluginSource, PluginId)> = BTreeMap::new();
-        for (source, said) in &found {
-            let PluginEndpoint::Socket(socket) = &said.reach else { continue };
+        for (source, declaration) in &found {
+            let PluginEndpoint::Socket(socket) = &declaration.endpoint else { continue };
             // What is said of it in a file may say that its owner is trusted.
             let name = socket.display().to_string();
             faults.retain(|fault| fault.source != name);
-            let owner = || (source.clone(), said.id.clone());
+            let owner = || (source.clone(), declaration.id.clone());
             if self.owners.get(socket) == Some(source) {
                 owners.insert(socket.clone(), owner());
             } else {
                 owners.entry(socket.clone()).or_insert_with(owner);
             }
         }
-        let found = found.into_iter().filter(|(source, said)| {
-            let PluginEndpoint::Socket(socket) = &said.reach else { return true };
+        let found = found.into_iter().filter(|(source, declaration)| {
+            let PluginEndpoint::Socket(socket) = &declaration.endpoint else { return true };
             let Some((owner, plugin)) = owners.get(socket) else { return true };
             if owner == source {
                 return true;
@@ -134,7 +137,7 @@ impl PluginScanner {
     }
 
     /// Takes in what stands in one directory, whose sources are `of` it.
-    fn take_in(
+    fn update_known(
         &mut self,
         dir: &Path,
         seen: Result<Vec<(PluginSource, DeclarationRead)>, String>,
@@ -157,8 +160,8 @@ impl PluginScanner {
         });
         for (source, seen) in seen {
             match seen {
-                Ok(said) => {
-                    self.known.insert(source, (said, 0));
+                Ok(declaration) => {
+                    self.known.insert(source, (declaration, 0));
                 }
                 Err(problem) => {
                     let kept = self.known.contains_key(&source);
@@ -172,11 +175,11 @@ impl PluginScanner {
 }
 
 /// The entries of a directory, by name.
-fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
+fn list_entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |error: io::Error| format!("cannot be looked at: {error}");
-    let trusted = open(dir)?;
+    let trusted = open_trusted(dir)?;
     let mut paths = Vec::new();
-    for entry in fs::read_dir(by_handle(&trusted)).map_err(failed)? {
+    for entry in fs::read_dir(handle_path(&trusted)).map_err(failed)? {
         paths.push(dir.join(entry.map_err(failed)?.file_name()));
         if paths.len() > ENTRIES_MAX {
             return Err(format!("holds more than {ENTRIES_MAX} entries"));
@@ -187,34 +190,34 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Opens what only root or the agent's user could have put there.
-fn open(path: &Path) -> Result<Trusted, String> {
+fn open_trusted(path: &Path) -> Result<Trusted, String> {
     trust::open(path, &TrustedUsers::own()).map_err(|error| chain(&error))
 }
 
 /// A path that leads to what is open, whatever has its name by now.
-fn by_handle(trusted: &Trusted) -> String {
+fn handle_path(trusted: &Trusted) -> String {
     format!("/proc/self/fd/{}", trusted.file.as_raw_fd())
 }
 
-fn hidden(path: &Path) -> bool {
+fn is_hidden(path: &Path) -> bool {
     path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// `<dir>/<any name>.toml`.
-fn files(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
-    let paths = entries(dir)?.into_iter().filter(|path| {
-        path.extension().is_some_and(|extension| extension == "toml") && !hidden(path)
+fn read_files(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
+    let paths = list_entries(dir)?.into_iter().filter(|path| {
+        path.extension().is_some_and(|extension| extension == "toml") && !is_hidden(path)
     });
     Ok(paths.map(|path| (PluginSource::File(path.clone()), read_file(&path))).collect())
 }
 
 fn read_file(path: &Path) -> DeclarationRead {
     let failed = |error: io::Error| format!("cannot be read: {error}");
-    let trusted = open(path)?;
+    let trusted = open_trusted(path)?;
     if trusted.kind != FileType::RegularFile {
         return Err(format!("is {}, not a file", in_words(trusted.kind)));
     }
-    let path = by_handle(&trusted);
+    let path = handle_path(&trusted);
     let bytes = fs::metadata(&path).map_err(failed)?.len();
     if bytes > FILE_BYTES_MAX {
         return Err(format!("has {bytes} bytes; at most {FILE_BYTES_MAX} are read"));
@@ -228,9 +231,9 @@ fn read_file(path: &Path) -> DeclarationRead {
 }
 
 /// `<dir>/<id>.sock` and `<dir>/<id>/csi.sock`, where `@<instance>` may follow the id.
-fn sockets(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
+fn read_sockets(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
     let mut seen = Vec::new();
-    for path in entries(dir)?.into_iter().filter(|path| !hidden(path)) {
+    for path in list_entries(dir)?.into_iter().filter(|path| !is_hidden(path)) {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         let (name, socket) = match name.strip_suffix(".sock") {
             Some(name) => (name, path.clone()),
@@ -246,7 +249,7 @@ fn sockets(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
             {
                 continue;
             }
-            found => found.map_err(|error| untrusted(&error)),
+            found => found.map_err(|error| describe_untrusted(&error)),
         };
         let id = name.split('@').next().unwrap_or(name).to_owned();
         let source = PluginSource::Socket(socket.clone());
@@ -256,7 +259,7 @@ fn sockets(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
 }
 
 /// Volume secrets go to whoever owns a socket.
-fn untrusted(error: &TrustError) -> String {
+fn describe_untrusted(error: &TrustError) -> String {
     let also = match error {
         TrustError::Owner { user, .. } => {
             format!(", or name the socket in a file of `plugins_dir` with `owner = {user}`")

@@ -90,7 +90,7 @@ fn instance_shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) ->
         description: candidate.down.unwrap_or(view.description),
         version: view.fingerprint.map(|known| known.vendor_version),
         since: member.since,
-        supervised: member.said.command().is_some(),
+        supervised: member.declaration.command().is_some(),
         pid: record.process.map(|process| process.pid),
         restarts: record.restarts,
         leaving: candidate.leaving,

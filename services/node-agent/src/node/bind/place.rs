@@ -12,9 +12,9 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use thiserror::Error;
 
 use super::flags::{self, Flags};
-use super::link_of;
+use super::link_path;
 use super::proof::{self, BindProof, BindVerdict};
-use super::spot::{BindPath, BindPathError, links_of, read_dir};
+use super::spot::{BindPath, BindPathError, read_dir, read_links};
 use crate::paths::{VIEW, VolumePaths};
 
 /// Why a volume is not seen where it was asked for.
@@ -124,7 +124,7 @@ pub(super) fn bind_view(
 
 /// A remount drops every flag that it does not name.
 fn set_flags(at: &Path, source: &Mount, asked: Flags) -> nix::Result<()> {
-    let flags = flags::added(flags::of_mount(source), asked);
+    let flags = flags::add_flags(flags::mount_flags(source), asked);
     mount(NONE, at, NONE, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags, NONE)
 }
 
@@ -146,7 +146,7 @@ pub(super) fn bind_at_path(
     boot_id: &str,
 ) -> Result<(), BindError> {
     let path = spot.path();
-    let link = link_of(place, from, path);
+    let link = link_path(place, from, path);
     if spot.owner().is_some_and(|owner| owner != link) {
         return Err(BindPathError::Taken(path.to_owned()).into());
     }
@@ -191,7 +191,7 @@ fn write_link(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
 /// Takes away every view and every bind of this use: first those at callers' paths.
 pub(super) fn remove_binds(place: &VolumePaths, boot_id: &str) -> Result<(), UnbindError> {
     let unread = |error| UnbindError::Read(place.alloc_dir.clone(), error);
-    let links = links_of(&place.alloc_dir).map_err(unread)?;
+    let links = read_links(&place.alloc_dir).map_err(unread)?;
     let entries = read_dir(&place.alloc_dir).map_err(unread)?;
     let is_view = |path: &&PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(VIEW))

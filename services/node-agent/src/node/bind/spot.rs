@@ -191,7 +191,7 @@ fn links(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, BindPathError> {
         // What is staged is the volume itself.
         for alloc in entries(&volume)?.into_iter().filter(|dir| !dir.ends_with("staging")) {
             let own =
-                links_of(&alloc).map_err(|error| BindPathError::Read(alloc.clone(), error))?;
+                read_links(&alloc).map_err(|error| BindPathError::Read(alloc.clone(), error))?;
             found.extend(own.into_iter().map(|(link, to)| (to, link)));
         }
     }
@@ -202,7 +202,7 @@ fn links(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, BindPathError> {
 pub(super) fn links_of_volume(volume_dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for alloc in read_dir(volume_dir)?.into_iter().filter(|dir| !dir.ends_with("staging")) {
-        found.extend(links_of(&alloc)?.into_iter().map(|(_, to)| to));
+        found.extend(read_links(&alloc)?.into_iter().map(|(_, to)| to));
     }
     Ok(found)
 }
@@ -220,7 +220,7 @@ pub(super) fn read_dir(dir: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// The links in an alloc's directory, each with where it leads.
-pub(super) fn links_of(alloc: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+pub(super) fn read_links(alloc: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let is_link = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(LINK))
     };

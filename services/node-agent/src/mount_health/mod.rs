@@ -26,33 +26,31 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use crate::events::EventPublisher;
 use crate::host_pool::INSPECT_MAX;
-use crate::journal::{Disk, Journal, JournalledUse, UseState};
-use crate::tell::EventPublisher;
+use crate::journal::{Disk, Journal, JournalledUse, UseKey, UseState};
 use probe::MountProbes;
 pub use probe::ProbeAnswer;
 
 /// How long one mount may take to answer.
-pub const PATIENCE: Duration = INSPECT_MAX;
+pub const PROBE_TIMEOUT: Duration = INSPECT_MAX;
 /// Mounts that are looked at side by side.
-const SIDE_BY_SIDE: usize = 16;
+const PROBES_AT_ONCE_MAX: usize = 16;
 
 /// How a mount was when it was looked at last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountHealthSeen {
+pub struct LastMountHealth {
     epoch: u64,
     pub health: MountHealth,
     pub trouble: Option<String>,
     pub since: Timestamp,
 }
 
-type LookKey = (VolumeKey, AllocId);
-
 /// What was found. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct MountHealths {
     probes: MountProbes,
-    seen: Arc<RwLock<BTreeMap<LookKey, MountHealthSeen>>>,
+    seen: Arc<RwLock<BTreeMap<UseKey, LastMountHealth>>>,
     again: Arc<Notify>,
 }
 
@@ -63,7 +61,7 @@ impl MountHealths {
         volume: &VolumeKey,
         alloc: &AllocId,
         epoch: u64,
-    ) -> Option<MountHealthSeen> {
+    ) -> Option<LastMountHealth> {
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
         seen.get(&(volume.clone(), alloc.clone())).filter(|seen| seen.epoch == epoch).cloned()
     }
@@ -76,7 +74,7 @@ impl MountHealths {
     /// Looks at what the plugin has published at `target`, as the mount table has it. Answers
     /// within `patience`. It is dead when another disk is behind it than was, where that is known,
     /// and when the directory that it shows was deleted.
-    pub async fn look_at_mount(
+    pub async fn probe_mount(
         &self,
         (plugin, target): (&PluginId, &Path),
         attachment: AttachmentMode,
@@ -108,14 +106,14 @@ impl MountHealths {
     }
 
     /// Something was mended: it is looked at now.
-    pub fn look_soon(&self) {
+    pub fn request_probe(&self) {
         self.again.notify_one();
     }
 
     /// Takes in what was found; what of it is worth an event, if anything.
     fn record_health(
         &self,
-        key: &LookKey,
+        key: &UseKey,
         epoch: u64,
         found: (MountHealth, Option<String>),
     ) -> Option<HealthChange> {
@@ -132,11 +130,11 @@ impl MountHealths {
             (Some(was), MountHealth::Well) if is_bad(was) => Some(HealthChange::Well),
             _ => None,
         };
-        seen.insert(key.clone(), MountHealthSeen { epoch, health, trouble, since });
+        seen.insert(key.clone(), LastMountHealth { epoch, health, trouble, since });
         change
     }
 
-    fn retain_uses(&self, of: &BTreeSet<LookKey>) {
+    fn retain_uses(&self, of: &BTreeSet<UseKey>) {
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
         seen.retain(|key, _| of.contains(key));
     }
@@ -157,8 +155,8 @@ fn is_bad(health: MountHealth) -> bool {
 pub struct MountWatcher {
     pub journal: Journal,
     pub boot_id: String,
-    pub looks: MountHealths,
-    pub tell: EventPublisher,
+    pub healths: MountHealths,
+    pub events: EventPublisher,
     pub interval: Duration,
 }
 
@@ -166,23 +164,23 @@ impl MountWatcher {
     /// Looks until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
         loop {
-            self.look_at_all().await;
+            self.probe_all().await;
             tokio::select! {
                 // Not all agents of a host that was booted look at the same moment.
                 () = sleep(self.interval.mul_f64(0.75 + rand::random::<f64>() / 2.0)) => {}
-                () = self.looks.again.notified() => {}
+                () = self.healths.again.notified() => {}
                 () = shutdown.requested() => return,
             }
         }
     }
 
-    async fn look_at_all(&self) {
+    async fn probe_all(&self) {
         let uses = self.journal.uses();
         // Also of one that is being brought back: it is told when it answers again.
         let known = uses.iter().map(|(volume, alloc, _)| (volume.clone(), alloc.clone()));
-        self.looks.retain_uses(&known.collect());
+        self.healths.retain_uses(&known.collect());
         let each = uses.into_iter().map(|(volume, alloc, entry)| ((volume, alloc), entry));
-        let published: Vec<(LookKey, JournalledUse)> =
+        let published: Vec<(UseKey, JournalledUse)> =
             each.filter(|(key, entry)| is_published(&self.journal, key, entry)).collect();
         if published.is_empty() {
             return;
@@ -195,19 +193,19 @@ impl MountWatcher {
             }
         };
         stream::iter(published)
-            .for_each_concurrent(SIDE_BY_SIDE, |(key, entry)| {
+            .for_each_concurrent(PROBES_AT_ONCE_MAX, |(key, entry)| {
                 let table = Arc::clone(&table);
-                async move { self.look_at(&table, &key, &entry).await }
+                async move { self.probe_use(&table, &key, &entry).await }
             })
             .await;
     }
 
-    async fn look_at(&self, table: &MountTable, key: &LookKey, entry: &JournalledUse) {
+    async fn probe_use(&self, table: &MountTable, key: &UseKey, entry: &JournalledUse) {
         // Disks are counted anew with each boot.
         let was = entry.disk.as_ref().filter(|_| entry.boot_id == self.boot_id);
         let found = {
             let at = (&entry.plugin, entry.target.as_path());
-            self.looks.look_at_mount(at, entry.attachment, table, was, PATIENCE).await
+            self.healths.probe_mount(at, entry.attachment, table, was, PROBE_TIMEOUT).await
         };
         let found = match found {
             ProbeAnswer::Well(_) => (MountHealth::Well, None),
@@ -233,11 +231,11 @@ impl MountWatcher {
         let (volume, alloc) = key;
         let tell = |name, detail| {
             let used = (volume, alloc, &entry.plugin);
-            self.tell.mount_health(name, used, detail, clock::begin_trace());
+            self.events.publish_mount_health(name, used, detail, clock::begin_trace());
         };
         let (health, why) = found.clone();
         let why = why.unwrap_or_default();
-        match self.looks.record_health(key, entry.epoch, found) {
+        match self.healths.record_health(key, entry.epoch, found) {
             Some(HealthChange::Bad) => {
                 let path = entry.target.display();
                 tracing::warn!(%volume, %alloc, %path, ?health, why, "a mount does not answer");
@@ -253,10 +251,10 @@ impl MountWatcher {
 }
 
 /// Whether it still is what it was seen to be, and is to stay.
-fn is_published(journal: &Journal, (volume, alloc): &LookKey, entry: &JournalledUse) -> bool {
+fn is_published(journal: &Journal, (volume, alloc): &UseKey, entry: &JournalledUse) -> bool {
     let known = journal.volume(volume);
-    let told = known.detached.get(alloc).is_some_and(|told| told.epoch >= entry.epoch);
-    entry.state == UseState::Published && known.uses.get(alloc) == Some(entry) && !told
+    let is_leaving = known.detached.get(alloc).is_some_and(|detach| detach.epoch >= entry.epoch);
+    entry.state == UseState::Published && known.uses.get(alloc) == Some(entry) && !is_leaving
 }
 
 #[cfg(test)]
@@ -265,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    fn key() -> LookKey {
+    fn key() -> UseKey {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
         (volume, AllocId::new("a").unwrap())
     }
@@ -273,14 +271,14 @@ mod tests {
     #[test]
     fn each_turn_for_the_worse_and_the_better_is_told_once() {
         use MountHealth::{Dead, Hung, Unknown, Well};
-        let looks = MountHealths::default();
-        let note = |health| looks.record_health(&key(), 7, (health, None));
+        let healths = MountHealths::default();
+        let note = |health| healths.record_health(&key(), 7, (health, None));
         assert_eq!(note(Well), None);
         assert_eq!(note(Dead), Some(HealthChange::Bad));
         assert_eq!(note(Dead), None);
-        let since = looks.get_health(&key().0, &key().1, 7).unwrap().since;
+        let since = healths.get_health(&key().0, &key().1, 7).unwrap().since;
         assert_eq!(note(Hung), Some(HealthChange::Bad));
-        assert!(looks.get_health(&key().0, &key().1, 7).unwrap().since >= since);
+        assert!(healths.get_health(&key().0, &key().1, 7).unwrap().since >= since);
         assert_eq!(note(Unknown), None);
         assert_eq!(note(Well), None, "what was not known did not get better");
         assert_eq!(note(Dead), Some(HealthChange::Bad));
@@ -289,12 +287,12 @@ mod tests {
 
     #[test]
     fn what_was_found_is_of_one_claim() {
-        let looks = MountHealths::default();
-        looks.record_health(&key(), 7, (MountHealth::Dead, Some("no".to_owned())));
-        assert_eq!(looks.get_health(&key().0, &key().1, 8), None);
-        let change = looks.record_health(&key(), 8, (MountHealth::Well, None));
+        let healths = MountHealths::default();
+        healths.record_health(&key(), 7, (MountHealth::Dead, Some("no".to_owned())));
+        assert_eq!(healths.get_health(&key().0, &key().1, 8), None);
+        let change = healths.record_health(&key(), 8, (MountHealth::Well, None));
         assert_eq!(change, None, "the mount of an earlier claim was dead");
-        looks.retain_uses(&BTreeSet::new());
-        assert_eq!(looks.get_health(&key().0, &key().1, 8), None);
+        healths.retain_uses(&BTreeSet::new());
+        assert_eq!(healths.get_health(&key().0, &key().1, 8), None);
     }
 }

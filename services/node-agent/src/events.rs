@@ -31,7 +31,7 @@ impl EventPublisher {
 
     /// A request to this agent was refused, or failed: `request.refused`. What the claim service
     /// refused it has told itself.
-    pub fn refused(&self, step: &str, body: &[u8], problem: &Problem, trace: TraceContext) {
+    pub fn publish_refusal(&self, step: &str, body: &[u8], problem: &Problem, trace: TraceContext) {
         if !was_told_by_claim(problem) {
             let about = RequestSubject {
                 node: Some(self.node.clone()),
@@ -42,7 +42,12 @@ impl EventPublisher {
     }
 
     /// A volume is mounted for an alloc, or could not be: `volume.mounted`, `volume.mount-failed`.
-    pub fn mounted(&self, used: UsedVolume<'_>, error: Option<&Problem>, trace: TraceContext) {
+    pub fn publish_mount(
+        &self,
+        used: UsedVolume<'_>,
+        error: Option<&Problem>,
+        trace: TraceContext,
+    ) {
         let name = match error {
             None => EventName::VolumeMounted,
             Some(_) => EventName::VolumeMountFailed,
@@ -51,13 +56,13 @@ impl EventPublisher {
     }
 
     /// A volume is unmounted for an alloc: `volume.unmounted`.
-    pub fn unmounted(&self, used: UsedVolume<'_>, trace: TraceContext) {
+    pub fn publish_unmount(&self, used: UsedVolume<'_>, trace: TraceContext) {
         self.publish(used.event(EventName::VolumeUnmounted), trace);
     }
 
     /// The health of a mount changed: `volume.mount-dead`, `volume.mount-hung` or
     /// `volume.mount-well`.
-    pub fn mount_health(
+    pub fn publish_mount_health(
         &self,
         name: EventName,
         (volume, alloc, plugin): (&VolumeKey, &AllocId, &PluginId),
@@ -68,7 +73,7 @@ impl EventPublisher {
     }
 
     /// A mount is there that no claim covers: `volume.mount-unaccounted`.
-    pub fn mount_unaccounted(&self, mount: &UnaccountedMount) {
+    pub fn publish_unaccounted(&self, mount: &UnaccountedMount) {
         let event = Event {
             namespace: Some(mount.namespace.clone()),
             volume: Some(mount.volume.clone()),
@@ -80,7 +85,7 @@ impl EventPublisher {
     }
 
     /// A call of the claim protocol was executed: `call.done`, `call.failed`.
-    pub fn executed(
+    pub fn publish_call(
         &self,
         executed: ExecutedCall<'_>,
         error: Option<&Problem>,
@@ -106,7 +111,7 @@ impl EventPublisher {
     }
 
     /// The state of a plugin on this node changed: `plugin.started`, `plugin.held`, ….
-    pub fn plugin(&self, name: EventName, plugin: &PluginId, detail: String) {
+    pub fn publish_plugin_event(&self, name: EventName, plugin: &PluginId, detail: String) {
         let event = Event {
             plugin: Some(plugin.clone()),
             detail: Some(detail),

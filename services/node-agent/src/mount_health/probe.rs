@@ -25,7 +25,7 @@ use nix::sys::statvfs::statvfs;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::host_pool::{INSPECT_MAX, look_at_mount};
+use crate::host_pool::{INSPECT_MAX, probe_operation};
 use crate::journal::Disk;
 
 /// What the kernel says of its block devices.
@@ -77,7 +77,7 @@ impl MountProbes {
     ) -> ProbeAnswer {
         let owned = path.to_owned();
         let look = move || probe_now(&owned, Path::new(DEVICES));
-        self.run_probe(look_at_mount(plugin, path), patience, look).await
+        self.run_probe(probe_operation(plugin, path), patience, look).await
     }
 
     /// Looks at the plugin's block device at `path`; answers within `patience`.
@@ -94,7 +94,7 @@ impl MountProbes {
             Err(error) if error.kind() == io::ErrorKind::NotFound => ProbeAnswer::Missing,
             Err(error) => answer_from_error(&error),
         };
-        self.run_probe(look_at_mount(plugin, path), patience, look).await
+        self.run_probe(probe_operation(plugin, path), patience, look).await
     }
 
     async fn run_probe(
@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn at(path: &str) -> HostOperation {
-        look_at_mount(&plugin(), Path::new(path))
+        probe_operation(&plugin(), Path::new(path))
     }
 
     #[tokio::test]
@@ -303,7 +303,7 @@ mod tests {
         let ProbeAnswer::Unknown(why) = found else { panic!("{found:?}") };
         assert!(why.contains("32 host operations hang") && why.contains("/hangs/"), "{why}");
         // Those of another plugin answer.
-        let other = look_at_mount(&PluginId::new("q").unwrap(), Path::new("/well"));
+        let other = probe_operation(&PluginId::new("q").unwrap(), Path::new("/well"));
         let found = probes.run_probe(other, PATIENCE, || ProbeAnswer::Well(None)).await;
         assert_eq!(found, ProbeAnswer::Well(None));
         drop(go_on);
