@@ -1,10 +1,14 @@
-//! Telling the registry what this node is and has.
+//! Reports to the registry what this node is and has.
 //!
-//! **Owns** the report: everything, each time (D2, D3), whenever a plugin changes or the clock was
-//! set, and at an interval, so that a report that is lost costs nothing.
+//! **Owns** the report. Each report is complete (D2, D3). It is sent whenever a plugin changes,
+//! when the clock was set, and at an interval, so a lost report costs nothing.
 //!
-//! **Promises** that it is repeated with backoff until it is taken; and one last report on the way
-//! out, which is tried once.
+//! **Promises** that a report is retried with backoff until the registry takes it. At the shutdown
+//! one last report is tried once. A retry carries the state of that moment, and a change ends the
+//! pause before it: so the loop is written here, and is not `Client::persist`.
+//!
+//! **Never** asks a second replica for the same report: the exchange with one replica measures the
+//! clock.
 
 use std::time::Duration;
 
@@ -28,34 +32,33 @@ use crate::lease::LeaseTtl;
 use crate::plugin::{Plugin, Plugins};
 use crate::unaccounted::UnaccountedMounts;
 
-/// When a report that was not taken is repeated.
+/// Pauses after a report that was not taken.
 const RETRY: Schedule = Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
-/// When a registry is asked again that does not count the node as there yet: it follows the lease
-/// within moments.
+/// Pauses while the registry does not count the node as there. It follows the lease within moments.
 const UNSETTLED_RETRY: Schedule =
     Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
-/// Where the registry sets the pace, reports that say nothing new are so many lives of a lease
-/// apart: they only mend what was lost.
+/// Interval of unchanged reports, in lease TTLs that the registry asks for. They only repair lost
+/// reports.
 const REPORT_INTERVAL_TTLS: u32 = 5;
-/// How often it is looked whether the clock was set.
+/// Interval at which the wall clock is compared with the monotonic clock.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// A clock that was set by more is reported at once: deadlines of calls are kept by it.
+/// A clock that was set by more than this is reported at once: calls have their deadlines by it.
 const CLOCK_STEP: Duration = Duration::from_millis(250);
 /// The attribute that says what keeps a node that counts as gone from coming back.
 const RETURNING: &str = "returning";
 /// The attribute that says why the agent can journal nothing.
 const JOURNAL: &str = "journal";
-/// The attribute that says which files and sockets are no plugin.
+/// The attribute that names files and sockets that are no plugin.
 const BAD_SOURCES: &str = "plugin-faults";
 /// The attribute that says how many host operations hang, since when and where.
 const HUNG: &str = "hung";
-/// How much of each is said, in characters.
+/// Longest attribute, in characters.
 const ATTRIBUTE_CHARS_MAX: usize = 240;
 /// How far the registry's skew may lie outside of the agent's measurement, in milliseconds: the
 /// registry keeps a skew that changes by less than 50 ms.
 const SKEW_TOLERANCE_MS: u64 = 100;
-/// How often a wrong skew is reported again at once. Replicas of the registry whose clocks differ
-/// would otherwise be sent reports without end.
+/// Largest number of reports in a row that correct a wrong skew at once. Replicas of the registry
+/// whose clocks differ would otherwise get reports without end.
 const SKEW_RETRIES_MAX: u32 = 5;
 
 /// Reports this node.
@@ -67,12 +70,11 @@ pub struct Reporter {
     pub host: Host,
     /// Its plugins.
     pub plugins: Plugins,
-    /// How often it is reported though nothing changed, unless the registry says that the fleet is
-    /// too large for that.
+    /// Interval of unchanged reports. It is longer if the registry says that the fleet is large.
     pub interval: Duration,
-    /// How long the lease lives, as the registry wants it.
+    /// Set to what the registry asks for.
     pub ttl: LeaseTtl,
-    /// What opens and closes with what the registry answers.
+    /// Opened and closed by the registry's answers.
     pub gate: Gate,
     /// Mounts that no claim covers.
     pub unaccounted: UnaccountedMounts,
@@ -93,7 +95,7 @@ impl Reporter {
         let (mut tries, mut unsettled, mut skew_retries) = (0, 0, 0);
         let (mut known, mut clock_offset) = (None, None);
         loop {
-            // Seen before it is reported, so that what changes meanwhile is reported again.
+            // Marked before the report is made, so that a later change is reported again.
             plugins.mark_unchanged();
             gate.mark_unchanged();
             unaccounted.mark_unchanged();
@@ -118,7 +120,7 @@ impl Reporter {
                         unsettled = 0;
                         let interval =
                             self.interval.max(REPORT_INTERVAL_TTLS * lease_ttl(&reported));
-                        // Reports that lie apart already stay so when the interval grows a little.
+                        // After a small growth the agents' reports are still spread.
                         let spread_out = known.is_some_and(|known| interval <= known * 2);
                         known = Some(interval);
                         spread_reports(interval, spread_out, clock::jitter())
@@ -137,7 +139,7 @@ impl Reporter {
             };
             tokio::select! {
                 () = sleep(pause) => {}
-                // The plugins and the gate live as long as this.
+                // The senders live as long as this reporter.
                 _ = plugins.changed() => {}
                 _ = gate.changed() => {}
                 _ = unaccounted.changed() => {}
@@ -160,7 +162,7 @@ impl Reporter {
         clock_offset: Option<ClockOffset>,
         within: Duration,
     ) -> Result<TakenReport, RequestError> {
-        // Noted before it is asked: an answer from before the lease was regained is worth nothing.
+        // Read before the request: an answer from before the lease was regained does not count.
         let tenure = self.gate.tenure();
         let (undone, kept_by) = self.gate.progress();
         let mut attributes = self.host.attributes.clone();
@@ -220,7 +222,7 @@ struct TakenReport {
     clock_offset: Option<ClockOffset>,
 }
 
-/// The clock as it was read once.
+/// One reading of the monotonic clock and of the wall clock.
 #[derive(Debug, Clone, Copy)]
 struct ClockReading {
     at: Instant,
@@ -239,27 +241,27 @@ impl ClockReading {
         }
     }
 
-    /// By how much it was set until then.
+    /// By how much the wall clock was set between two readings.
     fn step(self, then: Self) -> Duration {
         let expected = self.wall.after(then.at - self.at);
         expected.since(then.wall).max(then.wall.since(expected))
     }
 }
 
-/// How long the registry wants a lease to live.
+/// The lease TTL that the registry asks for.
 fn lease_ttl(reported: &Reported) -> Duration {
     Duration::from_secs(reported.pace_s.into())
 }
 
-/// The interval give or take a tenth; any part of it where it is a new one, so that agents which
-/// heard of it together do not report together from then on.
+/// The interval ±10 %. For a new interval any part of it, so that agents that learned of it at the
+/// same time do not report at the same time.
 fn spread_reports(interval: Duration, spread_out: bool, jitter: u32) -> Duration {
     let part = f64::from(jitter) / f64::from(u32::MAX);
     interval.mul_f64(if spread_out { 0.9 + 0.2 * part } else { part })
 }
 
-/// While the agent can write nothing down, nothing can be mounted here, however well a plugin is.
-/// A controller needs no journal.
+/// Without a journal nothing can be mounted here, even if the plugin is healthy. A controller needs
+/// no journal.
 fn mark_unhealthy(reported: &mut ReportedInstance, why: &str) {
     if reported.half == Half::Node {
         reported.instance.healthy = false;
@@ -274,8 +276,8 @@ fn shorten(text: String) -> String {
     }
 }
 
-/// How many files and sockets are no plugin, and the first of them; the agent says all of it when
-/// it is asked.
+/// The number of files and sockets that are no plugin, and the first of them. `agent.plugins` lists
+/// all.
 fn describe_faults(node: &NodeId, faults: &[SourceFault]) -> Option<(String, String)> {
     let first = faults.first()?;
     let more = match faults.len() {

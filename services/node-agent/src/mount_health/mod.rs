@@ -1,12 +1,12 @@
-//! Whether what is mounted here still answers.
+//! The health of what is mounted here.
 //!
-//! **Owns** a look at each published mount now and then, and what it found last.
+//! **Owns** the probe of each published mount at an interval, and the last known health.
 //!
-//! **Promises** that a mount which is gone, dead or hung is known within a round, told as an event
-//! once, and again when it is well; that a mount which hangs delays the look at no other; and that
-//! what is being taken down is not told as missing.
+//! **Promises** that a mount which is gone, dead or hung is known within one round. An event tells
+//! that once, and another that the mount answers again. A hung mount delays no other probe. A mount
+//! that is being taken down is not reported as missing.
 //!
-//! **Never** mends anything: a workload may hold the mount, and nobody here knows what it wants.
+//! **Never** repairs a mount: a workload may use it, and the agent does not know what it needs.
 
 mod probe;
 
@@ -32,12 +32,12 @@ use crate::journal::{Disk, Journal, JournalledUse, UseKey, UseState};
 use probe::MountProbes;
 pub use probe::ProbeAnswer;
 
-/// How long one mount may take to answer.
+/// Time for one mount to answer.
 pub const PROBE_TIMEOUT: Duration = INSPECT_MAX;
-/// Mounts that are looked at side by side.
+/// Largest number of mounts that are probed at once.
 const PROBES_AT_ONCE_MAX: usize = 16;
 
-/// How a mount was when it was looked at last.
+/// The health of a mount by its last probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastMountHealth {
     epoch: u64,
@@ -46,7 +46,7 @@ pub struct LastMountHealth {
     pub since: Timestamp,
 }
 
-/// What was found. Cheap to clone.
+/// The last known health of each mount. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct MountHealths {
     probes: MountProbes,
@@ -55,7 +55,7 @@ pub struct MountHealths {
 }
 
 impl MountHealths {
-    /// How the mount of this use was; none when it was not looked at yet.
+    /// The last known health of the use's mount. `None` before its first probe.
     pub fn get_health(
         &self,
         volume: &VolumeKey,
@@ -66,14 +66,14 @@ impl MountHealths {
         seen.get(&(volume.clone(), alloc.clone())).filter(|seen| seen.epoch == epoch).cloned()
     }
 
-    /// Looks on threads of this pool.
+    /// Probes run on threads of this pool.
     pub fn new(pool: &HostPool) -> Self {
         Self { probes: MountProbes::new(pool), ..Self::default() }
     }
 
-    /// Looks at what the plugin has published at `target`, as the mount table has it. Answers
-    /// within `patience`. It is dead when another disk is behind it than was, where that is known,
-    /// and when the directory that it shows was deleted.
+    /// Probes what the plugin has published at `target`. Returns within `patience`. A mount counts
+    /// as dead if another disk than `was` is behind it, or if the directory that it shows was
+    /// deleted.
     pub async fn probe_mount(
         &self,
         (plugin, target): (&PluginId, &Path),
@@ -89,7 +89,7 @@ impl MountHealths {
             }
             AttachmentMode::FileSystem => ProbeAnswer::Missing,
         };
-        // A device node works after it was unlinked.
+        // A device node still works after it was unlinked.
         let is_directory = attachment == AttachmentMode::FileSystem;
         let deleted = table.deleted_source(target).filter(|_| is_directory);
         match (found, was) {
@@ -105,12 +105,12 @@ impl MountHealths {
         }
     }
 
-    /// Something was mended: it is looked at now.
+    /// Probes all mounts now, because one of them may have changed.
     pub fn request_probe(&self) {
         self.again.notify_one();
     }
 
-    /// Takes in what was found; what of it is worth an event, if anything.
+    /// Stores what a probe found. Returns the change, if it is worth an event.
     fn record_health(
         &self,
         key: &UseKey,
@@ -134,13 +134,13 @@ impl MountHealths {
         change
     }
 
-    fn retain_uses(&self, of: &BTreeSet<UseKey>) {
+    fn retain_uses(&self, uses: &BTreeSet<UseKey>) {
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
-        seen.retain(|key, _| of.contains(key));
+        seen.retain(|key, _| uses.contains(key));
     }
 }
 
-/// What is worth an event.
+/// A change of a mount's health that is worth an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HealthChange {
     Bad,
@@ -151,7 +151,7 @@ fn is_bad(health: MountHealth) -> bool {
     matches!(health, MountHealth::Missing | MountHealth::Dead | MountHealth::Hung)
 }
 
-/// Looks at the mounts of this node.
+/// Probes the mounts of this node.
 pub struct MountWatcher {
     pub journal: Journal,
     pub boot_id: String,
@@ -161,12 +161,12 @@ pub struct MountWatcher {
 }
 
 impl MountWatcher {
-    /// Looks until the shutdown.
+    /// Probes until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
         loop {
             self.probe_all().await;
             tokio::select! {
-                // Not all agents of a host that was booted look at the same moment.
+                // Agents that started together do not probe together.
                 () = sleep(self.interval.mul_f64(0.75 + rand::random::<f64>() / 2.0)) => {}
                 () = self.healths.again.notified() => {}
                 () = shutdown.requested() => return,
@@ -176,7 +176,7 @@ impl MountWatcher {
 
     async fn probe_all(&self) {
         let uses = self.journal.uses();
-        // Also of one that is being brought back: it is told when it answers again.
+        // A mount that is being brought back stays known: its recovery is an event.
         let known = uses.iter().map(|(volume, alloc, _)| (volume.clone(), alloc.clone()));
         self.healths.retain_uses(&known.collect());
         let each = uses.into_iter().map(|(volume, alloc, entry)| ((volume, alloc), entry));
@@ -189,7 +189,7 @@ impl MountWatcher {
             Ok(table) => table,
             Err(error) => {
                 let why = berth_service::process::chain(&error);
-                return tracing::warn!(why, "it cannot be looked whether mounts answer");
+                return tracing::warn!(why, "the mounts cannot be probed");
             }
         };
         stream::iter(published)
@@ -201,7 +201,7 @@ impl MountWatcher {
     }
 
     async fn probe_use(&self, table: &MountTable, key: &UseKey, entry: &JournalledUse) {
-        // Disks are counted anew with each boot.
+        // Disk sequence numbers start again with each boot.
         let was = entry.disk.as_ref().filter(|_| entry.boot_id == self.boot_id);
         let found = {
             let at = (&entry.plugin, entry.target.as_path());
@@ -224,7 +224,7 @@ impl MountWatcher {
                 (MountHealth::Missing, Some(why.to_owned()))
             }
         };
-        // What began to go meanwhile is another matter.
+        // A detach may have begun during the probe.
         if !is_published(&self.journal, key, entry) {
             return;
         }
@@ -250,7 +250,7 @@ impl MountWatcher {
     }
 }
 
-/// Whether it still is what it was seen to be, and is to stay.
+/// Whether the use is published, unchanged, and not being detached.
 fn is_published(journal: &Journal, (volume, alloc): &UseKey, entry: &JournalledUse) -> bool {
     let known = journal.volume(volume);
     let is_leaving = known.detached.get(alloc).is_some_and(|detach| detach.epoch >= entry.epoch);

@@ -1,4 +1,7 @@
-//! The plugin calls of a plan, made one after another, and their effects looked at.
+//! Makes the plugin calls of a plan, one after another, and checks their effects.
+//!
+//! **Promises** that a volume counts as published, or as gone, only by the kernel's word (rule 11):
+//! the mount table or the device node. A plugin's OK is not enough.
 
 use std::path::{Path, PathBuf};
 
@@ -30,21 +33,21 @@ pub(super) struct GrantWithSecrets<'a> {
     pub(super) secrets: Secrets,
 }
 
-/// Makes the calls of one volume on this node, in its turn.
+/// Makes the node calls of one volume, while its lock is held.
 #[derive(Debug, Clone)]
 pub(super) struct NodeCaller {
     pub(super) plugin: Plugin,
     pub(super) external_id: String,
     pub(super) host: VolumeHost,
-    /// No call begins past this.
+    /// No call starts after this.
     pub(super) deadline: Timestamp,
-    /// Where the plugin takes nothing down although nothing is mounted.
+    /// The paths at which the plugin refused to undo anything although nothing was mounted.
     pub(super) refused: RefusedPaths,
-    /// Who said that nothing of the volume is left here (rule 18).
+    /// The operator's word that nothing of the volume is left here (rule 18).
     pub(super) unstaged_by: Option<Proof>,
 }
 
-/// Where an intent is on record.
+/// Finds an intent in the journal.
 #[derive(Clone, Copy)]
 pub(super) struct JournalledIntent<'a> {
     pub(super) journal: &'a Journal,
@@ -53,8 +56,8 @@ pub(super) struct JournalledIntent<'a> {
 }
 
 impl JournalledIntent<'_> {
-    /// Writes down that it was staged.
-    async fn staged(&self) -> Result<(), Problem> {
+    /// Journals that the volume is staged.
+    async fn write_staged(&self) -> Result<(), Problem> {
         let known = self.journal.volume(self.volume).uses.remove(self.alloc);
         let Some(intent) = known else { return Ok(()) };
         let staged = JournalledUse { staged: true, since: clock::now(), ..intent };
@@ -64,8 +67,8 @@ impl JournalledIntent<'_> {
 }
 
 impl NodeCaller {
-    /// Brings a use about, whose intent is on record. That it was staged is put there before it is
-    /// published.
+    /// Makes the calls that publish a use. Its intent is in the journal. That the volume is staged
+    /// is journalled before it is published.
     pub(super) async fn bring_up(
         &self,
         calls: &[NodeCall],
@@ -77,16 +80,17 @@ impl NodeCaller {
             match call {
                 NodeCall::Stage { staging } => {
                     self.stage(staging, using).await?;
-                    record.staged().await?;
+                    record.write_staged().await?;
                 }
                 NodeCall::Publish { staging, target } => {
                     let staging = staging.as_deref();
                     let published = self.publish(staging, target, using).await;
                     match (published, staging) {
                         (Err(NotPublished::Unstaged(_)), Some(staging)) if !staged_here => {
-                            // Another's use of the staging was no proof: somebody unmounted it.
+                            // The plan took the volume for staged, because another alloc uses the
+                            // staging. It was unmounted by other means.
                             self.stage(staging, using).await?;
-                            record.staged().await?;
+                            record.write_staged().await?;
                             self.publish(Some(staging), target, using).await?;
                         }
                         (published, _) => published?,
@@ -99,7 +103,6 @@ impl NodeCaller {
         Ok(())
     }
 
-    /// Takes a use down.
     pub(super) async fn take_down(&self, calls: &[NodeCall]) -> Result<(), Problem> {
         for call in calls {
             match call {
@@ -162,7 +165,7 @@ impl NodeCaller {
                 _ => NotPublished::Failed(problem),
             });
         }
-        // A workload that found a bare directory or file would write to the host's own disk.
+        // In a bare directory or file a workload would write to the host's own disk.
         let lacking = match using.grant.attachment {
             AttachmentMode::FileSystem => {
                 let table = read_mount_table(Code::MountFailed).await.map_err(at)?;
@@ -203,8 +206,8 @@ impl NodeCaller {
         self.undo(request, staging).await.map_err(at)
     }
 
-    /// The kernel's word counts, not the plugin's (rule 11): neither that something is gone, nor
-    /// that it was never there.
+    /// Makes an unpublish or unstage call. The kernel's word counts, not the plugin's (rule 11):
+    /// the plugin may say falsely that the mount is gone, or that it never was.
     async fn undo<R: Unary>(&self, request: R, path: &Path) -> Result<(), Problem> {
         let Err(error) = self.plugin.call(request).await else {
             return self.confirm_gone(path, R::RPC).await;
@@ -227,8 +230,8 @@ impl NodeCaller {
             );
             return Err(Problem::new(Code::UnmountFailed, message).retryable().next(next));
         }
-        // A plugin that has lost the volume says so for ever. That is no success; that nothing is
-        // mounted there, and nothing lies there, is one.
+        // A plugin that has lost the volume answers NOT_FOUND for ever. That alone is no success.
+        // It is one because nothing is mounted at the path and nothing lies there.
         if code == berth_csi::Code::NotFound {
             tracing::warn!(%error, path = %shown, "nothing is there: taken as undone");
             return Ok(());
@@ -274,7 +277,7 @@ fn still_mounted(message: String, path: &Path) -> Problem {
 
 /// Why a volume is not published.
 enum NotPublished {
-    /// The plugin says that it must be staged first.
+    /// The plugin says that the volume must be staged first.
     Unstaged(Problem),
     Failed(Problem),
 }

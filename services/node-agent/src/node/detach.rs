@@ -1,4 +1,4 @@
-//! `agent.detach`: nothing of an alloc's use is left (rules 10 and 11).
+//! `agent.detach`: takes an alloc's use of a volume down (rules 10 and 11).
 
 use berth_contract::code::Code;
 use berth_contract::event::PluginCall;
@@ -21,10 +21,10 @@ use crate::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
 use crate::runs;
 
-/// How it is called where it is told.
+/// The step in the status and in problems.
 pub(super) const DETACH: &str = "agent.detach";
 
-/// Whose use of what is taken down.
+/// The use that is taken down.
 #[derive(Debug)]
 pub(super) struct DepartingUse {
     pub(super) volume: VolumeKey,
@@ -32,9 +32,9 @@ pub(super) struct DepartingUse {
     pub(super) epoch: u64,
     pub(super) plugin: PluginId,
     pub(super) external_id: String,
-    /// What the caller knows of the other claims on this node; none where it does not matter.
+    /// The other claims on this node that the caller knows. `None` if they do not matter.
     pub(super) beside: Option<ClaimsBeside>,
-    /// Who said that nothing of the volume is left here (rule 18).
+    /// The operator's word that nothing of the volume is left here (rule 18).
     pub(super) unstaged_by: Option<Proof>,
 }
 
@@ -113,7 +113,7 @@ impl Mounter {
         (done, calls.map(|calls| calls.list()).unwrap_or_default())
     }
 
-    /// A call that came to the wrong place does nothing.
+    /// Refuses a call that is for another node or of another kind.
     fn check_addressee(&self, call: &Call) -> Result<(), Problem> {
         if call.call != CallKind::NodeDetach {
             let message = format!("a call of {} came to an agent", call.call);
@@ -127,7 +127,7 @@ impl Mounter {
         Ok(())
     }
 
-    /// In the volume's turn.
+    /// Runs while the volume's lock is held.
     async fn take_down_use(
         &self,
         leaving: &DepartingUse,
@@ -146,7 +146,7 @@ impl Mounter {
         let epoch = *epoch;
         let journal = &self.shared.journal;
         let known = journal.volume(volume);
-        // Before anything is looked for: a grant that is on its way must find it (rule 10).
+        // Written first: the handler of a grant that is on its way must find it (rule 10).
         if known.detached.get(alloc).is_none_or(|known| known.epoch < epoch) {
             let written =
                 journal.write_detach(volume, alloc, JournalledDetach { epoch, done: false }).await;
@@ -189,7 +189,7 @@ impl Mounter {
         let gone =
             journal.write_detach(volume, alloc, JournalledDetach { epoch, done: true }).await;
         gone.map_err(local_problem(Code::UnmountFailed))?;
-        // The calls are told with the call of the protocol that they were made for.
+        // The plugin calls are in the event of the protocol's call.
         let (took, calls) = (began.elapsed(), Vec::new());
         let used = UsedVolume { volume, alloc, plugin: plugin_id, took, calls };
         self.shared.events.publish_unmount(used, context.trace);
@@ -198,8 +198,8 @@ impl Mounter {
 }
 
 /// Refuses while something else is mounted where the journal says the volume is: the plugin would
-/// unmount whatever is there. A plugin that restarted may have mounted the volume again itself, on
-/// another device of the same kind and source.
+/// unmount it. A mount of the same type and source counts as the volume, because a plugin that
+/// restarted may have mounted the volume again on another device.
 fn check_not_foreign(
     calls: &[NodeCall],
     noted: Option<&JournalledUse>,

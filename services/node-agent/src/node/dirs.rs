@@ -1,7 +1,7 @@
-//! The directories that plugins mount upon: made before, removed after.
+//! Makes the directories for mounts, and removes them.
 //!
-//! **Promises** that nothing is removed but an empty directory upon which nothing is mounted: the
-//! kernel refuses all else.
+//! **Promises** that only an empty directory is removed, upon which nothing is mounted: the kernel
+//! refuses everything else.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::host_pool::VolumeHost;
 
-/// Others on the host have no business with the paths themselves.
+/// Only the agent's user may enter.
 const MODE: u32 = 0o700;
 
 /// Why a directory was not made or not removed.
@@ -30,7 +30,7 @@ impl DirError {
     }
 }
 
-/// Makes the directory and those above it, where missing.
+/// Makes the directory and its missing parents.
 pub(super) async fn make_dir(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
     let owned = path.to_owned();
     let work = move || DirBuilder::new().recursive(true).mode(MODE).create(owned);
@@ -38,8 +38,8 @@ pub(super) async fn make_dir(host: &VolumeHost, path: &Path) -> Result<(), DirEr
     made.map_err(|source| DirError::new(path, "made", source))
 }
 
-/// Removes the directory if it is there and empty. What a plugin or a workload left in it stays,
-/// and is logged: it is not mounted, so it keeps no volume from going elsewhere.
+/// Removes the directory if it is there and empty. Files that a plugin or a workload left in it
+/// stay, and are logged. They are not mounted, so they do not hold the volume here.
 pub(super) async fn remove_unless_used(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
     match remove_dir(host, path).await {
         Ok(()) => Ok(()),
@@ -54,7 +54,7 @@ pub(super) async fn remove_unless_used(host: &VolumeHost, path: &Path) -> Result
     }
 }
 
-/// Removes the directory if nothing is in it any more.
+/// Removes the directory if it is empty.
 pub(super) async fn remove_if_empty(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
     match remove_dir(host, path).await {
         Err(error)
@@ -66,8 +66,7 @@ pub(super) async fn remove_if_empty(host: &VolumeHost, path: &Path) -> Result<()
     }
 }
 
-/// Whether nothing is at the path but a directory with nothing in it and nothing upon it, which is
-/// removed: the kernel refuses all else.
+/// Whether the path is absent or an empty directory without a mount, which is removed.
 pub(super) async fn is_bare(host: &VolumeHost, path: &Path) -> bool {
     match remove_dir(host, path).await {
         Ok(()) => true,

@@ -1,4 +1,4 @@
-//! What the agent of a node answers.
+//! Answers the requests to this node about volumes.
 
 use std::future::Future;
 
@@ -13,8 +13,8 @@ use berth_service::clock;
 
 use super::Mounter;
 
-/// Requests of one kind under way at once. A mount may wait for minutes, and costs little
-/// meanwhile.
+/// Largest number of requests of one kind under way at once. A mount may wait for minutes, and
+/// costs little meanwhile.
 const MAX_IN_FLIGHT: u32 = 512;
 
 /// Starts answering for this node.

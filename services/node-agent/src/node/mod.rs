@@ -1,13 +1,14 @@
-//! Volumes on this node: mounted, taken down, shown.
+//! Mounts volumes on this node, takes them down, and shows them.
 //!
-//! **Owns** what happens here for `agent.mount`, `agent.detach`, `agent.republish` and
-//! `agent.status`: the plan says which plugin calls to make ([`crate::plan`]), this makes them.
+//! **Owns** the work of `agent.mount`, `agent.detach`, `agent.republish`, `agent.unmount` and
+//! `agent.status`. The plan says which plugin calls to make ([`crate::plan`]); this module makes
+//! them.
 //!
-//! **Promises** that what may be here is in the journal before the first plugin call (E4, E5), that
-//! a detach is done when the mount table says so (rule 11), and that nothing is done by a grant but
-//! in the request that asked for it (rule 10).
+//! **Promises** that a use is in the journal before its first plugin call (E4, E5), that a detach
+//! is done when the mount table says so (rule 11), and that a grant is used only by the request
+//! that took it (rule 10).
 //!
-//! **Never** removes a file, nor a directory that is mounted or not empty.
+//! **Never** removes a file, a mount point, or a directory that is not empty.
 
 mod account;
 mod alive;
@@ -53,7 +54,7 @@ use berth_service::runs::Runs;
 pub use bind::Binds;
 use calls::NodeCaller;
 pub use endpoints::serve;
-pub use status::log_what_is_here;
+pub use status::log_leftovers;
 use unstaged::RefusedPaths;
 
 /// Mounts and takes down volumes. Cheap to clone.
@@ -72,7 +73,7 @@ pub struct MounterContext {
     /// Mounts volumes at callers' paths too.
     pub binds: Binds,
     pub journal: Journal,
-    /// Stage, publish and undo.
+    /// Called to stage, publish, unpublish and unstage.
     pub plugins: Plugins,
     /// Runs node calls.
     pub executor: VolumeExecutor,
@@ -92,7 +93,6 @@ pub struct MounterContext {
 }
 
 impl Mounter {
-    /// One that works with these.
     pub fn new(context: MounterContext) -> Self {
         Self { shared: Arc::new(context), refused: RefusedPaths::default() }
     }
@@ -101,12 +101,12 @@ impl Mounter {
         self.shared.plugins.get(id).ok_or_else(|| no_plugin(id))
     }
 
-    /// A volume on this host.
+    /// Runs the host operations of a volume.
     fn host(&self, plugin: &PluginId, place: &VolumePaths) -> VolumeHost {
         VolumeHost::new(&self.shared.pool, plugin, place)
     }
 
-    /// Makes the calls of one volume. No person has said that nothing of it is left here.
+    /// A caller without an operator's word that nothing of the volume is left here.
     fn node_caller(
         &self,
         plugin: &Plugin,
@@ -124,7 +124,7 @@ impl Mounter {
         }
     }
 
-    /// Names what every problem of this node has in common.
+    /// Adds the volume and this node to a problem.
     fn locate_problem(&self, problem: Problem, volume: &VolumeKey) -> Problem {
         problem.volume(volume).node(&self.shared.host.node)
     }
@@ -136,7 +136,7 @@ fn no_plugin(id: &PluginId) -> Problem {
     Problem::new(Code::NoSuchPlugin, message).retryable()
 }
 
-/// A failure of this node itself, as the caller gets it.
+/// A failure of this node itself.
 fn local_problem<E: Error + 'static>(code: Code) -> impl Fn(E) -> Problem {
     move |error| Problem::new(code, berth_service::process::chain(&error)).retryable()
 }

@@ -1,4 +1,4 @@
-//! `agent.mount`: from an alloc's wish to a path (E4, rule 10).
+//! `agent.mount`: claims a volume for an alloc, and mounts it (E4, rule 10).
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Mounted};
@@ -26,10 +26,10 @@ use crate::secret::SecretsQuery;
 
 pub(super) const STEP: &str = "agent.mount";
 
-/// By whom a grant is used, and how long.
+/// What mounting a granted volume takes.
 struct MountTask {
     plugin: Plugin,
-    /// Where the caller wants it.
+    /// The path of the caller's choice.
     spot: Option<BindPath>,
     pass: GatePass,
     context: RequestContext,
@@ -41,12 +41,12 @@ pub(super) struct Publication<'a> {
     pub(super) volume: &'a VolumeKey,
     pub(super) place: &'a VolumePaths,
     pub(super) calls: &'a [NodeCall],
-    /// When the work began that the event of the mount tells of.
+    /// When the work began. The event of the mount says how long it took.
     pub(super) began: Instant,
 }
 
 impl Mounter {
-    /// Claims the volume for the alloc and mounts it; answers by the deadline.
+    /// Claims the volume for the alloc, and mounts it. Returns by the deadline.
     pub(super) async fn mount(
         self,
         request: Mount,
@@ -55,7 +55,7 @@ impl Mounter {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
         let locate = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
         let node = &self.shared.host.node;
-        // Before it is asked for: what is granted from here on is granted to this life of the node.
+        // Before the claim is taken: if the gate closes after this, the grant is not used.
         let pass = self.shared.gate.check_open().map_err(locate)?;
         let spot = match &request.path {
             Some(path) => Some(self.shared.binds.check_path(path).await.map_err(locate)?),
@@ -77,7 +77,7 @@ impl Mounter {
         let plugin = plugin.at_work(context.trace);
         let shown = ExecutorWork { calls: Some(plugin.calls().clone()), ..shown };
         let plugin_volume = PluginVolume::new(&plugin.id, &grant.external_id);
-        // The grant is used here and now or never: the work owns it, and ends with this process.
+        // The work owns the grant, so the grant cannot be used later or by another process.
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
             let mounting = MountTask { plugin, spot, pass, context };
@@ -89,7 +89,7 @@ impl Mounter {
         self.shared.executor.run_recorded(turn, shown, work).await.map_err(locate)
     }
 
-    /// The secrets that staging and publishing take.
+    /// Reads the secrets for staging and publishing.
     pub(super) async fn secrets(
         &self,
         volume: &VolumeKey,
@@ -101,7 +101,7 @@ impl Mounter {
         asking.read_secrets(volume, grant.secrets.as_ref()).await.map(Secrets)
     }
 
-    /// In the volume's turn.
+    /// Runs while the volume's lock is held.
     async fn mount_granted(
         &self,
         volume: &VolumeKey,
@@ -133,10 +133,10 @@ impl Mounter {
             attachment: grant.attachment,
             options: &grant.mount,
         };
-        let calls = plan::plan_mount(scene, arrival).map_err(no_call)?;
+        let calls = plan::plan_mount(scene, arrival).map_err(problem_from_refusal)?;
         let host = self.host(&plugin.id, &place);
         if calls.is_empty() {
-            // Whoever undoes what is here finds it in the journal.
+            // The use is in the journal, where a task that undoes everything finds it.
             drop(entered);
             let boot_id = &self.shared.host.boot_id;
             let entry = journal.uses.get(&grant.alloc).filter(|entry| entry.boot_id == *boot_id);
@@ -149,7 +149,7 @@ impl Mounter {
             let entry = self.intent(grant, &place, &calls);
             let write = |entry| self.shared.journal.write_use(volume, &grant.alloc, entry);
             write(entry.clone()).await.map_err(local_problem(Code::MountFailed))?;
-            // From here on whoever undoes what is here finds it.
+            // From here on a task that undoes everything finds the use.
             drop(entered);
             let granted = GrantWithSecrets { grant, secrets };
             let began = Instant::now();
@@ -207,9 +207,9 @@ impl Mounter {
         Ok((left_out, disk))
     }
 
-    /// What is written before the first call of a plan.
+    /// The journal entry before the first call of a plan.
     fn intent(&self, grant: &Grant, place: &VolumePaths, calls: &[NodeCall]) -> JournalledUse {
-        // Also a staging that is only to be undone stays known until it is.
+        // A staging that the plan only undoes stays in the journal until it is undone.
         let staging = calls.iter().find_map(|call| match call {
             NodeCall::Stage { staging } | NodeCall::Unstage { staging } => Some(staging.clone()),
             NodeCall::Publish { staging, .. } => staging.clone(),
@@ -236,10 +236,10 @@ impl Mounter {
     }
 }
 
-/// Why a grant leads to no call, as its caller is told.
-fn no_call(void: MountRefusal) -> Problem {
+/// The problem for a grant that must not be used.
+fn problem_from_refusal(void: MountRefusal) -> Problem {
     match void {
-        // Others may have left when it is asked again.
+        // By the next try the other allocs may have ended.
         MountRefusal::Differs { .. } => Problem::new(Code::MountOptionsRefused, void)
             .retryable()
             .next("ask for the volume as they do, or wait until they have ended"),
@@ -249,7 +249,7 @@ fn no_call(void: MountRefusal) -> Problem {
     }
 }
 
-/// What cannot be had is refused before the first call.
+/// Refuses options that the plugin or a view cannot provide, before the first call.
 fn check_options(grant: &Grant, plugin: &PluginId, has_groups: bool) -> Result<(), Problem> {
     let is_directory = grant.attachment == AttachmentMode::FileSystem;
     if grant.mount.group.is_some() && is_directory && !has_groups {

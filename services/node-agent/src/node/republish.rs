@@ -1,9 +1,10 @@
-//! `agent.republish`: dead mounts are taken down and brought back at the same paths.
+//! `agent.republish`: takes dead mounts down, and brings them back at the same paths.
 //!
-//! What a plugin needs for that is not in the journal, since it may be secret: each claim is asked
-//! for again, as its alloc could do itself (B4). One whose alloc has ended is not granted again.
-//! Where a volume was seen besides, under another name or at a path of the caller's choice, it is
-//! taken away and comes back when that is asked for again.
+//! The journal lacks what a plugin needs for that, because it may be secret. So each claim is taken
+//! again, as its alloc could do itself (B4). A claim whose alloc has ended is not granted again.
+//!
+//! Bind mounts of the volume, under another name or at a caller's path, are removed. They come back
+//! when the caller asks for them again.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ use crate::plugin::Plugin;
 
 pub(super) const STEP: &str = "agent.republish";
 
-/// Which mounts, by whom, how long.
+/// What bringing mounts back takes.
 struct RepublishTask {
     grants: Vec<Grant>,
     plugin: Plugin,
@@ -38,7 +39,7 @@ struct RepublishTask {
 }
 
 impl Mounter {
-    /// Takes the mounts down and brings them back; answers by the deadline.
+    /// Takes the mounts down, and brings them back. Returns by the deadline.
     pub(super) async fn republish(
         self,
         request: Republish,
@@ -106,7 +107,7 @@ impl Mounter {
         grant::take_claim(&self.shared.bus, &self.shared.host.node, &request, context).await
     }
 
-    /// In the volume's turn.
+    /// Runs while the volume's lock is held.
     async fn remount(
         &self,
         volume: &VolumeKey,
@@ -140,7 +141,7 @@ impl Mounter {
             let secrets = self.secrets(volume, grant, context).await?;
             using.push(GrantWithSecrets { grant, secrets });
         }
-        // From here on a kill leaves them begun, and whoever asks for one gets it.
+        // From here on a killed agent leaves intents, and a caller that asks again gets the mount.
         for (alloc, ..) in &allocs {
             self.journal_republished(volume, alloc, &known.uses, UseState::Intent, (None, None))
                 .await?;
@@ -191,7 +192,7 @@ impl Mounter {
             options.map(|options| OptionsFingerprint::salted_hash(options, rand::random()));
         let options = options.or_else(|| entry.options.clone());
         let boot_id = self.shared.host.boot_id.clone();
-        // What was staged before is taken down first.
+        // The old staging is undone first.
         let staged = false;
         let since = clock::now();
         let mut entry =
@@ -206,13 +207,13 @@ impl Mounter {
     }
 }
 
-/// Whose claim it was that was not granted again.
+/// Names the alloc whose claim was not granted again.
 fn name_alloc(alloc: &AllocId, problem: Problem) -> Problem {
     let message = format!("alloc {alloc}: {}", problem.message);
     Problem { message, ..problem }
 }
 
-/// What keeps a dead mount from going is mostly the workload that holds it.
+/// Adds what to do: mostly the workload that uses a dead mount keeps it from being unmounted.
 fn explain_held(problem: Problem, down: &[NodeCall]) -> Problem {
     let paths: Vec<String> = down
         .iter()

@@ -1,4 +1,4 @@
-//! What is here, by the journal, by the mount table, and by the last look at each mount.
+//! `agent.status`: the journal, the mount table and the last known health of each mount.
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{AgentStatus, MountHealth, MountState, MountStatus};
@@ -13,7 +13,6 @@ use crate::paths::Paths;
 use berth_host::{MountTable, MountTableError};
 
 impl Mounter {
-    /// `agent.status`.
     pub(super) async fn status(&self) -> Result<AgentStatus, Problem> {
         let table = read_mount_table(Code::Internal).await?;
         let uses = self.shared.journal.uses();
@@ -50,8 +49,8 @@ impl Mounter {
         };
         let mounted = table.has(&entry.target);
         let seen = self.shared.healths.get_health(volume, alloc, entry.epoch);
-        // The mount table is read now, and counts more than the last look; a device may be there
-        // without being in it.
+        // The mount table is newer than the last probe, so it counts more. A device need not be in
+        // it.
         let is_device = entry.attachment == AttachmentMode::BlockDevice;
         let agrees = |seen: &LastMountHealth| (seen.health != MountHealth::Missing) == mounted;
         let seen = seen.filter(|seen| is_device || agrees(seen));
@@ -83,7 +82,7 @@ impl Mounter {
     }
 }
 
-/// What is mounted below our paths and belongs to no use that the journal knows.
+/// What is mounted below the agent's paths and belongs to no use in the journal.
 fn stray_mounts(
     table: &MountTable,
     paths: &Paths,
@@ -99,9 +98,9 @@ fn stray_mounts(
     points.map(|point| point.to_string_lossy().into_owned()).collect()
 }
 
-/// Says at the start what an earlier life of this agent left, and does nothing about it: whoever
-/// wants a volume asks again, and what is to go is told to (rule 10).
-pub async fn log_what_is_here(
+/// Logs what an earlier agent process left. Changes nothing: callers ask again for their volumes,
+/// and the claim service detaches the rest (rule 10).
+pub async fn log_leftovers(
     journal: &Journal,
     paths: &Paths,
     boot_id: &str,

@@ -1,4 +1,4 @@
-//! Everything that is mounted here is taken down: the node counted as gone (rule 12).
+//! Undoes everything that is mounted here, because the node counted as gone (rule 12).
 
 use berth_bus::Call;
 use berth_client::Client;
@@ -19,19 +19,20 @@ use super::endpoints::RequestContext;
 use super::{Mounter, read_mount_table};
 use crate::journal::JournalledUse;
 
-/// Volumes that are taken down, and allocs that are ended, side by side.
+/// Largest number of uses that are undone, or of allocs that are ended, at once.
 const AT_ONCE_MAX: usize = 16;
-/// Pages of allocs that are ended in one go.
+/// Largest number of pages of allocs that are ended.
 const PAGES_MAX: usize = 1000;
-/// Paths named in one problem.
+/// Largest number of paths that a problem names.
 const NAMED: usize = 3;
 
 impl Mounter {
-    /// Ends the allocs of this node, and takes down each use that the journal knows. Done when the
-    /// allocs have ended, the journal has no use and the mount table shows nothing below our paths.
+    /// Ends the allocs of this node, and takes down each use in the journal. Succeeds when the
+    /// allocs have ended, the journal has no use and the mount table shows nothing below the
+    /// agent's paths.
     ///
-    /// The mounts go also while nobody answers for the allocs: cached writes wait behind a fence
-    /// for as long as a mount stays.
+    /// The mounts are taken down even if the claim service does not answer for the allocs: cached
+    /// writes wait behind a fence as long as a mount stays.
     pub async fn undo_all(&self, proof: &Proof) -> Result<(), Problem> {
         let trace = clock::begin_trace();
         let ended = self.end_allocs(proof, trace).await;
@@ -45,7 +46,7 @@ impl Mounter {
             .map(|(volume, alloc, entry)| self.undo_use(volume, alloc, entry, trace))
             .buffer_unordered(AT_ONCE_MAX)
             .collect::<Vec<_>>();
-        // One that fails keeps no other from being tried.
+        // A use that fails keeps no other from being undone.
         undone.await.into_iter().collect::<Result<(), Problem>>()?;
         let table = read_mount_table(Code::UnmountFailed).await?;
         let left: Vec<_> = table.beneath(self.shared.paths.root()).collect();
@@ -63,7 +64,7 @@ impl Mounter {
         Err(Problem::new(Code::UnmountFailed, message).retryable().next(next))
     }
 
-    /// Takes one use down, in its volume's turn.
+    /// Takes one use down while its volume's lock is held.
     pub(crate) async fn undo_use(
         &self,
         volume: VolumeKey,
@@ -85,8 +86,8 @@ impl Mounter {
         done.map_err(|problem| self.locate_problem(problem, &volume).plugin(&entry.plugin))
     }
 
-    /// Says of every alloc of this node that it has ended: also of those that have nothing mounted,
-    /// since they may have a claim, whose grant would be as good as ever once the node is back.
+    /// Stops every alloc of this node, also those without a mount: an alloc may have a claim, whose
+    /// grant would still be good once the node is back.
     async fn end_allocs(&self, proof: &Proof, trace: TraceContext) -> Result<(), Problem> {
         let client = Client::new(self.shared.bus.clone());
         let everywhere = Namespace::all();
@@ -107,7 +108,7 @@ impl Mounter {
                 .map(|(namespace, id)| self.end_alloc(namespace, id, proof, trace))
                 .buffer_unordered(AT_ONCE_MAX)
                 .collect::<Vec<_>>();
-            // One that is not answered keeps no other from being ended.
+            // An alloc that fails keeps no other from being stopped.
             stopped.await.into_iter().collect::<Result<(), Problem>>()?;
         }
         Err(Problem::new(Code::Busy, "allocs are registered here faster than they end").retryable())

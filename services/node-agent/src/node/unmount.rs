@@ -1,7 +1,7 @@
-//! `agent.unmount`: mounts that no claim covers are taken down, because a person says so.
+//! `agent.unmount`: takes down mounts that no claim covers, on an operator's request.
 //!
-//! **Promises** that nothing is unmounted that a claim covers, nor while a process has it; and that
-//! the plugin undoes it as the journal says it was mounted.
+//! **Promises** that nothing is unmounted that a claim covers or that a process uses, and that the
+//! plugin undoes the mount as the journal says it was made.
 
 use berth_contract::code::Code;
 use berth_contract::hint;
@@ -27,7 +27,7 @@ impl Mounter {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
         let locate = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
         let node = &self.shared.host.node;
-        // Read before the claims: what comes meanwhile is not held against an older list.
+        // Read before the claims, so that a newer use is not compared with an older list.
         let mut uses = self.shared.journal.volume(&volume).uses;
         uses.retain(|alloc, _| request.alloc.as_ref().is_none_or(|meant| meant == alloc));
         if uses.is_empty() {
@@ -70,7 +70,7 @@ impl Mounter {
         Ok(Unmounted { mounts })
     }
 
-    /// Takes the list of all mounts of the node that no claim covers. New ones become events.
+    /// Stores the mounts of the node that no claim covers. Each new one becomes an event.
     pub(crate) fn report_unaccounted(&self, all: Vec<UnaccountedMount>) {
         for mount in self.shared.unaccounted.replace(all) {
             let volume = VolumeKey::new(mount.namespace.clone(), mount.volume.clone());

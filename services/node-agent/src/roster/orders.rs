@@ -1,4 +1,4 @@
-//! What operators order.
+//! Carries out the orders of operators: stop and start a plugin's process.
 
 use berth_contract::code::Code;
 use berth_contract::event::EventName;
@@ -13,7 +13,7 @@ use crate::plugin::member::describe_need;
 impl Roster {
     pub(super) fn answer_request(&mut self, asked: RosterRequest) {
         match asked {
-            // Who asked may have gone.
+            // The caller may no longer wait.
             RosterRequest::Stop(stop, answer) => drop(answer.send(self.stop_instances(&stop))),
             RosterRequest::Start(start, answer) => drop(answer.send(self.start_instances(&start))),
         }

@@ -1,11 +1,13 @@
-//! A command that the agent runs: started, started again, told to end.
+//! The plugin processes that the agent runs: started, restarted, stopped.
 //!
-//! **Owns** the process of one instance, from one life of the agent to the next: it goes on when
-//! the agent ends, however that ends, and is found again by its record.
+//! **Owns** the process of one instance, also across restarts of the agent. The process goes on
+//! when the agent ends, and the next agent finds it by its record.
 //!
-//! **Promises** to start it again with backoff and jitter when it ends or has not been healthy for
-//! its `health_timeout_ms`; and not to end it for its health while mounts need it: those of a FUSE
-//! driver would end with it.
+//! **Promises** to restart a process with backoff and jitter when it ends, or when it has not been
+//! healthy for its `health_timeout_ms`.
+//!
+//! **Never** stops an unhealthy process while mounts need it: the mounts of a FUSE driver would end
+//! with it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,25 +31,24 @@ use crate::plugin::process::{PluginProcess, StartedProcess};
 use crate::plugin::record::InstanceRecords;
 use crate::plugin::{Plugin, PluginInstance};
 
-/// How often the process is looked at, and its output read.
+/// Interval at which the process is checked and its output is read.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// When it is started again.
+/// Pauses before restarts.
 const RESTART_BACKOFF: Schedule =
     Schedule { first: Duration::from_millis(500), max: Duration::from_secs(30) };
-/// So long well, and the next backoff begins anew.
+/// How long a process must have run and been healthy before the backoff starts again.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// What is to become of a command.
+/// What the roster wants of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProcessOrder {
     Run,
-    /// It is to be stopped until somebody says otherwise.
+    /// Stop it until an operator starts it.
     Stop,
-    /// It is to be stopped, and that is the end of it.
+    /// Stop it for good.
     End,
 }
 
-/// What running a command takes.
 #[derive(Clone)]
 pub(super) struct ProcessContext {
     pub(super) records: InstanceRecords,
@@ -57,7 +58,7 @@ pub(super) struct ProcessContext {
 }
 
 impl ProcessContext {
-    /// How many mounts need an instance.
+    /// Counts the mounts that need an instance.
     pub(super) fn count_needing_mounts(&self, plugin: &Plugin, member: &PluginInstance) -> usize {
         let uses = self.journal.uses();
         let of_it = uses.iter().filter(|(.., entry)| entry.plugin == plugin.id);
@@ -67,8 +68,8 @@ impl ProcessContext {
     }
 }
 
-/// Runs the command of an instance until the shutdown, which it outlives, or until it has ended by
-/// [`ProcessOrder::End`].
+/// Runs the command of an instance until it was stopped by [`ProcessOrder::End`], or until the
+/// shutdown, which the process outlives.
 pub(super) async fn run_command(
     member: Arc<PluginInstance>,
     plugin: Plugin,
@@ -93,8 +94,8 @@ pub(super) async fn run_command(
     }
 }
 
-/// The process of an earlier life of the agent, if there is one. Without knowing that, no other is
-/// started: it is looked for until it is known. `None` at the shutdown.
+/// Finds the process that an earlier agent process started, if there is one. Retries until that is
+/// known: a second process must not be started beside it. Returns `None` at the shutdown.
 async fn find_running(
     member: &PluginInstance,
     running: &ProcessContext,
@@ -104,7 +105,7 @@ async fn find_running(
     loop {
         let (known, socket) = (member.record().process, member.socket.clone());
         let boot_id = running.boot_id.clone();
-        // The record may be older than the process: what was written last may not be on the disk.
+        // The last record may not have reached the disk, so the process may be newer than it.
         let find =
             move || match known.map(|known| PluginProcess::adopt(known, &boot_id)).transpose()? {
                 Some(Some(process)) => Ok(Some(process)),
@@ -129,10 +130,10 @@ struct ProcessRunner {
     plugin: Plugin,
     running: ProcessContext,
     command: PluginCommand,
-    // Locked by the thread that reads it, and by nothing else.
+    // Locked only by the thread that reads it.
     output: Arc<Mutex<PluginOutput>>,
     process: Option<PluginProcess>,
-    /// It was told to end; and is killed then.
+    /// The process got SIGTERM, and gets SIGKILL at this time.
     kill_at: Option<Instant>,
     last_healthy: Instant,
     started: Instant,
@@ -211,7 +212,7 @@ impl ProcessRunner {
                 let pid = id.pid;
                 self.process = Some(process);
                 self.member.set_process(Some(id), None);
-                // Before anything else: it is found again by this.
+                // At once: the next agent finds the process by its record.
                 self.member.save().await;
                 (self.started, self.last_healthy) = (Instant::now(), Instant::now());
                 let (plugin, instance) = (&self.plugin.id, &self.member.key);
@@ -260,7 +261,7 @@ impl ProcessRunner {
         self.member.set_process(None, Some(down));
     }
 
-    /// Its health decides only while no mount needs it.
+    /// Stops a process that is unhealthy for too long, unless mounts need it.
     fn check_health(&mut self) {
         if let Some(kill_at) = self.kill_at {
             self.kill_from(kill_at);

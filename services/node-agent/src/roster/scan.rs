@@ -1,10 +1,12 @@
-//! Looking for plugins: files in one directory, sockets in another.
+//! Scans for declarations of plugins: files in one directory, sockets in another.
 //!
-//! **Promises** that one bad file keeps no other from being read, that all faults of all files come
-//! at once, and that what cannot be looked at now counts as it last did: a directory that does not
-//! answer, a file that is half written, are no reason to take a plugin away.
+//! **Owns** the last readable declaration of each source, and which source has each socket.
 //!
-//! **Never** reads a file that others than its owner may write: a command in it would be run.
+//! **Promises** that one bad file keeps no other from being read, and that all faults are reported
+//! at once. A source that cannot be read now keeps its last declaration: a directory that does not
+//! answer or a half-written file takes no plugin away.
+//!
+//! **Never** reads a file that others than its owner may write: the agent would run its command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,17 +23,17 @@ use berth_service::process::chain;
 
 use crate::plugin::declaration::{Declaration, PluginEndpoint, PluginSource};
 
-/// A longer file is no plugin's.
+/// Largest plugin file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
-/// More entries of a directory are not looked at, and said to be too many.
+/// Largest number of entries in a directory. A directory with more is a fault.
 const ENTRIES_MAX: usize = 512;
-/// How often in a row something must be missing before it counts as gone: editors replace files.
+/// Number of scans in a row that must miss a source before it is gone: editors replace files.
 const MISSING_MAX: u8 = 2;
 
-/// What is said of plugins now.
+/// The declarations that one scan found.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ScanResult {
-    /// The instances, no two with one socket.
+    /// No two declarations have the same socket.
     pub found: Vec<(PluginSource, Declaration)>,
     pub faults: Vec<SourceFault>,
 }
@@ -50,13 +52,12 @@ pub struct PluginSources {
 #[derive(Debug)]
 pub struct PluginScanner {
     sources: PluginSources,
-    // What stood at each path when it was last sound, and how often it was missing since.
+    // The last readable declaration of each source, and how often it was missing since.
     known: BTreeMap<PluginSource, (Declaration, u8)>,
-    // The source that has each socket. It keeps the socket for as long as it names it.
+    // The source that has each socket. It keeps the socket as long as it names it.
     owners: BTreeMap<PathBuf, PluginSource>,
 }
 
-/// What is at one path.
 type DeclarationRead = Result<Declaration, String>;
 
 impl PluginScanner {
@@ -64,15 +65,15 @@ impl PluginScanner {
         Self { sources, known: BTreeMap::new(), owners: BTreeMap::new() }
     }
 
-    /// Takes up an instance that was here before the agent was restarted. Of two instances with one
-    /// socket, the one that came last is told last: the other one was leaving.
+    /// Reserves the socket of an instance from before the agent's restart. Of two instances with
+    /// the same socket the newer must be given last: the older was leaving.
     pub fn remember(&mut self, source: PluginSource, declaration: &Declaration) {
         if let PluginEndpoint::Socket(socket) = &declaration.endpoint {
             self.owners.insert(socket.clone(), source);
         }
     }
 
-    /// Looks once. It may wait for a disk.
+    /// Scans once. May wait for a disk.
     pub fn scan(&mut self) -> ScanResult {
         let mut faults = Vec::new();
         let mut found: Vec<(PluginSource, Declaration)> = Vec::new();
@@ -93,9 +94,9 @@ impl PluginScanner {
         ScanResult { found: self.remove_duplicates(found, &mut faults), faults }
     }
 
-    /// No socket twice. Of several sources that name a socket, the one that had it keeps it, since
-    /// calls of its plugin may be under way. When all are new, the configuration goes before files
-    /// and files before sockets, each by name.
+    /// Leaves one declaration for each socket. The source that had the socket keeps it, because
+    /// calls of its plugin may be under way. Of new sources the configuration goes before files and
+    /// files before sockets, each by name.
     fn remove_duplicates(
         &mut self,
         found: Vec<(PluginSource, Declaration)>,
@@ -104,7 +105,7 @@ impl PluginScanner {
         let mut owners: BTreeMap<PathBuf, (PluginSource, PluginId)> = BTreeMap::new();
         for (source, declaration) in &found {
             let PluginEndpoint::Socket(socket) = &declaration.endpoint else { continue };
-            // What is said of it in a file may say that its owner is trusted.
+            // A file may declare the socket's owner as trusted.
             let name = socket.display().to_string();
             faults.retain(|fault| fault.source != name);
             let owner = || (source.clone(), declaration.id.clone());
@@ -120,7 +121,7 @@ impl PluginScanner {
             if owner == source {
                 return true;
             }
-            // A socket in `sockets_dir` that a file names is no fault.
+            // A file may name a socket that lies in `sockets_dir`.
             if !matches!(source, PluginSource::Socket(_)) {
                 let socket = socket.display();
                 let problem = format!(
@@ -136,12 +137,13 @@ impl PluginScanner {
         found
     }
 
-    /// Takes in what stands in one directory, whose sources are `of` it.
+    /// Updates the known declarations with those read from one directory. `is_in_dir` selects the
+    /// sources of that directory.
     fn update_known(
         &mut self,
         dir: &Path,
         seen: Result<Vec<(PluginSource, DeclarationRead)>, String>,
-        of: impl Fn(&PluginSource) -> bool,
+        is_in_dir: impl Fn(&PluginSource) -> bool,
         faults: &mut Vec<SourceFault>,
     ) {
         let seen = match seen {
@@ -153,7 +155,7 @@ impl PluginScanner {
         };
         let there: BTreeSet<&PluginSource> = seen.iter().map(|(source, _)| source).collect();
         self.known.retain(|source, (_, missing)| {
-            if of(source) {
+            if is_in_dir(source) {
                 *missing = if there.contains(source) { 0 } else { *missing + 1 };
             }
             *missing < MISSING_MAX
@@ -189,12 +191,12 @@ fn list_entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Opens what only root or the agent's user could have put there.
+/// Opens a path that only root and the agent's user may write.
 fn open_trusted(path: &Path) -> Result<Trusted, String> {
     trust::open(path, &TrustedUsers::own()).map_err(|error| chain(&error))
 }
 
-/// A path that leads to what is open, whatever has its name by now.
+/// A path to the open file, even if another file has its name by now.
 fn handle_path(trusted: &Trusted) -> String {
     format!("/proc/self/fd/{}", trusted.file.as_raw_fd())
 }
@@ -240,7 +242,7 @@ fn read_sockets(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, Stri
             None => (name, path.join("csi.sock")),
         };
         let found = match trust::open(&socket, &TrustedUsers::own()) {
-            // A file that is no directory has nothing to do with us.
+            // Other files in the directory are no plugins.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -258,7 +260,7 @@ fn read_sockets(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, Stri
     Ok(seen)
 }
 
-/// Volume secrets go to whoever owns a socket.
+/// Says why a socket is not used: its owner would get the secrets of volumes.
 fn describe_untrusted(error: &TrustError) -> String {
     let also = match error {
         TrustError::Owner { user, .. } => {

@@ -1,4 +1,4 @@
-//! `agent.plugins`, `agent.plugin-stop` and `agent.plugin-start`.
+//! Answers `agent.plugins`, `agent.plugin-stop` and `agent.plugin-start`.
 
 use berth_bus::serve::ServeError;
 use berth_bus::{Listen, Service, VerbRequest};
@@ -12,19 +12,18 @@ use tokio::sync::{mpsc, oneshot};
 use crate::journal::Journal;
 use crate::plugin::{Plugin, PluginInstance, Plugins};
 
-/// Requests of one kind under way at once.
+/// Largest number of requests of one kind under way at once.
 const MAX_IN_FLIGHT: u32 = 16;
-/// Orders that wait for the roster.
+/// Largest number of orders that wait for the roster.
 pub const ORDERS_MAX: usize = 16;
 
-/// What the roster is asked.
 #[derive(Debug)]
 pub enum RosterRequest {
     Stop(Stop, OrderedReply),
     Start(Start, OrderedReply),
 }
 
-/// Starts answering for the plugins of this node; orders go to the roster.
+/// Starts answering for the plugins of this node. The roster carries out orders.
 pub async fn serve(
     service: &Service,
     node: &NodeId,
