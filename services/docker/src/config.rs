@@ -10,10 +10,8 @@ use std::time::Duration;
 
 use berth_contract::decode::{Decode, Decoder};
 use berth_domain::NodeId;
+use berth_service::config::{SHARED_FIELDS, check_socket_path};
 use serde_json::Value;
-
-/// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
-const SOCKET_BYTES_MAX: usize = 107;
 
 /// What may be configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,44 +32,25 @@ pub struct Config {
 
 impl Decode for Config {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
-        let mut object = decoder.object(value)?;
-        let node = decoder.field(&mut object, "node");
-        let state_dir = decoder.field::<String>(&mut object, "state_dir");
-        let socket = decoder.field::<Option<String>>(&mut object, "socket");
-        let engine = decoder.field::<Option<String>>(&mut object, "engine");
-        let mount_timeout = decoder.field::<Option<u64>>(&mut object, "mount_timeout_ms");
-        let drain = decoder.field::<Option<u64>>(&mut object, "drain_ms");
-        decoder.finish(
-            &object,
-            &[
-                "node",
-                "state_dir",
-                "socket",
-                "engine",
-                "mount_timeout_ms",
-                "drain_ms",
-                "nats",
-                "log",
-                "telemetry",
-            ],
-        );
+        let mut fields = decoder.fields(value)?;
+        let node = fields.field("node");
+        let state_dir = fields.field::<String>("state_dir");
+        let socket = fields.field::<Option<String>>("socket");
+        let engine = fields.field::<Option<String>>("engine");
+        let mount_timeout = fields.field::<Option<u64>>("mount_timeout_ms");
+        let drain = fields.number("drain_ms", 10_000, 0..=3_600_000);
+        fields.finish(&SHARED_FIELDS);
         let socket = socket.map(|path| path.unwrap_or("/run/docker/plugins/berth.sock".to_owned()));
         let engine = engine.map(|path| path.unwrap_or("/run/docker.sock".to_owned()));
         let mount_timeout = mount_timeout.map(|ms| ms.unwrap_or(110_000));
-        let drain = drain.map(|ms| ms.unwrap_or(10_000));
         let is_absolute = state_dir.as_ref().is_none_or(|dir| Path::new(dir).is_absolute());
         let sound = decoder.demand(is_absolute, "state_dir", "must be an absolute path")
-            & check_socket(decoder, "socket", socket.as_deref())
-            & check_socket(decoder, "engine", engine.as_deref())
+            & socket.as_ref().is_none_or(|path| check_socket_path(decoder, "socket", path))
+            & engine.as_ref().is_none_or(|path| check_socket_path(decoder, "engine", path))
             & decoder.demand(
                 mount_timeout.is_none_or(|ms| (100..=115_000).contains(&ms)),
                 "mount_timeout_ms",
                 "must be from 100 to 115000: the engine waits for 120 s",
-            )
-            & decoder.demand(
-                drain.is_none_or(|ms| ms <= 3_600_000),
-                "drain_ms",
-                "must be from 0 to 3600000",
             );
         let config = Self {
             node: node?,
@@ -83,14 +62,6 @@ impl Decode for Config {
         };
         sound.then_some(config)
     }
-}
-
-fn check_socket(decoder: &mut Decoder, field: &str, path: Option<&str>) -> bool {
-    let Some(path) = path else { return true };
-    let is_absolute = Path::new(path).is_absolute();
-    let problem = format!("has {} bytes; a socket's path has {SOCKET_BYTES_MAX}", path.len());
-    decoder.demand(is_absolute, field, "must be an absolute path, without unix://")
-        & decoder.demand(path.len() <= SOCKET_BYTES_MAX, field, problem)
 }
 
 #[cfg(test)]

@@ -31,19 +31,19 @@ use crate::comeback;
 use crate::compare::ClaimComparison;
 use crate::config::Config;
 use crate::controller::{ControllerHosting, HostedControllers};
+use crate::events::EventPublisher;
 use crate::executor::VolumeExecutor;
 use crate::finish;
 use crate::gate::Gate;
 use crate::lease::{Holder, LeaseTtl, NodeLease};
-use crate::look::MountHealths;
+use crate::mount_health::MountHealths;
 use crate::node::{self, Binds, Mounter, MounterContext};
 use crate::plugin::record::InstanceRecords;
 use crate::plugin::{Plugins, ProbeTiming};
 use crate::report::Reporter;
-use crate::roster::{self, ORDERS_MAX, Roster, RosterContext, RosterRequest, SourceLocations};
+use crate::roster::{self, ORDERS_MAX, PluginSources, Roster, RosterContext, RosterRequest};
 use crate::runs;
 use crate::start_revision::StartRevision;
-use crate::tell::EventPublisher;
 use crate::unaccounted::UnaccountedMounts;
 
 use local_state::LocalState;
@@ -164,12 +164,12 @@ impl Startup<'_> {
             node: config.node.clone(),
             executor: VolumeExecutor::new(held.started_at),
             hosted: HostedControllers::default(),
-            tell: held.publisher.clone(),
+            events: held.publisher.clone(),
             drain: config.drain,
         };
         let context = RosterContext {
             plugins: plugins.clone(),
-            places: SourceLocations {
+            sources: PluginSources {
                 configured: config.plugins.clone(),
                 plugins_dir: config.plugins_dir.clone(),
                 sockets_dir: config.sockets_dir.clone(),
@@ -181,8 +181,6 @@ impl Startup<'_> {
             records: InstanceRecords::new(&local.dir),
             journal: local.journal.clone(),
             hosting: hosting.clone(),
-            bus: process.bus.clone(),
-            node: config.node.clone(),
             boot_id: local.host.boot_id.clone(),
             finish_releases: config.finish_releases,
         };
@@ -213,9 +211,9 @@ impl Startup<'_> {
             executor: executor.clone(),
             hosted: running.hosting.hosted.clone(),
             controllers: running.hosting.executor.clone(),
-            tell: held.publisher.clone(),
+            events: held.publisher.clone(),
             gate: held.gate.clone(),
-            looks: MountHealths::new(&pool),
+            healths: MountHealths::new(&pool),
             pool,
             since: clock::now(),
             runs: local.runs.clone(),

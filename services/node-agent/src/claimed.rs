@@ -11,16 +11,13 @@ use berth_contract::key::{VolumeEntry, parse_volume};
 use berth_contract::message::claim::{Claims, Status};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
-use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
+use berth_domain::{Namespace, NodeId, VolumeKey};
 use berth_service::clock;
 
-use crate::journal::JournalledUse;
+use crate::journal::{JournalledUse, UseKey};
 
 /// Largest number of pages that are read for one list. A node has a few hundred claims.
 const PAGES_MAX: usize = 100;
-
-/// The use of a volume by an alloc.
-pub type UseKey = (VolumeKey, AllocId);
 
 /// The uses on this node that a claim covers, by one list of the node's claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -82,7 +79,7 @@ mod tests {
     use berth_contract::key::claim;
     use berth_contract::message::query::UnreadableRecord;
     use berth_domain::access::{AccessMode, AttachmentMode, Mode};
-    use berth_domain::{PluginId, Timestamp, VolumeId};
+    use berth_domain::{AllocId, PluginId, Timestamp, VolumeId};
 
     use super::*;
     use crate::journal::UseState;

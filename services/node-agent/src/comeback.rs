@@ -1,15 +1,14 @@
-//! What a node does that comes back after it counted as gone (rule 12).
+//! Brings a node back that counted as gone (rule 12).
 //!
-//! **Owns** the way back: nothing new is let in ([`Gate`]), all that the journal knows is undone,
-//! and the registry is told so. It clears the proof only then, and the node gets ready.
+//! **Owns** the order: the gate stays closed ([`Gate`]), everything in the journal is undone, and
+//! the registry is told so. Only then the registry clears the proof, and the node becomes ready.
 //!
-//! **Promises** that *everything* is undone, whether its claim still stands or not. While the proof
-//! is on record any claim of this node may be released by it the next moment, and what a claim
-//! service says of one now is no more than that; a mount that rested on it would be one too many.
-//! Their allocs are ended, too, so that nobody counts as running what has lost its volumes.
+//! **Promises** that *everything* is undone, even if its claim still exists. While the proof is on
+//! record, any claim of this node may be released by it at any moment, so a claim is no reason to
+//! keep a mount. The allocs are ended, too, because they have lost their volumes.
 //!
-//! **Never** counts on what an earlier process of this agent has undone: a kill at any point starts
-//! it again, and each step is harmless when repeated.
+//! **Never** relies on what an earlier agent process has undone: a killed agent starts again, and
+//! each step may be repeated.
 
 use std::time::Duration;
 
@@ -22,12 +21,12 @@ use tokio::time::sleep;
 use crate::gate::Gate;
 use crate::node::Mounter;
 
-/// When what could not be undone is tried again.
-const AGAIN: Schedule =
+/// Pauses between tries to undo everything.
+const RETRY: Schedule =
     Schedule { first: Duration::from_millis(500), max: Duration::from_secs(10) };
 
-/// What keeps the node from coming back. As long as a mount is left behind a fence, its cached
-/// writes wait for the fence to be lifted, and would go over what the next node has written.
+/// Says what keeps the node from coming back. The cached writes of a mount behind a fence wait for
+/// the fence to be lifted, and would overwrite what the next node has written.
 fn describe_obstacle(proof: &Proof, why: &str) -> String {
     match proof.kind {
         ProofKind::StorageFenced => {
@@ -37,7 +36,7 @@ fn describe_obstacle(proof: &Proof, why: &str) -> String {
     }
 }
 
-/// Undoes what is mounted here, each time that the node learns that it counts as gone.
+/// Undoes everything each time that the node learns that it counts as gone.
 pub async fn undo_when_gone(mounter: Mounter, gate: Gate, shutdown: Shutdown) {
     let mut done = None;
     loop {
@@ -55,7 +54,7 @@ pub async fn undo_when_gone(mounter: Mounter, gate: Gate, shutdown: Shutdown) {
             tracing::warn!(trace, %problem, tries, "not all is undone; nothing new is taken yet");
             gate.record_obstacle(describe_obstacle(&proof, &problem.to_string()));
             tokio::select! {
-                () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
+                () = sleep(RETRY.wait(tries, clock::jitter())) => {}
                 () = shutdown.requested() => return,
             }
         }

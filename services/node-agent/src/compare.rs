@@ -22,9 +22,9 @@ use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use tokio::time::sleep;
 
-use crate::claimed::{UseKey, read_claimed_uses};
+use crate::claimed::read_claimed_uses;
 use crate::gate::{Gate, NodePresence};
-use crate::journal::{Journal, JournalledUse, UseState};
+use crate::journal::{Journal, JournalledUse, UseKey, UseState};
 use crate::node::Mounter;
 
 /// Interval of the comparisons.
@@ -38,15 +38,10 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Compares the journal with the claims.
 pub struct ClaimComparison {
-    /// Undoes uses without a claim.
     pub mounter: Mounter,
-    /// The uses on this node.
     pub journal: Journal,
-    /// Whether the node counts as there.
     pub gate: Gate,
-    /// Reaches the claim service.
     pub bus: Bus,
-    /// The node whose claims are compared.
     pub node: NodeId,
 }
 
@@ -56,7 +51,7 @@ impl ClaimComparison {
         let mut missing = BTreeSet::new();
         loop {
             let mut pause = GATE_INTERVAL;
-            if self.gate.standing() == NodePresence::There {
+            if self.gate.presence() == NodePresence::There {
                 let before = std::mem::take(&mut missing);
                 missing = self.compare_once(&before).await;
                 let is_new = missing.iter().any(|key| !before.contains(key));

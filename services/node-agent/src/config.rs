@@ -13,34 +13,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use berth_contract::decode::{Decode, Decoder};
+use berth_contract::decode::{Decode, Decoder, Fields};
 use berth_domain::NodeId;
 use berth_domain::limits;
-use serde_json::{Map, Value};
+use berth_service::config::SHARED_FIELDS;
+use serde_json::Value;
 
 use crate::paths::STATE_DIR_BYTES_MAX;
 use crate::plugin::declaration::Declaration;
-
-/// Every field at the top level.
-const KNOWN: [&str; 17] = [
-    "node",
-    "state_dir",
-    "bind_below",
-    "plugin",
-    "plugins_dir",
-    "sockets_dir",
-    "lease_ttl_s",
-    "probe_interval_ms",
-    "probe_timeout_ms",
-    "report_interval_ms",
-    "look_interval_ms",
-    "plugin_patience_ms",
-    "finish_releases_ms",
-    "drain_ms",
-    "nats",
-    "log",
-    "telemetry",
-];
 
 /// What may be configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,17 +61,16 @@ pub struct Config {
 
 impl Decode for Config {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
-        let mut object = decoder.object(value)?;
-        let node = decoder.field(&mut object, "node");
-        let state_dir = decoder.field::<String>(&mut object, "state_dir");
-        let bind_below = decoder.field::<Vec<String>>(&mut object, "bind_below");
-        let plugins = decoder.field::<Vec<Declaration>>(&mut object, "plugin");
-        let plugins_dir = decoder.field::<Option<String>>(&mut object, "plugins_dir");
-        let sockets_dir = decoder.field::<Option<String>>(&mut object, "sockets_dir");
-        let lease_ttl =
-            seconds(decoder, &mut object, "lease_ttl_s", 10, 2..=limits::LEASE_TTL_MAX.as_secs());
+        let mut fields = decoder.fields(value)?;
+        let node = fields.field("node");
+        let state_dir = fields.field::<String>("state_dir");
+        let bind_below = fields.field::<Vec<String>>("bind_below");
+        let plugins = fields.field::<Vec<Declaration>>("plugin");
+        let plugins_dir = fields.field::<Option<String>>("plugins_dir");
+        let sockets_dir = fields.field::<Option<String>>("sockets_dir");
+        let lease_ttl = fields.number("lease_ttl_s", 10, 2..=limits::LEASE_TTL_MAX.as_secs());
         let mut ms =
-            |name, default, range| milliseconds(decoder, &mut object, name, default, range);
+            |name, default, range| fields.number(name, default, range).map(Duration::from_millis);
         let probe_interval = ms("probe_interval_ms", 2_000, 10..=3_600_000);
         let probe_timeout = ms("probe_timeout_ms", 5_000, 10..=3_600_000);
         let report_interval = ms("report_interval_ms", 10_000, 10..=3_600_000);
@@ -99,8 +78,8 @@ impl Decode for Config {
         let plugin_patience = ms("plugin_patience_ms", 600_000, 1_000..=86_400_000);
         let finish_releases = ms("finish_releases_ms", 20_000, 0..=3_600_000);
         let drain = ms("drain_ms", 10_000, 0..=3_600_000);
-        let moved = refuse_docker(decoder, &mut object);
-        decoder.finish(&object, &KNOWN);
+        let moved = refuse_docker(&mut fields);
+        fields.finish(&SHARED_FIELDS);
         let bind_below = bind_below.and_then(|dirs| check_bind_below(decoder, dirs));
         let state_dir = state_dir.and_then(|dir| check_state_dir(decoder, dir));
         let plugins = plugins.and_then(|plugins| check_plugins(decoder, plugins));
@@ -115,7 +94,7 @@ impl Decode for Config {
             plugins: plugins?,
             plugins_dir: plugins_dir?.map(PathBuf::from),
             sockets_dir: sockets_dir?.map(PathBuf::from),
-            lease_ttl: lease_ttl?,
+            lease_ttl: Duration::from_secs(lease_ttl?),
             probe_interval: probe_interval?,
             probe_timeout: probe_timeout?,
             report_interval: report_interval?,
@@ -136,55 +115,16 @@ const DOCKER_FIELDS: [(&str, &str); 3] = [
 ];
 
 /// Refuses [`DOCKER_FIELDS`]; whether none was there.
-fn refuse_docker(decoder: &mut Decoder, object: &mut Map<String, Value>) -> bool {
+fn refuse_docker(fields: &mut Fields<'_>) -> bool {
     let mut is_sound = true;
     for (field, now) in DOCKER_FIELDS {
         let problem = format!(
             "is now `{now}` in /etc/berth/docker.toml: berth-docker serves Docker \
              (docs/docker.md)"
         );
-        is_sound &= decoder.demand(object.remove(field).is_none(), field, problem);
+        is_sound &= fields.refuse(field, problem);
     }
     is_sound
-}
-
-type Range = std::ops::RangeInclusive<u64>;
-
-fn number(
-    decoder: &mut Decoder,
-    object: &mut Map<String, Value>,
-    name: &str,
-    default: u64,
-    range: &Range,
-) -> Option<u64> {
-    let number = decoder.field::<Option<u64>>(object, name)?.unwrap_or(default);
-    if range.contains(&number) {
-        return Some(number);
-    }
-    decoder.at(format!(".{name}"), |decoder| {
-        decoder.fault(format!("must be from {} to {}", range.start(), range.end()));
-    });
-    None
-}
-
-fn milliseconds(
-    decoder: &mut Decoder,
-    object: &mut Map<String, Value>,
-    name: &str,
-    default: u64,
-    range: Range,
-) -> Option<Duration> {
-    number(decoder, object, name, default, &range).map(Duration::from_millis)
-}
-
-fn seconds(
-    decoder: &mut Decoder,
-    object: &mut Map<String, Value>,
-    name: &str,
-    default: u64,
-    range: Range,
-) -> Option<Duration> {
-    number(decoder, object, name, default, &range).map(Duration::from_secs)
 }
 
 fn check_state_dir(decoder: &mut Decoder, dir: String) -> Option<PathBuf> {
@@ -199,7 +139,7 @@ fn check_state_dir(decoder: &mut Decoder, dir: String) -> Option<PathBuf> {
     } else {
         return Some(dir.into());
     };
-    decoder.at(".state_dir".to_owned(), |decoder| decoder.fault(problem));
+    decoder.demand(false, "state_dir", problem);
     None
 }
 
@@ -207,9 +147,8 @@ fn check_bind_below(decoder: &mut Decoder, dirs: Vec<String>) -> Option<Vec<Path
     let mut sound = true;
     for (at, dir) in dirs.iter().enumerate().filter(|(_, dir)| !Path::new(dir).is_absolute()) {
         sound = false;
-        decoder.at(format!(".bind_below[{at}]"), |decoder| {
-            decoder.fault(format!("{dir:?} is not an absolute path"));
-        });
+        let problem = format!("{dir:?} is not an absolute path");
+        decoder.demand(false, &format!("bind_below[{at}]"), problem);
     }
     sound.then(|| dirs.into_iter().map(PathBuf::from).collect())
 }
@@ -220,10 +159,8 @@ fn check_plugins(decoder: &mut Decoder, plugins: Vec<Declaration>) -> Option<Vec
     let mut sound = true;
     for (at, plugin) in plugins.iter().enumerate().filter(|(_, plugin)| !seen.insert(&plugin.id)) {
         sound = false;
-        decoder.at(format!(".plugin[{at}].id"), |decoder| {
-            let problem = format!("stands for two plugins: {} is above already", plugin.id);
-            decoder.fault(problem);
-        });
+        let problem = format!("stands for two plugins: {} is above already", plugin.id);
+        decoder.demand(false, &format!("plugin[{at}].id"), problem);
     }
     sound.then_some(plugins)
 }

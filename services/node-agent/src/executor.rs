@@ -58,6 +58,13 @@ pub struct PluginVolume {
     pub external_id: String,
 }
 
+impl PluginVolume {
+    /// The plugin's volume of this id.
+    pub fn new(plugin: &PluginId, external_id: &str) -> Self {
+        Self { plugin: plugin.clone(), external_id: external_id.to_owned() }
+    }
+}
+
 /// The volume that work must lock, and when the work may start.
 #[derive(Debug, Clone)]
 pub struct WorkTurn {

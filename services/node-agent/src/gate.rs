@@ -50,7 +50,7 @@ struct GateState {
     tenure: u64,
     /// How often the gate opened.
     opened: u64,
-    standing: NodePresence,
+    presence: NodePresence,
     /// The proof after which all was undone.
     undone: Option<Timestamp>,
     /// What keeps the rest from being undone.
@@ -78,8 +78,8 @@ impl GateState {
 impl Default for Gate {
     fn default() -> Self {
         let (lease, tenure, opened) = (None, 0, 0);
-        let standing = NodePresence::Unknown;
-        let known = GateState { lease, tenure, opened, standing, undone: None, kept_by: None };
+        let presence = NodePresence::Unknown;
+        let known = GateState { lease, tenure, opened, presence, undone: None, kept_by: None };
         Self {
             state: watch::Sender::new(known),
             changes: watch::Sender::new(0),
@@ -94,7 +94,7 @@ impl Gate {
         self.state.send_modify(|known| {
             known.lease = Some(lease);
             known.tenure += 1;
-            known.standing = NodePresence::Unknown;
+            known.presence = NodePresence::Unknown;
         });
         self.signal_change();
     }
@@ -103,7 +103,7 @@ impl Gate {
     pub fn lease_lost(&self) {
         self.state.send_modify(|known| {
             known.lease = None;
-            known.standing = NodePresence::Unknown;
+            known.presence = NodePresence::Unknown;
         });
     }
 
@@ -116,34 +116,34 @@ impl Gate {
 
     /// Takes the registry's answer to a report that was sent in this tenure.
     pub fn record_answer(&self, tenure: u64, reported: &Reported) {
-        let standing = match (&reported.gone, reported.state) {
+        let presence = match (&reported.gone, reported.state) {
             (Some(proof), _) => NodePresence::Gone(proof.clone()),
             (None, NodeState::Ready) => NodePresence::There,
             (None, NodeState::Down) => NodePresence::Unknown,
         };
         self.state.send_if_modified(|known| {
-            if !known.is_held() || known.tenure != tenure || known.standing == standing {
+            if !known.is_held() || known.tenure != tenure || known.presence == presence {
                 return false;
             }
-            if standing == NodePresence::There {
+            if presence == NodePresence::There {
                 known.opened += 1;
                 (known.undone, known.kept_by) = (None, None);
             }
-            known.standing = standing;
+            known.presence = presence;
             true
         });
     }
 
     /// The presence by the registry's last answer.
-    pub fn standing(&self) -> NodePresence {
-        self.state.borrow().standing.clone()
+    pub fn presence(&self) -> NodePresence {
+        self.state.borrow().presence.clone()
     }
 
     /// Waits until the node counts as gone by a proof of another time than `but`.
     pub async fn wait_gone(&self, but: Option<Timestamp>) -> Proof {
         let mut known = self.state.subscribe();
         loop {
-            if let NodePresence::Gone(proof) = &known.borrow_and_update().standing
+            if let NodePresence::Gone(proof) = &known.borrow_and_update().presence
                 && Some(proof.at) != but
             {
                 return proof.clone();
@@ -190,7 +190,7 @@ impl Gate {
     /// Permits a request for a grant, or says why not.
     pub fn check_open(&self) -> Result<GatePass, Problem> {
         let known = self.state.borrow();
-        match &known.standing {
+        match &known.presence {
             NodePresence::There if known.is_held() => Ok(GatePass(known.opened)),
             NodePresence::Gone(proof) => {
                 let message = format!(

@@ -57,7 +57,7 @@ impl VolumeHost {
 }
 
 /// A look at what a plugin has mounted at `target`.
-pub(crate) fn look_at_mount(plugin: &PluginId, target: &Path) -> HostOperation {
+pub(crate) fn probe_operation(plugin: &PluginId, target: &Path) -> HostOperation {
     HostOperation::new("look", format!("looks at mounts of plugin {plugin}"), target)
 }
 

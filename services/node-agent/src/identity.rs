@@ -16,16 +16,12 @@ const DIGITS: usize = 32;
 /// Why it is not known which agent this is.
 #[derive(Debug, Error)]
 pub enum IdentityError {
-    /// The file cannot be read or made.
     #[error("the agent's id {} cannot be read or made", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// It holds something else.
     #[error("{} holds no id of an agent; remove it, and the next start makes one", .0.display())]
     Content(PathBuf),
 }

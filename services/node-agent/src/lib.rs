@@ -21,41 +21,41 @@
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
 //! | [`node`] | doing it |
-//! | [`look`] | whether what is mounted still answers |
+//! | [`mount_health`] | whether what is mounted still answers |
 //! | [`claimed`], [`compare`] | whether what is mounted is still claimed |
 //! | [`unaccounted`] | mounts that no claim covers |
 //! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
 //! | [`runs`] | commands that use what is mounted, watched to their end |
 //! | [`host_pool`] | operations that may hang |
 //! | [`secret`] | the secrets of a call |
-//! | [`tell`] | events |
+//! | [`events`] | events |
 
-pub mod agent;
+mod agent;
 mod call_log;
-pub mod claimed;
-pub mod comeback;
-pub mod compare;
-pub mod config;
+mod claimed;
+mod comeback;
+mod compare;
+mod config;
 pub mod controller;
+pub mod events;
 pub mod executor;
-pub mod finish;
+mod finish;
 pub mod gate;
 pub mod host;
-pub mod host_pool;
-pub mod identity;
-pub mod journal;
+mod host_pool;
+mod identity;
+mod journal;
 pub mod lease;
-pub mod look;
-pub mod node;
-pub mod paths;
-pub mod plan;
+mod mount_health;
+mod node;
+mod paths;
+mod plan;
 pub mod plugin;
 pub mod report;
-pub mod roster;
-pub mod runs;
-pub mod secret;
+mod roster;
+mod runs;
+mod secret;
 pub mod start_revision;
-pub mod tell;
 pub mod unaccounted;
 
 pub use agent::run;

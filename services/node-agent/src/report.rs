@@ -1,10 +1,14 @@
-//! Telling the registry what this node is and has.
+//! Reports to the registry what this node is and has.
 //!
-//! **Owns** the report: everything, each time (D2, D3), whenever a plugin changes or the clock was
-//! set, and at an interval, so that a report that is lost costs nothing.
+//! **Owns** the report. Each report is complete (D2, D3). It is sent whenever a plugin changes,
+//! when the clock was set, and at an interval, so a lost report costs nothing.
 //!
-//! **Promises** that it is repeated with backoff until it is taken; and one last report on the way
-//! out, which is tried once.
+//! **Promises** that a report is retried with backoff until the registry takes it. At the shutdown
+//! one last report is tried once. A retry carries the state of that moment, and a change ends the
+//! pause before it: so the loop is written here, and is not `Client::persist`.
+//!
+//! **Never** asks a second replica for the same report: the exchange with one replica measures the
+//! clock.
 
 use std::time::Duration;
 
@@ -28,34 +32,33 @@ use crate::lease::LeaseTtl;
 use crate::plugin::{Plugin, Plugins};
 use crate::unaccounted::UnaccountedMounts;
 
-/// When a report that was not taken is repeated.
-const AGAIN: Schedule = Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
-/// When a registry is asked again that does not count the node as there yet: it follows the lease
-/// within moments.
-const SETTLED: Schedule =
+/// Pauses after a report that was not taken.
+const RETRY: Schedule = Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
+/// Pauses while the registry does not count the node as there. It follows the lease within moments.
+const UNSETTLED_RETRY: Schedule =
     Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
-/// Where the registry sets the pace, reports that say nothing new are so many lives of a lease
-/// apart: they only mend what was lost.
-const LIVES: u32 = 5;
-/// How often it is looked whether the clock was set.
-const CLOCK_LOOK: Duration = Duration::from_secs(2);
-/// A clock that was set by more is reported at once: deadlines of calls are kept by it.
+/// Interval of unchanged reports, in lease TTLs that the registry asks for. They only repair lost
+/// reports.
+const REPORT_INTERVAL_TTLS: u32 = 5;
+/// Interval at which the wall clock is compared with the monotonic clock.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// A clock that was set by more than this is reported at once: calls have their deadlines by it.
 const CLOCK_STEP: Duration = Duration::from_millis(250);
 /// The attribute that says what keeps a node that counts as gone from coming back.
 const RETURNING: &str = "returning";
 /// The attribute that says why the agent can journal nothing.
 const JOURNAL: &str = "journal";
-/// The attribute that says which files and sockets are no plugin.
+/// The attribute that names files and sockets that are no plugin.
 const BAD_SOURCES: &str = "plugin-faults";
 /// The attribute that says how many host operations hang, since when and where.
 const HUNG: &str = "hung";
-/// How much of each is said, in characters.
-const SAID_CHARS_MAX: usize = 240;
+/// Longest attribute, in characters.
+const ATTRIBUTE_CHARS_MAX: usize = 240;
 /// How far the registry's skew may lie outside of the agent's measurement, in milliseconds: the
 /// registry keeps a skew that changes by less than 50 ms.
 const SKEW_TOLERANCE_MS: u64 = 100;
-/// How often a wrong skew is reported again at once. Replicas of the registry whose clocks differ
-/// would otherwise be sent reports without end.
+/// Largest number of reports in a row that correct a wrong skew at once. Replicas of the registry
+/// whose clocks differ would otherwise get reports without end.
 const SKEW_RETRIES_MAX: u32 = 5;
 
 /// Reports this node.
@@ -67,12 +70,11 @@ pub struct Reporter {
     pub host: Host,
     /// Its plugins.
     pub plugins: Plugins,
-    /// How often it is reported though nothing changed, unless the registry says that the fleet is
-    /// too large for that.
+    /// Interval of unchanged reports. It is longer if the registry says that the fleet is large.
     pub interval: Duration,
-    /// How long the lease lives, as the registry wants it.
+    /// Set to what the registry asks for.
     pub ttl: LeaseTtl,
-    /// What opens and closes with what the registry answers.
+    /// Opened and closed by the registry's answers.
     pub gate: Gate,
     /// Mounts that no claim covers.
     pub unaccounted: UnaccountedMounts,
@@ -86,16 +88,16 @@ impl Reporter {
     /// Reports until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
         let mut plugins = self.plugins.follow_changes();
-        let mut news = self.gate.follow_changes();
+        let mut gate = self.gate.follow_changes();
         let mut unaccounted = self.unaccounted.subscribe();
         let mut journal = self.journal.follow();
         let mut hung = self.hung.follow();
         let (mut tries, mut unsettled, mut skew_retries) = (0, 0, 0);
         let (mut known, mut clock_offset) = (None, None);
         loop {
-            // Seen before it is reported, so that what changes meanwhile is reported again.
+            // Marked before the report is made, so that a later change is reported again.
             plugins.mark_unchanged();
-            news.mark_unchanged();
+            gate.mark_unchanged();
             unaccounted.mark_unchanged();
             journal.mark_unchanged();
             hung.mark_unchanged();
@@ -111,16 +113,17 @@ impl Reporter {
                     });
                     skew_retries = if is_skew_wrong { skew_retries + 1 } else { 0 };
                     let measures_again = (1..=SKEW_RETRIES_MAX).contains(&skew_retries);
-                    if self.gate.standing() == NodePresence::Unknown || measures_again {
+                    if self.gate.presence() == NodePresence::Unknown || measures_again {
                         unsettled += 1;
-                        SETTLED.wait(unsettled, clock::jitter()).min(self.interval)
+                        UNSETTLED_RETRY.wait(unsettled, clock::jitter()).min(self.interval)
                     } else {
                         unsettled = 0;
-                        let interval = self.interval.max(LIVES * pace(&reported));
-                        // Reports that lie apart already stay so when the interval grows a little.
+                        let interval =
+                            self.interval.max(REPORT_INTERVAL_TTLS * lease_ttl(&reported));
+                        // After a small growth the agents' reports are still spread.
                         let spread_out = known.is_some_and(|known| interval <= known * 2);
                         known = Some(interval);
-                        spread(interval, spread_out, clock::jitter())
+                        spread_reports(interval, spread_out, clock::jitter())
                     }
                 }
                 Err(error) => {
@@ -131,14 +134,14 @@ impl Reporter {
                         tracing::debug!(why, tries, "the registry did not take the report");
                     }
                     tries += 1;
-                    AGAIN.wait(tries, clock::jitter())
+                    RETRY.wait(tries, clock::jitter())
                 }
             };
             tokio::select! {
                 () = sleep(pause) => {}
-                // The plugins and the gate live as long as this.
+                // The senders live as long as this reporter.
                 _ = plugins.changed() => {}
-                _ = news.changed() => {}
+                _ = gate.changed() => {}
                 _ = unaccounted.changed() => {}
                 _ = journal.changed() => {}
                 _ = hung.changed() => {}
@@ -159,22 +162,22 @@ impl Reporter {
         clock_offset: Option<ClockOffset>,
         within: Duration,
     ) -> Result<TakenReport, RequestError> {
-        // Noted before it is asked: an answer from before the lease was regained is worth nothing.
+        // Read before the request: an answer from before the lease was regained does not count.
         let tenure = self.gate.tenure();
         let (undone, kept_by) = self.gate.progress();
         let mut attributes = self.host.attributes.clone();
-        attributes.extend(kept_by.map(|why| (RETURNING.to_owned(), shortened(why))));
-        attributes.extend(bad_sources(&self.host.node, &self.plugins.faults()));
+        attributes.extend(kept_by.map(|why| (RETURNING.to_owned(), shorten(why))));
+        attributes.extend(describe_faults(&self.host.node, &self.plugins.faults()));
         let fault = self.journal.current();
         let plugins = self.plugins.list();
         let mut instances: Vec<_> = plugins.iter().flat_map(Plugin::instances).collect();
         if let Some(why) = &fault {
-            for told in &mut instances {
-                hold_back(told, why);
+            for instance in &mut instances {
+                mark_unhealthy(instance, why);
             }
         }
-        attributes.extend(fault.map(|why| (JOURNAL.to_owned(), shortened(why))));
-        attributes.extend(self.hung.current().map(|hung| (HUNG.to_owned(), shortened(hung))));
+        attributes.extend(fault.map(|why| (JOURNAL.to_owned(), shorten(why))));
+        attributes.extend(self.hung.current().map(|hung| (HUNG.to_owned(), shorten(hung))));
         let report = Report {
             node: self.host.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -192,7 +195,7 @@ impl Reporter {
         if let Some(tenure) = tenure {
             self.gate.record_answer(tenure, &reported);
         }
-        self.ttl.at_least(pace(&reported));
+        self.ttl.at_least(lease_ttl(&reported));
         let clock_offset = reported
             .clock
             .map(|registry| ClockOffset::from_exchange(report.clock, registry, began.elapsed()));
@@ -219,70 +222,70 @@ struct TakenReport {
     clock_offset: Option<ClockOffset>,
 }
 
-/// The clock as it was read once.
+/// One reading of the monotonic clock and of the wall clock.
 #[derive(Debug, Clone, Copy)]
 struct ClockReading {
     at: Instant,
-    told: Timestamp,
+    wall: Timestamp,
 }
 
 impl ClockReading {
     fn now() -> Self {
-        Self { at: Instant::now(), told: clock::now() }
+        Self { at: Instant::now(), wall: clock::now() }
     }
 
     /// Returns when the clock has been set since.
     async fn was_set(self) {
         while self.step(Self::now()) < CLOCK_STEP {
-            sleep(CLOCK_LOOK).await;
+            sleep(CLOCK_CHECK_INTERVAL).await;
         }
     }
 
-    /// By how much it was set until then.
+    /// By how much the wall clock was set between two readings.
     fn step(self, then: Self) -> Duration {
-        let expected = self.told.after(then.at - self.at);
-        expected.since(then.told).max(then.told.since(expected))
+        let expected = self.wall.after(then.at - self.at);
+        expected.since(then.wall).max(then.wall.since(expected))
     }
 }
 
-/// How long the registry wants a lease to live.
-fn pace(reported: &Reported) -> Duration {
+/// The lease TTL that the registry asks for.
+fn lease_ttl(reported: &Reported) -> Duration {
     Duration::from_secs(reported.pace_s.into())
 }
 
-/// The interval give or take a tenth; any part of it where it is a new one, so that agents which
-/// heard of it together do not report together from then on.
-fn spread(interval: Duration, spread_out: bool, jitter: u32) -> Duration {
+/// The interval ±10 %. For a new interval any part of it, so that agents that learned of it at the
+/// same time do not report at the same time.
+fn spread_reports(interval: Duration, spread_out: bool, jitter: u32) -> Duration {
     let part = f64::from(jitter) / f64::from(u32::MAX);
     interval.mul_f64(if spread_out { 0.9 + 0.2 * part } else { part })
 }
 
-/// While the agent can write nothing down, nothing can be mounted here, however well a plugin is.
-/// A controller needs no journal.
-fn hold_back(told: &mut ReportedInstance, why: &str) {
-    if told.half == Half::Node {
-        told.instance.healthy = false;
-        told.instance.description = one_line(why);
+/// Without a journal nothing can be mounted here, even if the plugin is healthy. A controller needs
+/// no journal.
+fn mark_unhealthy(reported: &mut ReportedInstance, why: &str) {
+    if reported.half == Half::Node {
+        reported.instance.healthy = false;
+        reported.instance.description = one_line(why);
     }
 }
 
-fn shortened(text: String) -> String {
-    match text.char_indices().nth(SAID_CHARS_MAX) {
+fn shorten(text: String) -> String {
+    match text.char_indices().nth(ATTRIBUTE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
 }
 
-/// How many files and sockets are no plugin, and the first of them; the agent says all of it when
-/// it is asked.
-fn bad_sources(node: &NodeId, faults: &[SourceFault]) -> Option<(String, String)> {
+/// The number of files and sockets that are no plugin, and the first of them. `agent.plugins` lists
+/// all.
+fn describe_faults(node: &NodeId, faults: &[SourceFault]) -> Option<(String, String)> {
     let first = faults.first()?;
     let more = match faults.len() {
         1 => String::new(),
         many => format!("{many} of them, see `berth plugin instances {node}`; "),
     };
-    let said = format!("{more}{}: {}", first.source, first.problem);
-    Some((BAD_SOURCES.to_owned(), shortened(said)))
+    let text = format!("{more}{}: {}", first.source, first.problem);
+    Some((BAD_SOURCES.to_owned(), shorten(text)))
 }
 
 #[cfg(test)]
@@ -292,7 +295,8 @@ mod tests {
     #[test]
     fn a_new_interval_is_gone_into_anywhere_and_then_kept_to() {
         let interval = Duration::from_secs(100);
-        let ends = |known| [0, u32::MAX].map(|jitter| spread(interval, known, jitter).as_secs());
+        let ends =
+            |known| [0, u32::MAX].map(|jitter| spread_reports(interval, known, jitter).as_secs());
         assert_eq!(ends(false), [0, 100]);
         assert_eq!(ends(true), [90, 110]);
     }
@@ -302,7 +306,7 @@ mod tests {
         let at = Instant::now();
         let reading = |passed, told: u64| ClockReading {
             at: at + Duration::from_millis(passed),
-            told: Timestamp::from_unix_ms(1_000_000 + told),
+            wall: Timestamp::from_unix_ms(1_000_000 + told),
         };
         let cases = [(0, 0, 0), (5_000, 5_000, 0), (5_000, 5_010, 10), (5_000, 1_000, 4_000)];
         for (passed, told, step) in cases.into_iter().chain([(0, 90_000, 90_000)]) {
@@ -316,6 +320,6 @@ mod tests {
     async fn who_waits_is_told_within_seconds_of_the_clock_being_set() {
         let began = Instant::now();
         ClockReading::now().was_set().await;
-        assert!(began.elapsed() <= CLOCK_LOOK * 2, "{:?}", began.elapsed());
+        assert!(began.elapsed() <= CLOCK_CHECK_INTERVAL * 2, "{:?}", began.elapsed());
     }
 }

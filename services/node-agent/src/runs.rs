@@ -16,10 +16,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use berth_bus::{Bus, Call};
+use berth_client::Client;
 use berth_contract::code::Code;
 use berth_contract::message::alloc::Stop;
 use berth_contract::problem::Problem;
-use berth_contract::verb::{self, Verb as _};
+use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::{AllocId, VolumeKey};
@@ -96,8 +97,8 @@ async fn stop_alloc(runs: &Runs, bus: &Bus, over: ObservedRun) -> Result<(), Pro
     let Ended { state, note } = run.ended.unwrap_or_else(killed);
     let stop = Stop { id: run.alloc.clone(), state, note: Some(note.clone()) };
     let call = Call::within(clock::begin_trace(), REQUEST_TIMEOUT);
-    let stopped = bus.ask::<verb::AllocStop>(&run.namespace, &stop, &call).await;
-    match stopped.map_err(|error| error.into_problem(verb::AllocStop::STEP)) {
+    let client = Client::new(bus.clone());
+    match client.once::<verb::AllocStop>(&run.namespace, &stop, &call).await {
         Err(problem) if problem.code != Code::NoSuchAlloc => return Err(problem),
         Err(_) if age < LATE_REGISTRATION_MAX => return Ok(()),
         _ => {}

@@ -22,13 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Who asks for the secrets of which call.
 #[derive(Debug, Clone)]
 pub struct SecretsQuery {
-    /// The bus.
     pub bus: Bus,
     /// The node that is to make the call.
     pub node: NodeId,
     /// Past this the call is not made.
     pub deadline: Timestamp,
-    /// The trace of the call.
     pub trace: TraceContext,
 }
 

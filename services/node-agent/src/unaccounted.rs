@@ -3,8 +3,6 @@
 //! [`crate::compare`] finds them, the report to the registry names them, and releases and new
 //! mounts of their volumes are refused meanwhile.
 
-use std::sync::Arc;
-
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::{AllocId, VolumeKey};
 use tokio::sync::watch;
@@ -13,14 +11,8 @@ use tokio::sync::watch;
 const NAMED_MAX: usize = 512;
 
 /// The mounts, sorted. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct UnaccountedMounts(Arc<watch::Sender<Vec<UnaccountedMount>>>);
-
-impl Default for UnaccountedMounts {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(Vec::new())))
-    }
-}
+#[derive(Debug, Clone, Default)]
+pub struct UnaccountedMounts(watch::Sender<Vec<UnaccountedMount>>);
 
 impl UnaccountedMounts {
     /// Whether the alloc's mount of the volume is one.

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use berth_domain::limits;
 use serde::de::DeserializeOwned;
@@ -167,6 +168,12 @@ impl Decoder {
         }
     }
 
+    /// The fields of the object that `value` is to be.
+    pub fn fields(&mut self, value: Value) -> Option<Fields<'_>> {
+        let object = self.object(value)?;
+        Some(Fields { decoder: self, object, known: Vec::new() })
+    }
+
     /// Faults for what nobody took, if such are faults here; `known` is named for the next try.
     pub fn finish(&mut self, rest: &Map<String, Value>, known: &[&str]) {
         if self.unknown == Unknown::Ignore {
@@ -188,6 +195,53 @@ impl Decoder {
                 None
             }
         }
+    }
+}
+
+/// An object whose fields are read one by one. Each name is written once: what was read is known.
+#[derive(Debug)]
+pub struct Fields<'a> {
+    decoder: &'a mut Decoder,
+    object: Map<String, Value>,
+    known: Vec<&'static str>,
+}
+
+impl Fields<'_> {
+    /// Reads a field.
+    pub fn field<T: Decode>(&mut self, name: &'static str) -> Option<T> {
+        self.known.push(name);
+        self.decoder.field(&mut self.object, name)
+    }
+
+    /// Whether a field that was not read yet is there. Null and absent are one.
+    pub fn has(&self, name: &str) -> bool {
+        self.object.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// Reads a number within a range. `default` stands for a field that is not there.
+    pub fn number(
+        &mut self,
+        name: &'static str,
+        default: u64,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        let number = self.field::<Option<u64>>(name)?.unwrap_or(default);
+        let problem = format!("must be from {} to {}", range.start(), range.end());
+        self.decoder.demand(range.contains(&number), name, problem).then_some(number)
+    }
+
+    /// Notes a fault if the object has a field that an earlier version knew. Says whether it has
+    /// none.
+    pub fn refuse(&mut self, name: &str, problem: impl fmt::Display) -> bool {
+        let is_absent = self.object.remove(name).is_none();
+        self.decoder.demand(is_absent, name, problem)
+    }
+
+    /// Faults for what was not read, if such are faults here. `others` are fields that are read
+    /// elsewhere.
+    pub fn finish(mut self, others: &[&'static str]) {
+        self.known.extend(others);
+        self.decoder.finish(&self.object, &self.known);
     }
 }
 

@@ -56,6 +56,19 @@ impl Default for NatsConfig {
     }
 }
 
+/// The fields that every service has beside its own.
+pub const SHARED_FIELDS: [&str; 3] = ["nats", "log", "telemetry"];
+/// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
+const SOCKET_BYTES_MAX: usize = 107;
+
+/// Notes a fault unless a socket can be at this path. Says whether one can.
+pub fn check_socket_path(decoder: &mut Decoder, field: &str, path: &str) -> bool {
+    let is_absolute = Path::new(path).is_absolute() && !path.contains('\0');
+    let problem = format!("has {} bytes; a socket's path has {SOCKET_BYTES_MAX}", path.len());
+    decoder.demand(is_absolute, field, "must be an absolute path, without unix://")
+        & decoder.demand(path.len() <= SOCKET_BYTES_MAX, field, problem)
+}
+
 /// A service's configuration: what all have, and its own part beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config<Own> {

@@ -17,6 +17,7 @@ use berth_csi::advertised::{
 use berth_csi::fingerprint::NodeFingerprint;
 use berth_domain::NodeId;
 use berth_node_agent::controller::{self, ControllerHosting, HostedControllers};
+use berth_node_agent::events::EventPublisher;
 use berth_node_agent::executor::VolumeExecutor;
 use berth_node_agent::gate::Gate;
 use berth_node_agent::host::Host;
@@ -26,7 +27,6 @@ use berth_node_agent::plugin::record::InstanceRecord;
 use berth_node_agent::plugin::{InstanceView, Plugin, PluginInstance, Plugins};
 use berth_node_agent::report::Reporter;
 use berth_node_agent::start_revision::StartRevision;
-use berth_node_agent::tell::EventPublisher;
 use berth_node_agent::unaccounted::UnaccountedMounts;
 use berth_service::clock;
 use berth_service::fault_report::FaultReport;
@@ -107,7 +107,7 @@ impl Place {
             node: node.clone(),
             executor: VolumeExecutor::new(started_at),
             hosted: HostedControllers::default(),
-            tell: EventPublisher::new(events, node.clone()),
+            events: EventPublisher::new(events, node.clone()),
             drain: config.drain,
         };
         tokio::spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));

@@ -65,7 +65,7 @@ impl LocalState {
         let (dir, runs, host, agent_id) =
             HostPool::of_process().run(operation, CHANGE_MAX, read).await??;
         let (journal, paths) = (Journal::open(dir.join("journal")).await?, Paths::new(&dir));
-        node::log_what_is_here(&journal, &paths, &host.boot_id).await?;
+        node::log_leftovers(&journal, &paths, &host.boot_id).await?;
         Ok(Self { dir, paths, journal, runs, host, agent_id })
     }
 }

@@ -19,10 +19,10 @@ use berth_service::clock;
 use tokio::time::{Instant, timeout_at};
 
 use super::confirm::{read_confirmation, read_refusal};
+use crate::events::{EventPublisher, ExecutedCall};
 use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn, check_deadline};
 use crate::plugin::{self, Plugin};
 use crate::secret::SecretsQuery;
-use crate::tell::{EventPublisher, ExecutedCall};
 
 /// Makes calls to one plugin's controller.
 #[derive(Debug, Clone)]
@@ -31,49 +31,39 @@ pub(super) struct ControllerExecutor {
     pub(super) node: NodeId,
     pub(super) executor: VolumeExecutor,
     pub(super) bus: Bus,
-    pub(super) tell: EventPublisher,
+    pub(super) events: EventPublisher,
 }
 
 impl ControllerExecutor {
     /// `ControllerPublishVolume`.
     pub(super) async fn publish(self, call: Call, request: Request) -> Result<Called, Problem> {
-        let told = |problem: Problem| self.locate_problem(problem, &call);
-        self.check_addressee(&call, CallKind::ControllerPublish).map_err(told)?;
+        let locate = |problem: Problem| self.locate_problem(problem, &call);
+        self.check_addressee(&call, CallKind::ControllerPublish).map_err(locate)?;
         let plugin = self.plugin.at_work(request.trace);
-        let (asked, mut wanted) = (plugin.clone(), publish_request(&call, &self.plugin)?);
-        let secrets = self.secrets(
-            call.volume_key(),
-            call.secrets.as_ref(),
-            deadline(&call, &request),
-            &request,
-        );
+        let mut wanted = publish_request(&call, &plugin)?;
+        let secrets = self.secrets_of_call(&call, &request);
+        let asked = plugin.clone();
         let work = async move {
             wanted.secrets = secrets.await?;
-            let answer =
-                asked.call(wanted).await.map_err(|error| plugin::problem_from_call(&error))?;
-            let publish_context = answer.publish_context;
-            check_context(&publish_context)?;
-            Ok(Called { publish_context })
+            let answer = asked.call(wanted).await;
+            let answer = answer.map_err(|error| plugin::problem_from_call(&error))?;
+            check_context(&answer.publish_context)?;
+            Ok(Called { publish_context: answer.publish_context })
         };
-        self.run_call(&call, &request, &plugin, work).await.map_err(told)
+        self.run_call(&call, &request, &plugin, work).await.map_err(locate)
     }
 
     /// `ControllerUnpublishVolume`. That the plugin does not know the volume or the node is no
     /// success: a plugin that is sure that nothing is attached answers OK.
     pub(super) async fn unpublish(self, call: Call, request: Request) -> Result<Called, Problem> {
-        let told = |problem: Problem| self.locate_problem(problem, &call);
-        self.check_addressee(&call, CallKind::ControllerUnpublish).map_err(told)?;
+        let locate = |problem: Problem| self.locate_problem(problem, &call);
+        self.check_addressee(&call, CallKind::ControllerUnpublish).map_err(locate)?;
         let plugin = self.plugin.at_work(request.trace);
         let asked = plugin.clone();
-        let secrets = self.secrets(
-            call.volume_key(),
-            call.secrets.as_ref(),
-            deadline(&call, &request),
-            &request,
-        );
+        let secrets = self.secrets_of_call(&call, &request);
         let mut wanted = v1::ControllerUnpublishVolumeRequest {
             volume_id: call.external_id.clone(),
-            node_id: external_node(&call).map_err(told)?,
+            node_id: external_node(&call).map_err(locate)?,
             ..v1::ControllerUnpublishVolumeRequest::default()
         };
         let (volume, node) = (volume_argument(&call.volume_key()), call.node.clone());
@@ -82,7 +72,7 @@ impl ControllerExecutor {
             asked.call(wanted).await.map_err(|error| not_detached(&volume, &node, &error))?;
             Ok(Called::default())
         };
-        self.run_call(&call, &request, &plugin, work).await.map_err(told)
+        self.run_call(&call, &request, &plugin, work).await.map_err(locate)
     }
 
     /// `ValidateVolumeCapabilities` (A3). It changes nothing, so it is given up when nobody waits
@@ -92,11 +82,11 @@ impl ControllerExecutor {
         asked: Validate,
         request: Request,
     ) -> Result<Validated, Problem> {
-        let told = |problem: Problem| {
+        let locate = |problem: Problem| {
             problem.at("controller.validate").plugin(&self.plugin.id).node(&self.node)
         };
         if asked.plugin != self.plugin.id {
-            return Err(told(self.misdirected(&asked.plugin)));
+            return Err(locate(self.misdirected(&asked.plugin)));
         }
         let turn = WorkTurn {
             volume: self.plugin_volume(&asked.external_id),
@@ -118,7 +108,16 @@ impl ControllerExecutor {
                 Err(_) => Err(Problem::new(Code::NoAnswer, "its caller gave up").retryable()),
             }
         };
-        self.executor.run(turn, work).await.map_err(told)
+        self.executor.run(turn, work).await.map_err(locate)
+    }
+
+    fn secrets_of_call(
+        &self,
+        call: &Call,
+        request: &Request,
+    ) -> impl Future<Output = Result<BTreeMap<String, String>, Problem>> + Send + use<> {
+        let deadline = deadline(call, request);
+        self.secrets(call.volume_key(), call.secrets.as_ref(), deadline, request)
     }
 
     /// The secrets of a call, once it is in its turn; nothing is called past the deadline.
@@ -173,12 +172,12 @@ impl ControllerExecutor {
             "executed"
         );
         let told = ExecutedCall { call, took: began.elapsed(), calls: plugin.calls().list() };
-        self.tell.executed(told, done.as_ref().err(), request.trace);
+        self.events.publish_call(told, done.as_ref().err(), request.trace);
         done
     }
 
     fn plugin_volume(&self, external_id: &str) -> PluginVolume {
-        PluginVolume { plugin: self.plugin.id.clone(), external_id: external_id.to_owned() }
+        PluginVolume::new(&self.plugin.id, external_id)
     }
 
     /// A call that came to the wrong subject does nothing.

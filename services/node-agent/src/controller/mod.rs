@@ -32,9 +32,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::events::EventPublisher;
 use crate::executor::VolumeExecutor;
 use crate::plugin::{InstanceView, Plugin};
-use crate::tell::EventPublisher;
 
 use execute::ControllerExecutor;
 pub(crate) use execute::may_be_at_work;
@@ -78,7 +78,7 @@ pub struct ControllerHosting {
     /// The controllers that are served now.
     pub hosted: HostedControllers,
     /// Publishes the events of calls.
-    pub tell: EventPublisher,
+    pub events: EventPublisher,
     /// How long calls may go on after the shutdown.
     pub drain: Duration,
 }
@@ -138,7 +138,7 @@ async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, 
         node: hosting.node.clone(),
         executor: hosting.executor.clone(),
         bus: hosting.bus.clone(),
-        tell: hosting.tell.clone(),
+        events: hosting.events.clone(),
     };
     let on = ControllerEndpoints { service: &service, executor: &executor };
     let any = &plugin.id;

@@ -23,65 +23,59 @@ const SCHEMA: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UseState {
-    /// Begun: any of its calls may have been made.
+    /// Any of its calls may have been made.
     Intent,
     /// Every call succeeded.
     Published,
 }
 
-/// A disk, within one boot of the host. The number of a device that is gone is given to another,
-/// and what the kernel counts its disks with is not (Linux, `sysfs-block`, `diskseq`).
+/// A disk, within one boot of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
     /// The block device's number, as `7:3`.
     pub device: String,
-    /// The how many-th disk it is.
+    /// The kernel's disk sequence number (Linux, `sysfs-block`, `diskseq`). It grows with every
+    /// disk, so a reused device number is noticed.
     pub seq: u64,
 }
+
+/// The use of a volume by an alloc.
+pub type UseKey = (VolumeKey, AllocId);
 
 /// An alloc's use of a volume on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalledUse {
-    /// How far it has got.
     pub state: UseState,
     /// The claim that it rests on.
     pub epoch: u64,
-    /// Who mounts it.
     pub plugin: PluginId,
-    /// What the plugin calls the volume.
     pub external_id: String,
-    /// How the volume is shared.
     pub access: AccessMode,
-    /// What it is to the workload.
     pub attachment: AttachmentMode,
-    /// What the alloc may do.
     pub mode: Mode,
-    /// Where it is staged; none when the plugin does not stage.
+    /// `None` if the plugin does not stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staging: Option<PathBuf>,
     /// Of an intent: `NodeStageVolume` has succeeded, and `NodePublishVolume` is next or was made.
-    /// An earlier version neither writes nor reads it, and takes the intent for one, as it is.
+    /// Earlier versions neither write nor read it. To them it is an intent like any other.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub staged: bool,
-    /// Which mount options it is here with; none where an earlier version wrote it.
+    /// The mount options in use. `None` if an earlier version wrote the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<OptionsFingerprint>,
-    /// Where it is published.
     pub target: PathBuf,
-    /// Which disk is behind it, once it is published; none where it lies on none, where the kernel
-    /// does not count disks, or where an earlier version wrote it.
+    /// The disk behind the published volume. `None` if it has none, if the kernel does not number
+    /// disks, or if an earlier version wrote the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
-    /// What was asked for and the plugin left out, in words.
+    /// What was requested and the plugin left out, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// What the mount table showed of the volume at our paths. It tells who else has the volume
     /// once our mounts are gone; valid within the boot. An older version wrote none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contents: Vec<MountContent>,
-    /// The boot of the host in which it was written.
     pub boot_id: String,
-    /// Since when it is in this state.
     pub since: Timestamp,
 }
 
@@ -96,38 +90,29 @@ impl JournalledUse {
     }
 }
 
-/// An alloc was told to go.
+/// A detach of an alloc's use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalledDetach {
-    /// At this epoch: no grant of it or of an earlier one mounts anything (rule 10).
+    /// No grant of this epoch or of an earlier one mounts anything (rule 10).
     pub epoch: u64,
-    /// Whether nothing of it is left.
     pub done: bool,
 }
 
-/// A change of one entry. That an alloc is gone also ends its use.
+/// A change of one entry. A detach that is done also removes the use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "few are under way at a time")]
 pub(super) enum JournalChange {
-    /// A use begins or gets on.
     Use(VolumeKey, AllocId, JournalledUse),
-    /// An alloc is told to go, or is gone.
     Detached(VolumeKey, AllocId, JournalledDetach),
 }
 
-/// What is wrong with an entry.
+/// Why an entry cannot be read.
 #[derive(Debug, Error)]
 pub enum EntryError {
-    /// The key is none of ours.
     #[error("no key of this journal")]
     Key,
-    /// A newer agent wrote it.
     #[error("its form is {found}; this version reads up to {SCHEMA}")]
-    Newer {
-        /// Its form.
-        found: u64,
-    },
-    /// The value is none of ours.
+    Newer { found: u64 },
     #[error("no value of this journal")]
     Value(#[source] serde_json::Error),
 }

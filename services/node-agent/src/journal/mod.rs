@@ -30,7 +30,7 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-pub use entry::{Disk, JournalledDetach, JournalledUse, UseState};
+pub use entry::{Disk, JournalledDetach, JournalledUse, UseKey, UseState};
 pub use index::VolumeUses;
 pub use options::OptionsFingerprint;
 
@@ -46,15 +46,14 @@ use store::JournalStore;
 const DETACHED_MAX: usize = 16_384;
 
 /// When it is opened again after a write that failed.
-const AGAIN: Schedule = Schedule { first: Duration::from_millis(500), max: Duration::from_secs(5) };
+const REOPEN_RETRY: Schedule =
+    Schedule { first: Duration::from_millis(500), max: Duration::from_secs(5) };
 
 /// Why the journal did not do what it was asked.
 #[derive(Debug, Error)]
 pub enum JournalError {
-    /// It cannot be opened, read or written.
     #[error("the journal does not work")]
     Disk(#[from] DurableError),
-    /// Something in it is not what this version writes or reads.
     #[error(
         "the journal {} holds an entry that cannot be read, {key:?}; it is not skipped, because it \
          may be a mount: start the version that wrote it, or move the journal away once nothing \
@@ -62,21 +61,15 @@ pub enum JournalError {
         path.display()
     )]
     Entry {
-        /// Where the journal is.
         path: PathBuf,
-        /// The entry's key.
         key: String,
-        /// What is wrong with it.
         #[source]
         source: EntryError,
     },
-    /// An entry could not be written as JSON.
     #[error("an entry of the journal could not be written")]
     Json(#[from] serde_json::Error),
-    /// Too many allocs were detached in too short a time to remember them all.
     #[error("{DETACHED_MAX} allocs were detached within minutes; no more can be remembered yet")]
     Full,
-    /// The thread that wrote ended.
     #[error("the journal's thread ended before it answered")]
     Thread(#[source] tokio::task::JoinError),
 }
@@ -120,7 +113,7 @@ impl Journal {
             let again = async {
                 match tries {
                     0 => drop(fault.changed().await),
-                    _ => sleep(AGAIN.wait(tries, clock::jitter())).await,
+                    _ => sleep(REOPEN_RETRY.wait(tries, clock::jitter())).await,
                 }
             };
             tokio::select! {
@@ -161,26 +154,15 @@ impl Journal {
         self.change(JournalChange::Use(volume.clone(), alloc.clone(), entry)).await
     }
 
-    /// Writes down that an alloc is told to go, at this epoch.
-    pub async fn begin_detach(
+    /// Writes a detach before the first unmount, and as done after the last one. A detach that is
+    /// done removes the use.
+    pub async fn write_detach(
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
-        epoch: u64,
+        detach: JournalledDetach,
     ) -> Result<(), JournalError> {
-        let told = JournalledDetach { epoch, done: false };
-        self.change(JournalChange::Detached(volume.clone(), alloc.clone(), told)).await
-    }
-
-    /// Writes down that nothing of an alloc's use is left, and forgets the use.
-    pub async fn end_detach(
-        &self,
-        volume: &VolumeKey,
-        alloc: &AllocId,
-        epoch: u64,
-    ) -> Result<(), JournalError> {
-        let gone = JournalledDetach { epoch, done: true };
-        self.change(JournalChange::Detached(volume.clone(), alloc.clone(), gone)).await
+        self.change(JournalChange::Detached(volume.clone(), alloc.clone(), detach)).await
     }
 
     async fn change(&self, change: JournalChange) -> Result<(), JournalError> {

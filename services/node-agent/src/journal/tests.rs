@@ -49,9 +49,18 @@ async fn what_was_written_is_there_after_it_is_opened_again() {
         journal.write_use(&data, &alloc("a"), published.clone()).await.unwrap();
         journal.write_use(&data, &alloc("b.2"), entry(UseState::Intent, 9)).await.unwrap();
         journal.write_use(&logs, &alloc("a"), published.clone()).await.unwrap();
-        journal.begin_detach(&data, &alloc("b.2"), 9).await.unwrap();
-        journal.begin_detach(&logs, &alloc("a"), 7).await.unwrap();
-        journal.end_detach(&logs, &alloc("a"), 7).await.unwrap();
+        journal
+            .write_detach(&data, &alloc("b.2"), JournalledDetach { epoch: 9, done: false })
+            .await
+            .unwrap();
+        journal
+            .write_detach(&logs, &alloc("a"), JournalledDetach { epoch: 7, done: false })
+            .await
+            .unwrap();
+        journal
+            .write_detach(&logs, &alloc("a"), JournalledDetach { epoch: 7, done: true })
+            .await
+            .unwrap();
     }
     let journal = Journal::open(path).await.unwrap();
     let mut expected = VolumeUses::default();
@@ -87,8 +96,14 @@ async fn what_was_staged_is_known_after_it_is_opened_again_and_is_an_intent_to_e
 async fn an_older_detach_does_not_lower_the_epoch() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path().join("journal")).await.unwrap();
-    journal.begin_detach(&volume("v"), &alloc("a"), 9).await.unwrap();
-    journal.begin_detach(&volume("v"), &alloc("a"), 4).await.unwrap();
+    journal
+        .write_detach(&volume("v"), &alloc("a"), JournalledDetach { epoch: 9, done: false })
+        .await
+        .unwrap();
+    journal
+        .write_detach(&volume("v"), &alloc("a"), JournalledDetach { epoch: 4, done: false })
+        .await
+        .unwrap();
     assert_eq!(journal.volume(&volume("v")).detached[&alloc("a")].epoch, 9);
 }
 
@@ -152,7 +167,10 @@ async fn what_an_agent_of_any_version_of_this_form_wrote_is_read_and_written_so(
         assert_eq!(known.uses[&alloc("a")], published);
         assert_eq!(known.detached[&alloc("b")], JournalledDetach { epoch: 9, done: false });
         journal.write_use(&volume("data"), &alloc("a"), published).await.unwrap();
-        journal.begin_detach(&volume("data"), &alloc("b"), 9).await.unwrap();
+        journal
+            .write_detach(&volume("data"), &alloc("b"), JournalledDetach { epoch: 9, done: false })
+            .await
+            .unwrap();
     }
     let (_disk, entries) = open();
     let written = entries

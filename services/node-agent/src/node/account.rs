@@ -1,13 +1,13 @@
-//! Mounts of a volume that no claim covers.
+//! Refuses requests for a volume that has a mount here which no claim covers.
 //!
-//! **Owns** the comparison of what the node has with the claims that the caller knows of. A record
-//! may be lost: a key deleted by hand, an older backup restored. Then the claim service takes a
-//! volume for free that is mounted here, and would detach it under its workload.
+//! **Owns** the comparison of the node's uses with the claims that the caller knows. A record may
+//! be lost: a key is deleted by hand, or an older backup is restored. Then the claim service takes
+//! a mounted volume for free, and would detach it under its workload.
 //!
-//! **Promises** that nothing counts as gone, and nothing is mounted besides, while the node has a
-//! mount of the volume that it cannot account for.
+//! **Promises** that while the node has such a mount, no use of the volume counts as gone and none
+//! is added.
 //!
-//! **Never** takes a mount away: a workload may have it.
+//! **Never** unmounts: a workload may use the mount.
 
 use std::collections::BTreeSet;
 
@@ -23,23 +23,24 @@ use super::Mounter;
 use crate::journal::JournalledUse;
 use crate::plan::VolumeOnNode;
 
-/// The other claims on the volume at this node, as the claim service knew them.
+/// The other claims on the volume at this node, by the claim service.
 #[derive(Debug)]
 pub(super) struct ClaimsBeside {
     allocs: BTreeSet<AllocId>,
-    /// A use by a claim of a later epoch may have come since.
+    /// The list may lack claims of later epochs.
     until_epoch: u64,
 }
 
 impl ClaimsBeside {
-    /// What a detach carries.
-    pub(super) fn of_call(call: &Call) -> Option<Self> {
+    /// The list that a detach carries.
+    pub(super) fn from_call(call: &Call) -> Option<Self> {
         let allocs = call.claims_beside.as_ref()?.iter().cloned().collect();
         Some(Self { allocs, until_epoch: call.revision })
     }
 
-    /// What a grant carries. Where any number of allocs may write, another mount is no danger.
-    pub(super) fn of_grant(grant: &Grant) -> Option<Self> {
+    /// The list that a grant carries. `None` if any number of allocs may write, because then
+    /// another mount is no danger.
+    pub(super) fn from_grant(grant: &Grant) -> Option<Self> {
         let shared = [AccessMode::SingleNodeMultiWriter, AccessMode::MultiNodeMultiWriter];
         let beside = grant.claims_beside.as_ref().filter(|_| !shared.contains(&grant.access))?;
         Some(Self { allocs: beside.iter().cloned().collect(), until_epoch: grant.epoch })
@@ -60,18 +61,18 @@ impl Mounter {
         let is_covered = |other: &AllocId| other == alloc || beside.allocs.contains(other);
         // After an older backup was restored, revisions begin again below those in the journal.
         let is_certain = |other: &AllocId, entry: &JournalledUse| {
-            entry.epoch <= beside.until_epoch || self.parts.unaccounted.has(volume, other)
+            entry.epoch <= beside.until_epoch || self.shared.unaccounted.has(volume, other)
         };
         let mut uses = known.uses.iter();
         let uncovered = uses.find(|(other, entry)| !is_covered(other) && is_certain(other, entry));
-        let node = &self.parts.host.node;
+        let node = &self.shared.host.node;
         let (whose, path, undo) = if let Some((other, entry)) = uncovered {
             let argument = volume_argument(volume);
             let undo = format!("`berth node unmount {node} {argument}`; this goes on by itself");
             (format!("alloc {other}"), entry.target.clone(), undo)
         } else {
-            // An agent that lost its journal has the mount table; paths follow from the ids.
-            let paths = &self.parts.paths;
+            // For an agent that lost its journal: paths in the mount table follow from the ids.
+            let paths = &self.shared.paths;
             let others = beside.allocs.iter().chain(known.uses.keys());
             let mut dirs: Vec<_> =
                 others.map(|other| paths.volume_paths(plugin, volume, other).alloc_dir).collect();

@@ -1,7 +1,7 @@
-//! What is handed out as mounted answers.
+//! Checks that a mount answers before a workload gets its path.
 //!
-//! The mount table goes on to name a mount whose server has died or whose device has vanished. A
-//! workload that is given such a path fails in its own words, later, and far from the cause.
+//! The mount table still lists a mount whose server has died or whose device has vanished. A
+//! workload with such a path would fail later, far from the cause.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use berth_service::clock;
 
 use super::{Mounter, read_mount_table};
 use crate::journal::Disk;
-use crate::look::{self, ProbeAnswer};
+use crate::mount_health::{self, ProbeAnswer};
 use crate::paths::VolumePaths;
 
-/// What is left of the caller's time for telling it.
-const TO_ANSWER: Duration = Duration::from_millis(500);
+/// Time before the caller's deadline at which the agent answers that a mount hangs.
+const ANSWER_BEFORE_DEADLINE: Duration = Duration::from_millis(500);
 
 impl Mounter {
-    /// Refuses while what is published for the grant is dead or hangs, or has another disk behind
-    /// it than it had. What may not be looked at is taken for well. Answers which disk that is now.
+    /// Refuses while the grant's mount is dead, hangs, or has another disk behind it than `was`. A
+    /// mount that cannot be probed counts as healthy. Returns the disk behind the mount.
     pub(super) async fn check_alive(
         &self,
         grant: &Grant,
@@ -31,11 +31,11 @@ impl Mounter {
         deadline: Timestamp,
     ) -> Result<Option<Disk>, Problem> {
         let table = read_mount_table(Code::MountFailed).await?;
-        let left = deadline.since(clock::now()).saturating_sub(TO_ANSWER);
-        let patience = look::PATIENCE.min(left);
+        let left = deadline.since(clock::now()).saturating_sub(ANSWER_BEFORE_DEADLINE);
+        let patience = mount_health::PROBE_TIMEOUT.min(left);
         let looked = {
             let at = (&grant.plugin, place.target.as_path());
-            self.parts.looks.look_at_mount(at, grant.attachment, &table, was, patience)
+            self.shared.healths.probe_mount(at, grant.attachment, &table, was, patience)
         };
         let (why, is_final) = match looked.await {
             ProbeAnswer::Well(disk) => return Ok(disk),
@@ -46,13 +46,13 @@ impl Mounter {
                 (format!("it has not answered a look since {since}"), false)
             }
         };
-        self.parts.looks.look_soon();
+        self.shared.healths.request_probe();
         let message = format!("the volume is mounted at {}, and {why}", place.target.display());
         let next = format!(
             "`berth volume republish {} --node {} --alloc {}{}` brings it back; leave --alloc away \
              where the volume is dead for others on the node, too",
             grant.volume,
-            self.parts.host.node,
+            self.shared.host.node,
             grant.alloc,
             namespace_option(&grant.namespace)
         );

@@ -1,9 +1,12 @@
-//! The plugin calls of a plan, made one after another, and their effects looked at.
+//! Makes the plugin calls of a plan, one after another, and checks their effects.
+//!
+//! **Promises** that a volume counts as published, or as gone, only by the kernel's word (rule 11):
+//! the mount table or the device node. A plugin's OK is not enough.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use berth_contract::code::Code;
+use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
@@ -11,7 +14,6 @@ use berth_csi::rpc::Unary;
 use berth_csi::{Class, Remedy, Rpc, v1};
 use berth_domain::access::{AttachmentMode, Capability, Mode};
 use berth_domain::proof::Proof;
-use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 
@@ -24,39 +26,28 @@ use crate::journal::{Journal, JournalledUse};
 use crate::plan::NodeCall;
 use crate::plugin::{self, Plugin};
 
-/// What a volume is to its plugin while it is mounted.
-#[derive(Debug, Clone)]
-pub(super) struct NodeCallInput {
-    /// How it is used.
-    pub(super) capability: Capability,
-    /// What the alloc may do.
-    pub(super) mode: Mode,
-    /// Mount options.
-    pub(super) mount: MountOptions,
-    /// `volume_context`.
-    pub(super) context: BTreeMap<String, String>,
-    /// The controller's `publish_context`.
-    pub(super) publish_context: BTreeMap<String, String>,
-    /// Its secrets.
+/// A grant, and the secrets that staging and publishing take.
+#[derive(Debug)]
+pub(super) struct GrantWithSecrets<'a> {
+    pub(super) grant: &'a Grant,
     pub(super) secrets: Secrets,
 }
 
-/// Makes the calls of one volume on this node, in its turn.
+/// Makes the node calls of one volume, while its lock is held.
 #[derive(Debug, Clone)]
 pub(super) struct NodeCaller {
     pub(super) plugin: Plugin,
     pub(super) external_id: String,
-    /// The volume on this host.
     pub(super) host: VolumeHost,
-    /// No call begins past this.
+    /// No call starts after this.
     pub(super) deadline: Timestamp,
-    /// Where the plugin takes nothing down although nothing is mounted.
+    /// The paths at which the plugin refused to undo anything although nothing was mounted.
     pub(super) refused: RefusedPaths,
-    /// Who said that nothing of the volume is left here (rule 18).
+    /// The operator's word that nothing of the volume is left here (rule 18).
     pub(super) unstaged_by: Option<Proof>,
 }
 
-/// Where an intent is on record.
+/// Finds an intent in the journal.
 #[derive(Clone, Copy)]
 pub(super) struct JournalledIntent<'a> {
     pub(super) journal: &'a Journal,
@@ -65,8 +56,8 @@ pub(super) struct JournalledIntent<'a> {
 }
 
 impl JournalledIntent<'_> {
-    /// Writes down that it was staged.
-    async fn staged(&self) -> Result<(), Problem> {
+    /// Journals that the volume is staged.
+    async fn write_staged(&self) -> Result<(), Problem> {
         let known = self.journal.volume(self.volume).uses.remove(self.alloc);
         let Some(intent) = known else { return Ok(()) };
         let staged = JournalledUse { staged: true, since: clock::now(), ..intent };
@@ -76,12 +67,12 @@ impl JournalledIntent<'_> {
 }
 
 impl NodeCaller {
-    /// Brings a use about, whose intent is on record. That it was staged is put there before it is
-    /// published.
+    /// Makes the calls that publish a use. Its intent is in the journal. That the volume is staged
+    /// is journalled before it is published.
     pub(super) async fn bring_up(
         &self,
         calls: &[NodeCall],
-        using: &NodeCallInput,
+        using: &GrantWithSecrets<'_>,
         record: &JournalledIntent<'_>,
     ) -> Result<(), Problem> {
         let staged_here = calls.iter().any(|call| matches!(call, NodeCall::Stage { .. }));
@@ -89,16 +80,17 @@ impl NodeCaller {
             match call {
                 NodeCall::Stage { staging } => {
                     self.stage(staging, using).await?;
-                    record.staged().await?;
+                    record.write_staged().await?;
                 }
                 NodeCall::Publish { staging, target } => {
                     let staging = staging.as_deref();
                     let published = self.publish(staging, target, using).await;
                     match (published, staging) {
                         (Err(NotPublished::Unstaged(_)), Some(staging)) if !staged_here => {
-                            // Another's use of the staging was no proof: somebody unmounted it.
+                            // The plan took the volume for staged, because another alloc uses the
+                            // staging. It was unmounted by other means.
                             self.stage(staging, using).await?;
-                            record.staged().await?;
+                            record.write_staged().await?;
                             self.publish(Some(staging), target, using).await?;
                         }
                         (published, _) => published?,
@@ -111,7 +103,6 @@ impl NodeCaller {
         Ok(())
     }
 
-    /// Takes a use down.
     pub(super) async fn take_down(&self, calls: &[NodeCall]) -> Result<(), Problem> {
         for call in calls {
             match call {
@@ -126,20 +117,18 @@ impl NodeCaller {
         Ok(())
     }
 
-    async fn stage(&self, staging: &Path, using: &NodeCallInput) -> Result<(), Problem> {
+    async fn stage(&self, staging: &Path, using: &GrantWithSecrets<'_>) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at("node.stage");
         check_deadline(self.deadline).map_err(at)?;
-        dirs::make_dir(&self.host, staging)
-            .await
-            .map_err(local_problem(Code::MountFailed))
-            .map_err(at)?;
+        let made = dirs::make_dir(&self.host, staging).await;
+        made.map_err(local_problem(Code::MountFailed)).map_err(at)?;
         self.refused.forget_refusal(staging);
         let request = v1::NodeStageVolumeRequest {
             volume_id: self.external_id.clone(),
-            publish_context: using.publish_context.clone(),
+            publish_context: using.grant.publish_context.clone(),
             staging_target_path: text(staging),
-            volume_capability: Some(self.capability(using)),
-            volume_context: using.context.clone(),
+            volume_capability: Some(self.capability(using.grant)),
+            volume_context: using.grant.context.clone(),
             secrets: using.secrets.0.clone(),
         };
         self.plugin.call(request).await.map_err(|error| at(plugin::problem_from_call(&error)))?;
@@ -150,25 +139,23 @@ impl NodeCaller {
         &self,
         staging: Option<&Path>,
         target: &Path,
-        using: &NodeCallInput,
+        using: &GrantWithSecrets<'_>,
     ) -> Result<(), NotPublished> {
         let at = |problem: Problem| NotPublished::Failed(problem.at("node.publish"));
         check_deadline(self.deadline).map_err(at)?;
         self.refused.forget_refusal(target);
         // The target itself is the plugin's to make (CSI, NodePublishVolume).
         let parent = target.parent().unwrap_or(target);
-        dirs::make_dir(&self.host, parent)
-            .await
-            .map_err(local_problem(Code::MountFailed))
-            .map_err(at)?;
+        let made = dirs::make_dir(&self.host, parent).await;
+        made.map_err(local_problem(Code::MountFailed)).map_err(at)?;
         let request = v1::NodePublishVolumeRequest {
             volume_id: self.external_id.clone(),
-            publish_context: using.publish_context.clone(),
+            publish_context: using.grant.publish_context.clone(),
             staging_target_path: staging.map(text).unwrap_or_default(),
             target_path: text(target),
-            volume_capability: Some(self.capability(using)),
-            readonly: using.mode == Mode::Read,
-            volume_context: using.context.clone(),
+            volume_capability: Some(self.capability(using.grant)),
+            readonly: using.grant.mode == Mode::Read,
+            volume_context: using.grant.context.clone(),
             secrets: using.secrets.0.clone(),
         };
         if let Err(error) = self.plugin.call(request).await {
@@ -178,8 +165,8 @@ impl NodeCaller {
                 _ => NotPublished::Failed(problem),
             });
         }
-        // A workload that found a bare directory or file would write to the host's own disk.
-        let lacking = match using.capability.attachment {
+        // In a bare directory or file a workload would write to the host's own disk.
+        let lacking = match using.grant.attachment {
             AttachmentMode::FileSystem => {
                 let table = read_mount_table(Code::MountFailed).await.map_err(at)?;
                 (!table.has(target)).then_some("nothing is mounted")
@@ -219,8 +206,8 @@ impl NodeCaller {
         self.undo(request, staging).await.map_err(at)
     }
 
-    /// The kernel's word counts, not the plugin's (rule 11): neither that something is gone, nor
-    /// that it was never there.
+    /// Makes an unpublish or unstage call. The kernel's word counts, not the plugin's (rule 11):
+    /// the plugin may say falsely that the mount is gone, or that it never was.
     async fn undo<R: Unary>(&self, request: R, path: &Path) -> Result<(), Problem> {
         let Err(error) = self.plugin.call(request).await else {
             return self.confirm_gone(path, R::RPC).await;
@@ -233,8 +220,7 @@ impl NodeCaller {
         let shown = path.display();
         if read_mount_table(Code::UnmountFailed).await?.has(path) {
             let message = format!("{}; the volume is still mounted at {shown}", problem.message);
-            let left = Problem::new(Code::UnmountFailed, message).retryable();
-            return Err(left.next(unmount_by_hand(path)));
+            return Err(still_mounted(message, path));
         }
         if !dirs::is_bare(&self.host, path).await {
             let message = format!("{}; something lies at {shown}", problem.message);
@@ -244,8 +230,8 @@ impl NodeCaller {
             );
             return Err(Problem::new(Code::UnmountFailed, message).retryable().next(next));
         }
-        // A plugin that has lost the volume says so for ever. That is no success; that nothing is
-        // mounted there, and nothing lies there, is one.
+        // A plugin that has lost the volume answers NOT_FOUND for ever. That alone is no success.
+        // It is one because nothing is mounted at the path and nothing lies there.
         if code == berth_csi::Code::NotFound {
             tracing::warn!(%error, path = %shown, "nothing is there: taken as undone");
             return Ok(());
@@ -266,33 +252,33 @@ impl NodeCaller {
                 self.plugin.id,
                 path.display()
             );
-            let left = Problem::new(Code::UnmountFailed, message).retryable();
-            return Err(left.next(unmount_by_hand(path)));
+            return Err(still_mounted(message, path));
         }
         dirs::remove_unless_used(&self.host, path).await.map_err(local_problem(Code::UnmountFailed))
     }
 
-    fn capability(&self, using: &NodeCallInput) -> v1::VolumeCapability {
+    fn capability(&self, grant: &Grant) -> v1::VolumeCapability {
+        let capability = Capability { access: grant.access, attachment: grant.attachment };
         let later_modes = self.plugin.node().is_some_and(|can| can.single_node_multi_writer);
-        volume_capability(using.capability, &using.mount, later_modes)
+        volume_capability(capability, &grant.mount, later_modes)
     }
 }
 
-/// What a person does where the plugin leaves a mount.
-fn unmount_by_hand(path: &Path) -> String {
+/// The plugin left a mount. The problem says what a person does about it.
+fn still_mounted(message: String, path: &Path) -> Problem {
     let path = path.display();
-    format!(
+    let next = format!(
         "on this node, see with `findmnt --mountpoint {path}` what it is and with `fuser -vm \
          {path}` which processes use it; once none does, `umount {path}`; the release goes on by \
          itself then"
-    )
+    );
+    Problem::new(Code::UnmountFailed, message).retryable().next(next)
 }
 
 /// Why a volume is not published.
 enum NotPublished {
-    /// The plugin says that it must be staged first.
+    /// The plugin says that the volume must be staged first.
     Unstaged(Problem),
-    /// Anything else.
     Failed(Problem),
 }
 

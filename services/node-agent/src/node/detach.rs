@@ -1,89 +1,74 @@
-//! `agent.detach`: nothing of an alloc's use is left (rules 10 and 11).
+//! `agent.detach`: takes an alloc's use of a volume down (rules 10 and 11).
 
 use berth_contract::code::Code;
+use berth_contract::event::PluginCall;
 use berth_contract::message::call::{Call, Called};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::proof::Proof;
 use berth_domain::volume::CallKind;
-use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
+use berth_domain::{AllocId, PluginId, VolumeKey};
 use berth_host::{Mount, MountTable};
 use tokio::time::Instant;
 
 use super::account::ClaimsBeside;
 use super::calls::NodeCaller;
+use super::endpoints::RequestContext;
 use super::{Mounter, dirs, local_problem, no_plugin, read_mount_table, unstaged};
+use crate::events::{ExecutedCall, UsedVolume};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
-use crate::journal::JournalledUse;
+use crate::journal::{JournalledDetach, JournalledUse};
 use crate::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
 use crate::runs;
-use crate::tell::{ExecutedCall, UsedVolume};
 
-/// How it is called where it is told.
+/// The step in the status and in problems.
 pub(super) const DETACH: &str = "agent.detach";
 
-/// Whose use of what is taken down.
+/// The use that is taken down.
 #[derive(Debug)]
 pub(super) struct DepartingUse {
     pub(super) volume: VolumeKey,
     pub(super) alloc: AllocId,
-    /// By which claim it was here.
     pub(super) epoch: u64,
     pub(super) plugin: PluginId,
-    /// What the plugin calls the volume.
     pub(super) external_id: String,
-    /// What the caller knows of the other claims on this node; none where it does not matter.
+    /// The other claims on this node that the caller knows. `None` if they do not matter.
     pub(super) beside: Option<ClaimsBeside>,
-    /// Who said that nothing of the volume is left here (rule 18).
+    /// The operator's word that nothing of the volume is left here (rule 18).
     pub(super) unstaged_by: Option<Proof>,
 }
 
+impl DepartingUse {
+    fn from_call(call: &Call) -> Self {
+        Self {
+            volume: call.volume_key(),
+            alloc: call.alloc.clone(),
+            epoch: call.epoch,
+            plugin: call.plugin.clone(),
+            external_id: call.external_id.clone(),
+            beside: ClaimsBeside::from_call(call),
+            unstaged_by: call.unstaged_by.clone(),
+        }
+    }
+}
+
 impl Mounter {
-    /// Takes the alloc's use of the volume down; that nothing is here is success.
+    /// Takes the alloc's use of the volume down. Success if nothing is here.
     pub(super) async fn detach(
-        &self,
+        self,
         call: Call,
-        deadline: Timestamp,
-        trace: TraceContext,
+        context: RequestContext,
     ) -> Result<Called, Problem> {
-        let volume = call.volume_key();
-        let told = |problem: Problem| {
+        let (volume, trace) = (call.volume_key(), context.trace);
+        let locate = |problem: Problem| {
             let problem = self.locate_problem(problem, &volume).at(CallKind::NodeDetach);
             problem.plugin(&call.plugin)
         };
-        self.check_addressee(&call).map_err(told)?;
-        let turn = WorkTurn {
-            volume: PluginVolume {
-                plugin: call.plugin.clone(),
-                external_id: call.external_id.clone(),
-            },
-            order: Some((volume.clone(), call.revision)),
-            deadline: call.deadline.min(deadline),
-        };
-        let plugin = self.parts.plugins.get(&call.plugin).map(|plugin| plugin.at_work(trace));
-        let (began, at_work) = (Instant::now(), plugin.clone());
-        let work = {
-            let (mounter, deadline) = (self.clone(), turn.deadline);
-            let leaving = DepartingUse {
-                volume: volume.clone(),
-                alloc: call.alloc.clone(),
-                epoch: call.epoch,
-                plugin: call.plugin.clone(),
-                external_id: call.external_id.clone(),
-                beside: ClaimsBeside::of_call(&call),
-                unstaged_by: call.unstaged_by.clone(),
-            };
-            async move { mounter.take_down_use(&leaving, at_work, deadline, trace).await }
-        };
-        let told_of = ExecutorWork {
-            volume: volume.clone(),
-            alloc: call.alloc.clone(),
-            epoch: Some(call.epoch),
-            step: DETACH,
-            calls: plugin.as_ref().map(|plugin| plugin.calls().clone()),
-        };
-        let done = self.parts.executor.run_recorded(turn, told_of, work).await;
+        self.check_addressee(&call).map_err(locate)?;
+        let (began, leaving) = (Instant::now(), DepartingUse::from_call(&call));
+        let context = RequestContext { deadline: call.deadline.min(context.deadline), trace };
+        let order = Some((volume.clone(), call.revision));
+        let (done, calls) = self.run_take_down(leaving, order, context).await;
         let outcome = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
         tracing::info!(
             call = %call.call,
@@ -95,32 +80,59 @@ impl Mounter {
             outcome,
             "executed"
         );
-        let calls = plugin.map(|plugin| plugin.calls().list()).unwrap_or_default();
         let executed = ExecutedCall { call: &call, took: began.elapsed(), calls };
-        self.parts.tell.executed(executed, done.as_ref().err(), trace);
-        done.map(|()| Called::default()).map_err(told)
+        self.shared.events.publish_call(executed, done.as_ref().err(), trace);
+        done.map(|()| Called::default()).map_err(locate)
     }
 
-    /// A call that came to the wrong place does nothing.
+    /// Takes a use down in its volume's turn. Returns the plugin calls that were made, too.
+    pub(super) async fn run_take_down(
+        &self,
+        leaving: DepartingUse,
+        order: Option<(VolumeKey, u64)>,
+        context: RequestContext,
+    ) -> (Result<(), Problem>, Vec<PluginCall>) {
+        let plugin = self.shared.plugins.get(&leaving.plugin);
+        let plugin = plugin.map(|plugin| plugin.at_work(context.trace));
+        let calls = plugin.as_ref().map(|plugin| plugin.calls().clone());
+        let turn = WorkTurn {
+            volume: PluginVolume::new(&leaving.plugin, &leaving.external_id),
+            order,
+            deadline: context.deadline,
+        };
+        let shown = ExecutorWork {
+            volume: leaving.volume.clone(),
+            alloc: leaving.alloc.clone(),
+            epoch: Some(leaving.epoch),
+            step: DETACH,
+            calls: calls.clone(),
+        };
+        let mounter = self.clone();
+        let work = async move { mounter.take_down_use(&leaving, plugin, context).await };
+        let done = self.shared.executor.run_recorded(turn, shown, work).await;
+        (done, calls.map(|calls| calls.list()).unwrap_or_default())
+    }
+
+    /// Refuses a call that is for another node or of another kind.
     fn check_addressee(&self, call: &Call) -> Result<(), Problem> {
         if call.call != CallKind::NodeDetach {
             let message = format!("a call of {} came to an agent", call.call);
             return Err(Problem::new(Code::BadInput, message));
         }
-        if call.node != self.parts.host.node {
-            let message = format!("a call for node {} came to {}", call.node, self.parts.host.node);
+        if call.node != self.shared.host.node {
+            let message =
+                format!("a call for node {} came to {}", call.node, self.shared.host.node);
             return Err(Problem::new(Code::BadInput, message));
         }
         Ok(())
     }
 
-    /// In the volume's turn.
-    pub(super) async fn take_down_use(
+    /// Runs while the volume's lock is held.
+    async fn take_down_use(
         &self,
         leaving: &DepartingUse,
         plugin: Option<Plugin>,
-        deadline: Timestamp,
-        trace: TraceContext,
+        context: RequestContext,
     ) -> Result<(), Problem> {
         let DepartingUse {
             volume,
@@ -132,14 +144,15 @@ impl Mounter {
             unstaged_by,
         } = leaving;
         let epoch = *epoch;
-        let journal = &self.parts.journal;
+        let journal = &self.shared.journal;
         let known = journal.volume(volume);
-        // Before anything is looked for: a grant that is on its way must find it (rule 10).
-        if known.detached.get(alloc).is_none_or(|told| told.epoch < epoch) {
-            let told = journal.begin_detach(volume, alloc, epoch).await;
-            told.map_err(local_problem(Code::UnmountFailed))?;
+        // Written first: the handler of a grant that is on its way must find it (rule 10).
+        if known.detached.get(alloc).is_none_or(|known| known.epoch < epoch) {
+            let written =
+                journal.write_detach(volume, alloc, JournalledDetach { epoch, done: false }).await;
+            written.map_err(local_problem(Code::UnmountFailed))?;
         }
-        let place = self.parts.paths.volume_paths(plugin_id, volume, alloc);
+        let place = self.shared.paths.volume_paths(plugin_id, volume, alloc);
         let table = read_mount_table(Code::UnmountFailed).await?;
         let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
         if let Some(beside) = beside {
@@ -153,42 +166,40 @@ impl Mounter {
         if calls.is_empty() {
             return Ok(());
         }
-        runs::check_not_running(&self.parts.runs, volume, alloc).await?;
+        runs::check_not_running(&self.shared.runs, volume, alloc).await?;
         let plugin = plugin.ok_or_else(|| no_plugin(plugin_id))?;
         let noted = known.uses.get(alloc);
-        let noted = noted.filter(|entry| entry.boot_id == self.parts.host.boot_id);
+        let noted = noted.filter(|entry| entry.boot_id == self.shared.host.boot_id);
         check_not_foreign(&calls, noted, &table)?;
         let host = self.host(plugin_id, &place);
         let departing = self.prepare_holder_check(&host, volume, alloc, scene).await?;
         self.check_before(&departing).await?;
-        let (external_id, began) = (external_id.clone(), Instant::now());
-        self.parts.binds.remove(&host, &place).await?;
+        let began = Instant::now();
+        self.shared.binds.remove(&host, &place).await?;
         if unstaged_by.is_some() {
             unstaged::check_device_unused(&host, noted).await?;
         }
-        let (refused, unstaged_by) = (self.refused.clone(), unstaged_by.clone());
-        let caller = NodeCaller { plugin, external_id, host, deadline, refused, unstaged_by };
+        let caller = self.node_caller(&plugin, external_id, host, context.deadline);
+        let caller = NodeCaller { unstaged_by: unstaged_by.clone(), ..caller };
         caller.take_down(&calls).await?;
         self.check_after(&departing).await?;
-        dirs::remove_unless_used(&caller.host, &place.alloc_dir)
-            .await
-            .map_err(local_problem(Code::UnmountFailed))?;
-        dirs::remove_if_empty(&caller.host, &place.volume_dir)
-            .await
-            .map_err(local_problem(Code::UnmountFailed))?;
-        let gone = journal.end_detach(volume, alloc, epoch).await;
+        let failed = local_problem(Code::UnmountFailed);
+        dirs::remove_unless_used(&caller.host, &place.alloc_dir).await.map_err(&failed)?;
+        dirs::remove_if_empty(&caller.host, &place.volume_dir).await.map_err(&failed)?;
+        let gone =
+            journal.write_detach(volume, alloc, JournalledDetach { epoch, done: true }).await;
         gone.map_err(local_problem(Code::UnmountFailed))?;
-        // The calls are told with the call of the protocol that they were made for.
+        // The plugin calls are in the event of the protocol's call.
         let (took, calls) = (began.elapsed(), Vec::new());
         let used = UsedVolume { volume, alloc, plugin: plugin_id, took, calls };
-        self.parts.tell.unmounted(used, trace);
+        self.shared.events.publish_unmount(used, context.trace);
         Ok(())
     }
 }
 
 /// Refuses while something else is mounted where the journal says the volume is: the plugin would
-/// unmount whatever is there. A plugin that restarted may have mounted the volume again itself, on
-/// another device of the same kind and source.
+/// unmount it. A mount of the same type and source counts as the volume, because a plugin that
+/// restarted may have mounted the volume again on another device.
 fn check_not_foreign(
     calls: &[NodeCall],
     noted: Option<&JournalledUse>,

@@ -1,7 +1,7 @@
-//! The directories that plugins mount upon: made before, removed after.
+//! Makes the directories for mounts, and removes them.
 //!
-//! **Promises** that nothing is removed but an empty directory upon which nothing is mounted: the
-//! kernel refuses all else.
+//! **Promises** that only an empty directory is removed, upon which nothing is mounted: the kernel
+//! refuses everything else.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
@@ -12,42 +12,34 @@ use thiserror::Error;
 
 use crate::host_pool::VolumeHost;
 
-/// Others on the host have no business with the paths themselves.
+/// Only the agent's user may enter.
 const MODE: u32 = 0o700;
 
-/// Why a directory is not as it is to be.
+/// Why a directory was not made or not removed.
 #[derive(Debug, Error)]
-pub(super) enum DirError {
-    /// It cannot be made.
-    #[error("the directory {} cannot be made", path.display())]
-    Make {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// It cannot be removed.
-    #[error("the directory {} cannot be removed", path.display())]
-    Remove {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+#[error("the directory {} cannot be {done}", path.display())]
+pub(super) struct DirError {
+    path: PathBuf,
+    done: &'static str,
+    source: io::Error,
 }
 
-/// Makes the directory and those above it, where missing.
+impl DirError {
+    fn new(path: &Path, done: &'static str, source: io::Error) -> Self {
+        Self { path: path.to_owned(), done, source }
+    }
+}
+
+/// Makes the directory and its missing parents.
 pub(super) async fn make_dir(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
     let owned = path.to_owned();
     let work = move || DirBuilder::new().recursive(true).mode(MODE).create(owned);
     let made = run_on_host(host, "make a directory", work).await;
-    made.map_err(|source| DirError::Make { path: path.to_owned(), source })
+    made.map_err(|source| DirError::new(path, "made", source))
 }
 
-/// Removes the directory if it is there and empty. What a plugin or a workload left in it stays,
-/// and is logged: it is not mounted, so it keeps no volume from going elsewhere.
+/// Removes the directory if it is there and empty. Files that a plugin or a workload left in it
+/// stay, and are logged. They are not mounted, so they do not hold the volume here.
 pub(super) async fn remove_unless_used(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
     match remove_dir(host, path).await {
         Ok(()) => Ok(()),
@@ -58,24 +50,23 @@ pub(super) async fn remove_unless_used(host: &VolumeHost, path: &Path) -> Result
             tracing::warn!(path = %path.display(), %error, "left behind: it is not ours to empty");
             Ok(())
         }
-        Err(source) => Err(DirError::Remove { path: path.to_owned(), source }),
+        Err(source) => Err(DirError::new(path, "removed", source)),
     }
 }
 
-/// Removes the directory if nothing is in it any more.
+/// Removes the directory if it is empty.
 pub(super) async fn remove_if_empty(host: &VolumeHost, path: &Path) -> Result<(), DirError> {
     match remove_dir(host, path).await {
         Err(error)
             if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) =>
         {
-            Err(DirError::Remove { path: path.to_owned(), source: error })
+            Err(DirError::new(path, "removed", error))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether nothing is at the path but a directory with nothing in it and nothing upon it, which is
-/// removed: the kernel refuses all else.
+/// Whether the path is absent or an empty directory without a mount, which is removed.
 pub(super) async fn is_bare(host: &VolumeHost, path: &Path) -> bool {
     match remove_dir(host, path).await {
         Ok(()) => true,

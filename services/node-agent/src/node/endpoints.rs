@@ -1,53 +1,43 @@
-//! What the agent of a node answers.
+//! Answers the requests to this node about volumes.
 
 use std::future::Future;
-use std::sync::Arc;
 
 use berth_bus::serve::ServeError;
-use berth_bus::{Bus, Listen, Request, Service, ServiceSpec, VerbRequest};
+use berth_bus::{Bus, Listen, Service, ServiceSpec, VerbRequest};
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
+use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Effect, Sender, Verb};
 use berth_domain::{NodeId, Timestamp};
 use berth_service::clock;
 
 use super::Mounter;
 
-/// Requests of one kind under way at once. A mount may wait for minutes, and costs little
-/// meanwhile.
+/// Largest number of requests of one kind under way at once. A mount may wait for minutes, and
+/// costs little meanwhile.
 const MAX_IN_FLIGHT: u32 = 512;
 
 /// Starts answering for this node.
 pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> {
-    let node = &mounter.parts.host.node;
+    let node = &mounter.shared.host.node;
     let service = bus
         .service(ServiceSpec::of(NODE_AGENT, env!("CARGO_PKG_VERSION"), &[("node", node.as_str())]))
         .await?;
     let on = NodeEndpoints { service: &service, mounter };
-    on.verb::<verb::AgentMount, _>(|mounter, request| async move {
-        mounter.mount(request.message()?, request_deadline(&request), request.trace).await
-    })
-    .await?;
-    on.verb::<verb::AgentDetach, _>(|mounter, request| async move {
-        mounter.detach(request.message()?, request_deadline(&request), request.trace).await
-    })
-    .await?;
-    on.verb::<verb::AgentRepublish, _>(|mounter, request| async move {
-        mounter.republish(request.message()?, request_deadline(&request), request.trace).await
-    })
-    .await?;
-    on.verb::<verb::AgentUnmount, _>(|mounter, request| async move {
-        mounter
-            .unmount_unclaimed(request.message()?, request_deadline(&request), request.trace)
-            .await
-    })
-    .await?;
-    on.verb::<verb::AgentStatus, _>(|mounter, request| async move {
-        request.message()?;
-        mounter.status().await
-    })
-    .await?;
+    on.verb::<verb::AgentMount, _, _>(Mounter::mount).await?;
+    on.verb::<verb::AgentDetach, _, _>(Mounter::detach).await?;
+    on.verb::<verb::AgentRepublish, _, _>(Mounter::republish).await?;
+    on.verb::<verb::AgentUnmount, _, _>(Mounter::unmount_unclaimed).await?;
+    on.verb::<verb::AgentStatus, _, _>(|mounter, _, _| async move { mounter.status().await })
+        .await?;
     Ok(service)
+}
+
+/// How long the caller of a request waits, and the trace of its request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RequestContext {
+    pub(super) deadline: Timestamp,
+    pub(super) trace: TraceContext,
 }
 
 struct NodeEndpoints<'a> {
@@ -56,35 +46,32 @@ struct NodeEndpoints<'a> {
 }
 
 impl NodeEndpoints<'_> {
-    /// Answers a verb at this node's subject. A refused change is told as an event.
-    async fn verb<V: Verb<To = NodeId>, F>(
-        &self,
-        handler: impl Fn(Mounter, VerbRequest<V>) -> F + Send + Sync + 'static,
-    ) -> Result<(), ServeError>
+    /// Answers a verb at this node's subject. A refused change becomes an event.
+    async fn verb<V: Verb<To = NodeId>, F, H>(&self, handler: H) -> Result<(), ServeError>
     where
+        H: Fn(Mounter, V::Request, RequestContext) -> F + Copy + Send + Sync + 'static,
         F: Future<Output = Result<V::Reply, Problem>> + Send + 'static,
     {
-        let (mounter, handler) = (self.mounter.clone(), Arc::new(handler));
-        let is_told = V::ROW.effect != Effect::Read && V::ROW.sender == Sender::Client;
+        let mounter = self.mounter.clone();
+        let has_event = V::ROW.effect != Effect::Read && V::ROW.sender == Sender::Client;
         let answer = move |request: VerbRequest<V>| {
-            let (mounter, handler) = (mounter.clone(), Arc::clone(&handler));
+            let mounter = mounter.clone();
             async move {
                 let (trace, body) = (request.trace, request.body.clone());
-                handler(mounter.clone(), request).await.map_err(|problem| {
+                // By the clock that crosses hosts.
+                let deadline = clock::now().after(request.remaining());
+                let context = RequestContext { deadline, trace };
+                let done = async { handler(mounter.clone(), request.message()?, context).await };
+                done.await.map_err(|problem| {
                     let problem = problem.at(V::STEP);
-                    if is_told {
-                        mounter.parts.tell.refused(V::STEP, &body, &problem, trace);
+                    if has_event {
+                        mounter.shared.events.publish_refusal(V::STEP, &body, &problem, trace);
                     }
                     problem
                 })
             }
         };
-        let listen = Listen::At(&self.mounter.parts.host.node);
+        let listen = Listen::At(&self.mounter.shared.host.node);
         self.service.on(listen, MAX_IN_FLIGHT, answer).await.map(drop)
     }
-}
-
-/// When the caller stops waiting, by the clock that crosses hosts.
-fn request_deadline(request: &Request) -> Timestamp {
-    clock::now().after(request.remaining())
 }

@@ -1,11 +1,11 @@
-//! What a workload is told of its mount is what the kernel does.
+//! Enforces the flags of a mount: what the workload is told is what the kernel does.
 //!
-//! **Promises** that a mount which is announced as read-only cannot be written through, and that
-//! `nosuid`, `nodev` and `noexec` hold where they were asked for. A plugin may ignore all of these
-//! and answer OK. Then the agent sets them, or the volume is not mounted.
+//! **Promises** that a read-only mount cannot be written through, and that requested `nosuid`,
+//! `nodev` and `noexec` hold. A plugin may ignore these and answer OK. Then the agent sets them, or
+//! refuses the mount.
 //!
-//! **Never** makes a block device read-only: that is a property of the device and not of the path,
-//! so it would stop another alloc's writes, and stay after this alloc has ended.
+//! **Never** makes a block device read-only. That is a property of the device and not of the path:
+//! it would stop another alloc's writes, and would outlast this alloc.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -27,13 +27,13 @@ use crate::host_pool::VolumeHost;
 use crate::paths::VolumePaths;
 use crate::plan::NodeCall;
 
-/// What was left out that protects the host or the volume: the mount is refused without it.
+/// Flags that protect the host or the volume. A mount without a requested one is refused.
 const PROTECTS: Flags =
     MsFlags::MS_RDONLY.union(MsFlags::MS_NOSUID).union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC);
-/// Options for mount(8) and its kin, of which the kernel never hears.
-const NOT_THE_KERNELS: [&str; 6] = ["defaults", "_netdev", "nofail", "auto", "noauto", "users"];
+/// Options for mount(8) and similar programs, which the kernel never gets.
+const USERSPACE_OPTIONS: [&str; 6] = ["defaults", "_netdev", "nofail", "auto", "noauto", "users"];
 
-/// What was to be had of a mount.
+/// What was requested of a mount.
 #[derive(Debug, Clone)]
 struct RequiredFlags {
     is_device: bool,
@@ -41,8 +41,8 @@ struct RequiredFlags {
     options: MountOptions,
 }
 
-/// Checks what is published for a grant, and sets what the plugin left out. Answers what it left
-/// out, in words.
+/// Checks the mount of a grant, and sets what the plugin left out. Returns what it left out, in
+/// words.
 pub(super) async fn enforce_flags(
     host: &VolumeHost,
     grant: &Grant,
@@ -65,7 +65,7 @@ pub(super) async fn enforce_flags(
     })
 }
 
-/// The same after a publish, which is taken back where it is not what was asked for.
+/// Enforces the flags after a publish, and unpublishes the volume if it cannot.
 pub(super) async fn enforce_after_publish(
     caller: &NodeCaller,
     grant: &Grant,
@@ -83,7 +83,7 @@ pub(super) async fn enforce_after_publish(
     };
     let undo = [NodeCall::Unpublish { target: place.target.clone() }];
     let Err(kept) = caller.take_down(&undo).await else { return Err(problem) };
-    // The intent is on record: its release takes it down.
+    // The intent is in the journal, so the release takes the mount down.
     let message = format!("{}; it is still mounted there: {}", problem.message, kept.message);
     Err(Problem { message, ..problem })
 }
@@ -101,7 +101,7 @@ impl RequiredFlags {
         if missing.is_empty() {
             return Ok(self.left_out(found, missing));
         }
-        let flags = flags::added(flags::of_mount(found), asked);
+        let flags = flags::add_flags(flags::mount_flags(found), asked);
         let remount = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags;
         let none = None::<&Path>;
         let set = mount(none, target, none, remount, none);
@@ -141,7 +141,7 @@ impl RequiredFlags {
         for (at, flag) in self.options.flags.iter().enumerate() {
             let is_judged = flags::by_name(flag).is_some()
                 || flags::NONE.contains(&flag.as_str())
-                || NOT_THE_KERNELS.contains(&flag.as_str())
+                || USERSPACE_OPTIONS.contains(&flag.as_str())
                 || flag.starts_with("x-");
             if !is_judged && !found.has_option(flag) {
                 let at = at + 1;
@@ -152,14 +152,15 @@ impl RequiredFlags {
     }
 }
 
-/// Flags that were asked for, and that the mount has not.
+/// The requested flags that the mount lacks.
 fn missing_flags(found: &Mount, asked: Flags) -> Flags {
-    let missing = asked.difference(flags::of_mount(found));
+    let missing = asked.difference(flags::mount_flags(found));
     // The file system as a whole may be read-only.
     if found.is_read_only() { missing.difference(MsFlags::MS_RDONLY) } else { missing }
 }
 
-/// Whether the kernel refuses writes to a block device; the same as `BLKROGET` without opening it.
+/// Checks that the kernel refuses writes to a block device: as `BLKROGET`, without opening the
+/// device.
 fn check_device(target: &Path) -> Result<Vec<String>, String> {
     let read = || {
         let number = DeviceNumber::from_raw(std::fs::metadata(target)?.rdev());

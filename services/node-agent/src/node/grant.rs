@@ -1,4 +1,4 @@
-//! Asking for a grant.
+//! Takes the claim of a mount.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use berth_client::{Client, FailedTry, Retry};
 use berth_contract::message::agent::Mount;
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_contract::verb;
 use berth_domain::retry::Schedule;
 use berth_domain::{NodeId, Timestamp};
 use berth_service::clock;
 
-/// A claim service that was killed under a request never answers it. Another replica, or the next
-/// start of the same, joins the call that is under way.
+use super::endpoints::RequestContext;
+
+/// A replica that was killed during a request never answers it. The next try goes to another
+/// replica, or to the restarted one, which joins the call under way.
 const RETRY: Retry = Retry {
     tries: Schedule { first: Duration::from_millis(1_200), max: Duration::from_secs(5) },
     pauses: Schedule { first: Duration::from_millis(100), max: Duration::from_secs(1) },
 };
 
-/// What is left of the caller's time for telling it why there is no grant.
-const TO_ANSWER: Duration = Duration::from_millis(200);
+/// Time before the caller's deadline at which the agent answers why there is no grant.
+const ANSWER_BEFORE_DEADLINE: Duration = Duration::from_millis(200);
 
-/// Asks for the claim until it is granted, refused for good, or the deadline has come. Asking again
-/// is asking for the same (B4).
+/// Takes the claim. Retries until it is granted, refused for good, or the deadline is near. Taking
+/// a claim is idempotent (B4).
 pub(super) async fn take_claim(
     bus: &Bus,
     node: &NodeId,
     mount: &Mount,
-    deadline: Timestamp,
-    trace: TraceContext,
+    RequestContext { deadline, trace }: RequestContext,
 ) -> Result<Grant, Problem> {
     let request = Take {
         alloc: mount.alloc.clone(),
@@ -58,7 +58,7 @@ pub(super) async fn take_claim(
     granted.await
 }
 
-/// How long it may still be asked.
+/// Time left for requests to the claim service.
 pub(super) fn time_left(deadline: Timestamp) -> Duration {
-    deadline.since(clock::now()).saturating_sub(TO_ANSWER)
+    deadline.since(clock::now()).saturating_sub(ANSWER_BEFORE_DEADLINE)
 }

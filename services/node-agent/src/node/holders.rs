@@ -1,11 +1,11 @@
-//! Which processes of the host still have a volume that is being released.
+//! Finds the processes of the host that still hold a volume which is being released.
 //!
-//! **Owns** the decision which mounts are ours, which go with ours by propagation, and which belong
-//! to another process and keep the release waiting.
+//! **Owns** the decision which mounts are the agent's, which of them disappear by propagation, and
+//! which belong to another process and delay the release.
 //!
-//! **Promises** that a use is not gone while a process may still write through it, in whichever
-//! mount namespace: mounts are compared by device and root, never by path. What cannot be read
-//! counts as in use.
+//! **Promises** that a use is not gone while a process may write through it, in any mount
+//! namespace: mounts are compared by device and root, never by path. What cannot be read counts as
+//! in use.
 //!
 //! **Never** ends a process, and unmounts nothing.
 
@@ -25,13 +25,13 @@ use crate::journal::{JournalledUse, VolumeUses};
 use crate::paths::VolumePaths;
 use crate::plan::VolumeOnNode;
 
-/// How long all mount tables of the host may take to be read.
+/// Time to read all mount tables of the host.
 const READ_MAX: Duration = Duration::from_secs(10);
-/// How often it is looked again after the unmounts, while a plugin may still be unmounting.
-const LOOKS_AFTER: u32 = 3;
-/// The pause between two of these looks.
+/// Number of checks after the unmounts. A plugin may still be unmounting.
+const CHECKS_AFTER: u32 = 3;
+/// The pause between two of these checks.
 const PAUSE_AFTER: Duration = Duration::from_millis(50);
-/// Holders that one problem names.
+/// Largest number of holders that one problem names.
 const NAMED_MAX: usize = 4;
 
 /// A use that is taken down, and what its mounts show.
@@ -39,32 +39,31 @@ const NAMED_MAX: usize = 4;
 pub(super) struct HolderCheck<'a> {
     volume: &'a VolumeKey,
     place: &'a VolumePaths,
-    /// Where callers see the volume, too.
+    /// The bind mounts of the volume at callers' paths.
     binds: Vec<PathBuf>,
     contents: Vec<MountContent>,
-    /// Where our mounts are that are taken down.
+    /// The places of the agent's mounts that are taken down.
     places: Vec<MountPlace>,
-    /// Where agents of other nodes that run on this host have the volume.
+    /// Mount points of the volume that belong to agents of other nodes on this host.
     of_other_nodes: Vec<PathBuf>,
-    /// What else uses the volume on this node.
     others: RemainingUses,
 }
 
 /// What else uses the volume on this node. Its mounts show the same content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RemainingUses {
-    /// Nothing: every mount of the volume is to go.
     None,
-    /// Other allocs. Only a mount that can be told from theirs is to go.
+    /// Other allocs use it. Only a mount that cannot be theirs must go.
     Some {
-        /// Whether a mount that can be written is the departing alloc's: it writes, and they read.
+        /// The departing alloc writes and the others read, so a writable mount is the departing
+        /// alloc's.
         only_writer: bool,
     },
 }
 
 impl Mounter {
-    /// What is known before anything is unmounted. What the table shows is put into the journal:
-    /// once our mounts are gone, nothing else tells.
+    /// Collects what identifies the volume before anything is unmounted. What the mount table shows
+    /// is journalled, because it is lost once the agent's mounts are gone.
     pub(super) async fn prepare_holder_check<'a>(
         &self,
         host: &VolumeHost,
@@ -73,7 +72,7 @@ impl Mounter {
         scene: VolumeOnNode<'a>,
     ) -> Result<HolderCheck<'a>, Problem> {
         let VolumeOnNode { journal: known, mounts: table, place } = scene;
-        let boot_id = &self.parts.host.boot_id;
+        let boot_id = &self.shared.host.boot_id;
         let entry = known.uses.get(alloc);
         let noted = entry.filter(|entry| entry.boot_id == *boot_id);
         let mut contents = noted.map(|entry| entry.contents.clone()).unwrap_or_default();
@@ -84,11 +83,11 @@ impl Mounter {
         }
         if let Some(entry) = noted.filter(|entry| entry.contents != contents) {
             let entry = JournalledUse { contents: contents.clone(), ..entry.clone() };
-            let written = self.parts.journal.write_use(volume, alloc, entry).await;
+            let written = self.shared.journal.write_use(volume, alloc, entry).await;
             written.map_err(local_problem(Code::UnmountFailed))?;
         }
-        let root = self.parts.paths.root();
-        // A device that was given to another volume since says nothing of this one any more.
+        let root = self.shared.paths.root();
+        // A device number that another volume has by now does not identify this volume.
         let is_of_another = |content: &MountContent| {
             let mut points = table.mounts().iter().filter(|mount| content.is_shown_by(mount));
             points.any(|mount| {
@@ -109,7 +108,7 @@ impl Mounter {
         };
         let ours = table.mounts().iter().filter(|mount| is_ours(&mount.point));
         let mut places: Vec<MountPlace> = ours.filter_map(|one| table.place_of(one)).collect();
-        let binds = self.parts.binds.paths_of_volume(host, place).await?;
+        let binds = self.shared.binds.paths_of_volume(host, place).await?;
         let own = binds.iter().filter_map(|path| table.top_at(path));
         places.extend(own.filter_map(|one| table.place_of(one)));
         let points = table.mounts().iter().map(|mount| &mount.point);
@@ -119,23 +118,23 @@ impl Mounter {
         Ok(HolderCheck { volume, place, binds, contents, places, of_other_nodes, others })
     }
 
-    /// Refuses while a process has the volume that our unmounts will not take it from. Nothing has
-    /// been unmounted yet.
+    /// Refuses, before anything is unmounted, while a process has a mount that survives the agent's
+    /// unmounts.
     pub(super) async fn check_before(&self, departing: &HolderCheck<'_>) -> Result<(), Problem> {
-        let holders = departing.holders().await?;
+        let holders = departing.list_holders().await?;
         self.refuse_held(
             departing,
             holders.into_iter().filter(|one| departing.survives_unmount(one)).collect(),
         )
     }
 
-    /// Refuses while a process has the volume, now that our mounts are gone.
+    /// Refuses, after the agent's mounts are gone, while a process still has the volume.
     pub(super) async fn check_after(&self, departing: &HolderCheck<'_>) -> Result<(), Problem> {
-        let mut looks = 0;
+        let mut checks = 0;
         loop {
-            let holders = departing.holders().await?;
-            looks += 1;
-            if holders.is_empty() || looks >= LOOKS_AFTER {
+            let holders = departing.list_holders().await?;
+            checks += 1;
+            if holders.is_empty() || checks >= CHECKS_AFTER {
                 return self.refuse_held(departing, holders);
             }
             sleep(PAUSE_AFTER).await;
@@ -153,7 +152,7 @@ impl Mounter {
         let named: Vec<String> = holders.iter().take(NAMED_MAX).map(ToString::to_string).collect();
         let more = holders.len() - named.len();
         let more = if more > 0 { format!("; and {more} more mounts") } else { String::new() };
-        let node = &self.parts.host.node;
+        let node = &self.shared.host.node;
         let message = format!(
             "volume {} is still held on node {node}: {}{more}",
             departing.volume,
@@ -191,8 +190,8 @@ impl RemainingUses {
 }
 
 impl HolderCheck<'_> {
-    /// Every mount of the volume on the host that is not another alloc's.
-    async fn holders(&self) -> Result<Vec<Holder>, Problem> {
+    /// Lists every mount of the volume on the host that is not another alloc's.
+    async fn list_holders(&self) -> Result<Vec<Holder>, Problem> {
         if self.contents.is_empty() {
             return Ok(Vec::new());
         }
@@ -217,7 +216,7 @@ impl HolderCheck<'_> {
             _ if self.of_other_nodes.contains(point) => false,
             RemainingUses::None => true,
             _ if is_own => true,
-            // The others' own: their binds are among ours.
+            // The mounts of the other allocs, whose binds are the agent's own.
             _ if holder.is_own => false,
             RemainingUses::Some { only_writer } => {
                 only_writer
@@ -227,7 +226,7 @@ impl HolderCheck<'_> {
         }
     }
 
-    /// Whether it is there after our unmounts as well.
+    /// Whether the mount stays after the agent's unmounts.
     fn survives_unmount(&self, holder: &Holder) -> bool {
         let point = &holder.mount.point;
         let is_ours = holder.is_own
@@ -236,7 +235,7 @@ impl HolderCheck<'_> {
     }
 }
 
-/// What the mounts of this use show.
+/// The contents of the use's mounts, by which other mounts of the volume are found.
 pub(super) fn shown_contents(
     table: &MountTable,
     place: &VolumePaths,
@@ -246,7 +245,7 @@ pub(super) fn shown_contents(
     let mounts = table.mounts().iter();
     let ours = mounts.filter(|mount| mount.point == *target || mount.point == place.staging);
     let mut contents: Vec<MountContent> = ours.map(berth_host::Mount::content).collect();
-    // Of a block device its node is mounted, and another process may mount a file system on it.
+    // The device node is mounted, and another process may mount a file system on the device.
     let block = entry.filter(|entry| entry.attachment == AttachmentMode::BlockDevice);
     let disk = block.and_then(|entry| entry.disk.as_ref());
     contents.extend(disk.and_then(|disk| DeviceNumber::parse(&disk.device)).map(|device| {
@@ -256,8 +255,7 @@ pub(super) fn shown_contents(
     contents
 }
 
-/// Whether a path leads through the last two names of `dir`: a process may see our directory below
-/// another root.
+/// Whether a path contains the last two names of `dir`: a process may have another root directory.
 fn is_within(point: &Path, dir: &Path) -> bool {
     let names: Vec<_> = dir.iter().rev().take(2).collect();
     let parts: Vec<_> = point.iter().collect();

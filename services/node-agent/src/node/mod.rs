@@ -1,13 +1,14 @@
-//! Volumes on this node: mounted, taken down, shown.
+//! Mounts volumes on this node, takes them down, and shows them.
 //!
-//! **Owns** what happens here for `agent.mount`, `agent.detach`, `agent.republish` and
-//! `agent.status`: the plan says which plugin calls to make ([`crate::plan`]), this makes them.
+//! **Owns** the work of `agent.mount`, `agent.detach`, `agent.republish`, `agent.unmount` and
+//! `agent.status`. The plan says which plugin calls to make ([`crate::plan`]); this module makes
+//! them.
 //!
-//! **Promises** that what may be here is in the journal before the first plugin call (E4, E5), that
-//! a detach is done when the mount table says so (rule 11), and that nothing is done by a grant but
-//! in the request that asked for it (rule 10).
+//! **Promises** that a use is in the journal before its first plugin call (E4, E5), that a detach
+//! is done when the mount table says so (rule 11), and that a grant is used only by the request
+//! that took it (rule 10).
 //!
-//! **Never** removes a file, nor a directory that is mounted or not empty.
+//! **Never** removes a file, a mount point, or a directory that is not empty.
 
 mod account;
 mod alive;
@@ -37,46 +38,42 @@ use berth_contract::problem::Problem;
 use berth_domain::{PluginId, Timestamp, VolumeKey};
 
 use crate::controller::HostedControllers;
+use crate::events::EventPublisher;
 use crate::executor::VolumeExecutor;
 use crate::gate::Gate;
 use crate::host::Host;
 use crate::host_pool::VolumeHost;
 use crate::journal::Journal;
-use crate::look::MountHealths;
+use crate::mount_health::MountHealths;
 use crate::paths::{Paths, VolumePaths};
 use crate::plugin::{Plugin, Plugins};
-use crate::tell::EventPublisher;
 use crate::unaccounted::UnaccountedMounts;
 use berth_host::{HostPool, MountTable};
 use berth_service::runs::Runs;
 
 pub use bind::Binds;
+use calls::NodeCaller;
 pub use endpoints::serve;
-pub use status::log_what_is_here;
+pub use status::log_leftovers;
 use unstaged::RefusedPaths;
 
 /// Mounts and takes down volumes. Cheap to clone.
 #[derive(Clone)]
 pub struct Mounter {
-    parts: Arc<MounterContext>,
+    shared: Arc<MounterContext>,
     refused: RefusedPaths,
 }
 
 /// What a [`Mounter`] works with.
 pub struct MounterContext {
-    /// Reaches the claim service.
     pub bus: Bus,
-    /// The node.
     pub host: Host,
-    /// Runs operations that may hang.
     pub pool: HostPool,
-    /// The paths that plugins mount at.
     pub paths: Paths,
     /// Mounts volumes at callers' paths too.
     pub binds: Binds,
-    /// The uses that may be mounted.
     pub journal: Journal,
-    /// Stage, publish and undo.
+    /// Called to stage, publish, unpublish and unstage.
     pub plugins: Plugins,
     /// Runs node calls.
     pub executor: VolumeExecutor,
@@ -84,38 +81,52 @@ pub struct MounterContext {
     pub hosted: HostedControllers,
     /// Runs the calls of those controllers, for the status.
     pub controllers: VolumeExecutor,
-    /// Publishes events.
-    pub tell: EventPublisher,
+    pub events: EventPublisher,
     /// Refuses mounts while it is closed.
     pub gate: Gate,
     /// The health of each mount when it was last probed.
-    pub looks: MountHealths,
-    /// When this process started.
+    pub healths: MountHealths,
     pub since: Timestamp,
     /// The commands that use what is mounted.
     pub runs: Runs,
-    /// Mounts that no claim covers.
     pub unaccounted: UnaccountedMounts,
 }
 
 impl Mounter {
-    /// One that works with these.
-    pub fn new(parts: MounterContext) -> Self {
-        Self { parts: Arc::new(parts), refused: RefusedPaths::default() }
+    pub fn new(context: MounterContext) -> Self {
+        Self { shared: Arc::new(context), refused: RefusedPaths::default() }
     }
 
     fn plugin(&self, id: &PluginId) -> Result<Plugin, Problem> {
-        self.parts.plugins.get(id).ok_or_else(|| no_plugin(id))
+        self.shared.plugins.get(id).ok_or_else(|| no_plugin(id))
     }
 
-    /// A volume on this host.
+    /// Runs the host operations of a volume.
     fn host(&self, plugin: &PluginId, place: &VolumePaths) -> VolumeHost {
-        VolumeHost::new(&self.parts.pool, plugin, place)
+        VolumeHost::new(&self.shared.pool, plugin, place)
     }
 
-    /// Names what every problem of this node has in common.
+    /// A caller without an operator's word that nothing of the volume is left here.
+    fn node_caller(
+        &self,
+        plugin: &Plugin,
+        external_id: &str,
+        host: VolumeHost,
+        deadline: Timestamp,
+    ) -> NodeCaller {
+        NodeCaller {
+            plugin: plugin.clone(),
+            external_id: external_id.to_owned(),
+            host,
+            deadline,
+            refused: self.refused.clone(),
+            unstaged_by: None,
+        }
+    }
+
+    /// Adds the volume and this node to a problem.
     fn locate_problem(&self, problem: Problem, volume: &VolumeKey) -> Problem {
-        problem.volume(volume).node(&self.parts.host.node)
+        problem.volume(volume).node(&self.shared.host.node)
     }
 }
 
@@ -125,7 +136,7 @@ fn no_plugin(id: &PluginId) -> Problem {
     Problem::new(Code::NoSuchPlugin, message).retryable()
 }
 
-/// A failure of this node itself, as the caller gets it.
+/// A failure of this node itself.
 fn local_problem<E: Error + 'static>(code: Code) -> impl Fn(E) -> Problem {
     move |error| Problem::new(code, berth_service::process::chain(&error)).retryable()
 }

@@ -1,61 +1,69 @@
-//! `agent.mount`: from an alloc's wish to a path (E4, rule 10).
+//! `agent.mount`: claims a volume for an alloc, and mounts it (E4, rule 10).
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
-use berth_domain::access::{AttachmentMode, Capability, Mode};
-use berth_domain::{PluginId, Timestamp, VolumeKey};
+use berth_domain::access::{AttachmentMode, Mode};
+use berth_domain::{PluginId, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
 use super::account::ClaimsBeside;
 use super::bind::BindPath;
-use super::calls::{JournalledIntent, NodeCallInput, NodeCaller};
+use super::calls::{GrantWithSecrets, JournalledIntent, NodeCaller};
+use super::endpoints::RequestContext;
 use super::{Mounter, bind, enforce, grant, holders, local_problem, read_mount_table};
+use crate::events::UsedVolume;
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::gate::GatePass;
-use crate::journal::{JournalledUse, OptionsFingerprint, UseState};
+use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
 use crate::paths::VolumePaths;
 use crate::plan::{self, MountInput, MountRefusal, NodeCall, VolumeOnNode};
 use crate::plugin::Plugin;
 use crate::secret::SecretsQuery;
-use crate::tell::UsedVolume;
 
 pub(super) const STEP: &str = "agent.mount";
 
-/// By whom a grant is used, and how long.
+/// What mounting a granted volume takes.
 struct MountTask {
     plugin: Plugin,
-    /// Where the caller wants it.
+    /// The path of the caller's choice.
     spot: Option<BindPath>,
     pass: GatePass,
-    deadline: Timestamp,
-    trace: TraceContext,
+    context: RequestContext,
+}
+
+/// The calls that publish one use.
+#[derive(Clone, Copy)]
+pub(super) struct Publication<'a> {
+    pub(super) volume: &'a VolumeKey,
+    pub(super) place: &'a VolumePaths,
+    pub(super) calls: &'a [NodeCall],
+    /// When the work began. The event of the mount says how long it took.
+    pub(super) began: Instant,
 }
 
 impl Mounter {
-    /// Claims the volume for the alloc and mounts it; answers by the deadline.
+    /// Claims the volume for the alloc, and mounts it. Returns by the deadline.
     pub(super) async fn mount(
-        &self,
+        self,
         request: Mount,
-        deadline: Timestamp,
-        trace: TraceContext,
+        context: RequestContext,
     ) -> Result<Mounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
-        let node = &self.parts.host.node;
-        // Before it is asked for: what is granted from here on is granted to this life of the node.
-        let pass = self.parts.gate.check_open().map_err(told)?;
+        let locate = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
+        let node = &self.shared.host.node;
+        // Before the claim is taken: if the gate closes after this, the grant is not used.
+        let pass = self.shared.gate.check_open().map_err(locate)?;
         let spot = match &request.path {
-            Some(path) => Some(self.parts.binds.check_path(path).await.map_err(told)?),
+            Some(path) => Some(self.shared.binds.check_path(path).await.map_err(locate)?),
             None => None,
         };
-        let grant = grant::take_claim(&self.parts.bus, node, &request, deadline, trace).await;
-        let grant = grant.map_err(told)?;
-        let told_of = ExecutorWork {
+        let grant = grant::take_claim(&self.shared.bus, node, &request, context).await;
+        let grant = grant.map_err(locate)?;
+        let shown = ExecutorWork {
             volume: volume.clone(),
             alloc: grant.alloc.clone(),
             epoch: Some(grant.epoch),
@@ -63,45 +71,44 @@ impl Mounter {
             calls: None,
         };
         let plugin = self.plugin(&grant.plugin).map_err(|problem| {
-            self.parts.executor.record_failure(&told_of, &problem);
-            told(problem)
+            self.shared.executor.record_failure(&shown, &problem);
+            locate(problem)
         })?;
-        let plugin = plugin.at_work(trace);
-        let told_of = ExecutorWork { calls: Some(plugin.calls().clone()), ..told_of };
-        let plugin_volume =
-            PluginVolume { plugin: plugin.id.clone(), external_id: grant.external_id.clone() };
-        // The grant is used here and now or never: the work owns it, and ends with this process.
+        let plugin = plugin.at_work(context.trace);
+        let shown = ExecutorWork { calls: Some(plugin.calls().clone()), ..shown };
+        let plugin_volume = PluginVolume::new(&plugin.id, &grant.external_id);
+        // The work owns the grant, so the grant cannot be used later or by another process.
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
-            let mounting = MountTask { plugin, spot, pass, deadline, trace };
+            let mounting = MountTask { plugin, spot, pass, context };
             Box::pin(async move { mounter.mount_granted(&volume, &grant, mounting).await })
         };
-        let told = |problem: Problem| told(problem.plugin(&plugin_volume.plugin));
+        let locate = |problem: Problem| locate(problem.plugin(&plugin_volume.plugin));
+        let deadline = context.deadline;
         let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
-        self.parts.executor.run_recorded(turn, told_of, work).await.map_err(told)
+        self.shared.executor.run_recorded(turn, shown, work).await.map_err(locate)
     }
 
-    /// The secrets that staging and publishing take.
+    /// Reads the secrets for staging and publishing.
     pub(super) async fn secrets(
         &self,
         volume: &VolumeKey,
         grant: &Grant,
-        deadline: Timestamp,
-        trace: TraceContext,
+        RequestContext { deadline, trace }: RequestContext,
     ) -> Result<Secrets, Problem> {
-        let (bus, node) = (self.parts.bus.clone(), self.parts.host.node.clone());
+        let (bus, node) = (self.shared.bus.clone(), self.shared.host.node.clone());
         let asking = SecretsQuery { bus, node, deadline, trace };
         asking.read_secrets(volume, grant.secrets.as_ref()).await.map(Secrets)
     }
 
-    /// In the volume's turn.
+    /// Runs while the volume's lock is held.
     async fn mount_granted(
         &self,
         volume: &VolumeKey,
         grant: &Grant,
         mounting: MountTask,
     ) -> Result<Mounted, Problem> {
-        let MountTask { plugin, spot, pass, deadline, trace } = mounting;
+        let MountTask { plugin, spot, pass, context } = mounting;
         let Some(can) = plugin.node() else {
             let message = format!(
                 "plugin {} has not said what its node service can do: {}",
@@ -111,12 +118,12 @@ impl Mounter {
             return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
         };
         check_options(grant, &plugin.id, can.volume_mount_group)?;
-        let entered = self.parts.gate.enter(pass).await?;
-        let place = self.parts.paths.volume_paths(&grant.plugin, volume, &grant.alloc);
-        let journal = self.parts.journal.volume(volume);
+        let entered = self.shared.gate.enter(pass).await?;
+        let place = self.shared.paths.volume_paths(&grant.plugin, volume, &grant.alloc);
+        let journal = self.shared.journal.volume(volume);
         let table = read_mount_table(Code::MountFailed).await?;
         let scene = VolumeOnNode { journal: &journal, mounts: &table, place: &place };
-        if let Some(beside) = ClaimsBeside::of_grant(grant) {
+        if let Some(beside) = ClaimsBeside::from_grant(grant) {
             self.check_accounted(volume, &plugin.id, &grant.alloc, &beside, scene)?;
         }
         let arrival = MountInput {
@@ -126,53 +133,34 @@ impl Mounter {
             attachment: grant.attachment,
             options: &grant.mount,
         };
-        let calls = plan::plan_mount(scene, arrival).map_err(no_call)?;
+        let calls = plan::plan_mount(scene, arrival).map_err(problem_from_refusal)?;
         let host = self.host(&plugin.id, &place);
         if calls.is_empty() {
-            // Whoever undoes what is here finds it in the journal.
+            // The use is in the journal, where a task that undoes everything finds it.
             drop(entered);
-            let boot_id = &self.parts.host.boot_id;
+            let boot_id = &self.shared.host.boot_id;
             let entry = journal.uses.get(&grant.alloc).filter(|entry| entry.boot_id == *boot_id);
             let was = entry.and_then(|entry| entry.disk.as_ref());
-            self.check_alive(grant, &place, was, deadline).await?;
+            self.check_alive(grant, &place, was, context.deadline).await?;
             // An earlier version of the agent may have mounted it.
             enforce::enforce_flags(&host, grant, &place).await?;
         } else {
-            let secrets = self.secrets(volume, grant, deadline, trace).await?;
+            let secrets = self.secrets(volume, grant, context).await?;
             let entry = self.intent(grant, &place, &calls);
-            let write = |entry| self.parts.journal.write_use(volume, &grant.alloc, entry);
+            let write = |entry| self.shared.journal.write_use(volume, &grant.alloc, entry);
             write(entry.clone()).await.map_err(local_problem(Code::MountFailed))?;
-            // From here on whoever undoes what is here finds it.
+            // From here on a task that undoes everything finds the use.
             drop(entered);
-            let using = NodeCallInput {
-                capability: Capability { access: grant.access, attachment: grant.attachment },
-                mode: grant.mode,
-                mount: grant.mount.clone(),
-                context: grant.context.clone(),
-                publish_context: grant.publish_context.clone(),
-                secrets,
-            };
-            let (external_id, began) = (grant.external_id.clone(), Instant::now());
-            let caller = NodeCaller {
-                plugin: plugin.clone(),
-                external_id,
-                host: host.clone(),
-                deadline,
-                refused: self.refused.clone(),
-                unstaged_by: None,
-            };
+            let granted = GrantWithSecrets { grant, secrets };
+            let began = Instant::now();
+            let deadline = context.deadline;
+            let caller = self.node_caller(&plugin, &grant.external_id, host.clone(), deadline);
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
-                self.parts.binds.remove(&host, &place).await?;
+                self.shared.binds.remove(&host, &place).await?;
             }
-            let record =
-                JournalledIntent { journal: &self.parts.journal, volume, alloc: &grant.alloc };
-            let brought = caller.bring_up(&calls, &using, &record).await;
-            let (alloc, took, made) = (&grant.alloc, began.elapsed(), plugin.calls().list());
-            let used = UsedVolume { volume, alloc, plugin: &grant.plugin, took, calls: made };
-            self.parts.tell.mounted(used, brought.as_ref().err(), trace);
-            brought?;
-            let left_out = enforce::enforce_after_publish(&caller, grant, &place).await?;
-            let disk = self.check_alive(grant, &place, None, deadline).await?;
+            let publication = Publication { volume, place: &place, calls: &calls, began };
+            let (left_out, disk) =
+                self.publish_granted(&caller, &granted, publication, context).await?;
             let (state, since) = (UseState::Published, clock::now());
             let mut published = JournalledUse { state, disk, left_out, since, ..entry };
             let table = read_mount_table(Code::MountFailed).await?;
@@ -183,11 +171,11 @@ impl Mounter {
                 alloc = %grant.alloc,
                 epoch = grant.epoch,
                 target = %place.target.display(),
-                trace = trace.trace_id(),
+                trace = context.trace.trace_id(),
                 "mounted"
             );
         }
-        let seen = self.parts.binds.show_volume(&host, grant, &place, spot).await?;
+        let seen = self.shared.binds.show_volume(&host, grant, &place, spot).await?;
         let mode = grant.view.as_ref().map_or(grant.mode, |view| view.mode);
         Ok(Mounted {
             path: seen.to_string_lossy().into_owned(),
@@ -196,9 +184,32 @@ impl Mounter {
         })
     }
 
-    /// What is written before the first call of a plan.
+    /// Makes the calls of a grant's plan, and checks what they have published. Returns what the
+    /// plugin left out, and the disk behind the mount.
+    pub(super) async fn publish_granted(
+        &self,
+        caller: &NodeCaller,
+        granted: &GrantWithSecrets<'_>,
+        publication: Publication<'_>,
+        context: RequestContext,
+    ) -> Result<(Vec<String>, Option<Disk>), Problem> {
+        let Publication { volume, place, calls, began } = publication;
+        let (grant, journal) = (granted.grant, &self.shared.journal);
+        let record = JournalledIntent { journal, volume, alloc: &grant.alloc };
+        let brought = caller.bring_up(calls, granted, &record).await;
+        let (took, calls) = (began.elapsed(), caller.plugin.calls().list());
+        let used =
+            UsedVolume { volume, alloc: &grant.alloc, plugin: &caller.plugin.id, took, calls };
+        self.shared.events.publish_mount(used, brought.as_ref().err(), context.trace);
+        brought?;
+        let left_out = enforce::enforce_after_publish(caller, grant, place).await?;
+        let disk = self.check_alive(grant, place, None, context.deadline).await?;
+        Ok((left_out, disk))
+    }
+
+    /// The journal entry before the first call of a plan.
     fn intent(&self, grant: &Grant, place: &VolumePaths, calls: &[NodeCall]) -> JournalledUse {
-        // Also a staging that is only to be undone stays known until it is.
+        // A staging that the plan only undoes stays in the journal until it is undone.
         let staging = calls.iter().find_map(|call| match call {
             NodeCall::Stage { staging } | NodeCall::Unstage { staging } => Some(staging.clone()),
             NodeCall::Publish { staging, .. } => staging.clone(),
@@ -219,16 +230,16 @@ impl Mounter {
             disk: None,
             left_out: Vec::new(),
             contents: Vec::new(),
-            boot_id: self.parts.host.boot_id.clone(),
+            boot_id: self.shared.host.boot_id.clone(),
             since: clock::now(),
         }
     }
 }
 
-/// Why a grant leads to no call, as its caller is told.
-fn no_call(void: MountRefusal) -> Problem {
+/// The problem for a grant that must not be used.
+fn problem_from_refusal(void: MountRefusal) -> Problem {
     match void {
-        // Others may have left when it is asked again.
+        // By the next try the other allocs may have ended.
         MountRefusal::Differs { .. } => Problem::new(Code::MountOptionsRefused, void)
             .retryable()
             .next("ask for the volume as they do, or wait until they have ended"),
@@ -238,7 +249,7 @@ fn no_call(void: MountRefusal) -> Problem {
     }
 }
 
-/// What cannot be had is refused before the first call.
+/// Refuses options that the plugin or a view cannot provide, before the first call.
 fn check_options(grant: &Grant, plugin: &PluginId, has_groups: bool) -> Result<(), Problem> {
     let is_directory = grant.attachment == AttachmentMode::FileSystem;
     if grant.mount.group.is_some() && is_directory && !has_groups {

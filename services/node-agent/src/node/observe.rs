@@ -1,19 +1,25 @@
-//! What this node does with each claim after its grant, told to the claim service.
+//! Reports to the claim service what this node does with each claim after its grant.
 //!
-//! **Owns** a look at journal, work, failures and mounts each second, and what was reported last.
+//! **Owns** what was reported last. Each second it is compared with the journal, the work under
+//! way, the failures and the health of the mounts.
 //!
 //! **Promises** that a failing, hung, missing or dead mount is on its claim's record within
-//! seconds, that a hung plugin call is an event, and that a report is sent again until it is
-//! answered.
+//! seconds, that a hung plugin call becomes an event, and that a report is sent again until the
+//! claim service answers. A retry reports the state of that moment, so each report is sent with
+//! `Client::once`: `Client::persist` would repeat the old state.
 //!
-//! **Never** waited for: a mount of less than a second is reported once, when it is there.
+//! **Never** delays a mount. A mount that takes less than a second is reported once, when it is
+//! done.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_bus::{Call, RequestError};
+use berth_bus::Call;
+use berth_client::Client;
+use berth_contract::event::EventName;
 use berth_contract::message::agent::{FailureStatus, MountHealth, WorkStatus};
 use berth_contract::message::claim::{Observe, Observed};
+use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::retry::Schedule;
@@ -26,23 +32,23 @@ use tokio::time::sleep;
 
 use super::{Mounter, mount, republish};
 use crate::journal::{JournalledUse, UseState};
-use crate::look::MountHealthSeen;
+use crate::mount_health::LastMountHealth;
 
-/// How often it is looked, while the claim service answers.
-const LOOK: Duration = Duration::from_secs(1);
-/// Waits after reports that were not answered.
-const RETRY: Schedule = Schedule { first: LOOK, max: Duration::from_secs(30) };
-/// A mount that takes less is reported once it is there, and not before.
+/// Interval of the comparisons while the claim service answers.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Pauses after reports that were not answered.
+const RETRY: Schedule = Schedule { first: INTERVAL, max: Duration::from_secs(30) };
+/// A mount that takes less time than this is reported only when it is done.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
-/// How often a claim's trouble is reported again when only its tries and its error have changed.
-const SAME_STATE: Duration = Duration::from_secs(15);
-/// Reports under way at once.
-const SIDE_BY_SIDE: usize = 8;
+/// Interval of reports of one claim in which only the tries and the error changed.
+const SAME_STATE_INTERVAL: Duration = Duration::from_secs(15);
+/// Largest number of reports under way at once.
+const REPORTS_AT_ONCE_MAX: usize = 8;
 
 /// One claim of this node: volume, alloc, epoch.
 type ClaimKey = (VolumeKey, AllocId, u64);
 
-/// What is done with a claim, and by which plugin, where the journal knows it.
+/// The mount of a claim, and its plugin if the journal knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Observation {
     mount: NodeMount,
@@ -56,19 +62,18 @@ struct ReportedMount {
     at: Timestamp,
 }
 
-/// Reports what becomes of mounts.
+/// Reports the mounts of this node's claims.
 pub(super) struct Observer {
     mounter: Mounter,
     reported: BTreeMap<ClaimKey, ReportedMount>,
-    /// Hung plugin calls that were told as events, with the time of the call.
-    told_hung: BTreeMap<ClaimKey, Timestamp>,
+    /// Hung plugin calls that were published as events, with the time of the call.
+    published_hung: BTreeMap<ClaimKey, Timestamp>,
 }
 
 impl Observer {
-    /// One that has reported nothing yet.
     pub(super) fn new(mounter: &Mounter) -> Self {
         let mounter = mounter.clone();
-        Self { mounter, reported: BTreeMap::new(), told_hung: BTreeMap::new() }
+        Self { mounter, reported: BTreeMap::new(), published_hung: BTreeMap::new() }
     }
 
     /// Reports until the shutdown.
@@ -76,7 +81,7 @@ impl Observer {
         let mut tries = 0;
         loop {
             let pause = match tries {
-                0 => LOOK,
+                0 => INTERVAL,
                 tries => RETRY.wait(tries, clock::jitter()),
             };
             tokio::select! {
@@ -84,7 +89,7 @@ impl Observer {
                 () = shutdown.requested() => return,
             }
             let unanswered = self.report().await;
-            // Said once: an older claim service answers none.
+            // Logged once: an older claim service answers no report.
             if let Some(why) = unanswered.as_ref().filter(|_| tries == 0) {
                 tracing::warn!(why, "the claim service does not take reports of mounts; repeated");
             }
@@ -92,10 +97,10 @@ impl Observer {
         }
     }
 
-    /// Reports what has changed; why a report was not answered, if one was not.
+    /// Reports what has changed. Returns why a report was not answered, if one was not.
     async fn report(&mut self) -> Option<String> {
         let now = clock::now();
-        let observed = self.mounter.observations();
+        let observed = self.mounter.list_observations();
         self.reported.retain(|claim, _| observed.contains_key(claim));
         self.report_hung(&observed);
         let is_due = |(claim, seen): &(ClaimKey, Observation)| {
@@ -110,28 +115,30 @@ impl Observer {
                 (claim, mount, answered)
             }
         });
-        let sent: Vec<_> = sent.buffer_unordered(SIDE_BY_SIDE).collect().await;
+        let sent: Vec<_> = sent.buffer_unordered(REPORTS_AT_ONCE_MAX).collect().await;
         let mut unanswered = None;
         for (claim, mount, answered) in sent {
             match answered {
                 Ok(()) => drop(self.reported.insert(claim, ReportedMount { mount, at: now })),
-                Err(error) => unanswered = Some(berth_service::process::chain(&error)),
+                Err(problem) => unanswered = Some(problem.to_string()),
             }
         }
         unanswered
     }
 
-    /// A call that hangs is told once.
+    /// Publishes each hung call once.
     fn report_hung(&mut self, observed: &BTreeMap<ClaimKey, Observation>) {
         let is_hung_call = |seen: &&Observation| {
             seen.mount.state == NodeMountState::Hung && seen.mount.rpc.is_some()
         };
-        self.told_hung.retain(|claim, _| observed.get(claim).as_ref().is_some_and(is_hung_call));
+        self.published_hung
+            .retain(|claim, _| observed.get(claim).as_ref().is_some_and(is_hung_call));
         for (claim, seen) in observed {
             let Some(rpc) = seen.mount.rpc.as_ref().filter(|_| is_hung_call(&seen)) else {
                 continue;
             };
-            if self.told_hung.insert(claim.clone(), seen.mount.since) == Some(seen.mount.since) {
+            if self.published_hung.insert(claim.clone(), seen.mount.since) == Some(seen.mount.since)
+            {
                 continue;
             }
             let (volume, alloc, epoch) = claim;
@@ -142,18 +149,16 @@ impl Observer {
                 "a mount hangs"
             );
             if let Some(plugin) = &seen.plugin {
-                self.mounter.parts.tell.mount_hung(volume, alloc, plugin, why, trace);
+                let used = (volume, alloc, plugin);
+                let name = EventName::VolumeMountHung;
+                self.mounter.shared.events.publish_mount_health(name, used, Some(why), trace);
             }
         }
     }
 }
 
 impl Mounter {
-    async fn send_observation(
-        &self,
-        claim: &ClaimKey,
-        mount: &NodeMount,
-    ) -> Result<(), RequestError> {
+    async fn send_observation(&self, claim: &ClaimKey, mount: &NodeMount) -> Result<(), Problem> {
         let (volume, alloc, epoch) = claim;
         let request = Observe {
             alloc: alloc.clone(),
@@ -163,29 +168,30 @@ impl Mounter {
         };
         let trace = clock::begin_trace();
         let call = Call::within(trace, REQUEST_TIMEOUT);
-        let bus = &self.parts.bus;
+        let client = Client::new(self.shared.bus.clone());
         let Observed { recorded } =
-            bus.ask::<verb::ClaimObserve>(&volume.namespace, &request, &call).await?;
+            client.once::<verb::ClaimObserve>(&volume.namespace, &request, &call).await?;
         let (state, trace) = (mount.state, trace.trace_id());
         tracing::debug!(%volume, %alloc, %state, recorded, trace, "reported");
         Ok(())
     }
 
-    /// What is done with each claim of this node.
-    fn observations(&self) -> BTreeMap<ClaimKey, Observation> {
-        let parts = &self.parts;
+    /// The mount of each claim of this node: the work under way counts before a failure, and a
+    /// failure before the journal.
+    fn list_observations(&self) -> BTreeMap<ClaimKey, Observation> {
+        let shared = &self.shared;
         let mut all = BTreeMap::new();
-        for (volume, alloc, entry) in parts.journal.uses() {
-            let told = parts.journal.volume(&volume).detached.get(&alloc).copied();
-            if told.is_some_and(|told| told.epoch >= entry.epoch) {
+        for (volume, alloc, entry) in shared.journal.uses() {
+            let detach = shared.journal.volume(&volume).detached.get(&alloc).copied();
+            if detach.is_some_and(|detach| detach.epoch >= entry.epoch) {
                 continue;
             }
-            let seen = parts.looks.get_health(&volume, &alloc, entry.epoch);
+            let seen = shared.healths.get_health(&volume, &alloc, entry.epoch);
             let plugin = Some(entry.plugin.clone());
             let mount = mount_from_use(&entry, seen.as_ref());
             all.insert((volume, alloc, entry.epoch), Observation { mount, plugin });
         }
-        for failure in parts.executor.failures().into_iter().filter(|one| is_mount(&one.step)) {
+        for failure in shared.executor.failures().into_iter().filter(|one| is_mount(&one.step)) {
             let Some(epoch) = failure.epoch else { continue };
             let volume = VolumeKey::new(failure.namespace.clone(), failure.volume.clone());
             let claim = (volume, failure.alloc.clone(), epoch);
@@ -196,7 +202,7 @@ impl Mounter {
             let plugin = known.and_then(|known| known.plugin.clone());
             all.insert(claim, Observation { mount: mount_from_failure(failure), plugin });
         }
-        for work in parts.executor.under_way().into_iter().filter(|one| is_mount(&one.step)) {
+        for work in shared.executor.under_way().into_iter().filter(|one| is_mount(&one.step)) {
             let Some(epoch) = work.epoch else { continue };
             let volume = VolumeKey::new(work.namespace.clone(), work.volume.clone());
             let claim = (volume, work.alloc.clone(), epoch);
@@ -214,13 +220,12 @@ fn is_mount(step: &str) -> bool {
     step == mount::STEP || step == republish::STEP
 }
 
-/// Whether the volume was mounted after that.
 fn is_mounted_since(mount: &NodeMount, failed_at: Timestamp) -> bool {
     mount.state == NodeMountState::Mounted && mount.since > failed_at
 }
 
-/// A use by its journal entry and the last look at its mount.
-fn mount_from_use(entry: &JournalledUse, seen: Option<&MountHealthSeen>) -> NodeMount {
+/// The mount of a use by its journal entry and its last known health.
+fn mount_from_use(entry: &JournalledUse, seen: Option<&LastMountHealth>) -> NodeMount {
     let is = |state, since| NodeMount { state, since, rpc: None, tries: 0, error: None };
     if entry.state == UseState::Intent {
         let error = "the mount was begun and not finished; it goes on when its caller asks again";
@@ -251,7 +256,7 @@ fn mount_from_failure(failure: FailureStatus) -> NodeMount {
     }
 }
 
-/// Work under way. The tries before it stay visible.
+/// The mount of work under way. The tries before it stay visible.
 fn mount_from_work(work: &WorkStatus, before: Option<&NodeMount>) -> NodeMount {
     let failed = before.filter(|before| before.tries > 0);
     let state = match work.rpc.as_deref() {
@@ -268,14 +273,14 @@ fn mount_from_work(work: &WorkStatus, before: Option<&NodeMount>) -> NodeMount {
     }
 }
 
-/// Whether it is to be reported now.
+/// Whether the mount is to be reported now.
 fn is_due(reported: Option<&ReportedMount>, mount: &NodeMount, now: Timestamp) -> bool {
     let is_settled = now.since(mount.since) >= SETTLED_AFTER;
     match reported {
         Some(last) if last.mount == *mount => false,
-        // A hung call does not get another state by the tries that it makes fail.
+        // While a call hangs, other tries fail and change the tries and the error only.
         Some(last) if last.mount.state == mount.state && last.mount.rpc == mount.rpc => {
-            now.since(last.at) >= SAME_STATE
+            now.since(last.at) >= SAME_STATE_INTERVAL
         }
         _ if mount.state.is_trouble() => true,
         Some(_) if mount.state == NodeMountState::Mounted => true,

@@ -1,9 +1,10 @@
-//! `agent.republish`: dead mounts are taken down and brought back at the same paths.
+//! `agent.republish`: takes dead mounts down, and brings them back at the same paths.
 //!
-//! What a plugin needs for that is not in the journal, since it may be secret: each claim is asked
-//! for again, as its alloc could do itself (B4). One whose alloc has ended is not granted again.
-//! Where a volume was seen besides, under another name or at a path of the caller's choice, it is
-//! taken away and comes back when that is asked for again.
+//! The journal lacks what a plugin needs for that, because it may be secret. So each claim is taken
+//! again, as its alloc could do itself (B4). A claim whose alloc has ended is not granted again.
+//!
+//! Bind mounts of the volume, under another name or at a caller's path, are removed. They come back
+//! when the caller asks for them again.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,45 +13,42 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Republish, Republished, RepublishedMount};
 use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
-use berth_domain::access::Capability;
 use berth_domain::volume::MountOptions;
-use berth_domain::{AllocId, Timestamp, VolumeKey};
+use berth_domain::{AllocId, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::calls::{JournalledIntent, NodeCallInput, NodeCaller};
-use super::{Mounter, enforce, grant, holders, local_problem, read_mount_table};
+use super::calls::GrantWithSecrets;
+use super::endpoints::RequestContext;
+use super::mount::Publication;
+use super::{Mounter, grant, holders, local_problem, read_mount_table};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::gate::GatePass;
 use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
 use crate::plan::{self, NodeCall, RepublishInput, VolumeOnNode};
 use crate::plugin::Plugin;
-use crate::tell::UsedVolume;
 
 pub(super) const STEP: &str = "agent.republish";
 
-/// Which mounts, by whom, how long.
+/// What bringing mounts back takes.
 struct RepublishTask {
     grants: Vec<Grant>,
     plugin: Plugin,
     pass: GatePass,
-    deadline: Timestamp,
-    trace: TraceContext,
+    context: RequestContext,
 }
 
 impl Mounter {
-    /// Takes the mounts down and brings them back; answers by the deadline.
+    /// Takes the mounts down, and brings them back. Returns by the deadline.
     pub(super) async fn republish(
-        &self,
+        self,
         request: Republish,
-        deadline: Timestamp,
-        trace: TraceContext,
+        context: RequestContext,
     ) -> Result<Republished, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
-        let pass = self.parts.gate.check_open().map_err(told)?;
-        let uses = self.parts.journal.volume(&volume).uses;
+        let locate = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
+        let pass = self.shared.gate.check_open().map_err(locate)?;
+        let uses = self.shared.journal.volume(&volume).uses;
         let asked = |alloc: &AllocId| request.alloc.as_ref().is_none_or(|only| only == alloc);
         let allocs: Vec<AllocId> = uses.into_keys().filter(asked).collect();
         let Some(first) = allocs.first().cloned() else {
@@ -58,48 +56,45 @@ impl Mounter {
             let next = format!(
                 "look with `berth node status {}`; an alloc that has no mount gets one by asking \
                  for it",
-                self.parts.host.node
+                self.shared.host.node
             );
-            return Err(told(Problem::new(Code::NoSuchClaim, message).next(next)));
+            return Err(locate(Problem::new(Code::NoSuchClaim, message).next(next)));
         };
         let mut grants = Vec::new();
         for alloc in &allocs {
-            let grant = self.ask_grant_again(&volume, alloc, deadline, trace).await;
-            grants.push(grant.map_err(|problem| told(name_alloc(alloc, problem)))?);
+            let grant = self.ask_grant_again(&volume, alloc, context).await;
+            grants.push(grant.map_err(|problem| locate(name_alloc(alloc, problem)))?);
         }
-        let Some(plugin) = grants.first().map(|grant| grant.plugin.clone()) else {
+        let Some(first_grant) = grants.first() else {
             return Ok(Republished { mounts: Vec::new() });
         };
-        let plugin = self.plugin(&plugin).map_err(told)?.at_work(trace);
-        let plugin_volume = PluginVolume {
-            plugin: plugin.id.clone(),
-            external_id: grants.first().map(|grant| grant.external_id.clone()).unwrap_or_default(),
-        };
-        let told_of = ExecutorWork {
+        let plugin = self.plugin(&first_grant.plugin).map_err(locate)?.at_work(context.trace);
+        let plugin_volume = PluginVolume::new(&plugin.id, &first_grant.external_id);
+        let shown = ExecutorWork {
             volume: volume.clone(),
             alloc: first,
-            epoch: grants.first().map(|grant| grant.epoch),
+            epoch: Some(first_grant.epoch),
             step: STEP,
             calls: Some(plugin.calls().clone()),
         };
         let work = {
             let (mounter, volume) = (self.clone(), volume.clone());
-            let returning = RepublishTask { grants, plugin, pass, deadline, trace };
+            let returning = RepublishTask { grants, plugin, pass, context };
             async move { mounter.remount(&volume, returning).await }
         };
-        let told = |problem: Problem| told(problem.plugin(&plugin_volume.plugin));
+        let locate = |problem: Problem| locate(problem.plugin(&plugin_volume.plugin));
+        let deadline = context.deadline;
         let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
-        let done = self.parts.executor.run_recorded(turn, told_of, work).await;
-        self.parts.looks.look_soon();
-        done.map_err(told)
+        let done = self.shared.executor.run_recorded(turn, shown, work).await;
+        self.shared.healths.request_probe();
+        done.map_err(locate)
     }
 
     async fn ask_grant_again(
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
-        deadline: Timestamp,
-        trace: TraceContext,
+        context: RequestContext,
     ) -> Result<Grant, Problem> {
         let request = Mount {
             namespace: volume.namespace.clone(),
@@ -109,16 +104,16 @@ impl Mounter {
             alias: None,
             path: None,
         };
-        grant::take_claim(&self.parts.bus, &self.parts.host.node, &request, deadline, trace).await
+        grant::take_claim(&self.shared.bus, &self.shared.host.node, &request, context).await
     }
 
-    /// In the volume's turn.
+    /// Runs while the volume's lock is held.
     async fn remount(
         &self,
         volume: &VolumeKey,
         returning: RepublishTask,
     ) -> Result<Republished, Problem> {
-        let RepublishTask { grants, plugin, pass, deadline, trace } = returning;
+        let RepublishTask { grants, plugin, pass, context } = returning;
         let Some(can) = plugin.node() else {
             let message = format!("plugin {} has not said what its node service can do", plugin.id);
             return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
@@ -126,8 +121,8 @@ impl Mounter {
         let Some(first) = grants.first() else {
             return Ok(Republished { mounts: Vec::new() });
         };
-        let entered = self.parts.gate.enter(pass).await?;
-        let known = self.parts.journal.volume(volume);
+        let entered = self.shared.gate.enter(pass).await?;
+        let known = self.shared.journal.volume(volume);
         let target = |alloc: &AllocId| {
             known.uses.get(alloc).map_or_else(PathBuf::new, |entry| entry.target.clone())
         };
@@ -135,7 +130,7 @@ impl Mounter {
             .iter()
             .map(|grant| (grant.alloc.clone(), grant.epoch, target(&grant.alloc)))
             .collect();
-        let place = self.parts.paths.volume_paths(&plugin.id, volume, &first.alloc);
+        let place = self.shared.paths.volume_paths(&plugin.id, volume, &first.alloc);
         let table = read_mount_table(Code::MountFailed).await?;
         let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
         let stages = can.stage_unstage_volume;
@@ -143,49 +138,30 @@ impl Mounter {
             .map_err(|gone| Problem::new(Code::GrantVoid, gone))?;
         let mut using = Vec::new();
         for grant in &grants {
-            using.push(NodeCallInput {
-                capability: Capability { access: grant.access, attachment: grant.attachment },
-                mode: grant.mode,
-                mount: grant.mount.clone(),
-                context: grant.context.clone(),
-                publish_context: grant.publish_context.clone(),
-                secrets: self.secrets(volume, grant, deadline, trace).await?,
-            });
+            let secrets = self.secrets(volume, grant, context).await?;
+            using.push(GrantWithSecrets { grant, secrets });
         }
-        // From here on a kill leaves them begun, and whoever asks for one gets it.
+        // From here on a killed agent leaves intents, and a caller that asks again gets the mount.
         for (alloc, ..) in &allocs {
             self.journal_republished(volume, alloc, &known.uses, UseState::Intent, (None, None))
                 .await?;
         }
         drop(entered);
-        let (external_id, began) = (first.external_id.clone(), Instant::now());
+        let began = Instant::now();
         let host = self.host(&plugin.id, &place);
-        let caller = NodeCaller {
-            plugin: plugin.clone(),
-            external_id,
-            host,
-            deadline,
-            refused: self.refused.clone(),
-            unstaged_by: None,
-        };
+        let caller = self.node_caller(&plugin, &first.external_id, host, context.deadline);
         for (alloc, ..) in &allocs {
-            let place = self.parts.paths.volume_paths(&plugin.id, volume, alloc);
-            let undone = self.parts.binds.remove(&caller.host, &place).await;
+            let place = self.shared.paths.volume_paths(&plugin.id, volume, alloc);
+            let undone = self.shared.binds.remove(&caller.host, &place).await;
             undone.map_err(|problem| explain_held(problem, &plan.down))?;
         }
         caller.take_down(&plan.down).await.map_err(|problem| explain_held(problem, &plan.down))?;
         let mut mounts = Vec::new();
-        let each = grants.iter().zip(&allocs).zip(&plan.up).zip(&using);
-        for (((grant, (alloc, _, target)), calls), using) in each {
-            let record = JournalledIntent { journal: &self.parts.journal, volume, alloc };
-            let brought = caller.bring_up(calls, using, &record).await;
-            let (took, calls) = (began.elapsed(), plugin.calls().list());
-            let used = UsedVolume { volume, alloc, plugin: &plugin.id, took, calls };
-            self.parts.tell.mounted(used, brought.as_ref().err(), trace);
-            brought?;
-            let place = self.parts.paths.volume_paths(&plugin.id, volume, alloc);
-            enforce::enforce_after_publish(&caller, grant, &place).await?;
-            let disk = self.check_alive(grant, &place, None, deadline).await?;
+        for ((granted, (alloc, _, target)), calls) in using.iter().zip(&allocs).zip(&plan.up) {
+            let (grant, place) =
+                (granted.grant, self.shared.paths.volume_paths(&plugin.id, volume, alloc));
+            let publication = Publication { volume, place: &place, calls, began };
+            let (_, disk) = self.publish_granted(&caller, granted, publication, context).await?;
             let options = plan.restages().then_some(&grant.mount);
             self.journal_republished(
                 volume,
@@ -196,7 +172,8 @@ impl Mounter {
             )
             .await?;
             let path = target.to_string_lossy().into_owned();
-            tracing::info!(%volume, %alloc, path, trace = trace.trace_id(), "mounted again");
+            let trace = context.trace.trace_id();
+            tracing::info!(%volume, %alloc, path, trace, "mounted again");
             mounts.push(RepublishedMount { alloc: alloc.clone(), path });
         }
         Ok(Republished { mounts })
@@ -214,29 +191,29 @@ impl Mounter {
         let options =
             options.map(|options| OptionsFingerprint::salted_hash(options, rand::random()));
         let options = options.or_else(|| entry.options.clone());
-        let boot_id = self.parts.host.boot_id.clone();
-        // What was staged before is taken down first.
+        let boot_id = self.shared.host.boot_id.clone();
+        // The old staging is undone first.
         let staged = false;
         let since = clock::now();
         let mut entry =
             JournalledUse { state, staged, options, disk, boot_id, since, ..entry.clone() };
         if state == UseState::Published {
-            let place = self.parts.paths.volume_paths(&entry.plugin, volume, alloc);
+            let place = self.shared.paths.volume_paths(&entry.plugin, volume, alloc);
             let table = read_mount_table(Code::MountFailed).await?;
             entry.contents = holders::shown_contents(&table, &place, Some(&entry));
         }
-        let written = self.parts.journal.write_use(volume, alloc, entry).await;
+        let written = self.shared.journal.write_use(volume, alloc, entry).await;
         written.map_err(local_problem(Code::MountFailed))
     }
 }
 
-/// Whose claim it was that was not granted again.
+/// Names the alloc whose claim was not granted again.
 fn name_alloc(alloc: &AllocId, problem: Problem) -> Problem {
     let message = format!("alloc {alloc}: {}", problem.message);
     Problem { message, ..problem }
 }
 
-/// What keeps a dead mount from going is mostly the workload that holds it.
+/// Adds what to do: mostly the workload that uses a dead mount keeps it from being unmounted.
 fn explain_held(problem: Problem, down: &[NodeCall]) -> Problem {
     let paths: Vec<String> = down
         .iter()

@@ -1,4 +1,4 @@
-//! What is here, by the journal, by the mount table, and by the last look at each mount.
+//! `agent.status`: the journal, the mount table and the last known health of each mount.
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{AgentStatus, MountHealth, MountState, MountStatus};
@@ -8,29 +8,28 @@ use berth_domain::{AllocId, VolumeKey};
 
 use super::{Mounter, read_mount_table};
 use crate::journal::{Journal, JournalledUse, UseState};
-use crate::look::MountHealthSeen;
+use crate::mount_health::LastMountHealth;
 use crate::paths::Paths;
 use berth_host::{MountTable, MountTableError};
 
 impl Mounter {
-    /// `agent.status`.
     pub(super) async fn status(&self) -> Result<AgentStatus, Problem> {
         let table = read_mount_table(Code::Internal).await?;
-        let uses = self.parts.journal.uses();
-        let strays = stray_mounts(&table, &self.parts.paths, &uses);
+        let uses = self.shared.journal.uses();
+        let strays = stray_mounts(&table, &self.shared.paths, &uses);
         let shown = uses
             .iter()
             .map(|(volume, alloc, entry)| self.mount_status(&table, volume, alloc, entry));
         Ok(AgentStatus {
-            node: self.parts.host.node.clone(),
-            boot_id: self.parts.host.boot_id.clone(),
-            since: self.parts.since,
+            node: self.shared.host.node.clone(),
+            boot_id: self.shared.host.boot_id.clone(),
+            since: self.shared.since,
             mounts: shown.collect(),
             strays,
-            work: [self.parts.executor.under_way(), self.parts.controllers.under_way()].concat(),
-            failures: self.parts.executor.failures(),
-            controllers: self.parts.hosted.list(),
-            runs: Some(self.parts.runs.dir().to_string_lossy().into_owned()),
+            work: [self.shared.executor.under_way(), self.shared.controllers.under_way()].concat(),
+            failures: self.shared.executor.failures(),
+            controllers: self.shared.hosted.list(),
+            runs: Some(self.shared.runs.dir().to_string_lossy().into_owned()),
         })
     }
 
@@ -41,19 +40,19 @@ impl Mounter {
         alloc: &AllocId,
         entry: &JournalledUse,
     ) -> MountStatus {
-        let told = self.parts.journal.volume(volume).detached.get(alloc).copied();
-        let leaves = told.is_some_and(|told| told.epoch >= entry.epoch);
+        let detach = self.shared.journal.volume(volume).detached.get(alloc).copied();
+        let leaves = detach.is_some_and(|detach| detach.epoch >= entry.epoch);
         let state = match entry.state {
             _ if leaves => MountState::Leaving,
             UseState::Intent => MountState::Begun,
             UseState::Published => MountState::Published,
         };
         let mounted = table.has(&entry.target);
-        let seen = self.parts.looks.get_health(volume, alloc, entry.epoch);
-        // The mount table is read now, and counts more than the last look; a device may be there
-        // without being in it.
+        let seen = self.shared.healths.get_health(volume, alloc, entry.epoch);
+        // The mount table is newer than the last probe, so it counts more. A device need not be in
+        // it.
         let is_device = entry.attachment == AttachmentMode::BlockDevice;
-        let agrees = |seen: &MountHealthSeen| (seen.health != MountHealth::Missing) == mounted;
+        let agrees = |seen: &LastMountHealth| (seen.health != MountHealth::Missing) == mounted;
         let seen = seen.filter(|seen| is_device || agrees(seen));
         let seen = seen.filter(|_| state == MountState::Published);
         let missing = state == MountState::Published && !mounted && !is_device;
@@ -74,7 +73,7 @@ impl Mounter {
             staging: entry.staging.as_ref().map(|staging| staging.to_string_lossy().into_owned()),
             state,
             since: entry.since,
-            earlier_boot: entry.boot_id != self.parts.host.boot_id,
+            earlier_boot: entry.boot_id != self.shared.host.boot_id,
             health,
             trouble: seen.as_ref().and_then(|seen| seen.trouble.clone()),
             left_out: entry.left_out.clone(),
@@ -83,7 +82,7 @@ impl Mounter {
     }
 }
 
-/// What is mounted below our paths and belongs to no use that the journal knows.
+/// What is mounted below the agent's paths and belongs to no use in the journal.
 fn stray_mounts(
     table: &MountTable,
     paths: &Paths,
@@ -99,9 +98,9 @@ fn stray_mounts(
     points.map(|point| point.to_string_lossy().into_owned()).collect()
 }
 
-/// Says at the start what an earlier life of this agent left, and does nothing about it: whoever
-/// wants a volume asks again, and what is to go is told to (rule 10).
-pub async fn log_what_is_here(
+/// Logs what an earlier agent process left. Changes nothing: callers ask again for their volumes,
+/// and the claim service detaches the rest (rule 10).
+pub async fn log_leftovers(
     journal: &Journal,
     paths: &Paths,
     boot_id: &str,

@@ -1,11 +1,12 @@
-//! Everything that is mounted here is taken down: the node counted as gone (rule 12).
+//! Undoes everything that is mounted here, because the node counted as gone (rule 12).
 
 use berth_bus::Call;
+use berth_client::Client;
 use berth_contract::code::Code;
 use berth_contract::message::alloc;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
+use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use berth_domain::limits::{CALL_TIMEOUT, REQUEST_TIMEOUT};
 use berth_domain::proof::Proof;
@@ -13,24 +14,25 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
 
-use super::detach::{DETACH, DepartingUse};
+use super::detach::DepartingUse;
+use super::endpoints::RequestContext;
 use super::{Mounter, read_mount_table};
-use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::journal::JournalledUse;
 
-/// Volumes that are taken down, and allocs that are ended, side by side.
-const SIDE_BY_SIDE: usize = 16;
-/// Pages of allocs that are ended in one go.
+/// Largest number of uses that are undone, or of allocs that are ended, at once.
+const AT_ONCE_MAX: usize = 16;
+/// Largest number of pages of allocs that are ended.
 const PAGES_MAX: usize = 1000;
-/// Paths named in one problem.
+/// Largest number of paths that a problem names.
 const NAMED: usize = 3;
 
 impl Mounter {
-    /// Ends the allocs of this node, and takes down each use that the journal knows. Done when the
-    /// allocs have ended, the journal has no use and the mount table shows nothing below our paths.
+    /// Ends the allocs of this node, and takes down each use in the journal. Succeeds when the
+    /// allocs have ended, the journal has no use and the mount table shows nothing below the
+    /// agent's paths.
     ///
-    /// The mounts go also while nobody answers for the allocs: cached writes wait behind a fence
-    /// for as long as a mount stays.
+    /// The mounts are taken down even if the claim service does not answer for the allocs: cached
+    /// writes wait behind a fence as long as a mount stays.
     pub async fn undo_all(&self, proof: &Proof) -> Result<(), Problem> {
         let trace = clock::begin_trace();
         let ended = self.end_allocs(proof, trace).await;
@@ -39,15 +41,15 @@ impl Mounter {
     }
 
     async fn undo_uses(&self, trace: TraceContext) -> Result<(), Problem> {
-        crate::runs::end_all(&self.parts.runs).await?;
-        let undone = stream::iter(self.parts.journal.uses())
+        crate::runs::end_all(&self.shared.runs).await?;
+        let undone = stream::iter(self.shared.journal.uses())
             .map(|(volume, alloc, entry)| self.undo_use(volume, alloc, entry, trace))
-            .buffer_unordered(SIDE_BY_SIDE)
+            .buffer_unordered(AT_ONCE_MAX)
             .collect::<Vec<_>>();
-        // One that fails keeps no other from being tried.
+        // A use that fails keeps no other from being undone.
         undone.await.into_iter().collect::<Result<(), Problem>>()?;
         let table = read_mount_table(Code::UnmountFailed).await?;
-        let left: Vec<_> = table.beneath(self.parts.paths.root()).collect();
+        let left: Vec<_> = table.beneath(self.shared.paths.root()).collect();
         if left.is_empty() {
             return Ok(());
         }
@@ -62,7 +64,7 @@ impl Mounter {
         Err(Problem::new(Code::UnmountFailed, message).retryable().next(next))
     }
 
-    /// Takes one use down, in its volume's turn.
+    /// Takes one use down while its volume's lock is held.
     pub(crate) async fn undo_use(
         &self,
         volume: VolumeKey,
@@ -70,57 +72,43 @@ impl Mounter {
         entry: JournalledUse,
         trace: TraceContext,
     ) -> Result<(), Problem> {
-        let told = |problem: Problem| self.locate_problem(problem, &volume).plugin(&entry.plugin);
-        let deadline = clock::now().after(CALL_TIMEOUT);
-        let plugin_volume =
-            PluginVolume { plugin: entry.plugin.clone(), external_id: entry.external_id.clone() };
         let leaving = DepartingUse {
             volume: volume.clone(),
             alloc,
             epoch: entry.epoch,
             plugin: entry.plugin.clone(),
-            external_id: entry.external_id.clone(),
+            external_id: entry.external_id,
             beside: None,
             unstaged_by: None,
         };
-        let plugin = self.parts.plugins.get(&entry.plugin).map(|plugin| plugin.at_work(trace));
-        let told_of = ExecutorWork {
-            volume: volume.clone(),
-            alloc: leaving.alloc.clone(),
-            epoch: Some(leaving.epoch),
-            step: DETACH,
-            calls: plugin.as_ref().map(|plugin| plugin.calls().clone()),
-        };
-        let mounter = self.clone();
-        let work = async move { mounter.take_down_use(&leaving, plugin, deadline, trace).await };
-        let turn = WorkTurn { volume: plugin_volume, order: None, deadline };
-        self.parts.executor.run_recorded(turn, told_of, work).await.map_err(told)
+        let context = RequestContext { deadline: clock::now().after(CALL_TIMEOUT), trace };
+        let (done, _) = self.run_take_down(leaving, None, context).await;
+        done.map_err(|problem| self.locate_problem(problem, &volume).plugin(&entry.plugin))
     }
 
-    /// Says of every alloc of this node that it has ended: also of those that have nothing mounted,
-    /// since they may have a claim, whose grant would be as good as ever once the node is back.
+    /// Stops every alloc of this node, also those without a mount: an alloc may have a claim, whose
+    /// grant would still be good once the node is back.
     async fn end_allocs(&self, proof: &Proof, trace: TraceContext) -> Result<(), Problem> {
-        let bus = &self.parts.bus;
+        let client = Client::new(self.shared.bus.clone());
         let everywhere = Namespace::all();
         let of_this_node = alloc::List {
-            node: Some(self.parts.host.node.clone()),
+            node: Some(self.shared.host.node.clone()),
             state: Some(AllocState::Live),
             ..alloc::List::default()
         };
         for _page in 0..PAGES_MAX {
             let call = Call::within(trace, REQUEST_TIMEOUT);
-            let listed = bus.ask::<verb::AllocList>(&everywhere, &of_this_node, &call).await;
-            let listed = listed.map_err(|error| error.into_problem(verb::AllocList::STEP))?.allocs;
-            let live = listed.into_iter().filter(|one| !one.state.is_terminal());
+            let listed = client.once::<verb::AllocList>(&everywhere, &of_this_node, &call).await?;
+            let live = listed.allocs.into_iter().filter(|one| !one.state.is_terminal());
             let live: Vec<_> = live.map(|one| (one.namespace, one.id)).collect();
             if live.is_empty() {
                 return Ok(());
             }
             let stopped = stream::iter(live)
                 .map(|(namespace, id)| self.end_alloc(namespace, id, proof, trace))
-                .buffer_unordered(SIDE_BY_SIDE)
+                .buffer_unordered(AT_ONCE_MAX)
                 .collect::<Vec<_>>();
-            // One that is not answered keeps no other from being ended.
+            // An alloc that fails keeps no other from being stopped.
             stopped.await.into_iter().collect::<Result<(), Problem>>()?;
         }
         Err(Problem::new(Code::Busy, "allocs are registered here faster than they end").retryable())
@@ -136,8 +124,8 @@ impl Mounter {
         let note = Some(format!("its node counted as gone: {proof}"));
         let stop = alloc::Stop { id, state: AllocState::Failed, note };
         let call = Call::within(trace, REQUEST_TIMEOUT);
-        let stopped = self.parts.bus.ask::<verb::AllocStop>(&namespace, &stop, &call).await;
-        match stopped.map_err(|error| error.into_problem(verb::AllocStop::STEP)) {
+        let client = Client::new(self.shared.bus.clone());
+        match client.once::<verb::AllocStop>(&namespace, &stop, &call).await {
             Err(problem) if problem.code != Code::NoSuchAlloc => Err(problem),
             _ => Ok(()),
         }

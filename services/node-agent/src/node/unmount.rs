@@ -1,17 +1,17 @@
-//! `agent.unmount`: mounts that no claim covers are taken down, because a person says so.
+//! `agent.unmount`: takes down mounts that no claim covers, on an operator's request.
 //!
-//! **Promises** that nothing is unmounted that a claim covers, nor while a process has it; and that
-//! the plugin undoes it as the journal says it was mounted.
+//! **Promises** that nothing is unmounted that a claim covers or that a process uses, and that the
+//! plugin undoes the mount as the journal says it was made.
 
 use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::message::agent::{Unmount, Unmounted, UnmountedMount};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::plugin::UnaccountedMount;
-use berth_domain::{AllocId, NodeId, Timestamp, VolumeKey};
+use berth_domain::{AllocId, NodeId, VolumeKey};
 
 use super::Mounter;
+use super::endpoints::RequestContext;
 use super::grant::time_left;
 use crate::claimed::read_claimed_uses;
 
@@ -20,26 +20,25 @@ const STEP: &str = "agent.unmount";
 impl Mounter {
     /// Takes mounts of a volume down that no claim covers.
     pub(super) async fn unmount_unclaimed(
-        &self,
+        self,
         request: Unmount,
-        deadline: Timestamp,
-        trace: TraceContext,
+        RequestContext { deadline, trace }: RequestContext,
     ) -> Result<Unmounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let told = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
-        let node = &self.parts.host.node;
-        // Read before the claims: what comes meanwhile is not held against an older list.
-        let mut uses = self.parts.journal.volume(&volume).uses;
+        let locate = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
+        let node = &self.shared.host.node;
+        // Read before the claims, so that a newer use is not compared with an older list.
+        let mut uses = self.shared.journal.volume(&volume).uses;
         uses.retain(|alloc, _| request.alloc.as_ref().is_none_or(|meant| meant == alloc));
         if uses.is_empty() {
-            return Err(told(nothing_due(&volume, &self.parts.host.node, None)));
+            return Err(locate(nothing_due(&volume, &self.shared.host.node, None)));
         }
         let here = uses.keys().map(|alloc| (volume.clone(), alloc.clone())).collect();
-        let claimed = read_claimed_uses(&self.parts.bus, node, &here, time_left(deadline)).await;
-        let claimed = claimed.map_err(told)?;
+        let claimed = read_claimed_uses(&self.shared.bus, node, &here, time_left(deadline)).await;
+        let claimed = claimed.map_err(locate)?;
         let claimed = claimed.ok_or_else(|| {
             let message = format!("not all claims of node {node} could be read");
-            told(Problem::new(Code::Overloaded, message).retryable())
+            locate(Problem::new(Code::Overloaded, message).retryable())
         })?;
         let (mut covered, mut due) = (Vec::new(), Vec::new());
         for (alloc, entry) in uses {
@@ -47,41 +46,41 @@ impl Mounter {
             let key = (volume.clone(), alloc.clone());
             if claimed.covers(&key) {
                 covered.push(alloc);
-            } else if is_certain || self.parts.unaccounted.has(&volume, &alloc) {
+            } else if is_certain || self.shared.unaccounted.has(&volume, &alloc) {
                 due.push((alloc, entry));
             } else {
                 let message = format!(
                     "the list of claims is older than the mount of alloc {alloc}, so it may have a \
                      claim"
                 );
-                return Err(told(Problem::new(Code::Busy, message).retryable()));
+                return Err(locate(Problem::new(Code::Busy, message).retryable()));
             }
         }
         if due.is_empty() {
-            return Err(told(nothing_due(&volume, &self.parts.host.node, covered.first())));
+            return Err(locate(nothing_due(&volume, &self.shared.host.node, covered.first())));
         }
         let mut mounts = Vec::new();
         for (alloc, entry) in due {
             let path = entry.target.to_string_lossy().into_owned();
-            self.undo_use(volume.clone(), alloc.clone(), entry, trace).await.map_err(told)?;
-            self.parts.unaccounted.remove(&volume, &alloc);
+            self.undo_use(volume.clone(), alloc.clone(), entry, trace).await.map_err(locate)?;
+            self.shared.unaccounted.remove(&volume, &alloc);
             tracing::info!(%volume, %alloc, path, trace = trace.trace_id(), "unmounted by hand");
             mounts.push(UnmountedMount { alloc, path });
         }
         Ok(Unmounted { mounts })
     }
 
-    /// Takes the list of all mounts of the node that no claim covers. New ones become events.
+    /// Stores the mounts of the node that no claim covers. Each new one becomes an event.
     pub(crate) fn report_unaccounted(&self, all: Vec<UnaccountedMount>) {
-        for mount in self.parts.unaccounted.replace(all) {
+        for mount in self.shared.unaccounted.replace(all) {
             let volume = VolumeKey::new(mount.namespace.clone(), mount.volume.clone());
-            self.parts.tell.mount_unaccounted(&mount);
+            self.shared.events.publish_unaccounted(&mount);
             tracing::warn!(
                 namespace = %mount.namespace,
                 volume = %mount.volume,
                 alloc = %mount.alloc,
                 path = mount.path,
-                next = hint::unmount(&volume, &self.parts.host.node),
+                next = hint::unmount(&volume, &self.shared.host.node),
                 "mounted here, and its claim is gone: its workload must not write any more"
             );
         }

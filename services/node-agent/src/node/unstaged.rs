@@ -1,12 +1,12 @@
-//! A person's word that nothing of a volume is left here, for a plugin that never takes it down
-//! (rule 18).
+//! An operator's word that nothing of a volume is left here, for a plugin that never takes the
+//! volume down (rule 18).
 //!
-//! **Owns** at which paths a plugin has answered an unpublish or unstage with an error while
-//! nothing was mounted there.
+//! **Owns** the paths at which a plugin refused an unpublish or unstage while nothing was mounted
+//! there.
 //!
-//! **Promises** that a word is taken only for a path of which that was known before it was said,
-//! and at which nothing was staged or published since. So a word said of one staging is never taken
-//! for a later one. It is kept in memory: after a restart the plugin is asked once more.
+//! **Promises** that the word counts only at a path that was refused before, and at which nothing
+//! was staged or published since. So a word about one staging never counts for a later staging. The
+//! paths are kept in memory: after a restart the plugin must refuse once more.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,17 +24,17 @@ use super::local_problem;
 use crate::host_pool::VolumeHost;
 use crate::journal::JournalledUse;
 
-/// Paths that are remembered. One that is forgotten costs the person a second word.
+/// Largest number of paths that are remembered. A forgotten path costs the operator a second word.
 const PATHS_MAX: usize = 4096;
-/// Processes that a problem names.
+/// Largest number of processes that a problem names.
 const NAMED_MAX: usize = 4;
 
-/// Paths that a plugin does not take down although nothing is mounted there.
+/// The refused paths. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RefusedPaths(Arc<Mutex<BTreeSet<PathBuf>>>);
 
 impl RefusedPaths {
-    /// Notes a refusal. Whether it was noted before.
+    /// Remembers a refusal. Returns whether it was known.
     pub(super) fn add_refusal(&self, path: &Path) -> bool {
         let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if paths.len() >= PATHS_MAX && !paths.contains(path) {
@@ -43,13 +43,13 @@ impl RefusedPaths {
         !paths.insert(path.to_owned())
     }
 
-    /// Something is staged or published there: what was refused before says nothing any more.
+    /// Forgets a refusal, because something is staged or published at the path now.
     pub(super) fn forget_refusal(&self, path: &Path) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 }
 
-/// Refuses while a process has the volume's block device open: no mount table tells of that.
+/// Refuses while a process has the volume's block device open. No mount table shows that.
 pub(super) async fn check_device_unused(
     host: &VolumeHost,
     noted: Option<&JournalledUse>,
@@ -59,7 +59,7 @@ pub(super) async fn check_device_unused(
     let Some(device) = disk.and_then(|disk| DeviceNumber::parse(&disk.device)) else {
         return Ok(());
     };
-    let look = host.run("look which processes have a device open", move || openers(device));
+    let look = host.run("look which processes have a device open", move || list_openers(device));
     let openers = look.await.map_err(local_problem(Code::UnmountFailed))?;
     let openers = openers.map_err(local_problem(Code::UnmountFailed))?;
     if openers.is_empty() {
@@ -71,8 +71,8 @@ pub(super) async fn check_device_unused(
     Err(Problem::new(Code::VolumeHeldByProcess, message).retryable().next(next))
 }
 
-/// The processes that have a block device open. What cannot be read may have.
-fn openers(device: DeviceNumber) -> std::io::Result<Vec<u32>> {
+/// Lists the processes that have a block device open. Fails if a process cannot be inspected.
+fn list_openers(device: DeviceNumber) -> std::io::Result<Vec<u32>> {
     let mut found = Vec::new();
     for pid in list_pids()? {
         let files = match fs::read_dir(format!("/proc/{pid}/fd")) {
@@ -115,6 +115,9 @@ mod tests {
 
     #[test]
     fn a_device_that_nobody_has_open_has_no_openers() {
-        assert_eq!(openers(DeviceNumber { major: 4095, minor: 4095 }).unwrap(), Vec::<u32>::new());
+        assert_eq!(
+            list_openers(DeviceNumber { major: 4095, minor: 4095 }).unwrap(),
+            Vec::<u32>::new()
+        );
     }
 }

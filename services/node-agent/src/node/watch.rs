@@ -1,4 +1,4 @@
-//! Watching what is mounted, for as long as the agent runs.
+//! Starts the tasks that watch the mounts while the agent runs.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use tokio::task::JoinSet;
 
 use super::Mounter;
 use super::observe::Observer;
-use crate::look::MountWatcher;
+use crate::mount_health::MountWatcher;
 
 impl Mounter {
-    /// Looks at each mount at this interval, and reports what becomes of claims. Ends with the
-    /// shutdown, or when the returned set is dropped.
+    /// Starts the probes of mounts at this interval, and the reports to the claim service. Both end
+    /// at the shutdown, or when the returned set is dropped.
     pub fn watch_mounts(&self, interval: Duration, shutdown: &Shutdown) -> JoinSet<()> {
-        let parts = &self.parts;
-        let looker = MountWatcher {
-            journal: parts.journal.clone(),
-            boot_id: parts.host.boot_id.clone(),
-            looks: parts.looks.clone(),
-            tell: parts.tell.clone(),
+        let shared = &self.shared;
+        let watcher = MountWatcher {
+            journal: shared.journal.clone(),
+            boot_id: shared.host.boot_id.clone(),
+            healths: shared.healths.clone(),
+            events: shared.events.clone(),
             interval,
         };
-        let mut watched = JoinSet::new();
-        watched.spawn(looker.run(shutdown.clone()));
-        watched.spawn(Observer::new(self).run(shutdown.clone()));
-        watched
+        let mut tasks = JoinSet::new();
+        tasks.spawn(watcher.run(shutdown.clone()));
+        tasks.spawn(Observer::new(self).run(shutdown.clone()));
+        tasks
     }
 }

@@ -8,9 +8,7 @@ use super::{NodeCall, VolumeOnNode};
 /// Who is to go.
 #[derive(Debug, Clone, Copy)]
 pub struct DetachInput<'a> {
-    /// Whose use.
     pub alloc: &'a AllocId,
-    /// By which claim.
     pub epoch: u64,
     /// Whether the plugin stages (`STAGE_UNSTAGE_VOLUME`); counts when the journal does not say.
     pub stages: bool,
@@ -20,9 +18,7 @@ pub struct DetachInput<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the alloc uses the volume by its claim of epoch {used}; it was told to go at {told}")]
 pub struct NewerClaim {
-    /// The claim it is here by.
     pub used: u64,
-    /// The claim it was to leave by.
     pub told: u64,
 }
 
@@ -44,7 +40,7 @@ pub fn plan_detach(
         None => (scene.place.target.clone(), stages.then(|| scene.place.staging.clone())),
     };
     let done =
-        scene.journal.detached.get(alloc).is_some_and(|told| told.done && told.epoch >= epoch);
+        scene.journal.detached.get(alloc).is_some_and(|known| known.done && known.epoch >= epoch);
     if done && entry.is_none() && !scene.mounts.has(&target) {
         return Ok(Vec::new());
     }

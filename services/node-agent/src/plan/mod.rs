@@ -21,43 +21,31 @@ use crate::journal::VolumeUses;
 use crate::paths::VolumePaths;
 use berth_host::MountTable;
 
-pub use detach::{DetachInput, NewerClaim, plan_detach};
+pub use detach::{DetachInput, plan_detach};
 pub use mount::{MountInput, MountRefusal, plan_mount};
-pub use republish::{RepublishCalls, RepublishInput, RepublishRefusal, plan_republish};
+pub use republish::{RepublishInput, plan_republish};
 
 /// One plugin call of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeCall {
     /// `NodeStageVolume`.
-    Stage {
-        /// `staging_target_path`.
-        staging: PathBuf,
-    },
+    Stage { staging: PathBuf },
     /// `NodePublishVolume`.
     Publish {
         /// `staging_target_path`; none when the plugin does not stage.
         staging: Option<PathBuf>,
-        /// `target_path`.
         target: PathBuf,
     },
     /// `NodeUnpublishVolume`.
-    Unpublish {
-        /// `target_path`.
-        target: PathBuf,
-    },
+    Unpublish { target: PathBuf },
     /// `NodeUnstageVolume`.
-    Unstage {
-        /// `staging_target_path`.
-        staging: PathBuf,
-    },
+    Unstage { staging: PathBuf },
 }
 
 /// What is known of a volume on this node.
 #[derive(Debug, Clone, Copy)]
 pub struct VolumeOnNode<'a> {
-    /// What the journal says.
     pub journal: &'a VolumeUses,
-    /// What the kernel says.
     pub mounts: &'a MountTable,
     /// Where this alloc's use of the volume is, by the ids.
     pub place: &'a VolumePaths,

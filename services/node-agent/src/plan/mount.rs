@@ -13,49 +13,30 @@ use crate::journal::{JournalledUse, UseState};
 /// A grant to act on.
 #[derive(Debug, Clone, Copy)]
 pub struct MountInput<'a> {
-    /// For whom.
     pub alloc: &'a AllocId,
-    /// Which claim of the alloc.
     pub epoch: u64,
     /// Whether the plugin stages (`STAGE_UNSTAGE_VOLUME`).
     pub stages: bool,
-    /// What the volume is to the workload.
     pub attachment: AttachmentMode,
-    /// The mount options that it is granted with.
     pub options: &'a MountOptions,
 }
 
 /// Why a grant leads to no call: it is no longer good (rule 10), or does not fit what is here.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MountRefusal {
-    /// The alloc was told to go.
     #[error("the alloc was told to detach at epoch {told}, and the grant is of epoch {granted}")]
-    Detached {
-        /// When it was told.
-        told: u64,
-        /// When it was granted.
-        granted: u64,
-    },
-    /// The alloc uses the volume by a later claim.
+    Detached { told: u64, granted: u64 },
     #[error(
         "the alloc uses the volume by its claim of epoch {used}; the grant is of epoch {granted}"
     )]
-    Superseded {
-        /// The later claim.
-        used: u64,
-        /// When it was granted.
-        granted: u64,
-    },
+    Superseded { used: u64, granted: u64 },
     /// Another alloc has it from the same staging, and a staging is made with one set of options:
     /// whether a plugin heeds others when it publishes, CSI leaves to the plugin.
     #[error(
         "alloc {other} has the volume on this node with other mount options (fs_type, flags or \
          group) or another attachment, and what is staged there can have one only"
     )]
-    Differs {
-        /// Who has it.
-        other: AllocId,
-    },
+    Differs { other: AllocId },
 }
 
 /// The calls that a grant leads to, in order; none when all is done already.
@@ -64,8 +45,8 @@ pub fn plan_mount(
     arrival: MountInput<'_>,
 ) -> Result<Vec<NodeCall>, MountRefusal> {
     let MountInput { alloc, epoch, stages, .. } = arrival;
-    if let Some(told) = scene.journal.detached.get(alloc).filter(|told| told.epoch >= epoch) {
-        return Err(MountRefusal::Detached { told: told.epoch, granted: epoch });
+    if let Some(detach) = scene.journal.detached.get(alloc).filter(|detach| detach.epoch >= epoch) {
+        return Err(MountRefusal::Detached { told: detach.epoch, granted: epoch });
     }
     let mut calls = Vec::new();
     match scene.journal.uses.get(alloc) {

@@ -19,26 +19,15 @@ pub struct RepublishInput<'a> {
 /// Why a mount is not brought back.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RepublishRefusal {
-    /// It is no longer here by that claim.
     #[error("alloc {alloc} does not use the volume here by its claim of epoch {epoch} any more")]
-    Gone {
-        /// Whose.
-        alloc: AllocId,
-        /// Which claim.
-        epoch: u64,
-    },
-    /// The alloc was told to go.
+    Gone { alloc: AllocId, epoch: u64 },
     #[error("alloc {alloc} was told to detach, so its mount is taken down and not brought back")]
-    Leaving {
-        /// Whose.
-        alloc: AllocId,
-    },
+    Leaving { alloc: AllocId },
 }
 
 /// What brings mounts back: first all of them are taken down, then each is published.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RepublishCalls {
-    /// What takes them down.
     pub down: Vec<NodeCall>,
     /// What publishes each, in the order of the allocs; the first also stages.
     pub up: Vec<Vec<NodeCall>>,
@@ -64,8 +53,8 @@ pub fn plan_republish(
         let Some(entry) = entry else {
             return Err(RepublishRefusal::Gone { alloc: alloc.clone(), epoch: *epoch });
         };
-        let told = scene.journal.detached.get(alloc);
-        if told.is_some_and(|told| told.epoch >= *epoch) {
+        let detach = scene.journal.detached.get(alloc);
+        if detach.is_some_and(|detach| detach.epoch >= *epoch) {
             return Err(RepublishRefusal::Leaving { alloc: alloc.clone() });
         }
         calls.down.push(NodeCall::Unpublish { target: entry.target.clone() });

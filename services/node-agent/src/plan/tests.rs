@@ -7,6 +7,8 @@ use berth_domain::volume::MountOptions;
 use berth_domain::{Namespace, PluginId, Timestamp, VolumeId, VolumeKey};
 use berth_host::Mount;
 
+use super::detach::NewerClaim;
+use super::republish::RepublishRefusal;
 use super::*;
 use crate::journal::{JournalledDetach, JournalledUse, OptionsFingerprint, UseState};
 use crate::paths::Paths;

@@ -13,12 +13,11 @@ use std::time::Duration;
 use berth_contract::decode::{Decode, Decoder};
 use berth_domain::PluginId;
 use berth_domain::limits::LIST_MAX;
+use berth_service::config::check_socket_path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
-const SOCKET_BYTES_MAX: usize = 107;
 /// Arguments of a command, and variables of its environment.
 const WORDS_MAX: usize = LIST_MAX;
 /// The longest of them, in bytes.
@@ -60,7 +59,8 @@ pub struct Declaration {
     /// The plugin.
     pub id: PluginId,
     /// How it is reached.
-    pub reach: PluginEndpoint,
+    #[serde(rename = "reach")]
+    pub endpoint: PluginEndpoint,
     /// The user that the plugin runs as, by its id, where it is neither root nor the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<u32>,
@@ -129,12 +129,12 @@ impl fmt::Debug for PluginCommand {
 impl Declaration {
     /// A plugin that somebody else runs.
     pub fn socket(id: PluginId, socket: impl Into<PathBuf>) -> Self {
-        Self { id, reach: PluginEndpoint::Socket(socket.into()), owner: None }
+        Self { id, endpoint: PluginEndpoint::Socket(socket.into()), owner: None }
     }
 
     /// The command, when the agent runs it.
     pub fn command(&self) -> Option<&PluginCommand> {
-        match &self.reach {
+        match &self.endpoint {
             PluginEndpoint::Socket(_) => None,
             PluginEndpoint::Command(command) => Some(command),
         }
@@ -143,43 +143,38 @@ impl Declaration {
     /// Which instance this is, of all that ever were on the node: 48 bits of the SHA-256 of what is
     /// said and where, in hex. What is said otherwise is another instance.
     pub fn key(&self, source: &PluginSource) -> String {
-        let said = serde_json::json!([source, self]).to_string();
-        let hash = Sha256::digest(said.as_bytes());
+        let text = serde_json::json!([source, self]).to_string();
+        let hash = Sha256::digest(text.as_bytes());
         hash.iter().take(6).fold(String::new(), |key, byte| format!("{key}{byte:02x}"))
     }
 }
 
 impl Decode for Declaration {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
-        let mut object = decoder.object(value)?;
-        let id = decoder.field::<PluginId>(&mut object, "id");
-        let socket = decoder.field::<Option<String>>(&mut object, "socket");
-        let argv = decoder.field::<Option<Vec<String>>>(&mut object, "command");
-        let env = decoder.field::<Option<BTreeMap<String, String>>>(&mut object, "env");
-        let owner = decoder.field::<Option<u64>>(&mut object, "owner");
-        let mut ms = |name: &str, default| {
-            let given = decoder.field::<Option<u64>>(&mut object, name)?;
-            let ms = given.unwrap_or(default);
-            let sound = (100..=86_400_000).contains(&ms);
-            decoder.demand(sound, name, "must be from 100 to 86400000");
-            sound.then_some((given.is_some(), ms))
+        let mut fields = decoder.fields(value)?;
+        let id = fields.field::<PluginId>("id");
+        let socket = fields.field::<Option<String>>("socket");
+        let argv = fields.field::<Option<Vec<String>>>("command");
+        let env = fields.field::<Option<BTreeMap<String, String>>>("env");
+        let owner = fields.field::<Option<u64>>("owner");
+        let mut ms = |name, default| {
+            let is_given = fields.has(name);
+            fields.number(name, default, 100..=86_400_000).map(|ms| (is_given, ms))
         };
         let health_timeout = ms("health_timeout_ms", HEALTH_TIMEOUT_MS);
         let stop_timeout = ms("stop_timeout_ms", STOP_TIMEOUT_MS);
-        let known =
-            ["id", "socket", "command", "env", "owner", "health_timeout_ms", "stop_timeout_ms"];
-        decoder.finish(&object, &known);
+        fields.finish(&[]);
         let (socket, argv, env) = (socket?, argv?, env?);
         let Ok(owner) = owner?.map(u32::try_from).transpose() else {
             decoder.demand(false, "owner", "is the id of a user, below 4294967296");
             return None;
         };
         let (health_timeout, stop_timeout) = (health_timeout?, stop_timeout?);
-        let reach = match (socket, argv) {
+        let endpoint = match (socket, argv) {
             (Some(socket), None) => {
                 let alone = env.is_none() && !health_timeout.0 && !stop_timeout.0;
                 let alone = decoder.demand(alone, "socket", "goes with nothing that a command has");
-                let sound = check_socket(decoder, &socket);
+                let sound = check_socket_path(decoder, "socket", &socket);
                 (alone && sound).then(|| PluginEndpoint::Socket(socket.into()))
             }
             (None, Some(argv)) => {
@@ -195,18 +190,11 @@ impl Decode for Declaration {
                 None
             }
         };
-        Some(Self { id: id?, reach: reach?, owner })
+        Some(Self { id: id?, endpoint: endpoint?, owner })
     }
 }
 
 const NEITHER: &str = "is missing: a plugin has a `socket`, or a `command` that the agent runs";
-
-fn check_socket(decoder: &mut Decoder, socket: &str) -> bool {
-    let absolute = Path::new(socket).is_absolute() && !socket.contains('\0');
-    let long = format!("has {} bytes; a socket's path has {SOCKET_BYTES_MAX}", socket.len());
-    decoder.demand(absolute, "socket", "must be an absolute path, without unix://")
-        & decoder.demand(socket.len() <= SOCKET_BYTES_MAX, "socket", long)
-}
 
 fn check_command(decoder: &mut Decoder, argv: &[String], env: &BTreeMap<String, String>) -> bool {
     let sound = |word: &str| word.len() <= WORD_BYTES_MAX && !word.contains('\0');
@@ -241,7 +229,7 @@ mod tests {
     fn a_socket_or_a_command() {
         let of = |text: &str| read::<Declaration>(text, Format::Toml).unwrap();
         let socket = of("id = 'p'\nsocket = '/run/p.sock'");
-        assert_eq!(socket.reach, PluginEndpoint::Socket("/run/p.sock".into()));
+        assert_eq!(socket.endpoint, PluginEndpoint::Socket("/run/p.sock".into()));
         let command = of("id = 'p'\ncommand = ['/bin/p', '-v']\nenv = { A = 'b' }");
         let command = command.command().unwrap();
         assert_eq!(command.argv, ["/bin/p", "-v"]);

@@ -163,15 +163,15 @@ mod tests {
         let controller = choose_instance(&all, Half::Controller, None);
         let node = choose_instance(&all, Half::Node, None);
         assert_eq!((controller, node), (0, 1));
-        let faces = fold_halves(&all, controller, node).unwrap();
-        let said = faces.node.description;
+        let halves = fold_halves(&all, controller, node).unwrap();
+        let said = halves.node.description;
         assert_eq!(said, "n speaks; beside it x  (unhealthy)");
     }
 
     #[test]
     fn an_instance_alone_speaks_for_itself() {
         let all = [one("a", 1, true, BOTH)];
-        let faces = fold_halves(&all, 0, 0).unwrap();
-        assert_eq!(faces.node.description, "a speaks");
+        let halves = fold_halves(&all, 0, 0).unwrap();
+        assert_eq!(halves.node.description, "a speaks");
     }
 }

@@ -11,20 +11,22 @@ use super::{InstanceView, PluginHalves};
 /// The halves it has, each as the instance that is asked for it says. One that has never answered
 /// is reported as a node instance: the agent stands for a node, and what else the plugin may be is
 /// not known.
-pub(super) fn report_halves(plugin: &PluginId, faces: &PluginHalves) -> Vec<ReportedInstance> {
-    let known = faces.controller.fingerprint.as_ref();
+pub(super) fn report_halves(plugin: &PluginId, halves: &PluginHalves) -> Vec<ReportedInstance> {
+    let known = halves.controller.fingerprint.as_ref();
     let attaches = known.and_then(|known| known.controller.as_ref()).map(controller);
-    let mounts = faces.node.fingerprint.as_ref().and_then(node);
+    let mounts = halves.node.fingerprint.as_ref().and_then(node);
     let reported = |half, instance| ReportedInstance { plugin: plugin.clone(), half, instance };
-    let mut halves = Vec::new();
+    let mut reports = Vec::new();
     if let Some(attaches) = attaches {
-        let instance = Instance { controller: Some(attaches), ..half_from_view(&faces.controller) };
-        halves.push(reported(Half::Controller, instance));
+        let instance =
+            Instance { controller: Some(attaches), ..half_from_view(&halves.controller) };
+        reports.push(reported(Half::Controller, instance));
     }
-    if mounts.is_some() || halves.is_empty() {
-        halves.push(reported(Half::Node, Instance { node: mounts, ..half_from_view(&faces.node) }));
+    if mounts.is_some() || reports.is_empty() {
+        reports
+            .push(reported(Half::Node, Instance { node: mounts, ..half_from_view(&halves.node) }));
     }
-    halves
+    reports
 }
 
 /// Who it is.
@@ -111,8 +113,8 @@ mod tests {
     }
 
     fn halves(view: &InstanceView) -> Vec<(Half, Instance)> {
-        let faces = PluginHalves { controller: view.clone(), node: view.clone() };
-        let reported = report_halves(&PluginId::new("p").unwrap(), &faces);
+        let halves = PluginHalves { controller: view.clone(), node: view.clone() };
+        let reported = report_halves(&PluginId::new("p").unwrap(), &halves);
         reported.into_iter().map(|one| (one.half, one.instance)).collect()
     }
 

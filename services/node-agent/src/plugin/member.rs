@@ -26,14 +26,14 @@ pub struct PluginInstance {
     /// Which: [`InstanceRecord::key`].
     pub key: String,
     /// What is said of it.
-    pub said: Declaration,
+    pub declaration: Declaration,
     /// Where it is reached.
     pub socket: PathBuf,
     /// Since when this node has it.
     pub since: Timestamp,
     pub(crate) client: Client,
     /// Asks for a look at it now.
-    pub(crate) look: Notify,
+    pub(crate) probe_requested: Notify,
     records: Option<InstanceRecords>,
     state: Mutex<InstanceState>,
     // Held while the record is written, so that the newest is on the disk last.
@@ -65,8 +65,8 @@ impl PluginInstance {
         now: Timestamp,
     ) -> Arc<Self> {
         let key = record.key();
-        let socket = match (&records, &record.said.reach) {
-            (Some(records), _) => records.socket(&key, &record.said),
+        let socket = match (&records, &record.declaration.endpoint) {
+            (Some(records), _) => records.socket(&key, &record.declaration),
             (None, super::declaration::PluginEndpoint::Socket(socket)) => socket.clone(),
             (None, super::declaration::PluginEndpoint::Command(_)) => PathBuf::new(),
         };
@@ -77,8 +77,8 @@ impl PluginInstance {
             fingerprint: None,
         };
         Arc::new(Self {
-            client: Client::trusting(&socket, TrustedUsers::own().and(record.said.owner)),
-            said: record.said.clone(),
+            client: Client::trusting(&socket, TrustedUsers::own().and(record.declaration.owner)),
+            declaration: record.declaration.clone(),
             since: record.since,
             state: Mutex::new(InstanceState {
                 view,
@@ -91,7 +91,7 @@ impl PluginInstance {
             }),
             key,
             socket,
-            look: Notify::new(),
+            probe_requested: Notify::new(),
             records,
             writing: tokio::sync::Mutex::default(),
             in_flight: AtomicUsize::new(0),
@@ -182,7 +182,7 @@ impl PluginInstance {
         let was_unsaved = std::mem::replace(&mut self.state().is_unsaved, written.is_err());
         // It is tried again each time that the roster looks.
         if let (Err(error), false) = (written, was_unsaved) {
-            let (plugin, instance) = (&self.said.id, &self.key);
+            let (plugin, instance) = (&self.declaration.id, &self.key);
             tracing::error!(%plugin, instance, %error, "what is kept of a plugin was not written");
         }
     }

@@ -42,7 +42,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::call_log::PluginCallLog;
-use crate::tell::EventPublisher;
+use crate::events::EventPublisher;
 
 pub use member::PluginInstance;
 pub use outcome::problem_from_call;
@@ -138,7 +138,7 @@ impl Plugin {
             None => client.call(request, self.patience).await,
         };
         if let Err(CallError { failure: Failure::Unreachable { .. }, .. }) = &answer {
-            asked.member.look.notify_one();
+            asked.member.probe_requested.notify_one();
         }
         self.calls.finish_call(R::RPC, at, began.elapsed(), answer.as_ref().err());
         answer
@@ -160,44 +160,44 @@ impl Plugin {
 #[derive(Debug, Clone)]
 pub struct Plugins {
     all: Arc<RwLock<BTreeMap<PluginId, Plugin>>>,
-    news: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
     faults: Arc<Mutex<Vec<SourceFault>>>,
     patience: Duration,
-    tell: Option<EventPublisher>,
+    events: Option<EventPublisher>,
 }
 
 impl Plugins {
     /// None yet; each call is waited for as long as `patience` lasts.
-    pub fn new(patience: Duration, tell: Option<EventPublisher>) -> Self {
+    pub fn new(patience: Duration, events: Option<EventPublisher>) -> Self {
         let (all, faults) = (Arc::default(), Arc::default());
-        Self { all, news: watch::Sender::new(0), faults, patience, tell }
+        Self { all, changes: watch::Sender::new(0), faults, patience, events }
     }
 
     /// Takes an instance in, and says whether its plugin is new here.
     pub fn add_instance(&self, member: Arc<PluginInstance>) -> (Plugin, bool) {
-        let id = member.said.id.clone();
+        let id = member.declaration.id.clone();
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(plugin) = all.get(&id) {
             plugin.slot.add_instance(member);
             return (plugin.clone(), false);
         }
-        let slot = InstancePool::new(member, self.news.clone(), self.tell.clone());
+        let slot = InstancePool::new(member, self.changes.clone(), self.events.clone());
         let (patience, calls) = (self.patience, PluginCallLog::default());
         let plugin = Plugin { id: id.clone(), slot, patience, trace: None, calls };
         all.insert(id, plugin.clone());
-        self.news.send_modify(|count| *count += 1);
+        self.changes.send_modify(|count| *count += 1);
         (plugin, true)
     }
 
     /// Lets an instance go, and says whether it was the last of its plugin.
     pub(crate) fn remove_instance(&self, member: &PluginInstance) -> bool {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(plugin) = all.get(&member.said.id) else { return true };
+        let Some(plugin) = all.get(&member.declaration.id) else { return true };
         if !plugin.slot.remove_instance(&member.key) {
             return false;
         }
-        all.remove(&member.said.id);
-        self.news.send_modify(|count| *count += 1);
+        all.remove(&member.declaration.id);
+        self.changes.send_modify(|count| *count += 1);
         true
     }
 
@@ -213,7 +213,7 @@ impl Plugins {
 
     /// Changes whenever a report is worth sending.
     pub fn follow_changes(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+        self.changes.subscribe()
     }
 
     /// What is wrong with where plugins come from.
@@ -228,7 +228,7 @@ impl Plugins {
             return false;
         }
         *faults = now.to_vec();
-        self.news.send_modify(|count| *count += 1);
+        self.changes.send_modify(|count| *count += 1);
         true
     }
 }

@@ -34,7 +34,8 @@ pub struct InstanceRecord {
     /// Where it comes from.
     pub source: PluginSource,
     /// What is said of it there. A command's environment is in it: only the agent may read this.
-    pub said: Declaration,
+    #[serde(rename = "said")]
+    pub declaration: Declaration,
     /// Since when this node has it.
     pub since: Timestamp,
     /// Its process; with none it is not known whether there is one while it is being started.
@@ -53,11 +54,11 @@ pub struct InstanceRecord {
 
 impl InstanceRecord {
     /// A new instance.
-    pub fn new(source: PluginSource, said: Declaration, since: Timestamp) -> Self {
+    pub fn new(source: PluginSource, declaration: Declaration, since: Timestamp) -> Self {
         Self {
             schema: SCHEMA,
             source,
-            said,
+            declaration,
             since,
             process: None,
             restarts: 0,
@@ -68,7 +69,7 @@ impl InstanceRecord {
 
     /// Which instance it is.
     pub fn key(&self) -> String {
-        self.said.key(&self.source)
+        self.declaration.key(&self.source)
     }
 }
 
@@ -99,8 +100,8 @@ impl InstanceRecords {
     }
 
     /// The socket of an instance.
-    pub fn socket(&self, key: &str, said: &Declaration) -> PathBuf {
-        match &said.reach {
+    pub fn socket(&self, key: &str, declaration: &Declaration) -> PathBuf {
+        match &declaration.endpoint {
             PluginEndpoint::Socket(socket) => socket.clone(),
             PluginEndpoint::Command(_) => self.dir(key).join(SOCKET),
         }
@@ -194,9 +195,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let records = InstanceRecords::new(dir.path());
         assert_eq!(records.load().unwrap(), (vec![], vec![]));
-        let said = Declaration::socket(PluginId::new("p").unwrap(), "/run/p.sock");
-        let mut record =
-            InstanceRecord::new(PluginSource::Configuration, said, Timestamp::from_unix_ms(7));
+        let declaration = Declaration::socket(PluginId::new("p").unwrap(), "/run/p.sock");
+        let mut record = InstanceRecord::new(
+            PluginSource::Configuration,
+            declaration,
+            Timestamp::from_unix_ms(7),
+        );
         records.write(&record).unwrap();
         record.restarts = 3;
         record.volumes.insert("vol/1".to_owned());

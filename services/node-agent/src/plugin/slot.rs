@@ -12,15 +12,15 @@ use tokio::sync::watch;
 use super::fold::{self, InstanceCandidate};
 use super::member::CallInFlight;
 use super::{InstanceView, PluginHalves, PluginInstance};
-use crate::tell::EventPublisher;
+use crate::events::EventPublisher;
 
 /// One plugin's instances.
 #[derive(Debug)]
 pub(crate) struct InstancePool {
     members: Mutex<InstanceSet>,
     controller: watch::Sender<InstanceView>,
-    news: watch::Sender<u64>,
-    tell: Option<EventPublisher>,
+    changes: watch::Sender<u64>,
+    events: Option<EventPublisher>,
 }
 
 #[derive(Debug)]
@@ -29,24 +29,24 @@ struct InstanceSet {
     all: Vec<Arc<PluginInstance>>,
     controller: Arc<PluginInstance>,
     node: Arc<PluginInstance>,
-    faces: PluginHalves,
+    halves: PluginHalves,
 }
 
 impl InstancePool {
     /// Of a plugin with one instance.
     pub(crate) fn new(
         first: Arc<PluginInstance>,
-        news: watch::Sender<u64>,
-        tell: Option<EventPublisher>,
+        changes: watch::Sender<u64>,
+        events: Option<EventPublisher>,
     ) -> Arc<Self> {
-        let faces = fold::fold_halves(&[first.candidate()], 0, 0).unwrap_or_else(|| {
+        let halves = fold::fold_halves(&[first.candidate()], 0, 0).unwrap_or_else(|| {
             let view = first.view();
             PluginHalves { controller: view.clone(), node: view }
         });
-        let controller = watch::Sender::new(faces.controller.clone());
+        let controller = watch::Sender::new(halves.controller.clone());
         let (all, node) = (vec![Arc::clone(&first)], Arc::clone(&first));
-        let members = Mutex::new(InstanceSet { all, controller: first, node, faces });
-        Arc::new(Self { members, controller, news, tell })
+        let members = Mutex::new(InstanceSet { all, controller: first, node, halves });
+        Arc::new(Self { members, controller, changes, events })
     }
 
     fn members(&self) -> MutexGuard<'_, InstanceSet> {
@@ -54,7 +54,7 @@ impl InstancePool {
     }
 
     pub(crate) fn halves(&self) -> PluginHalves {
-        self.members().faces.clone()
+        self.members().halves.clone()
     }
 
     pub(crate) fn follow_controller(&self) -> watch::Receiver<InstanceView> {
@@ -161,7 +161,7 @@ impl InstancePool {
         let controller =
             fold::choose_instance(&all, Half::Controller, Some(&members.controller.key));
         let node = fold::choose_instance(&all, Half::Node, Some(&members.node.key));
-        let Some(faces) = fold::fold_halves(&all, controller, node) else { return };
+        let Some(halves) = fold::fold_halves(&all, controller, node) else { return };
         let moved = members.all.get(node).filter(|next| next.key != members.node.key).cloned();
         for (half, at) in [(Half::Controller, controller), (Half::Node, node)] {
             let Some(next) = members.all.get(at).cloned() else { continue };
@@ -171,29 +171,29 @@ impl InstancePool {
             }
         }
         if let Some(next) = moved {
-            self.tell_move(&next, &faces.node);
+            self.tell_move(&next, &halves.node);
         }
-        if members.faces == faces {
+        if members.halves == halves {
             return;
         }
         self.controller.send_if_modified(|view| {
-            let is_news = *view != faces.controller;
-            view.clone_from(&faces.controller);
+            let is_news = *view != halves.controller;
+            view.clone_from(&halves.controller);
             is_news
         });
-        members.faces = faces;
+        members.halves = halves;
         drop(members);
-        self.news.send_modify(|count| *count += 1);
+        self.changes.send_modify(|count| *count += 1);
     }
 
     fn tell_move(&self, next: &PluginInstance, view: &InstanceView) {
-        let (plugin, instance) = (&next.said.id, &next.key);
+        let (plugin, instance) = (&next.declaration.id, &next.key);
         let version = view.fingerprint.as_ref().map_or("", |known| known.vendor_version.as_str());
         tracing::info!(%plugin, instance, version, "calls go to another instance of a plugin");
-        if let Some(tell) = &self.tell {
+        if let Some(events) = &self.events {
             let source = &next.record().source;
             let detail = format!("calls go to instance {instance} {version}, of {source}");
-            tell.plugin(EventName::PluginMoved, plugin, detail);
+            events.publish_plugin_event(EventName::PluginMoved, plugin, detail);
         }
     }
 }

@@ -73,7 +73,8 @@ impl MissingSocket {
     /// Adds to the reason why an instance is unhealthy that its process serves no socket, once it
     /// has had the time to. The words stay the same from look to look, so that they are told once.
     fn explain(&mut self, member: &PluginInstance, why: String) -> String {
-        let (Some(command), Some(process)) = (member.said.command(), member.record().process)
+        let (Some(command), Some(process)) =
+            (member.declaration.command(), member.record().process)
         else {
             self.process = None;
             return why;
@@ -102,7 +103,7 @@ async fn wait_for(member: &PluginInstance, wait: Duration) {
     sleep(wait.min(SOONEST)).await;
     tokio::select! {
         () = sleep(wait.saturating_sub(SOONEST)) => {}
-        () = member.look.notified() => {}
+        () = member.probe_requested.notified() => {}
     }
 }
 

@@ -24,15 +24,14 @@ mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use berth_bus::Bus;
 use berth_contract::event::EventName;
 use berth_contract::message::plugin::SourceFault;
+use berth_domain::PluginId;
 use berth_domain::limits::LIST_MAX;
-use berth_domain::{NodeId, PluginId};
 use berth_host::pool::directory_share;
 use berth_host::{HostOperation, HostPool};
 use berth_service::clock;
@@ -45,11 +44,11 @@ use crate::controller::{self, ControllerHosting};
 use crate::finish;
 use crate::host_pool::{CHANGE_MAX, with_agent_file};
 use crate::journal::Journal;
-use crate::plugin::declaration::Declaration;
 use crate::plugin::member::describe_need;
 use crate::plugin::record::{InstanceRecord, InstanceRecords};
 use crate::plugin::{Plugin, PluginInstance, Plugins, ProbeTiming, supervise};
 use run::{ProcessContext, ProcessOrder};
+pub use scan::PluginSources;
 use scan::{PluginScanner, ScanResult};
 pub use serve::{ORDERS_MAX, RosterRequest, serve};
 
@@ -65,42 +64,22 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a roster works with.
 pub struct RosterContext {
-    /// Where calls to plugins are made.
     pub plugins: Plugins,
-    /// Where plugins are declared.
-    pub places: SourceLocations,
+    pub sources: PluginSources,
     /// How often an instance is probed, and how long it may take to answer.
     pub supervision: ProbeTiming,
-    /// The records of instances on disk.
     pub records: InstanceRecords,
-    /// What is mounted.
     pub journal: Journal,
-    /// Where controllers are served.
     pub hosting: ControllerHosting,
-    /// The bus, to ask what is being released.
-    pub bus: Bus,
-    /// The node.
-    pub node: NodeId,
-    /// The boot of the host.
     pub boot_id: String,
     /// How long releases that are under way keep a plugin from leaving.
     pub finish_releases: Duration,
 }
 
 /// Where plugins are declared.
-#[derive(Debug, Clone, Default)]
-pub struct SourceLocations {
-    /// In the configuration.
-    pub configured: Vec<Declaration>,
-    /// As files in a directory.
-    pub plugins_dir: Option<PathBuf>,
-    /// As sockets in a directory.
-    pub sockets_dir: Option<PathBuf>,
-}
-
 /// Keeps the set of instances.
 pub struct Roster {
-    parts: RosterContext,
+    context: RosterContext,
     running: ProcessContext,
     // Locked by the thread that scans.
     scanner: Arc<Mutex<PluginScanner>>,
@@ -154,18 +133,17 @@ impl SeatedInstance {
 
 impl Roster {
     /// Takes in the instances of an earlier process, and those declared now.
-    pub async fn start(parts: RosterContext, shutdown: Shutdown) -> Self {
-        let SourceLocations { configured, plugins_dir, sockets_dir } = parts.places.clone();
+    pub async fn start(context: RosterContext, shutdown: Shutdown) -> Self {
         let running = ProcessContext {
-            records: parts.records.clone(),
-            journal: parts.journal.clone(),
-            tell: Some(parts.hosting.tell.clone()),
-            boot_id: parts.boot_id.clone(),
+            records: context.records.clone(),
+            journal: context.journal.clone(),
+            events: context.hosting.events.clone(),
+            boot_id: context.boot_id.clone(),
         };
         let mut roster = Self {
-            parts,
+            scanner: Arc::new(Mutex::new(PluginScanner::new(context.sources.clone()))),
+            context,
             running,
-            scanner: Arc::new(Mutex::new(PluginScanner::new(configured, plugins_dir, sockets_dir))),
             seats: BTreeMap::new(),
             hosts: BTreeMap::new(),
             record_faults: Vec::new(),
@@ -173,7 +151,7 @@ impl Roster {
             controllers: JoinSet::new(),
             shutdown,
         };
-        let records = roster.parts.records.clone();
+        let records = roster.context.records.clone();
         let dir = records.root().to_owned();
         let operation = HostOperation::new("read records", directory_share(&dir), dir);
         let pool = HostPool::of_process();
@@ -201,7 +179,7 @@ impl Roster {
         records.sort_by_key(|record| record.since);
         for record in records {
             let mut scanner = self.scanner.lock().unwrap_or_else(PoisonError::into_inner);
-            scanner.remember(record.source.clone(), &record.said);
+            scanner.remember(record.source.clone(), &record.declaration);
         }
     }
 
@@ -223,7 +201,7 @@ impl Roster {
     async fn scan_once(&mut self) {
         let scanner = Arc::clone(&self.scanner);
         let scan = move || Ok(scanner.lock().unwrap_or_else(PoisonError::into_inner).scan());
-        let SourceLocations { plugins_dir, sockets_dir, .. } = &self.parts.places;
+        let PluginSources { plugins_dir, sockets_dir, .. } = &self.context.sources;
         let dir = plugins_dir.as_ref().or(sockets_dir.as_ref()).map_or(Path::new("."), |dir| dir);
         let ScanResult { found, mut faults } =
             match with_agent_file("look for plugins", dir, scan).await {
@@ -234,20 +212,23 @@ impl Roster {
                     return self.set_faults(&[SourceFault { source, problem }]);
                 }
             };
-        let keys: BTreeSet<String> = found.iter().map(|(source, said)| said.key(source)).collect();
+        let keys: BTreeSet<String> =
+            found.iter().map(|(source, declaration)| declaration.key(source)).collect();
         let mut too_many = 0;
-        for (source, said) in found {
-            if self.seats.contains_key(&said.key(&source)) {
+        for (source, declaration) in found {
+            if self.seats.contains_key(&declaration.key(&source)) {
                 continue;
             }
-            let is_one_more = self.hosts.len() >= PLUGINS_MAX && !self.hosts.contains_key(&said.id);
+            let is_one_more =
+                self.hosts.len() >= PLUGINS_MAX && !self.hosts.contains_key(&declaration.id);
             if is_one_more || self.seats.len() >= INSTANCES_MAX {
                 too_many += 1;
                 continue;
             }
-            let record = InstanceRecord::new(source, said, clock::now());
+            let record = InstanceRecord::new(source, declaration, clock::now());
             let instance = record.key();
-            tracing::info!(plugin = %record.said.id, instance, source = %record.source, "a plugin");
+            let (plugin, source) = (&record.declaration.id, &record.source);
+            tracing::info!(%plugin, instance, %source, "a plugin");
             self.add_instance(record).await;
         }
         faults.extend(self.record_faults.iter().cloned());
@@ -269,8 +250,8 @@ impl Roster {
     }
 
     fn set_faults(&self, faults: &[SourceFault]) {
-        let before = self.parts.plugins.faults();
-        if self.parts.plugins.set_faults(faults) {
+        let before = self.context.plugins.faults();
+        if self.context.plugins.set_faults(faults) {
             for SourceFault { source, problem } in faults.iter().filter(|one| !before.contains(one))
             {
                 tracing::warn!(source, problem, "no plugin comes from there");
@@ -280,7 +261,7 @@ impl Roster {
 
     /// Forgets which instance has mounted volumes that are no longer mounted.
     fn forget_volumes(&self) {
-        let plugins = self.parts.plugins.list();
+        let plugins = self.context.plugins.list();
         for plugin in plugins.iter().filter(|plugin| plugin.slot.has_old_volumes()) {
             plugin.slot.keep_volumes(&self.mounted_by(&plugin.id));
         }
@@ -289,29 +270,29 @@ impl Roster {
     /// The volumes of a plugin of which something is, or may be, mounted here. A volume is in the
     /// journal before its plugin is called for it.
     fn mounted_by(&self, plugin: &PluginId) -> BTreeSet<String> {
-        let uses = self.parts.journal.uses().into_iter();
+        let uses = self.context.journal.uses().into_iter();
         let mounted = uses.filter(|(.., entry)| entry.plugin == *plugin);
         mounted.map(|(.., entry)| entry.external_id).collect()
     }
 
     /// Takes an instance in.
     async fn add_instance(&mut self, record: InstanceRecord) {
-        if let Some(plugin) = self.parts.plugins.get(&record.said.id) {
+        if let Some(plugin) = self.context.plugins.get(&record.declaration.id) {
             plugin.slot.attribute_unknown(&self.mounted_by(&plugin.id)).await;
         }
         let order =
             if record.stopped_by.is_some() { ProcessOrder::Stop } else { ProcessOrder::Run };
-        let member = PluginInstance::new(record, Some(self.parts.records.clone()), clock::now());
+        let member = PluginInstance::new(record, Some(self.context.records.clone()), clock::now());
         member.save().await;
-        let (plugin, is_new) = self.parts.plugins.add_instance(Arc::clone(&member));
+        let (plugin, is_new) = self.context.plugins.add_instance(Arc::clone(&member));
         if is_new {
             let (trigger, ended) = Shutdown::new();
-            let hosting = self.parts.hosting.clone();
+            let hosting = self.context.hosting.clone();
             self.controllers.spawn(controller::host(plugin.clone(), hosting, ended));
             self.hosts.insert(plugin.id.clone(), trigger);
         }
         let (trigger, gone) = Shutdown::new();
-        let supervision = self.parts.supervision;
+        let supervision = self.context.supervision;
         let watching = supervise(
             Arc::clone(&member),
             plugin.clone(),
@@ -322,7 +303,7 @@ impl Roster {
         self.probes.spawn(watching);
         while self.probes.try_join_next().is_some() {}
         while self.controllers.try_join_next().is_some() {}
-        let command = member.said.command().map(|_| {
+        let command = member.declaration.command().map(|_| {
             let (orders, known) = watch::channel(order);
             let (member, plugin) = (Arc::clone(&member), plugin.clone());
             let (running, shutdown) = (self.running.clone(), self.shutdown.clone());
@@ -375,7 +356,7 @@ impl Roster {
             let why = format!("{source} is gone, {}", describe_need(mounts));
             tracing::warn!(%plugin, instance = key, why, "a plugin stays while mounts need it");
             let detail = format!("instance {key}: {why}");
-            self.parts.hosting.tell.plugin(EventName::PluginHeld, plugin, detail);
+            self.context.hosting.events.publish_plugin_event(EventName::PluginHeld, plugin, detail);
         }
         leaving.free = if needed { None } else { leaving.free.or(Some(now)) };
         seat.leaving = Some(leaving);
@@ -389,12 +370,11 @@ impl Roster {
         if awaited {
             return false;
         }
+        let hosting = &self.context.hosting;
         // Its controller may still have to detach what was just unmounted (S4).
         !is_run
-            || free.elapsed() >= self.parts.finish_releases
-            || finish::count_leaving(&self.parts.bus, &self.parts.node)
-                .await
-                .is_ok_and(|left| left == 0)
+            || free.elapsed() >= self.context.finish_releases
+            || finish::count_leaving(&hosting.bus, &hosting.node).await.is_ok_and(|left| left == 0)
     }
 
     /// Whether the plugin has instances that stay, and none of them is healthy yet.
@@ -417,10 +397,10 @@ impl Roster {
         }
         let Some(seat) = self.seats.remove(key) else { return };
         let id = &seat.plugin.id;
-        if self.parts.plugins.remove_instance(&seat.member) {
+        if self.context.plugins.remove_instance(&seat.member) {
             self.hosts.remove(id);
         }
-        let (records, file) = (self.parts.records.clone(), self.parts.records.file(key));
+        let (records, file) = (self.context.records.clone(), self.context.records.file(key));
         let owned = key.to_owned();
         let remove = move || records.remove(&owned);
         if let Err(error) = with_agent_file("remove a record", &file, remove).await {

@@ -1,4 +1,4 @@
-//! What operators order.
+//! Carries out the orders of operators: stop and start a plugin's process.
 
 use berth_contract::code::Code;
 use berth_contract::event::EventName;
@@ -13,7 +13,7 @@ use crate::plugin::member::describe_need;
 impl Roster {
     pub(super) fn answer_request(&mut self, asked: RosterRequest) {
         match asked {
-            // Who asked may have gone.
+            // The caller may no longer wait.
             RosterRequest::Stop(stop, answer) => drop(answer.send(self.stop_instances(&stop))),
             RosterRequest::Start(start, answer) => drop(answer.send(self.start_instances(&start))),
         }
@@ -44,7 +44,11 @@ impl Roster {
             let detail =
                 format!("instance {key}: told to by {}, {}", stop.by, describe_need(mounts));
             tracing::warn!(plugin = %stop.plugin, detail, "a plugin is stopped");
-            self.parts.hosting.tell.plugin(EventName::PluginStopped, &stop.plugin, detail);
+            self.context.hosting.events.publish_plugin_event(
+                EventName::PluginStopped,
+                &stop.plugin,
+                detail,
+            );
             seat.member.set_stopped_by(Some(stop.by.clone()));
             seat.order(ProcessOrder::Stop);
             instances.push(key);
@@ -80,7 +84,7 @@ impl Roster {
             Some(instance) => format!("this agent runs no instance {instance} of plugin {plugin}"),
             None => format!("this agent runs no process of plugin {plugin}"),
         };
-        let node = &self.parts.hosting.node;
+        let node = &self.context.hosting.node;
         let next = format!(
             "see `berth plugin instances {node}`; what somebody else runs is theirs to end"
         );

@@ -1,22 +1,23 @@
-//! What a plugin's process says, line by line, in the agent's log.
+//! Copies the output of a plugin's process into the agent's log, line by line.
 //!
-//! **Owns** the file that the process writes to, which grows to [`FILE_BYTES_MAX`] and is emptied
-//! then; and how far it was read, so that nothing is told twice after the agent was killed.
+//! **Owns** the file that the process writes to. The file is emptied when it is larger than
+//! [`FILE_BYTES_MAX`]. The position read so far is on disk, so that a killed agent logs nothing
+//! twice.
 //!
-//! **Promises** a bounded number of lines, of bounded length, without control characters. What is
-//! more than that is left out, and how much it was is said.
+//! **Promises** a bounded number of lines, of bounded length, without control characters. The
+//! number of bytes left out is logged.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// The file is emptied when it is longer and all of it was read.
+/// Size from which the file is emptied once all of it was read, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// Read in one go; what is behind further than this is left out.
+/// Largest amount read at once, in bytes. Older output is left out.
 const READ_BYTES_MAX: u64 = 64 * 1024;
-/// Lines told in one go.
+/// Largest number of lines logged at once.
 const LINES_MAX: usize = 50;
-/// The longest line told, in characters.
+/// Longest line that is logged, in characters.
 const LINE_CHARS_MAX: usize = 1000;
 
 /// Follows one file.
@@ -24,27 +25,25 @@ const LINE_CHARS_MAX: usize = 1000;
 pub struct PluginOutput {
     path: PathBuf,
     mark: PathBuf,
-    /// How far it was read, in bytes; not known before the first look.
+    /// The position read so far, in bytes. `None` before the first read.
     at: Option<u64>,
 }
 
-/// What was said since it was last looked.
+/// The output since the last read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OutputLines {
-    /// Line by line.
     pub lines: Vec<String>,
-    /// How many bytes were left out.
     pub left_out: u64,
 }
 
 impl PluginOutput {
-    /// Goes on where an earlier life of this agent stopped reading. Reads nothing yet.
+    /// Follows the file from where an earlier agent process stopped. Reads nothing yet.
     pub fn follow(path: &Path) -> Self {
         Self { path: path.to_owned(), mark: path.with_extension("read"), at: None }
     }
 
-    /// What was said since. The end of a line that is still being written waits for the rest,
-    /// unless it is `last`. Waits for the disk.
+    /// Reads the output since the last read. An unfinished line waits for its end, unless this is
+    /// the `last` read. Waits for the disk.
     pub fn read_new_lines(&mut self, last: bool) -> io::Result<OutputLines> {
         let mut file = match OpenOptions::new().read(true).write(true).open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -68,7 +67,7 @@ impl PluginOutput {
         let whole = match read.iter().rposition(|byte| *byte == b'\n') {
             _ if last => read.len(),
             Some(end) => end + 1,
-            // A line longer than all that is read in one go is told in parts.
+            // A line longer than all that is read in one go is logged in parts.
             None if read.len() as u64 >= READ_BYTES_MAX => read.len(),
             None => 0,
         };
@@ -82,7 +81,7 @@ impl PluginOutput {
             }
         }
         if at == length && length > FILE_BYTES_MAX {
-            // What is written between the reading and this is lost: it is a log.
+            // Output written since the read is lost. It is only a log.
             file.set_len(0)?;
             at = 0;
         }
@@ -99,7 +98,7 @@ fn read(file: &mut File, at: u64) -> io::Result<Vec<u8>> {
     Ok(read)
 }
 
-/// Without control characters, and not too long.
+/// Removes control characters, and cuts a long line.
 fn tidy(line: &str) -> String {
     let mut chars = line.chars().map(|one| if one.is_control() { ' ' } else { one });
     let mut tidy: String = chars.by_ref().take(LINE_CHARS_MAX).collect();

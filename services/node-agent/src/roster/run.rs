@@ -1,11 +1,13 @@
-//! A command that the agent runs: started, started again, told to end.
+//! The plugin processes that the agent runs: started, restarted, stopped.
 //!
-//! **Owns** the process of one instance, from one life of the agent to the next: it goes on when
-//! the agent ends, however that ends, and is found again by its record.
+//! **Owns** the process of one instance, also across restarts of the agent. The process goes on
+//! when the agent ends, and the next agent finds it by its record.
 //!
-//! **Promises** to start it again with backoff and jitter when it ends or has not been healthy for
-//! its `health_timeout_ms`; and not to end it for its health while mounts need it: those of a FUSE
-//! driver would end with it.
+//! **Promises** to restart a process with backoff and jitter when it ends, or when it has not been
+//! healthy for its `health_timeout_ms`.
+//!
+//! **Never** stops an unhealthy process while mounts need it: the mounts of a FUSE driver would end
+//! with it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +22,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::output::PluginOutput;
+use crate::events::EventPublisher;
 use crate::host_pool::{CHANGE_MAX, with_agent_file, with_processes};
 use crate::journal::Journal;
 use crate::plugin::declaration::PluginCommand;
@@ -27,38 +30,35 @@ use crate::plugin::member::describe_need;
 use crate::plugin::process::{PluginProcess, StartedProcess};
 use crate::plugin::record::InstanceRecords;
 use crate::plugin::{Plugin, PluginInstance};
-use crate::tell::EventPublisher;
 
-/// How often the process is looked at, and its output read.
-const TICK: Duration = Duration::from_millis(200);
-/// When it is started again.
-const AGAIN: Schedule =
+/// Interval at which the process is checked and its output is read.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// Pauses before restarts.
+const RESTART_BACKOFF: Schedule =
     Schedule { first: Duration::from_millis(500), max: Duration::from_secs(30) };
-/// So long well, and the next backoff begins anew.
-const SETTLED: Duration = Duration::from_secs(30);
+/// How long a process must have run and been healthy before the backoff starts again.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// What is to become of a command.
+/// What the roster wants of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProcessOrder {
-    /// It is to run.
     Run,
-    /// It is to be stopped until somebody says otherwise.
+    /// Stop it until an operator starts it.
     Stop,
-    /// It is to be stopped, and that is the end of it.
+    /// Stop it for good.
     End,
 }
 
-/// What running a command takes.
 #[derive(Clone)]
 pub(super) struct ProcessContext {
     pub(super) records: InstanceRecords,
     pub(super) journal: Journal,
-    pub(super) tell: Option<EventPublisher>,
+    pub(super) events: EventPublisher,
     pub(super) boot_id: String,
 }
 
 impl ProcessContext {
-    /// How many mounts need an instance.
+    /// Counts the mounts that need an instance.
     pub(super) fn count_needing_mounts(&self, plugin: &Plugin, member: &PluginInstance) -> usize {
         let uses = self.journal.uses();
         let of_it = uses.iter().filter(|(.., entry)| entry.plugin == plugin.id);
@@ -68,8 +68,8 @@ impl ProcessContext {
     }
 }
 
-/// Runs the command of an instance until the shutdown, which it outlives, or until it has ended by
-/// [`ProcessOrder::End`].
+/// Runs the command of an instance until it was stopped by [`ProcessOrder::End`], or until the
+/// shutdown, which the process outlives.
 pub(super) async fn run_command(
     member: Arc<PluginInstance>,
     plugin: Plugin,
@@ -77,7 +77,7 @@ pub(super) async fn run_command(
     mut orders: watch::Receiver<ProcessOrder>,
     shutdown: Shutdown,
 ) {
-    let Some(command) = member.said.command().cloned() else { return };
+    let Some(command) = member.declaration.command().cloned() else { return };
     let Some(process) = find_running(&member, &running, &shutdown).await else { return };
     let mut runner = ProcessRunner::new(member, plugin, running, command, process).await;
     loop {
@@ -87,15 +87,15 @@ pub(super) async fn run_command(
             return;
         }
         tokio::select! {
-            () = sleep(TICK) => {}
+            () = sleep(CHECK_INTERVAL) => {}
             Ok(()) = orders.changed() => {}
             () = shutdown.requested() => return,
         }
     }
 }
 
-/// The process of an earlier life of the agent, if there is one. Without knowing that, no other is
-/// started: it is looked for until it is known. `None` at the shutdown.
+/// Finds the process that an earlier agent process started, if there is one. Retries until that is
+/// known: a second process must not be started beside it. Returns `None` at the shutdown.
 async fn find_running(
     member: &PluginInstance,
     running: &ProcessContext,
@@ -105,7 +105,7 @@ async fn find_running(
     loop {
         let (known, socket) = (member.record().process, member.socket.clone());
         let boot_id = running.boot_id.clone();
-        // The record may be older than the process: what was written last may not be on the disk.
+        // The last record may not have reached the disk, so the process may be newer than it.
         let find =
             move || match known.map(|known| PluginProcess::adopt(known, &boot_id)).transpose()? {
                 Some(Some(process)) => Ok(Some(process)),
@@ -119,7 +119,7 @@ async fn find_running(
         let instance = &member.key;
         tracing::warn!(instance, %error, tries, "it is not known whether a plugin's process runs");
         tokio::select! {
-            () = sleep(AGAIN.wait(tries, clock::jitter())) => {}
+            () = sleep(RESTART_BACKOFF.wait(tries, clock::jitter())) => {}
             () = shutdown.requested() => return None,
         }
     }
@@ -130,12 +130,12 @@ struct ProcessRunner {
     plugin: Plugin,
     running: ProcessContext,
     command: PluginCommand,
-    // Locked by the thread that reads it, and by nothing else.
+    // Locked only by the thread that reads it.
     output: Arc<Mutex<PluginOutput>>,
     process: Option<PluginProcess>,
-    /// It was told to end; and is killed then.
-    ending: Option<Instant>,
-    last_well: Instant,
+    /// The process got SIGTERM, and gets SIGKILL at this time.
+    kill_at: Option<Instant>,
+    last_healthy: Instant,
     started: Instant,
     tries: u32,
     next_start: Instant,
@@ -160,7 +160,6 @@ impl ProcessRunner {
         let now = Instant::now();
         let output = PluginOutput::follow(&running.records.output(&member.key));
         let output = Arc::new(Mutex::new(output));
-        let (ending, last_well, started, tries, next_start) = (None, now, now, 0, now);
         Self {
             member,
             plugin,
@@ -168,11 +167,11 @@ impl ProcessRunner {
             command,
             output,
             process,
-            ending,
-            last_well,
-            started,
-            tries,
-            next_start,
+            kill_at: None,
+            last_healthy: now,
+            started: now,
+            tries: 0,
+            next_start: now,
         }
     }
 
@@ -180,7 +179,7 @@ impl ProcessRunner {
         if let Some(how) = self.process.as_mut().and_then(PluginProcess::ended) {
             self.process_ended(&how, order).await;
         }
-        self.tell_output(false).await;
+        self.log_output(false).await;
         match order {
             ProcessOrder::Run if self.process.is_none() => {
                 if Instant::now() >= self.next_start {
@@ -189,7 +188,7 @@ impl ProcessRunner {
             }
             ProcessOrder::Run => self.check_health(),
             ProcessOrder::Stop | ProcessOrder::End if self.process.is_some() => self.end_process(),
-            ProcessOrder::Stop | ProcessOrder::End => self.say_stopped().await,
+            ProcessOrder::Stop | ProcessOrder::End => self.record_stopped().await,
         }
     }
 
@@ -213,13 +212,13 @@ impl ProcessRunner {
                 let pid = id.pid;
                 self.process = Some(process);
                 self.member.set_process(Some(id), None);
-                // Before anything else: it is found again by this.
+                // At once: the next agent finds the process by its record.
                 self.member.save().await;
-                (self.started, self.last_well) = (Instant::now(), Instant::now());
+                (self.started, self.last_healthy) = (Instant::now(), Instant::now());
                 let (plugin, instance) = (&self.plugin.id, &self.member.key);
                 tracing::info!(%plugin, instance, pid, "a plugin's process was started");
                 self.publish_event(EventName::PluginStarted, format!("pid {pid}"));
-                self.member.look.notify_one();
+                self.member.probe_requested.notify_one();
             }
             Err(why) => {
                 let program = self.command.argv.first().map_or("it", String::as_str);
@@ -231,10 +230,11 @@ impl ProcessRunner {
 
     async fn process_ended(&mut self, how: &str, order: &ProcessOrder) {
         self.process = None;
-        self.tell_output(true).await;
-        let was_told = self.ending.take().is_some();
+        self.log_output(true).await;
+        let was_told = self.kill_at.take().is_some();
         if *order == ProcessOrder::Run {
-            if self.started.elapsed() >= SETTLED && self.last_well.elapsed() < SETTLED {
+            if self.started.elapsed() >= STABLE_AFTER && self.last_healthy.elapsed() < STABLE_AFTER
+            {
                 self.tries = 0;
             }
             self.wait_to_start(how);
@@ -244,16 +244,16 @@ impl ProcessRunner {
             let (plugin, instance) = (&self.plugin.id, &self.member.key);
             tracing::info!(%plugin, instance, how, "a plugin's process has ended{why}");
             self.publish_event(EventName::PluginStopped, how.to_owned());
-            self.say_stopped().await;
+            self.record_stopped().await;
         }
         self.member.set_spared(None);
-        self.member.look.notify_one();
+        self.member.probe_requested.notify_one();
         self.plugin.slot.choose_instances();
     }
 
     fn wait_to_start(&mut self, why: &str) {
         self.tries += 1;
-        let wait = AGAIN.wait(self.tries, clock::jitter());
+        let wait = RESTART_BACKOFF.wait(self.tries, clock::jitter());
         self.next_start = Instant::now() + wait;
         let (plugin, instance, tries) = (&self.plugin.id, &self.member.key, self.tries);
         tracing::warn!(%plugin, instance, why, tries, ?wait, "a plugin's process is started again");
@@ -261,21 +261,21 @@ impl ProcessRunner {
         self.member.set_process(None, Some(down));
     }
 
-    /// Its health decides only while no mount needs it.
+    /// Stops a process that is unhealthy for too long, unless mounts need it.
     fn check_health(&mut self) {
-        if let Some(kill_at) = self.ending {
+        if let Some(kill_at) = self.kill_at {
             self.kill_from(kill_at);
             return;
         }
         if self.member.view().healthy {
-            self.last_well = Instant::now();
+            self.last_healthy = Instant::now();
             if self.member.set_spared(None) {
                 self.plugin.slot.choose_instances();
             }
             return;
         }
         let timeout = self.command.health_timeout();
-        if self.last_well.elapsed() < timeout {
+        if self.last_healthy.elapsed() < timeout {
             return;
         }
         let mounts = self.running.count_needing_mounts(&self.plugin, &self.member);
@@ -298,11 +298,11 @@ impl ProcessRunner {
 
     fn end_process(&mut self) {
         let Some(process) = &mut self.process else { return };
-        if let Some(kill_at) = self.ending {
+        if let Some(kill_at) = self.kill_at {
             self.kill_from(kill_at);
             return;
         }
-        self.ending = Some(Instant::now() + self.command.stop_timeout());
+        self.kill_at = Some(Instant::now() + self.command.stop_timeout());
         if let Err(error) = process.terminate() {
             let (plugin, instance) = (&self.plugin.id, &self.member.key);
             tracing::warn!(%plugin, instance, %error, "a plugin's process cannot be told to end");
@@ -318,10 +318,10 @@ impl ProcessRunner {
         if let Err(error) = process.kill() {
             tracing::warn!(%plugin, instance, %error, "a plugin's process cannot be killed");
         }
-        self.ending = Some(Instant::now() + self.command.stop_timeout());
+        self.kill_at = Some(Instant::now() + self.command.stop_timeout());
     }
 
-    async fn say_stopped(&mut self) {
+    async fn record_stopped(&mut self) {
         let by = self.member.record().stopped_by;
         let down = by.map_or_else(|| "stopped".to_owned(), |by| format!("stopped by {by}"));
         self.tries = 0;
@@ -332,19 +332,19 @@ impl ProcessRunner {
         }
     }
 
-    async fn tell_output(&self, last: bool) {
+    async fn log_output(&self, last: bool) {
         let output = Arc::clone(&self.output);
         let look =
             move || output.lock().unwrap_or_else(PoisonError::into_inner).read_new_lines(last);
         let path = self.running.records.output(&self.member.key);
         let (plugin, instance) = (&self.plugin.id, &self.member.key);
         match with_agent_file("read what a plugin says", &path, look).await {
-            Ok(said) => {
-                for line in said.lines {
+            Ok(output) => {
+                for line in output.lines {
                     tracing::info!(%plugin, instance, "{line}");
                 }
-                if said.left_out > 0 {
-                    let bytes = said.left_out;
+                if output.left_out > 0 {
+                    let bytes = output.left_out;
                     tracing::warn!(%plugin, instance, bytes, "a plugin says too much: left out");
                 }
             }
@@ -353,9 +353,7 @@ impl ProcessRunner {
     }
 
     fn publish_event(&self, name: EventName, detail: String) {
-        if let Some(tell) = &self.running.tell {
-            let detail = format!("instance {}: {detail}", self.member.key);
-            tell.plugin(name, &self.plugin.id, detail);
-        }
+        let detail = format!("instance {}: {detail}", self.member.key);
+        self.running.events.publish_plugin_event(name, &self.plugin.id, detail);
     }
 }

@@ -1,10 +1,12 @@
-//! Looking for plugins: files in one directory, sockets in another.
+//! Scans for declarations of plugins: files in one directory, sockets in another.
 //!
-//! **Promises** that one bad file keeps no other from being read, that all faults of all files come
-//! at once, and that what cannot be looked at now counts as it last did: a directory that does not
-//! answer, a file that is half written, are no reason to take a plugin away.
+//! **Owns** the last readable declaration of each source, and which source has each socket.
 //!
-//! **Never** reads a file that others than its owner may write: a command in it would be run.
+//! **Promises** that one bad file keeps no other from being read, and that all faults are reported
+//! at once. A source that cannot be read now keeps its last declaration: a directory that does not
+//! answer or a half-written file takes no plugin away.
+//!
+//! **Never** reads a file that others than its owner may write: the agent would run its command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,102 +23,105 @@ use berth_service::process::chain;
 
 use crate::plugin::declaration::{Declaration, PluginEndpoint, PluginSource};
 
-/// A longer file is no plugin's.
+/// Largest plugin file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
-/// More entries of a directory are not looked at, and said to be too many.
+/// Largest number of entries in a directory. A directory with more is a fault.
 const ENTRIES_MAX: usize = 512;
-/// How often in a row something must be missing before it counts as gone: editors replace files.
+/// Number of scans in a row that must miss a source before it is gone: editors replace files.
 const MISSING_MAX: u8 = 2;
 
-/// What is said of plugins now.
+/// The declarations that one scan found.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ScanResult {
-    /// The instances, no two with one socket.
+    /// No two declarations have the same socket.
     pub found: Vec<(PluginSource, Declaration)>,
-    /// What is wrong, by source.
     pub faults: Vec<SourceFault>,
 }
 
-/// Looks again and again.
+/// Where plugins are declared.
+#[derive(Debug, Clone, Default)]
+pub struct PluginSources {
+    pub configured: Vec<Declaration>,
+    /// Holds one file for each instance.
+    pub plugins_dir: Option<PathBuf>,
+    /// Holds the sockets of instances.
+    pub sockets_dir: Option<PathBuf>,
+}
+
+/// Scans the sources again and again.
 #[derive(Debug)]
 pub struct PluginScanner {
-    configured: Vec<Declaration>,
-    plugins_dir: Option<PathBuf>,
-    sockets_dir: Option<PathBuf>,
-    // What stood at each path when it was last sound, and how often it was missing since.
+    sources: PluginSources,
+    // The last readable declaration of each source, and how often it was missing since.
     known: BTreeMap<PluginSource, (Declaration, u8)>,
-    // The source that has each socket. It keeps the socket for as long as it names it.
+    // The source that has each socket. It keeps the socket as long as it names it.
     owners: BTreeMap<PathBuf, PluginSource>,
 }
 
-/// What is at one path.
 type DeclarationRead = Result<Declaration, String>;
 
 impl PluginScanner {
-    /// Looks there, beside what is configured.
-    pub fn new(
-        configured: Vec<Declaration>,
-        plugins_dir: Option<PathBuf>,
-        sockets_dir: Option<PathBuf>,
-    ) -> Self {
-        let (known, owners) = (BTreeMap::new(), BTreeMap::new());
-        Self { configured, plugins_dir, sockets_dir, known, owners }
+    pub fn new(sources: PluginSources) -> Self {
+        Self { sources, known: BTreeMap::new(), owners: BTreeMap::new() }
     }
 
-    /// Takes up an instance that was here before the agent was restarted. Of two instances with one
-    /// socket, the one that came last is told last: the other one was leaving.
-    pub fn remember(&mut self, source: PluginSource, said: &Declaration) {
-        if let PluginEndpoint::Socket(socket) = &said.reach {
+    /// Reserves the socket of an instance from before the agent's restart. Of two instances with
+    /// the same socket the newer must be given last: the older was leaving.
+    pub fn remember(&mut self, source: PluginSource, declaration: &Declaration) {
+        if let PluginEndpoint::Socket(socket) = &declaration.endpoint {
             self.owners.insert(socket.clone(), source);
         }
     }
 
-    /// Looks once. It may wait for a disk.
+    /// Scans once. May wait for a disk.
     pub fn scan(&mut self) -> ScanResult {
         let mut faults = Vec::new();
         let mut found: Vec<(PluginSource, Declaration)> = Vec::new();
-        let configured = self.configured.iter().cloned();
+        let configured = self.sources.configured.iter().cloned();
         found.extend(configured.map(|one| (PluginSource::Configuration, one)));
         let is_file = |source: &PluginSource| matches!(source, PluginSource::File(_));
-        if let Some(dir) = self.plugins_dir.clone() {
-            self.take_in(&dir, files(&dir), is_file, &mut faults);
+        if let Some(dir) = self.sources.plugins_dir.clone() {
+            self.update_known(&dir, read_files(&dir), is_file, &mut faults);
         }
-        if let Some(dir) = self.sockets_dir.clone() {
-            self.take_in(&dir, sockets(&dir), |source| !is_file(source), &mut faults);
+        if let Some(dir) = self.sources.sockets_dir.clone() {
+            self.update_known(&dir, read_sockets(&dir), |source| !is_file(source), &mut faults);
         }
-        let known = self.known.iter().map(|(source, (said, _))| (source.clone(), said.clone()));
+        let known = self
+            .known
+            .iter()
+            .map(|(source, (declaration, _))| (source.clone(), declaration.clone()));
         found.extend(known);
-        ScanResult { found: self.distinct(found, &mut faults), faults }
+        ScanResult { found: self.remove_duplicates(found, &mut faults), faults }
     }
 
-    /// No socket twice. Of several sources that name a socket, the one that had it keeps it, since
-    /// calls of its plugin may be under way. When all are new, the configuration goes before files
-    /// and files before sockets, each by name.
-    fn distinct(
+    /// Leaves one declaration for each socket. The source that had the socket keeps it, because
+    /// calls of its plugin may be under way. Of new sources the configuration goes before files and
+    /// files before sockets, each by name.
+    fn remove_duplicates(
         &mut self,
         found: Vec<(PluginSource, Declaration)>,
         faults: &mut Vec<SourceFault>,
     ) -> Vec<(PluginSource, Declaration)> {
         let mut owners: BTreeMap<PathBuf, (PluginSource, PluginId)> = BTreeMap::new();
-        for (source, said) in &found {
-            let PluginEndpoint::Socket(socket) = &said.reach else { continue };
-            // What is said of it in a file may say that its owner is trusted.
+        for (source, declaration) in &found {
+            let PluginEndpoint::Socket(socket) = &declaration.endpoint else { continue };
+            // A file may declare the socket's owner as trusted.
             let name = socket.display().to_string();
             faults.retain(|fault| fault.source != name);
-            let owner = || (source.clone(), said.id.clone());
+            let owner = || (source.clone(), declaration.id.clone());
             if self.owners.get(socket) == Some(source) {
                 owners.insert(socket.clone(), owner());
             } else {
                 owners.entry(socket.clone()).or_insert_with(owner);
             }
         }
-        let found = found.into_iter().filter(|(source, said)| {
-            let PluginEndpoint::Socket(socket) = &said.reach else { return true };
+        let found = found.into_iter().filter(|(source, declaration)| {
+            let PluginEndpoint::Socket(socket) = &declaration.endpoint else { return true };
             let Some((owner, plugin)) = owners.get(socket) else { return true };
             if owner == source {
                 return true;
             }
-            // A socket in `sockets_dir` that a file names is no fault.
+            // A file may name a socket that lies in `sockets_dir`.
             if !matches!(source, PluginSource::Socket(_)) {
                 let socket = socket.display();
                 let problem = format!(
@@ -132,12 +137,13 @@ impl PluginScanner {
         found
     }
 
-    /// Takes in what stands in one directory, whose sources are `of` it.
-    fn take_in(
+    /// Updates the known declarations with those read from one directory. `is_in_dir` selects the
+    /// sources of that directory.
+    fn update_known(
         &mut self,
         dir: &Path,
         seen: Result<Vec<(PluginSource, DeclarationRead)>, String>,
-        of: impl Fn(&PluginSource) -> bool,
+        is_in_dir: impl Fn(&PluginSource) -> bool,
         faults: &mut Vec<SourceFault>,
     ) {
         let seen = match seen {
@@ -149,15 +155,15 @@ impl PluginScanner {
         };
         let there: BTreeSet<&PluginSource> = seen.iter().map(|(source, _)| source).collect();
         self.known.retain(|source, (_, missing)| {
-            if of(source) {
+            if is_in_dir(source) {
                 *missing = if there.contains(source) { 0 } else { *missing + 1 };
             }
             *missing < MISSING_MAX
         });
         for (source, seen) in seen {
             match seen {
-                Ok(said) => {
-                    self.known.insert(source, (said, 0));
+                Ok(declaration) => {
+                    self.known.insert(source, (declaration, 0));
                 }
                 Err(problem) => {
                     let kept = self.known.contains_key(&source);
@@ -171,11 +177,11 @@ impl PluginScanner {
 }
 
 /// The entries of a directory, by name.
-fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
+fn list_entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |error: io::Error| format!("cannot be looked at: {error}");
-    let trusted = open(dir)?;
+    let trusted = open_trusted(dir)?;
     let mut paths = Vec::new();
-    for entry in fs::read_dir(by_handle(&trusted)).map_err(failed)? {
+    for entry in fs::read_dir(handle_path(&trusted)).map_err(failed)? {
         paths.push(dir.join(entry.map_err(failed)?.file_name()));
         if paths.len() > ENTRIES_MAX {
             return Err(format!("holds more than {ENTRIES_MAX} entries"));
@@ -185,35 +191,35 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Opens what only root or the agent's user could have put there.
-fn open(path: &Path) -> Result<Trusted, String> {
+/// Opens a path that only root and the agent's user may write.
+fn open_trusted(path: &Path) -> Result<Trusted, String> {
     trust::open(path, &TrustedUsers::own()).map_err(|error| chain(&error))
 }
 
-/// A path that leads to what is open, whatever has its name by now.
-fn by_handle(trusted: &Trusted) -> String {
+/// A path to the open file, even if another file has its name by now.
+fn handle_path(trusted: &Trusted) -> String {
     format!("/proc/self/fd/{}", trusted.file.as_raw_fd())
 }
 
-fn hidden(path: &Path) -> bool {
+fn is_hidden(path: &Path) -> bool {
     path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// `<dir>/<any name>.toml`.
-fn files(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
-    let paths = entries(dir)?.into_iter().filter(|path| {
-        path.extension().is_some_and(|extension| extension == "toml") && !hidden(path)
+fn read_files(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
+    let paths = list_entries(dir)?.into_iter().filter(|path| {
+        path.extension().is_some_and(|extension| extension == "toml") && !is_hidden(path)
     });
     Ok(paths.map(|path| (PluginSource::File(path.clone()), read_file(&path))).collect())
 }
 
 fn read_file(path: &Path) -> DeclarationRead {
     let failed = |error: io::Error| format!("cannot be read: {error}");
-    let trusted = open(path)?;
+    let trusted = open_trusted(path)?;
     if trusted.kind != FileType::RegularFile {
         return Err(format!("is {}, not a file", in_words(trusted.kind)));
     }
-    let path = by_handle(&trusted);
+    let path = handle_path(&trusted);
     let bytes = fs::metadata(&path).map_err(failed)?.len();
     if bytes > FILE_BYTES_MAX {
         return Err(format!("has {bytes} bytes; at most {FILE_BYTES_MAX} are read"));
@@ -227,16 +233,16 @@ fn read_file(path: &Path) -> DeclarationRead {
 }
 
 /// `<dir>/<id>.sock` and `<dir>/<id>/csi.sock`, where `@<instance>` may follow the id.
-fn sockets(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
+fn read_sockets(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
     let mut seen = Vec::new();
-    for path in entries(dir)?.into_iter().filter(|path| !hidden(path)) {
+    for path in list_entries(dir)?.into_iter().filter(|path| !is_hidden(path)) {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         let (name, socket) = match name.strip_suffix(".sock") {
             Some(name) => (name, path.clone()),
             None => (name, path.join("csi.sock")),
         };
         let found = match trust::open(&socket, &TrustedUsers::own()) {
-            // A file that is no directory has nothing to do with us.
+            // Other files in the directory are no plugins.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -245,7 +251,7 @@ fn sockets(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
             {
                 continue;
             }
-            found => found.map_err(|error| untrusted(&error)),
+            found => found.map_err(|error| describe_untrusted(&error)),
         };
         let id = name.split('@').next().unwrap_or(name).to_owned();
         let source = PluginSource::Socket(socket.clone());
@@ -254,8 +260,8 @@ fn sockets(dir: &Path) -> Result<Vec<(PluginSource, DeclarationRead)>, String> {
     Ok(seen)
 }
 
-/// Volume secrets go to whoever owns a socket.
-fn untrusted(error: &TrustError) -> String {
+/// Says why a socket is not used: its owner would get the secrets of volumes.
+fn describe_untrusted(error: &TrustError) -> String {
     let also = match error {
         TrustError::Owner { user, .. } => {
             format!(", or name the socket in a file of `plugins_dir` with `owner = {user}`")
@@ -303,7 +309,11 @@ mod tests {
         }
 
         fn scanner(&self) -> PluginScanner {
-            PluginScanner::new(Vec::new(), Some(self.plugins()), Some(self.sockets()))
+            PluginScanner::new(PluginSources {
+                configured: Vec::new(),
+                plugins_dir: Some(self.plugins()),
+                sockets_dir: Some(self.sockets()),
+            })
         }
 
         fn write(&self, name: &str, text: impl AsRef<[u8]>) {

@@ -1,32 +1,29 @@
-//! `agent.plugins`, `agent.plugin-stop` and `agent.plugin-start`.
+//! Answers `agent.plugins`, `agent.plugin-stop` and `agent.plugin-start`.
 
 use berth_bus::serve::ServeError;
 use berth_bus::{Listen, Service, VerbRequest};
 use berth_contract::code::Code;
 use berth_contract::message::plugin::{Here, InstanceHere, Ordered, Start, Stop};
 use berth_contract::problem::Problem;
-use berth_contract::verb;
+use berth_contract::verb::{self, Verb};
 use berth_domain::NodeId;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::journal::Journal;
 use crate::plugin::{Plugin, PluginInstance, Plugins};
 
-/// Requests of one kind under way at once.
+/// Largest number of requests of one kind under way at once.
 const MAX_IN_FLIGHT: u32 = 16;
-/// Orders that wait for the roster.
+/// Largest number of orders that wait for the roster.
 pub const ORDERS_MAX: usize = 16;
 
-/// What the roster is asked.
 #[derive(Debug)]
 pub enum RosterRequest {
-    /// End a process.
-    Stop(Stop, oneshot::Sender<Result<Ordered, Problem>>),
-    /// Run one again.
-    Start(Start, oneshot::Sender<Result<Ordered, Problem>>),
+    Stop(Stop, OrderedReply),
+    Start(Start, OrderedReply),
 }
 
-/// Starts answering for the plugins of this node; orders go to the roster.
+/// Starts answering for the plugins of this node. The roster carries out orders.
 pub async fn serve(
     service: &Service,
     node: &NodeId,
@@ -34,43 +31,37 @@ pub async fn serve(
     journal: &Journal,
     orders: mpsc::Sender<RosterRequest>,
 ) -> Result<(), ServeError> {
-    let (on, known, here) = (node.clone(), plugins.clone(), journal.clone());
+    let known = (node.clone(), plugins.clone(), journal.clone());
     let listed = move |request: VerbRequest<verb::AgentPlugins>| {
-        let (node, plugins, journal) = (on.clone(), known.clone(), here.clone());
-        async move {
-            request.message()?;
-            Ok(list(node, &plugins, &journal))
-        }
+        let (node, plugins, journal) = &known;
+        let listed = request.message().map(|_| list(node.clone(), plugins, journal));
+        std::future::ready(listed)
     };
     service.on(Listen::At(node), MAX_IN_FLIGHT, listed).await?;
-    let stops = orders.clone();
-    let stop = move |request: VerbRequest<verb::AgentPluginStop>| {
-        let orders = stops.clone();
-        async move {
-            let (answer, answered) = oneshot::channel();
-            order(&orders, RosterRequest::Stop(request.message()?, answer), answered).await
-        }
-    };
-    service.on(Listen::At(node), MAX_IN_FLIGHT, stop).await?;
-    let start = move |request: VerbRequest<verb::AgentPluginStart>| {
-        let orders = orders.clone();
-        async move {
-            let (answer, answered) = oneshot::channel();
-            order(&orders, RosterRequest::Start(request.message()?, answer), answered).await
-        }
-    };
-    service.on(Listen::At(node), MAX_IN_FLIGHT, start).await?;
-    Ok(())
+    serve_orders::<verb::AgentPluginStop>(service, node, &orders, RosterRequest::Stop).await?;
+    serve_orders::<verb::AgentPluginStart>(service, node, &orders, RosterRequest::Start).await
 }
 
-async fn order(
+type OrderedReply = oneshot::Sender<Result<Ordered, Problem>>;
+
+/// Answers a verb with what the roster says to it.
+async fn serve_orders<V: Verb<To = NodeId, Reply = Ordered>>(
+    service: &Service,
+    node: &NodeId,
     orders: &mpsc::Sender<RosterRequest>,
-    asked: RosterRequest,
-    answered: oneshot::Receiver<Result<Ordered, Problem>>,
-) -> Result<Ordered, Problem> {
-    let ending = || Problem::new(Code::Overloaded, "the agent is stopping").retryable();
-    orders.send(asked).await.map_err(|_| ending())?;
-    answered.await.map_err(|_| ending())?
+    order: fn(V::Request, OrderedReply) -> RosterRequest,
+) -> Result<(), ServeError> {
+    let orders = orders.clone();
+    let answer = move |request: VerbRequest<V>| {
+        let orders = orders.clone();
+        async move {
+            let (reply, ordered) = oneshot::channel();
+            let ending = || Problem::new(Code::Overloaded, "the agent is stopping").retryable();
+            orders.send(order(request.message()?, reply)).await.map_err(|_| ending())?;
+            ordered.await.map_err(|_| ending())?
+        }
+    };
+    service.on(Listen::At(node), MAX_IN_FLIGHT, answer).await.map(drop)
 }
 
 fn list(node: NodeId, plugins: &Plugins, journal: &Journal) -> Here {
@@ -98,7 +89,7 @@ fn instance_shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) ->
         description: candidate.down.unwrap_or(view.description),
         version: view.fingerprint.map(|known| known.vendor_version),
         since: member.since,
-        supervised: member.said.command().is_some(),
+        supervised: member.declaration.command().is_some(),
         pid: record.process.map(|process| process.pid),
         restarts: record.restarts,
         leaving: candidate.leaving,

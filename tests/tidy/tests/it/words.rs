@@ -19,7 +19,7 @@ const NOT_THERE: &[(&str, &str, &str)] = &[
     ("services/node-agent/src/node/", concat!("spawn", "_blocking"), HANGS),
     ("services/node-agent/src/plugin/", concat!("spawn", "_blocking"), HANGS),
     ("services/node-agent/src/roster/", concat!("spawn", "_blocking"), HANGS),
-    ("services/node-agent/src/look/", concat!("spawn", "_blocking"), HANGS),
+    ("services/node-agent/src/mount_health/", concat!("spawn", "_blocking"), HANGS),
     ("services/docker/src/keeper", concat!("spawn", "_blocking"), HANGS),
     ("services/node-agent/src/runs", concat!("spawn", "_blocking"), HANGS),
     ("services/node-agent/src/", concat!("tokio::", "fs"), HANGS),

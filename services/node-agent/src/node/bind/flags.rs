@@ -40,7 +40,7 @@ pub(in crate::node) fn names(flags: Flags) -> String {
 }
 
 /// The flags that a mount has, by the mount table.
-pub(in crate::node) fn of_mount(mount: &Mount) -> Flags {
+pub(in crate::node) fn mount_flags(mount: &Mount) -> Flags {
     let mut flags = Flags::empty();
     for option in mount.options.split(',') {
         flags |= by_name(option).unwrap_or(Flags::empty());
@@ -54,14 +54,14 @@ pub(in crate::node) fn of_mount(mount: &Mount) -> Flags {
 
 /// What a mount has, and what is asked for besides. A flag that protects the host is never dropped;
 /// when a file's time of access is written is what was asked for last.
-pub(in crate::node) fn added(has: Flags, asked: Flags) -> Flags {
+pub(in crate::node) fn add_flags(has: Flags, asked: Flags) -> Flags {
     let replaced = if asked.intersects(ATIME) { ATIME } else { Flags::empty() };
     has.difference(replaced) | asked
 }
 
 /// The flags of a view of a volume that is published with `base`. What only the plugin can do must
 /// be the same for both; flags may hold secrets, so that their numbers are told and not the flags.
-pub(super) fn of_view(
+pub(super) fn view_flags(
     base: &MountOptions,
     mode: Mode,
     asked: &MountOptions,
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_view_has_what_one_mount_can_have_and_shares_the_rest() {
         let base = options(&["noatime", "vers=4.2"]);
-        let of = |mode, flags: &[&str]| of_view(&base, mode, &options(flags));
+        let of = |mode, flags: &[&str]| view_flags(&base, mode, &options(flags));
         assert_eq!(of(Mode::Write, &[]), Ok(Flags::empty()));
         assert_eq!(of(Mode::Read, &["rw"]), Ok(MsFlags::MS_RDONLY), "the request only reads");
         assert_eq!(
@@ -114,13 +114,13 @@ mod tests {
     #[test]
     fn a_mount_keeps_what_it_has() {
         let mount = |options: &str| Mount { options: options.to_owned(), ..Mount::default() };
-        let has = of_mount(&mount("rw,nosuid,nodev,noexec,nosymfollow,noatime,nodiratime"));
+        let has = mount_flags(&mount("rw,nosuid,nodev,noexec,nosymfollow,noatime,nodiratime"));
         let protects = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | NOSYMFOLLOW;
         let atime = MsFlags::MS_NOATIME | MsFlags::MS_NODIRATIME;
         assert_eq!(has, protects | atime);
-        assert_eq!(added(has, MsFlags::MS_RDONLY), has | MsFlags::MS_RDONLY);
-        let rel = added(has, MsFlags::MS_RELATIME);
+        assert_eq!(add_flags(has, MsFlags::MS_RDONLY), has | MsFlags::MS_RDONLY);
+        let rel = add_flags(has, MsFlags::MS_RELATIME);
         assert_eq!(rel, protects | MsFlags::MS_RELATIME | MsFlags::MS_NODIRATIME);
-        assert_eq!(of_mount(&mount("ro")), MsFlags::MS_RDONLY | MsFlags::MS_STRICTATIME);
+        assert_eq!(mount_flags(&mount("ro")), MsFlags::MS_RDONLY | MsFlags::MS_STRICTATIME);
     }
 }

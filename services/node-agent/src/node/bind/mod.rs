@@ -194,7 +194,7 @@ pub(super) fn check_view(grant: &Grant, view: &View) -> Result<flags::Flags, Pro
                     device's property, not that of a path";
         return Err(refused(said.to_owned()));
     }
-    flags::of_view(&grant.mount, view.mode, &view.mount).map_err(refused)
+    flags::view_flags(&grant.mount, view.mode, &view.mount).map_err(refused)
 }
 
 fn refused<E: std::error::Error + 'static>(error: E) -> Problem {
@@ -202,9 +202,9 @@ fn refused<E: std::error::Error + 'static>(error: E) -> Problem {
 }
 
 /// What is in the alloc's directory for what is mounted at `from` and seen at a caller's path, too.
-fn link_of(place: &VolumePaths, from: &Path, path: &Path) -> PathBuf {
+fn link_path(place: &VolumePaths, from: &Path, path: &Path) -> PathBuf {
     let what = from.file_name().unwrap_or_default().to_string_lossy();
-    place.alloc_dir.join(format!("{LINK}{what}-{}", crate::paths::name_of(path)))
+    place.alloc_dir.join(format!("{LINK}{what}-{}", crate::paths::path_hash(path)))
 }
 
 /// How the names of links begin.

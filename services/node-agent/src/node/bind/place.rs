@@ -12,37 +12,29 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use thiserror::Error;
 
 use super::flags::{self, Flags};
-use super::link_of;
+use super::link_path;
 use super::proof::{self, BindProof, BindVerdict};
-use super::spot::{BindPath, BindPathError, links_of, read_dir};
+use super::spot::{BindPath, BindPathError, read_dir, read_links};
 use crate::paths::{VIEW, VolumePaths};
 
 /// Why a volume is not seen where it was asked for.
 #[derive(Debug, Error)]
 pub(super) enum BindError {
-    /// The path will not do.
     #[error(transparent)]
     Spot(#[from] BindPathError),
-    /// What is needed in the agent's own directory cannot be made.
     #[error("{} cannot be made", .0.display())]
     Make(PathBuf, #[source] io::Error),
-    /// The kernel refused.
     #[error("{} cannot be mounted at {}", from.display(), to.display())]
     Mount { from: PathBuf, to: PathBuf, source: nix::Error },
-    /// A dead mount is in the way.
     #[error("the dead mount at {} cannot be taken away; whoever uses it must end first",
         .0.display())]
     Dead(PathBuf, #[source] nix::Error),
-    /// Nothing is mounted where the volume is published.
     #[error("nothing is mounted at {}, where the volume is published", .0.display())]
     NoSource(PathBuf),
-    /// What proves that a mount is ours cannot be read.
     #[error("the record {} of a mount cannot be read", .0.display())]
     Proof(PathBuf, #[source] io::Error),
-    /// Something else is there.
     #[error(transparent)]
     Foreign(#[from] ForeignMount),
-    /// It is not known what is mounted.
     #[error("it is not known what is mounted")]
     Table(#[from] MountTableError),
 }
@@ -77,22 +69,16 @@ const EARLIER_BOOT: &str = "what the agent mounted there ended with an earlier b
 /// Why a volume is still seen somewhere.
 #[derive(Debug, Error)]
 pub(super) enum UnbindError {
-    /// It is not known where.
     #[error("the agent's directory {} cannot be read", .0.display())]
     Read(PathBuf, #[source] io::Error),
-    /// The kernel refused.
     #[error("{} cannot be unmounted; whoever uses it must end first", .0.display())]
     Unmount(PathBuf, #[source] nix::Error),
-    /// Something else is there.
     #[error(transparent)]
     Foreign(#[from] ForeignMount),
-    /// It was unmounted, and is there.
     #[error("{} is still mounted", .0.display())]
     Still(PathBuf),
-    /// What was made for it cannot be removed.
     #[error("{} cannot be removed", .0.display())]
     Remove(PathBuf, #[source] io::Error),
-    /// It is not known what is mounted.
     #[error("it is not known what is mounted")]
     Table(#[from] MountTableError),
 }
@@ -138,7 +124,7 @@ pub(super) fn bind_view(
 
 /// A remount drops every flag that it does not name.
 fn set_flags(at: &Path, source: &Mount, asked: Flags) -> nix::Result<()> {
-    let flags = flags::added(flags::of_mount(source), asked);
+    let flags = flags::add_flags(flags::mount_flags(source), asked);
     mount(NONE, at, NONE, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags, NONE)
 }
 
@@ -160,7 +146,7 @@ pub(super) fn bind_at_path(
     boot_id: &str,
 ) -> Result<(), BindError> {
     let path = spot.path();
-    let link = link_of(place, from, path);
+    let link = link_path(place, from, path);
     if spot.owner().is_some_and(|owner| owner != link) {
         return Err(BindPathError::Taken(path.to_owned()).into());
     }
@@ -205,7 +191,7 @@ fn write_link(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
 /// Takes away every view and every bind of this use: first those at callers' paths.
 pub(super) fn remove_binds(place: &VolumePaths, boot_id: &str) -> Result<(), UnbindError> {
     let unread = |error| UnbindError::Read(place.alloc_dir.clone(), error);
-    let links = links_of(&place.alloc_dir).map_err(unread)?;
+    let links = read_links(&place.alloc_dir).map_err(unread)?;
     let entries = read_dir(&place.alloc_dir).map_err(unread)?;
     let is_view = |path: &&PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(VIEW))

@@ -27,9 +27,7 @@ const PROOF: &str = "proof-";
 /// What proves a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BindProof {
-    /// The boot of the host.
     boot_id: String,
-    /// What is mounted.
     content: MountContent,
     /// Which part of the file system, in bytes: paths need not be UTF-8.
     root: Vec<u8>,

@@ -20,9 +20,7 @@ use crate::paths::Paths;
 /// A place where a volume can be put, or one of ours is.
 #[derive(Debug)]
 pub(in crate::node) struct BindPath {
-    /// As it was asked for.
     asked: String,
-    /// The real path.
     real: PathBuf,
     is_directory: bool,
     /// Which of our links leads there.
@@ -33,61 +31,47 @@ pub(in crate::node) struct BindPath {
 /// Why a volume cannot be put there.
 #[derive(Debug, Error)]
 pub(in crate::node) enum BindPathError {
-    /// Nothing may be put anywhere.
     #[error(
         "this node's agent puts volumes at no paths but its own: its `bind_below` is empty; name \
          the directories there below which it may"
     )]
     Nowhere,
-    /// It is relative, or empty.
     #[error("{0:?} is not an absolute path")]
     Relative(String),
-    /// It cannot be opened.
     #[error("{0} cannot be looked at; it must be there before a volume is put upon it")]
     Open(String, #[source] io::Error),
-    /// It is elsewhere.
     #[error(
         "{asked} is really {}, which is not below {}: `bind_below` of this node's agent says where \
          volumes may be put", real.display(), list(below)
     )]
     Elsewhere { asked: String, real: PathBuf, below: Vec<PathBuf> },
-    /// It is within the agent's own directories.
     #[error("{} lies in the directory of the agent itself", .0.display())]
     Ours(PathBuf),
-    /// Something is mounted there.
     #[error("{} is a mount point already; unmount what is there, or choose another path",
         .0.display())]
     Mounted(PathBuf),
-    /// Another volume is to be seen there.
     #[error(
         "{} is where another volume, or this one for another alloc or under another name, is seen \
          on this node", .0.display()
     )]
     Taken(PathBuf),
-    /// It is within a volume.
     #[error(
         "{} lies in a volume, which is mounted at {}; that could not be unmounted before this one",
         path.display(), volume.display()
     )]
     Within { path: PathBuf, volume: PathBuf },
-    /// A mount would hide what is there.
     #[error("{} is not empty, and a mount would hide what is in it", .0.display())]
     Full(PathBuf),
-    /// It is neither a directory nor a file.
     #[error("{} is neither a directory nor a file", .0.display())]
     Kind(PathBuf),
-    /// A directory for a block device, or a file for a file system.
     #[error("{} is a {is}, and a volume with attachment {attachment} is put upon a {needs}",
         path.display())]
     Unfit { path: PathBuf, is: &'static str, attachment: AttachmentMode, needs: &'static str },
-    /// It was another when it was looked at first.
     #[error("{asked} was {} when the volume was asked for, and is {} now", was.display(),
         is.display())]
     Changed { asked: String, was: PathBuf, is: PathBuf },
-    /// It is not known what is mounted.
     #[error("it is not known what is mounted")]
     Table(#[from] MountTableError),
-    /// It is not known what is where.
     #[error("the agent's directory {} cannot be read", .0.display())]
     Read(PathBuf, #[source] io::Error),
 }
@@ -207,7 +191,7 @@ fn links(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, BindPathError> {
         // What is staged is the volume itself.
         for alloc in entries(&volume)?.into_iter().filter(|dir| !dir.ends_with("staging")) {
             let own =
-                links_of(&alloc).map_err(|error| BindPathError::Read(alloc.clone(), error))?;
+                read_links(&alloc).map_err(|error| BindPathError::Read(alloc.clone(), error))?;
             found.extend(own.into_iter().map(|(link, to)| (to, link)));
         }
     }
@@ -218,7 +202,7 @@ fn links(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, BindPathError> {
 pub(super) fn links_of_volume(volume_dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for alloc in read_dir(volume_dir)?.into_iter().filter(|dir| !dir.ends_with("staging")) {
-        found.extend(links_of(&alloc)?.into_iter().map(|(_, to)| to));
+        found.extend(read_links(&alloc)?.into_iter().map(|(_, to)| to));
     }
     Ok(found)
 }
@@ -236,7 +220,7 @@ pub(super) fn read_dir(dir: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// The links in an alloc's directory, each with where it leads.
-pub(super) fn links_of(alloc: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+pub(super) fn read_links(alloc: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let is_link = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(LINK))
     };

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::journal::Journal;
+use crate::journal::{Journal, JournalledDetach};
 
 const FUSE: &str = "/dev/fuse";
 /// More than the threads that tokio has for blocking calls.
@@ -85,7 +85,11 @@ async fn inspections_that_hang_delay_neither_the_journal_nor_the_way_to_the_bus(
     while pool.hung().is_none() {
         sleep(Duration::from_millis(10)).await;
     }
-    let written = timeout(PATIENCE, journal.begin_detach(&volume(0), &alloc, 7)).await;
+    let written = timeout(
+        PATIENCE,
+        journal.write_detach(&volume(0), &alloc, JournalledDetach { epoch: 7, done: false }),
+    )
+    .await;
     assert!(written.is_ok_and(|written| written.is_ok()), "the journal waits for inspections");
     let found = timeout(PATIENCE, lookup_host("localhost:4222")).await;
     assert!(found.is_ok_and(|found| found.is_ok()), "the bus is not looked for");

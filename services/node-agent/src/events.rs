@@ -31,7 +31,7 @@ impl EventPublisher {
 
     /// A request to this agent was refused, or failed: `request.refused`. What the claim service
     /// refused it has told itself.
-    pub fn refused(&self, step: &str, body: &[u8], problem: &Problem, trace: TraceContext) {
+    pub fn publish_refusal(&self, step: &str, body: &[u8], problem: &Problem, trace: TraceContext) {
         if !was_told_by_claim(problem) {
             let about = RequestSubject {
                 node: Some(self.node.clone()),
@@ -42,7 +42,12 @@ impl EventPublisher {
     }
 
     /// A volume is mounted for an alloc, or could not be: `volume.mounted`, `volume.mount-failed`.
-    pub fn mounted(&self, used: UsedVolume<'_>, error: Option<&Problem>, trace: TraceContext) {
+    pub fn publish_mount(
+        &self,
+        used: UsedVolume<'_>,
+        error: Option<&Problem>,
+        trace: TraceContext,
+    ) {
         let name = match error {
             None => EventName::VolumeMounted,
             Some(_) => EventName::VolumeMountFailed,
@@ -51,37 +56,24 @@ impl EventPublisher {
     }
 
     /// A volume is unmounted for an alloc: `volume.unmounted`.
-    pub fn unmounted(&self, used: UsedVolume<'_>, trace: TraceContext) {
+    pub fn publish_unmount(&self, used: UsedVolume<'_>, trace: TraceContext) {
         self.publish(used.event(EventName::VolumeUnmounted), trace);
     }
 
-    /// A mount is gone, dead or hung: `volume.mount-dead`.
-    pub fn mount_dead(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId, why: String) {
-        let event = mount_event(EventName::VolumeMountDead, volume, alloc, plugin);
-        self.publish(Event { detail: Some(why), ..event }, clock::begin_trace());
-    }
-
-    /// A plugin call that mounts a volume was not answered by its deadline: `volume.mount-hung`.
-    pub fn mount_hung(
+    /// The health of a mount changed: `volume.mount-dead`, `volume.mount-hung` or
+    /// `volume.mount-well`.
+    pub fn publish_mount_health(
         &self,
-        volume: &VolumeKey,
-        alloc: &AllocId,
-        plugin: &PluginId,
-        why: String,
+        name: EventName,
+        (volume, alloc, plugin): (&VolumeKey, &AllocId, &PluginId),
+        detail: Option<String>,
         trace: TraceContext,
     ) {
-        let event = mount_event(EventName::VolumeMountHung, volume, alloc, plugin);
-        self.publish(Event { detail: Some(why), ..event }, trace);
-    }
-
-    /// A mount answers again: `volume.mount-well`.
-    pub fn mount_well(&self, volume: &VolumeKey, alloc: &AllocId, plugin: &PluginId) {
-        let event = mount_event(EventName::VolumeMountWell, volume, alloc, plugin);
-        self.publish(event, clock::begin_trace());
+        self.publish(Event { detail, ..mount_event(name, volume, alloc, plugin) }, trace);
     }
 
     /// A mount is there that no claim covers: `volume.mount-unaccounted`.
-    pub fn mount_unaccounted(&self, mount: &UnaccountedMount) {
+    pub fn publish_unaccounted(&self, mount: &UnaccountedMount) {
         let event = Event {
             namespace: Some(mount.namespace.clone()),
             volume: Some(mount.volume.clone()),
@@ -93,7 +85,7 @@ impl EventPublisher {
     }
 
     /// A call of the claim protocol was executed: `call.done`, `call.failed`.
-    pub fn executed(
+    pub fn publish_call(
         &self,
         executed: ExecutedCall<'_>,
         error: Option<&Problem>,
@@ -119,7 +111,7 @@ impl EventPublisher {
     }
 
     /// The state of a plugin on this node changed: `plugin.started`, `plugin.held`, ….
-    pub fn plugin(&self, name: EventName, plugin: &PluginId, detail: String) {
+    pub fn publish_plugin_event(&self, name: EventName, plugin: &PluginId, detail: String) {
         let event = Event {
             plugin: Some(plugin.clone()),
             detail: Some(detail),

@@ -1,12 +1,12 @@
-//! Whether what is mounted here still answers.
+//! The health of what is mounted here.
 //!
-//! **Owns** a look at each published mount now and then, and what it found last.
+//! **Owns** the probe of each published mount at an interval, and the last known health.
 //!
-//! **Promises** that a mount which is gone, dead or hung is known within a round, told as an event
-//! once, and again when it is well; that a mount which hangs delays the look at no other; and that
-//! what is being taken down is not told as missing.
+//! **Promises** that a mount which is gone, dead or hung is known within one round. An event tells
+//! that once, and another that the mount answers again. A hung mount delays no other probe. A mount
+//! that is being taken down is not reported as missing.
 //!
-//! **Never** mends anything: a workload may hold the mount, and nobody here knows what it wants.
+//! **Never** repairs a mount: a workload may use it, and the agent does not know what it needs.
 
 mod probe;
 
@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use berth_contract::event::EventName;
 use berth_contract::message::agent::MountHealth;
 use berth_domain::access::AttachmentMode;
 use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
@@ -25,61 +26,55 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use crate::events::EventPublisher;
 use crate::host_pool::INSPECT_MAX;
-use crate::journal::{Disk, Journal, JournalledUse, UseState};
-use crate::tell::EventPublisher;
+use crate::journal::{Disk, Journal, JournalledUse, UseKey, UseState};
 use probe::MountProbes;
 pub use probe::ProbeAnswer;
 
-/// How long one mount may take to answer.
-pub const PATIENCE: Duration = INSPECT_MAX;
-/// Mounts that are looked at side by side.
-const SIDE_BY_SIDE: usize = 16;
+/// Time for one mount to answer.
+pub const PROBE_TIMEOUT: Duration = INSPECT_MAX;
+/// Largest number of mounts that are probed at once.
+const PROBES_AT_ONCE_MAX: usize = 16;
 
-/// How a mount was when it was looked at last.
+/// The health of a mount by its last probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountHealthSeen {
-    /// By which claim it is here.
+pub struct LastMountHealth {
     epoch: u64,
-    /// How it was.
     pub health: MountHealth,
-    /// What is wrong with it, in words.
     pub trouble: Option<String>,
-    /// Since when.
     pub since: Timestamp,
 }
 
-type LookKey = (VolumeKey, AllocId);
-
-/// What was found. Cheap to clone.
+/// The last known health of each mount. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct MountHealths {
     probes: MountProbes,
-    seen: Arc<RwLock<BTreeMap<LookKey, MountHealthSeen>>>,
+    seen: Arc<RwLock<BTreeMap<UseKey, LastMountHealth>>>,
     again: Arc<Notify>,
 }
 
 impl MountHealths {
-    /// How the mount of this use was; none when it was not looked at yet.
+    /// The last known health of the use's mount. `None` before its first probe.
     pub fn get_health(
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
         epoch: u64,
-    ) -> Option<MountHealthSeen> {
+    ) -> Option<LastMountHealth> {
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
         seen.get(&(volume.clone(), alloc.clone())).filter(|seen| seen.epoch == epoch).cloned()
     }
 
-    /// Looks on threads of this pool.
+    /// Probes run on threads of this pool.
     pub fn new(pool: &HostPool) -> Self {
         Self { probes: MountProbes::new(pool), ..Self::default() }
     }
 
-    /// Looks at what the plugin has published at `target`, as the mount table has it. Answers
-    /// within `patience`. It is dead when another disk is behind it than was, where that is known,
-    /// and when the directory that it shows was deleted.
-    pub async fn look_at_mount(
+    /// Probes what the plugin has published at `target`. Returns within `patience`. A mount counts
+    /// as dead if another disk than `was` is behind it, or if the directory that it shows was
+    /// deleted.
+    pub async fn probe_mount(
         &self,
         (plugin, target): (&PluginId, &Path),
         attachment: AttachmentMode,
@@ -94,7 +89,7 @@ impl MountHealths {
             }
             AttachmentMode::FileSystem => ProbeAnswer::Missing,
         };
-        // A device node works after it was unlinked.
+        // A device node still works after it was unlinked.
         let is_directory = attachment == AttachmentMode::FileSystem;
         let deleted = table.deleted_source(target).filter(|_| is_directory);
         match (found, was) {
@@ -110,15 +105,15 @@ impl MountHealths {
         }
     }
 
-    /// Something was mended: it is looked at now.
-    pub fn look_soon(&self) {
+    /// Probes all mounts now, because one of them may have changed.
+    pub fn request_probe(&self) {
         self.again.notify_one();
     }
 
-    /// Takes in what was found; what of it is worth an event, if anything.
+    /// Stores what a probe found. Returns the change, if it is worth an event.
     fn record_health(
         &self,
-        key: &LookKey,
+        key: &UseKey,
         epoch: u64,
         found: (MountHealth, Option<String>),
     ) -> Option<HealthChange> {
@@ -135,17 +130,17 @@ impl MountHealths {
             (Some(was), MountHealth::Well) if is_bad(was) => Some(HealthChange::Well),
             _ => None,
         };
-        seen.insert(key.clone(), MountHealthSeen { epoch, health, trouble, since });
+        seen.insert(key.clone(), LastMountHealth { epoch, health, trouble, since });
         change
     }
 
-    fn retain_uses(&self, of: &BTreeSet<LookKey>) {
+    fn retain_uses(&self, uses: &BTreeSet<UseKey>) {
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
-        seen.retain(|key, _| of.contains(key));
+        seen.retain(|key, _| uses.contains(key));
     }
 }
 
-/// What is worth an event.
+/// A change of a mount's health that is worth an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HealthChange {
     Bad,
@@ -156,41 +151,36 @@ fn is_bad(health: MountHealth) -> bool {
     matches!(health, MountHealth::Missing | MountHealth::Dead | MountHealth::Hung)
 }
 
-/// Looks at the mounts of this node.
+/// Probes the mounts of this node.
 pub struct MountWatcher {
-    /// Which there are.
     pub journal: Journal,
-    /// The present boot of the host.
     pub boot_id: String,
-    /// Where it is noted.
-    pub looks: MountHealths,
-    /// Who is told.
-    pub tell: EventPublisher,
-    /// How often.
+    pub healths: MountHealths,
+    pub events: EventPublisher,
     pub interval: Duration,
 }
 
 impl MountWatcher {
-    /// Looks until the shutdown.
+    /// Probes until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
         loop {
-            self.look_at_all().await;
+            self.probe_all().await;
             tokio::select! {
-                // Not all agents of a host that was booted look at the same moment.
+                // Agents that started together do not probe together.
                 () = sleep(self.interval.mul_f64(0.75 + rand::random::<f64>() / 2.0)) => {}
-                () = self.looks.again.notified() => {}
+                () = self.healths.again.notified() => {}
                 () = shutdown.requested() => return,
             }
         }
     }
 
-    async fn look_at_all(&self) {
+    async fn probe_all(&self) {
         let uses = self.journal.uses();
-        // Also of one that is being brought back: it is told when it answers again.
+        // A mount that is being brought back stays known: its recovery is an event.
         let known = uses.iter().map(|(volume, alloc, _)| (volume.clone(), alloc.clone()));
-        self.looks.retain_uses(&known.collect());
+        self.healths.retain_uses(&known.collect());
         let each = uses.into_iter().map(|(volume, alloc, entry)| ((volume, alloc), entry));
-        let published: Vec<(LookKey, JournalledUse)> =
+        let published: Vec<(UseKey, JournalledUse)> =
             each.filter(|(key, entry)| is_published(&self.journal, key, entry)).collect();
         if published.is_empty() {
             return;
@@ -199,23 +189,23 @@ impl MountWatcher {
             Ok(table) => table,
             Err(error) => {
                 let why = berth_service::process::chain(&error);
-                return tracing::warn!(why, "it cannot be looked whether mounts answer");
+                return tracing::warn!(why, "the mounts cannot be probed");
             }
         };
         stream::iter(published)
-            .for_each_concurrent(SIDE_BY_SIDE, |(key, entry)| {
+            .for_each_concurrent(PROBES_AT_ONCE_MAX, |(key, entry)| {
                 let table = Arc::clone(&table);
-                async move { self.look_at(&table, &key, &entry).await }
+                async move { self.probe_use(&table, &key, &entry).await }
             })
             .await;
     }
 
-    async fn look_at(&self, table: &MountTable, key: &LookKey, entry: &JournalledUse) {
-        // Disks are counted anew with each boot.
+    async fn probe_use(&self, table: &MountTable, key: &UseKey, entry: &JournalledUse) {
+        // Disk sequence numbers start again with each boot.
         let was = entry.disk.as_ref().filter(|_| entry.boot_id == self.boot_id);
         let found = {
             let at = (&entry.plugin, entry.target.as_path());
-            self.looks.look_at_mount(at, entry.attachment, table, was, PATIENCE).await
+            self.healths.probe_mount(at, entry.attachment, table, was, PROBE_TIMEOUT).await
         };
         let found = match found {
             ProbeAnswer::Well(_) => (MountHealth::Well, None),
@@ -234,33 +224,37 @@ impl MountWatcher {
                 (MountHealth::Missing, Some(why.to_owned()))
             }
         };
-        // What began to go meanwhile is another matter.
+        // A detach may have begun during the probe.
         if !is_published(&self.journal, key, entry) {
             return;
         }
         let (volume, alloc) = key;
+        let tell = |name, detail| {
+            let used = (volume, alloc, &entry.plugin);
+            self.events.publish_mount_health(name, used, detail, clock::begin_trace());
+        };
         let (health, why) = found.clone();
         let why = why.unwrap_or_default();
-        match self.looks.record_health(key, entry.epoch, found) {
+        match self.healths.record_health(key, entry.epoch, found) {
             Some(HealthChange::Bad) => {
                 let path = entry.target.display();
                 tracing::warn!(%volume, %alloc, %path, ?health, why, "a mount does not answer");
-                self.tell.mount_dead(volume, alloc, &entry.plugin, format!("{path}: {why}"));
+                tell(EventName::VolumeMountDead, Some(format!("{path}: {why}")));
             }
             Some(HealthChange::Well) => {
                 tracing::info!(%volume, %alloc, "a mount answers again");
-                self.tell.mount_well(volume, alloc, &entry.plugin);
+                tell(EventName::VolumeMountWell, None);
             }
             None => {}
         }
     }
 }
 
-/// Whether it still is what it was seen to be, and is to stay.
-fn is_published(journal: &Journal, (volume, alloc): &LookKey, entry: &JournalledUse) -> bool {
+/// Whether the use is published, unchanged, and not being detached.
+fn is_published(journal: &Journal, (volume, alloc): &UseKey, entry: &JournalledUse) -> bool {
     let known = journal.volume(volume);
-    let told = known.detached.get(alloc).is_some_and(|told| told.epoch >= entry.epoch);
-    entry.state == UseState::Published && known.uses.get(alloc) == Some(entry) && !told
+    let is_leaving = known.detached.get(alloc).is_some_and(|detach| detach.epoch >= entry.epoch);
+    entry.state == UseState::Published && known.uses.get(alloc) == Some(entry) && !is_leaving
 }
 
 #[cfg(test)]
@@ -269,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    fn key() -> LookKey {
+    fn key() -> UseKey {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
         (volume, AllocId::new("a").unwrap())
     }
@@ -277,14 +271,14 @@ mod tests {
     #[test]
     fn each_turn_for_the_worse_and_the_better_is_told_once() {
         use MountHealth::{Dead, Hung, Unknown, Well};
-        let looks = MountHealths::default();
-        let note = |health| looks.record_health(&key(), 7, (health, None));
+        let healths = MountHealths::default();
+        let note = |health| healths.record_health(&key(), 7, (health, None));
         assert_eq!(note(Well), None);
         assert_eq!(note(Dead), Some(HealthChange::Bad));
         assert_eq!(note(Dead), None);
-        let since = looks.get_health(&key().0, &key().1, 7).unwrap().since;
+        let since = healths.get_health(&key().0, &key().1, 7).unwrap().since;
         assert_eq!(note(Hung), Some(HealthChange::Bad));
-        assert!(looks.get_health(&key().0, &key().1, 7).unwrap().since >= since);
+        assert!(healths.get_health(&key().0, &key().1, 7).unwrap().since >= since);
         assert_eq!(note(Unknown), None);
         assert_eq!(note(Well), None, "what was not known did not get better");
         assert_eq!(note(Dead), Some(HealthChange::Bad));
@@ -293,12 +287,12 @@ mod tests {
 
     #[test]
     fn what_was_found_is_of_one_claim() {
-        let looks = MountHealths::default();
-        looks.record_health(&key(), 7, (MountHealth::Dead, Some("no".to_owned())));
-        assert_eq!(looks.get_health(&key().0, &key().1, 8), None);
-        let change = looks.record_health(&key(), 8, (MountHealth::Well, None));
+        let healths = MountHealths::default();
+        healths.record_health(&key(), 7, (MountHealth::Dead, Some("no".to_owned())));
+        assert_eq!(healths.get_health(&key().0, &key().1, 8), None);
+        let change = healths.record_health(&key(), 8, (MountHealth::Well, None));
         assert_eq!(change, None, "the mount of an earlier claim was dead");
-        looks.retain_uses(&BTreeSet::new());
-        assert_eq!(looks.get_health(&key().0, &key().1, 8), None);
+        healths.retain_uses(&BTreeSet::new());
+        assert_eq!(healths.get_health(&key().0, &key().1, 8), None);
     }
 }

@@ -1,12 +1,12 @@
-//! One look at one mount, which may never come back.
+//! One probe of one mount, which may never return.
 //!
-//! **Promises** that whoever asks is answered in time though the mount never answers, and that a
-//! mount which hangs holds one thread of the [`HostPool`] and not one more with each look: callers
-//! that ask meanwhile wait for the same answer.
+//! **Promises** that each caller is answered in time even if the mount never answers. A hung mount
+//! holds one thread of the [`HostPool`], however often it is probed: later callers wait for the
+//! answer of the probe under way.
 //!
-//! **Never** reads or writes what is in the mount: that a file system whose device hangs is asked
-//! for data would hold this process beyond its own end. Its root's attributes and its figures are
-//! asked for, which a network file system or FUSE has to ask its server, and nobody else a disk.
+//! **Never** reads or writes files in the mount: a read from a hung device would keep this process
+//! from ending. A probe reads the attributes of the root (`stat`, `statvfs`). A network file system
+//! or a FUSE file system asks its server for them; no other file system needs its disk for that.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,51 +25,49 @@ use nix::sys::statvfs::statvfs;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::host_pool::{INSPECT_MAX, look_at_mount};
+use crate::host_pool::{INSPECT_MAX, probe_operation};
 use crate::journal::Disk;
 
-/// What the kernel says of its block devices.
+/// Where the kernel lists its block devices.
 const DEVICES: &str = "/sys/dev/block";
 
-/// What a look found.
+/// What a probe found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeAnswer {
-    /// It answers; and which disk is behind it, where there is one.
+    /// It answers. The disk behind it, if it has one that the kernel counts.
     Well(Option<Disk>),
-    /// No block device is there, which may be without being mounted (CSI asks for the device, and
-    /// not how it is brought there).
+    /// Nothing is mounted, or no block device is there. A device need not be a mount (CSI leaves
+    /// open how a plugin brings it there).
     Missing,
-    /// It fails, in the kernel's words.
+    /// It fails. The kernel's error.
     Dead(String),
-    /// It has not answered since then.
+    /// It has not answered since this time.
     Hung(Timestamp),
-    /// It could not be looked at.
+    /// It could not be probed. The reason.
     Unknown(String),
 }
 
-/// Looks, and those of them that hang. Cheap to clone.
+/// Runs probes, and remembers those under way. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct MountProbes {
     pool: HostPool,
     under_way: Arc<Mutex<BTreeMap<PathBuf, ProbeUnderWay>>>,
 }
 
-/// A look that is under way.
 #[derive(Debug, Clone)]
 struct ProbeUnderWay {
     since: Timestamp,
     began: Instant,
-    /// What it found, once it has.
     found: watch::Receiver<Option<ProbeAnswer>>,
 }
 
 impl MountProbes {
-    /// Looks on threads of this pool.
+    /// Probes run on threads of this pool.
     pub fn new(pool: &HostPool) -> Self {
         Self { pool: pool.clone(), under_way: Arc::default() }
     }
 
-    /// Looks at the file system that the plugin has mounted at `path`; answers within `patience`.
+    /// Probes the file system that the plugin has mounted at `path`. Returns within `patience`.
     pub async fn probe_file_system(
         &self,
         plugin: &PluginId,
@@ -78,10 +76,10 @@ impl MountProbes {
     ) -> ProbeAnswer {
         let owned = path.to_owned();
         let look = move || probe_now(&owned, Path::new(DEVICES));
-        self.run_probe(look_at_mount(plugin, path), patience, look).await
+        self.run_probe(probe_operation(plugin, path), patience, look).await
     }
 
-    /// Looks at the plugin's block device at `path`; answers within `patience`.
+    /// Probes the plugin's block device at `path`. Returns within `patience`.
     pub async fn probe_device(
         &self,
         plugin: &PluginId,
@@ -95,7 +93,7 @@ impl MountProbes {
             Err(error) if error.kind() == io::ErrorKind::NotFound => ProbeAnswer::Missing,
             Err(error) => answer_from_error(&error),
         };
-        self.run_probe(look_at_mount(plugin, path), patience, look).await
+        self.run_probe(probe_operation(plugin, path), patience, look).await
     }
 
     async fn run_probe(
@@ -105,16 +103,16 @@ impl MountProbes {
         look: impl FnOnce() -> ProbeAnswer + Send + 'static,
     ) -> ProbeAnswer {
         let mut under_way = self.join_or_begin(operation, look);
-        // What an earlier look waited for is not waited for once more.
+        // The time that earlier callers waited counts.
         let until = under_way.began + patience;
         match timeout_at(until, under_way.found.wait_for(Option::is_some)).await {
             Ok(Ok(found)) => found.clone().unwrap_or(ProbeAnswer::Hung(under_way.since)),
-            Ok(Err(_)) => ProbeAnswer::Unknown("the look ended without an answer".to_owned()),
+            Ok(Err(_)) => ProbeAnswer::Unknown("the probe ended without an answer".to_owned()),
             Err(_) => ProbeAnswer::Hung(under_way.since),
         }
     }
 
-    /// The look that is under way at the path, or this one.
+    /// Joins the probe under way at the path, or starts this one.
     fn join_or_begin(
         &self,
         operation: HostOperation,
@@ -134,9 +132,9 @@ impl MountProbes {
         };
         let probes = self.clone();
         tokio::spawn(async move {
-            // However soon its first caller is to be answered: others join it, and it hangs later.
+            // Independent of the first caller's patience, because others may join.
             match probes.pool.run(operation, INSPECT_MAX, work).await {
-                // One that is late ends the look itself, whenever it returns.
+                // Late work calls `finish_probe` itself when it returns.
                 Ok(()) | Err(HostPoolError::Late { .. }) => {}
                 Err(error) => {
                     probes.finish_probe(&path, &answer, ProbeAnswer::Unknown(error.to_string()));
@@ -161,7 +159,7 @@ impl MountProbes {
     }
 }
 
-/// Asks the kernel. May hang.
+/// Reads attributes at the path. May hang.
 fn probe_now(path: &Path, devices: &Path) -> ProbeAnswer {
     let seen = match fs::metadata(path) {
         Ok(seen) => seen,
@@ -177,9 +175,9 @@ fn probe_now(path: &Path, devices: &Path) -> ProbeAnswer {
     }
 }
 
-/// Why the block device is gone that this lies on; none when it lies on none, or it is there.
+/// Why the block device behind a mount is gone. `None` if it is there, or if there is none.
 fn missing_device(device: u64, devices: &Path) -> Option<String> {
-    // Nameless ones have no device (Linux, `Documentation/admin-guide/devices.txt`, major 0).
+    // Major number 0 is no device (Linux, `Documentation/admin-guide/devices.txt`).
     if major(device) == 0 || !devices.exists() {
         return None;
     }
@@ -192,14 +190,14 @@ fn missing_device(device: u64, devices: &Path) -> Option<String> {
     (size.trim() == "0").then(|| format!("its block device {name} has nothing behind it any more"))
 }
 
-/// The disk of a block device; none where the kernel does not count them (before Linux 5.15), or
-/// may count one twice.
+/// The disk of a block device. `None` if the kernel does not number disks (before Linux 5.15), or
+/// if the number may change while the disk stays the same.
 fn disk_of_device(device: u64, devices: &Path) -> Option<Disk> {
     let number = format!("{}:{}", major(device), minor(device));
     let dir = devices.join(&number);
-    // A partition is below its disk, which alone is counted.
+    // Only whole disks have a number; a partition's directory is below its disk's.
     let of_disk = if dir.join("partition").exists() { dir.join("..") } else { dir };
-    // The device mapper may count a table that is loaded anew, as to expand a volume in use.
+    // The device mapper may renumber a disk whose table is reloaded, as when a volume is expanded.
     if of_disk.join("dm").exists() {
         return None;
     }
@@ -207,9 +205,9 @@ fn disk_of_device(device: u64, devices: &Path) -> Option<Disk> {
     Some(Disk { device: number, seq })
 }
 
-/// What a failure means. Only what the mount itself fails with counts against it.
+/// What an error says of the mount. Only an error of the mount itself makes it dead.
 fn answer_from_error(error: &io::Error) -> ProbeAnswer {
-    // One whose owner lets nobody else in, root included (mount.fuse(8), `allow_other`).
+    // A FUSE mount may refuse every other user, root included (mount.fuse(8), `allow_other`).
     if error.kind() == io::ErrorKind::PermissionDenied {
         return ProbeAnswer::Unknown(format!("it may not be looked at: {error}"));
     }
@@ -232,7 +230,7 @@ mod tests {
     }
 
     fn at(path: &str) -> HostOperation {
-        look_at_mount(&plugin(), Path::new(path))
+        probe_operation(&plugin(), Path::new(path))
     }
 
     #[tokio::test]
@@ -304,7 +302,7 @@ mod tests {
         let ProbeAnswer::Unknown(why) = found else { panic!("{found:?}") };
         assert!(why.contains("32 host operations hang") && why.contains("/hangs/"), "{why}");
         // Those of another plugin answer.
-        let other = look_at_mount(&PluginId::new("q").unwrap(), Path::new("/well"));
+        let other = probe_operation(&PluginId::new("q").unwrap(), Path::new("/well"));
         let found = probes.run_probe(other, PATIENCE, || ProbeAnswer::Well(None)).await;
         assert_eq!(found, ProbeAnswer::Well(None));
         drop(go_on);
