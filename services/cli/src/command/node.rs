@@ -188,11 +188,16 @@ pub fn user_and_host() -> String {
     let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let user = user.filter(|user| !user.is_empty());
     let user = user.unwrap_or_else(|| format!("uid {}", nix::unistd::getuid()));
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match host.trim() {
+    match host_name().as_str() {
         "" => user,
         host => format!("{user}@{host}"),
     }
+}
+
+/// What this host calls itself; empty when it does not say.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 /// One node.

@@ -87,7 +87,7 @@ impl NotStarted {
 
 /// Runs the command; its exit code, or ours.
 pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
-    let plan = Plan::new(args, &plan::host_name(), rand::random())?;
+    let plan = Plan::new(args, &command::node::host_name(), rand::random())?;
     let not_started = |failure: Failure| {
         let reason = NotStarted::Failure(failure);
         reason.say();

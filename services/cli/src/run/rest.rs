@@ -5,9 +5,9 @@
 //! ever, or write to them when they are somebody else's.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::time::Duration;
 
+use berth_host::process::{list_pids, read_stat};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep, timeout};
@@ -57,32 +57,9 @@ pub async fn end(child: &mut Child, signals: &mut Signals) {
 
 /// Our children by their process id, with their names. Children of theirs become ours in time.
 fn children() -> BTreeMap<i32, String> {
-    let own = i64::from(std::process::id());
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let stats = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
-    stats.filter_map(|stat| child_of(own, &stat)).collect()
-}
-
-/// Reads `/proc/PID/stat`: after the name in brackets come state and parent.
-fn child_of(parent: i64, stat: &str) -> Option<(i32, String)> {
-    let (pid, rest) = stat.split_once(" (")?;
-    let (name, rest) = rest.rsplit_once(") ")?;
-    let mut fields = rest.split(' ');
-    let is_there = fields.next()? != "Z";
-    let is_child = fields.next()?.parse() == Ok(parent);
-    (is_there && is_child).then_some((pid.parse().ok()?, name.to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_child_is_known_by_its_parent_past_any_name() {
-        let child = Some((42, "a) (b".to_owned()));
-        assert_eq!(child_of(7, "42 (a) (b) S 7 42 42 0 -1"), child);
-        assert_eq!(child_of(8, "42 (a) (b) S 7 42 42 0 -1"), None);
-        assert_eq!(child_of(7, "42 (sh) Z 7 42 42 0 -1"), None);
-        assert_eq!(child_of(7, "42"), None);
-    }
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    let stats =
+        list_pids().unwrap_or_default().into_iter().filter_map(|pid| read_stat(pid).ok()?);
+    let children = stats.filter(|stat| stat.ppid == own && stat.state != 'Z');
+    children.map(|stat| (stat.pid, stat.comm)).collect()
 }
