@@ -4,9 +4,9 @@
 //! [`output`], [`table`]), running a command with volumes ([`run`]) and running everything on one
 //! machine ([`dev`]).
 //!
-//! **Promises** that stdout is data and stderr is talk, that every error says what to try next, and
-//! that a command ends: each wait has a deadline, `--timeout` or a default; only who follows events
-//! waits until he has seen enough.
+//! **Promises** that stdout is data and stderr is for people, that every error says what to try
+//! next, and that a command ends: each wait has a deadline, `--timeout` or a default. Only
+//! `--follow` and `--watch` go on until Ctrl-C.
 //!
 //! **Never** writes a bucket or decides about a volume: it asks the services.
 
@@ -55,7 +55,7 @@ pub fn run_process() -> ExitCode {
     }))
 }
 
-/// How long the last spans may take to leave: nobody wants to wait for a collector.
+/// How long the export of the last spans may delay the end of the command.
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// Does the work while its spans are exported, where the `OTEL_*` variables say where to.

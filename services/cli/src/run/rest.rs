@@ -1,8 +1,8 @@
 //! What a command leaves running when it ends.
 //!
-//! **Promises** that none of it is there any more when the alloc is said to have ended: it is told
-//! to end, and killed when it does not. A process that nobody waits for would keep the volumes for
-//! ever, or write to them when they are somebody else's.
+//! **Promises** that all of it has ended before the alloc is reported as ended: each process gets
+//! SIGTERM, and SIGKILL if it does not end. A process that is left would keep the volumes busy, or
+//! write to them when another alloc has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,24 +16,24 @@ use super::child::Child;
 use super::signals::Signals;
 use crate::output::say;
 
-/// What goes by itself in this time is not spoken of.
-const UNSAID: Duration = Duration::from_millis(100);
-/// How often it is looked again who is left.
-const LOOK: Duration = Duration::from_millis(100);
+/// Processes that end within this time are not mentioned.
+const QUIET_END: Duration = Duration::from_millis(100);
+/// How often the children are listed again.
+const CHILDREN_POLL: Duration = Duration::from_millis(100);
 /// How long they have before they are killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Ends what is left, and waits until it is gone.
-pub async fn end(child: &mut Child, signals: &mut Signals) {
-    if timeout(UNSAID, child.gone()).await.is_ok() {
+/// Ends the processes that the command left running, and waits until all of them are gone.
+pub async fn end_children(child: &mut Child, signals: &mut Signals) {
+    if timeout(QUIET_END, child.gone()).await.is_ok() {
         return;
     }
     let mut kill_at = Instant::now() + GRACE;
-    let (mut told, mut killed) = (BTreeSet::new(), false);
+    let (mut terminated, mut killed) = (BTreeSet::new(), false);
     loop {
         let left = children();
         for (pid, name) in &left {
-            if told.insert(*pid) {
+            if terminated.insert(*pid) {
                 say(format_args!("  left running: {name}, pid {pid}; told to end"));
                 let _ = kill(Pid::from_raw(*pid), Signal::SIGTERM);
             }
@@ -49,7 +49,7 @@ pub async fn end(child: &mut Child, signals: &mut Signals) {
         }
         tokio::select! {
             () = child.gone() => return,
-            () = sleep(LOOK) => {}
+            () = sleep(CHILDREN_POLL) => {}
             _ = signals.ending() => kill_at = Instant::now(),
         }
     }

@@ -54,7 +54,8 @@ fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
     Diagnosis { since, ..told }
 }
 
-/// Nobody says whether there is such an alloc; a volume of the name is told of instead.
+/// The claim service did not say whether there is such an alloc. A volume of the same name is
+/// diagnosed instead.
 fn not_answered(facts: &Facts, problem: &Problem) -> Option<Finding> {
     let id = facts.names.volume.as_ref();
     let told =
@@ -132,7 +133,7 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
         .next(format!("berth explain {}", obstacle.code))
 }
 
-/// The claim would be granted, and nobody asks for it; or the last that was asked came to nothing.
+/// The claim would be granted, but no program asks for it; or the last request failed.
 fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
     let known = facts.volume(id).and_then(|volume| volume.as_ref().ok());
     let refusal = alloc.last_refusal.as_ref();

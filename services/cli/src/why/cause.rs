@@ -44,7 +44,7 @@ pub enum Cause {
     PluginHangs,
     /// Processes on the node have the volume.
     HeldByProcess,
-    /// The plugin answers with an error that somebody must mend.
+    /// The plugin answers with an error that does not pass by itself.
     PluginRefuses,
     /// The plugin answers with an error that it calls temporary.
     PluginRetries,
@@ -83,7 +83,7 @@ pub enum Actor {
         /// The next try, or the deadline of the present one.
         by: Option<Timestamp>,
     },
-    /// Whoever runs the plugin and its storage.
+    /// The operator of the plugin and its storage.
     PluginOperator(PluginId),
     /// The operator of Berth.
     You,

@@ -12,7 +12,7 @@ mod claim;
 mod facts;
 mod gather;
 mod name;
-mod next;
+pub mod next;
 mod node;
 mod plugin;
 mod service;
@@ -28,7 +28,7 @@ pub use service::bus_away;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 
-/// The state of a thing whose record nobody could read.
+/// The state of a thing whose record was not read.
 const NOT_KNOWN: &str = "not known";
 
 /// What is found out about each thing that has the name; nothing when none has it.

@@ -17,7 +17,8 @@ pub fn bus_away(name: &str, problem: &Problem) -> Diagnosis {
     Diagnosis::new(name, NOT_KNOWN, finding)
 }
 
-/// What is told when nothing of the name was found and somebody who might know did not answer.
+/// The diagnosis when nothing of the name was found, and a service that might know it did not
+/// answer.
 pub fn unanswered(facts: &Facts) -> Option<Diagnosis> {
     let of_claim = facts.volumes.values().filter_map(|answer| answer.as_ref().err());
     let of_claim = of_claim.chain(facts.allocs.values().filter_map(|answer| answer.as_ref().err()));
@@ -102,7 +103,7 @@ pub fn skew(skew_ms: i64) -> String {
     format!("{}.{} s {direction}", tenths / 10, tenths % 10)
 }
 
-/// A release without anybody who makes its calls.
+/// A release without a volumewatcher to make its calls.
 fn no_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
     let problem = facts.services.get(VOLUMEWATCHER.name)?.as_ref().err()?;
     let under_way = claim.attempt.as_ref().is_some_and(|attempt| facts.now <= attempt.ends());

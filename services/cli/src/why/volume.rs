@@ -1,4 +1,4 @@
-//! Why a volume stands as it does: by the claim that is worst off, or because nobody has it.
+//! Why a volume is in its state: by the worst of its claims, or because it has no claim.
 
 use berth_contract::hint;
 use berth_contract::message::claim::ClaimStatus;
@@ -131,7 +131,7 @@ pub fn not_known(case: &Case<'_>) -> Vec<String> {
     of_node.into_iter().chain(of_agent).collect()
 }
 
-/// What is wrong with the volume itself, whoever claims it.
+/// What is wrong with the volume itself, for every claim.
 fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<Finding> {
     let id = &volume.id;
     if let Some(record) = volume.unreadable.first() {

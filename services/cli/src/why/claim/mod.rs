@@ -23,7 +23,7 @@ use berth_domain::{NodeId, PluginId, Timestamp};
 use super::{Actor, Cause, Facts, Finding, SourceAnswer, is_unreadable, next, service};
 use crate::span::ago;
 
-/// For how long an error that the plugin calls temporary is nobody's matter.
+/// For how long no person has to act on an error that the plugin calls temporary.
 const TEMPORARY_MAX: Duration = Duration::from_secs(300);
 
 /// A claim with all that was read about it.
@@ -118,7 +118,7 @@ impl<'a> Case<'a> {
         self.facts.plugin(self.plugin_id()?)
     }
 
-    /// Whoever runs the plugin; the operator where nobody knows which it is.
+    /// The operator of the plugin; the operator of Berth where the plugin is not known.
     pub fn plugin_operator(&self) -> Actor {
         self.plugin_id().map_or(Actor::You, |id| Actor::PluginOperator(id.clone()))
     }
@@ -269,7 +269,7 @@ fn last_error(case: &Case<'_>) -> Option<Finding> {
     if case.claim.step?.is_controller() { controller::trouble(case) } else { node::trouble(case) }
 }
 
-/// Nobody is at the next call of the release, and a volumewatcher is there.
+/// A volumewatcher runs, and has not begun the next call of the release.
 fn held_back(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     let is_due = claim.attempt.is_none() && claim.next_try.is_none_or(|next| next <= case.now());
