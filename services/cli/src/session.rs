@@ -3,8 +3,8 @@
 //! **Promises** that each request ends by its deadline, that the reason of a retry is printed, and
 //! that everything one `berth` does is one trace, named in every error.
 //!
-//! **Never** retries after a refusal by policy. Retries are safe because every request of Berth's is
-//! idempotent.
+//! **Never** retries after a refusal by policy. Retries are safe because every request of Berth's
+//! is idempotent.
 
 use std::time::Duration;
 

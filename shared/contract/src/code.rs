@@ -247,7 +247,7 @@ codes! {
         "start its workload again, as a new alloc";
     /// The alloc's record is still needed.
     AllocKept = "BERTH0306", "the alloc's record is still needed",
-        "stop it with `berth alloc stop ALLOC --wait`, which waits until its claims are released";
+        "stop it, and wait until its claims are released: `berth claim status` shows them";
     /// The workload's runner cannot mount what it asks for.
     RunnerCannotMount = "BERTH0307", "the workload's runner cannot mount this volume",
         "run it with a runner that can, or without the volume; nothing was claimed or attached";

@@ -1,7 +1,8 @@
 //! Processes, as `/proc` shows them.
 //!
-//! **Owns** the reading of `/proc/PID/stat`, of our capabilities, of a process's mount namespace and of its mount table;
-//! waiting for the end of a process; and signals to it ([`ProcessHandle`]).
+//! **Owns** the reading of `/proc/PID/stat`, of our capabilities, of a process's mount namespace
+//! and of its mount table; waiting for the end of a process; and signals to it
+//! ([`ProcessHandle`]).
 //!
 //! **Promises** that a process which ended meanwhile is `None`, and that anything else which cannot
 //! be read is an error. The kernel reuses process ids: a [`ProcessHandle`] stays with the process

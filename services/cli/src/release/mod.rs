@@ -51,7 +51,7 @@ pub struct Follow<'a> {
 }
 
 impl<'a> Follow<'a> {
-    /// Opens the event stream. Call this before the release is requested, so that no step is missed.
+    /// Opens the event stream. Call it before the release is requested, so that no step is missed.
     pub async fn open(session: &'a Session, alloc: &AllocId) -> Self {
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
         let mut reader = JoinSet::new();
@@ -78,8 +78,8 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Prints each step until the alloc has no claim left, or until the deadline `until`. Returns the
-    /// alloc's last status; none when its record is gone.
+    /// Prints each step until the alloc has no claim left, or until the deadline `until`. Returns
+    /// the alloc's last status; none when its record is gone.
     pub async fn print_steps(&mut self, until: Instant) -> Result<Option<AllocStatus>, Failure> {
         self.started = Instant::now();
         // The events have the first word: they know every step.

@@ -61,8 +61,7 @@ fn start_watcher(claim: &ClaimStatus, now: Timestamp) -> Option<String> {
     let waits_for = claim.waits_for.as_deref()?;
     let is_due = waits_for.starts_with("its release: ") || waits_for.starts_with("a volumewatcher");
     (is_due && now.since(claim.since) >= WATCHER_BEGINS).then(|| {
-        "see whether one runs with `nats micro ping berth-volumewatcher`, and start one if none does"
-            .to_owned()
+        "start a volumewatcher if `nats micro ping berth-volumewatcher` finds none".to_owned()
     })
 }
 
