@@ -1,7 +1,5 @@
 //! Claims: where each stands, and what it waits for.
 
-use std::time::Duration;
-
 use berth_contract::message::claim::ClaimStatus;
 use berth_domain::Timestamp;
 use berth_domain::volume::{NodeMount, NodeMountState};
@@ -9,9 +7,6 @@ use berth_domain::volume::{NodeMount, NodeMountState};
 use super::within;
 use crate::span::{ago, until};
 use crate::table::{Table, plain};
-
-/// How soon a volumewatcher takes a release up.
-const WATCHER_BEGINS: Duration = Duration::from_secs(2);
 
 /// What a list of claims shows.
 pub const CLAIM_COLUMNS: [&str; 9] =
@@ -43,7 +38,7 @@ pub fn sorted_claims(claims: &[ClaimStatus], sort: Option<&str>, now: Timestamp)
         ]);
     }
     table.sort(sort);
-    let notes: Vec<String> = claims.iter().filter_map(|claim| notes(claim, now)).collect();
+    let notes: Vec<String> = claims.iter().filter_map(notes).collect();
     format!("{table}{}", notes.concat())
 }
 
@@ -55,18 +50,16 @@ fn on_node(mount: &NodeMount, now: Timestamp) -> String {
     }
 }
 
-/// What to do about a release that no volumewatcher begins. The claim service has no hint for it,
-/// because it does not know which volumewatchers run.
-fn start_watcher(claim: &ClaimStatus, now: Timestamp) -> Option<String> {
-    let waits_for = claim.waits_for.as_deref()?;
-    let is_due = waits_for.starts_with("its release: ") || waits_for.starts_with("a volumewatcher");
-    (is_due && now.since(claim.since) >= WATCHER_BEGINS).then(|| {
-        "start a volumewatcher if `nats micro ping berth-volumewatcher` finds none".to_owned()
-    })
+/// What to do about a later call of a release that no volumewatcher begins. The claim service has
+/// hints for the first call, and for a node or a plugin at fault.
+fn start_watcher(claim: &ClaimStatus) -> Option<String> {
+    let what = "start a volumewatcher if `nats micro ping berth-volumewatcher` finds none";
+    let is_due = claim.waits_for.as_deref()?.starts_with("a volumewatcher ");
+    is_due.then(|| what.to_owned())
 }
 
 /// What does not fit a column.
-fn notes(claim: &ClaimStatus, now: Timestamp) -> Option<String> {
+fn notes(claim: &ClaimStatus) -> Option<String> {
     let place = claim.position.map(|position| match position {
         0 => "first".to_owned(),
         ahead => format!("{ahead} ahead"),
@@ -77,7 +70,7 @@ fn notes(claim: &ClaimStatus, now: Timestamp) -> Option<String> {
         ("waits for", claim.waits_for.clone()),
         ("last error", claim.last_error().map(str::to_owned)),
         ("left its node by proof", claim.proof.as_ref().map(ToString::to_string)),
-        ("what to do", claim.hint.clone().or_else(|| start_watcher(claim, now))),
+        ("what to do", claim.hint.clone().or_else(|| start_watcher(claim))),
     ];
     let lines: Vec<String> = told
         .into_iter()
