@@ -15,7 +15,7 @@ pub const USAGE: u8 = 2;
 pub const NOT_FOUND: u8 = 3;
 /// The bus, a service, a node or a plugin does not answer or cannot work now; try again later.
 pub const UNAVAILABLE: u8 = 4;
-/// Somebody else holds it, or something else is under way.
+/// Another alloc holds it, or another operation is under way.
 pub const CONFLICT: u8 = 5;
 /// A document (a volume spec) has faults; nothing was sent.
 pub const BAD_DOCUMENT: u8 = 64;
@@ -47,7 +47,7 @@ Exit codes:
   127  the command was not found";
 
 /// The exit code for a problem that a service answered with.
-pub fn of(code: Code) -> u8 {
+pub fn code_of_problem(code: Code) -> u8 {
     use Code as C;
     match code {
         C::BadInput => BAD_DOCUMENT,
@@ -109,10 +109,10 @@ mod tests {
 
     #[test]
     fn programs_can_tell_the_reasons_apart() {
-        assert_eq!(of(Code::NoSuchVolume), NOT_FOUND);
-        assert_eq!(of(Code::Held), CONFLICT);
-        assert_eq!(of(Code::NoResponder), UNAVAILABLE);
-        assert_eq!(of(Code::BadInput), BAD_DOCUMENT);
-        assert_eq!(of(Code::PluginRefused), FAILED);
+        assert_eq!(code_of_problem(Code::NoSuchVolume), NOT_FOUND);
+        assert_eq!(code_of_problem(Code::Held), CONFLICT);
+        assert_eq!(code_of_problem(Code::NoResponder), UNAVAILABLE);
+        assert_eq!(code_of_problem(Code::BadInput), BAD_DOCUMENT);
+        assert_eq!(code_of_problem(Code::PluginRefused), FAILED);
     }
 }

@@ -57,7 +57,7 @@ impl Failure {
     /// The exit code.
     pub fn exit(&self) -> u8 {
         match self {
-            Self::Problem(problem) => exit::of(problem.code),
+            Self::Problem(problem) => exit::code_of_problem(problem.code),
             Self::Document { .. } => exit::BAD_DOCUMENT,
             Self::Here { exit, .. } => *exit,
         }

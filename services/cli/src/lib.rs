@@ -4,9 +4,9 @@
 //! [`output`], [`table`]), running a command with volumes ([`run`]) and running everything on one
 //! machine ([`dev`]).
 //!
-//! **Promises** that stdout is data and stderr is talk, that every error says what to try next, and
-//! that a command ends: each wait has a deadline, `--timeout` or a default; only who follows events
-//! waits until he has seen enough.
+//! **Promises** that stdout is data and stderr is for people, that every error says what to try
+//! next, and that a command ends: each wait has a deadline, `--timeout` or a default. Only
+//! `--follow` and `--watch` go on until Ctrl-C.
 //!
 //! **Never** writes a bucket or decides about a volume: it asks the services.
 
@@ -55,7 +55,7 @@ pub fn run_process() -> ExitCode {
     }))
 }
 
-/// How long the last spans may take to leave: nobody wants to wait for a collector.
+/// How long the export of the last spans may delay the end of the command.
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// Does the work while its spans are exported, where the `OTEL_*` variables say where to.
@@ -74,80 +74,67 @@ async fn exported<T>(work: impl Future<Output = T>) -> T {
 /// Does what was asked; the exit code, when it is not a failure's.
 async fn perform(cli: Cli) -> Result<u8, Failure> {
     let Cli { global, command } = cli;
-    let session = async || Session::open(&global).await;
-    match command {
-        Command::Run(args) => return run::run(&args, &global).await,
-        Command::Dev(args) => return dev::dev(&args).await,
-        Command::Explain(args) => command::explain::explain(&args, Output { json: global.json }),
+    match &command {
+        Command::Run(args) => return run::run(args, &global).await,
+        Command::Dev(args) => return dev::dev(args).await,
+        Command::Why(args) => return command::why::why(args, &global).await,
+        Command::Explain(args) => command::explain::explain(args, Output { json: global.json }),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "berth", &mut script);
+            clap_complete::generate(*shell, &mut Cli::command(), "berth", &mut script);
             output::data(String::from_utf8_lossy(&script).trim_end());
         }
-        Command::Keygen(args) => command::keygen::keygen(&args)?,
-        Command::Volume(VolumeCommand::Init(args)) => command::volume::init(&args, global.json)?,
+        Command::Keygen(args) => command::keygen::keygen(args)?,
+        Command::Volume(VolumeCommand::Init(args)) => command::volume::init(args, global.json)?,
         Command::Volume(VolumeCommand::Register(args)) => {
-            command::volume::register(&args, &global).await?;
+            command::volume::register(args, &global).await?;
         }
-        Command::Volume(VolumeCommand::Status(args)) => {
-            command::volume::status(&args, &session().await?).await?;
-        }
-        Command::Volume(VolumeCommand::Placement(args)) => {
-            command::volume::placement(&args, &session().await?).await?;
-        }
-        Command::Volume(VolumeCommand::Deregister(args)) => {
-            command::volume::deregister(&args, &session().await?).await?;
-        }
-        Command::Volume(VolumeCommand::Detach(args)) => {
-            command::detach::detach(&args, &session().await?).await?;
-        }
-        Command::Volume(VolumeCommand::Republish(args)) => {
-            command::republish::republish(&args, &session().await?).await?;
-        }
-        Command::Plugin(PluginCommand::Status(args)) => {
-            command::plugin::status(&args, &session().await?).await?;
-        }
-        Command::Plugin(PluginCommand::Expect(args)) => {
-            command::plugin::expect(&args, &session().await?).await?;
-        }
-        Command::Plugin(PluginCommand::Delete(args)) => {
-            command::plugin::delete(&args, &session().await?).await?;
-        }
-        Command::Plugin(PluginCommand::Instances(args)) => {
-            command::plugin_here::instances(&args, &session().await?).await?;
-        }
-        Command::Plugin(PluginCommand::Stop(args)) => {
-            command::plugin_here::stop(&args, &session().await?).await?;
-        }
-        Command::Plugin(PluginCommand::Start(args)) => {
-            command::plugin_here::start(&args, &session().await?).await?;
-        }
-        Command::Gc(args) => command::gc::gc(&args, &session().await?).await?,
-        Command::Node(NodeCommand::Status(args)) => {
-            command::node::status(&args, &session().await?).await?;
-        }
-        Command::Node(NodeCommand::Gone(args)) => {
-            command::node::affirm(&args)?;
-            command::node::gone(&args, &session().await?).await?;
-        }
-        Command::Node(NodeCommand::Unmount(args)) => {
-            command::node::unmount(&args, &session().await?).await?;
-        }
-        Command::Node(NodeCommand::Leave(args)) => {
-            command::node::leave(&args, &session().await?).await?;
-        }
-        Command::Alloc(AllocCommand::Status(args)) => {
-            command::alloc::status(&args, &session().await?).await?;
-        }
-        Command::Alloc(AllocCommand::Stop(args)) => {
-            command::alloc::stop(&args, &session().await?).await?;
-        }
-        Command::Claim(ClaimCommand::Status(args)) => {
-            command::claim::status(&args, &session().await?).await?;
-        }
-        Command::Events(args) => command::events::events(&args, &session().await?).await?,
-        Command::Why(args) => return command::why::why(&args, &global).await,
-        Command::Trace(args) => command::trace::trace(&args, &session().await?).await?,
+        Command::Node(NodeCommand::Gone(args)) if !args.yes => command::node::affirm(args)?,
+        asks_services => ask_services(asks_services, &Session::open(&global).await?).await?,
     }
     Ok(exit::OK)
+}
+
+/// Commands that need nothing but a connection.
+async fn ask_services(command: &Command, session: &Session) -> Result<(), Failure> {
+    use crate::command as c;
+    match command {
+        Command::Volume(VolumeCommand::Status(args)) => c::volume::status(args, session).await,
+        Command::Volume(VolumeCommand::Placement(args)) => {
+            c::volume::placement(args, session).await
+        }
+        Command::Volume(VolumeCommand::Deregister(args)) => {
+            c::volume::deregister(args, session).await
+        }
+        Command::Volume(VolumeCommand::Detach(args)) => c::detach::detach(args, session).await,
+        Command::Volume(VolumeCommand::Republish(args)) => {
+            c::republish::republish(args, session).await
+        }
+        Command::Plugin(PluginCommand::Status(args)) => c::plugin::status(args, session).await,
+        Command::Plugin(PluginCommand::Expect(args)) => c::plugin::expect(args, session).await,
+        Command::Plugin(PluginCommand::Delete(args)) => c::plugin::delete(args, session).await,
+        Command::Plugin(PluginCommand::Instances(args)) => {
+            c::plugin_here::instances(args, session).await
+        }
+        Command::Plugin(PluginCommand::Stop(args)) => c::plugin_here::stop(args, session).await,
+        Command::Plugin(PluginCommand::Start(args)) => c::plugin_here::start(args, session).await,
+        Command::Node(NodeCommand::Status(args)) => c::node::status(args, session).await,
+        Command::Node(NodeCommand::Gone(args)) => c::node::gone(args, session).await,
+        Command::Node(NodeCommand::Unmount(args)) => c::node::unmount(args, session).await,
+        Command::Node(NodeCommand::Leave(args)) => c::node::leave(args, session).await,
+        Command::Alloc(AllocCommand::Status(args)) => c::alloc::status(args, session).await,
+        Command::Alloc(AllocCommand::Stop(args)) => c::alloc::stop(args, session).await,
+        Command::Claim(ClaimCommand::Status(args)) => c::claim::status(args, session).await,
+        Command::Gc(args) => c::gc::gc(args, session).await,
+        Command::Events(args) => c::events::events(args, session).await,
+        Command::Trace(args) => c::trace::trace(args, session).await,
+        // `perform` has done these.
+        Command::Run(_)
+        | Command::Dev(_)
+        | Command::Why(_)
+        | Command::Explain(_)
+        | Command::Completions { .. }
+        | Command::Keygen(_)
+        | Command::Volume(VolumeCommand::Init(_) | VolumeCommand::Register(_)) => Ok(()),
+    }
 }

@@ -1,10 +1,10 @@
-//! Talking to the services: one connection, one trace, and asking again where that helps.
+//! Requests to the services: one connection, one trace, and retries where they help.
 //!
-//! **Promises** that each question ends by its deadline, that whoever waits is told why, and that
-//! everything one `berth` does is one trace, named in every error.
+//! **Promises** that each request ends by its deadline, that the reason of a retry is printed, and
+//! that everything one `berth` does is one trace, named in every error.
 //!
-//! **Never** asks again after a policy "no": only what may pass by itself is repeated, which is
-//! safe because every request of Berth's is idempotent.
+//! **Never** retries after a refusal by policy. Retries are safe because every request of Berth's
+//! is idempotent.
 
 use std::time::Duration;
 
@@ -24,17 +24,17 @@ use crate::failure::Failure;
 use crate::output::{Output, say};
 use crate::span;
 
-/// How long a question is pursued, unless said otherwise.
+/// How long a request is retried, unless `--timeout` says otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Nobody wants to watch a silent terminal for longer.
-const SILENCE: Duration = Duration::from_secs(1);
+/// How long retries go on before their reason is printed.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// How long to pursue a question.
+/// How long to retry a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
     /// Until then.
     pub until: Instant,
-    /// How long one asking may take at most.
+    /// How long one try may take at most.
     pub each_max: Duration,
 }
 
@@ -44,14 +44,14 @@ impl Patience {
         Self { until: Instant::now() + span, each_max: span }
     }
 
-    /// Asks again after at most so long: whoever was asked may have been killed meanwhile.
+    /// Retries after at most so long: the service that took the request may have been killed.
     #[must_use]
     pub fn each(self, each_max: Duration) -> Self {
         Self { each_max, ..self }
     }
 }
 
-/// What is no address is the command line's fault and not the bus's, and no waiting mends it.
+/// Refuses a malformed address at once: no retry would help.
 fn check_addresses(nats: &str) -> Result<(), Failure> {
     const SCHEMES: [&str; 4] = ["nats", "tls", "ws", "wss"];
     let is_address = |text: &str| match text.split_once("://") {
@@ -148,7 +148,7 @@ impl Session {
             }
             // `run::place` prints a place in line, and does so sooner.
             let is_news = told != Some(problem.code) && problem.code != Code::Waiting;
-            if since.elapsed() + pause >= SILENCE && is_news {
+            if since.elapsed() + pause >= SILENCE_MAX && is_news {
                 let after = span::short(since.elapsed());
                 say(format_args!("  {after}: {problem}; asking again"));
                 told = Some(problem.code);

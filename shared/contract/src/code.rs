@@ -60,7 +60,7 @@ codes! {
         "start the service, or look with `nats micro ls` for what runs";
     /// No answer before the deadline: what was asked may have been done.
     NoAnswer = "BERTH0004", "no answer in time; what was asked may or may not have been done",
-        "ask again: every request is idempotent";
+        "ask again, which is harmless; if it stays so, read the log of the service that was asked";
     /// The bus cannot be reached or cannot store: not done.
     BusUnavailable = "BERTH0005", "the bus cannot be reached or cannot store; nothing was written",
         "check nats-server with `nats server check connection`; the request may be repeated";
@@ -72,10 +72,11 @@ codes! {
         "report it with the trace id and the service's log";
     /// Too much at once.
     Overloaded = "BERTH0008", "the service has as much under way as it takes",
-        "ask again in a moment";
+        "ask again in a moment; if it stays so, start another replica of the service";
     /// A condition of the request does not hold any more.
     Changed = "BERTH0009", "it has changed since it was looked at, so nothing was done",
-        "look again, and ask again if that is still what you want";
+        "look at it again (a node: `berth node status NODE`), and repeat the request with the new \
+         revision if it is still right";
     /// A bucket was deleted or replaced, and nothing may be decided without it.
     BucketLost = "BERTH0011", "a bucket of records is gone, or is another one than before",
         "restore it from a backup, or accept the loss: docs/backup.md has both commands";
@@ -117,7 +118,8 @@ codes! {
         "stop the allocs named, or use `--force` once none of them runs";
     /// The update would change what may not change.
     UnsafeUpdate = "BERTH0111", "these fields cannot change",
-        "stop its holders first, or register a new volume";
+        "stop its holders first (`berth volume status VOLUME` names them), or register a new \
+         volume";
     /// No such claim.
     NoSuchClaim = "BERTH0112", "no such claim",
         "list them with `berth claim status`";
@@ -129,7 +131,7 @@ codes! {
         "nothing: it is taken up when it is due";
     /// Too many claims.
     TooManyClaims = "BERTH0115", "the volume has as many claims as one volume may have",
-        "release some first";
+        "stop allocs that need the volume no more: `berth claim status --volume VOLUME` lists them";
     /// In line for the volume.
     Waiting = "BERTH0116", "the claim waits in line for the volume",
         "keep asking: it is granted in its turn";
@@ -159,10 +161,11 @@ codes! {
         "start berth-node-agent there, or look at its log";
     /// The plugin said no.
     PluginRefused = "BERTH0205", "the plugin refused the call",
-        "read its message; the same request will be refused again";
+        "correct what the plugin's message names, in the volume's document or in the storage: the \
+         same request will be refused again";
     /// The plugin failed or did not answer in time.
     PluginFailed = "BERTH0206", "the plugin failed, or its answer is unknown",
-        "it is tried again; see `berth volume status VOLUME`";
+        "it is tried again; if it stays so, `berth why VOLUME` says what is to be mended";
     /// The plugin may still be at an earlier call for this volume, or at this one.
     StillBusy = "BERTH0207", "the plugin may still be at a call for this volume",
         "it is tried again once the plugin has answered; if it never does, restart the plugin";
@@ -241,10 +244,10 @@ codes! {
         "name the volume when registering the alloc";
     /// The grant is void: the alloc was told to detach.
     GrantVoid = "BERTH0305", "the claim was released before the volume was mounted",
-        "start the alloc again";
+        "start its workload again, as a new alloc";
     /// The alloc's record is still needed.
     AllocKept = "BERTH0306", "the alloc's record is still needed",
-        "stop it, and wait until its claims are released";
+        "stop it, and wait until its claims are released: `berth claim status` shows them";
     /// The workload's runner cannot mount what it asks for.
     RunnerCannotMount = "BERTH0307", "the workload's runner cannot mount this volume",
         "run it with a runner that can, or without the volume; nothing was claimed or attached";

@@ -1,7 +1,8 @@
 //! Processes, as `/proc` shows them.
 //!
-//! **Owns** the reading of `/proc/PID/stat`, of a process's mount namespace and of its mount table;
-//! waiting for the end of a process; and signals to it ([`ProcessHandle`]).
+//! **Owns** the reading of `/proc/PID/stat`, of our capabilities, of a process's mount namespace
+//! and of its mount table; waiting for the end of a process; and signals to it
+//! ([`ProcessHandle`]).
 //!
 //! **Promises** that a process which ended meanwhile is `None`, and that anything else which cannot
 //! be read is an error. The kernel reuses process ids: a [`ProcessHandle`] stays with the process
@@ -13,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 pub use procfs::process::Stat;
+use procfs::process::Status;
 use procfs::{FromRead as _, ProcError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -93,10 +95,20 @@ pub fn read_stat(pid: u32) -> io::Result<Option<Stat>> {
 
 /// Parses the bytes of `/proc/PID/stat`.
 pub fn parse_stat(bytes: &[u8]) -> io::Result<Stat> {
-    Stat::from_read(bytes).map_err(|error| match error {
+    Stat::from_read(bytes).map_err(io_error)
+}
+
+fn io_error(error: ProcError) -> io::Error {
+    match error {
         ProcError::Io(error, _) => error,
         error => io::Error::new(ErrorKind::InvalidData, error.to_string()),
-    })
+    }
+}
+
+/// Whether this process has a capability of capabilities(7), by its number, in its effective set.
+pub fn has_capability(number: u32) -> io::Result<bool> {
+    let status = Status::from_file("/proc/self/status").map_err(io_error)?;
+    Ok(status.capeff >> number & 1 == 1)
 }
 
 /// The process's mount namespace, such as `mnt:[4026531841]`.

@@ -1,9 +1,11 @@
-//! What every list can be asked for.
+//! What every list can be asked for, and words of which an option takes one.
 
 use berth_contract::message::query;
 use berth_contract::message::registry::PluginType;
-use berth_domain::alloc::AllocState;
+use berth_domain::access::{AccessMode, AttachmentMode};
+use berth_domain::alloc::{AllocState, TaskDriverMounts};
 use berth_domain::plugin::NodeState;
+use berth_domain::proof::ProofKind;
 use berth_domain::volume::State;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
@@ -79,4 +81,32 @@ pub fn node_state() -> ValueParser {
 /// The types of plugins.
 pub fn plugin_type() -> ValueParser {
     one_of(PluginType::ALL, PluginType::as_str)
+}
+
+/// By what it is known that a node is gone.
+pub fn proof_kind() -> ValueParser {
+    const ALL: &[ProofKind] =
+        &[ProofKind::PoweredOff, ProofKind::StorageFenced, ProofKind::Confirmed];
+    one_of(ALL, ProofKind::as_str)
+}
+
+/// What a runner can mount.
+pub fn driver_mounts() -> ValueParser {
+    const ALL: &[TaskDriverMounts] =
+        &[TaskDriverMounts::None, TaskDriverMounts::Host, TaskDriverMounts::All];
+    one_of(ALL, |mounts| match mounts {
+        TaskDriverMounts::None => "none",
+        TaskDriverMounts::Host => "host",
+        TaskDriverMounts::All => "all",
+    })
+}
+
+/// The attachment modes.
+pub fn attachment_modes() -> ValueParser {
+    one_of(&[AttachmentMode::FileSystem, AttachmentMode::BlockDevice], AttachmentMode::as_str)
+}
+
+/// The access modes.
+pub fn access_modes() -> ValueParser {
+    one_of(&AccessMode::ALL, AccessMode::as_str)
 }

@@ -138,14 +138,14 @@ pub enum Command {
     ///
     /// With --json each event is one line, as it is stored.
     Events(Events),
-    /// Draw what happened to a claim, with times
+    /// Print what happened to a claim, with times
     ///
-    /// From the events that are kept, and from the claim's record while it lives: which step took
-    /// how long, which failed and why, who made it, what is under way and what is waited for. Bars
-    /// show where the time went; each is as long as its claim or its release. No collector of
-    /// traces is needed.
+    /// From the events that are kept, and from the claim's record while it lives: when each step
+    /// began and how long it took, which failed and why, who made it, what is under way and what is
+    /// waited for. A step that is part of another is indented below it. No collector of traces is
+    /// needed.
     ///
-    /// When an alloc claimed the same volume several times, the newest is drawn.
+    /// When an alloc claimed the same volume several times, the newest claim is printed.
     Trace(Trace),
     /// Run a command with volumes mounted, and release them when it ends
     ///

@@ -103,7 +103,7 @@ pub struct NodeGone {
     pub seen: u64,
     /// By what it is known: powered-off (the host is without power, or destroyed), storage-fenced
     /// (the storage takes nothing from it any more), confirmed (a person says so)
-    #[arg(long, value_name = "KIND", value_parser = kind)]
+    #[arg(long, value_name = "KIND", value_parser = list::proof_kind())]
     pub kind: ProofKind,
     /// What else is to be kept with it
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -133,10 +133,4 @@ pub struct NodeUnmount {
 pub struct NodeLeave {
     /// Which node
     pub id: NodeId,
-}
-
-fn kind(text: &str) -> Result<ProofKind, String> {
-    let all = [ProofKind::PoweredOff, ProofKind::StorageFenced, ProofKind::Confirmed];
-    let found = all.into_iter().find(|kind| kind.as_str() == text);
-    found.ok_or_else(|| "must be powered-off, storage-fenced or confirmed".to_owned())
 }

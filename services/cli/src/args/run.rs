@@ -7,9 +7,9 @@ use berth_domain::access::{AccessMode, AttachmentMode};
 use berth_domain::alloc::TaskDriverMounts;
 use berth_domain::{AllocId, NodeId};
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use super::VolumeArg;
+use super::list::{access_modes, attachment_modes, driver_mounts};
 use crate::span;
 
 /// `berth run`
@@ -81,31 +81,3 @@ const EXAMPLES: &str = "EXAMPLES
 EXIT CODE
     That of CMD, 128 + n when signal n ended it; 124 others hold a volume, 125 not started for
     another reason, 126 could not be executed, 127 not found.";
-
-/// What a runner can mount, by name.
-fn driver_mounts() -> impl clap::builder::TypedValueParser<Value = TaskDriverMounts> {
-    let known = [
-        ("none", TaskDriverMounts::None),
-        ("host", TaskDriverMounts::Host),
-        ("all", TaskDriverMounts::All),
-    ];
-    PossibleValuesParser::new(known.map(|(name, _)| name)).try_map(move |given| {
-        let found = known.into_iter().find(|(name, _)| *name == given);
-        found.map(|(_, mounts)| mounts).ok_or("no such value")
-    })
-}
-
-/// The attachment modes by name, listed when none of them is given.
-pub(super) fn attachment_modes() -> impl clap::builder::TypedValueParser<Value = AttachmentMode> {
-    const ALL: [AttachmentMode; 2] = [AttachmentMode::FileSystem, AttachmentMode::BlockDevice];
-    PossibleValuesParser::new(ALL.map(AttachmentMode::as_str))
-        .try_map(|name| ALL.into_iter().find(|mode| mode.as_str() == name).ok_or("no such mode"))
-}
-
-/// The access modes by name, listed when none of them is given.
-pub(super) fn access_modes() -> impl clap::builder::TypedValueParser<Value = AccessMode> {
-    let names = AccessMode::ALL.map(AccessMode::as_str);
-    PossibleValuesParser::new(names).try_map(|name| {
-        AccessMode::ALL.into_iter().find(|mode| mode.as_str() == name).ok_or("no such mode")
-    })
-}

@@ -151,10 +151,10 @@ pub struct Placement {
     #[arg(long, value_name = "N")]
     pub per_alloc: Option<u32>,
     /// How the volumes are to be shared [default: each volume's first capability]
-    #[arg(long, value_name = "MODE", value_parser = super::run::access_modes())]
+    #[arg(long, value_name = "MODE", value_parser = list::access_modes())]
     pub access: Option<AccessMode>,
     /// What the volumes are to be [default: as each volume's first capability that fits]
-    #[arg(long, value_name = "MODE", value_parser = super::run::attachment_modes())]
+    #[arg(long, value_name = "MODE", value_parser = list::attachment_modes())]
     pub attachment: Option<AttachmentMode>,
     /// Only of this node
     #[arg(long, value_name = "ID")]

@@ -58,7 +58,7 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
 pub async fn stop(args: &AllocStop, session: &Session) -> Result<(), Failure> {
     let AllocStop { id, wait, reason } = args;
     let body = message::Stop { id: id.clone(), state: AllocState::Stopped, note: reason.clone() };
-    let mut follow = if *wait { Some(Follow::begin(session, id).await) } else { None };
+    let mut follow = if *wait { Some(Follow::open(session, id).await) } else { None };
     let stopped = session.ask::<verb::AllocStop>(&session.namespace, &body).await?;
     let Some(follow) = &mut follow else {
         session.output.reply(&stopped, |stopped| show::alloc(stopped, clock::now()));
@@ -66,7 +66,7 @@ pub async fn stop(args: &AllocStop, session: &Session) -> Result<(), Failure> {
     };
     let until = Instant::now() + session.timeout.unwrap_or(RELEASE_PATIENCE);
     // What is not there any more is as it was when it was stopped, less its claims.
-    let ended = follow.to_the_end(until).await?;
+    let ended = follow.print_steps(until).await?;
     let ended = ended.unwrap_or(message::AllocStatus { claims: Vec::new(), ..stopped });
     if let Some(unfinished) = unfinished(&ended) {
         return Err(unfinished);

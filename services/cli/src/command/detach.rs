@@ -23,10 +23,10 @@ use crate::session::Session;
 use crate::table::plain;
 use crate::{exit, span};
 
-/// How long it is waited for the last claim to go, unless said otherwise.
+/// How long the command waits for the last claim to go, unless `--timeout` says otherwise.
 const DETACH_PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked.
-const LOOK: Duration = Duration::from_millis(300);
+/// How often the request is repeated until no claim is left.
+const RELEASE_POLL: Duration = Duration::from_millis(300);
 
 /// Releases the node's claims on a volume, and waits until they are gone.
 pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
@@ -39,12 +39,11 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
         unstaged_by: args.unstaged_on_node.then(by),
     };
     let patience = session.patience(DETACH_PATIENCE);
-    let mut story = Story::new();
+    let mut printed = PrintedSteps::new();
     loop {
-        // Asked again, and not only looked at: it is the one question whose answer is what we want
-        // to know, and harmless.
+        // The request is repeated, which is harmless: its reply says which claims are left.
         let asked = session.pursue::<verb::VolumeDetach>(&session.namespace, &body, patience);
-        let detached = asked.await.map_err(|failure| story.taken_anew(args, failure))?;
+        let detached = asked.await.map_err(|failure| printed.explain_new_claims(args, failure))?;
         if detached.gone {
             session.output.reply(&detached, done);
             return Ok(());
@@ -52,13 +51,13 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
         if !detached.unaccounted.is_empty() {
             return Err(unaccounted(&detached));
         }
-        for line in story.news(&detached, clock::now()) {
-            say(format_args!("  {:>5}  {line}", span::short(story.began.elapsed())));
+        for line in printed.new_lines(&detached, clock::now()) {
+            say(format_args!("  {:>5}  {line}", span::short(printed.started.elapsed())));
         }
-        if Instant::now() + LOOK >= patience.until {
-            return Err(unfinished(&detached, story.began.elapsed(), clock::now()));
+        if Instant::now() + RELEASE_POLL >= patience.until {
+            return Err(unfinished(&detached, printed.started.elapsed(), clock::now()));
         }
-        sleep(LOOK).await;
+        sleep(RELEASE_POLL).await;
     }
 }
 
@@ -108,20 +107,20 @@ fn unfinished(detached: &Detached, waited: Duration, now: Timestamp) -> Failure 
     Failure::Here { exit: exit::UNAVAILABLE, message, next }
 }
 
-/// What has been told, so that each step is told once.
-struct Story {
-    began: Instant,
+/// The steps that were printed, so that each is printed once.
+struct PrintedSteps {
+    started: Instant,
     told: BTreeMap<AllocId, (State, u32, Option<String>)>,
     hint: Option<String>,
 }
 
-impl Story {
+impl PrintedSteps {
     fn new() -> Self {
-        Self { began: Instant::now(), told: BTreeMap::new(), hint: None }
+        Self { started: Instant::now(), told: BTreeMap::new(), hint: None }
     }
 
-    /// The lines for what was not told yet.
-    fn news(&mut self, detached: &Detached, now: Timestamp) -> Vec<String> {
+    /// The lines for steps that were not printed yet.
+    fn new_lines(&mut self, detached: &Detached, now: Timestamp) -> Vec<String> {
         let new = |claim: &&ClaimStatus| {
             let seen = (claim.state, claim.tries, claim.error.clone());
             self.told.insert(claim.alloc.clone(), seen.clone()) != Some(seen)
@@ -136,8 +135,8 @@ impl Story {
         lines
     }
 
-    /// Why the volume is on the node although it was released: somebody came after us.
-    fn taken_anew(&self, args: &Detach, failure: Failure) -> Failure {
+    /// The volume is on the node although its claims were released: a new claim was made since.
+    fn explain_new_claims(&self, args: &Detach, failure: Failure) -> Failure {
         match failure {
             Failure::Problem(problem)
                 if problem.code == Code::ClaimsLive && !self.told.is_empty() =>
@@ -178,14 +177,14 @@ mod tests {
 
     #[test]
     fn each_try_and_each_hint_is_told_once() {
-        let (mut story, now) = (Story::new(), Timestamp::from_unix_ms(1000));
-        assert_eq!(story.news(&detached(0, None), now).len(), 1);
-        assert!(story.news(&detached(0, None), now).is_empty());
-        let told = story.news(&detached(1, Some("start its agent")), now);
+        let (mut printed, now) = (PrintedSteps::new(), Timestamp::from_unix_ms(1000));
+        assert_eq!(printed.new_lines(&detached(0, None), now).len(), 1);
+        assert!(printed.new_lines(&detached(0, None), now).is_empty());
+        let told = printed.new_lines(&detached(1, Some("start its agent")), now);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("a on data: unpublishing") && told[0].contains("no responders"));
         assert_eq!(told[1], "start its agent");
-        assert!(story.news(&detached(1, Some("start its agent")), now).is_empty());
+        assert!(printed.new_lines(&detached(1, Some("start its agent")), now).is_empty());
     }
 
     #[test]

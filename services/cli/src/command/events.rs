@@ -65,7 +65,7 @@ pub async fn events(args: &Events, session: &Session) -> Result<(), Failure> {
         if let Some(told) = read(&event.body)
             && print(told).is_err()
         {
-            // Whoever read has read enough.
+            // The reader of stdout has gone.
             return Ok(());
         }
     }

@@ -89,8 +89,8 @@ async fn truth(session: &Session, id: &NodeId) -> Result<NodeTruth, Failure> {
     Ok(NodeTruth { node, agent, agent_error, claims, unreadable })
 }
 
-/// Every claim for a node, of all namespaces; and the claims that cannot be read, of which nobody
-/// knows for which node they are.
+/// Every claim for a node, of all namespaces; and the claims that cannot be read: each may be for
+/// this node.
 async fn claims(
     session: &Session,
     id: &NodeId,
@@ -136,7 +136,7 @@ pub async fn gone(args: &args::NodeGone, session: &Session) -> Result<(), Failur
 }
 
 /// The claims of the node that are left once each is released or has failed; or after a while. None
-/// when nobody answers for them.
+/// when the claim service does not answer.
 async fn await_released(session: &Session, node: &NodeId) -> Option<Vec<ClaimStatus>> {
     let until = Instant::now() + RELEASE_PATIENCE;
     let mut left = None;
@@ -183,16 +183,21 @@ pub async fn leave(args: &args::NodeLeave, session: &Session) -> Result<(), Fail
     Ok(())
 }
 
-/// Who answers, when nobody was named.
+/// The user and host that answer for a command without `--by`.
 pub fn user_and_host() -> String {
     let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let user = user.filter(|user| !user.is_empty());
     let user = user.unwrap_or_else(|| format!("uid {}", nix::unistd::getuid()));
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match host.trim() {
+    match host_name().as_str() {
         "" => user,
         host => format!("{user}@{host}"),
     }
+}
+
+/// What this host calls itself; empty when it does not say.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 /// One node.

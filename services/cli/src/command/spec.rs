@@ -65,7 +65,7 @@ impl Spec {
         }
     }
 
-    /// Faults that somebody else found in this document, with its lines.
+    /// Faults that a service found in this document, with its lines.
     pub fn faulty(&self, faults: Vec<Fault>) -> Failure {
         Failure::Document { name: self.name.clone(), faults: self.document.with_lines(faults) }
     }
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(toml.register, json.register);
     }
 
-    /// Whoever uncomments a field gets one that is accepted.
+    /// Each field that a user uncomments is accepted.
     #[test]
     fn the_example_with_every_comment_taken_away_is_accepted_and_names_every_field() {
         let is_field = |line: &&str| {

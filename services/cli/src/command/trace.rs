@@ -23,10 +23,10 @@ use crate::session::Session;
 use crate::show::Zone;
 use crate::show::trace::{Drawing, TreeSource, Which, draw, tree};
 
-/// A trace is one workload's: a handful of claims. Of more only these are drawn.
+/// Claims that are read at most. A trace is of one workload, which has a handful of claims.
 const CLAIMS_MAX: usize = 64;
-/// How long the claim service may take to say how one stands, unless said otherwise.
-const ASKING: Duration = Duration::from_secs(5);
+/// How long the claim service may take to answer, unless `--timeout` says otherwise.
+const CLAIMS_READ_MAX: Duration = Duration::from_secs(5);
 /// Kinds of events that name a volume.
 const OF_VOLUME: [&str; 3] = ["claim", "call", "volume"];
 
@@ -39,18 +39,18 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
     let asked = args.claim.as_str();
     let is_trace = is_trace_id(asked);
     let found =
-        if is_trace { reader.of_trace(asked).await? } else { reader.of_volume(asked).await? };
+        if is_trace { reader.read_trace(asked).await? } else { reader.read_volume(asked).await? };
     let mut wanted = claims_of(&found);
     if !is_trace {
         wanted.extend(named(asked));
     }
-    let live = reader.live(asked, is_trace, &mut wanted).await;
-    // Events tell their story also when nobody answers for the records.
+    let live = reader.read_live_claims(asked, is_trace, &mut wanted).await;
+    // The events are printed also when the claim service does not answer.
     let live = live.unwrap_or_else(|problem| {
         say(format_args!("how the claim stands now is not known: {problem}"));
         Vec::new()
     });
-    let mut stored = reader.of_claims(&wanted).await?;
+    let mut stored = reader.read_claims(&wanted).await?;
     // A refusal may be about no claim. What is read twice is shown once.
     stored.events.extend(found);
     let which = match (args.all, is_trace) {
@@ -140,7 +140,7 @@ impl Stored {
 
 impl Reader<'_> {
     /// The events of a trace; of an alloc, where the alloc's id looks like a trace's.
-    async fn of_trace(&self, trace: &str) -> Result<Vec<Event>, Failure> {
+    async fn read_trace(&self, trace: &str) -> Result<Vec<Event>, Failure> {
         let is_of = |event: &Event| {
             let names = event.alloc.as_ref().map(AllocId::as_str);
             let traces = [&event.trace, &event.claim_trace].map(Option::as_deref);
@@ -156,7 +156,7 @@ impl Reader<'_> {
     }
 
     /// The events of a volume's claims, and of refused requests about it.
-    async fn of_volume(&self, volume: &str) -> Result<Vec<Event>, Failure> {
+    async fn read_volume(&self, volume: &str) -> Result<Vec<Event>, Failure> {
         let Ok(volume) = VolumeId::new(volume) else { return Ok(Vec::new()) };
         let of = events_of(&self.session.namespace);
         let filters = [
@@ -167,7 +167,7 @@ impl Reader<'_> {
     }
 
     /// All that was told of some claims and their allocs.
-    async fn of_claims(&self, wanted: &NamedClaims) -> Result<Stored, Failure> {
+    async fn read_claims(&self, wanted: &NamedClaims) -> Result<Stored, Failure> {
         let of = events_of(&self.session.namespace);
         let is_wanted = |event: &Event| {
             let Some(alloc) = &event.alloc else { return false };
@@ -200,7 +200,7 @@ impl Reader<'_> {
     }
 
     /// The claims that live, also one of a trace of which no event tells.
-    async fn live(
+    async fn read_live_claims(
         &self,
         asked: &str,
         is_trace: bool,
@@ -256,7 +256,7 @@ impl Reader<'_> {
 
     /// The claims that live, asked for once. Those that cannot be read are named.
     async fn claims(&self, status: &Status) -> Result<Vec<ClaimStatus>, Problem> {
-        let deadline = Instant::now() + self.session.timeout.unwrap_or(ASKING);
+        let deadline = Instant::now() + self.session.timeout.unwrap_or(CLAIMS_READ_MAX);
         let (session, namespace) = (self.session, &self.session.namespace);
         let claims = session.once::<verb::ClaimStatus>(namespace, status, deadline).await?;
         claims.unreadable.iter().for_each(say);

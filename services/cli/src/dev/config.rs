@@ -2,7 +2,7 @@
 //!
 //! **Promises** that the nats-server runs with the configuration that is shipped for real use, with
 //! its syncs, and only the address and the store changed; and that calls fail within seconds, so
-//! that whoever tries something sees the retries.
+//! that a user who tries something sees the retries.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -26,7 +26,7 @@ pub const PLUGIN: &str = "dev.berth";
 
 /// How far clocks on one machine may differ.
 const MARGIN_MS: u64 = 500;
-/// A reservation nobody came back for is undone after this.
+/// A reservation is undone after this time without its caller.
 const ABANDONED_MS: u64 = 5000;
 
 /// What the files say.

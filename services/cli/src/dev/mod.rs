@@ -156,7 +156,7 @@ fn forget(file: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Whoever waits for the file finds it whole.
+/// Writes the file whole: a program that waits for it never reads a part.
 fn write_whole(file: &Path, text: &str) -> Result<(), Failure> {
     let mut part = file.as_os_str().to_owned();
     part.push(".part");

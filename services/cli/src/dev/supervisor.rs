@@ -1,7 +1,7 @@
 //! Keeping processes running, and stopping them in order.
 //!
 //! **Promises** that a process that ends is started again, soon at first and then more slowly, and
-//! that stopping ends: whoever does not follow SIGTERM in time is killed.
+//! that stopping ends: a process that does not follow SIGTERM in time is killed.
 
 use std::fs;
 use std::process::ExitStatus;
@@ -19,14 +19,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::program::{Program, Tier};
 
-/// When a process that ended is started again.
-const AGAIN: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
-/// Whoever ran for so long starts again as if for the first time.
-const CALM: Duration = Duration::from_secs(10);
+/// The pauses before a process that ended is started again.
+const RESTART_PAUSES: Schedule =
+    Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+/// A process that ran for so long is started again after the shortest pause.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// How long a process may take to drain after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(5);
 /// Reports that may wait to be read.
-const QUEUE: usize = 256;
+const REPORTS_WAITING_MAX: usize = 256;
 
 /// A process ended, and will be started again.
 #[derive(Debug, Clone)]
@@ -53,7 +54,7 @@ pub struct Supervisor {
 impl Supervisor {
     /// Starts all, and starts again whatever ends.
     pub fn start(programs: Vec<Program>) -> Self {
-        let (tell, ended) = mpsc::channel(QUEUE);
+        let (tell, ended) = mpsc::channel(REPORTS_WAITING_MAX);
         let mut tiers: Vec<_> = Tier::STOPPING
             .into_iter()
             .map(|tier| (tier, CancellationToken::new(), JoinSet::new()))
@@ -90,7 +91,7 @@ async fn keep_running(program: Program, stop: CancellationToken, tell: mpsc::Sen
         let (how, code) = match program.start() {
             Err(error) => (format!("could not be started: {error}"), None),
             Ok(mut child) => {
-                // Who reads the file gets a whole one or the old one; losing it stops nothing.
+                // A lost pid file stops nothing.
                 let pid = child.id().unwrap_or_default();
                 let _ = fs::write(&program.pid, format!("{pid}\n"));
                 let ended = tokio::select! {
@@ -108,8 +109,8 @@ async fn keep_running(program: Program, stop: CancellationToken, tell: mpsc::Sen
             }
         };
         times += 1;
-        in_a_row = if started.elapsed() >= CALM { 1 } else { in_a_row + 1 };
-        let again_in = AGAIN.wait(in_a_row, clock::jitter());
+        in_a_row = if started.elapsed() >= STABLE_AFTER { 1 } else { in_a_row + 1 };
+        let again_in = RESTART_PAUSES.wait(in_a_row, clock::jitter());
         // A full queue loses a line of talk, nothing else.
         let _ = tell.try_send(Ended { name: program.name.clone(), how, code, times, again_in });
         tokio::select! {

@@ -1,10 +1,10 @@
-//! Following a release: each step, told as it happens.
+//! Following a release: each step is printed as it happens.
 //!
-//! **Owns** two sources for one story: events, which tell every step at once but may be lost, and
-//! the alloc's status, which is asked now and then, says what a stuck step waits for, and alone
-//! decides when the release is over.
+//! **Owns** two sources of steps. Events name every step at once, but may be lost. The alloc's
+//! status is polled; it says what a stuck step waits for, and alone decides when the release is
+//! over.
 //!
-//! **Never** drives a release: the watcher does, whether anybody looks or not.
+//! **Never** drives a release: the volumewatcher does.
 
 mod steps;
 
@@ -31,12 +31,12 @@ use crate::span;
 use steps::Steps;
 pub use steps::describe;
 
-/// How often the status is asked for.
-const LOOK: Duration = Duration::from_millis(200);
-/// How long events may take to be had; without them the story has fewer steps.
-const TUNE_IN: Duration = Duration::from_secs(2);
-/// Events that may wait to be told.
-const QUEUE: usize = 64;
+/// How often the status is read.
+const STATUS_POLL: Duration = Duration::from_millis(200);
+/// How long the event stream may take to open; without it fewer steps are printed.
+const EVENTS_OPEN_MAX: Duration = Duration::from_secs(2);
+/// Events that may wait to be printed.
+const EVENTS_WAITING_MAX: usize = 64;
 
 /// A release that is being watched.
 #[derive(Debug)]
@@ -51,11 +51,11 @@ pub struct Follow<'a> {
 }
 
 impl<'a> Follow<'a> {
-    /// Begins to watch, before the release is asked for, so that no step is missed.
-    pub async fn begin(session: &'a Session, alloc: &AllocId) -> Self {
-        let (sender, events) = mpsc::channel(QUEUE);
+    /// Opens the event stream. Call it before the release is requested, so that no step is missed.
+    pub async fn open(session: &'a Session, alloc: &AllocId) -> Self {
+        let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
         let mut reader = JoinSet::new();
-        let opened = timeout(TUNE_IN, open(&session.bus, &session.namespace)).await;
+        let opened = timeout(EVENTS_OPEN_MAX, open_events(&session.bus, &session.namespace)).await;
         if let Ok(Some(mut feed)) = opened {
             let alloc = alloc.clone();
             reader.spawn(async move {
@@ -78,60 +78,61 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Tells each step until the alloc has no claim left, or until then; answers how it stands.
-    pub async fn to_the_end(&mut self, until: Instant) -> Result<Option<AllocStatus>, Failure> {
+    /// Prints each step until the alloc has no claim left, or until the deadline `until`. Returns
+    /// the alloc's last status; none when its record is gone.
+    pub async fn print_steps(&mut self, until: Instant) -> Result<Option<AllocStatus>, Failure> {
         self.started = Instant::now();
         // The events have the first word: they know every step.
-        let mut look = interval_at(self.started + LOOK, LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut poll = interval_at(self.started + STATUS_POLL, STATUS_POLL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 // Events first: they are what happened before the status is as it is.
                 biased;
                 Some(event) = self.events.recv() => {
                     let step = self.steps.event(&event);
-                    self.tell(step);
+                    self.print(step);
                     // The status decides, and now it is likely to say that nothing is left.
                     if event.event == EventName::ClaimFreed {
-                        look.reset_immediately();
+                        poll.reset_immediately();
                     }
                     continue;
                 }
-                _ = look.tick() => {}
+                _ = poll.tick() => {}
             }
-            let alloc = match self.look().await {
+            let alloc = match self.read_status().await {
                 Ok(alloc) => alloc,
                 // The record of an alloc that ended may be collected once nothing is left of it.
                 Err(problem) if problem.code == Code::NoSuchAlloc => return Ok(None),
                 Err(problem) if Instant::now() >= until => return Err(problem.into()),
                 Err(problem) => {
                     let step = self.steps.silence(&problem);
-                    self.tell(step);
+                    self.print(step);
                     continue;
                 }
             };
-            let told = self.steps.status(&alloc.claims, clock::now());
-            self.tell(told);
+            let lines = self.steps.status(&alloc.claims, clock::now());
+            self.print(lines);
             if alloc.claims.is_empty() || Instant::now() >= until {
                 return Ok(Some(alloc));
             }
         }
     }
 
-    async fn look(&self) -> Result<AllocStatus, Problem> {
+    async fn read_status(&self) -> Result<AllocStatus, Problem> {
         let body = Status::of(self.alloc.clone());
         let deadline = Instant::now() + Duration::from_secs(2);
         self.session.once::<verb::AllocStatus>(&self.session.namespace, &body, deadline).await
     }
 
-    fn tell(&self, steps: impl IntoIterator<Item = String>) {
+    fn print(&self, steps: impl IntoIterator<Item = String>) {
         for step in steps {
             say(format_args!("  {:>5}  {step}", span::short(self.started.elapsed())));
         }
     }
 }
 
-async fn open(bus: &Bus, namespace: &Namespace) -> Option<berth_bus::event::EventFeed> {
+async fn open_events(bus: &Bus, namespace: &Namespace) -> Option<berth_bus::event::EventFeed> {
     // The claim service has made the stream long since: one copy or three is its affair.
     let events = bus.events(&EVENTS, 1).await.ok()?;
     events.follow(&subject::claim_events(namespace)).await.ok()

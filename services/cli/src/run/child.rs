@@ -210,7 +210,7 @@ impl Child {
     }
 }
 
-/// The command's exit code, or 128 + n; ours when nobody could learn it.
+/// The command's exit code, or 128 + n; ours when it is not known.
 pub fn exit_code(status: Option<ExitStatus>) -> u8 {
     let Some(status) = status else { return exit::RUN_NOT_STARTED };
     match (status.code(), status.signal()) {

@@ -87,7 +87,7 @@ impl NotStarted {
 
 /// Runs the command; its exit code, or ours.
 pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
-    let plan = Plan::new(args, &plan::host_name(), rand::random())?;
+    let plan = Plan::new(args, &command::node::host_name(), rand::random())?;
     let not_started = |failure: Failure| {
         let reason = NotStarted::Failure(failure);
         reason.say();
@@ -100,8 +100,8 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
         (Ok(signals), Ok(session)) => (signals, session),
         (Err(failure), _) | (_, Err(failure)) => return not_started(failure),
     };
-    // A node that nobody knows is a typing error more often than one that is late. Who cannot be
-    // asked about it is no reason to give up yet.
+    // An unknown node is most often a typing error. A registry that does not answer is no reason to
+    // give up yet.
     match command::node::find(&session, &plan.node).await {
         Err(failure) if failure.code() == Some(Code::NoSuchNode) => return not_started(failure),
         _ => {}
@@ -183,7 +183,7 @@ async fn with_volumes(
     let mut child = started.map_err(explain)?;
     let code = wait(&mut child, signals).await;
     signals.forget().await;
-    rest::end(&mut child, signals).await;
+    rest::end_children(&mut child, signals).await;
     Ok(code)
 }
 

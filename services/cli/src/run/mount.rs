@@ -52,7 +52,7 @@ pub async fn all(
         let asked = session.pursue_while::<verb::AgentMount>(&plan.node, &body, patience, again);
         let reply = tokio::select! {
             reply = asked => reply?,
-            never = place::tell(session, plan, volume), if waits => match never {},
+            never = place::print_place(session, plan, volume), if waits => match never {},
         };
         let path = PathBuf::from(reply.path);
         check_visible(plan, volume, &path)?;
@@ -63,10 +63,10 @@ pub async fn all(
     Ok(mounted)
 }
 
-/// Whether asking again may help without anybody doing anything.
+/// Whether the problem may pass without an action of the operator.
 fn may_pass(problem: &Problem, waits: bool) -> bool {
     match problem.code {
-        // Who did not ask to wait is told at once who holds it.
+        // Without `--wait` the run fails at once, and names the holders.
         Code::Held | Code::AccessInUse | Code::Waiting => waits,
         _ => problem.retryable,
     }

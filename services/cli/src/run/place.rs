@@ -1,7 +1,7 @@
-//! Telling a run that waits for a volume where it stands in line.
+//! The place in line of a run that waits for a volume.
 //!
-//! **Promises** that its place is told within the first second, and again when it changes. The
-//! agent's own answer says it too, but only when the request for the mount runs out.
+//! **Promises** that the place is printed within a second, and again when it changes. The agent's
+//! answer names it too, but only when the request for the mount times out.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,33 +18,33 @@ use crate::session::Session;
 use crate::span;
 use crate::table::plain;
 
-/// How long a mount that needs no waiting may take without a question.
-const FIRST: Duration = Duration::from_millis(400);
-/// How often the place is asked for then.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How long one question may take.
-const ASK: Duration = Duration::from_secs(2);
+/// How long the mount may take before the claim's place is read.
+const FIRST_READ_AFTER: Duration = Duration::from_millis(400);
+/// How often the place is read.
+const PLACE_POLL: Duration = Duration::from_secs(1);
+/// How long one request may take.
+const REQUEST_MAX: Duration = Duration::from_secs(2);
 
-/// Tells the place of the claim in line, until this is dropped.
-pub async fn tell(session: &Session, plan: &Plan, volume: &VolumeId) -> Infallible {
+/// Prints the place of the claim in line when it changes, until this future is dropped.
+pub async fn print_place(session: &Session, plan: &Plan, volume: &VolumeId) -> Infallible {
     let started = Instant::now();
     let body = Status {
         volume: Some(volume.clone()),
         alloc: Some(plan.alloc.clone()),
         ..Status::default()
     };
-    let mut told = None;
-    sleep(FIRST).await;
+    let mut printed = None;
+    sleep(FIRST_READ_AFTER).await;
     loop {
-        // Who does not answer is asked again; the request for the mount says what is wrong.
-        let until = Instant::now() + ASK;
+        // A failure is not printed: the request for the mount prints what is wrong.
+        let until = Instant::now() + REQUEST_MAX;
         let claims = session.once::<verb::ClaimStatus>(&session.namespace, &body, until).await;
         let place = claims.ok().and_then(|claims| claims.claims.first().and_then(place_in_line));
-        if let Some(place) = place.filter(|place| told.as_ref() != Some(place)) {
+        if let Some(place) = place.filter(|place| printed.as_ref() != Some(place)) {
             say(format_args!("  {}: {place}", span::short(started.elapsed())));
-            told = Some(place);
+            printed = Some(place);
         }
-        sleep(AGAIN).await;
+        sleep(PLACE_POLL).await;
     }
 }
 

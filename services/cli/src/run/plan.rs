@@ -213,12 +213,6 @@ fn variable(source: &VolumeId) -> String {
     format!("BERTH_VOLUME_{name}")
 }
 
-/// What this host calls itself; empty when it does not say.
-pub fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;

@@ -1,57 +1,55 @@
 //! The signals that `berth run` hands on.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
+use berth_host::process::read_stat;
 use nix::sys::signal::Signal;
-use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::signal::unix::{self, SignalKind};
 use tokio::time::timeout;
 
 use crate::failure::Failure;
+
+/// Signals that the command is to get, or that end the wait for its volumes.
+const CAUGHT: [Signal; 7] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+];
 
 /// A signal that came before this is one that was sent to the command, too.
 const SETTLED: Duration = Duration::from_millis(5);
 
 /// Signals that are caught for as long as this lives.
 #[derive(Debug)]
-pub struct Signals {
-    terminate: unix::Signal,
-    interrupt: unix::Signal,
-    hang_up: unix::Signal,
-    quit: unix::Signal,
-    user_1: unix::Signal,
-    user_2: unix::Signal,
-    window: unix::Signal,
-}
+pub struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
     /// Catches them from now on.
     pub fn catch() -> Result<Self, Failure> {
-        let catch = |kind| {
+        let catch = |signal: Signal| {
             let next = "look at the limits of this shell: ulimit -a";
-            signal(kind).map_err(|error| Failure::here(error, next))
+            let caught = unix::signal(SignalKind::from_raw(signal as i32));
+            Ok((signal, caught.map_err(|error| Failure::here(error, next))?))
         };
-        Ok(Self {
-            terminate: catch(SignalKind::terminate())?,
-            interrupt: catch(SignalKind::interrupt())?,
-            hang_up: catch(SignalKind::hangup())?,
-            quit: catch(SignalKind::quit())?,
-            user_1: catch(SignalKind::user_defined1())?,
-            user_2: catch(SignalKind::user_defined2())?,
-            window: catch(SignalKind::window_change())?,
-        })
+        CAUGHT.into_iter().map(catch).collect::<Result<_, _>>().map(Self)
     }
 
     /// The next one that comes.
     pub async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.terminate.recv() => Signal::SIGTERM,
-            _ = self.interrupt.recv() => Signal::SIGINT,
-            _ = self.hang_up.recv() => Signal::SIGHUP,
-            _ = self.quit.recv() => Signal::SIGQUIT,
-            _ = self.user_1.recv() => Signal::SIGUSR1,
-            _ = self.user_2.recv() => Signal::SIGUSR2,
-            _ = self.window.recv() => Signal::SIGWINCH,
-        }
+        poll_fn(|context| {
+            let mut caught = self.0.iter_mut();
+            let came = caught.find_map(|(signal, stream)| {
+                stream.poll_recv(context).is_ready().then_some(*signal)
+            });
+            came.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 
     /// Forgets what has come so far: it was for the command, which may have ended of it.
@@ -76,26 +74,6 @@ impl Signals {
 pub fn terminal_told_everybody(signal: Signal) -> bool {
     let of_terminals = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGWINCH];
     of_terminals.contains(&signal)
-        && std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| in_foreground(&stat))
-}
-
-/// Reads `/proc/PID/stat`: after the name in brackets come state, parent, process group, session,
-/// terminal, and the terminal's foreground group.
-fn in_foreground(stat: &str) -> bool {
-    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    matches!(fields.as_slice(), [_, _, group, _, _, foreground, ..] if group == foreground)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_foreground_group_is_read_past_any_name() {
-        assert!(in_foreground("7 (a) b) S 1 42 42 34816 42 4194304 1"));
-        assert!(!in_foreground("7 (berth) S 1 42 42 34816 41 4194304 1"));
-        assert!(!in_foreground("7 (no terminal) S 1 42 42 0 -1 4194304 1"));
-        assert!(!in_foreground("7"));
-    }
+        && read_stat(std::process::id())
+            .is_ok_and(|stat| stat.is_some_and(|stat| stat.pgrp == stat.tpgid))
 }

@@ -1,9 +1,9 @@
 //! The last step before the command: this program once more, which becomes it.
 //!
 //! **Owns** what a process can only arrange for itself: that the kernel ends it when its runner is
-//! gone. A command must not outlive its runner: nobody would give its volumes back when it ends,
-//! and whoever restarts the runner, a service manager say, would find them held by a process that
-//! it knows nothing of.
+//! gone. A command must not outlive its runner. Its volumes would not be given back when it ends,
+//! and a service manager that restarts the runner would find them held by a process that it does
+//! not know.
 //!
 //! **Never** returns once the command runs.
 
@@ -20,7 +20,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::output::say;
 
-/// What this program calls itself then; nobody types it.
+/// The name (argv[0]) of this program while it is that step.
 const NAME: &str = "berth-run-stage";
 /// The program that runs now, also when its file was replaced by a newer one.
 const OWN: &str = "/proc/self/exe";

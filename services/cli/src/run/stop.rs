@@ -58,7 +58,7 @@ async fn try_to_stop(
     let body = Stop { id: plan.alloc.clone(), state, note: Some(note) };
     let mut follow = None;
     if !no_wait_release {
-        follow = Some(Follow::begin(session, &plan.alloc).await);
+        follow = Some(Follow::open(session, &plan.alloc).await);
     }
     let patience = Patience::of(STOP_PATIENCE).each(Duration::from_secs(5));
     let asked = session.pursue::<verb::AllocStop>(&session.namespace, &body, patience);
@@ -75,9 +75,9 @@ async fn try_to_stop(
     }
     say(format_args!("releasing the volumes of {}", plan.alloc));
     let until = Instant::now() + RELEASE_PATIENCE;
-    let left = follow.to_the_end(until).await.map_err(Some)?;
+    let left = follow.print_steps(until).await.map_err(Some)?;
     if let Some(failure) = left.as_ref().and_then(unfinished) {
-        // The watcher goes on; nobody needs to do anything.
+        // The volumewatcher goes on without the operator.
         say(failure);
     }
     Ok(())
@@ -92,8 +92,8 @@ fn how_it_goes_on(session: &Session, plan: &Plan) -> String {
     )
 }
 
-/// What remains when nobody could be told: the agent of the node does it, as it does for one that
-/// was killed.
+/// What remains when the claim service could not be told: the node's agent stops the alloc, as it
+/// does after a run that was killed.
 fn how_to_finish(session: &Session, plan: &Plan) -> String {
     let volumes: Vec<&str> = plan.volumes().iter().map(|wanted| wanted.volume.as_ref()).collect();
     format!(

@@ -50,6 +50,14 @@ fn on_node(mount: &NodeMount, now: Timestamp) -> String {
     }
 }
 
+/// What to do about a later call of a release that no volumewatcher begins. The claim service has
+/// hints for the first call, and for a node or a plugin at fault.
+fn start_watcher(claim: &ClaimStatus) -> Option<String> {
+    let what = "start a volumewatcher if `nats micro ping berth-volumewatcher` finds none";
+    let is_due = claim.waits_for.as_deref()?.starts_with("a volumewatcher ");
+    is_due.then(|| what.to_owned())
+}
+
 /// What does not fit a column.
 fn notes(claim: &ClaimStatus) -> Option<String> {
     let place = claim.position.map(|position| match position {
@@ -62,7 +70,7 @@ fn notes(claim: &ClaimStatus) -> Option<String> {
         ("waits for", claim.waits_for.clone()),
         ("last error", claim.last_error().map(str::to_owned)),
         ("left its node by proof", claim.proof.as_ref().map(ToString::to_string)),
-        ("what to do", claim.hint.clone()),
+        ("what to do", claim.hint.clone().or_else(|| start_watcher(claim))),
     ];
     let lines: Vec<String> = told
         .into_iter()

@@ -29,7 +29,7 @@ impl StoredEvent {
             known => known.to_string(),
         };
         let text = String::from_utf8(bytes.to_vec()).ok()?;
-        // As it is stored, unless somebody wrote it in several lines.
+        // As it is stored, unless it was written in several lines.
         let json = if text.contains('\n') { body()?.to_string() } else { text };
         Some(Self { event, json, name })
     }
@@ -37,8 +37,7 @@ impl StoredEvent {
 
 /// `2026-11-21 20:00:53.425  claim.failed  default/data web-1 on n1  200 ms  why  0af76519`
 ///
-/// Columns are as wide as what is usual there: lines come one by one, and nobody waits for the
-/// longest.
+/// Columns have fixed widths, because lines are printed one by one as events come.
 pub fn event(told: &StoredEvent, zone: &Zone) -> String {
     let StoredEvent { event, .. } = told;
     let took = event.took_us.map(|us| took(Duration::from_micros(us))).unwrap_or_default();

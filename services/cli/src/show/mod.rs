@@ -36,6 +36,10 @@ pub use why::why;
 /// The names of one claim.
 type ClaimKey<'a> = (&'a Namespace, &'a VolumeId, &'a AllocId);
 
+fn health_word(healthy: bool) -> &'static str {
+    if healthy { "healthy" } else { "unhealthy" }
+}
+
 /// `key=value` pairs, sorted as they are; nothing for none.
 fn listed<'a>(map: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {
     let pairs: Vec<String> = map.into_iter().map(|(key, value)| format!("{key}={value}")).collect();

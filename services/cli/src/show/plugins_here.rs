@@ -1,10 +1,13 @@
 //! The plugins of one node, as its agent has them.
 
+use std::path::Path;
+
 use berth_contract::message::plugin::{Here, InstanceHere};
 use berth_domain::Timestamp;
 
+use super::health_word;
 use crate::span::ago;
-use crate::table::Table;
+use crate::table::{Table, plain};
 
 /// Each instance, and what is wrong with where they come from.
 pub fn plugins_here(here: &Here, now: Timestamp) -> String {
@@ -26,7 +29,7 @@ pub fn plugins_here(here: &Here, now: Timestamp) -> String {
         table.row([
             one.plugin.to_string(),
             one.instance.clone(),
-            if one.healthy { "healthy" } else { "unhealthy" }.to_owned(),
+            health_word(one.healthy).to_owned(),
             calls(one).to_owned(),
             one.version.clone().unwrap_or_default(),
             ago(one.since, now),
@@ -37,19 +40,26 @@ pub fn plugins_here(here: &Here, now: Timestamp) -> String {
             one.description.clone(),
         ]);
     }
-    let mut said = if here.instances.is_empty() {
+    let mut shown = if here.instances.is_empty() {
         format!("no plugins on {}\n", here.node)
     } else {
         table.to_string()
     };
+    // The agent keeps what a command prints beside the socket that it gives to the command.
+    let logs = here.instances.iter().filter(|one| one.supervised).filter_map(|one| {
+        let dir = Path::new(&one.socket).parent()?;
+        let log = dir.join("output.log").display().to_string();
+        Some(format!("\n  {} {}\n    log: {}\n", one.plugin, one.instance, plain(&log)))
+    });
+    shown.extend(logs);
     if !here.faults.is_empty() {
         let mut table = Table::new(["NO PLUGIN COMES FROM", "BECAUSE"]);
         for fault in &here.faults {
             table.row([fault.source.clone(), fault.problem.clone()]);
         }
-        said = format!("{said}\n{table}");
+        shown = format!("{shown}\n{table}");
     }
-    said
+    shown
 }
 
 /// Whether calls go there, and whether it stays.

@@ -6,7 +6,7 @@ use berth_contract::message::registry::{
 use berth_domain::proof::ProofKind;
 use berth_domain::{NodeId, PluginId, Timestamp};
 
-use super::listed;
+use super::{health_word, listed};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
@@ -46,18 +46,29 @@ pub fn plugin(plugin: &PluginStatus, now: Timestamp) -> String {
         ("nodes", plugin.nodes.to_string()),
         ("attaches", yes(plugin.attaches)),
     ];
-    let mut table = Table::new(["NODE", "HALF", "HEALTH", "SINCE", "VERSION", "DESCRIPTION"]);
-    for instance in &plugin.instances {
+    let table = instances("NODE", &plugin.instances, |one| one.node.to_string(), now);
+    format!("{}\n{table}{}", pairs(&lines), jobs(plugin, now))
+}
+
+/// Plugin instances, one line each, under a first column that says what the reply leaves open.
+fn instances(
+    heading: &str,
+    instances: &[InstanceStatus],
+    name: impl Fn(&InstanceStatus) -> String,
+    now: Timestamp,
+) -> Table {
+    let mut table = Table::new([heading, "HALF", "HEALTH", "SINCE", "VERSION", "DESCRIPTION"]);
+    for one in instances {
         table.row([
-            instance.node.to_string(),
-            instance.half.to_string(),
-            health(instance),
-            ago(instance.since, now),
-            instance.version.clone(),
-            instance.description.clone(),
+            name(one),
+            one.half.to_string(),
+            health_word(one.healthy).to_owned(),
+            ago(one.since, now),
+            one.version.clone(),
+            one.description.clone(),
         ]);
     }
-    format!("{}\n{table}{}", pairs(&lines), jobs(plugin, now))
+    table
 }
 
 /// The jobs that provide a plugin; nothing for none.
@@ -118,17 +129,7 @@ pub fn node(node: &NodeStatus, now: Timestamp) -> String {
     let unaccounted = node.unaccounted.iter().map(|mount| ("without a claim", mount.to_string()));
     let lines = lines.into_iter().chain(gone).chain(keep).chain(back);
     let lines: Vec<_> = lines.chain(unaccounted).collect();
-    let mut table = Table::new(["PLUGIN", "HALF", "HEALTH", "SINCE", "VERSION", "DESCRIPTION"]);
-    for instance in &node.instances {
-        table.row([
-            instance.plugin.to_string(),
-            instance.half.to_string(),
-            health(instance),
-            ago(instance.since, now),
-            instance.version.clone(),
-            instance.description.clone(),
-        ]);
-    }
+    let table = instances("PLUGIN", &node.instances, |one| one.plugin.to_string(), now);
     format!("{}\n{table}", pairs(&lines))
 }
 
@@ -183,10 +184,6 @@ pub fn left(node: &NodeId, left: &Left) -> String {
 
 fn controllers(plugin: &PluginStatus) -> String {
     plugin.controllers.map(|count| count.to_string()).unwrap_or_default()
-}
-
-fn health(instance: &InstanceStatus) -> String {
-    if instance.healthy { "healthy" } else { "unhealthy" }.to_owned()
 }
 
 fn skew(node: &NodeStatus) -> String {

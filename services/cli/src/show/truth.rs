@@ -6,13 +6,14 @@ use berth_contract::message::agent::{AgentStatus, MountHealth, MountStatus, Work
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
 use berth_contract::record::UnreadableRecord;
+use berth_domain::Timestamp;
 use berth_domain::volume::State;
-use berth_domain::{Namespace, Timestamp};
 use serde::Serialize;
 
 use super::{ClaimKey, registry, within};
 use crate::span::{ago, until};
 use crate::table::{Table, plain};
+use crate::why::next;
 
 /// All that is known of a node. As JSON it is the node's record, and beside it what else is known.
 #[derive(Debug, Serialize)]
@@ -25,7 +26,7 @@ pub struct NodeTruth {
     /// Why it did not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_error: Option<String>,
-    /// Every claim for the node; none when nobody could say.
+    /// Every claim for the node; none when the claim service did not answer.
     pub claims: Option<Vec<ClaimStatus>>,
     /// Records of the node and of claims that cannot be read: a claim among them may be the node's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -189,16 +190,7 @@ fn notes(
         _ => {}
     }
     if matches!(mount.health, MountHealth::Missing | MountHealth::Dead) && claim.is_some() {
-        let namespace =
-            Some(&mount.namespace).filter(|namespace| **namespace != Namespace::default());
-        let namespace = namespace.map(|namespace| format!(" --namespace {namespace}"));
-        let again = format!(
-            "berth volume republish {} --node {} --alloc {}{}",
-            mount.volume,
-            agent.node,
-            mount.alloc,
-            namespace.unwrap_or_default()
-        );
+        let again = next::republish(&mount.volume, &agent.node, &mount.alloc, &mount.namespace);
         lines.push(("bring it back", again));
     }
     if lines.is_empty() {

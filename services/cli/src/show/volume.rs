@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use berth_contract::message::volume::{Health, Placements, VolumeStatus, VolumeStub, Volumes};
 use berth_domain::Timestamp;
 
-use super::{claims, last_refusal, listed, within};
+use super::{claims, health_word, last_refusal, listed, within};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
@@ -35,7 +35,7 @@ pub fn volumes(volumes: &Volumes, sort: Option<&str>) -> String {
         table.row([
             name(&volume.namespace, &volume.id),
             volume.plugin.to_string(),
-            if volume.registered_twice { "registered twice" } else { word(volume.healthy) }
+            if volume.registered_twice { "registered twice" } else { health_word(volume.healthy) }
                 .to_owned(),
             volume.in_use.map(|capability| capability.to_string()).unwrap_or_default(),
             volume.readers.to_string(),
@@ -155,16 +155,11 @@ pub fn placements(placements: &Placements) -> String {
 fn health(health: &Health) -> String {
     let Health { healthy, description, controllers, nodes } = health;
     let controllers = controllers.map(|count| format!("controllers {count}, ")).unwrap_or_default();
-    let word = word(*healthy);
-    // Who is well has nothing more to say.
+    let word = health_word(*healthy);
     let why = match description.as_str() {
         "" => String::new(),
         said if said == word => String::new(),
         said => format!(": {said}"),
     };
     format!("{word}{why} ({controllers}nodes {nodes})")
-}
-
-fn word(healthy: bool) -> &'static str {
-    if healthy { "healthy" } else { "unhealthy" }
 }

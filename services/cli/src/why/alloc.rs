@@ -11,30 +11,21 @@ use berth_domain::{AllocId, VolumeId, VolumeKey};
 
 use super::claim::{self, Case};
 use super::volume::{is_of_claim, last_refusal, not_known, worst};
-use super::{Actor, Cause, Diagnosis, Facts, Finding, is_none, is_unreadable, next, node, service};
+use super::{Actor, Cause, Diagnosis, Facts, Finding, is_none, next, node, read_record, service};
 
 /// What is found out about an alloc of the names' namespace; none when there is no such alloc.
 pub fn diagnose(facts: &Facts, id: &AllocId) -> Option<Diagnosis> {
-    let diagnosis = |state: String, finding| Diagnosis {
-        subject: format!("alloc {id}"),
-        namespace: Some(facts.namespace.clone()),
-        state,
-        since: None,
-        finding,
-        also: Vec::new(),
-        not_known: Vec::new(),
+    let subject = format!("alloc {id}");
+    let alloc = read_record(facts.alloc(id)?, &subject, |problem| not_answered(facts, problem));
+    let told = match alloc {
+        Ok(alloc) => Some(of_record(facts, alloc, &subject)),
+        Err(told) => told,
     };
-    let alloc = match facts.alloc(id)? {
-        Ok(alloc) => alloc,
-        Err(problem) if is_unreadable(problem) => {
-            return Some(diagnosis("not known".to_owned(), claim::of_unreadable(problem)));
-        }
-        Err(problem) if is_none(problem) => return None,
-        Err(problem) => {
-            return not_answered(facts, problem)
-                .map(|finding| diagnosis("not known".to_owned(), finding));
-        }
-    };
+    told.map(|told| told.in_namespace(&facts.namespace))
+}
+
+fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
+    let diagnosis = |state: String, finding| Diagnosis::new(subject, state, finding);
     let since = Some(alloc.since);
     let claimed = worst(facts, &alloc.claims);
     let lacking = lacking(facts, alloc);
@@ -60,10 +51,11 @@ pub fn diagnose(facts: &Facts, id: &AllocId) -> Option<Diagnosis> {
             diagnosis(alloc.state.to_string(), finding.shown_by(alloc.note.clone()))
         }
     };
-    Some(Diagnosis { since, ..told })
+    Diagnosis { since, ..told }
 }
 
-/// Nobody says whether there is such an alloc; a volume of the name is told of instead.
+/// The claim service did not say whether there is such an alloc. A volume of the same name is
+/// diagnosed instead.
 fn not_answered(facts: &Facts, problem: &Problem) -> Option<Finding> {
     let id = facts.names.volume.as_ref();
     let told =
@@ -141,7 +133,7 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
         .next(format!("berth explain {}", obstacle.code))
 }
 
-/// The claim would be granted, and nobody asks for it; or the last that was asked came to nothing.
+/// The claim would be granted, but no program asks for it; or the last request failed.
 fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
     let known = facts.volume(id).and_then(|volume| volume.as_ref().ok());
     let refusal = alloc.last_refusal.as_ref();

@@ -44,7 +44,7 @@ pub enum Cause {
     PluginHangs,
     /// Processes on the node have the volume.
     HeldByProcess,
-    /// The plugin answers with an error that somebody must mend.
+    /// The plugin answers with an error that does not pass by itself.
     PluginRefuses,
     /// The plugin answers with an error that it calls temporary.
     PluginRetries,
@@ -83,7 +83,7 @@ pub enum Actor {
         /// The next try, or the deadline of the present one.
         by: Option<Timestamp>,
     },
-    /// Whoever runs the plugin and its storage.
+    /// The operator of the plugin and its storage.
     PluginOperator(PluginId),
     /// The operator of Berth.
     You,
@@ -143,6 +143,13 @@ impl Finding {
         self.next.push(command.into());
         self
     }
+
+    /// What helps where the names that the command needs are known.
+    #[must_use]
+    pub fn next_if_known(mut self, command: Option<String>) -> Self {
+        self.next.extend(command);
+        self
+    }
 }
 
 /// What is told of one volume, alloc, node or plugin.
@@ -167,6 +174,27 @@ pub struct Diagnosis {
     /// What could not be read, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_known: Vec<String>,
+}
+
+impl Diagnosis {
+    /// A diagnosis without a namespace, of which nothing else is known.
+    pub fn new(subject: impl fmt::Display, state: impl Into<String>, finding: Finding) -> Self {
+        Self {
+            subject: subject.to_string(),
+            namespace: None,
+            state: state.into(),
+            since: None,
+            finding,
+            also: Vec::new(),
+            not_known: Vec::new(),
+        }
+    }
+
+    /// The same in a namespace.
+    #[must_use]
+    pub fn in_namespace(self, namespace: &Namespace) -> Self {
+        Self { namespace: Some(namespace.clone()), ..self }
+    }
 }
 
 /// All that is told of a name, as `--json` prints it.

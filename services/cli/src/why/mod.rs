@@ -12,7 +12,7 @@ mod claim;
 mod facts;
 mod gather;
 mod name;
-mod next;
+pub mod next;
 mod node;
 mod plugin;
 mod service;
@@ -28,6 +28,9 @@ pub use service::bus_away;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 
+/// The state of a thing whose record was not read.
+const NOT_KNOWN: &str = "not known";
+
 /// What is found out about each thing that has the name; nothing when none has it.
 pub fn diagnose(facts: &Facts) -> Vec<Diagnosis> {
     let Names { volume, alloc, node, plugin } = &facts.names;
@@ -40,6 +43,24 @@ pub fn diagnose(facts: &Facts) -> Vec<Diagnosis> {
         found.extend(service::unanswered(facts));
     }
     found
+}
+
+/// The record that a source answered with. Otherwise the diagnosis that follows from the failure:
+/// none when there is no such thing, or when `unanswered` has no finding for a source that did not
+/// answer.
+fn read_record<'a, T>(
+    answer: &'a SourceAnswer<T>,
+    subject: &str,
+    unanswered: impl FnOnce(&Problem) -> Option<Finding>,
+) -> Result<&'a T, Option<Diagnosis>> {
+    answer.as_ref().map_err(|problem| {
+        let finding = match problem {
+            problem if is_unreadable(problem) => Some(claim::unreadable_record(problem)),
+            problem if is_none(problem) => None,
+            problem => unanswered(problem),
+        };
+        finding.map(|finding| Diagnosis::new(subject, NOT_KNOWN, finding))
+    })
 }
 
 /// Whether the answer says that there is no such thing.

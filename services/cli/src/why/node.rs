@@ -11,9 +11,7 @@ use berth_domain::NodeId;
 use berth_domain::plugin::{Half, NodeState};
 
 use super::claim::{self, Case};
-use super::{
-    Actor, Cause, Diagnosis, Facts, Finding, is_none, is_unreadable, next, plugin, service, volume,
-};
+use super::{Actor, Cause, Diagnosis, Facts, Finding, next, plugin, read_record, service, volume};
 use crate::span::ago;
 
 /// Attributes of a node by which its agent says what is wrong.
@@ -25,43 +23,23 @@ const ALSO_MAX: usize = 5;
 
 /// What is found out about a node; none when there is no such node.
 pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
-    let diagnosis = |state: String, finding| Diagnosis {
-        subject: format!("node {id}"),
-        namespace: None,
-        state,
-        since: None,
-        finding,
-        also: Vec::new(),
-        not_known: Vec::new(),
-    };
-    let node = match facts.nodes.get(id)? {
+    let subject = format!("node {id}");
+    // With another kind of name it may be something else, which is told instead.
+    let is_only = facts.names.volume.is_none() && facts.names.plugin.is_none();
+    let unanswered =
+        |problem: &_| is_only.then(|| service::away(facts, PLUGIN_REGISTRY.name, problem));
+    let node = match read_record(facts.nodes.get(id)?, &subject, unanswered) {
         Ok(node) => node,
-        Err(problem) if is_unreadable(problem) => {
-            return Some(diagnosis("not known".to_owned(), claim::of_unreadable(problem)));
-        }
-        Err(problem) if is_none(problem) => return None,
-        Err(problem) => {
-            // Named so, it is a node, or nothing that anybody else could know.
-            let only = facts.names.volume.is_none() && facts.names.plugin.is_none();
-            let finding = service::away(facts, PLUGIN_REGISTRY.name, problem);
-            return only.then(|| diagnosis("not known".to_owned(), finding));
-        }
+        Err(told) => return told,
     };
     let claims = facts.claims_on.get(id).and_then(|claims| claims.as_ref().ok());
-    let known = claims.into_iter().flatten().filter(|one| facts.volume_of(one).is_some());
-    let known: Vec<ClaimStatus> = known.cloned().collect();
-    let of_claim = volume::worst(facts, &known).map(|(case, found)| (case.claim.clone(), found));
-    let finding = match (trouble(facts, node), of_claim) {
-        (Some(own), _) => own,
-        (None, Some((claim, found))) if found.cause < Cause::UnderWay => {
-            let sentence = format!("volume {}: {}", claim.volume, found.sentence);
-            Finding { sentence, ..found }.next(next::why_volume(&claim.volume, &claim.namespace))
-        }
-        (None, _) => well(facts, node, claims),
-    };
+    let known = volume::known_claims(facts, claims);
+    let finding = trouble(facts, node)
+        .or_else(|| volume::worst_finding(facts, &known, |cause| cause < Cause::UnderWay))
+        .unwrap_or_else(|| well(facts, node, claims));
     let state = if node.gone.is_some() { "gone".to_owned() } else { node.state.to_string() };
     let since = node.gone.as_ref().map_or(node.since, |proof| proof.at);
-    let mut told = Diagnosis { since: Some(since), ..diagnosis(state, finding) };
+    let mut told = Diagnosis { since: Some(since), ..Diagnosis::new(subject, state, finding) };
     told.also = known.iter().filter_map(|one| also(facts, one)).take(ALSO_MAX).collect();
     if let Some(Err(problem)) = facts.agents.get(id) {
         told.not_known.push(format!("what it has mounted: {}", problem.message));
@@ -234,12 +212,9 @@ fn hung_work(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
         work.volume, work.alloc
     );
     let finding = Finding::new(Cause::PluginHangs, who, sentence);
-    let finding = match plugin {
-        Some(plugin) => finding.next(next::plugin_process(&node.id, plugin)),
-        None => finding,
-    };
     Some(
         finding
+            .next_if_known(plugin.map(|plugin| next::plugin_process(&node.id, plugin)))
             .shown_by([format!("the agent of {}: {} is past its deadline", node.id, work.step)])
             .next(next::why_volume(&work.volume, &work.namespace)),
     )

@@ -1,6 +1,5 @@
 //! Why a plugin stands as it does.
 
-use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{InstanceStatus, PluginStatus};
 use berth_domain::plugin::{Half, NodeState};
 use berth_domain::{NodeId, PluginId};
@@ -19,41 +18,29 @@ pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
         None => format!("nodes {}", plugin.nodes),
     };
     let claims = facts.claims_of.get(id).and_then(|claims| claims.as_ref().ok());
-    let known = claims.into_iter().flatten().filter(|one| facts.volume_of(one).is_some());
-    let known: Vec<ClaimStatus> = known.cloned().collect();
-    let of_claim = volume::worst(facts, &known).map(|(case, found)| (case.claim.clone(), found));
+    let known = volume::known_claims(facts, claims);
     let is_of_plugin = |cause| {
         matches!(
             cause,
             Cause::PluginHangs | Cause::PluginRefuses | Cause::NoRoom | Cause::MountHangs
         )
     };
-    let finding = match (unhealthy(facts, plugin), of_claim) {
-        (Some(own), _) => own,
-        (None, Some((claim, found))) if is_of_plugin(found.cause) => {
-            let sentence = format!("volume {}: {}", claim.volume, found.sentence);
-            Finding { sentence, ..found }.next(next::why_volume(&claim.volume, &claim.namespace))
-        }
-        (None, _) => {
+    let finding = unhealthy(facts, plugin)
+        .or_else(|| volume::worst_finding(facts, &known, is_of_plugin))
+        .unwrap_or_else(|| {
             let told = "every instance answers its probe, and no call hangs; nothing to do";
             Finding::new(Cause::Nothing, Actor::NOBODY, told)
-        }
-    };
+        });
     let not_known = facts.claims_of.get(id).and_then(|claims| claims.as_ref().err());
     let unhealthy = plugin.instances.iter().filter(|one| !one.healthy);
     let since = unhealthy.clone().map(|one| one.since).min();
     let also = unhealthy.skip(1).take(NAMED_MAX).map(|one| instance(facts, one)).collect();
+    let not_known = not_known.map(|problem| format!("its claims: {}", problem.message));
     Some(Diagnosis {
-        subject: format!("plugin {id}"),
-        namespace: None,
-        state: counts,
         since,
-        finding,
         also,
-        not_known: not_known
-            .map(|problem| format!("its claims: {}", problem.message))
-            .into_iter()
-            .collect(),
+        not_known: not_known.into_iter().collect(),
+        ..Diagnosis::new(format_args!("plugin {id}"), counts, finding)
     })
 }
 
@@ -102,11 +89,10 @@ pub fn down(plugin: &PluginStatus, half: Half) -> Finding {
     let told = halves.iter().take(NAMED_MAX);
     let told = told.map(|one| format!("{} on {}: {}", one.half, one.node, one.description));
     let finding = Finding::new(Cause::PluginDown, Actor::PluginOperator(id.clone()), sentence);
-    let finding = finding.shown_by(told).next(next::plugin_status(id));
-    match halves.first() {
-        Some(one) => finding.next(next::plugin_process(&one.node, id)),
-        None => finding,
-    }
+    finding
+        .shown_by(told)
+        .next(next::plugin_status(id))
+        .next_if_known(halves.first().map(|one| next::plugin_process(&one.node, id)))
 }
 
 /// One instance is unhealthy.

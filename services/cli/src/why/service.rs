@@ -7,17 +7,18 @@ use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
 use berth_domain::limits::CLOCK_MARGIN;
 use berth_domain::volume::{CallKind, State};
 
-use super::{Actor, Cause, Diagnosis, Facts, Finding, next};
+use super::{Actor, Cause, Diagnosis, Facts, Finding, NOT_KNOWN, next};
 
 /// What is told of a name when the bus cannot be reached.
 pub fn bus_away(name: &str, problem: &Problem) -> Diagnosis {
     let finding = Finding::new(Cause::BusAway, Actor::You, problem.message.clone())
         .next("nats server check connection")
         .next(next::start_service("nats-server", "the host of nats-server"));
-    about(name.to_owned(), finding)
+    Diagnosis::new(name, NOT_KNOWN, finding)
 }
 
-/// What is told when nothing of the name was found and somebody who might know did not answer.
+/// The diagnosis when nothing of the name was found, and a service that might know it did not
+/// answer.
 pub fn unanswered(facts: &Facts) -> Option<Diagnosis> {
     let of_claim = facts.volumes.values().filter_map(|answer| answer.as_ref().err());
     let of_claim = of_claim.chain(facts.allocs.values().filter_map(|answer| answer.as_ref().err()));
@@ -31,19 +32,7 @@ pub fn unanswered(facts: &Facts) -> Option<Diagnosis> {
     let names = &facts.names;
     let name = names.volume.as_ref().map(ToString::to_string);
     let name = name.or_else(|| names.node.as_ref().map(ToString::to_string)).unwrap_or_default();
-    Some(about(name, away(facts, service, problem)))
-}
-
-fn about(name: String, finding: Finding) -> Diagnosis {
-    Diagnosis {
-        subject: name,
-        namespace: None,
-        state: "not known".to_owned(),
-        since: None,
-        finding,
-        also: Vec::new(),
-        not_known: Vec::new(),
-    }
+    Some(Diagnosis::new(name, NOT_KNOWN, away(facts, service, problem)))
 }
 
 /// A service that did not answer, or could not read the bus.
@@ -114,7 +103,7 @@ pub fn skew(skew_ms: i64) -> String {
     format!("{}.{} s {direction}", tenths / 10, tenths % 10)
 }
 
-/// A release without anybody who makes its calls.
+/// A release without a volumewatcher to make its calls.
 fn no_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
     let problem = facts.services.get(VOLUMEWATCHER.name)?.as_ref().err()?;
     let under_way = claim.attempt.as_ref().is_some_and(|attempt| facts.now <= attempt.ends());

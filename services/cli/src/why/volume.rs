@@ -1,4 +1,4 @@
-//! Why a volume stands as it does: by the claim that is worst off, or because nobody has it.
+//! Why a volume is in its state: by the worst of its claims, or because it has no claim.
 
 use berth_contract::hint;
 use berth_contract::message::claim::ClaimStatus;
@@ -10,7 +10,8 @@ use berth_domain::{PluginId, VolumeId, VolumeKey};
 
 use super::claim::{self, Case};
 use super::{
-    Actor, Cause, Diagnosis, Facts, Finding, is_none, is_unreadable, node, plugin, service, words,
+    Actor, Cause, Diagnosis, Facts, Finding, is_none, next, node, plugin, read_record, service,
+    words,
 };
 use crate::span::ago;
 
@@ -19,28 +20,19 @@ const ALSO_MAX: usize = 5;
 
 /// What is found out about a volume of the names' namespace; none when there is no such volume.
 pub fn diagnose(facts: &Facts, id: &VolumeId) -> Option<Diagnosis> {
-    let diagnosis = |state: String, finding| Diagnosis {
-        subject: format!("volume {id}"),
-        namespace: Some(facts.namespace.clone()),
-        state,
-        since: None,
-        finding,
-        also: Vec::new(),
-        not_known: Vec::new(),
+    let subject = format!("volume {id}");
+    // Whether there is such a volume is not known; what else has the name is told.
+    let unanswered =
+        |problem: &_| (!other_names(facts)).then(|| service::away(facts, CLAIM.name, problem));
+    let told = match read_record(facts.volume(id)?, &subject, unanswered) {
+        Ok(volume) => Some(of_record(facts, volume, &subject)),
+        Err(told) => told,
     };
-    let volume = match facts.volume(id)? {
-        Ok(volume) => volume,
-        Err(problem) if is_unreadable(problem) => {
-            return Some(diagnosis("not known".to_owned(), claim::of_unreadable(problem)));
-        }
-        Err(problem) if is_none(problem) => return None,
-        // Whether there is such a volume is not known; what else has the name is told.
-        Err(problem) => {
-            let known = other_names(facts);
-            let finding = service::away(facts, CLAIM.name, problem);
-            return (!known).then(|| diagnosis("not known".to_owned(), finding));
-        }
-    };
+    told.map(|told| told.in_namespace(&facts.namespace))
+}
+
+fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
+    let diagnosis = |state: String, finding| Diagnosis::new(subject, state, finding);
     let worst = worst(facts, &volume.claims);
     let of_volume = of_volume(facts, volume, worst.is_some());
     let mut told = match (worst, of_volume) {
@@ -73,7 +65,7 @@ pub fn diagnose(facts: &Facts, id: &VolumeId) -> Option<Diagnosis> {
         told.also
             .push(format!("it is deregistered once its last claim is gone: {}", closing.reason));
     }
-    Some(told)
+    told
 }
 
 /// Whether something else has the name for certain.
@@ -90,6 +82,26 @@ pub fn worst<'a>(facts: &'a Facts, claims: &'a [ClaimStatus]) -> Option<(Case<'a
         (case, claim::find(&case))
     });
     found.min_by_key(|(case, found)| (found.cause, case.claim.since))
+}
+
+/// Claims whose volumes were read.
+pub fn known_claims(facts: &Facts, claims: Option<&Vec<ClaimStatus>>) -> Vec<ClaimStatus> {
+    let known = claims.into_iter().flatten().filter(|one| facts.volume_of(one).is_some());
+    known.cloned().collect()
+}
+
+/// What is found out about the worst of some claims, if its cause is one that `decides`. The
+/// finding names the volume.
+pub fn worst_finding(
+    facts: &Facts,
+    claims: &[ClaimStatus],
+    decides: impl FnOnce(Cause) -> bool,
+) -> Option<Finding> {
+    let (case, found) = worst(facts, claims)?;
+    let ClaimStatus { volume, namespace, .. } = case.claim;
+    let sentence = format!("volume {volume}: {}", found.sentence);
+    let why_volume = next::why_volume(volume, namespace);
+    decides(found.cause).then(|| Finding { sentence, ..found }.next(why_volume))
 }
 
 /// The other claims, one line each.
@@ -119,11 +131,11 @@ pub fn not_known(case: &Case<'_>) -> Vec<String> {
     of_node.into_iter().chain(of_agent).collect()
 }
 
-/// What is wrong with the volume itself, whoever claims it.
+/// What is wrong with the volume itself, for every claim.
 fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<Finding> {
     let id = &volume.id;
     if let Some(record) = volume.unreadable.first() {
-        return Some(claim::of_unreadable(&record.problem()));
+        return Some(claim::unreadable_record(&record.problem()));
     }
     if !volume.registered_twice.is_empty() {
         let others = volume.registered_twice.join(" and ");
@@ -201,11 +213,9 @@ pub fn last_refusal(facts: &Facts, plugin: &PluginId, refusal: &RefusedRequest) 
     let sentence = format!("the last request for it was refused {since} ago: {message}");
     let told = format!("{step} was refused at {at} with {code}");
     let finding = Finding::new(Cause::Refused, who, sentence).shown_by([told]);
-    let finding = finding.next(format!("berth explain {code}"));
-    match trace {
-        Some(trace) => finding.next(format!("berth trace {trace}")),
-        None => finding,
-    }
+    finding
+        .next(format!("berth explain {code}"))
+        .next_if_known(trace.as_ref().map(|trace| format!("berth trace {trace}")))
 }
 
 /// No node may host the volume.

@@ -1,24 +1,20 @@
-//! The tree as text.
+//! The tree as text: a line for each step, below the step that it is part of.
 //!
 //! ```text
-//! TIME  BAR: where in its phase  HOW LONG  what
+//! TIME  HOW LONG  what
 //! ```
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use berth_domain::Timestamp;
-
-use super::tree::{Claim, How, Phase, Step, Tree};
+use super::tree::{Claim, How, Phase, Step, Tree, between};
 use crate::show::refused;
 use crate::show::time::{Zone, took};
 use crate::table::plain;
 
-/// The bar's columns.
-const BAR: u64 = 20;
-/// Tries of one call that fail in a row and are all drawn.
+/// Tries of one call that fail in a row and are all printed.
 const TRIES_MAX: usize = 8;
-/// Of more, so many of the first and of the last.
+/// Of more tries, so many of the first and of the last are printed.
 const TRIES_FIRST: usize = 2;
 const TRIES_LAST: usize = 3;
 
@@ -27,7 +23,7 @@ const TRIES_LAST: usize = 3;
 pub struct Drawing {
     /// Where the reader is.
     pub zone: Zone,
-    /// Whether every try is drawn.
+    /// Whether every try is printed.
     pub all: bool,
 }
 
@@ -59,15 +55,6 @@ pub fn draw(tree: &Tree, drawing: &Drawing) -> String {
     text
 }
 
-/// What of a phase its lines need.
-struct Frame<'a> {
-    drawing: &'a Drawing,
-    from: Timestamp,
-    to: Timestamp,
-    /// Whether it goes over midnight.
-    dated: bool,
-}
-
 impl Drawing {
     fn claim(&self, text: &mut String, claim: &Claim, tree: &Tree) {
         let Claim { namespace, volume, alloc, .. } = claim;
@@ -86,17 +73,14 @@ impl Drawing {
     }
 
     fn phase(&self, text: &mut String, phase: &Phase, of: &str, tree: &Tree) {
-        let ends = phase.steps.iter().flat_map(|step| step.steps.iter().chain([step]));
-        let first = phase.steps.first().map(|step| step.at);
-        let from = phase.at.or(first).unwrap_or(tree.at);
-        let to = ends.map(Step::end).max().unwrap_or(tree.at);
-        let begin = first.map_or(from, |first| first.min(from));
-        let dated = self.zone.date(begin) != self.zone.date(to);
+        let times = || phase.steps.iter().flat_map(|step| [step.at, step.end()]);
+        let (first, last) = (times().min(), times().max());
+        let dated = first
+            .zip(last)
+            .is_some_and(|(first, last)| self.zone.date(first) != self.zone.date(last));
         let trace = phase.trace.as_deref().unwrap_or("is not known");
-        let day = match first {
-            Some(_) if !dated => format!(", {}", self.zone.date(begin)),
-            _ => String::new(),
-        };
+        let day = first.filter(|_| !dated).map(|first| format!(", {}", self.zone.date(first)));
+        let day = day.unwrap_or_default();
         let _ = writeln!(text, "  trace {}{of}{day}", plain(trace));
         if phase.begins_before {
             let why = match tree.begins {
@@ -107,11 +91,37 @@ impl Drawing {
             };
             let _ = writeln!(text, "  {why}");
         }
-        let frame = Frame { drawing: self, from, to, dated };
-        frame.draw(text, &phase.steps, "");
-        text.push('\n');
-        text.truncate(text.trim_end().len());
-        text.push('\n');
+        self.steps(text, &phase.steps, 0, dated);
+    }
+
+    fn steps(&self, text: &mut String, steps: &[Step], depth: usize, dated: bool) {
+        let is_failure = |step: &Step| {
+            step.attempt.is_some() && matches!(step.how, How::Failed | How::Abandoned)
+        };
+        let same =
+            |one: &Step, next: &Step| is_failure(one) && is_failure(next) && one.name == next.name;
+        for row in steps.chunk_by(same) {
+            let is_long = row.len() > TRIES_MAX && !self.all;
+            let left_out = TRIES_FIRST..row.len().saturating_sub(TRIES_LAST);
+            for (at, step) in row.iter().enumerate() {
+                if !is_long || !left_out.contains(&at) {
+                    self.line(text, step, depth, dated, &said(step, self));
+                    self.steps(text, &step.steps, depth + 1, dated);
+                } else if at == TRIES_FIRST {
+                    let span = between(step.at, row[left_out.end - 1].end());
+                    let whole = Step { took_us: Some(span), ..step.clone() };
+                    let more = left_out.len();
+                    let said = format!("… {more} more tries failed: --all shows them");
+                    self.line(text, &whole, depth, dated, &said);
+                }
+            }
+        }
+    }
+
+    fn line(&self, text: &mut String, step: &Step, depth: usize, dated: bool, said: &str) {
+        let time = if dated { self.zone.both(step.at) } else { self.zone.time(step.at) };
+        let long = step.took_us.map(|us| took(Duration::from_micros(us))).unwrap_or_default();
+        let _ = writeln!(text, "{time}  {long:>7}  {:indent$}{said}", "", indent = 2 * depth);
     }
 }
 
@@ -124,85 +134,6 @@ fn stands(phase: &Phase, done: &str, failed: &str) -> String {
         How::Failed => format!("{failed}{after}"),
         How::UnderWay => format!("under way for {}", took.unwrap_or_default()),
         _ => "what came of it was not told".to_owned(),
-    }
-}
-
-/// A step, or tries that are not drawn one by one.
-enum DrawnSteps<'a> {
-    Step(&'a Step),
-    Tries(&'a [Step]),
-}
-
-impl Frame<'_> {
-    fn draw(&self, text: &mut String, steps: &[Step], above: &str) {
-        let lines = self.lines(steps);
-        for (at, line) in lines.iter().enumerate() {
-            let is_last = at + 1 == lines.len();
-            let (branch, below) = if is_last { ("└─", "   ") } else { ("├─", "│  ") };
-            match line {
-                DrawnSteps::Step(step) => {
-                    let said = said(step, self.drawing);
-                    self.line(text, step, &format!("{above}{branch} {said}"));
-                    self.draw(text, &step.steps, &format!("{above}{below}"));
-                }
-                DrawnSteps::Tries(tries) => {
-                    let (Some(first), Some(last)) = (tries.first(), tries.last()) else { continue };
-                    let span = super::tree::between(first.at, last.end());
-                    let whole = Step { took_us: Some(span), ..first.clone() };
-                    let said = format!("… {} more tries failed: --all shows them", tries.len());
-                    self.line(text, &whole, &format!("{above}{branch} {said}"));
-                }
-            }
-        }
-    }
-
-    /// Long rows of failures are shortened.
-    fn lines<'a>(&self, steps: &'a [Step]) -> Vec<DrawnSteps<'a>> {
-        let same = |one: &Step, next: &Step| {
-            let is_failure = |step: &Step| {
-                step.attempt.is_some() && matches!(step.how, How::Failed | How::Abandoned)
-            };
-            is_failure(one) && is_failure(next) && one.name == next.name
-        };
-        let mut lines = Vec::new();
-        for row in steps.chunk_by(same) {
-            if row.len() <= TRIES_MAX || self.drawing.all {
-                lines.extend(row.iter().map(DrawnSteps::Step));
-                continue;
-            }
-            let (first, rest) = row.split_at(TRIES_FIRST);
-            let (middle, last) = rest.split_at(rest.len() - TRIES_LAST);
-            lines.extend(first.iter().map(DrawnSteps::Step));
-            lines.push(DrawnSteps::Tries(middle));
-            lines.extend(last.iter().map(DrawnSteps::Step));
-        }
-        lines
-    }
-
-    fn line(&self, text: &mut String, step: &Step, said: &str) {
-        let zone = &self.drawing.zone;
-        let time = if self.dated { zone.both(step.at) } else { zone.time(step.at) };
-        let long = step.took_us.map(|us| took(Duration::from_micros(us))).unwrap_or_default();
-        let _ = writeln!(text, "{time}  {}  {long:>7}  {said}", self.bar(step));
-    }
-
-    /// Where in the phase a step lies.
-    fn bar(&self, step: &Step) -> String {
-        let whole = self.to.since(self.from).as_micros().max(1);
-        let column = |at: Timestamp| {
-            let part = at.min(self.to).since(self.from).as_micros() * u128::from(BAR) / whole;
-            usize::try_from(part).unwrap_or_default()
-        };
-        let width = usize::try_from(BAR).unwrap_or_default();
-        let begin = column(step.at).min(width - 1);
-        let length = column(step.end()).saturating_sub(begin).max(1);
-        let mark = match (step.how, step.took_us) {
-            (How::Quiet, _) => "░",
-            (_, None) => "·",
-            _ => "█",
-        };
-        let rest = width - begin - length;
-        format!("▕{}{}{}▏", " ".repeat(begin), mark.repeat(length), " ".repeat(rest))
     }
 }
 

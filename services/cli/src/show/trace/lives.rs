@@ -71,55 +71,45 @@ fn key(event: &Event) -> Option<ClaimKey<'_>> {
     Some((event.namespace.as_ref()?, event.volume.as_ref()?, event.alloc.as_ref()?))
 }
 
+/// A change of the record.
 fn add_claims<'a>(lives: &mut Vec<Life<'a>>, event: &'a Event) {
     let Some(key) = key(event) else { return };
     let trace = event.trace.as_deref();
-    let find =
-        |is: &dyn Fn(&Life<'_>) -> bool| lives.iter().rposition(|life| life.key == key && is(life));
-    let found = match event.claim_trace.as_deref() {
-        // A claim that is released says nothing more: the same trace may have begun another.
-        None => find(&|life| life.claim == trace && life.release.is_none()),
-        of => find(&|life| life.release == trace)
-            .or_else(|| find(&|life| life.release.is_none() && life.claim == of)),
+    let (claim, release) = match event.claim_trace.as_deref() {
+        Some(claim) => (Some(claim), trace),
+        None => (trace, None),
     };
-    let at = found.unwrap_or_else(|| {
-        let claim = event.claim_trace.as_deref().or(trace);
+    let is_of = |life: &Life<'_>| life.key == key && life.claim == claim;
+    // A claim that is released says nothing more: the same trace may have begun another.
+    let found = lives.iter().rposition(|life| is_of(life) && life.release == release);
+    let unreleased = || lives.iter().rposition(|life| is_of(life) && life.release.is_none());
+    let at = found.or_else(unreleased).unwrap_or_else(|| {
         lives.push(Life { claim, ..Life::new(key) });
         lives.len() - 1
     });
-    let life = &mut lives[at];
-    if event.claim_trace.is_some() {
-        life.release = trace;
-    }
-    life.events.push(event);
+    lives[at].release = release;
+    lives[at].events.push(event);
 }
 
-/// A call or a mount.
+/// A call or a mount: it is of the claim with its attempt, and else of the claim at its time.
 fn add_work<'a>(lives: &mut Vec<Life<'a>>, event: &'a Event) {
     let Some(key) = key(event) else { return };
-    let trace = event.trace.as_deref();
-    let same: Vec<usize> = (0..lives.len()).rev().filter(|at| lives[*at].key == key).collect();
-    let find = |is: &dyn Fn(&Life<'_>) -> bool| same.iter().copied().find(|at| is(&lives[*at]));
-    let attempt = event.attempt.as_ref();
-    let found = find(&|life| {
+    let (trace, attempt) = (event.trace.as_deref(), event.attempt.as_ref());
+    let has_attempt = |life: &Life<'_>| {
         attempt.is_some() && life.events.iter().any(|known| known.attempt.as_ref() == attempt)
-    });
-    let of_trace =
-        |life: &Life<'_>| trace.is_some() && (life.claim == trace || life.release == trace);
-    let found = found
-        .or_else(|| find(&|life| of_trace(life) && life.began() <= event.at))
-        .or_else(|| find(&of_trace))
+    };
+    let find =
+        |is: &dyn Fn(&Life<'_>) -> bool| lives.iter().rposition(|life| life.key == key && is(life));
+    let found = find(&has_attempt)
         .or_else(|| find(&|life| life.began() <= event.at))
-        .or(same.last().copied());
+        .or_else(|| lives.iter().position(|life| life.key == key));
     if let Some(at) = found {
         return lives[at].events.push(event);
     }
-    let releases = matches!(
-        (event.event, call_of(event)),
-        (EventName::VolumeUnmounted, _)
-            | (_, Some(CallKind::NodeDetach | CallKind::ControllerUnpublish))
-    );
-    let (claim, release) = if releases { (None, trace) } else { (trace, None) };
+    let is_release_call =
+        matches!(call_of(event), Some(CallKind::NodeDetach | CallKind::ControllerUnpublish));
+    let is_release = is_release_call || event.event == EventName::VolumeUnmounted;
+    let (claim, release) = if is_release { (None, trace) } else { (trace, None) };
     lives.push(Life { claim, release, events: vec![event], ..Life::new(key) });
 }
 
@@ -127,17 +117,15 @@ fn add_status<'a>(lives: &mut Vec<Life<'a>>, status: &'a ClaimStatus) {
     let key = (&status.namespace, &status.volume, &status.alloc);
     let trace = status.trace.as_deref();
     let leaves = super::phases::is_leaving(status.state);
-    let is_left = |life: &Life<'_>| life.key == key && life.freed().is_none();
-    let of_trace = |life: &Life<'_>| {
-        is_left(life) && trace.is_some() && (life.claim == trace || life.release == trace)
-    };
-    // Nothing was told of the release yet, or it was lost.
-    let fits = |life: &Life<'_>| {
-        let unknown = life.claim.is_none() || (leaves && life.release.is_none());
-        is_left(life) && unknown && life.began() <= status.since
-    };
-    let found = lives.iter().rposition(of_trace).or_else(|| lives.iter().rposition(fits));
     let (claim, release) = if leaves { (None, trace) } else { (trace, None) };
+    // Events of the claim or of its release may be lost: then their trace is not known.
+    let is_of = |life: &Life<'_>| match (trace, leaves) {
+        (Some(_), _) if life.claim == trace || life.release == trace => true,
+        (_, true) => life.release.is_none() && life.began() <= status.since,
+        (_, false) => life.claim.is_none() && life.began() <= status.since,
+    };
+    let found =
+        lives.iter().rposition(|life| life.key == key && life.freed().is_none() && is_of(life));
     let at = found.unwrap_or_else(|| {
         lives.push(Life::new(key));
         lives.len() - 1

@@ -65,10 +65,8 @@ impl Scene<'_> {
         let mounts = self.life.events.iter().copied().filter(|event| is_mount(event));
         let mounts = mounts.map(mount);
         let at = take.as_ref().map(|take| take.at);
-        let begins_before = match (at, self.known.begins) {
-            (Some(at), Some(begins)) => at < begins,
-            (at, _) => at.is_none(),
-        };
+        let is_gone = |at| self.known.begins.is_some_and(|begins| at < begins);
+        let begins_before = at.is_none_or(is_gone);
         let how = take.as_ref().map_or(How::NotTold, |take| take.how);
         let took_us = take.as_ref().and_then(|take| take.took_us);
         let mut steps: Vec<Step> = registered.chain(take).chain(mounts).collect();

@@ -68,27 +68,28 @@ pub struct Phase {
 }
 
 /// How something stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
     /// It took no time that is known.
+    #[default]
     Happened,
     /// It succeeded.
     Done,
     /// It did not succeed, or was given up; the detail says why.
     Failed,
-    /// Nobody said what came of it, and another attempt took its place.
+    /// No event names its outcome, and another attempt took its place.
     Abandoned,
     /// It is not over.
     UnderWay,
-    /// Nobody said what came of it.
+    /// No event names its outcome.
     NotTold,
     /// For so long nothing was told.
     Quiet,
 }
 
 /// One thing that was done, or happened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Step {
     /// The call, the RPC or the event.
     pub name: String,
@@ -109,7 +110,7 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
     /// Whether another worker made the attempt before.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub taken_over: bool,
     /// Until when an attempt that is under way may act.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,29 +129,10 @@ pub struct Step {
     pub steps: Vec<Step>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
-fn is_not(flag: &bool) -> bool {
-    !flag
-}
-
 impl Step {
     /// Something of which nothing more is said yet.
     pub(super) fn new(name: impl Into<String>, at: Timestamp, how: How) -> Self {
-        Self {
-            name: name.into(),
-            at,
-            took_us: None,
-            how,
-            node: None,
-            attempt: None,
-            worker: None,
-            taken_over: false,
-            until: None,
-            code: None,
-            detail: None,
-            again_after_us: None,
-            steps: Vec::new(),
-        }
+        Self { name: name.into(), at, how, ..Self::default() }
     }
 
     /// When it was over, or is.

@@ -43,11 +43,7 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         ago(claim.since, case.now())
     );
     let finding = Finding::new(Cause::PluginRefuses, case.plugin_operator(), sentence);
-    let finding = finding.shown_by(case.evidence());
-    Some(match case.plugin_id() {
-        Some(id) => finding.next(next::plugin_status(id)),
-        None => finding,
-    })
+    Some(finding.shown_by(case.evidence()).next_if_known(case.plugin_id().map(next::plugin_status)))
 }
 
 /// A controller that took the call and has not answered.
@@ -64,11 +60,10 @@ fn not_answered(case: &Case<'_>, node: Option<&NodeId>, error: &str) -> Finding 
     let sentence = format!("{}{on} has not answered {rpc} for {since}", case.plugin_name());
     let finding = Finding::new(Cause::PluginHangs, case.plugin_operator(), sentence)
         .shown_by([error.to_owned()]);
-    match (node, case.plugin_id()) {
-        (Some(node), Some(plugin)) => finding.next(next::plugin_process(node, plugin)),
-        (None, Some(plugin)) => finding.next(next::plugin_status(plugin)),
-        (_, None) => finding,
-    }
+    finding.next_if_known(case.plugin_id().map(|plugin| match node {
+        Some(node) => next::plugin_process(node, plugin),
+        None => next::plugin_status(plugin),
+    }))
 }
 
 fn no_room(case: &Case<'_>, error: &str) -> Finding {
@@ -76,15 +71,18 @@ fn no_room(case: &Case<'_>, error: &str) -> Finding {
     let (plugin, node) = (case.plugin_name(), &claim.node);
     let sentence = format!("{plugin} has no room for one more volume on node {node}");
     let finding = Finding::new(Cause::NoRoom, Actor::You, sentence).shown_by([error.to_owned()]);
-    let finding = match case.plugin_id() {
-        Some(id) => finding.next(format!(
+    let holders = case.plugin_id().map(|id| {
+        format!(
             "berth claim status --plugin {} --node {}   # release one of these",
             hint::quoted(id.as_str()),
             hint::quoted(node.as_str())
-        )),
-        None => finding,
-    };
-    finding.next(next::stop_alloc(&claim.alloc, &claim.namespace, "to run it elsewhere"))
+        )
+    });
+    finding.next_if_known(holders).next(next::stop_alloc(
+        &claim.alloc,
+        &claim.namespace,
+        "to run it elsewhere",
+    ))
 }
 
 /// The way out of a detach that the plugin refuses for ever.

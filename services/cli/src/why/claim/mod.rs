@@ -23,7 +23,7 @@ use berth_domain::{NodeId, PluginId, Timestamp};
 use super::{Actor, Cause, Facts, Finding, SourceAnswer, is_unreadable, next, service};
 use crate::span::ago;
 
-/// For how long an error that the plugin calls temporary is nobody's matter.
+/// For how long no person has to act on an error that the plugin calls temporary.
 const TEMPORARY_MAX: Duration = Duration::from_secs(300);
 
 /// A claim with all that was read about it.
@@ -118,7 +118,7 @@ impl<'a> Case<'a> {
         self.facts.plugin(self.plugin_id()?)
     }
 
-    /// Whoever runs the plugin; the operator where nobody knows which it is.
+    /// The operator of the plugin; the operator of Berth where the plugin is not known.
     pub fn plugin_operator(&self) -> Actor {
         self.plugin_id().map_or(Actor::You, |id| Actor::PluginOperator(id.clone()))
     }
@@ -212,11 +212,11 @@ fn unreadable(case: &Case<'_>) -> Option<Finding> {
     let problems = [alloc.and_then(|one| one.as_ref().err()), node];
     let mut problems = problems.into_iter().flatten().filter(|problem| is_unreadable(problem));
     let problem = of_volume.map(UnreadableRecord::problem).or_else(|| problems.next().cloned())?;
-    Some(of_unreadable(&problem))
+    Some(unreadable_record(&problem))
 }
 
 /// What is told of a record that cannot be read.
-pub fn of_unreadable(problem: &Problem) -> Finding {
+pub fn unreadable_record(problem: &Problem) -> Finding {
     let newer = problem.code == berth_contract::code::Code::NewerRecord;
     let sentence = if newer {
         "a record was written by a newer version, and this one cannot read it"
@@ -269,7 +269,7 @@ fn last_error(case: &Case<'_>) -> Option<Finding> {
     if case.claim.step?.is_controller() { controller::trouble(case) } else { node::trouble(case) }
 }
 
-/// Nobody is at the next call of the release, and a volumewatcher is there.
+/// A volumewatcher runs, and has not begun the next call of the release.
 fn held_back(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     let is_due = claim.attempt.is_none() && claim.next_try.is_none_or(|next| next <= case.now());
@@ -309,11 +309,8 @@ fn refused(case: &Case<'_>, error: &str, node: Option<&NodeId>) -> Option<Findin
             let sentence = format!("{what}: that is to be mended in the storage");
             Finding::new(Cause::PluginRefuses, case.plugin_operator(), sentence)
         };
-    let finding = finding.shown_by([error.to_owned()]);
-    Some(match node.zip(case.plugin_id()) {
-        Some((node, plugin)) => finding.next(next::plugin_process(node, plugin)),
-        None => finding,
-    })
+    let process = node.zip(case.plugin_id()).map(|(node, id)| next::plugin_process(node, id));
+    Some(finding.shown_by([error.to_owned()]).next_if_known(process))
 }
 
 /// A plugin call that is not answered.
@@ -327,12 +324,9 @@ fn hangs(case: &Case<'_>, node: &NodeId, work: &WorkStatus) -> Finding {
     let sentence =
         format!("{plugin} on node {node} has not answered {what} for {}", ago(since, now));
     let told = format!("the agent of {node}: {} for {}", work.step, ago(work.since, now));
-    let finding = Finding::new(Cause::PluginHangs, case.plugin_operator(), sentence)
+    Finding::new(Cause::PluginHangs, case.plugin_operator(), sentence)
         .shown_by([told])
-        .shown_by(case.evidence());
-    let finding = match case.plugin_id() {
-        Some(plugin) => finding.next(next::plugin_process(node, plugin)),
-        None => finding,
-    };
-    finding.next(next::node_status(node))
+        .shown_by(case.evidence())
+        .next_if_known(case.plugin_id().map(|plugin| next::plugin_process(node, plugin)))
+        .next(next::node_status(node))
 }

@@ -87,8 +87,6 @@ fn fits(line: &str, wanted: &str) -> bool {
 
 /// A line with all struck out that differs from run to run.
 fn normal(line: &str) -> String {
-    let drawn = |c: char| "▕▏█░·│".contains(c);
-    let line: String = line.chars().map(|c| if drawn(c) { ' ' } else { c }).collect();
     let words: Vec<String> = line.split_whitespace().map(normal_word).collect();
     words.join(" ").replace("in #s", "now").replace("in #m", "now")
 }
