@@ -37,13 +37,16 @@ lint: setup-lint ## check formatting, and clippy with warnings denied
 
 # Most tests wait for conditions, so more of them run at once than there are cores.
 TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+TEST_LANES ?= 3
 
 # The programs come before the tests: tests that start them find them built. CI goes on after a
 # failure: what it says once is all that can be learnt from it.
 test: setup-test nats-server lint build ## run every check and every test
+	$(call section,build the tests)
+	cargo test $(CARGO_LOCKED) --workspace --no-run
 	$(call section,tests)
-	RUST_TEST_THREADS=$(TEST_THREADS) \
-	cargo test $(CARGO_LOCKED) --workspace $(if $(CI),--no-fail-fast)
+	@RUST_TEST_THREADS=$(TEST_THREADS) $(MAKE) --no-print-directory -f tests/lanes.mk \
+		--jobs=$(TEST_LANES) $(if $(CI),--keep-going)
 
 # Not part of `make test`: what it holds us against is fetched first.
 test-peers: setup-peers nats-server build ## hold it against what is not ours: csi-sanity, a client in Python
@@ -55,7 +58,7 @@ test-peers: setup-peers nats-server build ## hold it against what is not ours: c
 chaos: setup-chaos nats-server build ## random operations and faults: SECONDS=600 SEED=1
 	$(call section,chaos)
 	@BERTH_CHAOS_SECONDS=$(or $(SECONDS),600) BERTH_CHAOS_SEED=$(SEED) \
-	cargo test $(CARGO_LOCKED) --quiet -p berth-chaos --test it -- --nocapture
+	cargo test $(CARGO_LOCKED) --quiet -p berth-chaos --test chaos -- --nocapture
 
 # What is measured is what a user runs: release builds, each a process of its own.
 BENCH_PROGRAMS := berth-bench berth-claim berth-plugin-registry berth-volumewatcher berth-gc \

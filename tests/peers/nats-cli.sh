@@ -25,7 +25,7 @@ if ! command -v nats >/dev/null; then
         mv -T "$PLACE.new" "$PLACE"
     fi
 fi
-said=$(cargo test ${CI:+--locked} --quiet -p berth-integration --test it "$TEST" -- --exact --nocapture 2>&1) \
+said=$(cargo test ${CI:+--locked} --quiet -p berth-integration --test integration "$TEST" -- --exact --nocapture 2>&1) \
     || fail "$said"
 [[ $said == *'1 passed'* && $said != *skipped:* ]] || fail "$said"
 printf 'nats-cli: the commands of docs/backup.md work\n'

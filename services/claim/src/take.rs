@@ -175,7 +175,10 @@ impl ClaimRequest<'_> {
             }
             Err(error) => {
                 let problem = state.problem(error, STEP, volume);
-                let problem = problem.or_reason(earlier.refusal.take(), true);
+                let reason = earlier.refusal.take();
+                let reason =
+                    reason.or_else(|| earlier.has_attached.then(|| self.why_not_granted()));
+                let problem = problem.or_reason(reason, Instant::now() < self.deadline);
                 CLAIMS_REFUSED.add(1, [problem.code.as_str().into()]);
                 Err(problem)
             }

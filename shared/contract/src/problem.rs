@@ -89,7 +89,8 @@ impl Problem {
     /// had no time to be answered, says less than the reason that an earlier one was given.
     #[must_use]
     pub fn or_reason(self, earlier: Option<Self>, had_time: bool) -> Self {
-        let says_nothing = self.code == Code::Late || (self.code == Code::NoAnswer && !had_time);
+        let is_cut_off = !had_time && matches!(self.code, Code::NoAnswer | Code::BusUnavailable);
+        let says_nothing = self.code == Code::Late || is_cut_off;
         match earlier {
             Some(reason) if says_nothing && reason.code != Code::Late => reason,
             _ => self,
@@ -201,6 +202,8 @@ mod tests {
             (Some(Code::PluginUnhealthy), Code::NoAnswer, false, Code::PluginUnhealthy),
             (Some(Code::PluginUnhealthy), Code::NoAnswer, true, Code::NoAnswer),
             (Some(Code::PluginUnhealthy), Code::AccessInUse, false, Code::AccessInUse),
+            (Some(Code::PluginFailed), Code::BusUnavailable, false, Code::PluginFailed),
+            (Some(Code::PluginFailed), Code::BusUnavailable, true, Code::BusUnavailable),
             (None, Code::NoAnswer, false, Code::NoAnswer),
             (Some(Code::Waiting), Code::Late, true, Code::Waiting),
             (Some(Code::Waiting), Code::Late, false, Code::Waiting),

@@ -1,9 +1,11 @@
-//! What the commands of the Makefile need is written in one place, and told to those who lack it.
+//! The commands of the Makefile: what they need is written in one place, and told to those who lack
+//! it; `make test` leaves no test binary out.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use berth_tidy::repository::{files, root};
+use cargo_metadata::MetadataCommand;
 
 use crate::assert_none;
 
@@ -79,4 +81,17 @@ fn packages_are_listed_in_one_place() {
             && file.text.contains(text)
     });
     assert_none(breaches.map(|file| file.path).collect(), "packages are listed in deploy/setup");
+}
+
+/// A binary that no lane names would never run.
+#[test]
+fn each_test_binary_has_a_lane() {
+    let lanes = std::fs::read_to_string(root().join("tests/lanes.mk")).unwrap();
+    let lanes = lanes.lines().find_map(|line| line.strip_prefix("LANES := ")).unwrap();
+    let lanes: Vec<&str> = lanes.split(' ').chain(["it"]).collect();
+    let metadata = MetadataCommand::new().no_deps().exec().unwrap();
+    let targets = metadata.packages.into_iter().flat_map(|package| package.targets);
+    let tests = targets.filter(cargo_metadata::Target::is_test);
+    let without = tests.map(|test| test.name).filter(|name| !lanes.contains(&name.as_str()));
+    assert_none(without.collect(), "a test binary is called `it`, or as a lane of tests/lanes.mk");
 }

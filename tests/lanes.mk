@@ -1,0 +1,25 @@
+# All tests, in lanes beside each other: most tests wait, so one lane leaves a machine idle.
+#
+#   make -f tests/lanes.mk --jobs=3
+#
+# `make test` calls it, with everything built. The lanes print into each other, line by line.
+# The longest lane is first. `rest` has every test binary that is called `it`.
+
+CARGO_TEST := cargo test $(if $(CI),--locked --no-fail-fast) --workspace
+
+LANES := integration docker chaos bus
+
+.PHONY: all rest docs $(LANES)
+
+all: $(LANES) rest docs
+
+# The whole workspace is named in each lane, so that all have the same features: nothing is built
+# again.
+$(LANES):
+	$(CARGO_TEST) --test $@
+
+rest:
+	$(CARGO_TEST) --lib --bins --test it
+
+docs:
+	$(CARGO_TEST) --doc
