@@ -98,7 +98,7 @@ fn explain(page: &mut Page, one: &Row, explained: &mut BTreeMap<&'static str, St
 }
 
 /// The golden file that shows a message: of its endpoint, or of its type if several share it.
-fn golden(message: &str, direction: &str, one: &Row) -> String {
+pub fn golden(message: &str, direction: &str, one: &Row) -> String {
     let own = format!("{direction}-{}", one.anchor());
     if golden_file(&own).is_some() {
         return own;

@@ -1,16 +1,19 @@
-//! `docs/contract.md`: the whole wire, for whoever speaks it without this code.
+//! `docs/contract.md`, its JSON Schema and its AsyncAPI document: the whole wire, for whoever speaks
+//! it without this code.
 //!
-//! Promises that it is complete, because it is made from what there is: endpoints from their
+//! Promises that they are complete, because they are made from what there is: endpoints from their
 //! tables, subjects and keys from their constructors, fields from the source of the types, examples
-//! from the golden files, which are held to be read back. It is rewritten by
+//! from the golden files, which are held to be read back. They are rewritten by
 //! `BERTH_WRITE_DOCS=1 cargo test -p berth-contract`.
 
+mod asyncapi;
 mod endpoints;
 pub mod hold;
 mod lists;
 mod page;
 mod problems;
 mod requests;
+mod schema;
 mod source;
 mod stored;
 mod terms;
@@ -26,13 +29,31 @@ use crate::sample;
 
 #[test]
 fn the_contract_page_is_current() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/contract.md");
-    let page = page::write();
+    current("contract.md", &page::write());
+}
+
+#[test]
+fn the_json_schema_is_current() {
+    current(schema::FILE, &pretty(&schema::write(&source::Source::read())));
+}
+
+#[test]
+fn the_asyncapi_document_is_current() {
+    current("asyncapi.json", &pretty(&asyncapi::write()));
+}
+
+fn pretty(document: &Value) -> String {
+    format!("{}\n", serde_json::to_string_pretty(document).unwrap())
+}
+
+/// Complains when a file in `docs` is not what the types say, and writes it when told so.
+fn current(name: &str, text: &str) {
+    let file = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("BERTH_WRITE_DOCS").is_some() {
-        fs::write(file, &page).unwrap();
+        fs::write(&file, text).unwrap();
     }
-    let written = fs::read_to_string(file).unwrap_or_default();
-    assert!(written == page, "run BERTH_WRITE_DOCS=1 cargo test -p berth-contract");
+    let written = fs::read_to_string(&file).unwrap_or_default();
+    assert!(written == text, "{name}: run BERTH_WRITE_DOCS=1 cargo test -p berth-contract");
 }
 
 /// The JSON that stands on the page below a heading.

@@ -60,6 +60,28 @@ fn keys(bucket: &BucketSpec) -> Vec<Keys> {
     }
 }
 
+/// The keys of leases: form, value and golden file.
+const LEASES: [(&str, &str, &str); 2] =
+    [("node.<node>", "Holder", "lease-node"), ("leader.<service>", "Leader", "lease-leader")];
+
+/// The records of all buckets but that of leases, which has no keys of records.
+fn all_keys() -> impl Iterator<Item = (&'static str, Keys)> {
+    let recorded = bucket::ALL.into_iter().filter(|bucket| *bucket != bucket::LEASES);
+    recorded.flat_map(|bucket| keys(&bucket).into_iter().map(move |keys| (bucket.name, keys)))
+}
+
+/// Every record's type and golden file.
+pub fn records() -> Vec<(&'static str, &'static str)> {
+    let leases = LEASES.map(|(_, value, golden)| (value, golden));
+    all_keys().map(|(_, keys)| (keys.record, keys.golden)).chain(leases).collect()
+}
+
+/// Every form of key: its bucket, the form and the record's type.
+pub fn forms() -> Vec<(&'static str, &'static str, &'static str)> {
+    let leases = LEASES.map(|(form, value, _)| (bucket::LEASES.name, form, value));
+    all_keys().map(|(bucket, keys)| (bucket, keys.form, keys.record)).chain(leases).collect()
+}
+
 pub fn write(page: &mut Page) {
     page.say("## Buckets");
     page.say(

@@ -1,0 +1,185 @@
+//! `docs/contract.schema.json`: the JSON Schema of every message, record and event.
+//!
+//! Promises that its definitions have the fields of [`Source`], which [`super::hold`] compares with
+//! real messages. Each message and record carries its golden file in `examples`. The test in
+//! `tests/peers/schemas` validates these with a library of others.
+
+use std::collections::BTreeSet;
+
+use berth_contract::code::Code;
+use berth_contract::event::EventName;
+use berth_contract::message::volume::DOCUMENT_FIELDS;
+use berth_contract::verb::{self, Row, Sender};
+use serde_json::{Map, Value, json};
+
+use super::endpoints::{DOCUMENT, golden};
+use super::page::golden_file;
+use super::source::{Field, Form, Kind, Source};
+use super::stored;
+
+/// The name of the file beside `docs/contract.md`.
+pub const FILE: &str = "contract.schema.json";
+
+/// The whole document.
+pub fn write(source: &Source) -> Value {
+    let mut schemas = Schemas { source, defs: Map::new(), open: Vec::new() };
+    for row in verb::ALL {
+        schemas.message(row.request, &golden(row.request, "request", row));
+        schemas.message(row.reply, &golden(row.reply, "reply", row));
+    }
+    for (record, golden) in stored::records() {
+        schemas.message(record, golden);
+    }
+    schemas.message("Event", "event");
+    schemas.define("Problem");
+    schemas.finish();
+    for row in verb::ALL.iter().filter(|row| refuses_unknown(row)) {
+        if row.request != DOCUMENT {
+            schemas.defs[&def(row.request)]["additionalProperties"] = json!(false);
+        }
+    }
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Berth's messages, records and events",
+        "description": "Each definition is one type; contract.md and asyncapi.json say where it is \
+            used. `null` means absent. Clients ignore unknown fields of replies and records.",
+        "$defs": schemas.defs,
+    })
+}
+
+/// The reference to a type's definition, for other documents in `docs`.
+pub fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("{FILE}#/$defs/{}", def(name)) })
+}
+
+fn def(name: &str) -> String {
+    name.split('<').next().unwrap_or(name).replace("::", ".")
+}
+
+fn refuses_unknown(row: &Row) -> bool {
+    row.sender == Sender::Client && !row.only_reads()
+}
+
+struct Schemas<'a> {
+    source: &'a Source,
+    defs: Map<String, Value>,
+    /// The types that a definition refers to and that have none yet.
+    open: Vec<String>,
+}
+
+impl Schemas<'_> {
+    /// Defines a message or record, with its golden file as an example.
+    fn message(&mut self, name: &str, golden: &str) {
+        if self.defs.get(&def(name)).is_some_and(|schema| schema.get("examples").is_some()) {
+            return;
+        }
+        self.define(name);
+        let example = match name {
+            DOCUMENT => include_str!("../volume.json").to_owned(),
+            _ => golden_file(golden).unwrap_or_else(|| panic!("no golden file {golden}.snap")),
+        };
+        let example: Value = serde_json::from_str(&example).unwrap();
+        self.defs[&def(name)]["examples"] = json!([example]);
+    }
+
+    fn finish(&mut self) {
+        while let Some(name) = self.open.pop() {
+            self.define(&name);
+        }
+    }
+
+    fn define(&mut self, name: &str) {
+        if self.defs.contains_key(&def(name)) {
+            return;
+        }
+        let schema = if name == DOCUMENT { self.document() } else { self.type_of(name) };
+        self.defs.insert(def(name), schema);
+    }
+
+    fn type_of(&mut self, name: &str) -> Value {
+        let shape = self.source.get(name);
+        let mut schema = match &shape.form {
+            Form::Choice(choices) => {
+                let values: Vec<&String> = choices.iter().map(|(value, _)| value).collect();
+                json!({ "type": "string", "enum": values })
+            }
+            Form::Object(fields) => {
+                let is_request = verb::ALL.iter().any(|row| row.request == name);
+                let fields = fields.iter().map(|field| (field.name.as_str(), field));
+                self.object(fields, is_request)
+            }
+        };
+        schema["description"] = json!(shape.meaning);
+        schema
+    }
+
+    /// Requests may leave out a list or an object that is empty.
+    fn object<'f>(
+        &mut self,
+        fields: impl Iterator<Item = (&'f str, &'f Field)>,
+        is_request: bool,
+    ) -> Value {
+        let (mut properties, mut required) = (Map::new(), BTreeSet::new());
+        for (name, field) in fields {
+            let collection = matches!(field.kind, Kind::Listed(_) | Kind::Mapped(_));
+            let optional = field.optional || (is_request && collection);
+            let mut schema = self.kind(&field.kind);
+            if optional {
+                schema = json!({ "anyOf": [schema, { "type": "null" }] });
+            } else {
+                required.insert(name.to_owned());
+            }
+            schema["description"] = json!(field.meaning);
+            properties.insert(name.to_owned(), schema);
+        }
+        json!({ "type": "object", "properties": properties, "required": required })
+    }
+
+    /// A volume's document has the fields of a spec, and a few of its own.
+    fn document(&mut self) -> Value {
+        let spec = self.source.fields("VolumeSpec");
+        let fields = DOCUMENT_FIELDS.iter().filter_map(|name| {
+            let several = match *name {
+                "capability" => "capabilities",
+                "topology" => "topologies",
+                other => other,
+            };
+            Some((*name, spec.iter().find(|field| field.name == several)?))
+        });
+        let mut schema = self.object(fields, false);
+        let text = json!({ "type": "string" });
+        schema["properties"]["id"] = text.clone();
+        schema["properties"]["namespace"] = text.clone();
+        schema["properties"]["secrets"] = json!({ "type": "object", "additionalProperties": text });
+        schema["required"].as_array_mut().unwrap().push(json!("id"));
+        schema["description"] = json!("The volume's document, as its owner writes it.");
+        schema
+    }
+
+    fn kind(&mut self, kind: &Kind) -> Value {
+        match kind {
+            Kind::Plain("true or false") => json!({ "type": "boolean" }),
+            Kind::Plain("whole number") => json!({ "type": "integer", "minimum": 0 }),
+            Kind::Plain("number") => json!({ "type": "integer" }),
+            Kind::Plain("time") => json!({ "type": "string", "format": "date-time" }),
+            Kind::Plain("id") => json!({ "type": "string", "minLength": 1, "maxLength": 256 }),
+            Kind::Plain("code") => {
+                let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+                json!({ "type": "string", "enum": codes })
+            }
+            Kind::Plain("event") => {
+                let names: Vec<String> = EventName::ALL.iter().map(ToString::to_string).collect();
+                json!({ "type": "string", "enum": names })
+            }
+            Kind::Plain(_) => json!({ "type": "string" }),
+            Kind::Listed(item) => json!({ "type": "array", "items": self.kind(item) }),
+            Kind::Mapped(item) => {
+                json!({ "type": "object", "additionalProperties": self.kind(item) })
+            }
+            Kind::Named(name) => {
+                self.open.push(name.clone());
+                json!({ "$ref": format!("#/$defs/{}", def(name)) })
+            }
+        }
+    }
+}
