@@ -3,12 +3,14 @@
 //! Promises one operation for each row of the verb table, made from that row. Payloads refer to
 //! [`super::schema`].
 
+use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::code::Code;
-use berth_contract::verb::{self, COMMON_ERRORS, Row};
-use berth_contract::{header, stream};
+use berth_contract::header;
+use berth_contract::stream::EVENTS;
+use berth_contract::verb::{self, COMMON_ERRORS, Row, Sender};
 use serde_json::{Map, Value, json};
 
-use super::{schema, stored};
+use super::{endpoints, schema, stored, terms};
 
 /// The whole document.
 pub fn write() -> Value {
@@ -16,29 +18,60 @@ pub fn write() -> Value {
     let mut operations = Map::new();
     for row in verb::ALL {
         let name = row.anchor();
-        channels
-            .insert(name.clone(), channel(row.subject, "request", &schema::reference(row.request)));
-        let replies = json!({
+        let request = message(&schema::reference(row.request), "request");
+        channels.insert(name.clone(), channel(row.subject, "request", request));
+        let reply = json!({
             "address": null,
             "messages": {
                 "reply": { "payload": schema::reference(row.reply) },
                 "error": { "$ref": "#/components/messages/error" },
             },
         });
-        channels.insert(format!("{name}-reply"), replies);
+        channels.insert(format!("{name}-reply"), reply);
         operations.insert(name.clone(), operation(row, &name));
     }
-    for (bucket, form, record) in stored::forms() {
-        let name = channel_name(&format!("{bucket}.{form}"));
-        let address = format!("$KV.{bucket}.{form}");
-        channels.insert(name.clone(), channel(&address, "record", &schema::reference(record)));
+    for (bucket, keys) in stored::all_keys() {
+        let name = channel_name(&format!("{}.{}", bucket.name, keys.form));
+        let value = schema::reference(keys.record);
+        let value = match bucket {
+            bucket::LEASES => value,
+            _ => json!({ "allOf": [value, schema::reference("Record")] }),
+        };
+        let mut channel = kept(&bucket, keys.form, message(&value, "write"));
+        channel["x-example"] = json!(keys.one);
+        channels.insert(name.clone(), channel);
         operations.insert(name.clone(), sent(&name));
     }
-    let event = schema::reference("Event");
-    let mut events = channel("berth.v1.event.<ns>.<kind>.<id>", "event", &event);
-    events["description"] = json!(stream::EVENTS.description);
-    channels.insert("events".to_owned(), events);
-    operations.insert("events".to_owned(), sent("events"));
+    let made = json!({
+        "type": "object",
+        "properties": { "created": { "type": "string", "format": "date-time" } },
+        "description": "When the bucket's stream was made. A person may write `begin-anew` in its \
+            place; see contract.md.",
+    });
+    let name = channel_name(&format!("{}.<bucket>", bucket::BUCKETS.name));
+    channels.insert(name.clone(), kept(&bucket::BUCKETS, "<bucket>", json!({ "payload": made })));
+    operations.insert(name.clone(), sent(&name));
+    for (name, subject, what) in [
+        ("events", "berth.v1.event.<ns>.<kind>.<id>", "What happened to one thing."),
+        (
+            "refusals",
+            "berth.v1.event.<ns>.request.<vol>.<alloc>",
+            "Refused requests, by the volume and the alloc that they name; `_` for neither.",
+        ),
+    ] {
+        let event = message(&schema::reference("Event"), "event");
+        let mut events = channel(subject, "event", event);
+        events["description"] = json!(what);
+        events["x-stream"] = json!({
+            "name": EVENTS.name,
+            "description": EVENTS.description,
+            "subjects": EVENTS.subjects,
+            "max_age_s": EVENTS.max_age.as_secs(),
+            "max_bytes": EVENTS.max_bytes,
+        });
+        channels.insert(name.to_owned(), events);
+        operations.insert(name.to_owned(), sent(name));
+    }
     let common: Vec<&str> = COMMON_ERRORS.iter().copied().map(Code::as_str).collect();
     json!({
         "asyncapi": "3.0.0",
@@ -46,25 +79,64 @@ pub fn write() -> Value {
             "title": "Berth",
             "version": header::CONTRACT_VERSION.to_string(),
             "description": "What Berth's services answer, store and tell on NATS; the guide is \
-                contract.md. `x-errors` of an operation are the codes of its own.",
+                contract.md. `x-errors` of an operation are the codes of its own, and \
+                `x-records` says what it does with the records, as there.",
             "x-common-errors": common,
         },
         "defaultContentType": "application/json",
         "channels": channels,
         "operations": operations,
         "components": {
-            "messages": {
-                "error": {
-                    "description": "The request was not done.",
-                    "payload": {
-                        "type": "object",
-                        "properties": { "error": schema::reference("Problem") },
-                        "required": ["error"],
-                    },
+            "messages": { "error": {
+                "summary": "The request was not done.",
+                "headers": headers("reply"),
+                "payload": {
+                    "type": "object",
+                    "properties": { "error": schema::reference("Problem") },
+                    "required": ["error"],
                 },
+            }},
+            "schemas": {
+                "request": headers("request"),
+                "event": headers("event"),
+                "write": headers("write"),
             },
         },
     })
+}
+
+/// The headers of one sort of message.
+fn headers(sort: &str) -> Value {
+    let mut properties = Map::new();
+    for header in terms::headers() {
+        if header.on.contains(&sort) {
+            for name in header.names {
+                let schema = json!({ "type": "string", "description": header.meaning });
+                properties.insert((*name).to_owned(), schema);
+            }
+        }
+    }
+    json!({ "type": "object", "properties": properties })
+}
+
+fn message(payload: &Value, headers: &str) -> Value {
+    let headers = format!("#/components/schemas/{headers}");
+    json!({ "headers": { "$ref": headers }, "payload": payload })
+}
+
+/// A channel of a bucket's keys.
+fn kept(bucket: &BucketSpec, form: &str, value: Value) -> Value {
+    let mut channel = channel(&format!("$KV.{}.{form}", bucket.name), "record", value);
+    channel["description"] = json!(bucket.description);
+    channel["x-bucket"] = json!({
+        "name": bucket.name,
+        "stream": format!("KV_{}", bucket.name),
+        "key": form,
+        "writer": bucket.writer,
+        "history": bucket.history,
+        "marker_ttl_s": bucket.marker_ttl.as_secs(),
+    });
+    channel
 }
 
 fn operation(row: &Row, name: &str) -> Value {
@@ -83,6 +155,12 @@ fn operation(row: &Row, name: &str) -> Value {
             ],
         },
         "x-service": row.service.name,
+        "x-endpoint": row.endpoint,
+        "x-records": endpoints::effect(row),
+        "x-sender": match row.sender {
+            Sender::Client => "any client",
+            Sender::Service(service) => service.name,
+        },
         "x-step": row.step,
         "x-errors": errors,
     })
@@ -93,7 +171,7 @@ fn sent(name: &str) -> Value {
 }
 
 /// A channel whose address has a parameter for each `<id>` of the subject.
-fn channel(subject: &str, message: &str, payload: &Value) -> Value {
+fn channel(subject: &str, name: &str, message: Value) -> Value {
     let mut parameters = Map::new();
     let mut address = String::new();
     for (at, part) in subject.split('<').enumerate() {
@@ -108,7 +186,7 @@ fn channel(subject: &str, message: &str, payload: &Value) -> Value {
     }
     let mut channel = json!({
         "address": address,
-        "messages": { message: { "payload": payload } },
+        "messages": { name: message },
     });
     if !parameters.is_empty() {
         channel["parameters"] = Value::Object(parameters);

@@ -1,13 +1,10 @@
 //! Services and their endpoints.
 
-use std::collections::BTreeMap;
-
 use berth_contract::code::Code;
-use berth_contract::message::volume::DOCUMENT_FIELDS;
 use berth_contract::service;
 use berth_contract::verb::{self, Effect, Row, Sender};
 
-use super::page::{Page, golden_file, row};
+use super::page::{Page, golden_file, linked};
 
 /// The document that registers a volume: read by hand, and never written by us.
 pub const DOCUMENT: &str = "volume::Register";
@@ -22,7 +19,16 @@ pub fn write(page: &mut Page) {
          BERTH0116) are no errors: `waits` counts them. An instance's id begins with its node and \
          plugin, or with its worker, as its metadata names them.",
     );
-    let mut explained = BTreeMap::new();
+    page.say(
+        "The tables say of each endpoint: what it does with the records (`reads` and ignores \
+         unknown fields; `changes`; `records`, which changes records and calls no plugin; \
+         `reports` how its sender is, also after its deadline); who sends it; its request and its \
+         reply, each a definition in [contract.schema.json](contract.schema.json) with every field \
+         and an example; and the errors of its own. Unknown fields are refused where any client \
+         may send a change, and ignored where one of Berth's own processes alone does. An \
+         endpoint's step, in errors and traces, is its anchor here with `.` for the first `-`. \
+         [asyncapi.json](asyncapi.json) has the same as AsyncAPI 3.0, by these anchors.",
+    );
     for service in service::ALL {
         page.say(format!("### {}", service.name));
         let writes = match service.writes().join("`, `") {
@@ -31,70 +37,72 @@ pub fn write(page: &mut Page) {
         };
         page.say(format!("{}. Writes: {writes}.", service.description));
         let endpoints = verb::ALL.iter().filter(|one| one.service == service);
-        let endpoints: Vec<&Row> = endpoints.collect();
-        if endpoints.is_empty() {
+        let rows: Vec<[String; 8]> = endpoints.map(row).collect();
+        if rows.is_empty() {
             page.say("It answers no requests but those of `nats micro`.");
             continue;
         }
-        let rows: Vec<[String; 3]> = endpoints
-            .iter()
-            .map(|one| {
-                let name = format!("[{}](#{})", one.endpoint, one.anchor());
-                [name, format!("`{}`", one.subject), one.description.to_owned()]
-            })
-            .collect();
-        page.table(["endpoint", "subject", "what it does"], &rows);
-        for endpoint in endpoints {
-            explain(page, endpoint, &mut explained);
-        }
+        page.table(
+            [
+                "endpoint",
+                "subject",
+                "what it does",
+                "records",
+                "sent by",
+                "request",
+                "reply",
+                "errors",
+            ],
+            &rows,
+        );
+    }
+    example(page);
+}
+
+/// One endpoint, with the anchor that `nats micro info` names.
+fn row(one: &Row) -> [String; 8] {
+    assert_eq!(one.anchor().replacen('-', ".", 1), one.step, "the page says so");
+    let sender = match one.sender {
+        Sender::Client => "any client",
+        Sender::Service(service) => service.name,
+    };
+    let errors: Vec<&str> = one.errors().map(Code::as_str).collect();
+    [
+        format!("<a id=\"{}\"></a>{}", one.anchor(), one.endpoint),
+        format!("`{}`", one.subject),
+        one.description.to_owned(),
+        effect(one).to_owned(),
+        sender.to_owned(),
+        linked(one.request),
+        linked(one.reply),
+        errors.join(", "),
+    ]
+}
+
+/// What it does to the records, in a word.
+pub const fn effect(one: &Row) -> &'static str {
+    match one.effect {
+        Effect::Read => "reads",
+        Effect::Change => "changes",
+        Effect::BriefChange => "records",
+        Effect::Report => "reports",
     }
 }
 
-/// One endpoint; a message that was explained before is referred to.
-fn explain(page: &mut Page, one: &Row, explained: &mut BTreeMap<&'static str, String>) {
-    page.say(format!("### {}", one.anchor()));
-    page.say(format!("{}.", one.description));
-    let effect = match one.effect {
-        Effect::Read => "It only reads",
-        Effect::Change => "It changes something",
-        Effect::BriefChange => "It changes records and calls no plugin",
-        Effect::Report => "It says how its sender is, and is taken after its deadline, too",
-    };
-    let (sender, unknown) = match one.sender {
-        Sender::Client if one.only_reads() => ("any client".to_owned(), "ignored"),
-        Sender::Client => ("any client".to_owned(), "refused"),
-        Sender::Service(service) => (format!("{} alone", service.name), "ignored"),
-    };
-    let (subject, step) = (one.subject, one.step);
-    page.say(format!(
-        "Subject `{subject}`; step `{step}` in errors and traces. {effect}; an unknown field is \
-         {unknown}. Sent by {sender}."
-    ));
-    let errors: Vec<&str> = one.errors().map(Code::as_str).collect();
-    if !errors.is_empty() {
-        page.say(format!("Errors of its own: {}.", errors.join(", ")));
-    }
-    for (title, message, direction) in
-        [("Request", one.request, "request"), ("Reply", one.reply, "reply")]
-    {
-        let title = format!("#### {title} of {}: `{message}`", one.anchor());
-        if let Some(before) = explained.get(message) {
-            page.say(title);
-            page.say(format!("As explained at [{before}](#{before})."));
-            continue;
-        }
-        explained.insert(message, one.anchor());
-        page.say(title);
-        if message == DOCUMENT {
-            document(page);
-            continue;
-        }
-        let meaning = page.source.get(message).meaning.clone();
-        page.say(meaning);
-        page.fields(message);
-        page.say("For example");
-        page.example(&golden(message, direction, one));
-    }
+/// One request and its reply, whole.
+fn example(page: &mut Page) {
+    page.say("### An example");
+    page.say(
+        "A claim is taken: a request to `berth.v1.claim.take.team=20a` with the headers \
+         `traceparent` and `Berth-Deadline`, and",
+    );
+    page.example("request-claim-take");
+    page.say("The grant says what the node needs:");
+    page.example("reply-claim-take");
+    page.say(
+        "Were the volume held by others, the reply would be the problem [above](#errors), in \
+         `error`.",
+    );
 }
 
 /// The golden file that shows a message: of its endpoint, or of its type if several share it.
@@ -108,42 +116,4 @@ pub fn golden(message: &str, direction: &str, one: &Row) -> String {
         "alloc::AllocStatus" => "reply-alloc-status".to_owned(),
         _ => own,
     }
-}
-
-fn document(page: &mut Page) {
-    page.say("The volume's document, as its owner writes it for `berth volume register`, in JSON.");
-    let fixed = |name: &str, kind: &str, needed: &str, meaning: &str| {
-        [format!("`{name}`"), kind.to_owned(), needed.to_owned(), meaning.to_owned()]
-    };
-    let rows: Vec<[String; 4]> = DOCUMENT_FIELDS
-        .iter()
-        .map(|name| match *name {
-            "id" => fixed(name, "id", "", "The volume."),
-            "namespace" => fixed(name, "id", "optional", "The subject's, if it is given at all."),
-            "secrets" => fixed(
-                name,
-                "object of text",
-                "optional",
-                "Secrets for the plugin's calls. Absent, those it has stay; empty, they are taken \
-                 away. `sealed_secrets`, made with the key of [secret-key](#secret-key), may stand \
-                 in their place, so that nobody reads them on the way.",
-            ),
-            _ => {
-                // One of several is written in the singular, as TOML's `[[capability]]` reads.
-                let several = match *name {
-                    "capability" => "capabilities",
-                    "topology" => "topologies",
-                    other => other,
-                };
-                let spec = page.source.fields("VolumeSpec").iter();
-                let mut same = spec.filter(|field| field.name == several);
-                let field = same.next().unwrap_or_else(|| panic!("what is {name}? say it here"));
-                let [_, kind, needed, meaning] = row(field);
-                [format!("`{name}`"), kind, needed, meaning]
-            }
-        })
-        .collect();
-    page.rows(&rows);
-    page.say("For example");
-    page.say(format!("```json\n{}\n```", include_str!("../volume.json").trim()));
 }

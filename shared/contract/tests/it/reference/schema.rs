@@ -1,21 +1,23 @@
 //! `docs/contract.schema.json`: the JSON Schema of every message, record and event.
 //!
 //! Promises that its definitions have the fields of [`Source`], which [`super::hold`] compares with
-//! real messages. Each message and record carries its golden file in `examples`. The test in
-//! `tests/peers/schemas` validates these with a library of others.
+//! real messages. Each message and record carries its golden file in `examples`. `tests/peers/nats_py`
+//! validates these, and what a running system says, with a library of others.
 
 use std::collections::BTreeSet;
 
 use berth_contract::code::Code;
+use berth_contract::decode::Unknown;
 use berth_contract::event::EventName;
-use berth_contract::message::volume::DOCUMENT_FIELDS;
-use berth_contract::verb::{self, Row, Sender};
+use berth_contract::message::volume::{DOCUMENT_FIELDS, SEALED_FIELD};
+use berth_contract::problem::Problem;
+use berth_contract::verb;
 use serde_json::{Map, Value, json};
 
 use super::endpoints::{DOCUMENT, golden};
 use super::page::golden_file;
 use super::source::{Field, Form, Kind, Source};
-use super::stored;
+use super::{problems, stored};
 
 /// The name of the file beside `docs/contract.md`.
 pub const FILE: &str = "contract.schema.json";
@@ -27,37 +29,44 @@ pub fn write(source: &Source) -> Value {
         schemas.message(row.request, &golden(row.request, "request", row));
         schemas.message(row.reply, &golden(row.reply, "reply", row));
     }
-    for (record, golden) in stored::records() {
-        schemas.message(record, golden);
+    for (_, keys) in stored::all_keys() {
+        schemas.message(keys.record, keys.golden);
     }
     schemas.message("Event", "event");
     schemas.define("Problem");
+    schemas.defs["Problem"]["examples"] = json!(problems());
+    schemas.define("Record");
     schemas.finish();
-    for row in verb::ALL.iter().filter(|row| refuses_unknown(row)) {
-        if row.request != DOCUMENT {
-            schemas.defs[&def(row.request)]["additionalProperties"] = json!(false);
-        }
+    for row in verb::ALL.iter().filter(|row| row.unknown() == Unknown::Fault) {
+        schemas.defs[&definition(row.request)]["additionalProperties"] = json!(false);
     }
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Berth's messages, records and events",
         "description": "Each definition is one type; contract.md and asyncapi.json say where it is \
-            used. `null` means absent. Clients ignore unknown fields of replies and records.",
+            used. `null` means absent. An id has 1 to 256 bytes, and no control characters. A time \
+            is in UTC with milliseconds. A service ignores unknown fields, but refuses them at any \
+            depth of a request whose definition says `additionalProperties: false`. Clients \
+            ignore unknown fields of replies and records.",
         "$defs": schemas.defs,
     })
 }
 
 /// The reference to a type's definition, for other documents in `docs`.
 pub fn reference(name: &str) -> Value {
-    json!({ "$ref": format!("{FILE}#/$defs/{}", def(name)) })
+    json!({ "$ref": format!("{FILE}#/$defs/{}", definition(name)) })
 }
 
-fn def(name: &str) -> String {
+/// The name of a type's definition.
+pub fn definition(name: &str) -> String {
     name.split('<').next().unwrap_or(name).replace("::", ".")
 }
 
-fn refuses_unknown(row: &Row) -> bool {
-    row.sender == Sender::Client && !row.only_reads()
+/// One of each code, and one with a fault of a document's line.
+fn problems() -> Vec<Problem> {
+    let of_input = golden_file("reply-problem-of-input").unwrap();
+    let of_input = serde_json::from_str(&of_input).unwrap();
+    Code::ALL.iter().map(|code| problems::example(*code)).chain([of_input]).collect()
 }
 
 struct Schemas<'a> {
@@ -70,7 +79,7 @@ struct Schemas<'a> {
 impl Schemas<'_> {
     /// Defines a message or record, with its golden file as an example.
     fn message(&mut self, name: &str, golden: &str) {
-        if self.defs.get(&def(name)).is_some_and(|schema| schema.get("examples").is_some()) {
+        if self.defs.get(&definition(name)).is_some_and(|schema| schema.get("examples").is_some()) {
             return;
         }
         self.define(name);
@@ -79,7 +88,7 @@ impl Schemas<'_> {
             _ => golden_file(golden).unwrap_or_else(|| panic!("no golden file {golden}.snap")),
         };
         let example: Value = serde_json::from_str(&example).unwrap();
-        self.defs[&def(name)]["examples"] = json!([example]);
+        self.defs[&definition(name)]["examples"] = json!([example]);
     }
 
     fn finish(&mut self) {
@@ -89,19 +98,22 @@ impl Schemas<'_> {
     }
 
     fn define(&mut self, name: &str) {
-        if self.defs.contains_key(&def(name)) {
+        if self.defs.contains_key(&definition(name)) {
             return;
         }
         let schema = if name == DOCUMENT { self.document() } else { self.type_of(name) };
-        self.defs.insert(def(name), schema);
+        self.defs.insert(definition(name), schema);
     }
 
     fn type_of(&mut self, name: &str) -> Value {
         let shape = self.source.get(name);
         let mut schema = match &shape.form {
             Form::Choice(choices) => {
-                let values: Vec<&String> = choices.iter().map(|(value, _)| value).collect();
-                json!({ "type": "string", "enum": values })
+                let one = |(value, meaning): &(String, String)| match meaning.as_str() {
+                    "" => json!({ "const": value }),
+                    _ => json!({ "const": value, "description": meaning }),
+                };
+                json!({ "type": "string", "oneOf": choices.iter().map(one).collect::<Vec<_>>() })
             }
             Form::Object(fields) => {
                 let is_request = verb::ALL.iter().any(|row| row.request == name);
@@ -147,13 +159,47 @@ impl Schemas<'_> {
             Some((*name, spec.iter().find(|field| field.name == several)?))
         });
         let mut schema = self.object(fields, false);
-        let text = json!({ "type": "string" });
-        schema["properties"]["id"] = text.clone();
-        schema["properties"]["namespace"] = text.clone();
-        schema["properties"]["secrets"] = json!({ "type": "object", "additionalProperties": text });
-        schema["required"].as_array_mut().unwrap().push(json!("id"));
-        schema["description"] = json!("The volume's document, as its owner writes it.");
-        schema
+        let said = |mut schema: Value, meaning: &str| {
+            schema["description"] = json!(meaning);
+            schema
+        };
+        let id = self.kind(&Kind::Plain("id"));
+        let sealed = self.kind(&Kind::Named("secret::Sealed".to_owned()));
+        let namespace = json!({ "anyOf": [id, { "type": "null" }] });
+        let secrets = json!({ "type": ["object", "null"], "additionalProperties": {
+            "type": "string"
+        }});
+        for (name, own) in [
+            ("id", said(id, "The volume.")),
+            ("namespace", said(namespace, "The subject's, if it is given at all.")),
+            (
+                "secrets",
+                said(
+                    secrets,
+                    "Secrets for the plugin's calls. Absent, those it has stay; empty, they are \
+                     taken away. Names are of letters, digits, `-`, `_` and `.`.",
+                ),
+            ),
+            (
+                SEALED_FIELD,
+                said(
+                    sealed,
+                    "In place of `secrets`, so that nobody reads them on the way: a \
+                     `secret.Envelope` as JSON, sealed for the key of secret-key in the form of \
+                     NATS's xkeys.",
+                ),
+            ),
+        ] {
+            schema["properties"][name] = own;
+        }
+        self.open.push("secret::Envelope".to_owned());
+        let required = schema["required"].as_array_mut().unwrap();
+        required.retain(|name| name != "secrets");
+        required.insert(0, json!("id"));
+        said(
+            schema,
+            "The volume's document, as its owner writes it for `berth volume register`, in JSON.",
+        )
     }
 
     fn kind(&mut self, kind: &Kind) -> Value {
@@ -171,6 +217,9 @@ impl Schemas<'_> {
                 let names: Vec<String> = EventName::ALL.iter().map(ToString::to_string).collect();
                 json!({ "type": "string", "enum": names })
             }
+            Kind::Plain("traceparent") => {
+                json!({ "type": "string", "pattern": "^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$" })
+            }
             Kind::Plain(_) => json!({ "type": "string" }),
             Kind::Listed(item) => json!({ "type": "array", "items": self.kind(item) }),
             Kind::Mapped(item) => {
@@ -178,7 +227,7 @@ impl Schemas<'_> {
             }
             Kind::Named(name) => {
                 self.open.push(name.clone());
-                json!({ "$ref": format!("#/$defs/{}", def(name)) })
+                json!({ "$ref": format!("#/$defs/{}", definition(name)) })
             }
         }
     }
