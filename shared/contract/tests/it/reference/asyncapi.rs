@@ -80,7 +80,7 @@ pub fn write() -> Value {
             "version": header::CONTRACT_VERSION.to_string(),
             "description": "What Berth's services answer, store and tell on NATS; the guide is \
                 contract.md. `x-errors` of an operation are the codes of its own, and \
-                `x-records` says what it does with the records, as there.",
+                `x-kind` says what it does with the records, as there.",
             "x-common-errors": common,
         },
         "defaultContentType": "application/json",
@@ -156,7 +156,7 @@ fn operation(row: &Row, name: &str) -> Value {
         },
         "x-service": row.service.name,
         "x-endpoint": row.endpoint,
-        "x-records": endpoints::effect(row),
+        "x-kind": endpoints::kind(row),
         "x-sender": match row.sender {
             Sender::Client => "any client",
             Sender::Service(service) => service.name,

@@ -20,14 +20,17 @@ pub fn write(page: &mut Page) {
          plugin, or with its worker, as its metadata names them.",
     );
     page.say(
-        "The tables say of each endpoint: what it does with the records (`reads` and ignores \
-         unknown fields; `changes`; `records`, which changes records and calls no plugin; \
-         `reports` how its sender is, also after its deadline); who sends it; its request and its \
-         reply, each a definition in [contract.schema.json](contract.schema.json) with every field \
-         and an example; and the errors of its own. Unknown fields are refused where any client \
-         may send a change, and ignored where one of Berth's own processes alone does. An \
-         endpoint's step, in errors and traces, is its anchor here with `.` for the first `-`. \
-         [asyncapi.json](asyncapi.json) has the same as AsyncAPI 3.0, by these anchors.",
+        "Each endpoint is of one kind. A `read` changes nothing. A `change` changes something. A \
+         `brief change` changes records and calls no plugin, so it is answered within moments. A \
+         `report` says how its sender is, and is taken after its deadline, too. A change that any \
+         client may send is refused for an unknown field; of all others unknown fields are ignored.",
+    );
+    page.say(
+        "Request and reply are definitions in [contract.schema.json](contract.schema.json): every \
+         field, and an example. The errors are those of the endpoint's own. Its step in errors and \
+         traces is its anchor here with `.` for the first `-`: `claim.take` for \
+         [claim-take](#claim-take). [asyncapi.json](asyncapi.json) names the operations by these \
+         anchors.",
     );
     for service in service::ALL {
         page.say(format!("### {}", service.name));
@@ -47,7 +50,7 @@ pub fn write(page: &mut Page) {
                 "endpoint",
                 "subject",
                 "what it does",
-                "records",
+                "kind",
                 "sent by",
                 "request",
                 "reply",
@@ -71,7 +74,7 @@ fn row(one: &Row) -> [String; 8] {
         format!("<a id=\"{}\"></a>{}", one.anchor(), one.endpoint),
         format!("`{}`", one.subject),
         one.description.to_owned(),
-        effect(one).to_owned(),
+        kind(one).to_owned(),
         sender.to_owned(),
         linked(one.request),
         linked(one.reply),
@@ -79,13 +82,13 @@ fn row(one: &Row) -> [String; 8] {
     ]
 }
 
-/// What it does to the records, in a word.
-pub const fn effect(one: &Row) -> &'static str {
+/// What it does to the records, as the page explains it.
+pub const fn kind(one: &Row) -> &'static str {
     match one.effect {
-        Effect::Read => "reads",
-        Effect::Change => "changes",
-        Effect::BriefChange => "records",
-        Effect::Report => "reports",
+        Effect::Read => "read",
+        Effect::Change => "change",
+        Effect::BriefChange => "brief change",
+        Effect::Report => "report",
     }
 }
 
@@ -93,7 +96,8 @@ pub const fn effect(one: &Row) -> &'static str {
 fn example(page: &mut Page) {
     page.say("### An example");
     page.say(
-        "A claim is taken: a request to `berth.v1.claim.take.team=20a` with the headers \
+        "Examples, here and in the schema, show every field that there may be. A claim is taken by \
+         a request to `berth.v1.claim.take.team=20a` with the headers \
          `traceparent` and `Berth-Deadline`, and",
     );
     page.example("request-claim-take");

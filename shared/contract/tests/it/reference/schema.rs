@@ -69,6 +69,17 @@ fn problems() -> Vec<Problem> {
     Code::ALL.iter().map(|code| problems::example(*code)).chain([of_input]).collect()
 }
 
+/// The same, or `null`.
+fn or_null(mut schema: Value) -> Value {
+    match (schema.get("type").cloned(), schema.get("enum")) {
+        (Some(plain), None) => {
+            schema["type"] = json!([plain, "null"]);
+            schema
+        }
+        _ => json!({ "anyOf": [schema, { "type": "null" }] }),
+    }
+}
+
 struct Schemas<'a> {
     source: &'a Source,
     defs: Map<String, Value>,
@@ -137,7 +148,7 @@ impl Schemas<'_> {
             let optional = field.optional || (is_request && collection);
             let mut schema = self.kind(&field.kind);
             if optional {
-                schema = json!({ "anyOf": [schema, { "type": "null" }] });
+                schema = or_null(schema);
             } else {
                 required.insert(name.to_owned());
             }
@@ -165,10 +176,8 @@ impl Schemas<'_> {
         };
         let id = self.kind(&Kind::Plain("id"));
         let sealed = self.kind(&Kind::Named("secret::Sealed".to_owned()));
-        let namespace = json!({ "anyOf": [id, { "type": "null" }] });
-        let secrets = json!({ "type": ["object", "null"], "additionalProperties": {
-            "type": "string"
-        }});
+        let namespace = or_null(id.clone());
+        let secrets = or_null(self.kind(&Kind::Mapped(Box::new(Kind::Plain("text")))));
         for (name, own) in [
             ("id", said(id, "The volume.")),
             ("namespace", said(namespace, "The subject's, if it is given at all.")),
@@ -192,6 +201,7 @@ impl Schemas<'_> {
         ] {
             schema["properties"][name] = own;
         }
+        schema["properties"]["capability"]["minItems"] = json!(1);
         self.open.push("secret::Envelope".to_owned());
         let required = schema["required"].as_array_mut().unwrap();
         required.retain(|name| name != "secrets");
