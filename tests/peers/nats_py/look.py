@@ -116,6 +116,6 @@ async def statistics(wire, say):
         for endpoint in one.endpoints:
             by_code = endpoint.data["errors"]
             demand(sum(by_code.values()) == endpoint.num_errors, f"{one.name} {endpoint.name}")
-            demand(by_code.keys() <= wire.page.codes.keys(), f"{by_code}")
+            demand(by_code.keys() <= wire.page.codes, f"{by_code}")
             demand(endpoint.data["in_flight"] == 0, f"{one.name} {endpoint.name} is not done")
     say(f"statistics: {requests} requests, {errors} of them refused, counted by code")

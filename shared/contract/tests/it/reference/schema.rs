@@ -26,13 +26,14 @@ pub const FILE: &str = "contract.schema.json";
 pub fn write(source: &Source) -> Value {
     let mut schemas = Schemas { source, defs: Map::new(), open: Vec::new() };
     for row in verb::ALL {
-        schemas.message(row.request, &golden(row.request, "request", row));
-        schemas.message(row.reply, &golden(row.reply, "reply", row));
+        schemas.message(row.request, &[&golden(row.request, "request", row)]);
+        schemas.message(row.reply, &[&golden(row.reply, "reply", row)]);
     }
     for (_, keys) in stored::all_keys() {
-        schemas.message(keys.record, keys.golden);
+        schemas.message(keys.record, keys.goldens);
     }
-    schemas.message("Event", "event");
+    schemas.message("Event", &["event", "event-refused"]);
+    schemas.message("secret::Envelope", &["sealed-envelope"]);
     schemas.define("Problem");
     schemas.defs["Problem"]["examples"] = json!(problems());
     schemas.define("Record");
@@ -88,18 +89,25 @@ struct Schemas<'a> {
 }
 
 impl Schemas<'_> {
-    /// Defines a message or record, with its golden file as an example.
-    fn message(&mut self, name: &str, golden: &str) {
-        if self.defs.get(&definition(name)).is_some_and(|schema| schema.get("examples").is_some()) {
-            return;
-        }
+    /// Defines a message or record, with its golden files as examples.
+    fn message(&mut self, name: &str, goldens: &[&str]) {
         self.define(name);
-        let example = match name {
-            DOCUMENT => include_str!("../volume.json").to_owned(),
-            _ => golden_file(golden).unwrap_or_else(|| panic!("no golden file {golden}.snap")),
+        let texts: Vec<String> = match name {
+            DOCUMENT => vec![include_str!("../volume.json").to_owned()],
+            _ => goldens.iter().filter_map(|golden| golden_file(golden)).collect(),
         };
-        let example: Value = serde_json::from_str(&example).unwrap();
-        self.defs[&definition(name)]["examples"] = json!([example]);
+        let examples = &mut self.defs[&definition(name)]["examples"];
+        if examples.is_null() {
+            *examples = json!([]);
+        }
+        let examples = examples.as_array_mut().unwrap();
+        for text in texts {
+            let example = serde_json::from_str(&text).unwrap();
+            if !examples.contains(&example) {
+                examples.push(example);
+            }
+        }
+        assert!(!examples.is_empty(), "{name}: there is no golden file of {goldens:?}");
     }
 
     fn finish(&mut self) {
@@ -202,7 +210,6 @@ impl Schemas<'_> {
             schema["properties"][name] = own;
         }
         schema["properties"]["capability"]["minItems"] = json!(1);
-        self.open.push("secret::Envelope".to_owned());
         let required = schema["required"].as_array_mut().unwrap();
         required.retain(|name| name != "secrets");
         required.insert(0, json!("id"));

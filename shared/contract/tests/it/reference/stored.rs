@@ -9,56 +9,68 @@ use berth_domain::plugin::Half;
 use super::page::{Page, linked};
 use crate::sample;
 
-/// A kind of key: how it is made of ids, one of it, its record's type and the golden file of one.
+/// A kind of key: how it is made of ids, one of it, its record's type and its golden files.
 pub struct Keys {
     pub form: &'static str,
     pub one: String,
     pub record: &'static str,
-    pub golden: &'static str,
+    pub goldens: &'static [&'static str],
 }
 
 /// The keys of a bucket. A new bucket says here what is in it.
 fn keys(bucket: &BucketSpec) -> Vec<Keys> {
     let (volume, alloc, node) = (sample::key(), sample::alloc_id(), sample::node_id());
     let plugin = sample::plugin();
-    let keys = |form, one, record, golden| Keys { form, one, record, golden };
+    let keys = |form, one, record, goldens| Keys { form, one, record, goldens };
     match *bucket {
         bucket::VOLUMES => vec![
-            keys("<ns>.<vol>.spec", key::spec(&volume), "VolumeSpec", "record-spec"),
+            keys(
+                "<ns>.<vol>.spec",
+                key::spec(&volume),
+                "VolumeSpec",
+                &["record-spec", "record-spec-closing"],
+            ),
             keys(
                 "<ns>.<vol>.claim.<alloc>",
                 key::claim(&volume, &alloc),
                 "Claim",
-                "record-claim-unpublishing",
+                &[
+                    "record-claim-unpublishing",
+                    "record-claim-waiting",
+                    "record-claim-publishing",
+                    "record-claim-taken",
+                    "record-claim-node-detached",
+                    "record-claim-trail",
+                ],
             ),
             keys(
                 "=handle.<plugin>.<external id>",
                 key::handle(&sample::spec().handle(&volume.volume)),
                 "HandleOwner",
-                "record-handle",
+                &["record-handle"],
             ),
         ],
         bucket::ALLOCS => {
             let one = key::alloc(&volume.namespace, &alloc);
-            vec![keys("<ns>.<alloc>", one, "Alloc", "record-alloc")]
+            vec![keys("<ns>.<alloc>", one, "Alloc", &["record-alloc"])]
         }
         bucket::SECRETS => {
             let id = SecretsId::new("019bcb6ac57b-0123456789abcdef").unwrap();
             let one = key::secrets(&volume, &id);
-            vec![keys("<ns>.<vol>.<id>", one, "secret::Sealed", "reply-secret-open")]
+            vec![keys("<ns>.<vol>.<id>", one, "secret::Sealed", &["reply-secret-open"])]
         }
         bucket::PLUGINS => {
             let one = key::instance(&plugin, &node, Half::Node);
             let job = key::job(&plugin, &volume.namespace, &sample::job_id());
             vec![
-                keys("<plugin>.instance.<node>.<half>", one, "Instance", "record-instance"),
-                keys("<plugin>.job.<ns>.<job>", job, "Job", "record-job"),
+                keys("<plugin>.instance.<node>.<half>", one, "Instance", &["record-instance"]),
+                keys("<plugin>.job.<ns>.<job>", job, "Job", &["record-job"]),
             ]
         }
-        bucket::NODES => vec![keys("<node>", key::node(&node), "Node", "record-node")],
+        bucket::NODES => vec![keys("<node>", key::node(&node), "Node", &["record-node"])],
         bucket::LEASES => vec![
-            keys("node.<node>", key::node_lease(&node), "Holder", "lease-node"),
-            keys("leader.<service>", key::leader_lease("gc"), "Leader", "lease-leader"),
+            keys("node.<node>", key::node_lease(&node), "Holder", &["lease-node"]),
+            keys("leader.<service>", key::leader_lease("gc"), "Leader", &["lease-leader"]),
         ],
         ref other => panic!("what is in bucket {}? say it here", other.name),
     }
