@@ -1,4 +1,4 @@
-//! `docs/asyncapi.json`: every verb, key and event subject as AsyncAPI 3.0.
+//! `docs/asyncapi.json`: every verb, key and event subject as `AsyncAPI` 3.0.
 //!
 //! Promises one operation for each row of the verb table, made from that row. Payloads refer to
 //! [`super::schema`].
@@ -178,7 +178,7 @@ fn channel(subject: &str, name: &str, message: Value) -> Value {
         match part.split_once('>') {
             Some((id, rest)) if at > 0 => {
                 let id = id.replace(' ', "-");
-                address.push_str(&format!("{{{id}}}{rest}"));
+                address.extend(["{", &id, "}", rest]);
                 parameters.insert(id, json!({ "description": "One token; see contract.md." }));
             }
             _ => address.push_str(part),

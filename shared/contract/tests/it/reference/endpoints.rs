@@ -23,7 +23,8 @@ pub fn write(page: &mut Page) {
         "Each endpoint is of one kind. A `read` changes nothing. A `change` changes something. A \
          `brief change` changes records and calls no plugin, so it is answered within moments. A \
          `report` says how its sender is, and is taken after its deadline, too. A change that any \
-         client may send is refused for an unknown field; of all others unknown fields are ignored.",
+         client may send is refused for an unknown field; in all others unknown fields are \
+         ignored.",
     );
     page.say(
         "Request and reply are definitions in [contract.schema.json](contract.schema.json): every \

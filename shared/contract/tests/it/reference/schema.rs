@@ -1,8 +1,8 @@
 //! `docs/contract.schema.json`: the JSON Schema of every message, record and event.
 //!
 //! Promises that its definitions have the fields of [`Source`], which [`super::hold`] compares with
-//! real messages. Each message and record carries its golden file in `examples`. `tests/peers/nats_py`
-//! validates these, and what a running system says, with a library of others.
+//! real messages. Each message and record carries its golden files in `examples`. The peer in
+//! `tests/peers/nats_py` validates these, and what a running system says, with a library of others.
 
 use std::collections::BTreeSet;
 
@@ -63,11 +63,11 @@ pub fn definition(name: &str) -> String {
     name.split('<').next().unwrap_or(name).replace("::", ".")
 }
 
-/// One of each code, and one with a fault of a document's line.
+/// One of each code, and the golden files.
 fn problems() -> Vec<Problem> {
-    let of_input = golden_file("reply-problem-of-input").unwrap();
-    let of_input = serde_json::from_str(&of_input).unwrap();
-    Code::ALL.iter().map(|code| problems::example(*code)).chain([of_input]).collect()
+    let golden = ["reply-problem", "reply-problem-of-input"];
+    let golden = golden.map(|name| serde_json::from_str(&golden_file(name).unwrap()).unwrap());
+    Code::ALL.iter().map(|code| problems::example(*code)).chain(golden).collect()
 }
 
 /// The same, or `null`.

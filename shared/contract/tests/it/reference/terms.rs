@@ -84,7 +84,8 @@ pub fn write(page: &mut Page) {
     );
     let common: Vec<&str> = COMMON_ERRORS.iter().copied().map(Code::as_str).collect();
     page.say(format!(
-        "Any request may be answered with one of {}. The table of endpoints names those of its own for each.",
+        "Any request may be answered with one of {}. The tables below name the others of each \
+         endpoint.",
         common.join(", ")
     ));
     page.say(format!(
