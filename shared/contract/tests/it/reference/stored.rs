@@ -91,9 +91,10 @@ pub fn write(page: &mut Page) {
          the order in which a person wants them: the first 120 characters, which `nats kv get` \
          shows, say how things stand. Every record ends with fields of its own: `trace`, the \
          trace id of its last change (optional); on claims `trail`, the spans of the claim's life, \
-         for whoever emits them; and `schema`, a whole number, \
-         the version of its form, now 1. They are the definition \
-         [Record](contract.schema.json#/$defs/Record). Of a newer one, read what you know and write nothing.",
+         for whoever emits them; and `schema`, a whole number, the version of its form, now 1. \
+         They are the definition \
+         [Record](contract.schema.json#/$defs/Record). Of a newer one, read what \
+         you know and write nothing.",
     );
     for bucket in bucket::ALL {
         page.say(format!("### {}", bucket.name));
