@@ -18,7 +18,7 @@ pub fn write() -> Value {
     let mut operations = Map::new();
     for row in verb::ALL {
         let name = row.anchor();
-        let request = message(&schema::reference(row.request), "request");
+        let request = message(&schema::reference(row.request), "requests");
         channels.insert(name.clone(), channel(row.subject, "request", request));
         let reply = json!({
             "address": null,
@@ -37,7 +37,7 @@ pub fn write() -> Value {
             bucket::LEASES => value,
             _ => json!({ "allOf": [value, schema::reference("Record")] }),
         };
-        let mut channel = kept(&bucket, keys.form, message(&value, "write"));
+        let mut channel = kept(&bucket, keys.form, message(&value, "writes"));
         channel["x-example"] = json!(keys.one);
         channels.insert(name.clone(), channel);
         operations.insert(name.clone(), sent(&name));
@@ -59,7 +59,7 @@ pub fn write() -> Value {
             "Refused requests, by the volume and the alloc that they name; `_` for neither.",
         ),
     ] {
-        let event = message(&schema::reference("Event"), "event");
+        let event = message(&schema::reference("Event"), "events");
         let mut events = channel(subject, "event", event);
         events["description"] = json!(what);
         events["x-stream"] = json!({
@@ -89,7 +89,7 @@ pub fn write() -> Value {
         "components": {
             "messages": { "error": {
                 "summary": "The request was not done.",
-                "headers": headers("reply"),
+                "headers": headers("replies"),
                 "payload": {
                     "type": "object",
                     "properties": { "error": schema::reference("Problem") },
@@ -97,9 +97,9 @@ pub fn write() -> Value {
                 },
             }},
             "schemas": {
-                "request": headers("request"),
-                "event": headers("event"),
-                "write": headers("write"),
+                "requests": headers("requests"),
+                "events": headers("events"),
+                "writes": headers("writes"),
             },
         },
     })

@@ -54,10 +54,9 @@ pub fn write(page: &mut Page) {
         "A request that changes something is refused for a field that the service does not know, \
          with {} and the path of each such field, and nothing is written. A request that only \
          reads ignores such a field, and so does one between Berth's own processes, since versions \
-         are mixed during an upgrade. Clients ignore unknown \
-         fields of replies. The contract has version {}: it is raised with each field that a \
-         request gets. A client that states its version in `{}` is told when the service that \
-         refuses it is the older one.",
+         are mixed during an upgrade. Clients ignore unknown fields of replies. The contract has \
+         version {}: it is raised with each field that a request gets. A client that states its \
+         version in `{}` is told when the service that refuses it is the older one.",
         Code::BadInput,
         header::CONTRACT_VERSION,
         header::CONTRACT
@@ -67,12 +66,7 @@ pub fn write(page: &mut Page) {
     let rows: Vec<[String; 3]> = headers()
         .into_iter()
         .map(|Header { names, on, meaning }| {
-            let on: Vec<String> = on.iter().map(|sort| format!("{sort}s")).collect();
-            [
-                format!("`{}`", names.join("`, `")),
-                on.join(", ").replace("replys", "replies").replace("writes", "writes to buckets"),
-                meaning,
-            ]
+            [format!("`{}`", names.join("`, `")), on.join(", "), meaning]
         })
         .collect();
     page.table(["header", "on", "meaning"], &rows);
@@ -112,13 +106,13 @@ pub fn headers() -> Vec<Header> {
     vec![
         header(
             &[header::TRACEPARENT],
-            &["request", "event", "write"],
+            &["requests", "events", "writes"],
             "W3C trace context, `00-<32 hex>-<16 hex>-01`. Optional: without one, or with one that \
              cannot be read, a new trace begins. Its trace id is in records, events and errors.",
         ),
         header(
             &[header::DEADLINE],
-            &["request"],
+            &["requests"],
             &format!(
                 "When the caller stops waiting, in milliseconds since 1970. Optional: {} s from \
                  arrival. Past it nothing is done, and the answer is {}.",
@@ -128,21 +122,21 @@ pub fn headers() -> Vec<Header> {
         ),
         header(
             &[header::CONTRACT],
-            &["request"],
+            &["requests"],
             "The version of the contract that the caller was written for. Optional: it only makes \
              the answer to an unknown field clearer.",
         ),
         header(
             &["Nats-Service-Error", "Nats-Service-Error-Code"],
-            &["reply"],
+            &["replies"],
             "Present when and only when the request was not done: the message in one line, and the \
              code.",
         ),
         header(
             &[header::OPERATION, header::WRITE],
-            &["write"],
-            "Which operation and which call made the write, so that its writer knows it again. Of \
-             no use to others.",
+            &["writes"],
+            "Which operation and which call wrote to a bucket, so that the writer knows its write \
+             again. Of no use to others.",
         ),
     ]
 }
