@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A second, independent client: nats-py against a running system, by docs/contract.md alone.
+# A second, independent client: nats-py against a running system, by docs/asyncapi.json and its schema alone.
 #
 # Owns:     a Python environment in .bin, made once. The system is the Python's own.
 # Promises: exit code 0 only if everything was as documented, and nothing is left behind.

@@ -1,4 +1,4 @@
-"""A second client, in Python, by docs/contract.md alone: `python -m nats_py BINARIES`.
+"""A second client, in Python, by the contract in docs alone: `python -m nats_py BINARIES`.
 
 Owns one system of its own. Promises that what it says has been checked, and that anything that is
 not as documented ends it with exit code 1. Leaves nothing behind.
@@ -26,11 +26,12 @@ def say(text):
 
 
 async def tell(system):
-    page = read(ROOT / "docs" / "contract.md")
+    page = read(ROOT / "docs")
     say(
-        f"docs/contract.md: {len(page.endpoints)} endpoints, {len(page.fields)} types, "
+        f"the contract: {len(page.endpoints)} endpoints, {len(page.schema.defs)} types, "
         f"{len(page.keys)} buckets, {len(page.events)} events, {len(page.codes)} error codes"
     )
+    look.examples(page, say)
     look.errors(page, say)
     client = await nats.connect(system.url, name="peer/nats-py")
     wire = Wire(client, page)

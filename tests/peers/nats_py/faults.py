@@ -1,6 +1,5 @@
 """Every endpoint once with what its page shows as an example, and with what is wrong."""
 
-import copy
 import json
 import time
 from datetime import datetime, timedelta, timezone
@@ -36,30 +35,36 @@ async def every_endpoint(wire, say):
 
 async def wrong_kinds(wire, endpoint):
     """All faults of an input come at once, each with its path."""
-    fields = wire.page.fields[endpoint.request]
+    fields = wire.page.fields(endpoint.request)
     if not fields:
         return
     bad = await wire.ask(endpoint.anchor, {name: {"no": [1]} for name in fields}, **IDS)
     demand(bad.code == "BERTH0001" and not bad.body["retryable"], f"{endpoint.anchor}: {bad}")
     said = {fault["path"].split(".")[0].split("[")[0] for fault in bad.body["faults"]}
-    plain = ("id", "text", "true or false", "number", "whole number", "time")
-    silent = {name for name, (kind, _) in fields.items() if kind in plain} - said
+    silent = {name for name, kind in fields.items() if is_plain(kind)} - said
     demand(not silent, f"{endpoint.anchor}: nothing is said of {silent}")
+
+
+def is_plain(kind):
+    """Whether it is a text, a number, or true or false."""
+    types = kind.get("type", "object")
+    types = [types] if isinstance(types, str) else types
+    return not {"object", "array"}.intersection(types)
 
 
 async def as_micro_req_sends(wire, say):
     """`nats micro req` sends to the subject that an endpoint lists, wildcard and all."""
     reply = await wire.nats.request("berth.v1.volume.list.*", b"{}", timeout=5)
     listed = json.loads(reply.data)
-    wire.page.check_type("volume::Volumes", listed, "volume-list")
+    wire.page.check_type("volume.Volumes", listed, "volume-list")
     say("a request to an endpoint's listed subject, as `nats micro req` sends it, is answered")
 
 
 def example(page, endpoint):
     """The page's example, for this system and for now."""
-    body = copy.deepcopy(page.examples.get(endpoint.request, {}))
-    for name, (kind, _) in page.fields[endpoint.request].items():
-        if name in body and kind == "time":
+    body = page.example(endpoint.request)
+    for name, kind in page.fields(endpoint.request).items():
+        if name in body and kind.get("format") == "date-time":
             soon = datetime.now(timezone.utc) + timedelta(seconds=2 if name == "deadline" else 0)
             body[name] = soon.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     if endpoint.anchor == "node-leave":

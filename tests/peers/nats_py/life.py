@@ -5,7 +5,6 @@ from datetime import datetime, timedelta, timezone
 
 from nats.errors import TimeoutError as NoMore
 
-from .look import OWN
 from .reference import demand
 from .wire import new_trace, until
 
@@ -72,7 +71,7 @@ async def take_and_release(wire, volumes, watcher, events, say):
     record = json.loads((await volumes.get(f"{CLAIMS}.by-take")).value)
     demand((record["state"], record["node"]) == ("taken", "n1"), f"record: {record}")
     demand(record["trace"] == trace, "the record does not name the request's trace")
-    wire.page.check_type("Claim", record, "the record", extra=OWN)
+    wire.page.check_record("Claim", record, "the record")
     mine = await wire.ask("claim-status", {"alloc": "by-take"})
     demand(mine.body["claims"][0]["epoch"] == granted.body["epoch"], f"claims: {mine}")
     told = names(await follow(events, "claim.taken", wire.page, "trace", trace))

@@ -6,8 +6,6 @@ from .reference import demand
 from .wire import until
 
 EVENTS = "BERTH_EVENTS"
-# The fields that every record has beside its type's.
-OWN = ("trace", "trail", "schema")
 
 
 async def streams(wire, say):
@@ -40,8 +38,8 @@ async def services(wire, say):
             demand(on_page, f"{info.name} {endpoint.name} is not on the page")
             facts = endpoint.metadata
             demand(facts["description"], f"{endpoint.name} has no description")
-            demand(facts["request"] == on_page.request, f"{endpoint.name}: {facts}")
-            demand(facts["reply"] == on_page.reply, f"{endpoint.name}: {facts}")
+            demand(facts["request"].replace("::", ".") == on_page.request, f"{endpoint.name}: {facts}")
+            demand(facts["reply"].replace("::", ".") == on_page.reply, f"{endpoint.name}: {facts}")
             demand(facts["reference"].endswith(f"#{on_page.anchor}"), f"{endpoint.name}: {facts}")
     kinds = sorted({info.name for info in infos})
     say(f"{len(infos)} micro services of {len(kinds)} kinds answer PING, INFO and STATS alike")
@@ -52,24 +50,50 @@ async def records(wire, say):
     """Every key has a form of the page, and every value is a record, or lease, of its type."""
     count = 0
     for bucket, forms in wire.page.keys.items():
-        own = () if bucket == "berth-leases" else OWN
         kv = await wire.nats.jetstream().key_value(bucket)
         for key, value in await everything(kv):
-            kind = next((kind for form, kind in forms if form.fullmatch(key)), None)
-            demand(kind, f"{bucket} {key} has no form of the page")
-            wire.page.check_type(kind, value, f"{bucket} {key}", extra=own)
-            demand(not own or value["schema"] == 1, f"{bucket} {key}: {value}")
+            found = next((kind for form, *kind in forms if form.fullmatch(key)), None)
+            demand(found, f"{bucket} {key} has no form of the page")
+            kind, is_record = found
+            check = wire.page.check_record if is_record else wire.page.check_type
+            check(kind, value, f"{bucket} {key}")
+            demand(not is_record or value["schema"] == 1, f"{bucket} {key}: {value}")
             count += 1
     say(f"{count} records read, each of the type that the page gives its key")
 
 
+def examples(page, say):
+    """Every example is valid, and with a fault in any field it is not."""
+    valid = refused = 0
+
+    def refuse(name, value, why):
+        nonlocal refused
+        demand(page.schema.fault(name, value), f"the schema takes a {name} with {why}")
+        refused += 1
+
+    for name, one in page.schema.defs.items():
+        for example in one.get("examples", ()):
+            fault = page.schema.fault(name, example)
+            demand(fault is None, f"an example of {name} is none: {fault}")
+            valid += 1
+        if not one.get("examples"):
+            continue
+        example = page.example(name)
+        for missing in one["required"]:
+            without = {key: example[key] for key in example if key != missing}
+            refuse(name, without, f"no {missing}")
+        for key, said in one["properties"].items():
+            wrong = "true" if "boolean" in said.get("type", ()) else True
+            refuse(name, example | {key: wrong}, f"a wrong {key}")
+        if one.get("additionalProperties") is False:
+            refuse(name, example | {"no_such_field": 1}, "an unknown field")
+    say(f"JSON Schema: {valid} examples are valid, and {refused} made wrong in one field are not")
+
+
 def errors(page, say):
-    """Every code has a reply on the page that reads as one."""
-    for code in page.codes:
-        shown = page.examples.get(code)
-        demand(shown is not None, f"no reply of {code} is shown")
-        page.check_type("Problem", shown["error"], code)
-        demand(shown["error"]["code"] == code, f"the reply of {code} is another's: {shown}")
+    """Every code has an example."""
+    shown = {one["code"] for one in page.schema.defs["Problem"]["examples"]}
+    demand(page.codes == shown, f"not shown, or no codes: {page.codes ^ shown}")
     say(f"{len(page.codes)} error codes, each with a reply of its own")
 
 
@@ -91,6 +115,6 @@ async def statistics(wire, say):
         for endpoint in one.endpoints:
             by_code = endpoint.data["errors"]
             demand(sum(by_code.values()) == endpoint.num_errors, f"{one.name} {endpoint.name}")
-            demand(by_code.keys() <= wire.page.codes.keys(), f"{by_code}")
+            demand(by_code.keys() <= wire.page.codes, f"{by_code}")
             demand(endpoint.data["in_flight"] == 0, f"{one.name} {endpoint.name} is not done")
     say(f"statistics: {requests} requests, {errors} of them refused, counted by code")

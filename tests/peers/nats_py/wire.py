@@ -1,4 +1,4 @@
-"""The bus as the page describes it: tokens, headers, requests, micro services."""
+"""The bus as docs/contract.md describes it: tokens, headers, requests, micro services."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ class Answer:
 
 
 class Wire:
-    """Asks as a stranger would, and holds every answer to the page."""
+    """Asks as a stranger would, and holds every request and answer to the documents."""
 
     def __init__(self, nats: Client, page: Reference):
         self.nats, self.page = nats, page
@@ -45,13 +45,19 @@ class Wire:
     async def ask(self, anchor, body, trace="", within=WITHIN, deadline=None, **ids):
         """Sends to an endpoint, and checks the reply: its type, or its error's."""
         endpoint = next(one for one in self.page.endpoints if one.anchor == anchor)
-        subject = re.sub("<(.+?)>", lambda id: token(ids.get(id[1], "default")), endpoint.subject)
+        subject = re.sub("{(.+?)}", lambda id: token(ids.get(id[1], "default")), endpoint.subject)
         headers = {"traceparent": traceparent(trace or new_trace())}
         headers["Berth-Deadline"] = str(deadline or int((time.time() + within) * 1000))
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         reply = await self.nats.request(subject, raw, timeout=within + 1, headers=headers)
         self.asked.add(anchor)
-        return self.read(reply, endpoint)
+        answer = self.read(reply, endpoint)
+        if not deadline and not isinstance(body, bytes):
+            # What the schema refuses, the service refuses, and for that reason.
+            fault = self.page.schema.fault(endpoint.request, body)
+            refused = answer.code == "BERTH0001"
+            demand(fault is None or refused, f"{anchor} did what the schema refuses: {fault}")
+        return answer
 
     def read(self, reply, endpoint):
         body, headers = json.loads(reply.data), reply.headers or {}
@@ -64,7 +70,7 @@ class Wire:
         self.page.check_type("Problem", problem, f"{endpoint.anchor}.error")
         demand(problem["code"] == code, f"{endpoint.anchor}: the header says {code}")
         listed = code in self.page.common | endpoint.errors
-        demand(listed, f"{endpoint.anchor}: {code} is no error that its page lists")
+        demand(listed, f"{endpoint.anchor}: {code} is no error that it lists")
         demand("\n" not in headers["Nats-Service-Error"], "an error header of several lines")
         demand(problem["next"], f"{endpoint.anchor}: nothing to try next")
         self.codes.add(code)

@@ -102,14 +102,11 @@ fn asked(endpoint: Option<&Row>, body: &str) -> Option<String> {
     Some(format!("{} takes no {unknown}, but {known:?}", endpoint.endpoint))
 }
 
-/// The fields of an endpoint's request, as the contract's page lists them: it is made from the
-/// code.
+/// The fields of an endpoint's request, as the contract's JSON Schema lists them: it is made from
+/// the code.
 fn fields(endpoint: &Row) -> Vec<String> {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/contract.md");
-    let page = fs::read_to_string(file).unwrap();
-    let heading = format!("\n#### Request of {}: ", endpoint.anchor());
-    let (_, below) = page.split_once(&heading).unwrap();
-    let rows = below.lines().skip(1).take_while(|line| !line.starts_with('#'));
-    let name = |row: &str| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned());
-    rows.filter_map(name).collect()
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/contract.schema.json");
+    let schema: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let request = &schema["$defs"][endpoint.request.replace("::", ".")];
+    request["properties"].as_object().unwrap().keys().cloned().collect()
 }

@@ -1,56 +1,66 @@
-//! `docs/contract.md`: the whole wire, for whoever speaks it without this code.
+//! `docs/contract.md`, its JSON Schema and its `AsyncAPI` document: the whole wire, for whoever
+//! speaks it without this code.
 //!
-//! Promises that it is complete, because it is made from what there is: endpoints from their
+//! Promises that they are complete, because they are made from what there is: endpoints from their
 //! tables, subjects and keys from their constructors, fields from the source of the types, examples
-//! from the golden files, which are held to be read back. It is rewritten by
+//! from the golden files, which are held to be read back. They are rewritten by
 //! `BERTH_WRITE_DOCS=1 cargo test -p berth-contract`.
 
+mod asyncapi;
 mod endpoints;
 pub mod hold;
 mod lists;
 mod page;
 mod problems;
 mod requests;
+mod schema;
 mod source;
 mod stored;
 mod terms;
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use berth_contract::code::Code;
-use berth_contract::lease::{Holder, Leader};
 use berth_contract::problem::Problem;
 use serde_json::Value;
 
-use crate::sample;
-
 #[test]
 fn the_contract_page_is_current() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/contract.md");
-    let page = page::write();
-    if std::env::var_os("BERTH_WRITE_DOCS").is_some() {
-        fs::write(file, &page).unwrap();
-    }
-    let written = fs::read_to_string(file).unwrap_or_default();
-    assert!(written == page, "run BERTH_WRITE_DOCS=1 cargo test -p berth-contract");
+    current("contract.md", &page::write());
 }
 
-/// The JSON that stands on the page below a heading.
-fn json_below(page: &str, heading: &str) -> Value {
-    let (_, below) =
-        page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{heading}"));
-    let below = below.split("\n#").next().unwrap();
-    let (_, json) = below.split_once("```json\n").unwrap_or_else(|| panic!("{heading}: no JSON"));
-    serde_json::from_str(json.split_once("\n```").unwrap().0).unwrap()
-}
-
-/// What a reader finds on the page is what a client gets, and reads.
 #[test]
-fn every_error_on_the_page_decodes_to_its_code() {
-    let page = page::write();
-    for code in Code::ALL {
-        let reply = json_below(&page, &format!("### {code}"));
-        let problem: Problem = serde_json::from_value(reply["error"].clone()).unwrap();
+fn the_json_schema_is_current() {
+    current(schema::FILE, &pretty(&schema::write(&source::Source::read())));
+}
+
+#[test]
+fn the_asyncapi_document_is_current() {
+    current("asyncapi.json", &pretty(&asyncapi::write()));
+}
+
+fn pretty(document: &Value) -> String {
+    format!("{}\n", serde_json::to_string_pretty(document).unwrap())
+}
+
+/// Complains when a file in `docs` is not what the types say, and writes it when told so.
+fn current(name: &str, text: &str) {
+    let file = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("BERTH_WRITE_DOCS").is_some() {
+        fs::write(&file, text).unwrap();
+    }
+    let written = fs::read_to_string(&file).unwrap_or_default();
+    assert!(written == text, "{name}: run BERTH_WRITE_DOCS=1 cargo test -p berth-contract");
+}
+
+/// What a reader finds in the schema is what a client gets, and reads.
+#[test]
+fn every_error_in_the_schema_decodes_to_its_code() {
+    let schema = schema::write(&source::Source::read());
+    let shown = schema["$defs"]["Problem"]["examples"].as_array().unwrap();
+    for (code, shown) in Code::ALL.iter().zip(shown) {
+        let problem: Problem = serde_json::from_value(shown.clone()).unwrap();
         assert_eq!(problem, problems::example(*code));
         assert_eq!(problem.code, *code);
         // A reply may know better that it helps to ask again, and never that it does not.
@@ -58,11 +68,35 @@ fn every_error_on_the_page_decodes_to_its_code() {
     }
 }
 
+/// Each reference leads to a definition, and each definition is led to.
 #[test]
-fn every_lease_on_the_page_decodes() {
-    let page = page::write();
-    let node = json_below(&page, "#### Key `node.<node>`: `Holder`");
-    assert_eq!(serde_json::from_value::<Holder>(node).unwrap(), sample::holder());
-    let leader = json_below(&page, "#### Key `leader.<service>`: `Leader`");
-    assert_eq!(serde_json::from_value::<Leader>(leader).unwrap(), sample::leader());
+fn the_documents_refer_to_what_there_is() {
+    let schema = schema::write(&source::Source::read());
+    let asyncapi = asyncapi::write();
+    let mut used = BTreeSet::new();
+    references(&schema, &mut used);
+    references(&asyncapi, &mut used);
+    for reference in &used {
+        let (file, pointer) = reference.split_once('#').unwrap();
+        let document =
+            if file.is_empty() && !pointer.starts_with("/$defs") { &asyncapi } else { &schema };
+        assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+    }
+    for name in schema["$defs"].as_object().unwrap().keys() {
+        let is_used = used.iter().any(|one| one.ends_with(&format!("#/$defs/{name}")));
+        assert!(is_used || name == "secret.Envelope", "{name} is used nowhere");
+    }
+}
+
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            if let Some(Value::String(reference)) = fields.get("$ref") {
+                found.insert(reference.clone());
+            }
+            fields.values().for_each(|value| references(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
 }

@@ -3,16 +3,15 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use super::source::{Field, Form, Kind, Source};
-use super::{endpoints, stored, terms};
+use super::source::Source;
+use super::{endpoints, schema, stored, terms};
 
 /// The whole page.
 pub fn write() -> String {
-    let mut page = Page { text: String::new(), source: Source::read(), shared: Vec::new() };
+    let mut page = Page { text: String::new(), source: Source::read() };
     terms::write(&mut page);
     endpoints::write(&mut page);
     stored::write(&mut page);
-    page.shared_types();
     terms::codes(&mut page);
     format!("{}\n", page.text.trim_end())
 }
@@ -21,8 +20,6 @@ pub fn write() -> String {
 pub struct Page {
     text: String,
     pub source: Source,
-    /// The types that were named so far, each once: they are explained further down.
-    shared: Vec<String>,
 }
 
 impl Page {
@@ -41,60 +38,10 @@ impl Page {
         self.say(table);
     }
 
-    /// The fields of an object.
-    pub fn fields(&mut self, name: &str) {
-        let rows: Vec<[String; 4]> = self.source.fields(name).iter().map(row).collect();
-        let named = self.source.fields(name).iter().filter_map(|field| named(&field.kind));
-        let named: Vec<String> = named.map(str::to_owned).collect();
-        self.rows(&rows);
-        for name in named {
-            self.share(&name);
-        }
-    }
-
-    /// The fields of an object, as rows.
-    pub fn rows(&mut self, rows: &[[String; 4]]) {
-        if rows.is_empty() {
-            self.say("No fields: `{}`.");
-        } else {
-            self.table(["field", "kind", "", "meaning"], rows);
-        }
-    }
-
-    /// Has a type explained further down.
-    fn share(&mut self, name: &str) {
-        if !self.shared.iter().any(|known| known == name) {
-            self.shared.push(name.to_owned());
-        }
-    }
-
     /// An example in a golden file: what a test holds to be read back.
     pub fn example(&mut self, golden: &str) {
         let json = golden_file(golden).unwrap_or_else(|| panic!("no golden file {golden}.snap"));
         self.say(format!("```json\n{json}\n```"));
-    }
-
-    /// The types that were named and are no message of their own.
-    fn shared_types(&mut self) {
-        self.say("## Types");
-        self.say("What fields of messages and records are made of.");
-        let mut at = 0;
-        while let Some(name) = self.shared.get(at).cloned() {
-            at += 1;
-            self.say(format!("### {}", heading(&name)));
-            let shape = self.source.get(&name);
-            let meaning = shape.meaning.clone();
-            if let Form::Choice(choices) = &shape.form {
-                let row =
-                    |(name, meaning): &(String, String)| [format!("`{name}`"), meaning.clone()];
-                let rows: Vec<[String; 2]> = choices.iter().map(row).collect();
-                self.say(format!("{meaning} One of these texts:"));
-                self.table(["value", "meaning"], &rows);
-            } else {
-                self.say(meaning);
-                self.fields(&name);
-            }
-        }
     }
 }
 
@@ -106,33 +53,8 @@ pub fn golden_file(name: &str) -> Option<String> {
     Some(text.splitn(3, "---\n").nth(2).unwrap().trim().to_owned())
 }
 
-/// A field as a row of its table.
-pub fn row(field: &Field) -> [String; 4] {
-    let needed = if field.optional { "optional" } else { "" };
-    [format!("`{}`", field.name), kind(&field.kind), needed.to_owned(), field.meaning.clone()]
-}
-
-fn kind(kind: &Kind) -> String {
-    match kind {
-        Kind::Plain(plain) => (*plain).to_owned(),
-        Kind::Listed(of) => format!("list of {}", self::kind(of)),
-        Kind::Mapped(of) => format!("object of {}", self::kind(of)),
-        Kind::Named(name) => {
-            let heading = heading(name);
-            format!("[{heading}](#{})", heading.to_lowercase())
-        }
-    }
-}
-
-fn named(kind: &Kind) -> Option<&str> {
-    match kind {
-        Kind::Plain(_) => None,
-        Kind::Listed(of) | Kind::Mapped(of) => named(of),
-        Kind::Named(name) => Some(name),
-    }
-}
-
-/// A type without its module: shared types have names of their own.
-fn heading(name: &str) -> &str {
-    name.rsplit("::").next().unwrap_or(name)
+/// A type, linked to its definition in the JSON Schema.
+pub fn linked(name: &str) -> String {
+    let definition = schema::definition(name);
+    format!("[{definition}]({}#/$defs/{definition})", schema::FILE)
 }

@@ -122,8 +122,8 @@ impl Source {
 /// The files that declare what goes over the wire, and whether they are the messages'.
 fn paths() -> Vec<(PathBuf, bool)> {
     let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let single =
-        ["decode", "event", "lease", "problem"].map(|name| format!("contract/src/{name}.rs"));
+    let single = ["decode", "event", "lease", "problem", "record", "trail"]
+        .map(|name| format!("contract/src/{name}.rs"));
     let mut paths: Vec<_> = single.iter().map(|path| (crates.join(path), false)).collect();
     for dir in ["contract/src/message", "domain/src", "domain/src/volume"] {
         let entries = fs::read_dir(crates.join(dir)).unwrap().map(|entry| entry.unwrap().path());
@@ -273,7 +273,7 @@ fn meaning(attrs: &[Attribute]) -> String {
     }
     plain.push_str(rest);
     let plain = without_requirements(&plain);
-    plain.replace("[`", "`").replace("`]", "`").trim().replace('|', "\\|")
+    plain.replace("[`", "`").replace("`]", "`").trim().to_owned()
 }
 
 /// Without the ids of requirements, such as ` (A5)`, which are for those who work on the code.

@@ -6,58 +6,81 @@ use berth_contract::{key, stream, subject};
 use berth_domain::SecretsId;
 use berth_domain::plugin::Half;
 
-use super::page::Page;
+use super::page::{Page, linked};
 use crate::sample;
 
-/// A kind of key: how it is made of ids, one of it, its record's type and the golden file of one.
-struct Keys {
-    form: &'static str,
-    one: String,
-    record: &'static str,
-    golden: &'static str,
+/// A kind of key: how it is made of ids, one of it, its record's type and its golden files.
+pub struct Keys {
+    pub form: &'static str,
+    pub one: String,
+    pub record: &'static str,
+    pub goldens: &'static [&'static str],
 }
 
 /// The keys of a bucket. A new bucket says here what is in it.
 fn keys(bucket: &BucketSpec) -> Vec<Keys> {
     let (volume, alloc, node) = (sample::key(), sample::alloc_id(), sample::node_id());
     let plugin = sample::plugin();
-    let keys = |form, one, record, golden| Keys { form, one, record, golden };
+    let keys = |form, one, record, goldens| Keys { form, one, record, goldens };
     match *bucket {
         bucket::VOLUMES => vec![
-            keys("<ns>.<vol>.spec", key::spec(&volume), "VolumeSpec", "record-spec"),
+            keys(
+                "<ns>.<vol>.spec",
+                key::spec(&volume),
+                "VolumeSpec",
+                &["record-spec", "record-spec-closing"],
+            ),
             keys(
                 "<ns>.<vol>.claim.<alloc>",
                 key::claim(&volume, &alloc),
                 "Claim",
-                "record-claim-unpublishing",
+                &[
+                    "record-claim-unpublishing",
+                    "record-claim-waiting",
+                    "record-claim-publishing",
+                    "record-claim-taken",
+                    "record-claim-node-detached",
+                    "record-claim-trail",
+                ],
             ),
             keys(
                 "=handle.<plugin>.<external id>",
                 key::handle(&sample::spec().handle(&volume.volume)),
                 "HandleOwner",
-                "record-handle",
+                &["record-handle"],
             ),
         ],
         bucket::ALLOCS => {
             let one = key::alloc(&volume.namespace, &alloc);
-            vec![keys("<ns>.<alloc>", one, "Alloc", "record-alloc")]
+            vec![keys("<ns>.<alloc>", one, "Alloc", &["record-alloc"])]
         }
         bucket::SECRETS => {
             let id = SecretsId::new("019bcb6ac57b-0123456789abcdef").unwrap();
             let one = key::secrets(&volume, &id);
-            vec![keys("<ns>.<vol>.<id>", one, "secret::Sealed", "reply-secret-open")]
+            vec![keys("<ns>.<vol>.<id>", one, "secret::Sealed", &["reply-secret-open"])]
         }
         bucket::PLUGINS => {
             let one = key::instance(&plugin, &node, Half::Node);
             let job = key::job(&plugin, &volume.namespace, &sample::job_id());
             vec![
-                keys("<plugin>.instance.<node>.<half>", one, "Instance", "record-instance"),
-                keys("<plugin>.job.<ns>.<job>", job, "Job", "record-job"),
+                keys("<plugin>.instance.<node>.<half>", one, "Instance", &["record-instance"]),
+                keys("<plugin>.job.<ns>.<job>", job, "Job", &["record-job"]),
             ]
         }
-        bucket::NODES => vec![keys("<node>", key::node(&node), "Node", "record-node")],
+        bucket::NODES => vec![keys("<node>", key::node(&node), "Node", &["record-node"])],
+        bucket::LEASES => vec![
+            keys("node.<node>", key::node_lease(&node), "Holder", &["lease-node"]),
+            keys("leader.<service>", key::leader_lease("gc"), "Leader", &["lease-leader"]),
+        ],
         ref other => panic!("what is in bucket {}? say it here", other.name),
     }
+}
+
+/// Every kind of key with its bucket.
+pub fn all_keys() -> impl Iterator<Item = (BucketSpec, Keys)> {
+    bucket::ALL
+        .into_iter()
+        .flat_map(|bucket| keys(&bucket).into_iter().map(move |keys| (bucket, keys)))
 }
 
 pub fn write(page: &mut Page) {
@@ -68,8 +91,10 @@ pub fn write(page: &mut Page) {
          the order in which a person wants them: the first 120 characters, which `nats kv get` \
          shows, say how things stand. Every record ends with fields of its own: `trace`, the \
          trace id of its last change (optional); on claims `trail`, the spans of the claim's life, \
-         for whoever emits them; and `schema`, a whole number, \
-         the version of its form, now 1. Of a newer one, read what you know and write nothing.",
+         for whoever emits them; and `schema`, a whole number, the version of its form, now 1. \
+         They are the definition \
+         [Record](contract.schema.json#/$defs/Record). Of a newer one, read what \
+         you know and write nothing.",
     );
     for bucket in bucket::ALL {
         page.say(format!("### {}", bucket.name));
@@ -82,18 +107,21 @@ pub fn write(page: &mut Page) {
             "{}. Written by: {}. History: {}; a deletion shows for {hours} h. Stream `KV_{}`.",
             bucket.description, bucket.writer, history, bucket.name
         ));
+        let mut rows = Vec::new();
         if bucket == bucket::LEASES {
-            leases(page);
-            continue;
+            page.say(
+                "A key that is there is a lease that is held: it ends by itself unless it is \
+                 renewed. Its value says by whom, and is no record: it has neither `trace` nor \
+                 `schema`. While a node's is there, the node is ready. Of all services `gc` alone \
+                 has one.",
+            );
         }
         for keys in keys(&bucket) {
-            page.say(format!("#### Key `{}`: `{}`", keys.form, keys.record));
             let meaning = page.source.get(keys.record).meaning.clone();
-            page.say(format!("{meaning} Such a key is `{}`.", keys.one));
-            page.fields(keys.record);
-            page.say("For example");
-            page.example(keys.golden);
+            let (form, one) = (format!("`{}`", keys.form), format!("`{}`", keys.one));
+            rows.push([form, one, linked(keys.record), meaning]);
         }
+        page.table(["key", "for example", "value", "what it is"], &rows);
     }
     buckets(page);
     events(page);
@@ -110,31 +138,6 @@ fn buckets(page: &mut Page) {
          deleted: no process makes it again before a person writes the value `begin-anew`. The \
          key `complete` says that the buckets of an installation of before are on record."
     ));
-}
-
-fn leases(page: &mut Page) {
-    page.say(
-        "A key that is there is a lease that is held: it ends by itself unless it is renewed. Its \
-         value says by whom, and is no record: it has neither `trace` nor `schema`.",
-    );
-    let (node, leader) = (key::node_lease(&sample::node_id()), key::leader_lease("gc"));
-    for (form, one, value, why, golden) in [
-        ("node.<node>", node, "Holder", "While it is there, the node is ready.", "lease-node"),
-        (
-            "leader.<service>",
-            leader,
-            "Leader",
-            "Of all services `gc` alone has one.",
-            "lease-leader",
-        ),
-    ] {
-        page.say(format!("#### Key `{form}`: `{value}`"));
-        let meaning = page.source.get(value).meaning.clone();
-        page.say(format!("{meaning} {why} Such a key is `{one}`."));
-        page.fields(value);
-        page.say("For example");
-        page.example(golden);
-    }
 }
 
 fn events(page: &mut Page) {
@@ -155,19 +158,16 @@ fn events(page: &mut Page) {
          the id is that of the volume for `volume`, `claim` and `call`, else of the thing itself: \
          `{}`. Plugins and nodes are in no namespace, and `_` stands in its place: `{}`. The \
          subject of a refused request names a volume and an alloc, `_` for the one that the \
-         request does not name: `{}`. No \
+         request does not name: `{}`. The value is an {}. No \
          service acts on events, and in a power cut the last second of them may be lost: to know \
          how things stand, read the buckets. The message carries the header `traceparent`.",
         subject::event(Some(&namespace), "claim", volume.as_str()),
         subject::event(None, "node", node.as_str()),
         subject::refusal_event(Some(&namespace), Some(&volume), Some(&sample::alloc_id())),
+        linked("Event"),
     ));
     let names = EventName::ALL.iter();
     let rows: Vec<[String; 2]> =
         names.map(|name| [format!("`{name}`"), name.meaning().to_owned()]).collect();
     page.table(["event", "what happened"], &rows);
-    page.say("#### Message: `Event`");
-    page.fields("Event");
-    page.say("For example");
-    page.example("event");
 }

@@ -1,14 +1,12 @@
 //! What holds for every message: encoding, headers, errors; and the list of error codes.
 
 use berth_contract::code::Code;
-use berth_contract::problem::Problem;
 use berth_contract::verb::COMMON_ERRORS;
 use berth_contract::{header, token};
 use berth_domain::limits;
-use serde::Serialize;
 
-use super::page::Page;
-use super::{lists, problems};
+use super::lists;
+use super::page::{Page, linked};
 
 /// Ids that show each rule of the encoding.
 const IDS: [&str; 7] = ["n1", "web-1", "team_a/b", "ebs.csi.aws.com", "team a", "data[0]", "é"];
@@ -18,8 +16,15 @@ pub fn write(page: &mut Page) {
     page.say(
         "Everything that Berth's processes say to each other and keep on the bus: subjects, \
          messages, buckets, keys, records, events and error codes. Any client of NATS that keeps \
-         to this page is as good as ours; `tests/peers/nats_py` is one. Made from \
+         to these pages is as good as ours; `tests/peers/nats_py` is one. Made from \
          `shared/contract`; [inspect.md](inspect.md) says how to look at a running system.",
+    );
+    page.say(
+        "This page has the rules and the tables. Two files beside it are for programs: \
+         [contract.schema.json](contract.schema.json) is the JSON Schema (2020-12) of every \
+         message, record and event, with each field's meaning, kind and bounds, whether it may be \
+         absent, and an example; [asyncapi.json](asyncapi.json) is an AsyncAPI 3.0 document of \
+         every subject, header, key and stream, which refers to these definitions.",
     );
     page.say("## Terms");
     page.say("### Ids in subjects and keys");
@@ -49,61 +54,22 @@ pub fn write(page: &mut Page) {
         "A request that changes something is refused for a field that the service does not know, \
          with {} and the path of each such field, and nothing is written. A request that only \
          reads ignores such a field, and so does one between Berth's own processes, since versions \
-         are mixed during an upgrade. Each endpoint below says which it is. Clients ignore unknown \
-         fields of replies. The contract has version {}: it is raised with each field that a \
-         request gets. A client that states its version in `{}` is told when the service that \
-         refuses it is the older one.",
+         are mixed during an upgrade. Clients ignore unknown fields of replies. The contract has \
+         version {}: it is raised with each field that a request gets. A client that states its \
+         version in `{}` is told when the service that refuses it is the older one.",
         Code::BadInput,
         header::CONTRACT_VERSION,
         header::CONTRACT
     ));
     lists::write(page);
     page.say("### Headers");
-    let name = |name: &str| format!("`{name}`");
-    let within = limits::REQUEST_TIMEOUT.as_secs();
-    page.table(
-        ["header", "on", "meaning"],
-        &[
-            [
-                name(header::TRACEPARENT),
-                "requests, events, writes".to_owned(),
-                "W3C trace context, `00-<32 hex>-<16 hex>-01`. Optional: without one, or with one \
-                 that cannot be read, a new trace begins. Its trace id is in records, events and \
-                 errors."
-                    .to_owned(),
-            ],
-            [
-                name(header::DEADLINE),
-                "requests".to_owned(),
-                format!(
-                    "When the caller stops waiting, in milliseconds since 1970. Optional: {within} \
-                     s from arrival. Past it nothing is done, and the answer is {}.",
-                    Code::Late
-                ),
-            ],
-            [
-                name(header::CONTRACT),
-                "requests".to_owned(),
-                "The version of the contract that the caller was written for. Optional: it only \
-                 makes the answer to an unknown field clearer."
-                    .to_owned(),
-            ],
-            [
-                "`Nats-Service-Error`, `Nats-Service-Error-Code`".to_owned(),
-                "replies".to_owned(),
-                "Present when and only when the request was not done: the message in one line, and \
-                 the code."
-                    .to_owned(),
-            ],
-            [
-                format!("`{}`, `{}`", header::OPERATION, header::WRITE),
-                "writes to buckets".to_owned(),
-                "Which operation and which call made the write, so that its writer knows it again. \
-                 Of no use to others."
-                    .to_owned(),
-            ],
-        ],
-    );
+    let rows: Vec<[String; 3]> = headers()
+        .into_iter()
+        .map(|Header { names, on, meaning }| {
+            [format!("`{}`", names.join("`, `")), on.join(", "), meaning]
+        })
+        .collect();
+    page.table(["header", "on", "meaning"], &rows);
     page.say("### Errors");
     page.say(
         "A reply is the result, or `{\"error\": …}` with the two error headers, never both. No \
@@ -112,21 +78,67 @@ pub fn write(page: &mut Page) {
     );
     let common: Vec<&str> = COMMON_ERRORS.iter().copied().map(Code::as_str).collect();
     page.say(format!(
-        "Any request may be answered with one of {}. Each endpoint below names those of its own.",
+        "Any request may be answered with one of {}. The tables below name the others of each \
+         endpoint.",
         common.join(", ")
     ));
-    page.say("#### Message: `Problem`");
-    page.fields("Problem");
-    page.say("For example, in `error`");
+    page.say(format!(
+        "The error is a {}; its definition has an example of each code. `message` and `next` are \
+         for people and may change: programs go by `code` and `retryable`. For example, in `error`",
+        linked("Problem")
+    ));
     page.example("reply-problem");
     page.say("and for bad input, with every fault at once");
     page.example("reply-problem-of-input");
 }
 
-/// A reply to what was not done.
-#[derive(Serialize)]
-struct Reply {
-    error: Problem,
+/// A header, or several that come together.
+pub struct Header {
+    pub names: &'static [&'static str],
+    /// On which sorts of messages.
+    pub on: &'static [&'static str],
+    pub meaning: String,
+}
+
+/// Every header.
+pub fn headers() -> Vec<Header> {
+    let header = |names, on, meaning: &str| Header { names, on, meaning: meaning.to_owned() };
+    vec![
+        header(
+            &[header::TRACEPARENT],
+            &["requests", "events", "writes"],
+            "W3C trace context, `00-<32 hex>-<16 hex>-01`. Optional: without one, or with one that \
+             cannot be read, a new trace begins. Its trace id is in records, events and errors.",
+        ),
+        header(
+            &[header::DEADLINE],
+            &["requests"],
+            &format!(
+                "When the caller stops waiting, in milliseconds since 1970. Optional: {} s from \
+                 arrival. Past it nothing is done, and the answer is {}.",
+                limits::REQUEST_TIMEOUT.as_secs(),
+                Code::Late
+            ),
+        ),
+        header(
+            &[header::CONTRACT],
+            &["requests"],
+            "The version of the contract that the caller was written for. Optional: it only makes \
+             the answer to an unknown field clearer.",
+        ),
+        header(
+            &["Nats-Service-Error", "Nats-Service-Error-Code"],
+            &["replies"],
+            "Present when and only when the request was not done: the message in one line, and the \
+             code.",
+        ),
+        header(
+            &[header::OPERATION, header::WRITE],
+            &["writes"],
+            "Which operation and which call wrote to a bucket, so that the writer knows its write \
+             again. Of no use to others.",
+        ),
+    ]
 }
 
 pub fn codes(page: &mut Page) {
@@ -145,13 +157,4 @@ pub fn codes(page: &mut Page) {
         })
         .collect();
     page.table(["code", "again", "what it means", "what to try next"], &rows);
-    page.say(
-        "One reply of each code. Messages are for people and may change; programs go by the code \
-         and by `retryable`.",
-    );
-    for code in Code::ALL {
-        page.say(format!("### {code}"));
-        let reply = Reply { error: problems::example(*code) };
-        page.say(format!("```json\n{}\n```", serde_json::to_string_pretty(&reply).unwrap()));
-    }
 }
