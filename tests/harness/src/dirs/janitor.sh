@@ -18,17 +18,21 @@ mounts() { # the newest first: it may lie upon an older one
     awk -v dir="$1" '$5 == dir || index($5, dir "/") == 1 { print $5 }' /proc/self/mountinfo | tac
 }
 
-kill_users() {
+kill_users() { # fails where there was none to kill
+    killed=
     for process in $(ls /proc | grep -E '^[0-9]+$'); do
         grep -qsF "$1" "/proc/$process/cmdline" ||
             awk -v dir="$1" '$5 == "/" && index($4, dir) { found = 1 } END { exit !found }' \
                 "/proc/$process/mountinfo" || continue
         kill -KILL "$process"
+        killed=yes
     done
+    [ "$killed" ]
 }
 
 take_away() {
-    kill_users "$1"
+    # A process that is killed may have started another a moment before: looked for once more.
+    for _ in 1 2 3 4 5 6 7 8 9 10; do kill_users "$1" || break; sleep 0.1; done
     mounts "$1" | while read -r mount; do
         mount=$(printf '%b' "$mount")
         umount "$mount" || umount --lazy "$mount"
