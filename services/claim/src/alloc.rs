@@ -51,7 +51,7 @@ pub async fn register(
         // A registered alloc stays registered when its volumes are gone.
         && state.read_alloc(&namespace, &request.id, REGISTER).await?.1.is_none()
     {
-        return Err(missing.at(REGISTER));
+        return Err(missing.at_step(REGISTER));
     }
     let decide = |known: Option<&Alloc>| match known {
         None => Ok(Some(wanted.clone())),
@@ -126,7 +126,7 @@ pub async fn stop(
 ) -> Result<AllocStatus, Problem> {
     if !request.state.is_terminal() {
         let problem = Problem::new(Code::BadInput, "`state` must be complete, failed or stopped");
-        return Err(problem.at(STOP));
+        return Err(problem.at_step(STOP));
     }
     let decide = |known: Option<&Alloc>| match known {
         None => Ok(None),

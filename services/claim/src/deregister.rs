@@ -29,7 +29,7 @@ pub async fn deregister(
         "" if request.force => "deregistered by force",
         reason => reason,
     };
-    let place = |problem: Problem| problem.at(DEREGISTER).volume(&volume);
+    let place = |problem: Problem| problem.at_step(DEREGISTER).volume(&volume);
     state.check_readable(&volume).map_err(|error| state.problem(error, DEREGISTER, &volume))?;
     let seen = running::claim_activities(state, &volume, None, trace)
         .await

@@ -56,7 +56,7 @@ pub async fn detach(
     deadline: Instant,
 ) -> Result<Detached, Problem> {
     let volume = VolumeKey::new(namespace, request.id.clone());
-    let place = |problem: Problem| problem.at(STEP).volume(&volume).node(&request.node);
+    let place = |problem: Problem| problem.at_step(STEP).volume(&volume).node(&request.node);
     let fail = |error: TransactError| place(state.problem(error, STEP, &volume));
     state.catch_up(&volume).await.map_err(fail)?;
     state.check_readable(&volume).map_err(fail)?;
@@ -141,7 +141,7 @@ async fn unaccounted_mounts(
     let Some(reported) = reported else { return Ok(Vec::new()) };
     let within = AGENT_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
     let call = Call::within(trace, within);
-    let asked = state.bus.ask::<verb::AgentStatus>(node, &agent::Status {}, &call).await;
+    let asked = state.bus.ask_service::<verb::AgentStatus>(node, &agent::Status {}, &call).await;
     let status = match asked {
         Ok(status) => status,
         Err(_) if !reported.is_empty() => return Ok(reported),

@@ -136,13 +136,13 @@ impl Endpoints<'_> {
                 let namespace = request.to()?;
                 let answer = handler(state.clone(), namespace.clone(), request).await;
                 answer.map_err(|problem| {
-                    let problem = problem.at(V::STEP).trace(trace.trace_id());
+                    let problem = problem.at_step(V::STEP).trace(trace.trace_id());
                     if has_refusal_event {
                         let about = RequestSubject {
                             namespace: Some(namespace),
                             ..RequestSubject::read(V::STEP, &body)
                         };
-                        state.refusals.tell(about, &problem, trace);
+                        state.refusals.tell_refusal(about, &problem, trace);
                     }
                     problem
                 })

@@ -115,7 +115,7 @@ mod tests {
             state,
             node: NodeId::new("n1").unwrap(),
             index: None,
-            volumes: vec![VolumeRequest::of(VolumeId::new("data").unwrap())],
+            volumes: vec![VolumeRequest::for_volume(VolumeId::new("data").unwrap())],
             since: Timestamp::from_unix_ms(since),
             note: None,
         }

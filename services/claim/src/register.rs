@@ -73,7 +73,7 @@ pub async fn register(
 ) -> Result<Registered, Problem> {
     let volume = VolumeKey::new(namespace, request.id.clone());
     let plugin = request.spec.plugin.clone();
-    let place = |problem: Problem| problem.at(REGISTER).volume(&volume).plugin(&plugin);
+    let place = |problem: Problem| problem.at_step(REGISTER).volume(&volume).plugin(&plugin);
     // Checked before secrets are stored and the plugin is asked, because nothing would be written.
     state.check_readable(&volume).map_err(|error| state.problem(error, REGISTER, &volume))?;
     let before = secrets::current_secrets(state, &volume);
@@ -353,10 +353,10 @@ async fn ask_controller(
     let (bus, call) = (&state.bus, Call::within(trace, within));
     let plugin = question.plugin.clone();
     let answer = match node.cloned() {
-        None => bus.ask::<verb::ControllerValidate>(&plugin, question, &call).await,
+        None => bus.ask_service::<verb::ControllerValidate>(&plugin, question, &call).await,
         Some(node) => {
             let to = PluginOnNode { plugin, node };
-            bus.ask::<verb::ControllerValidateOnNode>(&to, question, &call).await
+            bus.ask_service::<verb::ControllerValidateOnNode>(&to, question, &call).await
         }
     };
     match answer {

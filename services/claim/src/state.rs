@@ -239,5 +239,5 @@ fn count_other_volumes(
     node: &NodeId,
 ) -> Option<u64> {
     let has_volume = volumes.get(volume).is_some_and(|subtree| subtree.volume.claims.held_on(node));
-    (!has_volume).then(|| volumes.load().of(plugin, node))
+    (!has_volume).then(|| volumes.load().count(plugin, node))
 }

@@ -59,7 +59,7 @@ pub async fn take(
     let volume = VolumeKey::new(namespace, request.volume.clone());
     let claim = ClaimRequest { state, volume, request, trace, deadline };
     let granted = claim.take().await;
-    granted.map_err(|problem| problem.at(STEP).volume(&claim.volume).node(&claim.request.node))
+    granted.map_err(|problem| problem.at_step(STEP).volume(&claim.volume).node(&claim.request.node))
 }
 
 /// A claim that an alloc requests, and the caller that waits for it.

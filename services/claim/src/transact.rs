@@ -110,7 +110,7 @@ impl TransactError {
             }
             Self::Record(error) => Problem::new(Code::Internal, error),
         };
-        problem.at(step).volume(volume)
+        problem.at_step(step).volume(volume)
     }
 }
 

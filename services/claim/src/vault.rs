@@ -78,8 +78,8 @@ impl Vault {
         let entry = self.bucket.get(&key).await;
         let entry = entry.map_err(|error| error.into_problem(step))?;
         let Some(value) = entry.and_then(|entry| entry.value) else { return Ok(None) };
-        let sealed =
-            record::read::<Sealed>(&value).map_err(|error| error.at(&key).problem().at(step))?;
+        let sealed = record::read::<Sealed>(&value)
+            .map_err(|error| error.unreadable_at(&key).problem().at_step(step))?;
         self.unseal(volume, &sealed.body).map(Some)
     }
 

@@ -37,7 +37,7 @@ pub enum Failure {
 
 impl Failure {
     /// Something on this machine failed.
-    pub fn here(message: impl fmt::Display, next: impl fmt::Display) -> Self {
+    pub fn local(message: impl fmt::Display, next: impl fmt::Display) -> Self {
         Self::Here { exit: exit::FAILED, message: message.to_string(), next: next.to_string() }
     }
 

@@ -47,7 +47,7 @@ pub fn run_process() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = match runtime {
         Ok(runtime) => runtime.block_on(exported(perform(cli))),
-        Err(error) => Err(Failure::here(error, "look at the limits of this shell: ulimit -a")),
+        Err(error) => Err(Failure::local(error, "look at the limits of this shell: ulimit -a")),
     };
     ExitCode::from(outcome.unwrap_or_else(|failure| {
         output.failure(&failure);

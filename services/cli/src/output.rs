@@ -32,7 +32,7 @@ impl Output {
             data(table(reply).trim_end());
         }
         for record in unreadable(reply) {
-            say(format_args!("not in the answer, since it cannot be read: {record}"));
+            print_note(format_args!("not in the answer, since it cannot be read: {record}"));
         }
     }
 
@@ -51,7 +51,7 @@ impl Output {
             line(&format!("{before}{}", table(reply).trim_end()))?;
         }
         for record in unreadable(reply) {
-            say(format_args!("not in the answer, since it cannot be read: {record}"));
+            print_note(format_args!("not in the answer, since it cannot be read: {record}"));
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Output {
         if self.json {
             data(&failure.json().to_string());
         }
-        say(failure);
+        print_note(failure);
     }
 }
 
@@ -87,11 +87,11 @@ pub fn line(text: &str) -> io::Result<()> {
 /// Says that a list goes on, and how to see the rest.
 pub fn more(next: Option<&String>) {
     if let Some(next) = next {
-        say(format_args!("there are more: --after {next:?}"));
+        print_note(format_args!("there are more: --after {next:?}"));
     }
 }
 
 /// Writes a line to stderr.
-pub fn say(text: impl fmt::Display) {
+pub fn print_note(text: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::args::Global;
 use crate::failure::Failure;
-use crate::output::{Output, say};
+use crate::output::{Output, print_note};
 use crate::span;
 
 /// How long a request is retried, unless `--timeout` says otherwise.
@@ -40,7 +40,7 @@ pub struct Patience {
 
 impl Patience {
     /// Patience for so long from now.
-    pub fn of(span: Duration) -> Self {
+    pub fn lasting(span: Duration) -> Self {
         Self { until: Instant::now() + span, each_max: span }
     }
 
@@ -93,7 +93,7 @@ impl Session {
         config.start_timeout = global.timeout.unwrap_or(PATIENCE);
         let bus = Bus::connect(config).await.map_err(|error| {
             Problem::new(Code::BusUnavailable, chain(&error))
-                .at("connect")
+                .at_step("connect")
                 .next("check --nats or BERTH_NATS_URL; `berth dev` runs a whole system to try")
         })?;
         Ok(Self {
@@ -108,11 +108,11 @@ impl Session {
 
     /// As long as the user said, or else `default`.
     pub fn patience(&self, default: Duration) -> Patience {
-        Patience::of(self.timeout.unwrap_or(default))
+        Patience::lasting(self.timeout.unwrap_or(default))
     }
 
     /// Asks, and asks again while it may help, for the usual time.
-    pub async fn ask<V: Verb>(
+    pub async fn ask_service<V: Verb>(
         &self,
         to: &V::To,
         request: &V::Request,
@@ -150,7 +150,7 @@ impl Session {
             let is_news = told != Some(problem.code) && problem.code != Code::Waiting;
             if since.elapsed() + pause >= SILENCE_MAX && is_news {
                 let after = span::short(since.elapsed());
-                say(format_args!("  {after}: {problem}; asking again"));
+                print_note(format_args!("  {after}: {problem}; asking again"));
                 told = Some(problem.code);
             }
             true

@@ -46,7 +46,7 @@ impl BerthClient {
             access: *access,
             attachment: Some(AttachmentMode::FileSystem),
             mount: MountOptions { fs_type: fs.clone(), ..MountOptions::default() },
-            ..VolumeRequest::of(volume.clone())
+            ..VolumeRequest::for_volume(volume.clone())
         };
         let register = alloc::Register {
             id: session.alloc.clone(),
@@ -87,13 +87,13 @@ impl BerthClient {
 
     pub async fn alloc_status(&self, session: &Session) -> Result<AllocStatus, Problem> {
         let namespace = &session.target.namespace;
-        let of = alloc::Status::of(session.alloc.clone());
+        let of = alloc::Status::current(session.alloc.clone());
         self.ask_claim::<verb::AllocStatus>(namespace, &of).await
     }
 
     /// A volume with its claims.
     pub async fn volume_status(&self, key: &VolumeKey) -> Result<VolumeStatus, Problem> {
-        let of = volume::Status::of(key.volume.clone());
+        let of = volume::Status::current(key.volume.clone());
         self.ask_claim::<verb::VolumeStatus>(&key.namespace, &of).await
     }
 

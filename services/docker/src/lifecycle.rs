@@ -205,7 +205,7 @@ impl Sessions {
 pub fn default_target(name: &str) -> Result<VolumeTarget, Problem> {
     let volume = VolumeId::new(name)
         .map_err(|fault| Problem::new(Code::BadInput, format!("the volume's name {fault}")))?;
-    Ok(VolumeTarget::of(Namespace::default(), volume))
+    Ok(VolumeTarget::without_options(Namespace::default(), volume))
 }
 
 /// Whether the session's alloc is of no use any more, so that the next attempt needs a new one.

@@ -190,7 +190,8 @@ mod tests {
     async fn counts_outlive_a_restart_and_can_be_put_in_doubt() {
         let dir = tempfile::tempdir().unwrap();
         let names = NameTable::open(dir.path().to_owned()).await.unwrap();
-        let target = VolumeTarget::of(Namespace::default(), VolumeId::new("data").unwrap());
+        let target =
+            VolumeTarget::without_options(Namespace::default(), VolumeId::new("data").unwrap());
         let mut session = Session::new(target, AllocId::new("a").unwrap(), "boot".to_owned());
         session.phase = SessionPhase::Open { path: "/p".to_owned() };
         session.add_reference("x").unwrap();
@@ -221,7 +222,8 @@ mod tests {
         let disk = berth_harness::dirs::Disk::mount(dir.path().join("docker"), 32 << 20);
         let names = NameTable::open(disk.path().to_owned()).await.unwrap();
         let remember = async |name: &str| {
-            let target = VolumeTarget::of(Namespace::default(), VolumeId::new("data").unwrap());
+            let target =
+                VolumeTarget::without_options(Namespace::default(), VolumeId::new("data").unwrap());
             let session = Session::new(target, AllocId::new("a").unwrap(), "boot".to_owned());
             names.update(name, move |record| record.session = Some(session)).await
         };

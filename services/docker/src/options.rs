@@ -137,7 +137,10 @@ mod tests {
     fn a_name_alone_is_a_volume_of_the_default_namespace() {
         let target = parse_pairs(&[]).unwrap();
         assert_eq!(target.key().to_string(), "default/data");
-        assert_eq!(target, VolumeTarget::of(Namespace::default(), VolumeId::new("data").unwrap()));
+        assert_eq!(
+            target,
+            VolumeTarget::without_options(Namespace::default(), VolumeId::new("data").unwrap())
+        );
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct VolumeTarget {
 
 impl VolumeTarget {
     /// A volume without options: containers write, and the rest is as it is registered.
-    pub fn of(namespace: Namespace, volume: VolumeId) -> Self {
+    pub fn without_options(namespace: Namespace, volume: VolumeId) -> Self {
         let (mode, access, fs, size) = (Mode::Write, None, None, None);
         Self { namespace, volume, mode, access, fs, size }
     }
@@ -200,7 +200,8 @@ mod tests {
     use super::*;
 
     fn open() -> Session {
-        let target = VolumeTarget::of(Namespace::default(), VolumeId::new("data").unwrap());
+        let target =
+            VolumeTarget::without_options(Namespace::default(), VolumeId::new("data").unwrap());
         let mut session = Session::new(target, AllocId::new("a").unwrap(), "boot".to_owned());
         assert_eq!(session.add_reference("x"), Err(CountRefusal::NotOpen));
         session.phase = SessionPhase::Open { path: "/p".to_owned() };

@@ -91,7 +91,7 @@ impl Collector {
             epoch: Some(*epoch),
             reason: format!("gc: {evidence}"),
         };
-        match self.ask::<verb::ClaimRelease>(&volume.namespace, &release, order).await {
+        match self.ask_once::<verb::ClaimRelease>(&volume.namespace, &release, order).await {
             Ok(Released { state: Some(state) }) => {
                 Ok(CollectOutcome::Collected(format!("{what}: {evidence}; it is {state} now")))
             }
@@ -121,7 +121,7 @@ impl Collector {
             // A record that was never written again leaves it to its own revision.
             create_index: Some(if spec.create_index == 0 { revision } else { spec.create_index }),
         };
-        match self.ask::<verb::VolumeDeregister>(&volume.namespace, &request, order).await {
+        match self.ask_once::<verb::VolumeDeregister>(&volume.namespace, &request, order).await {
             Ok(Deregistered { gone: true, .. }) => Ok(CollectOutcome::Collected(format!(
                 "{what}: closing since {}, and its last claim is gone; deregistered",
                 closing.since
@@ -140,7 +140,7 @@ impl Collector {
         // What ended then, and nothing that ended since: the time is compared with less.
         let before = at.after(Duration::from_millis(1));
         let request = Forget { id: alloc.clone(), before };
-        match self.ask::<verb::AllocForget>(namespace, &request, order).await {
+        match self.ask_once::<verb::AllocForget>(namespace, &request, order).await {
             Ok(Forgotten { known: true }) => Ok(CollectOutcome::Collected(format!(
                 "{what}: it ended at {at} ({state}) and has no claim; forgotten"
             ))),
@@ -159,7 +159,7 @@ impl Collector {
         order: &Order,
     ) -> Result<bool, String> {
         let request = Forget { id: alloc.clone(), before: Timestamp::from_unix_ms(0) };
-        match self.ask::<verb::AllocForget>(namespace, &request, order).await {
+        match self.ask_once::<verb::AllocForget>(namespace, &request, order).await {
             Ok(Forgotten { known }) => Ok(!known),
             Err(problem) if problem.code == Code::AllocKept => Ok(false),
             Err(problem) => Err(format!("it is not sure that its alloc is gone: {problem}")),
@@ -215,7 +215,7 @@ impl Collector {
         order: &Order,
     ) -> Result<Option<Left>, String> {
         let request = Leave { node: node.clone(), revision: Some(revision) };
-        match self.ask::<verb::NodeLeave>(&(), &request, order).await {
+        match self.ask_once::<verb::NodeLeave>(&(), &request, order).await {
             Ok(left) => Ok(Some(left)),
             Err(problem) if matches!(problem.code, Code::Changed | Code::NodeReady) => Ok(None),
             Err(problem) => Err(format!("it stays: {problem}")),
@@ -224,18 +224,19 @@ impl Collector {
 
     /// Sends a request once. `berth_client` would send a brief change again before the deadline,
     /// when the lease may have ended.
-    async fn ask<V: Verb>(
+    async fn ask_once<V: Verb>(
         &self,
         to: &V::To,
         request: &V::Request,
         order: &Order,
     ) -> Result<V::Reply, Problem> {
         if Instant::now() >= order.deadline {
-            return Err(Problem::new(Code::Late, TIME_UP).retryable().at(V::STEP));
+            return Err(Problem::new(Code::Late, TIME_UP).retryable().at_step(V::STEP));
         }
-        order.check_lead().map_err(|problem| problem.at(V::STEP))?;
+        order.check_lead().map_err(|problem| problem.at_step(V::STEP))?;
         let deadline = order.deadline.min(Instant::now() + limits::REQUEST_TIMEOUT);
-        let asked = self.bus.ask::<V>(to, request, &Call::until(order.trace, deadline)).await;
+        let asked =
+            self.bus.ask_service::<V>(to, request, &Call::until(order.trace, deadline)).await;
         asked.map_err(|error| error.into_problem(V::STEP))
     }
 }

@@ -39,7 +39,7 @@ impl Collector {
     pub(crate) async fn sweep(&self, order: &Order) -> Result<Swept, Problem> {
         let Ok(_turn) = timeout_at(order.deadline, self.turn.lock()).await else {
             let said = "another sweep is under way and did not end in time";
-            return Err(Problem::new(Code::Overloaded, said).retryable().at(STEP));
+            return Err(Problem::new(Code::Overloaded, said).retryable().at_step(STEP));
         };
         let plan = self.plan(order).await?;
         let mut sweep = Sweep { collected: Vec::new(), kept: plan.kept };

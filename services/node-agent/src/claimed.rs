@@ -62,7 +62,7 @@ pub async fn read_claimed_uses(
     here: &BTreeSet<UseKey>,
     within: Duration,
 ) -> Result<Option<ClaimedUses>, Problem> {
-    let all = Namespace::all();
+    let all = Namespace::wildcard();
     let of_node = Status { node: Some(node.clone()), ..Status::default() };
     let mut claimed = ClaimedUses { index: u64::MAX, keys: BTreeSet::new() };
     let call = Call::within(clock::begin_trace(), within);

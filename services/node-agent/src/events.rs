@@ -37,7 +37,7 @@ impl EventPublisher {
                 node: Some(self.node.clone()),
                 ..RequestSubject::read(step, body)
             };
-            self.refusals.tell(about, problem, trace);
+            self.refusals.tell_refusal(about, problem, trace);
         }
     }
 

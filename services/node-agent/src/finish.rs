@@ -56,7 +56,7 @@ pub(crate) async fn count_leaving(bus: &Bus, node: &NodeId) -> Result<usize, Pro
     let question = Status { node: Some(node.clone()), ..Status::default() };
     let call = Call::within(clock::begin_trace(), ANSWER_TIMEOUT);
     let client = Client::new(bus.clone());
-    let claims = client.once::<verb::ClaimStatus>(&Namespace::all(), &question, &call).await?;
+    let claims = client.once::<verb::ClaimStatus>(&Namespace::wildcard(), &question, &call).await?;
     Ok(claims.claims.iter().filter(|claim| is_leaving(claim)).count())
 }
 

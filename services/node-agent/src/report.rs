@@ -191,7 +191,7 @@ impl Reporter {
         };
         let call = Call::within(clock::begin_trace(), within);
         let began = Instant::now();
-        let reported = self.bus.ask::<verb::NodeReport>(&(), &report, &call).await?;
+        let reported = self.bus.ask_service::<verb::NodeReport>(&(), &report, &call).await?;
         if let Some(tenure) = tenure {
             self.gate.record_answer(tenure, &reported);
         }

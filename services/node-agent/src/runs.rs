@@ -116,7 +116,7 @@ pub async fn check_not_running(
     let (namespace, id) = (volume.namespace.clone(), alloc.clone());
     let for_whom = format!("{volume}/{alloc}");
     let still = on_host(runs, &for_whom, move |runs| {
-        let Some(seen) = runs.of(&namespace, &id)? else { return Ok(None) };
+        let Some(seen) = runs.find(&namespace, &id)? else { return Ok(None) };
         if seen.run.ended.is_some() {
             return Ok(None);
         }
@@ -160,7 +160,7 @@ fn kill(process: &ProcessHandle) {
 }
 
 async fn list_runs(runs: &Runs) -> Result<(Vec<ObservedRun>, Vec<Unread>), Problem> {
-    on_host(runs, "", Runs::all).await
+    on_host(runs, "", Runs::list).await
 }
 
 async fn processes_of(runs: &Runs, held_name: &str) -> Result<Vec<ProcessHandle>, Problem> {

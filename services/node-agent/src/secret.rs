@@ -48,11 +48,11 @@ impl SecretsQuery {
         let step = verb::SecretOpen::STEP;
         let within = self.deadline.since(clock::now()).min(PATIENCE);
         let call = Call::within(self.trace.child(&mut rand::rng()), within);
-        let sealed = self.bus.ask::<verb::SecretOpen>(&self.node, &request, &call).await;
+        let sealed = self.bus.ask_service::<verb::SecretOpen>(&self.node, &request, &call).await;
         let sealed = sealed.map_err(|error| error.into_problem(step))?;
         keys.open(volume, &sealed).map(|secrets| secrets.0).map_err(|error| {
             let said = format!("the volume's secrets cannot be opened here: {error}");
-            Problem::new(Code::SecretsUnavailable, said).at(step)
+            Problem::new(Code::SecretsUnavailable, said).at_step(step)
         })
     }
 }

@@ -41,7 +41,7 @@ pub async fn delete(
     deadline: Instant,
 ) -> Result<Deleted, Problem> {
     let id = request.id;
-    let place = |problem: Problem| problem.at(STEP).plugin(&id);
+    let place = |problem: Problem| problem.at_step(STEP).plugin(&id);
     check_unused(state, &id, trace, deadline).await.map_err(place)?;
     // Counts what all attempts deleted, also those that lost a race half-way.
     let deleted = Mutex::default();
@@ -59,7 +59,8 @@ async fn check_unused(
 ) -> Result<(), Problem> {
     let wanted = List { plugin: Some(id.clone()), ..List::default() };
     let call = Call::until(trace, deadline);
-    let asked = state.bus.ask::<verb::VolumeList>(&Namespace::all(), &wanted, &call).await;
+    let asked =
+        state.bus.ask_service::<verb::VolumeList>(&Namespace::wildcard(), &wanted, &call).await;
     let listed = asked.map_err(|error| {
         let problem = error.into_problem(verb::VolumeList::STEP);
         let message = format!("whether volumes use the plugin cannot be seen: {}", problem.message);

@@ -76,7 +76,8 @@ async fn claims_left(
     let wanted = claim::Status { node: Some(node.clone()), page, ..claim::Status::default() };
     let within = CLAIMS_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
     let call = Call::within(trace, within);
-    let asked = state.bus.ask::<verb::ClaimStatus>(&Namespace::all(), &wanted, &call).await;
+    let asked =
+        state.bus.ask_service::<verb::ClaimStatus>(&Namespace::wildcard(), &wanted, &call).await;
     asked.ok().map(|claims| claims.claims)
 }
 

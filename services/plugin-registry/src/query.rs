@@ -41,7 +41,7 @@ pub async fn list_plugins(
             let show = |id: &&PluginId| {
                 Some(status::plugin_status(id, plugins.get(id)?, nodes, Vec::new()))
             };
-            let room = Room::of(&query.page);
+            let room = Room::for_page(&query.page);
             let page = page(meant.map(|(id, _)| id), room, show, ToString::to_string);
             (page, first_unreadable(plugins.unreadable()))
         };
@@ -132,7 +132,7 @@ fn with_instances(
         let shared = shared.get(node).copied();
         Some(status::instance_status((id, node, *half), instance, nodes.get(node), shared))
     };
-    let room = Room::of(&query.page).beside(&shown);
+    let room = Room::for_page(&query.page).beside(&shown);
     let page = page(meant, room, show, |(node, half)| key::instance(id, node, *half));
     let instances = page.entries.into_iter().flatten().collect();
     (PluginStatus { instances, ..shown }, page.next)
@@ -170,7 +170,8 @@ pub async fn list_nodes(
             let node = (nodes.get(id)?, nodes.revision(id));
             Some(status::node_status(id, node, plugins, &shared))
         };
-        let page = page(meant.map(|(id, _)| id), Room::of(&query.page), show, ToString::to_string);
+        let page =
+            page(meant.map(|(id, _)| id), Room::for_page(&query.page), show, ToString::to_string);
         let asked_for = |id: &NodeId| {
             query.id.as_ref().is_none_or(|one| one == id) && id.as_str().starts_with(&query.prefix)
         };
@@ -204,7 +205,7 @@ impl State {
         deadline: Instant,
         show: impl Fn(&Instances, &Nodes) -> T,
     ) -> Result<(u64, T), Problem> {
-        let until = Until::of(newer, deadline);
+        let until = Until::for_request(newer, deadline);
         let index = || self.plugins.mirror.applied() + self.nodes.mirror.applied();
         let arrival = |than| self.newer_than(than, until);
         self.readers.wait(newer, until, |than| index() > than, arrival).await?;

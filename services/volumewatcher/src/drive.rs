@@ -217,7 +217,7 @@ impl Driver {
         // Without a span of its own: that span would be lost if this process were killed, and the
         // claim service's span would have no parent.
         let call = Call::within(trace, CHECKPOINT_TIMEOUT).as_it_is();
-        self.bus.ask::<verb::ClaimCheckpoint>(&volume.namespace, question, &call).await
+        self.bus.ask_service::<verb::ClaimCheckpoint>(&volume.namespace, question, &call).await
     }
 }
 

@@ -46,7 +46,7 @@ impl EarlyTries {
     }
 
     /// Has the claim tried early. `share`, from 0 to 1, is its place within [`SPREAD`].
-    pub fn want(&self, claim: ClaimKey, now: Instant, share: f64) {
+    pub fn schedule(&self, claim: ClaimKey, now: Instant, share: f64) {
         let mut tries = self.lock();
         if tries.ready.contains(&claim) || !tries.expected.insert(claim.clone()) {
             return;
@@ -112,7 +112,7 @@ mod tests {
         let (early, began, mut tried) = (EarlyTries::new(EVERY), Instant::now(), 0);
         // A minute of flapping, four times a second.
         for _ in 0..240 {
-            early.want(claim(), Instant::now(), 0.5);
+            early.schedule(claim(), Instant::now(), 0.5);
             tokio::time::advance(Duration::from_millis(250)).await;
             for claim in early.begin(Instant::now()) {
                 tried += 1;

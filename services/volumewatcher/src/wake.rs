@@ -55,7 +55,7 @@ fn handle_change(view: &WatchView, change: WatchedChange, waker: &Waker<ClaimKey
 fn try_early(view: &WatchView, claims: Vec<ClaimKey>) {
     let now = Instant::now();
     for claim in claims {
-        view.early.want(claim, now, rand::random());
+        view.early.schedule(claim, now, rand::random());
     }
 }
 

@@ -123,7 +123,7 @@ async fn options(config: &Config, link: &Arc<Link>) -> Result<ConnectOptions, Co
             RECONNECT.wait(attempts, rand::rng().random())
         })
         .event_callback(move |event| {
-            events.note(&name, &event);
+            events.record_event(&name, &event);
             std::future::ready(())
         });
     let options = match &config.inbox_prefix {

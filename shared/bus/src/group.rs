@@ -222,8 +222,8 @@ impl Group {
                 drop(state);
                 self.release(alone);
             }
-            SendOutcome::NotStored(cause) => tell(members, SendOutcome::NotStored, &cause),
-            SendOutcome::Lost(cause) => tell(members, SendOutcome::Lost, &cause),
+            SendOutcome::NotStored(cause) => tell_members(members, SendOutcome::NotStored, &cause),
+            SendOutcome::Lost(cause) => tell_members(members, SendOutcome::Lost, &cause),
         }
     }
 
@@ -299,7 +299,7 @@ fn given_up() -> SendOutcome {
     SendOutcome::Lost(Cause::new("the batch was given up"))
 }
 
-fn tell(members: Vec<BatchMember>, sent: impl Fn(Cause) -> SendOutcome, cause: &Cause) {
+fn tell_members(members: Vec<BatchMember>, sent: impl Fn(Cause) -> SendOutcome, cause: &Cause) {
     for member in members {
         let sent = sent(Cause::new(cause.to_string()));
         let _: Result<(), GroupOutcome> = member.told.send(GroupOutcome::Sent(sent));

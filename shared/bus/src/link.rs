@@ -73,7 +73,7 @@ impl Link {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn note(&self, connection: &str, event: &Event) {
+    pub(crate) fn record_event(&self, connection: &str, event: &Event) {
         let count = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
         match event {
             Event::Connected => {

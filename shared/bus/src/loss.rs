@@ -42,12 +42,12 @@ impl Losses {
     }
 
     /// Why this bucket is lost, if it is.
-    pub(crate) fn of(&self, bucket: &str) -> Option<BucketLoss> {
+    pub(crate) fn find_loss(&self, bucket: &str) -> Option<BucketLoss> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(bucket).cloned()
     }
 
     /// Notes that a bucket is lost; logs it when that is new.
-    pub(crate) fn note(&self, loss: BucketLoss) {
+    pub(crate) fn record_loss(&self, loss: BucketLoss) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if all.get(&loss.bucket) != Some(&loss) {
             let (code, next) = (Code::BucketLost.as_str(), Code::BucketLost.next());
@@ -58,7 +58,7 @@ impl Losses {
 
     /// Notes that a bucket is there and was read.
     pub(crate) fn clear(&self, bucket: &str) {
-        if self.of(bucket).is_some() {
+        if self.find_loss(bucket).is_some() {
             self.0.write().unwrap_or_else(PoisonError::into_inner).remove(bucket);
             tracing::warn!(bucket, "the bucket is there again; requests are answered");
         }

@@ -73,10 +73,10 @@ impl ReadError {
     pub fn into_problem(self, step: &str) -> Problem {
         match self {
             Self::Unavailable { .. } => {
-                Problem::new(Code::BusUnavailable, chain(&self)).retryable().at(step)
+                Problem::new(Code::BusUnavailable, chain(&self)).retryable().at_step(step)
             }
-            Self::Lost(loss) => loss.problem().at(step),
-            Self::Filter { .. } => Problem::new(Code::Internal, chain(&self)).at(step),
+            Self::Lost(loss) => loss.problem().at_step(step),
+            Self::Filter { .. } => Problem::new(Code::Internal, chain(&self)).at_step(step),
         }
     }
 }
@@ -121,7 +121,7 @@ impl Bucket {
 
     /// As [`newest`](Self::newest), with the server's time of the answer.
     pub(crate) async fn newest_at(&self) -> Result<(u64, Timestamp), ReadError> {
-        self.ask(|| async {
+        self.ask_leader(|| async {
             let stream = self.bus.describe(&self.shape.stream).await?;
             Ok((stream.state.last_seq, stream.now()?))
         })
@@ -133,7 +133,7 @@ impl Bucket {
     }
 
     async fn last_at(&self, subject: &str) -> Result<Option<StreamMessage>, ReadError> {
-        self.ask(|| async {
+        self.ask_leader(|| async {
             match self.shape.handle.get_last_raw_message_by_subject(subject).await {
                 Ok(message) => Ok(Some(message)),
                 Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
@@ -150,7 +150,7 @@ impl Bucket {
         revision: u64,
     ) -> Result<Option<StreamMessage>, ReadError> {
         let subject = self.subject(filter);
-        self.ask(|| async {
+        self.ask_leader(|| async {
             let found = self.shape.handle.get_first_raw_message_by_subject(&subject, revision + 1);
             match found.await {
                 Ok(message) => Ok(Some(message)),
@@ -163,7 +163,7 @@ impl Bucket {
 
     /// The message of a revision, at the leader; none when it was overwritten or has expired.
     pub(crate) async fn message(&self, revision: u64) -> Result<Option<StreamMessage>, ReadError> {
-        self.ask(|| async {
+        self.ask_leader(|| async {
             match self.shape.handle.get_raw_message(revision).await {
                 Ok(message) => Ok(Some(message)),
                 Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
@@ -174,7 +174,7 @@ impl Bucket {
     }
 
     /// Asks until there is an answer, for as long as one exchange may take.
-    async fn ask<T, F>(&self, question: impl Fn() -> F) -> Result<T, ReadError>
+    async fn ask_leader<T, F>(&self, question: impl Fn() -> F) -> Result<T, ReadError>
     where
         F: Future<Output = Result<T, Cause>>,
     {
@@ -191,7 +191,7 @@ impl Bucket {
                     Ok(Err(cause)) => last = cause,
                     Err(_) => last = Cause::new("the stream's leader does not answer"),
                 }
-                if let Some(loss) = self.bus.losses().of(&self.shape.name) {
+                if let Some(loss) = self.bus.losses().find_loss(&self.shape.name) {
                     return Err(loss.into());
                 }
             }

@@ -170,14 +170,14 @@ impl RequestError {
     /// What a caller of ours is told.
     pub fn into_problem(self, step: &str) -> Problem {
         let (code, retryable) = match self {
-            Self::Problem(problem) => return problem.at(step),
+            Self::Problem(problem) => return problem.at_step(step),
             Self::NoResponder { .. } => (Code::NoResponder, true),
             Self::NoAnswer { .. } => (Code::NoAnswer, true),
             Self::Unavailable { .. } => (Code::BusUnavailable, true),
             Self::TooLarge { .. } => (Code::BadInput, false),
             Self::BadReply { .. } | Self::Unsendable { .. } => (Code::Internal, false),
         };
-        let problem = Problem::new(code, chain(&self)).at(step);
+        let problem = Problem::new(code, chain(&self)).at_step(step);
         if retryable { problem.retryable() } else { problem }
     }
 }
@@ -190,7 +190,7 @@ pub(crate) struct Failure {
 
 impl Bus {
     /// Asks a service by a verb, once, and is answered with the verb's reply.
-    pub async fn ask<V: Verb>(
+    pub async fn ask_service<V: Verb>(
         &self,
         to: &V::To,
         request: &V::Request,

@@ -75,7 +75,7 @@ impl Bucket {
     async fn resolve(&self, write: &Write<'_>, copy: &str, deadline: Instant) -> WriteTrace {
         let mut tries = 0;
         loop {
-            let error = match self.look(write, copy).await {
+            let error = match self.find_write(write, copy).await {
                 Ok(trace) => return trace,
                 Err(error) => error,
             };
@@ -87,7 +87,7 @@ impl Bucket {
         }
     }
 
-    async fn look(&self, write: &Write<'_>, copy: &str) -> Result<WriteTrace, ReadError> {
+    async fn find_write(&self, write: &Write<'_>, copy: &str) -> Result<WriteTrace, ReadError> {
         let guard = write.guard;
         let Some(first) = self.first_after(guard.filter, guard.revision).await? else {
             // The head falls when the marker it stood on expires; then the guard cannot hold again.

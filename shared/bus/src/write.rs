@@ -107,7 +107,7 @@ impl CommitError {
             Self::Unavailable { .. } => (Code::BusUnavailable, true),
             Self::Unknown { .. } => (Code::NoAnswer, true),
         };
-        let mut problem = Problem::new(code, chain(&self)).at(step);
+        let mut problem = Problem::new(code, chain(&self)).at_step(step);
         if matches!(self, Self::Unavailable { .. } | Self::Unknown { .. }) {
             problem = problem.next(CHECK_STORE);
         }

@@ -70,7 +70,7 @@ impl Client {
     ) -> Result<V::Reply, Problem> {
         let is_brief = V::ROW.effect == Effect::BriefChange;
         let call = call.of_anyone(V::ROW.any_replica_answers()).again_early(is_brief);
-        self.bus.ask::<V>(to, request, &call).await.map_err(|error| {
+        self.bus.ask_service::<V>(to, request, &call).await.map_err(|error| {
             let problem = error.into_problem(V::STEP).trace(call.trace.trace_id());
             match to.node().filter(|_| V::ROW.service == NODE_AGENT) {
                 Some(node) => with_node(problem, node.as_str()),

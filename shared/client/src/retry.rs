@@ -109,7 +109,7 @@ impl Client {
             let asked = Instant::now();
             if asked >= until {
                 let late = Problem::new(Code::Late, "there was no time left to ask").retryable();
-                return Err(before.error(late.at(V::STEP), false));
+                return Err(before.error(late.at_step(V::STEP), false));
             }
             let mut call = *call;
             call.deadline = retry.deadline(failures + 1, until);

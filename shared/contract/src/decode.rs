@@ -121,13 +121,13 @@ impl Decoder {
     /// are joined with `&`, which looks at all of them, rather than `&&`.
     pub fn demand(&mut self, holds: bool, path: &str, problem: impl fmt::Display) -> bool {
         if !holds {
-            self.at(format!(".{path}"), |decoder| decoder.fault(problem));
+            self.read_at(format!(".{path}"), |decoder| decoder.fault(problem));
         }
         holds
     }
 
     /// Reads a part that stands at `segment` (`.name` or `[3]`) below.
-    pub fn at<T>(&mut self, segment: String, read: impl FnOnce(&mut Self) -> T) -> T {
+    pub fn read_at<T>(&mut self, segment: String, read: impl FnOnce(&mut Self) -> T) -> T {
         self.path.push(segment);
         let part = read(self);
         self.path.pop();
@@ -137,7 +137,7 @@ impl Decoder {
     /// Takes a field out of an object and reads it.
     pub fn field<T: Decode>(&mut self, object: &mut Map<String, Value>, name: &str) -> Option<T> {
         let value = object.remove(name);
-        self.at(format!(".{name}"), |decoder| match value {
+        self.read_at(format!(".{name}"), |decoder| match value {
             // Null and absent are one: programs write either.
             None | Some(Value::Null) => T::absent().or_else(|| {
                 decoder.fault("is missing");
@@ -180,7 +180,7 @@ impl Decoder {
             return;
         }
         for name in rest.keys() {
-            self.at(format!(".{name}"), |decoder| {
+            self.read_at(format!(".{name}"), |decoder| {
                 decoder.fault(format!("is not known here; known are {}", known.join(", ")));
             });
         }
@@ -320,7 +320,7 @@ fn list<T: Decode>(value: Value, most: usize, decoder: &mut Decoder) -> Option<V
     let read: Vec<Option<T>> = items
         .into_iter()
         .enumerate()
-        .map(|(at, item)| decoder.at(format!("[{at}]"), |decoder| T::decode(item, decoder)))
+        .map(|(at, item)| decoder.read_at(format!("[{at}]"), |decoder| T::decode(item, decoder)))
         .collect();
     read.into_iter().collect()
 }
@@ -343,7 +343,7 @@ impl<T: Decode> Decode for BTreeMap<String, T> {
             .into_iter()
             .map(|(key, value)| {
                 let at = format!(".{key}");
-                decoder.at(at, |decoder| T::decode(value, decoder)).map(|value| (key, value))
+                decoder.read_at(at, |decoder| T::decode(value, decoder)).map(|value| (key, value))
             })
             .collect();
         read.into_iter().collect()

@@ -69,7 +69,7 @@ impl Problem {
     /// Bad input, with every fault there is.
     pub fn bad_input(step: &str, faults: Vec<Fault>) -> Self {
         let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        Self { faults, ..Self::new(Code::BadInput, list.join("; ")).at(step) }
+        Self { faults, ..Self::new(Code::BadInput, list.join("; ")).at_step(step) }
     }
 
     /// Bad input of a client that states a contract version. A newer client learns that the service
@@ -106,7 +106,7 @@ impl Problem {
 
     /// Names the step; the first hop that knows it wins.
     #[must_use]
-    pub fn at(mut self, step: impl fmt::Display) -> Self {
+    pub fn at_step(mut self, step: impl fmt::Display) -> Self {
         self.step.get_or_insert_with(|| step.to_string());
         self
     }

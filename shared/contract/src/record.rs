@@ -70,7 +70,7 @@ impl RecordError {
     }
 
     /// What is told of the record at this key.
-    pub fn at(&self, key: &str) -> UnreadableRecord {
+    pub fn unreadable_at(&self, key: &str) -> UnreadableRecord {
         let error = match self {
             Self::Newer { .. } => self.to_string(),
             Self::Unreadable(source) => format!("{self}: {source}"),

@@ -53,7 +53,7 @@ fn segment_fault(text: &str) -> Option<String> {
 }
 
 /// Notes a fault at the path, if there is one.
-pub(crate) fn note(decoder: &mut Decoder, path: &str, fault: Option<String>) {
+pub(crate) fn add_fault(decoder: &mut Decoder, path: &str, fault: Option<String>) {
     if let Some(fault) = fault {
         decoder.demand(false, path, fault);
     }
@@ -61,11 +61,11 @@ pub(crate) fn note(decoder: &mut Decoder, path: &str, fault: Option<String>) {
 
 /// Notes all that is wrong with mount options at `mount`.
 pub(crate) fn check_mount(decoder: &mut Decoder, mount: &MountOptions) {
-    note(decoder, "mount.fs_type", mount.fs_type.as_deref().and_then(fs_type_fault));
+    add_fault(decoder, "mount.fs_type", mount.fs_type.as_deref().and_then(fs_type_fault));
     for (at, flag) in mount.flags.iter().enumerate() {
-        note(decoder, &format!("mount.flags[{at}]"), flag_fault(flag));
+        add_fault(decoder, &format!("mount.flags[{at}]"), flag_fault(flag));
     }
-    note(decoder, "mount.group", mount.group.as_deref().and_then(group_fault));
+    add_fault(decoder, "mount.group", mount.group.as_deref().and_then(group_fault));
 }
 
 /// Notes all that is wrong with the topologies at `topology`.
@@ -78,7 +78,7 @@ pub(crate) fn check_topologies(decoder: &mut Decoder, topologies: &[BTreeMap<Str
         }
         check_keys(decoder, &path, segments);
         for (key, value) in segments {
-            note(decoder, &format!("{path}.{key}"), segment_fault(value));
+            add_fault(decoder, &format!("{path}.{key}"), segment_fault(value));
         }
     }
 }
@@ -87,7 +87,7 @@ pub(crate) fn check_topologies(decoder: &mut Decoder, topologies: &[BTreeMap<Str
 pub(crate) fn check_keys(decoder: &mut Decoder, path: &str, map: &BTreeMap<String, String>) {
     for key in map.keys() {
         let fault = segment_fault(key).map(|fault| format!("has the key {key:?}, which {fault}"));
-        note(decoder, path, fault);
+        add_fault(decoder, path, fault);
     }
 }
 

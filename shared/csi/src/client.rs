@@ -128,20 +128,20 @@ impl Client {
         let (rpc, socket) = (R::RPC, self.socket.display());
         let started = Instant::now();
         let mut span = self.span(&request);
-        let secrets = Secrets::of(&request);
+        let secrets = Secrets::values_in(&request);
         let sent = self.send(request, timeout, span.context());
         let outcome = tokio::time::timeout(timeout, sent).await;
         let elapsed = started.elapsed();
         let failure = match outcome {
             Ok(Ok(response)) => {
-                tell(&mut span, rpc, elapsed, None);
+                record_call(&mut span, rpc, elapsed, None);
                 tracing::debug!(%rpc, %socket, ?elapsed, "the plugin did it");
                 return Ok(response);
             }
             Ok(Err(status)) => read_failure(&status, &secrets, timeout),
             Err(_) => Failure::Late { timeout },
         };
-        tell(&mut span, rpc, elapsed, Some(&failure));
+        record_call(&mut span, rpc, elapsed, Some(&failure));
         tracing::debug!(%rpc, %socket, ?elapsed, %failure, "the call failed");
         Err(CallError { rpc, socket: self.socket.to_path_buf(), failure })
     }
@@ -190,7 +190,7 @@ impl fmt::Debug for Client {
 
 /// The span and metrics of an ended call. They never have the plugin's text, which may quote a
 /// request.
-fn tell(span: &mut Span, rpc: Rpc, elapsed: Duration, failure: Option<&Failure>) {
+fn record_call(span: &mut Span, rpc: Rpc, elapsed: Duration, failure: Option<&Failure>) {
     let code = match failure {
         None => Code::Ok.as_str(),
         Some(Failure::Unreachable { .. }) => "UNREACHABLE",

@@ -101,7 +101,7 @@ pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint,
     let inquiry = Inquiry { client, timeout };
     let socket = client.socket().display().to_string();
 
-    let info = inquiry.ask(v1::GetPluginInfoRequest {}).await?;
+    let info = inquiry.call_plugin(v1::GetPluginInfoRequest {}).await?;
     let name = match PluginId::new(info.name) {
         Ok(name) => String::from(name),
         Err(fault) => return Err(IdentifyError::Name { socket, fault }),
@@ -152,13 +152,13 @@ struct Inquiry<'a> {
 }
 
 impl Inquiry<'_> {
-    async fn ask<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
+    async fn call_plugin<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
         self.client.call(request, self.timeout).await
     }
 
     /// `None` if this instance does not serve the call.
     async fn ask_if_served<R: Unary>(&self, request: R) -> Result<Option<R::Response>, CallError> {
-        match self.ask(request).await {
+        match self.call_plugin(request).await {
             Ok(answer) => Ok(Some(answer)),
             Err(error) if error.code() == Some(Code::Unimplemented) => Ok(None),
             Err(error) => Err(error),

@@ -75,7 +75,7 @@ impl Secrets {
     /// Each value of a request, plain and in the quoted form of an error text. Also parts that a
     /// plugin may print alone: the lines of a key, and what follows `=` in a mount flag such as
     /// `password=…`.
-    pub fn of(request: &impl Sensitive) -> Self {
+    pub fn values_in(request: &impl Sensitive) -> Self {
         let mut values = Vec::new();
         request.visit(&mut |value| {
             let lines = value.lines().map(str::trim);
@@ -159,7 +159,7 @@ mod tests {
         let text = "mount -o ro,credentials=/etc/pw: bad password hunter2, key c2VjcmV0, pin 07 \
                     (error 1070, wrote /etc/pw)";
         assert_eq!(
-            Secrets::of(&request).strike(text),
+            Secrets::values_in(&request).strike(text),
             "mount -o ***,***: bad password ***, key ***, pin *** (error 1070, wrote ***)"
         );
     }
@@ -167,17 +167,20 @@ mod tests {
     #[test]
     fn a_secret_that_holds_another_goes_as_a_whole() {
         let request = stage(&[("a", "secret"), ("b", "secret-and-more"), ("c", "")], &[]);
-        assert_eq!(Secrets::of(&request).strike("secret-and-more, secret"), "***, ***");
+        assert_eq!(Secrets::values_in(&request).strike("secret-and-more, secret"), "***, ***");
     }
 
     #[test]
     fn a_secret_is_known_again_in_quotes() {
         let request = stage(&[("json", "{\n\"key\": 1\n}")], &[]);
-        assert_eq!(Secrets::of(&request).strike(r#"bad "{\n\"key\": 1\n}" {}"#), r#"bad "***" {}"#);
+        assert_eq!(
+            Secrets::values_in(&request).strike(r#"bad "{\n\"key\": 1\n}" {}"#),
+            r#"bad "***" {}"#
+        );
     }
 
     #[test]
     fn without_secrets_text_stays_as_it_is() {
-        assert_eq!(Secrets::of(&v1::ProbeRequest {}).strike("all well"), "all well");
+        assert_eq!(Secrets::values_in(&v1::ProbeRequest {}).strike("all well"), "all well");
     }
 }

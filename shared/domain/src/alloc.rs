@@ -141,7 +141,7 @@ pub struct VolumeRequest {
 
 impl VolumeRequest {
     /// A request for this volume, to write, as the volume itself says.
-    pub fn of(source: VolumeId) -> Self {
+    pub fn for_volume(source: VolumeId) -> Self {
         Self {
             alias: None,
             kind: VolumeType::Csi,
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_volume_per_alloc_is_named_by_its_index() {
-        let shared = VolumeRequest::of(VolumeId::new("data").unwrap());
+        let shared = VolumeRequest::for_volume(VolumeId::new("data").unwrap());
         let own = VolumeRequest { per_alloc: true, ..shared.clone() };
         let id = |id: &str| VolumeId::new(id).map_err(RequestFault::Id);
         assert_eq!(own.volume(Some(0)), id("data[0]"));
@@ -278,9 +278,9 @@ mod tests {
         let named = |alias: &str, read_only| VolumeRequest {
             alias: Some(alias.to_owned()),
             read_only,
-            ..VolumeRequest::of(VolumeId::new("data").unwrap())
+            ..VolumeRequest::for_volume(VolumeId::new("data").unwrap())
         };
-        let other = VolumeRequest::of(VolumeId::new("other").unwrap());
+        let other = VolumeRequest::for_volume(VolumeId::new("other").unwrap());
         let alloc = Alloc {
             state: AllocState::Live,
             node: NodeId::new("n1").unwrap(),
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn a_request_of_before_there_were_types_is_read() {
         let request: VolumeRequest = serde_json::from_str(r#"{"source":"data"}"#).unwrap();
-        assert_eq!(request, VolumeRequest::of(VolumeId::new("data").unwrap()));
+        assert_eq!(request, VolumeRequest::for_volume(VolumeId::new("data").unwrap()));
         assert_eq!(request.name(), "data");
         // Nor were there groups, and several requests for one volume.
         let alloc = r#"{"state":"live","node":"n1","since":"2026-01-01T00:00:00.000Z","volumes":

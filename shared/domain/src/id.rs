@@ -127,7 +127,7 @@ ids! {
 
 impl Namespace {
     /// What a caller that asks about all namespaces names: `*`.
-    pub fn all() -> Self {
+    pub fn wildcard() -> Self {
         Self("*".into())
     }
 }

@@ -98,7 +98,9 @@ impl LogReader {
             if !whole {
                 // The rest of the line may be written at this moment, and would be read as a line
                 // of its own. So this log ends here.
-                notes.push(self.note(self.number, "has no end yet, or its writer was killed"));
+                notes.push(
+                    self.describe_damage(self.number, "has no end yet, or its writer was killed"),
+                );
                 self.lines = None;
                 break;
             }
@@ -109,7 +111,7 @@ impl LogReader {
                 (Ok(row), None) => row,
                 // An instance that starts later ends the unfinished line of a killed one.
                 (Ok(row), Some(gap)) if !self.instances.contains(&row.instance) => {
-                    notes.push(self.note(gap.number, "cut off by its writer's end"));
+                    notes.push(self.describe_damage(gap.number, "cut off by its writer's end"));
                     row
                 }
                 (Ok(_) | Err(_), Some(gap)) => return Err(self.wrong(gap)),
@@ -141,7 +143,7 @@ impl LogReader {
         Ok(Some((String::from_utf8_lossy(&bytes).into_owned(), whole)))
     }
 
-    fn note(&self, number: usize, what: &str) -> String {
+    fn describe_damage(&self, number: usize, what: &str) -> String {
         format!("{}:{number}: {what}; left out", self.path.display())
     }
 

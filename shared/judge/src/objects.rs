@@ -43,7 +43,7 @@ impl ObjectRegistry {
     /// The name in this call, if it is or may be taken with other parameters.
     pub fn taken_otherwise(&self, call: &CallContext<'_>) -> Option<&TakenName> {
         let taken = self.names.get(&name(call)?)?;
-        (taken.asked != asked(call)).then_some(taken)
+        (taken.asked != repeatable_parameters(call)).then_some(taken)
     }
 
     pub fn deleted_by(&self, object: &ObjectId) -> Option<&CallLines> {
@@ -52,7 +52,7 @@ impl ObjectRegistry {
 
     pub fn apply_begin(&mut self, call: &CallContext<'_>) {
         if let Some(name) = name(call) {
-            let (asked, by, lines) = (asked(call), call.by, Rc::clone(call.lines));
+            let (asked, by, lines) = (repeatable_parameters(call), call.by, Rc::clone(call.lines));
             self.names.entry(name).or_insert(TakenName { asked, by, lines, is_known: false });
         }
     }
@@ -73,7 +73,7 @@ impl ObjectRegistry {
         let Some(taken) = self.names.get_mut(&name) else { return };
         match row.effect {
             Some(CallEffect::Done) => {
-                (taken.asked, taken.lines) = (asked(call), Rc::clone(call.lines));
+                (taken.asked, taken.lines) = (repeatable_parameters(call), Rc::clone(call.lines));
                 taken.is_known |= row.is_known_success();
                 if let Some(object) = row.made() {
                     self.deleted.remove(&object);
@@ -113,7 +113,7 @@ fn name(call: &CallContext<'_>) -> Option<ObjectName> {
 }
 
 /// The parameters that must be equal in repeated requests for one name.
-fn asked(call: &CallContext<'_>) -> Value {
+fn repeatable_parameters(call: &CallContext<'_>) -> Value {
     let args = call.args;
     let source = format!("{:?}", args.source());
     json!([

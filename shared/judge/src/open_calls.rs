@@ -130,7 +130,7 @@ impl OpenCalls {
         self.calls.contains_key(&id)
     }
 
-    pub fn all(&self) -> impl Iterator<Item = (CallId, &OpenCall)> {
+    pub fn iter(&self) -> impl Iterator<Item = (CallId, &OpenCall)> {
         self.calls.iter().map(|(id, open)| (*id, open))
     }
 

@@ -62,7 +62,7 @@ impl<'a> Replay<'a> {
     }
 
     pub fn finish(mut self) {
-        let open: Vec<_> = self.in_flight.all().map(|(id, _)| id).collect();
+        let open: Vec<_> = self.in_flight.iter().map(|(id, _)| id).collect();
         for id in open {
             self.in_flight.remove(id);
         }
@@ -84,7 +84,7 @@ impl<'a> Replay<'a> {
             volume.settle(node, row.holds.iter().find(|holding| holding.volume_id == *id));
         }
         let is_dead = |open: &OpenCall| open.at == *node && open.instance != row.instance;
-        let dead = self.in_flight.all().filter(|(_, open)| is_dead(open));
+        let dead = self.in_flight.iter().filter(|(_, open)| is_dead(open));
         for id in dead.map(|(id, _)| id).collect::<Vec<_>>() {
             self.in_flight.remove(id);
         }
@@ -187,7 +187,7 @@ impl<'a> Replay<'a> {
             }
         }
         if matches!(call.rpc, Rpc::DeleteVolume | Rpc::DeleteSnapshot) {
-            let all = self.in_flight.all();
+            let all = self.in_flight.iter();
             let sources = all.filter(|(id, other)| deletes_source(call, &other.context(*id)));
             found.extend(sources.map(|(id, other)| {
                 let what = format!("{} is making something from it; wait for it", other.rpc);

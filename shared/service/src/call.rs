@@ -81,7 +81,7 @@ async fn elsewhere(bus: &Bus, call: &Call, trace: TraceContext) -> Result<(), St
     let within = call.deadline.since(clock::now()) / 2;
     let within = berth_bus::Call::within(trace, within).as_it_is();
     let ask = |node| async move {
-        let status = bus.ask::<verb::AgentStatus>(node, &agent::Status {}, &within).await;
+        let status = bus.ask_service::<verb::AgentStatus>(node, &agent::Status {}, &within).await;
         let status = status.map_err(|error| {
             format!(
                 "an earlier call for the volume did not succeed, and the agent of node {node} \

@@ -39,7 +39,7 @@ impl Decode for NatsConfig {
         decoder.finish(&object, &["url", "replicas", "nkey_seed_file"]);
         let replicas = replicas?.unwrap_or(1);
         if !matches!(replicas, 1 | 3) {
-            decoder.at(".replicas".to_owned(), |decoder| decoder.fault("must be 1 or 3"));
+            decoder.read_at(".replicas".to_owned(), |decoder| decoder.fault("must be 1 or 3"));
             return None;
         }
         Some(Self {

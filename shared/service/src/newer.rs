@@ -30,7 +30,7 @@ pub struct Until {
 
 impl Until {
     /// How long to wait in a request with this deadline.
-    pub fn of(newer: Newer, deadline: Instant) -> Self {
+    pub fn for_request(newer: Newer, deadline: Instant) -> Self {
         let now = Instant::now();
         let left = deadline.saturating_duration_since(now);
         let kept = ANSWER_BEFORE.min(left / 2);
@@ -86,7 +86,7 @@ mod tests {
     const LONG: Newer = Newer { than: Some(5), wait_ms: None };
 
     fn until(newer: Newer) -> Until {
-        Until::of(newer, Instant::now() + Duration::from_secs(10))
+        Until::for_request(newer, Instant::now() + Duration::from_secs(10))
     }
 
     async fn waits(readers: &Readers, newer: Newer, index: u64) -> Result<Duration, Problem> {
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(waits(&readers, short, 5).await, Ok(Duration::from_millis(300)));
         assert_eq!(waits(&readers, LONG, 5).await, Ok(Duration::from_millis(9500)));
         // A hasty one has half of its time left for the answer.
-        let hasty = Until::of(LONG, Instant::now() + Duration::from_millis(100));
+        let hasty = Until::for_request(LONG, Instant::now() + Duration::from_millis(100));
         assert_eq!(hasty.wait, Instant::now() + Duration::from_millis(50));
         assert_eq!(hasty.answer, Instant::now() + Duration::from_millis(75));
     }

@@ -16,20 +16,20 @@ use std::time::Duration;
 /// Says that the service answers. From here on the watchdog is fed too, by a task of the runtime:
 /// a runtime that hangs feeds it no longer.
 pub fn ready() {
-    tell("READY=1");
+    notify_manager("READY=1");
     let Some(every) = watchdog(|name| std::env::var(name).ok(), std::process::id()) else { return };
     tokio::spawn(async move {
         let mut beat = tokio::time::interval(every);
         loop {
             beat.tick().await;
-            tell("WATCHDOG=1");
+            notify_manager("WATCHDOG=1");
         }
     });
 }
 
 /// Says that the service ends, and finishes what is under way.
 pub fn stopping() {
-    tell("STOPPING=1");
+    notify_manager("STOPPING=1");
 }
 
 /// The pause between two beats: half of the time that the watchdog waits.
@@ -42,7 +42,7 @@ fn watchdog(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Durat
     Some(Duration::from_micros(micros / 2)).filter(|every| !every.is_zero())
 }
 
-fn tell(state: &str) {
+fn notify_manager(state: &str) {
     let Ok(socket) = std::env::var("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&socket, state) {
         tracing::warn!(%error, socket, state, "the service manager was not told");

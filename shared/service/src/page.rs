@@ -32,7 +32,7 @@ pub struct Room {
 
 impl Room {
     /// As many as are asked for, and no more than go into a message.
-    pub fn of(asked: &query::Page) -> Self {
+    pub fn for_page(asked: &query::Page) -> Self {
         let asked = asked.limit.and_then(|limit| usize::try_from(limit).ok());
         let entries = asked.unwrap_or(limits::PAGE_MAX).clamp(1, limits::PAGE_MAX);
         Self { entries, bytes: limits::PAGE_BYTES_MAX }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn nobody_gets_more_than_a_message_carries() {
-        let entries = |limit| Room::of(&query::Page { limit, after: None }).entries;
+        let entries = |limit| Room::for_page(&query::Page { limit, after: None }).entries;
         assert_eq!(entries(None), limits::PAGE_MAX);
         assert_eq!(entries(Some(0)), 1);
         assert_eq!(entries(Some(7)), 7);

@@ -129,7 +129,7 @@ impl Process {
     /// This process as a micro service, which `nats micro ls` shows from now on.
     pub async fn announce(&self) -> Result<Service, ServeError> {
         self.bus
-            .service(ServiceSpec::of(
+            .service(ServiceSpec::describe(
                 self.name,
                 env!("CARGO_PKG_VERSION"),
                 &[("worker", self.worker.as_str())],

@@ -75,7 +75,7 @@ impl StoreError {
             Self::LostRace => Problem::new(Code::Overloaded, self).retryable(),
             Self::Encode(_) => Problem::new(Code::Internal, process::chain(&self)),
         };
-        problem.at(step)
+        problem.at_step(step)
     }
 }
 
@@ -191,7 +191,7 @@ fn decode<T: record::Body>(key: &str, entry: Option<Entry>) -> Result<Option<T>,
             tracing::error!(key, error = process::chain(&error), "written over");
             Ok(None)
         }
-        Err(error) => Err(StoreError::Unreadable(error.at(key))),
+        Err(error) => Err(StoreError::Unreadable(error.unreadable_at(key))),
     }
 }
 

@@ -79,7 +79,7 @@ impl RefusalTeller {
     }
 
     /// Tells that a request was refused, or failed. Returns at once.
-    pub fn tell(&self, about: RequestSubject, problem: &Problem, trace: TraceContext) {
+    pub fn tell_refusal(&self, about: RequestSubject, problem: &Problem, trace: TraceContext) {
         if problem.code.is_wait() {
             return;
         }

@@ -129,11 +129,11 @@ pub struct Announced {
 impl Runs {
     /// The runs of the agent with this state directory.
     pub fn below(state_dir: &Path) -> Self {
-        Self::at(state_dir.join(DIR))
+        Self::in_dir(state_dir.join(DIR))
     }
 
     /// The runs in this directory.
-    pub fn at(dir: impl Into<PathBuf>) -> Self {
+    pub fn in_dir(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
 
@@ -181,12 +181,12 @@ impl Runs {
     }
 
     /// The run of this alloc, if there is one.
-    pub fn of(&self, namespace: &Namespace, alloc: &AllocId) -> io::Result<Option<ObservedRun>> {
-        self.look(&name(namespace, alloc))
+    pub fn find(&self, namespace: &Namespace, alloc: &AllocId) -> io::Result<Option<ObservedRun>> {
+        self.read_run(&name(namespace, alloc))
     }
 
     /// Every run; one that cannot be read is left out, and told by its name.
-    pub fn all(&self) -> io::Result<(Vec<ObservedRun>, Vec<Unread>)> {
+    pub fn list(&self) -> io::Result<(Vec<ObservedRun>, Vec<Unread>)> {
         let (mut seen, mut unread) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.dir)? {
             let path = entry?.path();
@@ -194,7 +194,7 @@ impl Runs {
                 continue;
             }
             let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
-            match self.look(name) {
+            match self.read_run(name) {
                 Ok(found) => seen.extend(found),
                 Err(error) => unread.push((name.to_owned(), error)),
             }
@@ -202,7 +202,7 @@ impl Runs {
         Ok((seen, unread))
     }
 
-    fn look(&self, name: &str) -> io::Result<Option<ObservedRun>> {
+    fn read_run(&self, name: &str) -> io::Result<Option<ObservedRun>> {
         let path = self.path(name, JSON);
         for _ in 0..REPLACED_MAX {
             let Some(file) = found(File::open(&path))? else { return Ok(None) };
@@ -251,7 +251,7 @@ impl Announced {
     }
 
     /// Its end was told: nobody needs to know any more.
-    pub fn told(self) -> io::Result<()> {
+    pub fn forget_ended(self) -> io::Result<()> {
         self.runs.forget(&self.name, &held_name(&self.name, &self.run))
     }
 }
@@ -330,7 +330,7 @@ mod tests {
     }
 
     fn seen(runs: &Runs, alloc: &str) -> Option<ObservedRun> {
-        runs.of(&Namespace::default(), &AllocId::new(alloc).unwrap()).unwrap()
+        runs.find(&Namespace::default(), &AllocId::new(alloc).unwrap()).unwrap()
     }
 
     /// The run once it looks like this. Whatever a test beside this one starts has, between its
@@ -361,7 +361,7 @@ mod tests {
         assert!(ids.iter().all(|id| seen(&runs, id).is_none()), "they can be looked for");
         runs.make().unwrap();
         let announced = ids.map(|id| runs.announce(run(&id)).unwrap());
-        assert_eq!(runs.all().unwrap().0.len(), announced.len());
+        assert_eq!(runs.list().unwrap().0.len(), announced.len());
     }
 
     #[test]
@@ -385,7 +385,7 @@ mod tests {
         command.wait().unwrap();
         let over = seen_once(&runs, "a/b", |seen| !seen.is_held);
         assert!(over.is_over(), "{over:?}");
-        assert_eq!(runs.all().unwrap().0.len(), 1);
+        assert_eq!(runs.list().unwrap().0.len(), 1);
         runs.forget(&over.name, &over.held_name).unwrap();
         assert_eq!(fs::read_dir(runs.dir()).unwrap().count(), 0);
 
@@ -395,7 +395,7 @@ mod tests {
         let over = seen(&runs, "a/b").unwrap();
         assert!(over.is_over() && over.has_runner, "{over:?}");
         assert_eq!(over.run.ended, Some(ended));
-        announced.told().unwrap();
+        announced.forget_ended().unwrap();
         assert_eq!(fs::read_dir(runs.dir()).unwrap().count(), 0);
     }
 
@@ -424,7 +424,7 @@ mod tests {
         assert!(matches!(runs.announce(run("a")), Err(AnnounceError::Write { .. })));
         runs.make().unwrap();
         fs::write(runs.dir().join("x.json"), "{").unwrap();
-        let (seen, unread) = runs.all().unwrap();
+        let (seen, unread) = runs.list().unwrap();
         assert!(seen.is_empty() && unread.len() == 1, "{seen:?} {unread:?}");
     }
 

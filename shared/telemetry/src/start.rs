@@ -78,7 +78,8 @@ impl Telemetry {
         }
         let making = Making { settings, resource: identity.resource(), runtime };
         let mut meters = SdkMeterProvider::builder().with_resource(making.resource.clone());
-        let pushed = told("metrics", making.settings.metrics.as_ref(), |to| making.metrics(to));
+        let pushed =
+            make_or_log("metrics", making.settings.metrics.as_ref(), |to| making.metrics(to));
         let any = pushed.is_some() || config.metrics_listen.is_some();
         if let Some(exporter) = pushed {
             // How often is read from OTEL_METRIC_EXPORT_INTERVAL there.
@@ -91,7 +92,7 @@ impl Telemetry {
             let endpoint = Endpoint::listen(address, registry).await;
             scraped = Some(endpoint.map_err(|source| StartError::Listen { address, source })?);
         }
-        let sink = told("traces", making.settings.traces.as_ref(), |to| making.spans(to));
+        let sink = make_or_log("traces", making.settings.traces.as_ref(), |to| making.spans(to));
         let tracer = Tracer::new(sink.map(Arc::new), making.settings.sampler);
         Ok(Self { tracer, meters: any.then(|| meters.build()), scraped })
     }
@@ -129,7 +130,7 @@ impl Telemetry {
 }
 
 /// What is made for a target; without it where it cannot be, which the log tells.
-fn told<T>(
+fn make_or_log<T>(
     signal: &'static str,
     target: Option<&Target>,
     make: impl FnOnce(&Target) -> Result<T, ExporterBuildError>,

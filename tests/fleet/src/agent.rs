@@ -138,10 +138,10 @@ impl Agent {
 /// Listens where an agent does: a fleet's subscriptions are part of what it costs.
 async fn listen(bus: &Bus, node: &NodeId) -> Result<Service, Fatal> {
     let facts = [("node", node.as_str())];
-    let spec = ServiceSpec::of(NODE_AGENT, env!("CARGO_PKG_VERSION"), &facts);
+    let spec = ServiceSpec::describe(NODE_AGENT, env!("CARGO_PKG_VERSION"), &facts);
     let service = bus.service(spec).await?;
     for row in verb::ALL.iter().filter(|row| row.service == NODE_AGENT) {
-        let spec = EndpointSpec::of(row, node.fill(row.subject), MAX_IN_FLIGHT);
+        let spec = EndpointSpec::for_verb(row, node.fill(row.subject), MAX_IN_FLIGHT);
         let refuse = |_| {
             let problem = Problem::new(Code::Internal, "this node is one of a simulated fleet");
             std::future::ready(Err::<Value, _>(problem))

@@ -112,7 +112,10 @@ impl System {
             id: alloc_id(id),
             node: node_id(node),
             index: None,
-            volumes: vec![VolumeRequest { read_only, ..VolumeRequest::of(volume_id(volume)) }],
+            volumes: vec![VolumeRequest {
+                read_only,
+                ..VolumeRequest::for_volume(volume_id(volume))
+            }],
             note: None,
             task_driver_mounts: TaskDriverMounts::All,
             allow_missing: true,

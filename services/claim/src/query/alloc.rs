@@ -84,7 +84,7 @@ pub async fn list_allocs(
             Some(stub(state, namespace, id, alloc, revision))
         };
         let token = |(namespace, id): &(&Namespace, &AllocId)| key::alloc(namespace, id);
-        let page = page(meant, Room::of(&query.page), show, token);
+        let page = page(meant, Room::for_page(&query.page), show, token);
         let unreadable = allocs.unreadable().filter(|(their, id, _)| {
             covers(&namespace, their) && id.as_str().starts_with(&query.prefix)
         });

@@ -53,7 +53,7 @@ pub async fn list_claims(
             }
             last.as_ref()?.show_claim(state, alloc)
         };
-        let room = Room::of(&query.page);
+        let room = Room::for_page(&query.page);
         let first = after.as_ref().map(|(volume, _)| volume);
         let matching = matching(volumes, &namespace, &query, first).filter(later).take(room.keys());
         let token = |(volume, alloc): &ClaimRef<'_>| key::claim(volume, alloc);

@@ -61,7 +61,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(step: &'a str, newer: Newer, deadline: Instant) -> Self {
-        Self { step, newer, until: Until::of(newer, deadline) }
+        Self { step, newer, until: Until::for_request(newer, deadline) }
     }
 }
 

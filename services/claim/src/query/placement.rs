@@ -121,7 +121,7 @@ impl PlacementLookup {
             .chain(nodes.unreadable().keys())
             .filter(|id| node.as_ref().is_none_or(|node| node == *id))
             .filter(|id| self.after.as_ref().is_none_or(|after| *id > after));
-        page(meant, Room::of(asked), show, ToString::to_string)
+        page(meant, Room::for_page(asked), show, ToString::to_string)
     }
 }
 

@@ -44,7 +44,7 @@ impl StateInner {
     ) -> Option<RefusedRequest> {
         let (log, of) = (self.events.log(), EventsOf::Namespace(namespace));
         let newest = log.newest(&refusal_filter(of, volume, alloc), READ_TIMEOUT).await.ok()??;
-        let refusal = RefusedRequest::of(serde_json::from_slice(&newest.body).ok()?)?;
+        let refusal = RefusedRequest::from_event(serde_json::from_slice(&newest.body).ok()?)?;
         let Some(volume) = &refusal.volume else { return Some(refusal) };
         if self.is_granted_since(VolumeKey::new(namespace.clone(), volume.clone()), alloc, &refusal)
         {

@@ -37,7 +37,7 @@ pub async fn volume_status(
 ) -> Result<VolumeStatus, Problem> {
     const STEP: &str = verb::VolumeStatus::STEP;
     let key = VolumeKey::new(namespace, query.id);
-    let place = |problem: Problem| problem.at(STEP).volume(&key);
+    let place = |problem: Problem| problem.at_step(STEP).volume(&key);
     let reader = Reader::new(STEP, query.newer, deadline);
     let head = |volumes: &Volumes| Some(volumes.get(&key)?.head);
     state.wait_for_newer(reader, &state.volumes, head).await.map_err(place)?;
@@ -104,7 +104,7 @@ fn build_status(
         modify_index: subtree.head,
         unreadable: first_unreadable(subtree.unreadable.values()),
     };
-    let room = Room::of(&Page::default()).beside(&shown);
+    let room = Room::for_page(&Page::default()).beside(&shown);
     shown.claims = show_first_claims(state, volumes, key, subtree, room);
     shown
 }
@@ -168,7 +168,7 @@ pub async fn list_volumes(
     })?;
     let reader = Reader::new(STEP, query.newer, deadline);
     let show_page = |volumes: &Volumes| {
-        let room = Room::of(&query.page);
+        let room = Room::for_page(&query.page);
         let meant = volumes
             .iter_from(after.as_ref())
             .filter(|(key, _)| covers(&namespace, &key.namespace))

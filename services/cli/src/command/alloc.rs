@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::listing::{self, PollAnswer, ask_newer};
 use crate::args::{AllocStatus, AllocStop};
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::print_note;
 use crate::release::{Follow, unfinished};
 use crate::session::Session;
 use crate::show;
@@ -23,7 +23,7 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(300);
 pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
         let ask = async |newer| {
-            let body = message::Status { newer, ..message::Status::of(id.clone()) };
+            let body = message::Status { newer, ..message::Status::current(id.clone()) };
             let shown =
                 ask_newer::<verb::AllocStatus>(session, &session.namespace, &body, newer).await?;
             Ok(PollAnswer { index: shown.modify_index, shown, next: None })
@@ -59,7 +59,7 @@ pub async fn stop(args: &AllocStop, session: &Session) -> Result<(), Failure> {
     let AllocStop { id, wait, reason } = args;
     let body = message::Stop { id: id.clone(), state: AllocState::Stopped, note: reason.clone() };
     let mut follow = if *wait { Some(Follow::open(session, id).await) } else { None };
-    let stopped = session.ask::<verb::AllocStop>(&session.namespace, &body).await?;
+    let stopped = session.ask_service::<verb::AllocStop>(&session.namespace, &body).await?;
     let Some(follow) = &mut follow else {
         session.output.reply(&stopped, |stopped| show::alloc(stopped, clock::now()));
         return Ok(());
@@ -72,6 +72,6 @@ pub async fn stop(args: &AllocStop, session: &Session) -> Result<(), Failure> {
         return Err(unfinished);
     }
     session.output.reply(&ended, |ended| show::alloc(ended, clock::now()));
-    say(format_args!("all volumes of {id} are free"));
+    print_note(format_args!("all volumes of {id} are free"));
     Ok(())
 }

@@ -13,7 +13,7 @@ use tokio::signal::ctrl_c;
 
 use crate::args::{Events, Kind};
 use crate::failure::Failure;
-use crate::output::{self, say};
+use crate::output::{self, print_note};
 use crate::session::Session;
 use crate::show::{self, StoredEvent, Zone};
 
@@ -41,9 +41,11 @@ pub async fn events(args: &Events, session: &Session) -> Result<(), Failure> {
     let stored = log.read(query, |event| read(&event.body).is_some()).await;
     let stored = stored.map_err(|error| error.into_problem("events"))?;
     if stored.more && args.last.is_none() && args.since.is_some() {
-        say(format_args!("only the newest {last} are shown; see others with a shorter --since"));
+        print_note(format_args!(
+            "only the newest {last} are shown; see others with a shorter --since"
+        ));
     }
-    let zone = Zone::here();
+    let zone = Zone::local();
     let print = |told: StoredEvent| {
         output::line(&if session.output.json { told.json } else { show::event(&told, &zone) })
     };
@@ -108,13 +110,13 @@ pub(super) fn events_of(namespace: &Namespace) -> EventsOf<'_> {
 
 /// Whether an event is about each of what was asked for.
 fn matches(args: &Events, event: &Event) -> bool {
-    fn is<T: PartialEq>(asked: Option<&T>, found: Option<&T>) -> bool {
+    fn is_wanted<T: PartialEq>(asked: Option<&T>, found: Option<&T>) -> bool {
         asked.is_none() || asked == found
     }
-    is(args.volume.as_ref(), event.volume.as_ref())
-        && is(args.alloc.as_ref(), event.alloc.as_ref())
-        && is(args.node.as_ref(), event.node.as_ref())
-        && is(args.plugin.as_ref(), event.plugin.as_ref())
+    is_wanted(args.volume.as_ref(), event.volume.as_ref())
+        && is_wanted(args.alloc.as_ref(), event.alloc.as_ref())
+        && is_wanted(args.node.as_ref(), event.node.as_ref())
+        && is_wanted(args.plugin.as_ref(), event.plugin.as_ref())
 }
 
 #[cfg(test)]

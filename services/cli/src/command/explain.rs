@@ -16,7 +16,7 @@ struct CodePage {
 }
 
 impl CodePage {
-    fn of(code: Code) -> Self {
+    fn describe(code: Code) -> Self {
         Self { code, title: code.title(), next: code.next() }
     }
 }
@@ -24,11 +24,11 @@ impl CodePage {
 /// Prints one code, or all.
 pub fn explain(args: &Explain, output: Output) {
     if let Some(code) = args.code {
-        return output.reply(&CodePage::of(code), |page| {
+        return output.reply(&CodePage::describe(code), |page| {
             format!("{}: {}\n  next:   {}", page.code, page.title, page.next)
         });
     }
-    let pages: Vec<CodePage> = Code::ALL.iter().map(|code| CodePage::of(*code)).collect();
+    let pages: Vec<CodePage> = Code::ALL.iter().map(|code| CodePage::describe(*code)).collect();
     output.reply(&pages, |pages| {
         let mut table = Table::new(["CODE", "MEANING"]);
         for page in pages {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::args::ListView;
 use crate::failure::Failure;
-use crate::output::{more, say};
+use crate::output::{more, print_note};
 use crate::session::Session;
 use crate::table::column_index;
 
@@ -67,7 +67,7 @@ pub async fn ask_newer<V: Verb>(
     newer: Newer,
 ) -> Result<V::Reply, Failure> {
     if newer.than.is_none() {
-        return session.ask::<V>(to, request).await;
+        return session.ask_service::<V>(to, request).await;
     }
     let waits = Duration::from_millis(newer.wait_ms.unwrap_or_default());
     let until = Instant::now() + waits + POLL_MARGIN;
@@ -128,7 +128,7 @@ pub async fn show<T: Serialize>(
 /// Says why nothing is shown for now, once for each reason.
 fn tell_once(told: &mut Option<berth_contract::code::Code>, problem: &Problem) {
     if told.replace(problem.code) != Some(problem.code) {
-        say(format_args!("  {problem}; asking again"));
+        print_note(format_args!("  {problem}; asking again"));
     }
 }
 

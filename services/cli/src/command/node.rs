@@ -97,7 +97,7 @@ async fn claims(
 ) -> Result<(Vec<ClaimStatus>, Vec<UnreadableRecord>), Failure> {
     let of_node = claim::Status { node: Some(id.clone()), ..claim::Status::default() };
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-    let all = Namespace::all();
+    let all = Namespace::wildcard();
     let pages = session.pages::<verb::ClaimStatus>(&all, of_node, PAGES_MAX, |page| {
         found.extend(page.claims);
         // Each page names all of them.
@@ -128,7 +128,7 @@ pub async fn gone(args: &args::NodeGone, session: &Session) -> Result<(), Failur
     let node = args.id.clone();
     let body =
         Gone { node: node.clone(), kind: args.kind, by, note: args.note.clone(), seen: args.seen };
-    let declared = session.ask::<verb::NodeGone>(&(), &body).await?;
+    let declared = session.ask_service::<verb::NodeGone>(&(), &body).await?;
     let claims = await_released(session, &node).await.or(declared.claims);
     let declared = Declared { claims, ..declared };
     session.output.reply(&declared, |declared| show::declared(&node, declared, clock::now()));
@@ -178,7 +178,7 @@ pub async fn unmount(args: &args::NodeUnmount, session: &Session) -> Result<(), 
 /// Forgets a node.
 pub async fn leave(args: &args::NodeLeave, session: &Session) -> Result<(), Failure> {
     let body = Leave { node: args.id.clone(), revision: None };
-    let left = session.ask::<verb::NodeLeave>(&(), &body).await?;
+    let left = session.ask_service::<verb::NodeLeave>(&(), &body).await?;
     session.output.reply(&left, |left| show::left(&args.id, left));
     Ok(())
 }
@@ -206,14 +206,14 @@ pub async fn find(session: &Session, id: &NodeId) -> Result<NodeStatus, Failure>
 }
 
 async fn query(session: &Session, id: &NodeId) -> Result<Nodes, Failure> {
-    let body = NodeQuery::of(id.clone());
-    session.ask::<verb::NodeStatus>(&(), &body).await
+    let body = NodeQuery::by_id(id.clone());
+    session.ask_service::<verb::NodeStatus>(&(), &body).await
 }
 
 fn take_node(nodes: &mut Nodes, id: &NodeId) -> Result<NodeStatus, Problem> {
     let place = nodes.nodes.iter().position(|node| node.id == *id);
     place.map(|place| nodes.nodes.swap_remove(place)).ok_or_else(|| {
         let message = format!("there is no node {id}");
-        Problem::new(Code::NoSuchNode, message).at("node.status").node(id)
+        Problem::new(Code::NoSuchNode, message).at_step("node.status").node(id)
     })
 }

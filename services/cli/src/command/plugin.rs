@@ -48,7 +48,7 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
         let Some(shown) = plugins.into_iter().find(|plugin| plugin.id == *id) else {
             let message = format!("there is no plugin {id}");
             let problem = Problem::new(Code::NoSuchPlugin, message);
-            return Err(problem.at("plugin.status").plugin(id).into());
+            return Err(problem.at_step("plugin.status").plugin(id).into());
         };
         Ok(PollAnswer { shown, index, next })
     };
@@ -65,7 +65,7 @@ pub async fn expect(args: &PluginExpect, session: &Session) -> Result<(), Failur
         controllers: *controllers,
         nodes: *nodes,
     };
-    let told = session.ask::<verb::PluginExpect>(&(), &body).await?;
+    let told = session.ask_service::<verb::PluginExpect>(&(), &body).await?;
     session.output.reply(&told, |told| match (told.changed, body.controllers, body.nodes) {
         (false, ..) => format!("nothing has changed for plugin {id}"),
         (true, 0, 0) => format!("job {job} is taken back from plugin {id}"),
@@ -81,7 +81,7 @@ pub async fn expect(args: &PluginExpect, session: &Session) -> Result<(), Failur
 /// Removes what is left of a plugin.
 pub async fn delete(args: &PluginDelete, session: &Session) -> Result<(), Failure> {
     let (id, body) = (&args.id, Delete { id: args.id.clone() });
-    let deleted = session.ask::<verb::PluginDelete>(&(), &body).await?;
+    let deleted = session.ask_service::<verb::PluginDelete>(&(), &body).await?;
     session.output.reply(&deleted, |deleted| match deleted {
         Deleted { instances: 0, jobs: 0 } => format!("nothing was left of plugin {id}"),
         Deleted { instances, jobs } => {

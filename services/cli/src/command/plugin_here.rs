@@ -13,7 +13,7 @@ use crate::show;
 
 /// Shows the instances on a node.
 pub async fn instances(args: &PluginInstances, session: &Session) -> Result<(), Failure> {
-    let mut here = session.ask::<verb::AgentPlugins>(&args.node, &Query {}).await?;
+    let mut here = session.ask_service::<verb::AgentPlugins>(&args.node, &Query {}).await?;
     if let Some(id) = &args.plugin {
         here.instances.retain(|one| one.plugin == *id);
     }
@@ -29,20 +29,20 @@ pub async fn stop(args: &PluginStop, session: &Session) -> Result<(), Failure> {
         even_with_mounts: args.even_with_mounts,
         by: args.by.clone().unwrap_or_else(user_and_host),
     };
-    let ordered = session.ask::<verb::AgentPluginStop>(&args.node, &body).await?;
-    session.output.reply(&ordered, |ordered| said(ordered, "stopped", &args.node));
+    let ordered = session.ask_service::<verb::AgentPluginStop>(&args.node, &body).await?;
+    session.output.reply(&ordered, |ordered| ordered_text(ordered, "stopped", &args.node));
     Ok(())
 }
 
 /// Runs it again.
 pub async fn start(args: &PluginStart, session: &Session) -> Result<(), Failure> {
     let body = Start { plugin: args.id.clone(), instance: args.instance.clone() };
-    let ordered = session.ask::<verb::AgentPluginStart>(&args.node, &body).await?;
-    session.output.reply(&ordered, |ordered| said(ordered, "started", &args.node));
+    let ordered = session.ask_service::<verb::AgentPluginStart>(&args.node, &body).await?;
+    session.output.reply(&ordered, |ordered| ordered_text(ordered, "started", &args.node));
     Ok(())
 }
 
-fn said(ordered: &Ordered, what: &str, node: &NodeId) -> String {
+fn ordered_text(ordered: &Ordered, what: &str, node: &NodeId) -> String {
     match &ordered.instances[..] {
         [] => format!("nothing is to be {what}: it was before\n"),
         some => format!("{} on {node}: being {what}\n", some.join(", ")),

@@ -38,7 +38,7 @@ impl Spec {
         let text = read(file).map_err(|error| {
             let next =
                 "name a file with a volume's document; `berth volume init` writes an example";
-            Failure::here(format!("{name} cannot be read: {error}"), next)
+            Failure::local(format!("{name} cannot be read: {error}"), next)
         })?;
         Self::parse(name, &text)
     }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::events::{READING, events_of};
 use crate::args::Trace;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::print_note;
 use crate::session::Session;
 use crate::show::Zone;
 use crate::show::trace::{Drawing, TreeSource, Which, draw, tree};
@@ -47,7 +47,7 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
     let live = reader.read_live_claims(asked, is_trace, &mut wanted).await;
     // The events are printed also when the claim service does not answer.
     let live = live.unwrap_or_else(|problem| {
-        say(format_args!("how the claim stands now is not known: {problem}"));
+        print_note(format_args!("how the claim stands now is not known: {problem}"));
         Vec::new()
     });
     let mut stored = reader.read_claims(&wanted).await?;
@@ -65,9 +65,9 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
         return Err(unknown(args, session).into());
     }
     if stored.more {
-        say(format_args!("only the newest {LAST_MAX} events were looked at"));
+        print_note(format_args!("only the newest {LAST_MAX} events were looked at"));
     }
-    let drawing = Drawing { zone: Zone::here(), all: args.all };
+    let drawing = Drawing { zone: Zone::local(), all: args.all };
     session.output.reply(&tree, |tree| draw(tree, &drawing));
     Ok(())
 }
@@ -107,7 +107,7 @@ fn unknown(args: &Trace, session: &Session) -> Problem {
         "neither a claim nor an event is known of {:?} in namespace {}",
         args.claim, session.namespace
     );
-    Problem::new(Code::NoSuchClaim, message).at("trace").next(
+    Problem::new(Code::NoSuchClaim, message).at_step("trace").next(
         "list what lives with `berth claim status`, and what happened with `berth events --kind \
          claim --last 1000`; events are kept for a week at most; is it another --namespace?",
     )
@@ -259,7 +259,7 @@ impl Reader<'_> {
         let deadline = Instant::now() + self.session.timeout.unwrap_or(CLAIMS_READ_MAX);
         let (session, namespace) = (self.session, &self.session.namespace);
         let claims = session.once::<verb::ClaimStatus>(namespace, status, deadline).await?;
-        claims.unreadable.iter().for_each(say);
+        claims.unreadable.iter().for_each(print_note);
         Ok(claims.claims)
     }
 }

@@ -19,7 +19,7 @@ use super::listing::{self, PollAnswer, ask_newer};
 use super::spec::{self, Spec};
 use crate::args::{self, Deregister, Init, List, Register, VolumeArg};
 use crate::failure::Failure;
-use crate::output::{data, more, say};
+use crate::output::{data, more, print_note};
 use crate::session::Session;
 use crate::{show, table};
 
@@ -42,9 +42,9 @@ pub fn init(args: &Init, json: bool) -> Result<(), Failure> {
             ErrorKind::AlreadyExists => "name another file, or - for stdout",
             _ => "name a file in a directory that you may write",
         };
-        Failure::here(format!("{name} cannot be written: {error}"), next)
+        Failure::local(format!("{name} cannot be written: {error}"), next)
     })?;
-    say(format_args!("wrote {name}; edit it, then: berth volume register {name}"));
+    print_note(format_args!("wrote {name}; edit it, then: berth volume register {name}"));
     Ok(())
 }
 
@@ -80,10 +80,10 @@ async fn sealed(
         Some(GivenSecrets::Plain(secrets)) if !secrets.0.is_empty() => secrets,
         _ => return Ok(request),
     };
-    let answer = session.ask::<verb::SecretKey>(&(), &Key {}).await?;
+    let answer = session.ask_service::<verb::SecretKey>(&(), &Key {}).await?;
     let volume = VolumeKey::new(namespace.clone(), spec.register.id.clone());
     let sealed = seal(&volume, secrets, &answer.key).map_err(|error| {
-        Failure::here(error, "look at the log of berth-claim: its answer is no key")
+        Failure::local(error, "look at the log of berth-claim: its answer is no key")
     })?;
     request.secrets = Some(GivenSecrets::Sealed(sealed));
     Ok(request)
@@ -93,7 +93,7 @@ async fn sealed(
 pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
         let ask = async |newer| {
-            let body = message::Status { newer, ..message::Status::of(id.clone()) };
+            let body = message::Status { newer, ..message::Status::current(id.clone()) };
             let shown =
                 ask_newer::<verb::VolumeStatus>(session, &session.namespace, &body, newer).await?;
             Ok(PollAnswer { index: shown.modify_index, shown, next: None })
@@ -126,7 +126,7 @@ pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), 
         read_only: volume.read_only,
         access: args.access,
         attachment: args.attachment,
-        ..VolumeRequest::of(volume.source.clone())
+        ..VolumeRequest::for_volume(volume.source.clone())
     };
     let body = message::Placement {
         volumes: args.volumes.iter().map(request).collect(),
@@ -134,7 +134,7 @@ pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), 
         node: args.node.clone(),
         page: (&args.page).into(),
     };
-    let nodes = session.ask::<verb::VolumePlacement>(&session.namespace, &body).await?;
+    let nodes = session.ask_service::<verb::VolumePlacement>(&session.namespace, &body).await?;
     session.output.reply(&nodes, show::placements);
     more(nodes.next.as_ref());
     Ok(())
@@ -149,12 +149,12 @@ pub async fn deregister(args: &Deregister, session: &Session) -> Result<(), Fail
         reason: reason.clone(),
         create_index: None,
     };
-    let gone = session.ask::<verb::VolumeDeregister>(&session.namespace, &body).await?;
-    session.output.reply(&gone, |gone| told(id, gone));
+    let gone = session.ask_service::<verb::VolumeDeregister>(&session.namespace, &body).await?;
+    session.output.reply(&gone, |gone| deregistered_text(id, gone));
     Ok(())
 }
 
-fn told(id: &VolumeId, gone: &Deregistered) -> String {
+fn deregistered_text(id: &VolumeId, gone: &Deregistered) -> String {
     if gone.gone {
         return format!("volume {id} is deregistered");
     }

@@ -37,7 +37,7 @@ fn unknown(args: &Why, session: &Session) -> Problem {
     let message = format!(
         "no volume or alloc in namespace {namespace}, no node and no plugin is called {name:?}"
     );
-    Problem::new(Code::NoSuchVolume, message).at("why").next(
+    Problem::new(Code::NoSuchVolume, message).at_step("why").next(
         "list what there is with `berth volume list`, `berth alloc list --all`, `berth node list` \
          and `berth plugin list`; is it another --namespace?",
     )

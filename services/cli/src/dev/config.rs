@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_nats_server_is_configured_as_shipped_but_for_address_and_store() {
-        let conf = nats(&Layout::of(PathBuf::from("/d/\"q\"")), 20_123);
+        let conf = nats(&Layout::in_dir(PathBuf::from("/d/\"q\"")), 20_123);
         assert!(conf.contains("listen: \"127.0.0.1:20123\"\n"), "{conf}");
         assert!(conf.contains("store_dir: \"/d/\\\"q\\\"/nats\"\n"), "{conf}");
         assert!(conf.contains("sync_interval: always"), "{conf}");

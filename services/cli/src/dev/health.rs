@@ -30,22 +30,22 @@ pub async fn wait(url: &str, nodes: usize, missing: &watch::Sender<String>) {
         }
         sleep(PAUSE).await;
     };
-    while let Err(not_yet) = look(&bus, nodes).await {
+    while let Err(not_yet) = check_services(&bus, nodes).await {
         missing.send_replace(not_yet);
         sleep(PAUSE).await;
     }
     bus.drain(ASK).await;
 }
 
-async fn look(bus: &Bus, nodes: usize) -> Result<(), String> {
+async fn check_services(bus: &Bus, nodes: usize) -> Result<(), String> {
     let call = || Call::within(clock::begin_trace(), ASK);
     let failed = |error: RequestError| chain(&error);
     let namespace = Namespace::default();
-    let listed = bus.ask::<verb::AllocList>(&namespace, &List::default(), &call()).await;
+    let listed = bus.ask_service::<verb::AllocList>(&namespace, &List::default(), &call()).await;
     listed.map_err(failed)?;
     // By its id, since a list does not show instances.
-    let one = PluginId::new(PLUGIN).map(PluginQuery::of).map_err(|fault| fault.to_string())?;
-    let answer = bus.ask::<verb::PluginStatus>(&(), &one, &call()).await.map_err(failed)?;
+    let one = PluginId::new(PLUGIN).map(PluginQuery::by_id).map_err(|fault| fault.to_string())?;
+    let answer = bus.ask_service::<verb::PluginStatus>(&(), &one, &call()).await.map_err(failed)?;
     let Some(plugin) = answer.plugins.first() else {
         return Err(format!("no agent has reported {PLUGIN}"));
     };

@@ -24,7 +24,7 @@ pub struct Claimed(#[expect(dead_code, reason = "held for its lock")] File);
 
 impl Layout {
     /// The layout in `dir`, which is absolute.
-    pub fn of(dir: PathBuf) -> Self {
+    pub fn in_dir(dir: PathBuf) -> Self {
         Self { dir }
     }
 
@@ -34,11 +34,11 @@ impl Layout {
             let what = what.display().to_string();
             move |error: io::Error| {
                 let next = "name a directory that you may write with --dir";
-                Failure::here(format!("{what} cannot be made or used: {error}"), next)
+                Failure::local(format!("{what} cannot be made or used: {error}"), next)
             }
         };
         fs::create_dir_all(dir).map_err(fail(dir))?;
-        let layout = Self::of(fs::canonicalize(dir).map_err(fail(dir))?);
+        let layout = Self::in_dir(fs::canonicalize(dir).map_err(fail(dir))?);
         layout.check_sockets(nodes)?;
         for dir in ["config", "log", "pids", "nats", "backend", "calls", "run"] {
             let dir = layout.dir.join(dir);
@@ -49,7 +49,7 @@ impl Layout {
         match file.try_lock() {
             Ok(()) => Ok((layout, Claimed(file))),
             Err(TryLockError::Error(error)) => Err(fail(&lock)(error)),
-            Err(TryLockError::WouldBlock) => Err(Failure::here(
+            Err(TryLockError::WouldBlock) => Err(Failure::local(
                 format!("another `berth dev` runs in {}", layout.dir.display()),
                 "use that one, end it, or name another directory with --dir",
             )),
@@ -64,7 +64,7 @@ impl Layout {
         }
         let message =
             format!("{} is {beyond} bytes too long for the sockets in it", self.dir.display());
-        Err(Failure::here(message, "name a shorter directory, such as --dir /tmp/berth"))
+        Err(Failure::local(message, "name a shorter directory, such as --dir /tmp/berth"))
     }
 
     /// The directory itself.

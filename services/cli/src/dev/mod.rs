@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::args::Dev;
 use crate::exit;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::print_note;
 use config::Settings;
 use layout::Layout;
 use own_plugin::OwnPlugin;
@@ -57,23 +57,24 @@ pub async fn dev(args: &Dev) -> Result<u8, Failure> {
     }
     let written = config::write(&layout, &nodes, &own, settings)
         .and_then(|()| fs::write(layout.env(), talk::env_file(&settings.url(), binaries.dir())));
-    written.map_err(|error| Failure::here(error, "name a directory that you may write"))?;
+    written.map_err(|error| Failure::local(error, "name a directory that you may write"))?;
 
     let shutdown = Shutdown::on_signals()
-        .map_err(|error| Failure::here(error, "look at the limits of this shell: ulimit -a"))?;
-    let mut system = Supervisor::start(program::all(&nats, &binaries, &layout, &nodes, &own));
+        .map_err(|error| Failure::local(error, "look at the limits of this shell: ulimit -a"))?;
+    let mut system =
+        Supervisor::start(program::all_programs(&nats, &binaries, &layout, &nodes, &own));
     let url = settings.url();
     let outcome = tokio::select! {
         failed = live(&mut system, args, &layout, &nodes, &own, &url) => failed,
         () = shutdown.requested() => Ok(()),
     };
-    say("stopping");
+    print_note("stopping");
     system.stop().await;
     if let Some(file) = &args.ready_file {
         forget(file)?;
     }
     outcome?;
-    say(talk::what_stays(&layout));
+    print_note(talk::what_stays(&layout));
     Ok(exit::OK)
 }
 
@@ -89,15 +90,15 @@ async fn live(
 ) -> Result<(), Failure> {
     let started = Instant::now();
     until_healthy(system, layout, url, nodes.len()).await?;
-    say(talk::summary(layout, nodes, url, started.elapsed()));
+    print_note(talk::summary(layout, nodes, url, started.elapsed()));
     for plugin in own {
-        say(talk::own_plugin(plugin));
+        print_note(talk::own_plugin(plugin));
     }
     if let Some(file) = &args.ready_file {
         write_whole(file, &format!("{url}\n"))?;
     }
     while let Some(ended) = system.ended().await {
-        say(talk::restarted(&ended));
+        print_note(talk::restarted(&ended));
     }
     Ok(())
 }
@@ -118,7 +119,7 @@ async fn until_healthy(
         tokio::select! {
             () = &mut healthy => return Ok(()),
             Some(ended) = system.ended() => {
-                say(talk::restarted(&ended));
+                print_note(talk::restarted(&ended));
                 let hopeless = ended.code == Some(BAD_CONFIG);
                 last_ended = Some(ended);
                 if hopeless {
@@ -150,7 +151,7 @@ fn forget(file: &Path) -> Result<(), Failure> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             let message = format!("{} cannot be removed: {error}", file.display());
-            Err(Failure::here(message, "name another --ready-file"))
+            Err(Failure::local(message, "name another --ready-file"))
         }
         _ => Ok(()),
     }
@@ -162,6 +163,6 @@ fn write_whole(file: &Path, text: &str) -> Result<(), Failure> {
     part.push(".part");
     fs::write(&part, text).and_then(|()| fs::rename(&part, file)).map_err(|error| {
         let message = format!("{} cannot be written: {error}", file.display());
-        Failure::here(message, "name another --ready-file")
+        Failure::local(message, "name another --ready-file")
     })
 }

@@ -34,7 +34,7 @@ pub fn enter_unless_root() -> Result<(), Failure> {
     let tried = Command::new("unshare").args(ENTER).arg("true").stdin(Stdio::null()).output();
     match tried {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Failure::here(
+            return Err(Failure::local(
                 "unshare was not found, and mounting needs it, or root",
                 "install util-linux, or run `berth dev` as root",
             ));

@@ -48,7 +48,7 @@ fn none(seen: &[String]) -> Failure {
         [] => "none was found on the PATH or in .bin/".to_owned(),
         seen => seen.join("; "),
     };
-    Failure::here(
+    Failure::local(
         format!("no nats-server {OLDEST} or newer: {seen}"),
         "one of these:\n\
          put a nats-server on the PATH, or name it in BERTH_NATS_SERVER\n\
@@ -76,10 +76,10 @@ pub fn choose_port(layout: &Layout, chance: u16) -> Result<u16, Failure> {
     let others = PORTS.skip(first).chain(PORTS.take(first));
     let port = before.into_iter().chain(others).find(|port| is_free(*port)).ok_or_else(|| {
         let message = format!("no port of {PORTS:?} is free on 127.0.0.1");
-        Failure::here(message, "end what listens there: ss -ltnp")
+        Failure::local(message, "end what listens there: ss -ltnp")
     })?;
     fs::write(layout.port(), port.to_string())
-        .map_err(|error| Failure::here(error, "name a directory that you may write with --dir"))?;
+        .map_err(|error| Failure::local(error, "name a directory that you may write with --dir"))?;
     Ok(port)
 }
 
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn the_port_stays_the_same_while_it_is_free() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout::of(dir.path().to_owned());
+        let layout = Layout::in_dir(dir.path().to_owned());
         let port = choose_port(&layout, 500).unwrap();
         assert!(PORTS.contains(&port));
         assert_eq!(choose_port(&layout, 7).unwrap(), port);

@@ -157,7 +157,7 @@ mod tests {
         let text = "id = 'p'\ncommand = ['/p', '--node=x-${NODE}', '--at=${CSI_ENDPOINT}']\n\
                     env = { WHERE = '${NODE}' }\nstop_timeout_ms = 500";
         let own = read(text).unwrap();
-        let layout = Layout::of(PathBuf::from("/d"));
+        let layout = Layout::in_dir(PathBuf::from("/d"));
         let command = own[0].command(&layout, "n2").unwrap();
         assert_eq!(command.argv, ["/p", "--node=x-n2", "--at=unix:///d/run/n2-p1.sock"]);
         assert_eq!(command.env["WHERE"], "n2");

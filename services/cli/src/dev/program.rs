@@ -59,7 +59,7 @@ impl Binaries {
     /// Where this executable is, all others must be.
     pub fn beside_our_own() -> Result<Self, Failure> {
         let next = "build them all (cargo build --bins), or install them beside `berth`";
-        let own = std::env::current_exe().map_err(|error| Failure::here(error, next))?;
+        let own = std::env::current_exe().map_err(|error| Failure::local(error, next))?;
         let dir = own.parent().unwrap_or(Path::new("/")).to_owned();
         let missing: Vec<String> = SERVICES
             .into_iter()
@@ -71,7 +71,7 @@ impl Binaries {
             return Ok(Self(dir));
         }
         let message = format!("missing in {}: {}", dir.display(), missing.join(", "));
-        Err(Failure::here(message, next))
+        Err(Failure::local(message, next))
     }
 
     /// Where they are.
@@ -85,7 +85,7 @@ impl Binaries {
 }
 
 /// Every process of the system, in the order of starting.
-pub fn all(
+pub fn all_programs(
     nats: &Path,
     binaries: &Binaries,
     layout: &Layout,
@@ -179,8 +179,9 @@ mod tests {
     #[test]
     fn every_process_is_there_once_and_the_bus_goes_first_and_last() {
         let nodes = ["n1".to_owned(), "n2".to_owned()];
-        let layout = Layout::of(PathBuf::from("/d"));
-        let programs = all(Path::new("/nats-server"), &Binaries("/b".into()), &layout, &nodes, &[]);
+        let layout = Layout::in_dir(PathBuf::from("/d"));
+        let programs =
+            all_programs(Path::new("/nats-server"), &Binaries("/b".into()), &layout, &nodes, &[]);
         let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
         let expected = [
             "nats-server",

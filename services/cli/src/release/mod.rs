@@ -25,7 +25,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use crate::exit;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::print_note;
 use crate::session::Session;
 use crate::span;
 use steps::Steps;
@@ -120,14 +120,14 @@ impl<'a> Follow<'a> {
     }
 
     async fn read_status(&self) -> Result<AllocStatus, Problem> {
-        let body = Status::of(self.alloc.clone());
+        let body = Status::current(self.alloc.clone());
         let deadline = Instant::now() + Duration::from_secs(2);
         self.session.once::<verb::AllocStatus>(&self.session.namespace, &body, deadline).await
     }
 
     fn print(&self, steps: impl IntoIterator<Item = String>) {
         for step in steps {
-            say(format_args!("  {:>5}  {step}", span::short(self.started.elapsed())));
+            print_note(format_args!("  {:>5}  {step}", span::short(self.started.elapsed())));
         }
     }
 }

@@ -205,7 +205,7 @@ impl Child {
     }
 
     /// Hands a signal on; one that has just ended gets none.
-    pub fn tell(&self, signal: Signal) {
+    pub fn send_signal(&self, signal: Signal) {
         let _ = kill(self.pid, signal);
     }
 }

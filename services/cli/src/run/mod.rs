@@ -33,7 +33,7 @@ use crate::args::{Global, Run};
 use crate::command;
 use crate::exit;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::print_note;
 use crate::session::{Patience, Session};
 use child::{Child, StartError};
 use plan::Plan;
@@ -67,7 +67,7 @@ impl NotStarted {
     }
 
     /// What the alloc's record says. `berth alloc status` shows the rest of the error.
-    fn note(&self) -> String {
+    fn record_note(&self) -> String {
         match self {
             Self::Failure(failure) => match failure.code() {
                 Some(code) => format!("not started ({code})"),
@@ -77,10 +77,10 @@ impl NotStarted {
         }
     }
 
-    fn say(&self) {
+    fn print(&self) {
         match self {
-            Self::Failure(failure) => say(failure),
-            Self::Signal(signal) => say(format_args!("told to end ({signal}); not started")),
+            Self::Failure(failure) => print_note(failure),
+            Self::Signal(signal) => print_note(format_args!("told to end ({signal}); not started")),
         }
     }
 }
@@ -90,7 +90,7 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
     let plan = Plan::new(args, &command::node::host_name(), rand::random())?;
     let not_started = |failure: Failure| {
         let reason = NotStarted::Failure(failure);
-        reason.say();
+        reason.print();
         Ok(reason.exit())
     };
     if let Err(failure) = plan.check() {
@@ -111,7 +111,7 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
         announced = watched::announce(&session, &plan, patience) => announced,
         signal = signals.ending() => {
             let reason = NotStarted::Signal(signal);
-            reason.say();
+            reason.print();
             return Ok(reason.exit());
         }
     };
@@ -123,7 +123,7 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
         Ok(()) => with_volumes(&session, &plan, args, &watched, &mut signals).await,
         Err(NotStarted::Failure(failure)) if failure.code() != Some(Code::NoAnswer) => {
             // The alloc never came to be: there is nothing to give back.
-            watched.told();
+            watched.forget_ended();
             return not_started(failure);
         }
         Err(reason) => Err(reason),
@@ -132,13 +132,13 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
         Ok(code) if *code == exit::OK => (AllocState::Complete, "exit code 0".to_owned(), *code),
         Ok(code) => (AllocState::Failed, format!("exit code {code}"), *code),
         Err(reason) => {
-            reason.say();
-            (AllocState::Failed, reason.note(), reason.exit())
+            reason.print();
+            (AllocState::Failed, reason.record_note(), reason.exit())
         }
     };
     watched.ended(state, &note);
     if stop::stop(&session, &plan, state, note, args.no_wait_release, &mut signals).await {
-        watched.told();
+        watched.forget_ended();
     }
     Ok(code)
 }
@@ -167,18 +167,18 @@ async fn with_volumes(
     signals: &mut Signals,
 ) -> Result<u8, NotStarted> {
     let patience = match args.wait {
-        Some(Some(span)) => Patience::of(span),
+        Some(Some(span)) => Patience::lasting(span),
         _ => session.patience(mount::PATIENCE),
     };
     let mounted = tokio::select! {
-        mounted = mount::all(session, plan, args.wait.is_some(), patience) => mounted?,
+        mounted = mount::mount_all(session, plan, args.wait.is_some(), patience) => mounted?,
         signal = signals.ending() => return Err(NotStarted::Signal(signal)),
     };
     let command = plan::command(args, &mounted);
     // The mount table names places without symbolic links.
     let own = mounted.iter().map(|volume| volume.path.canonicalize()).collect::<Result<_, _>>();
     let own =
-        own.map_err(|error| Failure::here(error, "look at the volume with `berth node status`"))?;
+        own.map_err(|error| Failure::local(error, "look at the volume with `berth node status`"))?;
     let started = child::start(command, plan.binds(&mounted), own, watched.mark()?).await;
     let mut child = started.map_err(explain)?;
     let code = wait(&mut child, signals).await;
@@ -194,7 +194,7 @@ async fn wait(child: &mut Child, signals: &mut Signals) -> u8 {
             status = child.ended() => return child::exit_code(status),
             signal = signals.next() => {
                 if !signals::terminal_told_everybody(signal) {
-                    child.tell(signal);
+                    child.send_signal(signal);
                 }
             }
         }
@@ -209,7 +209,7 @@ fn explain(error: StartError) -> NotStarted {
         }
         _ => "look at the limits of this shell: ulimit -a",
     };
-    NotStarted::Failure(Failure::here(berth_service::process::chain(&error), next))
+    NotStarted::Failure(Failure::local(berth_service::process::chain(&error), next))
 }
 
 /// 128 + n.

@@ -14,7 +14,7 @@ use berth_host::MountTable;
 use super::place;
 use super::plan::{CommandVolume, Plan};
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::print_note;
 use crate::session::{Patience, Session};
 
 /// How long volumes are asked for, unless said otherwise: a cloud attaches in minutes.
@@ -30,7 +30,7 @@ pub struct Mounted {
 }
 
 /// Has every volume of the plan claimed and mounted, one after the other.
-pub async fn all(
+pub async fn mount_all(
     session: &Session,
     plan: &Plan,
     waits: bool,
@@ -57,7 +57,7 @@ pub async fn all(
         let path = PathBuf::from(reply.path);
         check_visible(plan, volume, &path)?;
         let how = if reply.read_only { "to read" } else { "to read and write" };
-        say(format_args!("  mounted {volume} {how}, for {} on {}", plan.alloc, plan.node));
+        print_note(format_args!("  mounted {volume} {how}, for {} on {}", plan.alloc, plan.node));
         mounted.push(Mounted { source: source.clone(), path });
     }
     Ok(mounted)
@@ -83,7 +83,7 @@ fn check_visible(plan: &Plan, source: &VolumeId, path: &Path) -> Result<(), Fail
     };
     let node = &plan.node;
     let path = path.display();
-    Err(Failure::here(
+    Err(Failure::local(
         format!("volume {source} is mounted at {path} on node {node}, but not seen from here{why}"),
         format!(
             "run it on the host of node {node}, in its mount namespace;\n\

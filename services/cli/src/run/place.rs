@@ -13,7 +13,7 @@ use berth_domain::volume::State;
 use tokio::time::{Instant, sleep};
 
 use super::plan::Plan;
-use crate::output::say;
+use crate::output::print_note;
 use crate::session::Session;
 use crate::span;
 use crate::table::plain;
@@ -41,7 +41,7 @@ pub async fn print_place(session: &Session, plan: &Plan, volume: &VolumeId) -> I
         let claims = session.once::<verb::ClaimStatus>(&session.namespace, &body, until).await;
         let place = claims.ok().and_then(|claims| claims.claims.first().and_then(place_in_line));
         if let Some(place) = place.filter(|place| printed.as_ref() != Some(place)) {
-            say(format_args!("  {}: {place}", span::short(started.elapsed())));
+            print_note(format_args!("  {}: {place}", span::short(started.elapsed())));
             printed = Some(place);
         }
         sleep(PLACE_POLL).await;

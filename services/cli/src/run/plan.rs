@@ -63,7 +63,7 @@ impl Plan {
         let alloc = match &args.alloc {
             Some(alloc) => alloc.clone(),
             None => AllocId::new(format!("run-{chance:08x}"))
-                .map_err(|fault| Failure::here(fault, "name the alloc with --alloc"))?,
+                .map_err(|fault| Failure::local(fault, "name the alloc with --alloc"))?,
         };
         // One claim for each volume, whatever number of places it is at; who writes at one, writes.
         let only_read = |source: &VolumeId| {
@@ -74,7 +74,7 @@ impl Plan {
             per_alloc: args.per_alloc.is_some(),
             access: args.access,
             attachment: args.attachment,
-            ..VolumeRequest::of(source.clone())
+            ..VolumeRequest::for_volume(source.clone())
         };
         // In one order for everybody: two runs that wait for the same volumes cannot wait for
         // each other.
@@ -117,7 +117,7 @@ impl Plan {
             let volumes: Vec<&str> = self.volumes.iter().map(|one| one.volume.as_ref()).collect();
             let message = format!("volume {}: {why}", volumes.join(", "));
             let next = "run the command where volumes can be mounted for it, or without them";
-            return Err(Failure::here(message, next));
+            return Err(Failure::local(message, next));
         }
         for (at, View { source, path, .. }) in self.views.iter().enumerate() {
             // What is inside another of the volumes is not there before that is mounted.
@@ -127,13 +127,16 @@ impl Plan {
             if let Err(error) = path.metadata() {
                 let path = path.display();
                 let message = format!("volume {source} cannot be put at {path}: {error}");
-                return Err(Failure::here(message, format!("make the directory: mkdir -p {path}")));
+                return Err(Failure::local(
+                    message,
+                    format!("make the directory: mkdir -p {path}"),
+                ));
             }
         }
         if !self.views.is_empty() && !privilege::may_mount() {
             let message = "putting a volume at a path needs the right to mount (CAP_SYS_ADMIN)";
             let next = "run it as root, or leave out :PATH and use $BERTH_VOLUME_<SOURCE>";
-            return Err(Failure::here(message, next));
+            return Err(Failure::local(message, next));
         }
         Ok(())
     }

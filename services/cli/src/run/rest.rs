@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::child::Child;
 use super::signals::Signals;
-use crate::output::say;
+use crate::output::print_note;
 
 /// Processes that end within this time are not mentioned.
 const QUIET_END: Duration = Duration::from_millis(100);
@@ -34,7 +34,7 @@ pub async fn end_children(child: &mut Child, signals: &mut Signals) {
         let left = children();
         for (pid, name) in &left {
             if terminated.insert(*pid) {
-                say(format_args!("  left running: {name}, pid {pid}; told to end"));
+                print_note(format_args!("  left running: {name}, pid {pid}; told to end"));
                 let _ = kill(Pid::from_raw(*pid), Signal::SIGTERM);
             }
         }
@@ -43,7 +43,9 @@ pub async fn end_children(child: &mut Child, signals: &mut Signals) {
                 let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
             }
             if !killed {
-                say("  not everything has ended yet: killed; the volumes stay until it is gone");
+                print_note(
+                    "  not everything has ended yet: killed; the volumes stay until it is gone",
+                );
                 killed = true;
             }
         }

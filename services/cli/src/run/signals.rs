@@ -35,7 +35,7 @@ impl Signals {
         let catch = |signal: Signal| {
             let next = "look at the limits of this shell: ulimit -a";
             let caught = unix::signal(SignalKind::from_raw(signal as i32));
-            Ok((signal, caught.map_err(|error| Failure::here(error, next))?))
+            Ok((signal, caught.map_err(|error| Failure::local(error, next))?))
         };
         CAUGHT.into_iter().map(catch).collect::<Result<_, _>>().map(Self)
     }

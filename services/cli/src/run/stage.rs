@@ -18,7 +18,7 @@ use nix::unistd::{Pid, getpid, getppid};
 
 use crate::exit;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::print_note;
 
 /// The name (argv[0]) of this program while it is that step.
 const NAME: &str = "berth-run-stage";
@@ -40,7 +40,7 @@ pub fn enter(mut args: impl Iterator<Item = OsString>) -> Option<u8> {
     let runner = args.next()?.to_str()?.parse().ok().map(Pid::from_raw)?;
     let program = args.next()?;
     if let Err(error) = set_pdeathsig(Signal::SIGKILL) {
-        say(Failure::here(error, "it takes a kernel of this century"));
+        print_note(Failure::local(error, "it takes a kernel of this century"));
         return Some(exit::RUN_NOT_STARTED);
     }
     if getppid() != runner {
@@ -53,6 +53,6 @@ pub fn enter(mut args: impl Iterator<Item = OsString>) -> Option<u8> {
         _ => (exit::RUN_NOT_EXECUTABLE, "check that it may be executed"),
     };
     let message = format!("{} cannot be started: {error}", program.to_string_lossy());
-    say(Failure::here(message, next));
+    print_note(Failure::local(message, next));
     Some(code)
 }

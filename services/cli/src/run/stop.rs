@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::plan::Plan;
 use super::signals::Signals;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::print_note;
 use crate::release::{Follow, unfinished};
 use crate::session::{Patience, Session};
 
@@ -34,15 +34,15 @@ pub async fn stop(
     let outcome = tokio::select! {
         outcome = try_to_stop(session, plan, state, note, no_wait_release, &mut told) => outcome,
         signal = signals.ending() => {
-            say(format_args!("{signal}: no longer watching the release"));
+            print_note(format_args!("{signal}: no longer watching the release"));
             Err(None)
         }
     };
     if let Err(failure) = outcome {
         if let Some(failure) = failure {
-            say(&failure);
+            print_note(&failure);
         }
-        say(if told { how_it_goes_on(session, plan) } else { how_to_finish(session, plan) });
+        print_note(if told { how_it_goes_on(session, plan) } else { how_to_finish(session, plan) });
     }
     told
 }
@@ -60,7 +60,7 @@ async fn try_to_stop(
     if !no_wait_release {
         follow = Some(Follow::open(session, &plan.alloc).await);
     }
-    let patience = Patience::of(STOP_PATIENCE).each(Duration::from_secs(5));
+    let patience = Patience::lasting(STOP_PATIENCE).each(Duration::from_secs(5));
     let asked = session.pursue::<verb::AllocStop>(&session.namespace, &body, patience);
     let stopped = match asked.await {
         Ok(stopped) => stopped,
@@ -73,12 +73,12 @@ async fn try_to_stop(
     if stopped.claims.is_empty() {
         return Ok(());
     }
-    say(format_args!("releasing the volumes of {}", plan.alloc));
+    print_note(format_args!("releasing the volumes of {}", plan.alloc));
     let until = Instant::now() + RELEASE_PATIENCE;
     let left = follow.print_steps(until).await.map_err(Some)?;
     if let Some(failure) = left.as_ref().and_then(unfinished) {
         // The volumewatcher goes on without the operator.
-        say(failure);
+        print_note(failure);
     }
     Ok(())
 }

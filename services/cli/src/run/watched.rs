@@ -11,7 +11,7 @@ use berth_service::runs::{AnnounceError, Announced, Ended, Run, Runs};
 use super::child::Mark;
 use super::plan::Plan;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::print_note;
 use crate::session::{Patience, Session};
 
 /// Our run as the agent sees it; none when the agent is too old to look.
@@ -27,7 +27,7 @@ pub async fn announce(
     let asked = session.pursue::<verb::AgentStatus>(&plan.node, &Status {}, patience);
     let status = asked.await?;
     let Some(dir) = status.runs else {
-        say(format_args!(
+        print_note(format_args!(
             "  the agent of node {} is of an older version: if this process is killed, end alloc \
              {} by hand",
             plan.node, plan.alloc
@@ -36,7 +36,7 @@ pub async fn announce(
     };
     let (namespace, alloc) = (session.namespace.clone(), plan.alloc.clone());
     let run = Run { namespace, alloc, pid: std::process::id(), mark: String::new(), ended: None };
-    let announced = Runs::at(&dir).announce(run).map_err(|error| refused(plan, &error))?;
+    let announced = Runs::in_dir(&dir).announce(run).map_err(|error| refused(plan, &error))?;
     Ok(Watched(Some(announced)))
 }
 
@@ -49,7 +49,7 @@ fn refused(plan: &Plan, error: &AnnounceError) -> Failure {
              for a `berth dev` of an ordinary user join it first: its env file says how"
         ),
     };
-    Failure::here(format!("alloc {alloc} cannot run on node {node}: {error}"), next)
+    Failure::local(format!("alloc {alloc} cannot run on node {node}: {error}"), next)
 }
 
 impl Watched {
@@ -58,9 +58,9 @@ impl Watched {
         let Some((file, path)) = self.0.as_ref().and_then(Announced::held) else {
             return Ok(None);
         };
-        let file = file
-            .try_clone()
-            .map_err(|error| Failure::here(error, "look at the limits of this shell: ulimit -a"))?;
+        let file = file.try_clone().map_err(|error| {
+            Failure::local(error, "look at the limits of this shell: ulimit -a")
+        })?;
         Ok(Some(Mark { file, path }))
     }
 
@@ -69,14 +69,14 @@ impl Watched {
         let Some(announced) = &mut self.0 else { return };
         if let Err(error) = announced.ended(Ended { state, note: note.to_owned() }) {
             // Then it ends with us, and the agent says that it did not learn how.
-            say(format_args!("  the node's agent could not be told how it ended: {error}"));
+            print_note(format_args!("  the node's agent could not be told how it ended: {error}"));
             self.0 = None;
         }
     }
 
     /// The claim service knows that it ended.
-    pub fn told(self) {
+    pub fn forget_ended(self) {
         // What cannot be removed, the agent says once more and removes.
-        let _ = self.0.map(Announced::told);
+        let _ = self.0.map(Announced::forget_ended);
     }
 }

@@ -13,7 +13,7 @@ pub struct Zone(TimeZone);
 
 impl Zone {
     /// As this machine and the variable `TZ` say; UTC when they say nothing.
-    pub fn here() -> Self {
+    pub fn local() -> Self {
         Self(TimeZone::system())
     }
 

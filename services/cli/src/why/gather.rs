@@ -69,7 +69,8 @@ pub async fn gather(session: &Session, names: Names) -> Facts {
         if fresh.is_empty() {
             break;
         }
-        let answers = join_all(fresh.iter().map(|inquiry| ask(session, inquiry.clone()))).await;
+        let answers =
+            join_all(fresh.iter().map(|inquiry| ask_inquiry(session, inquiry.clone()))).await;
         for enter in answers {
             enter(&mut facts);
         }
@@ -196,20 +197,20 @@ fn controllers(facts: &Facts, plugin: &PluginId) -> impl Iterator<Item = NodeId>
 /// Enters an answer into the facts.
 type Entry = Box<dyn FnOnce(&mut Facts)>;
 
-async fn ask(session: &Session, inquiry: Inquiry) -> Entry {
+async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
     match inquiry {
         Inquiry::Volume(key) => {
-            let of = volume::Status::of(key.volume.clone());
+            let of = volume::Status::current(key.volume.clone());
             let answer = once::<verb::VolumeStatus>(session, &key.namespace, &of).await;
             Box::new(move |facts| drop(facts.volumes.insert(key, answer)))
         }
         Inquiry::Alloc(namespace, id) => {
-            let of = alloc::Status::of(id.clone());
+            let of = alloc::Status::current(id.clone());
             let answer = once::<verb::AllocStatus>(session, &namespace, &of).await;
             Box::new(move |facts| drop(facts.allocs.insert((namespace, id), answer)))
         }
         Inquiry::Node(id) => {
-            let of = NodeQuery::of(id.clone());
+            let of = NodeQuery::by_id(id.clone());
             let answer = once::<verb::NodeStatus>(session, &(), &of).await;
             let answer = answer.and_then(|found| {
                 let node = found.nodes.into_iter().find(|node| node.id == id);
@@ -221,7 +222,7 @@ async fn ask(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.nodes.insert(id, answer)))
         }
         Inquiry::Plugin(id) => {
-            let of = PluginQuery::of(id.clone());
+            let of = PluginQuery::by_id(id.clone());
             let answer = once::<verb::PluginStatus>(session, &(), &of).await;
             let answer = answer.and_then(|found| {
                 let plugin = found.plugins.into_iter().find(|plugin| plugin.id == id);
@@ -244,7 +245,7 @@ async fn ask(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.claims_of.insert(plugin, answer)))
         }
         Inquiry::Placement(key, node) => {
-            let volumes = vec![VolumeRequest::of(key.volume.clone())];
+            let volumes = vec![VolumeRequest::for_volume(key.volume.clone())];
             let query = Placement { volumes, node: node.clone(), ..Placement::default() };
             let answer = once::<verb::VolumePlacement>(session, &key.namespace, &query).await;
             let answer = answer.map(|placements| placements.nodes);
@@ -260,7 +261,9 @@ async fn ask(session: &Session, inquiry: Inquiry) -> Entry {
 async fn claims(session: &Session, query: claim::Status) -> SourceAnswer<Vec<ClaimStatus>> {
     let mut query = query;
     query.page.limit = Some(CLAIMS_READ_MAX);
-    once::<verb::ClaimStatus>(session, &Namespace::all(), &query).await.map(|found| found.claims)
+    once::<verb::ClaimStatus>(session, &Namespace::wildcard(), &query)
+        .await
+        .map(|found| found.claims)
 }
 
 /// What one replica says of itself: each answers, and the first answer is taken.

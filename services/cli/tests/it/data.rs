@@ -299,7 +299,7 @@ pub fn refused() -> RefusedRequest {
 pub fn alloc() -> AllocStatus {
     let request = |source: &str, read_only| VolumeRequest {
         read_only,
-        ..VolumeRequest::of(volume_id(source))
+        ..VolumeRequest::for_volume(volume_id(source))
     };
     let own = VolumeRequest {
         alias: Some("scratch".to_owned()),

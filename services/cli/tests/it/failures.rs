@@ -14,7 +14,7 @@ fn a_refusal_names_the_holder_and_what_to_try() {
     let message = "the volume is held by alloc web-1 on node n1 (write, taken since \
         2026-11-21T07:00:00.000Z); its access mode allows one claim at a time";
     let problem = Problem::new(Code::Held, message)
-        .at("claim.take")
+        .at_step("claim.take")
         .volume("default/data")
         .plugin("dev.berth")
         .node("n2")
@@ -40,6 +40,6 @@ fn faults_of_a_document_stand_at_their_lines() {
 
 #[test]
 fn what_is_in_the_way_here_has_remedies() {
-    let failure = Failure::here("no nats-server 2.12.3 or newer", "one of these:\nthis\nthat");
+    let failure = Failure::local("no nats-server 2.12.3 or newer", "one of these:\nthis\nthat");
     insta::assert_snapshot!(golden(&failure));
 }

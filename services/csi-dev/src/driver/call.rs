@@ -63,7 +63,7 @@ impl Driver {
     ) -> Result<Response<R::Response>, Status> {
         let trace = request.metadata().get("traceparent").and_then(|trace| trace.to_str().ok());
         let call = LoggedCall::from_request(request.get_ref(), trace);
-        let secrets = Secrets::of(request.get_ref());
+        let secrets = Secrets::values_in(request.get_ref());
         let request = request.into_inner();
         let work = move |driver: &Self| {
             if !rules.needs.iter().all(|need| driver.has(*need)) {

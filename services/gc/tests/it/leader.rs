@@ -77,7 +77,8 @@ async fn a_leader_that_was_paused_in_a_sweep_does_not_go_on_with_it() {
     let (open, closed) = watch::channel(false);
     let asked = Arc::new(AtomicUsize::new(0));
     let mine = trace().trace_id();
-    let service = site.bus.service(ServiceSpec::of(service::CLAIM, "0.0.0", &[])).await.unwrap();
+    let service =
+        site.bus.service(ServiceSpec::describe(service::CLAIM, "0.0.0", &[])).await.unwrap();
     let count = Arc::clone(&asked);
     let answer = move |request: VerbRequest<verb::ClaimRelease>| {
         let mut closed = closed.clone();

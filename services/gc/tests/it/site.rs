@@ -157,7 +157,7 @@ impl Site {
             state,
             node: NodeId::new("n1").unwrap(),
             index: None,
-            volumes: vec![VolumeRequest::of(VolumeId::new("data").unwrap())],
+            volumes: vec![VolumeRequest::for_volume(VolumeId::new("data").unwrap())],
             since,
             note: None,
         };

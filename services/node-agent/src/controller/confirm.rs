@@ -91,7 +91,7 @@ mod tests {
         });
         let message = message.to_owned();
         let answer = v1::ValidateVolumeCapabilitiesResponse { confirmed, message };
-        read_confirmation(asked, &answer, &Secrets::of(&v1::ProbeRequest {}))
+        read_confirmation(asked, &answer, &Secrets::values_in(&v1::ProbeRequest {}))
     }
 
     #[test]

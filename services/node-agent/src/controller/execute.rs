@@ -83,7 +83,7 @@ impl ControllerExecutor {
         request: Request,
     ) -> Result<Validated, Problem> {
         let locate = |problem: Problem| {
-            problem.at("controller.validate").plugin(&self.plugin.id).node(&self.node)
+            problem.at_step("controller.validate").plugin(&self.plugin.id).node(&self.node)
         };
         if asked.plugin != self.plugin.id {
             return Err(locate(self.misdirected(&asked.plugin)));
@@ -101,7 +101,7 @@ impl ControllerExecutor {
         let work = async move {
             wanted.secrets = secrets.await?;
             let capabilities = wanted.volume_capabilities.clone();
-            let secrets = Secrets::of(&wanted);
+            let secrets = Secrets::values_in(&wanted);
             match timeout_at(until, plugin.call(wanted)).await {
                 Ok(Ok(answer)) => Ok(read_confirmation(&capabilities, &answer, &secrets)),
                 Ok(Err(error)) => read_refusal(&error),
@@ -199,7 +199,7 @@ impl ControllerExecutor {
 
     fn locate_problem(&self, problem: Problem, call: &Call) -> Problem {
         let volume = call.volume_key();
-        problem.at(call.call).volume(volume).plugin(&self.plugin.id).node(&self.node)
+        problem.at_step(call.call).volume(volume).plugin(&self.plugin.id).node(&self.node)
     }
 
     fn validate_request(&self, asked: &Validate) -> v1::ValidateVolumeCapabilitiesRequest {

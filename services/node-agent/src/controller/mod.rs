@@ -131,8 +131,10 @@ async fn becomes(view: &mut watch::Receiver<InstanceView>, able: bool) -> bool {
 
 async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, ServeError> {
     let facts = [("plugin", plugin.id.as_str()), ("node", hosting.node.as_str())];
-    let service =
-        hosting.bus.service(ServiceSpec::of(CONTROLLER, env!("CARGO_PKG_VERSION"), &facts)).await?;
+    let service = hosting
+        .bus
+        .service(ServiceSpec::describe(CONTROLLER, env!("CARGO_PKG_VERSION"), &facts))
+        .await?;
     let executor = ControllerExecutor {
         plugin: plugin.clone(),
         node: hosting.node.clone(),

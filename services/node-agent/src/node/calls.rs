@@ -118,7 +118,7 @@ impl NodeCaller {
     }
 
     async fn stage(&self, staging: &Path, using: &GrantWithSecrets<'_>) -> Result<(), Problem> {
-        let at = |problem: Problem| problem.at("node.stage");
+        let at = |problem: Problem| problem.at_step("node.stage");
         check_deadline(self.deadline).map_err(at)?;
         let made = dirs::make_dir(&self.host, staging).await;
         made.map_err(local_problem(Code::MountFailed)).map_err(at)?;
@@ -141,7 +141,7 @@ impl NodeCaller {
         target: &Path,
         using: &GrantWithSecrets<'_>,
     ) -> Result<(), NotPublished> {
-        let at = |problem: Problem| NotPublished::Failed(problem.at("node.publish"));
+        let at = |problem: Problem| NotPublished::Failed(problem.at_step("node.publish"));
         check_deadline(self.deadline).map_err(at)?;
         self.refused.forget_refusal(target);
         // The target itself is the plugin's to make (CSI, NodePublishVolume).
@@ -159,7 +159,7 @@ impl NodeCaller {
             secrets: using.secrets.0.clone(),
         };
         if let Err(error) = self.plugin.call(request).await {
-            let problem = plugin::problem_from_call(&error).at("node.publish");
+            let problem = plugin::problem_from_call(&error).at_step("node.publish");
             return Err(match error.class() {
                 Class::Retry(Remedy::StageFirst) => NotPublished::Unstaged(problem),
                 _ => NotPublished::Failed(problem),
@@ -187,7 +187,7 @@ impl NodeCaller {
     }
 
     async fn unpublish(&self, target: &Path) -> Result<(), Problem> {
-        let at = |problem: Problem| problem.at("node.unpublish");
+        let at = |problem: Problem| problem.at_step("node.unpublish");
         check_deadline(self.deadline).map_err(at)?;
         let request = v1::NodeUnpublishVolumeRequest {
             volume_id: self.external_id.clone(),
@@ -197,7 +197,7 @@ impl NodeCaller {
     }
 
     async fn unstage(&self, staging: &Path) -> Result<(), Problem> {
-        let at = |problem: Problem| problem.at("node.unstage");
+        let at = |problem: Problem| problem.at_step("node.unstage");
         check_deadline(self.deadline).map_err(at)?;
         let request = v1::NodeUnstageVolumeRequest {
             volume_id: self.external_id.clone(),

@@ -61,7 +61,7 @@ impl Mounter {
     ) -> Result<Called, Problem> {
         let (volume, trace) = (call.volume_key(), context.trace);
         let locate = |problem: Problem| {
-            let problem = self.locate_problem(problem, &volume).at(CallKind::NodeDetach);
+            let problem = self.locate_problem(problem, &volume).at_step(CallKind::NodeDetach);
             problem.plugin(&call.plugin)
         };
         self.check_addressee(&call).map_err(locate)?;

@@ -21,7 +21,11 @@ const MAX_IN_FLIGHT: u32 = 512;
 pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> {
     let node = &mounter.shared.host.node;
     let service = bus
-        .service(ServiceSpec::of(NODE_AGENT, env!("CARGO_PKG_VERSION"), &[("node", node.as_str())]))
+        .service(ServiceSpec::describe(
+            NODE_AGENT,
+            env!("CARGO_PKG_VERSION"),
+            &[("node", node.as_str())],
+        ))
         .await?;
     let on = NodeEndpoints { service: &service, mounter };
     on.verb::<verb::AgentMount, _, _>(Mounter::mount).await?;
@@ -63,7 +67,7 @@ impl NodeEndpoints<'_> {
                 let context = RequestContext { deadline, trace };
                 let done = async { handler(mounter.clone(), request.message()?, context).await };
                 done.await.map_err(|problem| {
-                    let problem = problem.at(V::STEP);
+                    let problem = problem.at_step(V::STEP);
                     if has_event {
                         mounter.shared.events.publish_refusal(V::STEP, &body, &problem, trace);
                     }

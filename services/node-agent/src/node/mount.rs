@@ -53,7 +53,7 @@ impl Mounter {
         context: RequestContext,
     ) -> Result<Mounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let locate = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
+        let locate = |problem: Problem| self.locate_problem(problem, &volume).at_step(STEP);
         let node = &self.shared.host.node;
         // Before the claim is taken: if the gate closes after this, the grant is not used.
         let pass = self.shared.gate.check_open().map_err(locate)?;

@@ -46,7 +46,7 @@ impl Mounter {
         context: RequestContext,
     ) -> Result<Republished, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let locate = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
+        let locate = |problem: Problem| self.locate_problem(problem, &volume).at_step(STEP);
         let pass = self.shared.gate.check_open().map_err(locate)?;
         let uses = self.shared.journal.volume(&volume).uses;
         let asked = |alloc: &AllocId| request.alloc.as_ref().is_none_or(|only| only == alloc);

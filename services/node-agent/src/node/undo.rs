@@ -90,7 +90,7 @@ impl Mounter {
     /// grant would still be good once the node is back.
     async fn end_allocs(&self, proof: &Proof, trace: TraceContext) -> Result<(), Problem> {
         let client = Client::new(self.shared.bus.clone());
-        let everywhere = Namespace::all();
+        let everywhere = Namespace::wildcard();
         let of_this_node = alloc::List {
             node: Some(self.shared.host.node.clone()),
             state: Some(AllocState::Live),

@@ -25,7 +25,7 @@ impl Mounter {
         RequestContext { deadline, trace }: RequestContext,
     ) -> Result<Unmounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let locate = |problem: Problem| self.locate_problem(problem, &volume).at(STEP);
+        let locate = |problem: Problem| self.locate_problem(problem, &volume).at_step(STEP);
         let node = &self.shared.host.node;
         // Read before the claims, so that a newer use is not compared with an older list.
         let mut uses = self.shared.journal.volume(&volume).uses;

@@ -29,7 +29,7 @@ async fn say_unclaimed(world: &World, index: &Arc<AtomicU64>, asked: &Arc<Atomic
     let service = world.bus.service(spec).await.unwrap();
     let endpoint = EndpointSpec {
         name: "status".to_owned(),
-        subject: verb::ClaimStatus::all(),
+        subject: verb::ClaimStatus::wildcard_subject(),
         max_in_flight: 64,
         ..EndpointSpec::default()
     };

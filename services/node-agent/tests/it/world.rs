@@ -444,7 +444,7 @@ async fn others(
         ..EndpointSpec::default()
     };
     let grants = Arc::clone(grants);
-    let take = endpoint("take", verb::ClaimTake::all());
+    let take = endpoint("take", verb::ClaimTake::wildcard_subject());
     service
         .endpoint(take, move |request| {
             let grants = Arc::clone(&grants);
@@ -459,7 +459,7 @@ async fn others(
         .unwrap();
     let ended = Arc::clone(stopped);
     service
-        .endpoint(endpoint("alloc-list", verb::AllocList::all()), move |request| {
+        .endpoint(endpoint("alloc-list", verb::AllocList::wildcard_subject()), move |request| {
             let ended = Arc::clone(&ended);
             async move {
                 let asked: alloc::List = request.decode("alloc.list")?;
@@ -474,7 +474,7 @@ async fn others(
         .unwrap();
     let stopped = Arc::clone(stopped);
     service
-        .endpoint(endpoint("alloc-stop", verb::AllocStop::all()), move |request| {
+        .endpoint(endpoint("alloc-stop", verb::AllocStop::wildcard_subject()), move |request| {
             let stopped = Arc::clone(&stopped);
             async move {
                 let stop: Stop = request.decode("alloc.stop")?;

@@ -157,7 +157,7 @@ impl Site {
     }
 
     pub async fn node(&self, id: &str) -> NodeStatus {
-        let one = NodeQuery::of(node_id(id));
+        let one = NodeQuery::by_id(node_id(id));
         self.ask::<verb::NodeStatus>(&one).await.unwrap().nodes.remove(0)
     }
 
@@ -175,7 +175,7 @@ impl Site {
     }
 
     pub async fn plugin(&self, id: &str) -> PluginStatus {
-        let one = PluginQuery::of(plugin_id(id));
+        let one = PluginQuery::by_id(plugin_id(id));
         self.ask::<verb::PluginStatus>(&one).await.unwrap().plugins.remove(0)
     }
 
@@ -235,7 +235,7 @@ impl Site {
     /// Waits until the node is in this state.
     pub async fn node_is(&self, node: &str, state: &str, within: Duration) -> NodeStatus {
         wait::until(&format!("{node} is {state}"), within, async || {
-            let one = NodeQuery::of(node_id(node));
+            let one = NodeQuery::by_id(node_id(node));
             let asked = self.ask::<verb::NodeStatus>(&one).await;
             // Nobody may be there yet, after the server was away.
             let status = asked.map_err(|error| error.to_string())?.nodes.remove(0);

@@ -98,7 +98,7 @@ pub struct EventError {
 impl EventError {
     /// What a caller of ours is told.
     pub fn into_problem(self, step: &str) -> Problem {
-        Problem::new(Code::BusUnavailable, chain(&self)).retryable().at(step)
+        Problem::new(Code::BusUnavailable, chain(&self)).retryable().at_step(step)
     }
 }
 
@@ -189,7 +189,7 @@ impl EventLog {
         filter: &str,
         within: Duration,
     ) -> Result<Option<Event>, EventError> {
-        self.one(json!({ "last_by_subj": filter }), within).await
+        self.get_event(json!({ "last_by_subj": filter }), within).await
     }
 
     /// The first event after a place in the stream on subjects that the filter covers.
@@ -199,11 +199,11 @@ impl EventLog {
         sequence: u64,
         within: Duration,
     ) -> Result<Option<Event>, EventError> {
-        self.one(json!({ "next_by_subj": filter, "seq": sequence + 1 }), within).await
+        self.get_event(json!({ "next_by_subj": filter, "seq": sequence + 1 }), within).await
     }
 
     /// One event, by a direct get: any server that has the stream answers.
-    async fn one(&self, which: Value, within: Duration) -> Result<Option<Event>, EventError> {
+    async fn get_event(&self, which: Value, within: Duration) -> Result<Option<Event>, EventError> {
         let subject = format!("$JS.API.DIRECT.GET.{}", self.stream);
         let body = which.to_string().into();
         let answer = self.bus.exchange(subject, HeaderMap::new(), body, within).await;

@@ -78,7 +78,7 @@ impl LeaseError {
             Self::Refused { .. } => Code::Internal,
             Self::Unavailable { .. } => Code::BusUnavailable,
         };
-        Problem::new(code, chain(&self)).retryable().at(step)
+        Problem::new(code, chain(&self)).retryable().at_step(step)
     }
 }
 

@@ -247,7 +247,7 @@ impl<F: Fold> Follower<F> {
         let stream = match bucket.bus.describe(&bucket.shape.stream).await {
             Err(ApiError::Refused { code: NOT_FOUND, .. }) => {
                 let loss = BucketLoss { bucket: bucket.name().to_owned(), why: MISSING.to_owned() };
-                bucket.bus.losses().note(loss.clone());
+                bucket.bus.losses().record_loss(loss.clone());
                 return Err(loss.into());
             }
             described => described?,
@@ -296,7 +296,7 @@ impl<F: Fold> Follower<F> {
             Some(loss) => loss,
             None => BucketLoss { bucket: bucket.name().to_owned(), why: REPLACED.to_owned() },
         };
-        bucket.bus.losses().note(loss.clone());
+        bucket.bus.losses().record_loss(loss.clone());
         if loss.why == REPLACED { Ok(()) } else { Err(loss.into()) }
     }
 

@@ -125,7 +125,7 @@ pub enum MirrorError {
 impl MirrorError {
     /// What a caller of ours is told.
     pub fn into_problem(self, step: &str) -> Problem {
-        Problem::new(Code::BusUnavailable, crate::cause::chain(&self)).retryable().at(step)
+        Problem::new(Code::BusUnavailable, crate::cause::chain(&self)).retryable().at_step(step)
     }
 }
 
@@ -387,23 +387,23 @@ impl<F: Fold> MirrorShared<F> {
     /// Forgets a key that is gone, unless it was written after `revision`.
     fn forget(&self, key: &str, revision: u64) -> bool {
         let gone = self.table_mut().gone(key, revision);
-        self.tell(gone);
+        self.count_change(gone);
         gone
     }
 
     /// Applies what the watch brought, if it is newer than what is known of the key.
     fn apply(&self, key: &str, revision: u64, value: Option<&[u8]>) {
         let changed = self.table_mut().apply(key, revision, value);
-        self.tell(changed);
+        self.count_change(changed);
     }
 
     /// Applies what did not come by the watch, if it is newer than what is known of the key.
     fn apply_beside(&self, key: &str, revision: u64, value: Option<&[u8]>) {
         let changed = self.table_mut().apply_beside(key, revision, value);
-        self.tell(changed);
+        self.count_change(changed);
     }
 
-    fn tell(&self, changed: bool) {
+    fn count_change(&self, changed: bool) {
         if changed {
             self.changes.send_modify(|changes| *changes += 1);
         }

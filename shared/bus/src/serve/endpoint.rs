@@ -126,7 +126,7 @@ async fn serve<R, F, H>(
         }
         let Some(message) = message else { return };
         if message.reply.is_none() {
-            running.note(Err(&no_caller()), Duration::ZERO);
+            running.record_outcome(Err(&no_caller()), Duration::ZERO);
             continue;
         }
         let answering = RequestAnswer { bus: bus.clone(), running: Arc::clone(&running), message };
@@ -178,7 +178,7 @@ impl RunningEndpoint {
         }
     }
 
-    fn note(&self, outcome: Result<(), &Problem>, busy: Duration) {
+    fn record_outcome(&self, outcome: Result<(), &Problem>, busy: Duration) {
         let [service, endpoint] = self.labels.clone();
         let code = outcome.map_or_else(|problem| problem.code.as_str(), |()| "ok");
         REQUESTS_SERVED.add(1, [service, endpoint, code.into()]);
@@ -231,7 +231,7 @@ impl RequestAnswer {
         // What is in memory may be of records that are gone: nothing is answered from it.
         let step = self.running.spec.name.replace('-', ".");
         let lost = self.bus.losses().any();
-        let lost = lost.map(|loss| loss.problem().at(step).trace(trace.trace_id()));
+        let lost = lost.map(|loss| loss.problem().at_step(step).trace(trace.trace_id()));
         let request = lost.map_or_else(|| self.request(trace), Err);
         let (request, answer_by) = match request {
             Ok(request) => request,
@@ -271,7 +271,7 @@ impl RequestAnswer {
         let reason = blocker
             .unwrap_or_else(|| "the request takes longer than its deadline allows".to_owned());
         let message = format!("{reason}; the service goes on with the request, so ask again");
-        Problem::new(Code::NoAnswer, message).retryable().at(step)
+        Problem::new(Code::NoAnswer, message).retryable().at_step(step)
     }
 
     /// Answers, and tells of it.
@@ -339,7 +339,7 @@ impl RequestAnswer {
     }
 
     async fn answer(&self, outcome: Result<Bytes, Problem>, busy: Duration, trace: TraceContext) {
-        self.running.note(outcome.as_ref().map(|_| ()), busy);
+        self.running.record_outcome(outcome.as_ref().map(|_| ()), busy);
         let sent = match outcome {
             Ok(body) => {
                 let bytes = body.len();

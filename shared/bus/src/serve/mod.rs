@@ -90,7 +90,7 @@ pub struct EndpointSpec {
 
 impl ServiceSpec {
     /// One of our services; `facts` are of this process alone.
-    pub fn of(service: ServiceName, version: &str, facts: &[(&str, &str)]) -> Self {
+    pub fn describe(service: ServiceName, version: &str, facts: &[(&str, &str)]) -> Self {
         let facts = facts.iter().map(|(fact, value)| ((*fact).to_owned(), (*value).to_owned()));
         Self {
             name: service.name.to_owned(),

@@ -31,7 +31,7 @@ impl<V: Verb> VerbRequest<V> {
     pub fn to(&self) -> Result<V::To, Problem> {
         V::read(&self.request.subject).ok_or_else(|| {
             let message = format!("{:?} does not name what it is for", self.request.subject);
-            Problem::new(Code::BadInput, message).at(V::STEP)
+            Problem::new(Code::BadInput, message).at_step(V::STEP)
         })
     }
 
@@ -56,7 +56,7 @@ impl<V> Deref for VerbRequest<V> {
 
 impl EndpointSpec {
     /// The endpoint of a verb, at a subject of its own.
-    pub fn of(row: &Row, subject: String, max_in_flight: u32) -> Self {
+    pub fn for_verb(row: &Row, subject: String, max_in_flight: u32) -> Self {
         Self {
             metadata: row.metadata(),
             name: row.endpoint.to_owned(),
@@ -82,11 +82,11 @@ impl Service {
         F: Future<Output = Result<V::Reply, Problem>> + Send + 'static,
     {
         let (subject, queue_group) = match listen {
-            Listen::All => (V::all(), None),
+            Listen::All => (V::wildcard_subject(), None),
             Listen::At(to) => (V::subject(to), to.queue_group()),
         };
         let spec =
-            EndpointSpec { queue_group, ..EndpointSpec::of(&V::ROW, subject, max_in_flight) };
+            EndpointSpec { queue_group, ..EndpointSpec::for_verb(&V::ROW, subject, max_in_flight) };
         let handler = move |request| {
             let handling = handler(VerbRequest { request, verb: PhantomData });
             async move { handling.await.map_err(refused::<V>) }
@@ -100,5 +100,5 @@ fn refused<V: Verb>(problem: Problem) -> Problem {
         let (verb, code) = (V::STEP, problem.code);
         tracing::error!(verb, %code, "the table of verbs does not list this error of the verb");
     }
-    problem.at(V::STEP)
+    problem.at_step(V::STEP)
 }

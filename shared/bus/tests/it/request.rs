@@ -139,7 +139,7 @@ async fn what_nobody_answers_is_asked_three_times() {
 async fn a_problem_comes_back_as_it_was_answered() {
     let (_server, bus) = one().await;
     let service = bus.service(service("no")).await.unwrap();
-    let sent = Problem::new(Code::Held, "held by alloc a1").volume("ns/v").at("claim.take");
+    let sent = Problem::new(Code::Held, "held by alloc a1").volume("ns/v").at_step("claim.take");
     let answer = sent.clone();
     service
         .endpoint(endpoint("no", "no"), move |_| {

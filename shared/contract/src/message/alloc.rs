@@ -59,7 +59,7 @@ impl Decode for VolumeRequest {
         let mount: Option<Option<MountOptions>> = decoder.field(&mut object, "mount");
         decoder.finish(&object, &REQUEST_FIELDS);
         let alias_text = alias.as_ref().and_then(Option::as_deref);
-        text::note(decoder, "alias", alias_text.and_then(text::name_fault));
+        text::add_fault(decoder, "alias", alias_text.and_then(text::name_fault));
         if let Some(Some(mount)) = &mount {
             text::check_mount(decoder, mount);
         }
@@ -129,7 +129,7 @@ decode_struct!(Status { id } + newer);
 
 impl Status {
     /// The alloc as it is now.
-    pub fn of(id: AllocId) -> Self {
+    pub fn current(id: AllocId) -> Self {
         Self { id, newer: Newer::default() }
     }
 }

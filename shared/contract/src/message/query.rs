@@ -112,7 +112,7 @@ pub struct RefusedRequest {
 
 impl RefusedRequest {
     /// What an event tells of a refused request; none when it tells of something else.
-    pub fn of(event: Event) -> Option<Self> {
+    pub fn from_event(event: Event) -> Option<Self> {
         if event.event != EventName::RequestRefused {
             return None;
         }

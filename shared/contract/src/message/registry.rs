@@ -268,7 +268,7 @@ decode_struct!(PluginQuery {
 
 impl PluginQuery {
     /// One plugin, with its instances, as it is now.
-    pub fn of(id: PluginId) -> Self {
+    pub fn by_id(id: PluginId) -> Self {
         Self { id: Some(id), ..Self::default() }
     }
 }
@@ -330,7 +330,7 @@ decode_struct!(NodeQuery {
 
 impl NodeQuery {
     /// One node, as it is now.
-    pub fn of(id: NodeId) -> Self {
+    pub fn by_id(id: NodeId) -> Self {
         Self { id: Some(id), ..Self::default() }
     }
 }

@@ -65,7 +65,7 @@ impl Decode for Sealed {
         let mut object = decoder.object(value)?;
         let from = decoder.field(&mut object, "from");
         let sealed = object.remove("sealed").unwrap_or_default();
-        let sealed: Option<String> = decoder.at(".sealed".to_owned(), |decoder| {
+        let sealed: Option<String> = decoder.read_at(".sealed".to_owned(), |decoder| {
             let sealed: String = decoder.leaf(sealed)?;
             let fits = sealed.len() <= SEALED_BYTES_MAX;
             if !fits {

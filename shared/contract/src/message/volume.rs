@@ -83,9 +83,9 @@ impl Decode for Register {
 
         check_capabilities(capabilities.as_deref(), mount.as_ref(), decoder);
         let external = external_id.as_ref().and_then(Option::as_deref);
-        text::note(decoder, "external_id", external.and_then(text::external_id_fault));
+        text::add_fault(decoder, "external_id", external.and_then(text::external_id_fault));
         let named = name.as_ref().and_then(Option::as_deref);
-        text::note(decoder, "name", named.and_then(text::name_fault));
+        text::add_fault(decoder, "name", named.and_then(text::name_fault));
         if let Some(Some(mount)) = &mount {
             text::check_mount(decoder, mount);
         }
@@ -109,7 +109,7 @@ impl Decode for Register {
         };
         let secrets = match (plain?, sealed?) {
             (Some(_), Some(_)) => {
-                decoder.at(".secrets".to_owned(), |decoder| {
+                decoder.read_at(".secrets".to_owned(), |decoder| {
                     decoder.fault(format!("is given beside `{SEALED_FIELD}`; give one of them"));
                 });
                 return None;
@@ -166,13 +166,13 @@ fn check_capabilities(
 ) {
     let Some(capabilities) = capabilities else { return };
     if capabilities.is_empty() {
-        decoder.at(".capability".to_owned(), |decoder| {
+        decoder.read_at(".capability".to_owned(), |decoder| {
             decoder.fault("is empty; a volume needs at least one way to be used");
         });
     }
     for (at, capability) in capabilities.iter().enumerate() {
         if capabilities[..at].contains(capability) {
-            decoder.at(format!(".capability[{at}]"), |decoder| {
+            decoder.read_at(format!(".capability[{at}]"), |decoder| {
                 decoder.fault(format!("{capability} is listed twice"));
             });
         }
@@ -181,7 +181,7 @@ fn check_capabilities(
         && capabilities.iter().all(|one| one.attachment == AttachmentMode::BlockDevice);
     let options = mount.and_then(Option::as_ref).is_some_and(|mount| !mount.is_empty());
     if only_block && options {
-        decoder.at(".mount".to_owned(), |decoder| {
+        decoder.read_at(".mount".to_owned(), |decoder| {
             decoder.fault("is given, but a block device is not mounted");
         });
     }
@@ -295,7 +295,7 @@ decode_struct!(Status { id } + newer);
 
 impl Status {
     /// The volume as it is now.
-    pub fn of(id: VolumeId) -> Self {
+    pub fn current(id: VolumeId) -> Self {
         Self { id, newer: Newer::default() }
     }
 }

@@ -45,7 +45,7 @@ pub trait Verb: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The subject for all ids, with wildcards: the claim service listens there.
-    fn all() -> String {
+    fn wildcard_subject() -> String {
         address::wildcards(Self::ROW.subject)
     }
 
@@ -196,17 +196,17 @@ mod tests {
     fn each_verb_has_its_subject() {
         let namespace = Namespace::default();
         assert_eq!(ClaimTake::subject(&namespace), "berth.v1.claim.take.default");
-        assert_eq!(ClaimTake::all(), "berth.v1.claim.take.*");
+        assert_eq!(ClaimTake::wildcard_subject(), "berth.v1.claim.take.*");
         assert_eq!(ClaimTake::read("berth.v1.claim.take.default"), Some(namespace.clone()));
         assert_eq!(ClaimTake::read("berth.v1.claim.release.default"), None);
         // `nats micro req` sends to the subject that an endpoint lists.
-        assert_eq!(ClaimTake::read(&ClaimTake::all()), Some(namespace));
+        assert_eq!(ClaimTake::read(&ClaimTake::wildcard_subject()), Some(namespace));
         assert_eq!(NodeReport::subject(&()), "berth.v1.node.report");
         let node = NodeId::new("host.example").unwrap();
         assert_eq!(AgentMount::subject(&node), "berth.v1.agent.host=2Eexample.mount");
         assert_eq!(SecretOpen::subject(&node), "berth.v1.secret.open.host=2Eexample");
         assert_eq!(SecretOpen::read(&SecretOpen::subject(&node)), Some(node.clone()));
-        assert_eq!(SecretOpen::read(&SecretOpen::all()), None, "`*` is no node");
+        assert_eq!(SecretOpen::read(&SecretOpen::wildcard_subject()), None, "`*` is no node");
         let plugin = PluginId::new("ebs.csi.aws.com").unwrap();
         let publish = "berth.v1.controller.ebs=2Ecsi=2Eaws=2Ecom.publish";
         assert_eq!(ControllerPublish::subject(&plugin), publish);

@@ -510,7 +510,7 @@ fn registry_agents_and_collection() {
 fn problems_and_events() {
     // What waits for others is not retryable: it needs somebody to end their workload.
     let problem = Problem::new(Code::Held, "the volume is held by others")
-        .at("claim.take")
+        .at_step("claim.take")
         .volume(sample::key())
         .plugin(sample::plugin())
         .node(sample::node_id())

@@ -103,6 +103,6 @@ fn no_message_prints_its_secrets() {
 fn what_is_said_beside_an_answer_shows_no_secret() {
     let secrets = BTreeMap::from([("password".to_owned(), SECRET.to_owned())]);
     let request = v1::NodeStageVolumeRequest { secrets, ..Default::default() };
-    let said = in_words(&format!("mounted with {SECRET}\nas asked"), &Secrets::of(&request));
+    let said = in_words(&format!("mounted with {SECRET}\nas asked"), &Secrets::values_in(&request));
     assert_eq!(said, "mounted with *** as asked");
 }

@@ -172,7 +172,7 @@ impl Host {
 }
 
 fn writes() -> VolumeRequest {
-    VolumeRequest::of(volume_id("data"))
+    VolumeRequest::for_volume(volume_id("data"))
 }
 
 const ONE: AccessMode = AccessMode::SingleNodeWriter;
@@ -286,7 +286,7 @@ fn every_reason_of_a_volume_is_told() {
 fn everything_in_the_way_comes_at_once_by_volume() {
     let host = Host { plugin: None, ..Host::well() };
     let (held, missing) = (held(ONE, State::Taken, "n2"), volume_id("missing"));
-    let (data, none) = (writes(), VolumeRequest::of(missing.clone()));
+    let (data, none) = (writes(), VolumeRequest::for_volume(missing.clone()));
     let found = host.obstacles(&[
         RequestedVolume {
             id: &data.source,
@@ -350,7 +350,8 @@ fn volumes_of_one_plugin_take_room_from_each_other() {
         volumes,
         ..Host::with(NodeAbilities { max_volumes: Some(3), ..NodeAbilities::default() })
     };
-    let (volume, requests) = (volume(ONE), ["a", "b"].map(|id| VolumeRequest::of(volume_id(id))));
+    let (volume, requests) =
+        (volume(ONE), ["a", "b"].map(|id| VolumeRequest::for_volume(volume_id(id))));
     let wanted = [0, 1].map(|at: usize| {
         let request = &requests[at];
         RequestedVolume {

@@ -33,14 +33,14 @@ impl Claims {
     pub fn insert(&mut self, mut alloc: AllocId, mut claim: Claim) -> Option<Claim> {
         let Kept { claims, summary } = self.0.get_or_insert_default().as_mut();
         if let Some((known, old)) = claims.get_key_value(&alloc) {
-            summary.note(known, old, Change::Goes);
+            summary.count_claim(known, old, Change::Goes);
             // The text of an id is kept once, however often it is named.
             alloc = known.clone();
         }
         if let Some((known, _)) = summary.nodes.get_key_value(&claim.node) {
             claim.node = known.clone();
         }
-        summary.note(&alloc, &claim, Change::Comes);
+        summary.count_claim(&alloc, &claim, Change::Comes);
         claims.insert(alloc, Box::new(claim)).map(|old| *old)
     }
 
@@ -48,7 +48,7 @@ impl Claims {
     pub fn remove(&mut self, alloc: &AllocId) -> Option<Claim> {
         let kept = self.0.as_mut()?;
         let old = kept.claims.remove(alloc)?;
-        kept.summary.note(alloc, &old, Change::Goes);
+        kept.summary.count_claim(alloc, &old, Change::Goes);
         if kept.claims.is_empty() {
             self.0 = None;
         }
@@ -102,7 +102,7 @@ impl Claims {
 
     /// How many of a mode are in a state.
     pub fn count_of(&self, state: State, mode: Mode) -> usize {
-        self.summary().map_or(0, |summary| summary.counts.of(state, mode) as usize)
+        self.summary().map_or(0, |summary| summary.counts.number(state, mode) as usize)
     }
 
     /// Those in line, first come first.
@@ -270,7 +270,7 @@ impl Claims {
     /// Whether the summary is what its claims come to, counted anew.
     pub(super) fn is_summed(&self) -> bool {
         let mut anew = Summary::default();
-        self.iter().for_each(|(alloc, claim)| anew.note(alloc, claim, Change::Comes));
+        self.iter().for_each(|(alloc, claim)| anew.count_claim(alloc, claim, Change::Comes));
         self.summary().is_none_or(|summary| *summary == anew)
     }
 

@@ -28,7 +28,7 @@ pub(super) struct ExternalUse {
 
 impl ExternalNodes {
     /// A claim comes, or goes. One in line holds nothing, and one may not say the id.
-    pub fn note(&mut self, claim: &Claim, change: Change) {
+    pub fn count_claim(&mut self, claim: &Claim, change: Change) {
         let Some(external) = claim.external_node.as_deref().filter(|_| claim.is_held()) else {
             return;
         };

@@ -64,7 +64,7 @@ pub struct OtherClaim {
 
 impl OtherClaim {
     /// Reads the claim, if its node may have the volume mounted, or is about to get it.
-    pub fn of(volume: &VolumeKey, alloc: &AllocId, claim: &Claim) -> Option<Self> {
+    pub fn from_claim(volume: &VolumeKey, alloc: &AllocId, claim: &Claim) -> Option<Self> {
         let stands = matches!(claim.state, State::Publishing | State::Taken | State::Unpublishing);
         stands.then(|| Self {
             volume: volume.clone(),

@@ -37,7 +37,8 @@ pub struct Holders {
 impl<'a> FromIterator<(&'a AllocId, &'a Claim)> for Holders {
     fn from_iter<I: IntoIterator<Item = (&'a AllocId, &'a Claim)>>(claims: I) -> Self {
         let mut claims = claims.into_iter();
-        let named = claims.by_ref().take(NAMED_MAX).map(|(alloc, claim)| Holder::of(alloc, claim));
+        let named =
+            claims.by_ref().take(NAMED_MAX).map(|(alloc, claim)| Holder::from_claim(alloc, claim));
         Self { named: named.collect(), more: claims.count() }
     }
 }
@@ -49,7 +50,7 @@ impl fmt::Display for Holders {
 }
 
 impl Holder {
-    pub(super) fn of(alloc: &AllocId, claim: &Claim) -> Self {
+    pub(super) fn from_claim(alloc: &AllocId, claim: &Claim) -> Self {
         let Claim { node, mode, state, since, .. } = claim;
         let (alloc, node) = (alloc.clone(), node.clone());
         Self { alloc, node, mode: *mode, state: *state, since: *since }
@@ -161,7 +162,7 @@ pub enum Refusal {
     /// The plugin has no room for it, as it said of another claim (A7).
     #[error(
         "the plugin has no room for the volume: so it said for {holder}{}{}",
-        said(error.as_ref()),
+        last_error_text(error.as_ref()),
         next_try.map(|at| format!("; it is asked again at {at}")).unwrap_or_default()
     )]
     Exhausted {
@@ -212,7 +213,7 @@ pub enum Refusal {
     /// A call is under way, or due later.
     #[error(
         "{call} for alloc {alloc} is under way or not yet due; next look at {until}{}",
-        said(error.as_ref())
+        last_error_text(error.as_ref())
     )]
     Busy {
         /// For whose claim.
@@ -225,7 +226,7 @@ pub enum Refusal {
         error: Option<String>,
     },
     /// The alloc's own earlier claim is on its way out.
-    #[error("this alloc's earlier claim is still {state} since {since}{}", said(error.as_ref()))]
+    #[error("this alloc's earlier claim is still {state} since {since}{}", last_error_text(error.as_ref()))]
     Releasing {
         /// How far it is.
         state: State,
@@ -295,6 +296,6 @@ fn joined<T: fmt::Display>(named: &[T], more: usize) -> String {
     named.join(", ") + &tail
 }
 
-fn said(error: Option<&String>) -> String {
+fn last_error_text(error: Option<&String>) -> String {
     error.map(|error| format!("; the last call said: {error}")).unwrap_or_default()
 }

@@ -61,9 +61,9 @@ pub(super) struct OnNode {
 
 impl Summary {
     /// A claim comes, or goes.
-    pub fn note(&mut self, alloc: &AllocId, claim: &Claim, change: Change) {
+    pub fn count_claim(&mut self, alloc: &AllocId, claim: &Claim, change: Change) {
         let Claim { state, node, exhausted, .. } = claim;
-        self.counts.note(claim, change);
+        self.counts.count_claim(claim, change);
         let used_as =
             if *state == State::Waiting { &mut self.wanted_as } else { &mut self.held_as };
         change.entry(used_as, &claim.capability());
@@ -80,9 +80,9 @@ impl Summary {
         change.member_if(at_node || at_controller, &mut self.calls, call);
         change.member_if(at_controller, &mut self.controller_calls, call);
 
-        self.external.note(claim, change);
+        self.external.count_claim(claim, change);
         let on = self.nodes.entry(node.clone()).or_default();
-        on.counts.note(claim, change);
+        on.counts.count_claim(claim, change);
         change.count_if(claim.controller && *state != State::Waiting, &mut on.attached);
         let unnamed = claim.external_node.is_none();
         change.count_if(unnamed && claim.will_unpublish(), &mut on.will_unpublish);
@@ -129,7 +129,7 @@ impl OnNode {
 
     /// How many claims here may use the attachment ([`Claim::is_in_use`]).
     pub fn in_use(&self) -> u32 {
-        let detached = |mode| self.counts.of(State::NodeDetached, mode);
+        let detached = |mode| self.counts.number(State::NodeDetached, mode);
         self.held() - detached(Mode::Read) - detached(Mode::Write)
     }
 }
@@ -171,16 +171,16 @@ impl Change {
 pub(super) struct Counts([[u32; 2]; 5]);
 
 impl Counts {
-    fn note(&mut self, claim: &Claim, change: Change) {
+    fn count_claim(&mut self, claim: &Claim, change: Change) {
         change.count(&mut self.0[claim.state as usize][claim.mode as usize]);
     }
 
-    pub fn of(self, state: State, mode: Mode) -> u32 {
+    pub fn number(self, state: State, mode: Mode) -> u32 {
         self.0[state as usize][mode as usize]
     }
 
     fn waiting(self) -> Modes {
-        let of = |mode| self.of(State::Waiting, mode);
+        let of = |mode| self.number(State::Waiting, mode);
         Modes { read: of(Mode::Read), write: of(Mode::Write) }
     }
 

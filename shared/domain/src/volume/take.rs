@@ -149,7 +149,7 @@ fn admitted_by_each(
     let full = others().find(|(_, claim)| claim.exhausted);
     full.map_or(Ok(()), |(alloc, claim)| {
         Err(Refusal::Exhausted {
-            holder: Holder::of(alloc, claim),
+            holder: Holder::from_claim(alloc, claim),
             error: claim.error.clone(),
             next_try: claim.next_try,
         })
@@ -206,7 +206,7 @@ fn attached_alike(volume: &Volume, take: &Take, route: &Route) -> Result<(), Ref
         node: take.node.clone(),
         external: external.clone(),
         held_as: holder.external_node.clone().unwrap_or_default(),
-        holder: Holder::of(alloc, holder),
+        holder: Holder::from_claim(alloc, holder),
     })
 }
 

@@ -411,7 +411,7 @@ fn rule_17_a_claim_of_the_other_registration_keeps_the_attachment() {
             let external_node = external.map(ToOwned::to_owned);
             let other = Claim { external_node, ..claim(SHARED, state, node) };
             let key = VolumeKey::new(Namespace::default(), "other".parse().unwrap());
-            let claims = OtherClaim::of(&key, &alloc("b1"), &other).into_iter().collect();
+            let claims = OtherClaim::from_claim(&key, &alloc("b1"), &other).into_iter().collect();
             let handle = HandleUse { others: vec!["volume other".to_owned()], claims };
             let left = volume(SHARED, [("a1", claim(SHARED, NodeDetached, "n1"))]);
             match decide_beside(&left, &begin("a1", false), handle) {

@@ -64,7 +64,7 @@ impl Fold for Allocs {
             }
             // To forget an alloc would be to say that it ended.
             Err(error) => {
-                let unreadable = error.at(key);
+                let unreadable = error.unreadable_at(key);
                 tracing::error!(key, error = unreadable.error, "not read");
                 self.allocs.remove(&id);
                 self.unreadable.insert(id, unreadable);

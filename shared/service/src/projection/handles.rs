@@ -41,7 +41,12 @@ impl Handles {
     }
 
     /// A volume's spec has changed.
-    pub(super) fn note(&mut self, volume: &VolumeKey, old: Option<Handle>, new: Option<Handle>) {
+    pub(super) fn record_change(
+        &mut self,
+        volume: &VolumeKey,
+        old: Option<Handle>,
+        new: Option<Handle>,
+    ) {
         if old == new {
             return;
         }
@@ -60,7 +65,7 @@ impl Handles {
         let owner = match record::read::<HandleOwner>(value) {
             Ok(record) => Ok(VolumeKey::new(record.body.namespace, record.body.volume)),
             Err(error) => {
-                let unreadable = error.at(key);
+                let unreadable = error.unreadable_at(key);
                 let error = &unreadable.error;
                 tracing::error!(key, error, "no other volume is registered for this handle");
                 Err(unreadable)

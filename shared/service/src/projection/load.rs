@@ -13,12 +13,12 @@ pub struct Load(HashMap<PluginId, HashMap<NodeId, u64>>);
 
 impl Load {
     /// Volumes of the plugin on the node.
-    pub fn of(&self, plugin: &PluginId, node: &NodeId) -> u64 {
+    pub fn count(&self, plugin: &PluginId, node: &NodeId) -> u64 {
         self.0.get(plugin).and_then(|nodes| nodes.get(node)).copied().unwrap_or(0)
     }
 
     /// What a change of a volume makes of it: `before` and `after` are its plugin.
-    pub(super) fn note(
+    pub(super) fn record_change(
         &mut self,
         (before, after): (Option<PluginId>, Option<&PluginId>),
         moved: NodeChange,
@@ -146,7 +146,7 @@ mod tests {
             for plugin in ["p0", "p1"].map(|id| PluginId::new(id).unwrap()) {
                 for node in ["n0", "n1"].map(|id| NodeId::new(id).unwrap()) {
                     let expected = counts.get(&(plugin.clone(), node.clone())).copied();
-                    let said = volumes.load().of(&plugin, &node);
+                    let said = volumes.load().count(&plugin, &node);
                     assert_eq!(said, expected.unwrap_or(0), "{plugin} on {node} at {revision}");
                 }
             }

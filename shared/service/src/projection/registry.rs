@@ -106,7 +106,7 @@ fn readable<T: record::Body>(key: &str, value: &[u8]) -> Result<T, UnreadableRec
     match record::read::<T>(value) {
         Ok(record) => Ok(record.body),
         Err(error) => {
-            let unreadable = error.at(key);
+            let unreadable = error.unreadable_at(key);
             tracing::error!(key, error = unreadable.error, "not read");
             Err(unreadable)
         }

@@ -97,7 +97,7 @@ impl Volumes {
         let claims = others().filter_map(|other| Some((other, self.get(other)?)));
         let claims = claims.flat_map(|(other, subtree)| {
             let claims = subtree.volume.claims.iter();
-            claims.filter_map(move |(alloc, claim)| OtherClaim::of(other, alloc, claim))
+            claims.filter_map(move |(alloc, claim)| OtherClaim::from_claim(other, alloc, claim))
         });
         let named = others().map(|other| name_in(&volume.namespace, other));
         HandleUse { others: named.collect(), claims: claims.collect() }
@@ -133,8 +133,8 @@ impl Volumes {
         };
         let known_as = handle(subtree);
         let moved = change(subtree);
-        self.handles.note(&volume, known_as, handle(subtree));
-        self.load.note((before, subtree.plugin()), moved, &subtree.volume.claims);
+        self.handles.record_change(&volume, known_as, handle(subtree));
+        self.load.record_change((before, subtree.plugin()), moved, &subtree.volume.claims);
         subtree.head = subtree.head.max(revision);
         if subtree.unreadable.is_empty() {
             self.unreadable.remove(&volume);
@@ -250,7 +250,7 @@ impl Subtree {
                 Some(record)
             }
             Err(error) => {
-                let unreadable = error.at(key);
+                let unreadable = error.unreadable_at(key);
                 tracing::error!(key, error = unreadable.error, "the volume is read-only here");
                 self.unreadable.insert(key.to_owned(), unreadable);
                 None

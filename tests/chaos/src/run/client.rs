@@ -160,7 +160,7 @@ impl Run {
 
 /// What an alloc is registered with.
 pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::Register {
-    let request = VolumeRequest::of(volume_id(workload.volume));
+    let request = VolumeRequest::for_volume(volume_id(workload.volume));
     alloc::Register {
         id: alloc_id(alloc),
         node: node_id(workload.node),

@@ -182,7 +182,7 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
         id: AllocId::new("a").unwrap(),
         node: NodeId::new("n1").unwrap(),
         index: None,
-        volumes: vec![VolumeRequest { mount, ..VolumeRequest::of(volume) }],
+        volumes: vec![VolumeRequest { mount, ..VolumeRequest::for_volume(volume) }],
         note: None,
         task_driver_mounts: TaskDriverMounts::All,
         allow_missing: false,

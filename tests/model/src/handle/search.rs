@@ -341,9 +341,9 @@ impl Search {
         if is_granted && both && twice && !self.scenario.older_service {
             return Err(Breach::new("a claim was granted while two names were registered"));
         }
-        let beside = values
-            .claim(was, other)
-            .and_then(|claim| OtherClaim::of(values.volume(other), values.alloc(other), claim));
+        let beside = values.claim(was, other).and_then(|claim| {
+            OtherClaim::from_claim(values.volume(other), values.alloc(other), claim)
+        });
         if batch.detaches && both && beside.is_some() {
             return Err(Breach::new("detached under the claim of the other name"));
         }

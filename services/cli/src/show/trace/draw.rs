@@ -105,7 +105,7 @@ impl Drawing {
             let left_out = TRIES_FIRST..row.len().saturating_sub(TRIES_LAST);
             for (at, step) in row.iter().enumerate() {
                 if !is_long || !left_out.contains(&at) {
-                    self.line(text, step, depth, dated, &said(step, self));
+                    self.line(text, step, depth, dated, &step_text(step, self));
                     self.steps(text, &step.steps, depth + 1, dated);
                 } else if at == TRIES_FIRST {
                     let span = between(step.at, row[left_out.end - 1].end());
@@ -138,7 +138,7 @@ fn stands(phase: &Phase, done: &str, failed: &str) -> String {
 }
 
 /// A step in words.
-fn said(step: &Step, drawing: &Drawing) -> String {
+fn step_text(step: &Step, drawing: &Drawing) -> String {
     if step.how == How::Quiet {
         let what = step.detail.as_deref().map_or_else(|| "nothing was told".to_owned(), plain);
         let next = step.until.map(|at| format!(" (in {})", took(at.since(step.end()))));

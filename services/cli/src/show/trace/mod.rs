@@ -84,5 +84,5 @@ fn refusals(events: &[Event], which: Which<'_>) -> Vec<RefusedRequest> {
         Which::Newest | Which::All => true,
     };
     let refused = lives::in_order(events).into_iter().filter(is_meant);
-    refused.filter_map(|event| RefusedRequest::of(event.clone())).collect()
+    refused.filter_map(|event| RefusedRequest::from_event(event.clone())).collect()
 }

@@ -60,7 +60,7 @@ struct Scene<'a> {
 impl Scene<'_> {
     /// From the first word to the grant, and the mounts that it is good for.
     fn taking(&self, attempts: Vec<Step>) -> Phase {
-        let registered = self.of(EventName::AllocRegistered).map(moment);
+        let registered = self.events_named(EventName::AllocRegistered).map(moment);
         let take = self.take(attempts);
         let mounts = self.life.events.iter().copied().filter(|event| is_mount(event));
         let mounts = mounts.map(mount);
@@ -134,7 +134,9 @@ impl Scene<'_> {
         // What can only come after something else does not begin a release.
         let is_later = told().next().is_none_or(|first| match first.event {
             EventName::ClaimFailed => attempts.iter().any(|step| step.attempt == first.attempt),
-            EventName::ClaimNodeDetached => self.of(EventName::ClaimTaken).next().is_some(),
+            EventName::ClaimNodeDetached => {
+                self.events_named(EventName::ClaimTaken).next().is_some()
+            }
             _ => false,
         });
         let is_gone = at.zip(known.begins).is_some_and(|(at, begins)| at < begins);
@@ -155,7 +157,7 @@ impl Scene<'_> {
         };
         let moments: Vec<Step> = told().filter(is_drawn).map(moment).collect();
         let mut steps = attempts;
-        for event in self.of(EventName::VolumeUnmounted) {
+        for event in self.events_named(EventName::VolumeUnmounted) {
             place(&mut steps, moment(event));
         }
         steps.extend(moments);
@@ -200,7 +202,7 @@ impl Scene<'_> {
         });
     }
 
-    fn of(&self, name: EventName) -> impl Iterator<Item = &Event> {
+    fn events_named(&self, name: EventName) -> impl Iterator<Item = &Event> {
         self.life.events.iter().copied().filter(move |event| event.event == name)
     }
 

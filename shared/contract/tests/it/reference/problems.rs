@@ -20,7 +20,9 @@ pub fn example(code: Code) -> Problem {
             let fault = Fault { path: "id".into(), problem: "is missing".into(), line: None };
             Problem::bad_input("volume.register", vec![fault])
         }
-        Code::Unknown => Problem::new(code, "what a newer version has to say").at("claim.take"),
+        Code::Unknown => {
+            Problem::new(code, "what a newer version has to say").at_step("claim.take")
+        }
         _ => of_volumes(code).or_else(|| of_places(code)).unwrap_or_else(|| of_requests(code)),
     };
     problem.trace("0af7651916cd43dd8448eb211c80319c")
@@ -28,7 +30,7 @@ pub fn example(code: Code) -> Problem {
 
 /// The request itself, the bus, and allocs.
 fn of_requests(code: Code) -> Problem {
-    let no_volume = |message: &str, step: &str| Problem::new(code, message).at(step);
+    let no_volume = |message: &str, step: &str| Problem::new(code, message).at_step(step);
     let about = |message: &str, step: &str| no_volume(message, step).volume(sample::key());
     match code {
         Code::Late => about("the request came after its deadline", "claim.take"),
@@ -85,7 +87,7 @@ fn of_requests(code: Code) -> Problem {
 /// Plugins and nodes.
 fn of_places(code: Code) -> Option<Problem> {
     let (plugin, node) = ("ebs.csi.aws.com", "host.example");
-    let told = |message: &str, step: &str| Problem::new(code, message).at(step);
+    let told = |message: &str, step: &str| Problem::new(code, message).at_step(step);
     let about = |message: &str, step: &str| told(message, step).volume(sample::key());
     Some(match code {
         Code::NoSuchPlugin => {
@@ -241,7 +243,7 @@ fn of_volumes(code: Code) -> Option<Problem> {
         Code::TooManyClaims => (Refusal::TooManyClaims(limits::CLAIMS_MAX), "claim.take"),
         Code::Waiting => {
             let said = "in line for its turn, after web-0 on host.other (taken)";
-            return Some(Problem::new(code, said).at("claim.take").volume(sample::key()));
+            return Some(Problem::new(code, said).at_step("claim.take").volume(sample::key()));
         }
         Code::PluginUnhealthy => {
             let why = "it is unhealthy on node host.example: GetPluginInfo: UNAVAILABLE";
@@ -279,7 +281,7 @@ fn of_volumes(code: Code) -> Option<Problem> {
         }
         _ => return None,
     };
-    let problem = Problem::new(code, &refusal).at(step).volume(sample::key());
+    let problem = Problem::new(code, &refusal).at_step(step).volume(sample::key());
     // These come to be without anybody's changing the request, as the claim service says.
     let may_come = matches!(code, Code::NodeDown | Code::ClockSkew | Code::NodeFull);
     let may_come = may_come || matches!(code, Code::PluginExhausted | Code::SharedNodeId);

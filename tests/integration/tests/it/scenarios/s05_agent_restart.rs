@@ -18,7 +18,7 @@ async fn alloc(system: &System, id: &str) {
         id: AllocId::new(id).unwrap(),
         node: NodeId::new("n1").unwrap(),
         index: None,
-        volumes: vec![VolumeRequest { mount, ..VolumeRequest::of(source) }],
+        volumes: vec![VolumeRequest { mount, ..VolumeRequest::for_volume(source) }],
         note: None,
         task_driver_mounts: TaskDriverMounts::All,
         allow_missing: false,

@@ -32,7 +32,7 @@ impl Asking<'_> {
 
     fn request(self) -> VolumeRequest {
         let source = VolumeId::new("data").unwrap();
-        VolumeRequest { per_alloc: self.index.is_some(), ..VolumeRequest::of(source) }
+        VolumeRequest { per_alloc: self.index.is_some(), ..VolumeRequest::for_volume(source) }
     }
 
     fn volume(self) -> VolumeId {
