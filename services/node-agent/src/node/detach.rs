@@ -175,7 +175,7 @@ impl Mounter {
         let departing = self.prepare_holder_check(&host, volume, alloc, scene).await?;
         self.check_before(&departing).await?;
         let began = Instant::now();
-        self.shared.binds.remove(&host, &place).await?;
+        self.shared.binds.remove_binds(&host, &place).await?;
         if unstaged_by.is_some() {
             unstaged::check_device_unused(&host, noted).await?;
         }
