@@ -93,7 +93,7 @@ impl Mounter {
         context: RequestContext,
     ) -> (Result<(), Problem>, Vec<PluginCall>) {
         let plugin = self.shared.plugins.get(&leaving.plugin);
-        let plugin = plugin.map(|plugin| plugin.at_work(context.trace));
+        let plugin = plugin.map(|plugin| plugin.with_trace(context.trace));
         let calls = plugin.as_ref().map(|plugin| plugin.calls().clone());
         let turn = WorkTurn {
             volume: PluginVolume::new(&leaving.plugin, &leaving.external_id),

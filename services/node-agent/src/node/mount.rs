@@ -74,7 +74,7 @@ impl Mounter {
             self.shared.executor.record_failure(&shown, &problem);
             locate(problem)
         })?;
-        let plugin = plugin.at_work(context.trace);
+        let plugin = plugin.with_trace(context.trace);
         let shown = ExecutorWork { calls: Some(plugin.calls().clone()), ..shown };
         let plugin_volume = PluginVolume::new(&plugin.id, &grant.external_id);
         // The work owns the grant, so the grant cannot be used later or by another process.

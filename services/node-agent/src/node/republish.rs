@@ -68,7 +68,7 @@ impl Mounter {
         let Some(first_grant) = grants.first() else {
             return Ok(Republished { mounts: Vec::new() });
         };
-        let plugin = self.plugin(&first_grant.plugin).map_err(locate)?.at_work(context.trace);
+        let plugin = self.plugin(&first_grant.plugin).map_err(locate)?.with_trace(context.trace);
         let plugin_volume = PluginVolume::new(&plugin.id, &first_grant.external_id);
         let shown = ExecutorWork {
             volume: volume.clone(),
