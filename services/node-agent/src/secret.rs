@@ -1,12 +1,15 @@
-//! The secrets of a plugin call, asked for just before it is made (A9).
+//! Reads a volume's secrets from the claim service just before the agent makes a plugin call (A9).
 //!
-//! **Promises** that they are sealed for a key of this one asking, live no longer than the call,
-//! and stand in no journal, log or error.
+//! **Promises** that each request has a key of its own, for which the claim service seals the
+//! secrets. The secrets are dropped with the call.
+//!
+//! **Never** writes secrets to a journal, a log or an error.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_bus::{Bus, Call};
+use berth_client::Client;
 use berth_contract::code::Code;
 use berth_contract::message::secret::Open;
 use berth_contract::problem::Problem;
@@ -16,22 +19,22 @@ use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
 use berth_service::seal::Keys;
 
-/// How long the claim service may take to answer; the call it is for has a deadline of its own.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Largest time for the claim service's answer. The plugin call has a deadline of its own.
+const SECRETS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Who asks for the secrets of which call.
+/// Reads the secrets for one plugin call.
 #[derive(Debug, Clone)]
 pub struct SecretsQuery {
     pub bus: Bus,
-    /// The node that is to make the call.
+    /// The node whose agent makes the plugin call.
     pub node: NodeId,
-    /// Past this the call is not made.
+    /// The deadline of the plugin call.
     pub deadline: Timestamp,
     pub trace: TraceContext,
 }
 
 impl SecretsQuery {
-    /// The secrets of a volume, as the plugin wants them; none for a volume without.
+    /// The secrets in the form that the plugin takes. Empty if the volume has no secrets.
     pub async fn read_secrets(
         &self,
         volume: &VolumeKey,
@@ -45,14 +48,13 @@ impl SecretsQuery {
             secrets: id.clone(),
             to: keys.public(),
         };
-        let step = verb::SecretOpen::STEP;
-        let within = self.deadline.since(clock::now()).min(PATIENCE);
+        let within = self.deadline.since(clock::now()).min(SECRETS_TIMEOUT);
         let call = Call::within(self.trace.child(&mut rand::rng()), within);
-        let sealed = self.bus.ask_service::<verb::SecretOpen>(&self.node, &request, &call).await;
-        let sealed = sealed.map_err(|error| error.into_problem(step))?;
+        let client = Client::new(self.bus.clone());
+        let sealed = client.once::<verb::SecretOpen>(&self.node, &request, &call).await?;
         keys.open(volume, &sealed).map(|secrets| secrets.0).map_err(|error| {
-            let said = format!("the volume's secrets cannot be opened here: {error}");
-            Problem::new(Code::SecretsUnavailable, said).at_step(step)
+            let message = format!("the volume's secrets cannot be opened here: {error}");
+            Problem::new(Code::SecretsUnavailable, message).at_step(verb::SecretOpen::STEP)
         })
     }
 }

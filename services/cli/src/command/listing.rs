@@ -59,7 +59,8 @@ pub fn check_sort(view: &ListView, columns: &[&str]) -> Result<(), Failure> {
     }
 }
 
-/// Asks as [`Session::ask`] does; a long poll is one request, which may take as long as it waits.
+/// Asks as [`Session::ask_service`] does. A long poll is one request, which may take as long as it
+/// waits.
 pub async fn ask_newer<V: Verb>(
     session: &Session,
     to: &V::To,

@@ -39,7 +39,7 @@ impl ControllerExecutor {
     pub(super) async fn publish(self, call: Call, request: Request) -> Result<Called, Problem> {
         let locate = |problem: Problem| self.locate_problem(problem, &call);
         self.check_addressee(&call, CallKind::ControllerPublish).map_err(locate)?;
-        let plugin = self.plugin.at_work(request.trace);
+        let plugin = self.plugin.with_trace(request.trace);
         let mut wanted = publish_request(&call, &plugin)?;
         let secrets = self.secrets_of_call(&call, &request);
         let asked = plugin.clone();
@@ -58,7 +58,7 @@ impl ControllerExecutor {
     pub(super) async fn unpublish(self, call: Call, request: Request) -> Result<Called, Problem> {
         let locate = |problem: Problem| self.locate_problem(problem, &call);
         self.check_addressee(&call, CallKind::ControllerUnpublish).map_err(locate)?;
-        let plugin = self.plugin.at_work(request.trace);
+        let plugin = self.plugin.with_trace(request.trace);
         let asked = plugin.clone();
         let secrets = self.secrets_of_call(&call, &request);
         let mut wanted = v1::ControllerUnpublishVolumeRequest {
@@ -95,7 +95,7 @@ impl ControllerExecutor {
         };
         let volume = VolumeKey::new(asked.namespace.clone(), asked.volume.clone());
         let secrets = self.secrets(volume, asked.secrets.as_ref(), turn.deadline, &request);
-        let plugin = self.plugin.at_work(request.trace);
+        let plugin = self.plugin.with_trace(request.trace);
         let mut wanted = self.validate_request(&asked);
         let until = request.deadline;
         let work = async move {

@@ -1,7 +1,9 @@
-//! What an entry is, as a value and as bytes.
+//! The entries of the journal and their encoding.
 //!
-//! Keys are `<ns>.<volume>.<alloc>.<kind>` with ids encoded as in the buckets; values are JSON, the
-//! state first, with the version of their form.
+//! **Owns** the form on disk. A key is `<ns>.<volume>.<alloc>.<kind>`, with ids encoded as in the
+//! buckets. A value is JSON: the state comes first, and `schema` is the version of the form.
+//!
+//! **Promises** that an entry of a newer schema is refused and not misread.
 
 use std::path::PathBuf;
 
@@ -16,23 +18,23 @@ use thiserror::Error;
 
 use super::options::OptionsFingerprint;
 
-/// The form that this version writes.
+/// The schema that this version writes.
 const SCHEMA: u32 = 1;
 
 /// How far a use has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UseState {
-    /// Any of its calls may have been made.
+    /// Any of the plugin calls may have been made.
     Intent,
     /// Every call succeeded.
     Published,
 }
 
-/// A disk, within one boot of the host.
+/// A disk. It is valid within one boot of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
-    /// The block device's number, as `7:3`.
+    /// The block device's `major:minor`, such as `7:3`.
     pub device: String,
     /// The kernel's disk sequence number (Linux, `sysfs-block`, `diskseq`). It grows with every
     /// disk, so a reused device number is noticed.
@@ -46,7 +48,7 @@ pub type UseKey = (VolumeKey, AllocId);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalledUse {
     pub state: UseState,
-    /// The claim that it rests on.
+    /// The epoch of its claim.
     pub epoch: u64,
     pub plugin: PluginId,
     pub external_id: String,
@@ -68,11 +70,11 @@ pub struct JournalledUse {
     /// disks, or if an earlier version wrote the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
-    /// What was requested and the plugin left out, in words.
+    /// For people: what was requested and the plugin left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// What the mount table showed of the volume at our paths. It tells who else has the volume
-    /// once our mounts are gone; valid within the boot. An older version wrote none.
+    /// What the mount table showed of the volume at the agent's paths. After the unmount the agent
+    /// finds other mounts of the volume by it. Valid within the boot. Older versions wrote none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contents: Vec<MountContent>,
     pub boot_id: String,
@@ -80,7 +82,7 @@ pub struct JournalledUse {
 }
 
 impl JournalledUse {
-    /// How far it has got, in a word.
+    /// The state as one word for people.
     pub fn progress(&self) -> &'static str {
         match self.state {
             UseState::Intent if self.staged => "staged",
@@ -117,7 +119,6 @@ pub enum EntryError {
     Value(#[source] serde_json::Error),
 }
 
-/// Which entry a key names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryKind {
     Use,
@@ -133,14 +134,12 @@ impl EntryKind {
     }
 }
 
-/// The key of an entry.
-pub(super) fn key(volume: &VolumeKey, alloc: &AllocId, kind: EntryKind) -> String {
+pub(super) fn entry_key(volume: &VolumeKey, alloc: &AllocId, kind: EntryKind) -> String {
     let (namespace, id) = (encode(&volume.namespace), encode(&volume.volume));
     format!("{namespace}.{id}.{}.{}", encode(alloc), kind.as_str())
 }
 
 impl JournalChange {
-    /// The entry that was stored so.
     pub(super) fn decode_entry(key: &[u8], value: &[u8]) -> Result<Self, EntryError> {
         let (volume, alloc, kind) = parse_key(key).ok_or(EntryError::Key)?;
         Ok(match kind {
@@ -170,8 +169,8 @@ struct StoredEntry<'a, T> {
     schema: u32,
 }
 
-/// A value as it is stored.
-pub(super) fn value<T: Serialize>(entry: &T) -> Result<Vec<u8>, serde_json::Error> {
+/// Encodes an entry with its schema.
+pub(super) fn encode_value<T: Serialize>(entry: &T) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(&StoredEntry { entry, schema: SCHEMA })
 }
 

@@ -1,4 +1,8 @@
-//! The journal in memory, for decisions that wait for no disk.
+//! The journal's entries in memory, so that decisions do not wait for the disk.
+//!
+//! **Promises** to hold what is on the disk: [`super::Journal`] applies a change after its write.
+//!
+//! **Never** forgets a detach while a handler of this process may still receive an older grant.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +15,9 @@ use super::entry::{JournalChange, JournalledDetach, JournalledUse};
 /// What the journal says of one volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumeUses {
-    /// Who uses it, or may.
+    /// The allocs that may use it.
     pub uses: BTreeMap<AllocId, JournalledUse>,
-    /// Who was told to go.
+    /// The allocs that were detached.
     pub detached: BTreeMap<AllocId, JournalledDetach>,
 }
 
@@ -25,32 +29,34 @@ pub(super) struct JournalIndex {
 #[derive(Debug, Default)]
 struct IndexedUses {
     uses: BTreeMap<AllocId, JournalledUse>,
-    told: BTreeMap<AllocId, IndexedDetach>,
+    detaches: BTreeMap<AllocId, IndexedDetach>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct IndexedDetach {
     detached: JournalledDetach,
-    // None when it was told to an earlier process: no grant of that time is on its way any more.
-    at: Option<Instant>,
+    // When it was written. None if an earlier process wrote it: its grants have expired.
+    written_at: Option<Instant>,
 }
 
 /// Entries to forget.
 pub(super) type ForgottenDetaches = Vec<(VolumeKey, AllocId)>;
 
 impl JournalIndex {
-    /// Of all entries on the disk; `at` is when those who were told to go may have been told.
-    pub(super) fn from_entries(entries: Vec<JournalChange>, at: Option<Instant>) -> Self {
+    /// Indexes the entries on the disk. `written_at` is the latest time at which this process can
+    /// have written them.
+    pub(super) fn from_entries(entries: Vec<JournalChange>, written_at: Option<Instant>) -> Self {
         let mut index = Self::default();
         for entry in entries {
-            index.apply(entry, at);
+            index.apply_change(entry, written_at);
         }
         index
     }
 
     pub(super) fn volume(&self, volume: &VolumeKey) -> VolumeUses {
         let Some(entries) = self.volumes.get(volume) else { return VolumeUses::default() };
-        let detached = entries.told.iter().map(|(alloc, told)| (alloc.clone(), told.detached));
+        let detached =
+            entries.detaches.iter().map(|(alloc, known)| (alloc.clone(), known.detached));
         VolumeUses { uses: entries.uses.clone(), detached: detached.collect() }
     }
 
@@ -61,20 +67,21 @@ impl JournalIndex {
         each.map(|(volume, alloc, entry)| (volume.clone(), alloc.clone(), entry.clone())).collect()
     }
 
-    /// The change as it is to be made: an alloc stays told to go at the highest epoch it ever was.
+    /// The change with the highest epoch at which the alloc was ever detached.
     pub(super) fn settle_change(&self, change: JournalChange) -> JournalChange {
         match change {
             JournalChange::Detached(volume, alloc, JournalledDetach { epoch, done }) => {
-                let known = self.volumes.get(&volume).and_then(|entries| entries.told.get(&alloc));
-                let epoch = known.map_or(epoch, |told| told.detached.epoch.max(epoch));
+                let known =
+                    self.volumes.get(&volume).and_then(|entries| entries.detaches.get(&alloc));
+                let epoch = known.map_or(epoch, |known| known.detached.epoch.max(epoch));
                 JournalChange::Detached(volume, alloc, JournalledDetach { epoch, done })
             }
             JournalChange::Use(..) => change,
         }
     }
 
-    /// Takes in a change that is on the disk.
-    pub(super) fn apply(&mut self, change: JournalChange, at: Option<Instant>) {
+    /// Applies a change that was written to the disk.
+    pub(super) fn apply_change(&mut self, change: JournalChange, written_at: Option<Instant>) {
         match change {
             JournalChange::Use(volume, alloc, entry) => {
                 self.volumes.entry(volume).or_default().uses.insert(alloc, entry);
@@ -84,16 +91,17 @@ impl JournalIndex {
                 if detached.done {
                     entries.uses.remove(&alloc);
                 }
-                entries.told.insert(alloc, IndexedDetach { detached, at });
+                entries.detaches.insert(alloc, IndexedDetach { detached, written_at });
             }
         }
     }
 
-    /// What must be forgotten so that `change` keeps within `max`; none when nothing may be.
+    /// The detaches to forget so that at most `max` are kept with `change`. `None` if there are too
+    /// many and none may be forgotten.
     ///
-    /// The oldest go first, an eighth of them at once, and only those of which no handler of this
-    /// process can still expect a grant.
-    pub(super) fn to_forget(
+    /// An eighth is forgotten at once, the oldest first. A detach may be forgotten once no handler
+    /// of this process can still receive a grant of its epoch.
+    pub(super) fn choose_forgotten(
         &self,
         change: &JournalChange,
         max: usize,
@@ -102,13 +110,14 @@ impl JournalIndex {
         let JournalChange::Detached(volume, alloc, _) = change else {
             return Some(ForgottenDetaches::new());
         };
-        let known = self.volumes.get(volume).is_some_and(|known| known.told.contains_key(alloc));
-        let count: usize = self.volumes.values().map(|entries| entries.told.len()).sum();
+        let known =
+            self.volumes.get(volume).is_some_and(|known| known.detaches.contains_key(alloc));
+        let count: usize = self.volumes.values().map(|entries| entries.detaches.len()).sum();
         if known || count < max {
             return Some(ForgottenDetaches::new());
         }
         let each = self.volumes.iter().flat_map(|(volume, entries)| {
-            entries.told.iter().map(move |(alloc, told)| (told.at, volume, alloc))
+            entries.detaches.iter().map(move |(alloc, known)| (known.written_at, volume, alloc))
         });
         let old = |at: Option<Instant>| at.is_none_or(|at| now.duration_since(at) > WAIT_MAX * 2);
         let mut oldest: Vec<_> = each.filter(|(at, ..)| old(*at)).collect();
@@ -119,11 +128,11 @@ impl JournalIndex {
         Some(forgotten.collect()).filter(|forgotten: &ForgottenDetaches| !forgotten.is_empty())
     }
 
-    pub(super) fn forget(&mut self, forgotten: &ForgottenDetaches) {
+    pub(super) fn forget_detaches(&mut self, forgotten: &ForgottenDetaches) {
         for (volume, alloc) in forgotten {
             if let Some(entries) = self.volumes.get_mut(volume) {
-                entries.told.remove(alloc);
-                if entries.told.is_empty() && entries.uses.is_empty() {
+                entries.detaches.remove(alloc);
+                if entries.detaches.is_empty() && entries.uses.is_empty() {
                     self.volumes.remove(volume);
                 }
             }
@@ -139,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    fn told(alloc: usize, epoch: u64) -> JournalChange {
+    fn finished_detach(alloc: usize, epoch: u64) -> JournalChange {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("v").unwrap());
         let alloc = AllocId::new(format!("a{alloc}")).unwrap();
         JournalChange::Detached(volume, alloc, JournalledDetach { epoch, done: true })
@@ -150,31 +159,46 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_forgotten_once_no_grant_of_theirs_can_be_on_its_way() {
+    fn the_oldest_detaches_are_forgotten_once_their_grants_have_expired() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut index = JournalIndex::default();
-        index.apply(told(2, 1), Some(at(0)));
-        index.apply(told(1, 1), Some(at(1)));
-        index.apply(told(0, 1), Some(at(700)));
-        assert_eq!(names(index.to_forget(&told(9, 1), 4, at(710))), Some(vec![]), "there is room");
-        assert_eq!(names(index.to_forget(&told(0, 2), 3, at(710))), Some(vec![]), "it is known");
-        assert_eq!(names(index.to_forget(&told(9, 1), 3, at(30))), None, "all are young");
-        let forgotten = index.to_forget(&told(9, 1), 3, at(710));
+        index.apply_change(finished_detach(2, 1), Some(at(0)));
+        index.apply_change(finished_detach(1, 1), Some(at(1)));
+        index.apply_change(finished_detach(0, 1), Some(at(700)));
+        assert_eq!(
+            names(index.choose_forgotten(&finished_detach(9, 1), 4, at(710))),
+            Some(vec![]),
+            "there is room"
+        );
+        assert_eq!(
+            names(index.choose_forgotten(&finished_detach(0, 2), 3, at(710))),
+            Some(vec![]),
+            "it is known"
+        );
+        assert_eq!(
+            names(index.choose_forgotten(&finished_detach(9, 1), 3, at(30))),
+            None,
+            "all are young"
+        );
+        let forgotten = index.choose_forgotten(&finished_detach(9, 1), 3, at(710));
         assert_eq!(names(forgotten.clone()), Some(vec!["a2".to_owned()]));
-        index.forget(&forgotten.unwrap());
-        assert_eq!(names(index.to_forget(&told(9, 1), 3, at(710))), Some(vec![]));
-        // Of an earlier process none is awaited any more, and it goes before the others.
-        index.apply(told(7, 1), None);
-        assert_eq!(names(index.to_forget(&told(9, 1), 3, at(30))), Some(vec!["a7".to_owned()]));
+        index.forget_detaches(&forgotten.unwrap());
+        assert_eq!(names(index.choose_forgotten(&finished_detach(9, 1), 3, at(710))), Some(vec![]));
+        // A detach that an earlier process wrote is forgotten first: no grant of it is on its way.
+        index.apply_change(finished_detach(7, 1), None);
+        assert_eq!(
+            names(index.choose_forgotten(&finished_detach(9, 1), 3, at(30))),
+            Some(vec!["a7".to_owned()])
+        );
     }
 
     #[test]
-    fn an_alloc_stays_told_at_the_highest_epoch() {
+    fn a_detach_keeps_the_highest_epoch() {
         let mut index = JournalIndex::default();
-        index.apply(told(1, 7), None);
-        assert_eq!(index.settle_change(told(1, 5)), told(1, 7));
-        assert_eq!(index.settle_change(told(1, 9)), told(1, 9));
-        assert_eq!(index.settle_change(told(2, 5)), told(2, 5));
+        index.apply_change(finished_detach(1, 7), None);
+        assert_eq!(index.settle_change(finished_detach(1, 5)), finished_detach(1, 7));
+        assert_eq!(index.settle_change(finished_detach(1, 9)), finished_detach(1, 9));
+        assert_eq!(index.settle_change(finished_detach(2, 5)), finished_detach(2, 5));
     }
 }

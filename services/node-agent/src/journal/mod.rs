@@ -1,9 +1,9 @@
-//! What this node has, or may have, mounted: on disk before it is done.
+//! The record on disk of what the agent may have mounted. The agent writes it before it mounts.
 //!
 //! **Owns** `<state_dir>/journal`. It has two kinds of entries (rules 10 and 11):
 //! - one [`JournalledUse`] per volume and alloc. It is written as an intent before the first
 //!   plugin call, as staged between staging and publishing, and as published after the last call;
-//! - one [`JournalledDetach`] per volume and alloc that was told to go, with the epoch.
+//! - one [`JournalledDetach`] per volume and alloc that was detached, with the epoch.
 //!
 //! **Promises** that a change is on the disk when its function returns. A change whose caller
 //! stopped waiting is made as a whole or not at all. An entry that cannot be read fails the start:
@@ -40,16 +40,16 @@ use entry::{EntryError, JournalChange};
 use index::JournalIndex;
 use store::JournalStore;
 
-/// Largest number of [`JournalledDetach`] that are kept; the oldest are forgotten. One is needed
-/// while a grant of its epoch, or of an earlier one, may be on its way to a handler of this
-/// process. No handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
+/// Largest number of [`JournalledDetach`] that are kept. The oldest are forgotten. The agent needs
+/// an entry as long as a handler may still receive a grant of its epoch or of an earlier one. No
+/// handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
 const DETACHED_MAX: usize = 16_384;
 
-/// When it is opened again after a write that failed.
+/// Wait before the journal is opened again after a failed write.
 const REOPEN_RETRY: Schedule =
     Schedule { first: Duration::from_millis(500), max: Duration::from_secs(5) };
 
-/// Why the journal did not do what it was asked.
+/// Why the journal cannot be opened, read or written.
 #[derive(Debug, Error)]
 pub enum JournalError {
     #[error("the journal does not work")]
@@ -78,7 +78,7 @@ pub enum JournalError {
 #[derive(Clone)]
 pub struct Journal {
     inner: Arc<JournalState>,
-    // Held while a change goes to the disk and then to the index, so that both see one order.
+    // Locked while a change is written to the disk and then to the index: both have one order.
     store: Arc<Mutex<JournalStore>>,
 }
 
@@ -88,7 +88,7 @@ struct JournalState {
 }
 
 impl Journal {
-    /// Opens the journal in this directory, made if it is not there, and reads all of it.
+    /// Opens the journal in this directory and reads all entries. Creates a missing directory.
     pub async fn open(path: PathBuf) -> Result<Self, JournalError> {
         let open = tokio::task::spawn_blocking(move || {
             let (store, entries) = JournalStore::open(path)?;
@@ -99,12 +99,12 @@ impl Journal {
         Ok(Self { inner: Arc::new(inner), store: Arc::new(Mutex::new(store)) })
     }
 
-    /// Why nothing can be written, from the first write that fails to the first that succeeds.
+    /// Why writes fail: set by the first failed write, cleared once the journal is open again.
     pub fn fault(&self) -> FaultReport {
         self.inner.fault.clone()
     }
 
-    /// Opens it again whenever a write has failed, until the shutdown.
+    /// Opens the journal again after each failed write, until the shutdown.
     pub async fn keep_open(self, shutdown: Shutdown) {
         let mut fault = self.inner.fault.follow();
         let mut tries = 0;
@@ -133,7 +133,7 @@ impl Journal {
         }
     }
 
-    /// What it says of a volume.
+    /// The uses and detaches of one volume.
     pub fn volume(&self, volume: &VolumeKey) -> VolumeUses {
         self.inner.index.read().unwrap_or_else(PoisonError::into_inner).volume(volume)
     }
@@ -143,15 +143,15 @@ impl Journal {
         self.inner.index.read().unwrap_or_else(PoisonError::into_inner).uses()
     }
 
-    /// Writes a use down: as an intent before the first call, as staged after the call that did it,
-    /// as published after the last.
+    /// Writes a use: as an intent before the first call, as staged after `NodeStageVolume`, and as
+    /// published after the last call.
     pub async fn write_use(
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
         entry: JournalledUse,
     ) -> Result<(), JournalError> {
-        self.change(JournalChange::Use(volume.clone(), alloc.clone(), entry)).await
+        self.write_change(JournalChange::Use(volume.clone(), alloc.clone(), entry)).await
     }
 
     /// Writes a detach before the first unmount, and as done after the last one. A detach that is
@@ -162,10 +162,10 @@ impl Journal {
         alloc: &AllocId,
         detach: JournalledDetach,
     ) -> Result<(), JournalError> {
-        self.change(JournalChange::Detached(volume.clone(), alloc.clone(), detach)).await
+        self.write_change(JournalChange::Detached(volume.clone(), alloc.clone(), detach)).await
     }
 
-    async fn change(&self, change: JournalChange) -> Result<(), JournalError> {
+    async fn write_change(&self, change: JournalChange) -> Result<(), JournalError> {
         let inner = Arc::clone(&self.inner);
         let write = move |store: &mut JournalStore| inner.write(store, change, Instant::now());
         in_turn(&self.store, write).await.map_err(JournalError::Thread)?
@@ -182,24 +182,24 @@ impl JournalState {
         let (change, forgotten) = {
             let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
             let change = index.settle_change(change);
-            let forgotten = index.to_forget(&change, DETACHED_MAX, now);
+            let forgotten = index.choose_forgotten(&change, DETACHED_MAX, now);
             (change, forgotten.ok_or(JournalError::Full)?)
         };
         if let Err(error) = store.write(&change, &forgotten) {
-            // What closed it says more than that it is closed.
+            // The error that closed the store is more useful than later errors of a closed store.
             if !store.is_open() && self.fault.current().is_none() {
                 self.fault.set(Some(chain(&error)));
             }
             return Err(error);
         }
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        index.apply(change, Some(now));
-        index.forget(&forgotten);
+        index.apply_change(change, Some(now));
+        index.forget_detaches(&forgotten);
         Ok(())
     }
 
-    /// Opens the store if it is closed, and tries it out. What it holds then is what counts: the
-    /// change that failed may be there.
+    /// Opens the store if it is closed. The index is then read from the store, because the change
+    /// whose write failed may be on the disk.
     fn open_again(&self, store: &mut JournalStore) -> Result<(), JournalError> {
         if store.is_open() {
             return Ok(());

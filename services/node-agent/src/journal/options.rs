@@ -1,4 +1,7 @@
-//! Mount options, told apart and not told: flags may hold secrets (A11), which stand in no journal.
+//! A fingerprint of mount options. Mount flags may hold secrets (A11), so the journal keeps this
+//! instead of the options.
+//!
+//! **Promises** that equal options are recognized and that nothing else can be read from it.
 
 use std::fmt::Write as _;
 
@@ -6,7 +9,7 @@ use berth_domain::volume::MountOptions;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// A salted hash of mount options: it says whether others are the same, and nothing else.
+/// A salted hash of mount options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OptionsFingerprint {
     salt: String,
@@ -14,21 +17,22 @@ pub struct OptionsFingerprint {
 }
 
 impl OptionsFingerprint {
-    /// Of these, with a salt of 16 random bytes.
+    /// Hashes options. The caller passes 16 random bytes as the salt.
     pub fn salted_hash(options: &MountOptions, salt: [u8; 16]) -> Self {
-        Self::salted(options, hex(&salt))
+        Self::hash_with_salt(options, hex(&salt))
     }
 
-    fn salted(options: &MountOptions, salt: String) -> Self {
+    fn hash_with_salt(options: &MountOptions, salt: String) -> Self {
         let MountOptions { fs_type, flags, group } = options;
-        // Debug quotes and escapes each part, so that no two options have one text.
+        // Debug quotes and escapes each part: two different options never give the same text.
         let text = format!("{salt} {fs_type:?} {flags:?} {group:?}");
         Self { hash: hex(&Sha256::digest(text)), salt }
     }
 
-    /// Whether they are these. The order of flags counts, since it may count to `mount`.
-    pub fn are_same(&self, options: &MountOptions) -> bool {
-        *self == Self::salted(options, self.salt.clone())
+    /// Whether it is the fingerprint of these options. The order of flags counts, because `mount`
+    /// may depend on it.
+    pub fn matches(&self, options: &MountOptions) -> bool {
+        *self == Self::hash_with_salt(options, self.salt.clone())
     }
 }
 
@@ -45,14 +49,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_told_apart_field_by_field_and_told_to_nobody() {
+    fn a_fingerprint_differs_for_each_field_and_does_not_show_the_options() {
         let one = MountOptions {
             fs_type: Some("ext4".to_owned()),
             flags: vec!["password=hunter2".to_owned(), "sync".to_owned()],
             group: None,
         };
         let kept = OptionsFingerprint::salted_hash(&one, [7; 16]);
-        assert!(kept.are_same(&one));
+        assert!(kept.matches(&one));
         let others = [
             MountOptions::default(),
             MountOptions { fs_type: None, ..one.clone() },
@@ -61,7 +65,7 @@ mod tests {
             MountOptions { flags: one.flags[..1].to_vec(), ..one.clone() },
         ];
         for other in others {
-            assert!(!kept.are_same(&other), "{other:?}");
+            assert!(!kept.matches(&other), "{other:?}");
         }
         assert!(!serde_json::to_string(&kept).unwrap().contains("hunter2"));
         assert_ne!(

@@ -1,16 +1,18 @@
-//! The journal on disk.
+//! The journal's file: encodes changes and decodes entries.
+//!
+//! **Promises** that a change and the detaches that it displaces are written together and synced.
 
 use std::path::PathBuf;
 
 use berth_service::process::chain;
 
 use super::JournalError;
-use super::entry::{EntryError, EntryKind, JournalChange, key, value};
+use super::entry::{EntryError, EntryKind, JournalChange, encode_value, entry_key};
 use super::index::ForgottenDetaches;
 use berth_durable::{Durable, Entries};
 
-/// What is journalled.
-const VOLUMES: &str = "volumes";
+/// The keyspace of the entries.
+const JOURNAL_KEYSPACE: &str = "volumes";
 
 pub(super) struct JournalStore {
     path: PathBuf,
@@ -18,11 +20,11 @@ pub(super) struct JournalStore {
 }
 
 impl JournalStore {
-    /// Opens it, and reads every entry.
+    /// Opens the file and reads every entry.
     pub(super) fn open(path: PathBuf) -> Result<(Self, Vec<JournalChange>), JournalError> {
-        let (disk, entries) = Durable::open(path.clone(), VOLUMES)?;
+        let (disk, entries) = Durable::open(path.clone(), JOURNAL_KEYSPACE)?;
         let store = Self { path, disk };
-        let entries = store.read(entries)?;
+        let entries = store.decode_entries(entries)?;
         Ok((store, entries))
     }
 
@@ -30,13 +32,13 @@ impl JournalStore {
         self.disk.is_open()
     }
 
-    /// Opens it after a write that failed, and reads every entry.
+    /// Opens the file after a failed write and reads every entry.
     pub(super) fn open_again(&mut self) -> Result<Vec<JournalChange>, JournalError> {
         let entries = self.disk.open_again()?;
-        self.read(entries).inspect_err(|error| self.disk.close(chain(error)))
+        self.decode_entries(entries).inspect_err(|error| self.disk.close(chain(error)))
     }
 
-    /// Writes a change and what it makes room with, all or nothing, synced.
+    /// Writes a change and removes the forgotten detaches, all or nothing, synced.
     pub(super) fn write(
         &mut self,
         change: &JournalChange,
@@ -45,28 +47,32 @@ impl JournalStore {
         let mut changes = Vec::new();
         match change {
             JournalChange::Use(volume, alloc, entry) => {
-                changes.push((key(volume, alloc, EntryKind::Use), Some(value(entry)?)));
+                changes
+                    .push((entry_key(volume, alloc, EntryKind::Use), Some(encode_value(entry)?)));
             }
             JournalChange::Detached(volume, alloc, detached) => {
                 if detached.done {
-                    changes.push((key(volume, alloc, EntryKind::Use), None));
+                    changes.push((entry_key(volume, alloc, EntryKind::Use), None));
                 }
-                changes.push((key(volume, alloc, EntryKind::Detached), Some(value(detached)?)));
+                changes.push((
+                    entry_key(volume, alloc, EntryKind::Detached),
+                    Some(encode_value(detached)?),
+                ));
             }
         }
-        let forget = |(volume, alloc)| (key(volume, alloc, EntryKind::Detached), None);
+        let forget = |(volume, alloc)| (entry_key(volume, alloc, EntryKind::Detached), None);
         changes.extend(forgotten.iter().map(|(volume, alloc)| forget((volume, alloc))));
         let pairs = changes.into_iter().map(|(key, value)| (key.into_bytes(), value));
         Ok(self.disk.write(pairs)?)
     }
 
-    fn read(&self, entries: Entries) -> Result<Vec<JournalChange>, JournalError> {
-        let read = |(key, value): (Vec<u8>, Vec<u8>)| {
+    fn decode_entries(&self, entries: Entries) -> Result<Vec<JournalChange>, JournalError> {
+        let decode = |(key, value): (Vec<u8>, Vec<u8>)| {
             JournalChange::decode_entry(&key, &value).map_err(|source: EntryError| {
                 let key = String::from_utf8_lossy(&key).into_owned();
                 JournalError::Entry { path: self.path.clone(), key, source }
             })
         };
-        entries.into_iter().map(read).collect()
+        entries.into_iter().map(decode).collect()
     }
 }

@@ -87,7 +87,7 @@ async fn what_was_staged_is_known_after_it_is_opened_again_and_is_an_intent_to_e
     let journal = Journal::open(path).await.unwrap();
     let known = journal.volume(&volume("data")).uses.remove(&alloc("a")).unwrap();
     assert_eq!((known.progress(), &known), ("staged", &staged));
-    let stored = String::from_utf8(entry::value(&staged).unwrap()).unwrap();
+    let stored = String::from_utf8(entry::encode_value(&staged).unwrap()).unwrap();
     assert!(stored.starts_with(r#"{"state":"intent","epoch":7,"#), "{stored}");
     assert!(stored.contains(r#""staged":true,"#) && stored.ends_with(r#""schema":1}"#), "{stored}");
 }

@@ -93,7 +93,7 @@ impl Mounter {
         context: RequestContext,
     ) -> (Result<(), Problem>, Vec<PluginCall>) {
         let plugin = self.shared.plugins.get(&leaving.plugin);
-        let plugin = plugin.map(|plugin| plugin.at_work(context.trace));
+        let plugin = plugin.map(|plugin| plugin.with_trace(context.trace));
         let calls = plugin.as_ref().map(|plugin| plugin.calls().clone());
         let turn = WorkTurn {
             volume: PluginVolume::new(&leaving.plugin, &leaving.external_id),
@@ -175,7 +175,7 @@ impl Mounter {
         let departing = self.prepare_holder_check(&host, volume, alloc, scene).await?;
         self.check_before(&departing).await?;
         let began = Instant::now();
-        self.shared.binds.remove(&host, &place).await?;
+        self.shared.binds.remove_binds(&host, &place).await?;
         if unstaged_by.is_some() {
             unstaged::check_device_unused(&host, noted).await?;
         }

@@ -112,11 +112,11 @@ impl RequiredFlags {
             return Ok(self.left_out(found, missing));
         }
         let why = set.err().map(|errno| format!(" ({errno})")).unwrap_or_default();
-        Err(format!("{} is missing, and cannot be set{why}", flags::names(still)))
+        Err(format!("{} is missing, and cannot be set{why}", flags::flag_names(still)))
     }
 
     fn required_flags(&self) -> Flags {
-        let own = self.options.flags.iter().filter_map(|flag| flags::by_name(flag));
+        let own = self.options.flags.iter().filter_map(|flag| flags::flag_by_name(flag));
         let asked = own.fold(Flags::empty(), |all, flag| all | flag);
         if self.is_read_only { asked | MsFlags::MS_RDONLY } else { asked }
     }
@@ -125,7 +125,7 @@ impl RequiredFlags {
     fn left_out(&self, found: &Mount, missing: Flags) -> Vec<String> {
         let mut said = Vec::new();
         if !missing.is_empty() {
-            let names = flags::names(missing);
+            let names = flags::flag_names(missing);
             said.push(format!("the plugin left out {names}, which the agent has set"));
         }
         let is_same = |asked: &str| {
@@ -139,8 +139,8 @@ impl RequiredFlags {
             said.push(format!("file system {asked} was asked for, and {found} is mounted"));
         }
         for (at, flag) in self.options.flags.iter().enumerate() {
-            let is_judged = flags::by_name(flag).is_some()
-                || flags::NONE.contains(&flag.as_str())
+            let is_judged = flags::flag_by_name(flag).is_some()
+                || flags::OPTIONS_WITHOUT_FLAG.contains(&flag.as_str())
                 || USERSPACE_OPTIONS.contains(&flag.as_str())
                 || flag.starts_with("x-");
             if !is_judged && !found.has_option(flag) {

@@ -74,7 +74,7 @@ impl Mounter {
             self.shared.executor.record_failure(&shown, &problem);
             locate(problem)
         })?;
-        let plugin = plugin.at_work(context.trace);
+        let plugin = plugin.with_trace(context.trace);
         let shown = ExecutorWork { calls: Some(plugin.calls().clone()), ..shown };
         let plugin_volume = PluginVolume::new(&plugin.id, &grant.external_id);
         // The work owns the grant, so the grant cannot be used later or by another process.
@@ -156,7 +156,7 @@ impl Mounter {
             let deadline = context.deadline;
             let caller = self.node_caller(&plugin, &grant.external_id, host.clone(), deadline);
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
-                self.shared.binds.remove(&host, &place).await?;
+                self.shared.binds.remove_binds(&host, &place).await?;
             }
             let publication = Publication { volume, place: &place, calls: &calls, began };
             let (left_out, disk) =
@@ -175,7 +175,7 @@ impl Mounter {
                 "mounted"
             );
         }
-        let seen = self.shared.binds.show_volume(&host, grant, &place, spot).await?;
+        let seen = self.shared.binds.make_requested_binds(&host, grant, &place, spot).await?;
         let mode = grant.view.as_ref().map_or(grant.mode, |view| view.mode);
         Ok(Mounted {
             path: seen.to_string_lossy().into_owned(),

@@ -68,7 +68,7 @@ impl Mounter {
         let Some(first_grant) = grants.first() else {
             return Ok(Republished { mounts: Vec::new() });
         };
-        let plugin = self.plugin(&first_grant.plugin).map_err(locate)?.at_work(context.trace);
+        let plugin = self.plugin(&first_grant.plugin).map_err(locate)?.with_trace(context.trace);
         let plugin_volume = PluginVolume::new(&plugin.id, &first_grant.external_id);
         let shown = ExecutorWork {
             volume: volume.clone(),
@@ -152,7 +152,7 @@ impl Mounter {
         let caller = self.node_caller(&plugin, &first.external_id, host, context.deadline);
         for (alloc, ..) in &allocs {
             let place = self.shared.paths.volume_paths(&plugin.id, volume, alloc);
-            let undone = self.shared.binds.remove(&caller.host, &place).await;
+            let undone = self.shared.binds.remove_binds(&caller.host, &place).await;
             undone.map_err(|problem| explain_held(problem, &plan.down))?;
         }
         caller.take_down(&plan.down).await.map_err(|problem| explain_held(problem, &plan.down))?;

@@ -1,20 +1,23 @@
-//! From a use, known or not, to nothing.
+//! Plans the calls that unpublish and unstage a volume for an alloc.
+//!
+//! **Promises** to plan them for a use that the journal does not name, too, and to refuse a detach
+//! that is older than the alloc's claim.
 
 use berth_domain::AllocId;
 use thiserror::Error;
 
 use super::{NodeCall, VolumeOnNode};
 
-/// Who is to go.
+/// The alloc to detach.
 #[derive(Debug, Clone, Copy)]
 pub struct DetachInput<'a> {
     pub alloc: &'a AllocId,
     pub epoch: u64,
-    /// Whether the plugin stages (`STAGE_UNSTAGE_VOLUME`); counts when the journal does not say.
+    /// Whether the plugin stages (`STAGE_UNSTAGE_VOLUME`). Read only if the journal has no entry.
     pub stages: bool,
 }
 
-/// The alloc is here by a later claim, so that the one it is to leave by is gone already.
+/// The alloc uses the volume by a later claim. The claim of the detach has ended already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the alloc uses the volume by its claim of epoch {used}; it was told to go at {told}")]
 pub struct NewerClaim {
@@ -22,10 +25,10 @@ pub struct NewerClaim {
     pub told: u64,
 }
 
-/// The calls that take a use down, in order; none when it is known that nothing is left.
+/// The calls that undo a use, in order. Empty if nothing is left to undo.
 ///
-/// A use that the journal does not know is taken down too: the claim says that it may be there, the
-/// paths follow from the ids, and the calls are idempotent.
+/// A use without a journal entry is undone, too: the claim says that it may exist. Its paths follow
+/// from the ids, and the calls are idempotent.
 pub fn plan_detach(
     scene: VolumeOnNode<'_>,
     departure: DetachInput<'_>,
@@ -45,7 +48,7 @@ pub fn plan_detach(
         return Ok(Vec::new());
     }
     let mut calls = vec![NodeCall::Unpublish { target }];
-    if let Some(staging) = staging.filter(|_| !scene.has_others(alloc)) {
+    if let Some(staging) = staging.filter(|_| !scene.has_other_uses(alloc)) {
         calls.push(NodeCall::Unstage { staging });
     }
     Ok(calls)

@@ -1,13 +1,15 @@
-//! Which plugin calls to make: decided here, made elsewhere.
+//! Decides which node calls the agent makes for a volume. [`crate::node`] makes them.
 //!
-//! **Owns** the order of stage, publish, unpublish and unstage on this node, and who shares a
-//! staging (rules 10 and 11 of the claim protocol; CSI 1.12, volume lifecycle).
+//! **Owns** the order of stage, publish, unpublish and unstage on this node. It also decides which
+//! allocs share a staging (rules 10 and 11 of the claim protocol; CSI 1.12, volume lifecycle).
 //!
-//! **Promises** that a grant whose alloc was told to go makes no call, that a volume is unstaged
-//! with its last use and not before, that another alloc's use is seen by value in the journal and
-//! the mount table, and that unknown counts as in use.
+//! **Promises**
+//! - that a grant leads to no call once its alloc was detached at the same or a later epoch;
+//! - that a volume is unstaged with its last use and not before;
+//! - that a use by another alloc is found in the journal or in the mount table. A use whose state
+//!   is unknown counts as a use.
 //!
-//! **Never** reads a clock, a disk or the mount table: all it needs is passed in.
+//! **Never** reads a clock, a disk or the mount table. The caller passes in all that is needed.
 
 mod detach;
 mod mount;
@@ -25,14 +27,14 @@ pub use detach::{DetachInput, plan_detach};
 pub use mount::{MountInput, MountRefusal, plan_mount};
 pub use republish::{RepublishInput, plan_republish};
 
-/// One plugin call of this node.
+/// One call to a plugin's node service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeCall {
     /// `NodeStageVolume`.
     Stage { staging: PathBuf },
     /// `NodePublishVolume`.
     Publish {
-        /// `staging_target_path`; none when the plugin does not stage.
+        /// `staging_target_path`. `None` if the plugin does not stage.
         staging: Option<PathBuf>,
         target: PathBuf,
     },
@@ -42,19 +44,19 @@ pub enum NodeCall {
     Unstage { staging: PathBuf },
 }
 
-/// What is known of a volume on this node.
+/// What the journal and the mount table say of a volume on this node.
 #[derive(Debug, Clone, Copy)]
 pub struct VolumeOnNode<'a> {
     pub journal: &'a VolumeUses,
     pub mounts: &'a MountTable,
-    /// Where this alloc's use of the volume is, by the ids.
+    /// The paths of this alloc's use. They follow from the ids.
     pub place: &'a VolumePaths,
 }
 
 impl VolumeOnNode<'_> {
-    /// Whether another alloc uses the volume here, or may: one that the journal names, whatever its
-    /// state, or a mount where another's target would be.
-    fn has_others(&self, alloc: &AllocId) -> bool {
+    /// Whether another alloc may use the volume on this node. A journal entry of any state counts,
+    /// and so does a mount below the volume's directory that is not this alloc's.
+    fn has_other_uses(&self, alloc: &AllocId) -> bool {
         let journalled = self.journal.uses.keys().any(|other| other != alloc);
         let mut mounted = self.mounts.beneath(&self.place.volume_dir);
         journalled

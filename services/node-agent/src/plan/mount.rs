@@ -1,4 +1,7 @@
-//! From a grant to a mount.
+//! Plans the calls that stage and publish a volume for a grant.
+//!
+//! **Promises** to refuse a grant that a detach or a later claim of the alloc has overtaken, and a
+//! grant that cannot share what is staged.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +13,7 @@ use thiserror::Error;
 use super::{NodeCall, VolumeOnNode};
 use crate::journal::{JournalledUse, UseState};
 
-/// A grant to act on.
+/// A grant that the agent acts on.
 #[derive(Debug, Clone, Copy)]
 pub struct MountInput<'a> {
     pub alloc: &'a AllocId,
@@ -21,7 +24,7 @@ pub struct MountInput<'a> {
     pub options: &'a MountOptions,
 }
 
-/// Why a grant leads to no call: it is no longer good (rule 10), or does not fit what is here.
+/// Why a grant leads to no call: it is outdated (rule 10), or it conflicts with another use.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MountRefusal {
     #[error("the alloc was told to detach at epoch {told}, and the grant is of epoch {granted}")]
@@ -30,8 +33,8 @@ pub enum MountRefusal {
         "the alloc uses the volume by its claim of epoch {used}; the grant is of epoch {granted}"
     )]
     Superseded { used: u64, granted: u64 },
-    /// Another alloc has it from the same staging, and a staging is made with one set of options:
-    /// whether a plugin heeds others when it publishes, CSI leaves to the plugin.
+    /// Another alloc uses the same staging with other options. A volume is staged with one set of
+    /// options. CSI does not say whether a plugin heeds other options when it publishes.
     #[error(
         "alloc {other} has the volume on this node with other mount options (fs_type, flags or \
          group) or another attachment, and what is staged there can have one only"
@@ -39,7 +42,7 @@ pub enum MountRefusal {
     Differs { other: AllocId },
 }
 
-/// The calls that a grant leads to, in order; none when all is done already.
+/// The calls for a grant, in order. Empty if the volume is already published.
 pub fn plan_mount(
     scene: VolumeOnNode<'_>,
     arrival: MountInput<'_>,
@@ -53,13 +56,15 @@ pub fn plan_mount(
         Some(entry) if entry.epoch > epoch => {
             return Err(MountRefusal::Superseded { used: entry.epoch, granted: epoch });
         }
-        Some(entry) if entry.epoch < epoch => calls = undo_earlier(scene, alloc, entry),
-        Some(entry) if is_there(scene, entry) => return Ok(calls),
+        Some(entry) if entry.epoch < epoch => {
+            calls = calls_to_undo_earlier_claim(scene, alloc, entry);
+        }
+        Some(entry) if is_published(scene, entry) => return Ok(calls),
         _ => {}
     }
     let staging = stages.then(|| scene.place.staging.clone());
     if let Some(other) =
-        staging.as_ref().and_then(|staging| find_differing(scene, arrival, staging))
+        staging.as_ref().and_then(|staging| find_alloc_with_other_options(scene, arrival, staging))
     {
         return Err(MountRefusal::Differs { other: other.clone() });
     }
@@ -70,32 +75,36 @@ pub fn plan_mount(
     Ok(calls)
 }
 
-/// What an earlier claim of the alloc left here: its proof of release did not come from this node,
-/// and the new claim may differ in all but the ids.
-fn undo_earlier(scene: VolumeOnNode<'_>, alloc: &AllocId, entry: &JournalledUse) -> Vec<NodeCall> {
+/// The calls that undo an earlier claim of the same alloc. Its proof of release did not come from
+/// this node, so its mounts may be here. The new claim may differ in everything but the ids.
+fn calls_to_undo_earlier_claim(
+    scene: VolumeOnNode<'_>,
+    alloc: &AllocId,
+    entry: &JournalledUse,
+) -> Vec<NodeCall> {
     let mut calls = vec![NodeCall::Unpublish { target: entry.target.clone() }];
-    if let Some(staging) = entry.staging.clone().filter(|_| !scene.has_others(alloc)) {
+    if let Some(staging) = entry.staging.clone().filter(|_| !scene.has_other_uses(alloc)) {
         calls.push(NodeCall::Unstage { staging });
     }
     calls
 }
 
-/// The journal and the mount table agree.
-fn is_there(scene: VolumeOnNode<'_>, entry: &JournalledUse) -> bool {
+/// Whether the journal and the mount table both say that the use is published.
+fn is_published(scene: VolumeOnNode<'_>, entry: &JournalledUse) -> bool {
     entry.state == UseState::Published && scene.mounts.has(&entry.target)
 }
 
-/// Another alloc that has it from there, or may have, as the one that arrives cannot.
-fn find_differing<'a>(
+/// Another alloc that uses this staging with options or an attachment that the grant does not have.
+fn find_alloc_with_other_options<'a>(
     scene: VolumeOnNode<'a>,
     arrival: MountInput<'_>,
     staging: &Path,
 ) -> Option<&'a AllocId> {
     let MountInput { alloc, attachment, options, .. } = arrival;
     let differs = |entry: &JournalledUse| {
-        // A block device is used without any.
+        // A block device has no mount options.
         let is_mount = attachment == AttachmentMode::FileSystem;
-        let others = entry.options.as_ref().is_some_and(|kept| !kept.are_same(options));
+        let others = entry.options.as_ref().is_some_and(|kept| !kept.matches(options));
         entry.attachment != attachment || (is_mount && others)
     };
     let others = scene.journal.uses.iter().filter(|(other, _)| *other != alloc);
@@ -103,9 +112,9 @@ fn find_differing<'a>(
     sharing.find(|(_, entry)| differs(entry)).map(|(other, _)| other)
 }
 
-/// Another alloc has it published from there now. A mount at the staging path proves nothing either
-/// way: it may be half staged, and many plugins mount nothing there.
+/// Whether another alloc has the volume published from this staging. A mount at the staging path
+/// proves nothing: staging may have failed midway, and many plugins mount nothing there.
 fn is_staged(scene: VolumeOnNode<'_>, alloc: &AllocId, staging: &PathBuf) -> bool {
     let mut others = scene.journal.uses.iter().filter(|(other, _)| *other != alloc);
-    others.any(|(_, entry)| entry.staging.as_ref() == Some(staging) && is_there(scene, entry))
+    others.any(|(_, entry)| entry.staging.as_ref() == Some(staging) && is_published(scene, entry))
 }

@@ -1,4 +1,6 @@
-//! From dead mounts to living ones, at the same paths.
+//! Plans the calls that replace dead mounts by working ones at the same paths.
+//!
+//! **Promises** to leave a staging alone that an alloc outside of the request may use.
 
 use std::path::PathBuf;
 
@@ -7,16 +9,16 @@ use thiserror::Error;
 
 use super::{NodeCall, VolumeOnNode};
 
-/// Whose mounts are to be brought back.
+/// The allocs whose mounts are replaced.
 #[derive(Debug, Clone, Copy)]
 pub struct RepublishInput<'a> {
-    /// For whom, by which claim, and where each is published.
+    /// Each alloc with the epoch of its claim and its target path.
     pub allocs: &'a [(AllocId, u64, PathBuf)],
     /// Whether the plugin stages (`STAGE_UNSTAGE_VOLUME`).
     pub stages: bool,
 }
 
-/// Why a mount is not brought back.
+/// Why a mount is not replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RepublishRefusal {
     #[error("alloc {alloc} does not use the volume here by its claim of epoch {epoch} any more")]
@@ -25,23 +27,23 @@ pub enum RepublishRefusal {
     Leaving { alloc: AllocId },
 }
 
-/// What brings mounts back: first all of them are taken down, then each is published.
+/// The calls that replace mounts. The agent makes all of `down` before the first of `up`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RepublishCalls {
     pub down: Vec<NodeCall>,
-    /// What publishes each, in the order of the allocs; the first also stages.
+    /// The calls that publish: one list per alloc, in the order of `allocs`. The first also stages.
     pub up: Vec<Vec<NodeCall>>,
 }
 
 impl RepublishCalls {
-    /// Whether the staging is made anew, with the options of today.
+    /// Whether the volume is staged again, with the current options.
     pub fn restages(&self) -> bool {
         self.up.iter().flatten().any(|call| matches!(call, NodeCall::Stage { .. }))
     }
 }
 
-/// The calls that bring mounts back. The staging is made anew when nobody else uses it; where
-/// somebody does, it is left alone, whatever it is worth.
+/// The calls that replace mounts. The volume is staged again if no other alloc uses it. Otherwise
+/// its staging stays, even if it is dead.
 pub fn plan_republish(
     scene: VolumeOnNode<'_>,
     going: RepublishInput<'_>,
@@ -60,13 +62,13 @@ pub fn plan_republish(
         calls.down.push(NodeCall::Unpublish { target: entry.target.clone() });
     }
     let staging = stages.then(|| scene.place.staging.clone());
-    let alone = !has_strangers(scene, allocs);
-    if let Some(staging) = staging.clone().filter(|_| alone) {
+    let is_alone = !is_used_by_others(scene, allocs);
+    if let Some(staging) = staging.clone().filter(|_| is_alone) {
         calls.down.push(NodeCall::Unstage { staging });
     }
-    for (at, (.., target)) in allocs.iter().enumerate() {
+    for (position, (.., target)) in allocs.iter().enumerate() {
         let mut up = Vec::new();
-        if let Some(staging) = staging.clone().filter(|_| alone && at == 0) {
+        if let Some(staging) = staging.clone().filter(|_| is_alone && position == 0) {
             up.push(NodeCall::Stage { staging });
         }
         up.push(NodeCall::Publish { staging: staging.clone(), target: target.clone() });
@@ -75,10 +77,10 @@ pub fn plan_republish(
     Ok(calls)
 }
 
-/// Whether somebody uses the volume here, or may, who is not among these.
-fn has_strangers(scene: VolumeOnNode<'_>, allocs: &[(AllocId, u64, PathBuf)]) -> bool {
-    let known = |alloc: &AllocId| allocs.iter().any(|(one, ..)| one == alloc);
-    let journalled = scene.journal.uses.keys().any(|alloc| !known(alloc));
+/// Whether an alloc outside of this list may use the volume on this node.
+fn is_used_by_others(scene: VolumeOnNode<'_>, allocs: &[(AllocId, u64, PathBuf)]) -> bool {
+    let is_listed = |alloc: &AllocId| allocs.iter().any(|(listed, ..)| listed == alloc);
+    let journalled = scene.journal.uses.keys().any(|alloc| !is_listed(alloc));
     let mut mounted = scene.mounts.beneath(&scene.place.volume_dir);
     journalled
         || mounted.any(|point| {

@@ -94,7 +94,7 @@ impl KnownVolume {
         self
     }
 
-    fn told(mut self, alloc: &str, epoch: u64, done: bool) -> Self {
+    fn detached(mut self, alloc: &str, epoch: u64, done: bool) -> Self {
         self.journal.detached.insert(id(alloc), JournalledDetach { epoch, done });
         self
     }
@@ -154,7 +154,7 @@ fn dead_mounts_are_all_taken_down_before_any_comes_back() {
     assert_eq!(bare.up, [vec![NodeCall::Publish { staging: None, target: a }]]);
 
     // What was told to go, or is here by another claim, is not brought back.
-    let leaving = KnownVolume::nothing().published("a", 5).told("a", 5, false);
+    let leaving = KnownVolume::nothing().published("a", 5).detached("a", 5, false);
     let alloc = id("a");
     let refused = turn(&leaving, &[("a", 5)], true).unwrap_err();
     assert_eq!(refused, RepublishRefusal::Leaving { alloc: alloc.clone() });
@@ -215,8 +215,8 @@ fn a_mount_makes_the_calls_that_are_missing() {
             nothing().published("a", 4).published("b", 3),
             "unpublish publish",
         ),
-        ("it was told to go before this claim", nothing().told("a", 4, true), "stage publish"),
-        ("another was told to go", nothing().told("b", 9, false), "stage publish"),
+        ("it was told to go before this claim", nothing().detached("a", 4, true), "stage publish"),
+        ("another was told to go", nothing().detached("b", 9, false), "stage publish"),
     ];
     for (case, known, calls) in table {
         assert_eq!(known.mount(true).as_deref(), Ok(calls), "{case}");
@@ -279,10 +279,10 @@ fn a_plugin_that_does_not_stage_is_only_asked_to_publish() {
 fn a_grant_makes_no_call_once_the_alloc_was_told_to_go() {
     let void = |told| Err(MountRefusal::Detached { told, granted: 5 });
     for done in [false, true] {
-        assert_eq!(KnownVolume::nothing().told("a", 5, done).mount(true), void(5));
-        assert_eq!(KnownVolume::nothing().told("a", 6, done).mount(true), void(6));
+        assert_eq!(KnownVolume::nothing().detached("a", 5, done).mount(true), void(5));
+        assert_eq!(KnownVolume::nothing().detached("a", 6, done).mount(true), void(6));
         assert_eq!(
-            KnownVolume::nothing().published("a", 5).told("a", 5, done).mount(true),
+            KnownVolume::nothing().published("a", 5).detached("a", 5, done).mount(true),
             void(5)
         );
     }
@@ -314,19 +314,23 @@ fn a_detach_undoes_what_is_there_or_may_be() {
         ("lost, another's mount", nothing().mounted("b").staged(), "unpublish"),
         (
             "another is on its way out, and will unstage",
-            nothing().published("a", 5).intent("b", 3).told("b", 3, false),
+            nothing().published("a", 5).intent("b", 3).detached("b", 3, false),
             "unpublish",
         ),
         (
             "told before, not done",
-            nothing().published("a", 5).told("a", 5, false),
+            nothing().published("a", 5).detached("a", 5, false),
             "unpublish unstage",
         ),
-        ("done", nothing().told("a", 5, true), ""),
-        ("done, for a later claim", nothing().told("a", 6, true), ""),
-        ("done, for an earlier claim", nothing().told("a", 4, true), "unpublish unstage"),
-        ("done, but it is mounted", nothing().told("a", 5, true).mounted("a"), "unpublish unstage"),
-        ("told, its use unknown", nothing().told("a", 5, false), "unpublish unstage"),
+        ("done", nothing().detached("a", 5, true), ""),
+        ("done, for a later claim", nothing().detached("a", 6, true), ""),
+        ("done, for an earlier claim", nothing().detached("a", 4, true), "unpublish unstage"),
+        (
+            "done, but it is mounted",
+            nothing().detached("a", 5, true).mounted("a"),
+            "unpublish unstage",
+        ),
+        ("told, its use unknown", nothing().detached("a", 5, false), "unpublish unstage"),
     ];
     for (case, known, calls) in table {
         assert_eq!(known.detach(true).as_deref(), Ok(calls), "{case}");
@@ -335,7 +339,7 @@ fn a_detach_undoes_what_is_there_or_may_be() {
 
 #[test]
 fn a_detach_of_an_earlier_claim_leaves_a_later_one_alone() {
-    let later = KnownVolume::nothing().published("a", 6).told("a", 4, true);
+    let later = KnownVolume::nothing().published("a", 6).detached("a", 4, true);
     assert_eq!(later.detach(true), Err(NewerClaim { used: 6, told: 5 }));
 }
 
@@ -344,6 +348,6 @@ fn a_detach_of_an_earlier_claim_leaves_a_later_one_alone() {
 fn a_shared_volume_is_unstaged_by_the_last_to_go() {
     let both = KnownVolume::nothing().published("a", 5).published("b", 3).staged();
     assert_eq!(both.detach(true).as_deref(), Ok("unpublish"));
-    let last = KnownVolume::nothing().published("a", 5).told("b", 3, true).staged();
+    let last = KnownVolume::nothing().published("a", 5).detached("b", 3, true).staged();
     assert_eq!(last.detach(true).as_deref(), Ok("unpublish unstage"));
 }

@@ -1,9 +1,9 @@
-//! What is said of a plugin instance: its id, and a socket or a command.
+//! The declaration of a plugin instance: its id, and a socket or a command.
 //!
-//! **Owns** the form, in the agent's configuration and in files of `plugins_dir` alike.
+//! **Owns** its form in the agent's configuration and in the files of `plugins_dir`.
 //!
-//! **Promises** all faults at once; and the same key for what is said in the same way at the same
-//! place, so that an instance is known again after the agent was killed.
+//! **Promises** to report all faults at once. An unchanged declaration in the same place always has
+//! the same key, by which a restarted agent finds the instance again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,29 +18,29 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// Arguments of a command, and variables of its environment.
+/// Largest number of a command's arguments, and of its environment variables.
 const WORDS_MAX: usize = LIST_MAX;
-/// The longest of them, in bytes.
+/// Largest size of an argument or a variable, in bytes.
 const WORD_BYTES_MAX: usize = 4096;
-/// What the agent sets itself.
+/// The environment variable with the plugin's endpoint. The agent sets it.
 pub const CSI_ENDPOINT: &str = "CSI_ENDPOINT";
-/// What stands for the endpoint in arguments and variables. Many drivers take it as an argument
-/// and read no variable: csi-driver-host-path and csi-driver-nfs among them.
+/// The agent replaces this by the endpoint in arguments and variables. Many drivers take it as an
+/// argument and read no variable: csi-driver-host-path and csi-driver-nfs among them.
 const ENDPOINT_PLACEHOLDER: &str = "${CSI_ENDPOINT}";
-/// A command that has not been healthy for so long is started again.
-const HEALTH_TIMEOUT_MS: u64 = 60_000;
-/// How long a process may take to end before it is killed.
-const STOP_TIMEOUT_MS: u64 = 10_000;
+/// Default of `health_timeout_ms`.
+const HEALTH_TIMEOUT_DEFAULT_MS: u64 = 60_000;
+/// Default of `stop_timeout_ms`.
+const STOP_TIMEOUT_DEFAULT_MS: u64 = 10_000;
 
-/// Where something is said of a plugin.
+/// The place of a declaration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PluginSource {
-    /// In the agent's own configuration.
+    /// The agent's configuration.
     Configuration,
-    /// In a file.
+    /// A file of `plugins_dir`.
     File(PathBuf),
-    /// By a socket's own path.
+    /// A socket that was found. It has no declaration.
     Socket(PathBuf),
 }
 
@@ -53,15 +53,15 @@ impl fmt::Display for PluginSource {
     }
 }
 
-/// One instance of a plugin.
+/// The declaration of one instance of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declaration {
-    /// The plugin.
+    /// The plugin that this is an instance of.
     pub id: PluginId,
-    /// How it is reached.
+    /// The socket or the command.
     #[serde(rename = "reach")]
     pub endpoint: PluginEndpoint,
-    /// The user that the plugin runs as, by its id, where it is neither root nor the agent's.
+    /// The uid that the plugin runs as, if it is neither root's nor the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<u32>,
 }
@@ -70,32 +70,32 @@ pub struct Declaration {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PluginEndpoint {
-    /// Somebody else runs it and serves this socket, which need not be there yet.
+    /// The operator runs it. It serves this socket, which may still be missing.
     Socket(PathBuf),
-    /// The agent runs it.
+    /// The agent runs this command.
     Command(PluginCommand),
 }
 
-/// A command to run, as it is given: no shell reads it.
+/// A command that the agent runs without a shell.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginCommand {
     /// The program's absolute path, and its arguments.
     pub argv: Vec<String>,
     /// Its environment, beside `PATH` and `CSI_ENDPOINT`.
     pub env: BTreeMap<String, String>,
-    /// It is started again when it has not been healthy for so long, in milliseconds.
+    /// Time without health after which the agent restarts it, in milliseconds.
     pub health_timeout_ms: u64,
-    /// It is killed when it has not ended so long after SIGTERM, in milliseconds.
+    /// Time from SIGTERM to SIGKILL, in milliseconds.
     pub stop_timeout_ms: u64,
 }
 
 impl PluginCommand {
-    /// An argument or variable, with the endpoint where its placeholder stands.
+    /// Replaces the endpoint's placeholder in an argument or a variable.
     pub fn expand(word: &str, endpoint: &str) -> String {
         word.replace(ENDPOINT_PLACEHOLDER, endpoint)
     }
 
-    /// Why a process of this command may serve no socket, and the remedy, in words.
+    /// Why a process of this command may have no socket, with the remedy.
     pub fn why_no_socket(&self) -> String {
         let mut words = self.argv.iter().chain(self.env.values());
         if words.any(|word| word.contains(ENDPOINT_PLACEHOLDER)) {
@@ -107,12 +107,12 @@ impl PluginCommand {
         )
     }
 
-    /// It is started again when it has not been healthy for so long.
+    /// Time without health after which the agent restarts it.
     pub fn health_timeout(&self) -> Duration {
         Duration::from_millis(self.health_timeout_ms)
     }
 
-    /// It is killed when it has not ended so long after SIGTERM.
+    /// Time from SIGTERM to SIGKILL.
     pub fn stop_timeout(&self) -> Duration {
         Duration::from_millis(self.stop_timeout_ms)
     }
@@ -127,12 +127,12 @@ impl fmt::Debug for PluginCommand {
 }
 
 impl Declaration {
-    /// A plugin that somebody else runs.
+    /// A plugin that the operator runs.
     pub fn socket(id: PluginId, socket: impl Into<PathBuf>) -> Self {
         Self { id, endpoint: PluginEndpoint::Socket(socket.into()), owner: None }
     }
 
-    /// The command, when the agent runs it.
+    /// The command, if the agent runs the plugin.
     pub fn command(&self) -> Option<&PluginCommand> {
         match &self.endpoint {
             PluginEndpoint::Socket(_) => None,
@@ -140,8 +140,8 @@ impl Declaration {
         }
     }
 
-    /// Which instance this is, of all that ever were on the node: 48 bits of the SHA-256 of what is
-    /// said and where, in hex. What is said otherwise is another instance.
+    /// Identifies the instance among all that ever were on the node: 48 bits of the SHA-256 of the
+    /// declaration and its source, in hex. A changed declaration is another instance.
     pub fn key(&self, source: &PluginSource) -> String {
         let text = serde_json::json!([source, self]).to_string();
         let hash = Sha256::digest(text.as_bytes());
@@ -161,8 +161,8 @@ impl Decode for Declaration {
             let is_given = fields.has(name);
             fields.number(name, default, 100..=86_400_000).map(|ms| (is_given, ms))
         };
-        let health_timeout = ms("health_timeout_ms", HEALTH_TIMEOUT_MS);
-        let stop_timeout = ms("stop_timeout_ms", STOP_TIMEOUT_MS);
+        let health_timeout = ms("health_timeout_ms", HEALTH_TIMEOUT_DEFAULT_MS);
+        let stop_timeout = ms("stop_timeout_ms", STOP_TIMEOUT_DEFAULT_MS);
         fields.finish(&[]);
         let (socket, argv, env) = (socket?, argv?, env?);
         let Ok(owner) = owner?.map(u32::try_from).transpose() else {
@@ -185,8 +185,12 @@ impl Decode for Declaration {
                 sound.then_some(PluginEndpoint::Command(command))
             }
             (socket, _) => {
-                let both = if socket.is_some() { "goes without `command`" } else { NEITHER };
-                decoder.demand(false, "socket", both);
+                let fault = if socket.is_some() {
+                    "goes without `command`"
+                } else {
+                    SOCKET_OR_COMMAND_MISSING
+                };
+                decoder.demand(false, "socket", fault);
                 None
             }
         };
@@ -194,7 +198,8 @@ impl Decode for Declaration {
     }
 }
 
-const NEITHER: &str = "is missing: a plugin has a `socket`, or a `command` that the agent runs";
+const SOCKET_OR_COMMAND_MISSING: &str =
+    "is missing: a plugin has a `socket`, or a `command` that the agent runs";
 
 fn check_command(decoder: &mut Decoder, argv: &[String], env: &BTreeMap<String, String>) -> bool {
     let sound = |word: &str| word.len() <= WORD_BYTES_MAX && !word.contains('\0');
@@ -227,26 +232,26 @@ mod tests {
 
     #[test]
     fn a_socket_or_a_command() {
-        let of = |text: &str| read::<Declaration>(text, Format::Toml).unwrap();
-        let socket = of("id = 'p'\nsocket = '/run/p.sock'");
+        let parse = |text: &str| read::<Declaration>(text, Format::Toml).unwrap();
+        let socket = parse("id = 'p'\nsocket = '/run/p.sock'");
         assert_eq!(socket.endpoint, PluginEndpoint::Socket("/run/p.sock".into()));
-        let command = of("id = 'p'\ncommand = ['/bin/p', '-v']\nenv = { A = 'b' }");
+        let command = parse("id = 'p'\ncommand = ['/bin/p', '-v']\nenv = { A = 'b' }");
         let command = command.command().unwrap();
         assert_eq!(command.argv, ["/bin/p", "-v"]);
         assert_eq!(command.env["A"], "b");
         assert_eq!(command.health_timeout(), Duration::from_secs(60));
         assert!(!format!("{command:?}").contains("-v"), "arguments may be secret");
-        let owned = of("id = 'p'\nsocket = '/run/p.sock'\nowner = 4711");
+        let owned = parse("id = 'p'\nsocket = '/run/p.sock'\nowner = 4711");
         assert_eq!((socket.owner, owned.owner), (None, Some(4711)));
     }
 
     #[test]
-    fn the_endpoint_is_put_where_its_placeholder_stands() {
+    fn the_placeholder_is_replaced_by_the_endpoint() {
         let expand = |word| PluginCommand::expand(word, "unix:///s");
         assert_eq!(expand("--endpoint=${CSI_ENDPOINT}"), "--endpoint=unix:///s");
         assert_eq!(expand("$CSI_ENDPOINT $(CSI_ENDPOINT)"), "$CSI_ENDPOINT $(CSI_ENDPOINT)");
-        let of = |text: &str| read::<Declaration>(text, Format::Toml).unwrap();
-        let why = |text: &str| of(text).command().unwrap().why_no_socket();
+        let parse = |text: &str| read::<Declaration>(text, Format::Toml).unwrap();
+        let why = |text: &str| parse(text).command().unwrap().why_no_socket();
         assert!(why("id = 'p'\ncommand = ['/p']").contains("--endpoint=${CSI_ENDPOINT}"));
         let told = "id = 'p'\ncommand = ['/p']\nenv = { E = '${CSI_ENDPOINT}' }";
         assert!(!why(told).contains("may not read"), "{}", why(told));
@@ -271,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_is_known_again_by_what_is_said_and_where() {
+    fn the_key_depends_on_the_declaration_and_its_source() {
         let id = || PluginId::new("p").unwrap();
         let at = |file: &str| PluginSource::File(file.into());
         let key = Declaration::socket(id(), "/a").key(&at("/x"));
@@ -281,7 +286,7 @@ mod tests {
         assert_eq!(key.len(), 12);
         let owned = Declaration { owner: Some(1), ..Declaration::socket(id(), "/a") };
         assert_ne!(key, owned.key(&at("/x")));
-        // Processes of running nodes are known by it.
+        // Running agents find their processes by this key: it must never change.
         assert_eq!(key, "ed22b7c7f5f3");
     }
 }

@@ -1,25 +1,28 @@
-//! Which instance of a plugin calls go to, and what the plugin is by all of them; pure.
+//! Chooses the instance of a plugin that calls go to, and describes the plugin by its instances.
 //!
-//! An upgrade runs two versions side by side: calls go to the newest that is healthy. One that is
-//! to leave is asked when there is no other. When none is healthy it stays as it was: a plugin that
-//! is away for a moment is no reason to move.
+//! **Owns** the choice. During an upgrade two versions run at the same time:
+//! - calls go to the newest healthy instance;
+//! - an instance that is leaving is called only if no other is healthy;
+//! - if no instance is healthy, the choice stays: a short outage does not move the calls.
+//!
+//! **Never** reads a clock or makes a call.
 
 use berth_domain::Timestamp;
 use berth_domain::plugin::Half;
 
 use super::{InstanceView, PluginHalves};
 
-/// More instances beside the one that is asked are not named.
-const BESIDE_MAX: usize = 3;
+/// Largest number of other instances that a description names.
+const NAMED_INSTANCES_MAX: usize = 3;
 
-/// One instance, as far as it matters here.
+/// What the choice needs to know of an instance.
 #[derive(Debug, Clone)]
 pub(crate) struct InstanceCandidate {
     pub(crate) key: String,
     pub(crate) view: InstanceView,
     /// Why its process does not run, of one that the agent runs.
     pub(crate) down: Option<String>,
-    /// What else is to be said of it.
+    /// Further facts for its description.
     pub(crate) remarks: Vec<String>,
     pub(crate) leaving: bool,
     pub(crate) since: Timestamp,
@@ -36,62 +39,63 @@ impl InstanceCandidate {
             (Some(true), true) => 4,
             (Some(true), false) if is_current => 3,
             (Some(true), false) => 2,
-            // Nobody knows yet what it is.
+            // It has not reported its services yet.
             (None, _) => 1,
             (Some(false), _) => 0,
         }
     }
 }
 
-/// The one that calls of this half go to; `current` is the key of the one they went to.
+/// The index of the instance that calls of this half go to. `current` is the key of the last
+/// choice.
 pub(crate) fn choose_instance(
     all: &[InstanceCandidate],
     half: Half,
     current: Option<&str>,
 ) -> usize {
-    let ranked = all.iter().enumerate().map(|(at, one)| {
-        let is_current = current == Some(one.key.as_str());
-        // Of those that are new alike, the one that is asked already.
-        (one.rank(half, is_current), one.since, is_current, at)
+    let ranked = all.iter().enumerate().map(|(index, candidate)| {
+        let is_current = current == Some(candidate.key.as_str());
+        // Of equally new instances the current one stays.
+        (candidate.rank(half, is_current), candidate.since, is_current, index)
     });
-    ranked.max().map_or(0, |(.., at)| at)
+    ranked.max().map_or(0, |(.., index)| index)
 }
 
-/// What the plugin is, when calls go to these; none when there is none.
+/// The plugin's views if calls go to these two instances. `None` if there is no such instance.
 pub(crate) fn fold_halves(
     all: &[InstanceCandidate],
     controller: usize,
     node: usize,
 ) -> Option<PluginHalves> {
-    let beside: Vec<String> = all
+    let others: Vec<String> = all
         .iter()
         .enumerate()
-        .filter(|(at, _)| *at != controller && *at != node)
-        .map(|(_, one)| beside(one))
+        .filter(|(index, _)| *index != controller && *index != node)
+        .map(|(_, candidate)| describe_other(candidate))
         .collect();
-    let face = |at: usize| {
-        let one = all.get(at)?;
-        let said = one.down.as_ref().unwrap_or(&one.view.description);
-        let named = beside.iter().take(BESIDE_MAX);
-        let more = beside.len().saturating_sub(BESIDE_MAX);
+    let view_of = |index: usize| {
+        let chosen = all.get(index)?;
+        let description = chosen.down.as_ref().unwrap_or(&chosen.view.description);
+        let named = others.iter().take(NAMED_INSTANCES_MAX);
+        let more = others.len().saturating_sub(NAMED_INSTANCES_MAX);
         let more = (more > 0).then(|| format!("{more} more beside it"));
-        let parts: Vec<&str> = std::iter::once(said)
-            .chain(&one.remarks)
+        let parts: Vec<&str> = std::iter::once(description)
+            .chain(&chosen.remarks)
             .chain(named)
             .chain(&more)
             .map(String::as_str)
             .collect();
-        Some(InstanceView { description: parts.join("; "), ..one.view.clone() })
+        Some(InstanceView { description: parts.join("; "), ..chosen.view.clone() })
     };
-    Some(PluginHalves { controller: face(controller)?, node: face(node)? })
+    Some(PluginHalves { controller: view_of(controller)?, node: view_of(node)? })
 }
 
-fn beside(one: &InstanceCandidate) -> String {
-    let version = one.view.fingerprint.as_ref().map_or("", |known| known.vendor_version.as_str());
-    let health = if one.view.healthy { "healthy" } else { "unhealthy" };
-    let said: Vec<&str> =
-        std::iter::once(health).chain(one.remarks.iter().map(String::as_str)).collect();
-    format!("beside it {} {version} ({})", one.key, said.join(", "))
+fn describe_other(other: &InstanceCandidate) -> String {
+    let version = other.view.fingerprint.as_ref().map_or("", |known| known.vendor_version.as_str());
+    let health = if other.view.healthy { "healthy" } else { "unhealthy" };
+    let facts: Vec<&str> =
+        std::iter::once(health).chain(other.remarks.iter().map(String::as_str)).collect();
+    format!("beside it {} {version} ({})", other.key, facts.join(", "))
 }
 
 #[cfg(test)]
@@ -104,7 +108,12 @@ mod tests {
 
     use super::*;
 
-    fn one(key: &str, since: u64, healthy: bool, halves: Option<&[Half]>) -> InstanceCandidate {
+    fn candidate(
+        key: &str,
+        since: u64,
+        healthy: bool,
+        halves: Option<&[Half]>,
+    ) -> InstanceCandidate {
         let fingerprint = halves.map(|halves| Fingerprint {
             name: "csi.example".to_owned(),
             vendor_version: format!("of {key}"),
@@ -133,9 +142,9 @@ mod tests {
 
     #[test]
     fn calls_go_to_the_newest_that_is_healthy() {
-        let mut all = [one("old", 1, true, BOTH), one("new", 2, false, None)];
+        let mut all = [candidate("old", 1, true, BOTH), candidate("new", 2, false, None)];
         assert_eq!(chosen(&all, "old"), "old", "the new one has not answered yet");
-        all[1] = one("new", 2, true, BOTH);
+        all[1] = candidate("new", 2, true, BOTH);
         assert_eq!(chosen(&all, "old"), "new");
         all[1].view.healthy = false;
         assert_eq!(chosen(&all, "new"), "old");
@@ -145,8 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_to_leave_is_asked_when_there_is_no_other() {
-        let mut all = [one("a", 1, true, BOTH), one("b", 2, true, BOTH)];
+    fn a_leaving_instance_is_called_if_no_other_is_healthy() {
+        let mut all = [candidate("a", 1, true, BOTH), candidate("b", 2, true, BOTH)];
         all[1].leaving = true;
         assert_eq!(chosen(&all, "b"), "a");
         all[0].view.healthy = false;
@@ -154,11 +163,11 @@ mod tests {
     }
 
     #[test]
-    fn each_half_is_asked_where_it_is_served() {
+    fn calls_of_a_half_go_to_an_instance_that_serves_it() {
         let all = [
-            one("c", 1, true, Some(&[Half::Controller])),
-            one("n", 2, true, Some(&[Half::Node])),
-            one("x", 3, false, None),
+            candidate("c", 1, true, Some(&[Half::Controller])),
+            candidate("n", 2, true, Some(&[Half::Node])),
+            candidate("x", 3, false, None),
         ];
         let controller = choose_instance(&all, Half::Controller, None);
         let node = choose_instance(&all, Half::Node, None);
@@ -169,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_alone_speaks_for_itself() {
-        let all = [one("a", 1, true, BOTH)];
+    fn a_single_instance_gives_the_plugin_its_description() {
+        let all = [candidate("a", 1, true, BOTH)];
         let halves = fold_halves(&all, 0, 0).unwrap();
         assert_eq!(halves.node.description, "a speaks");
     }

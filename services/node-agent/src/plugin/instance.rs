@@ -1,4 +1,6 @@
-//! A plugin as the registry is told of it (D2).
+//! The agent's report of a plugin to the registry (D2).
+//!
+//! **Promises** one reported instance per half of the plugin: controller, node, or both.
 
 use berth_contract::message::registry::ReportedInstance;
 use berth_csi::Fingerprint;
@@ -8,33 +10,31 @@ use berth_domain::plugin::{ControllerAbilities, Half, Instance, NodeAbilities};
 
 use super::{InstanceView, PluginHalves};
 
-/// The halves it has, each as the instance that is asked for it says. One that has never answered
-/// is reported as a node instance: the agent stands for a node, and what else the plugin may be is
-/// not known.
+/// Reports each half of a plugin by the instance that its calls go to. A plugin that has never
+/// answered is reported as a node instance, because its services are unknown.
 pub(super) fn report_halves(plugin: &PluginId, halves: &PluginHalves) -> Vec<ReportedInstance> {
     let known = halves.controller.fingerprint.as_ref();
-    let attaches = known.and_then(|known| known.controller.as_ref()).map(controller);
-    let mounts = halves.node.fingerprint.as_ref().and_then(node);
+    let controller = known.and_then(|known| known.controller.as_ref()).map(controller_abilities);
+    let node = halves.node.fingerprint.as_ref().and_then(node_abilities);
     let reported = |half, instance| ReportedInstance { plugin: plugin.clone(), half, instance };
     let mut reports = Vec::new();
-    if let Some(attaches) = attaches {
+    if let Some(controller) = controller {
         let instance =
-            Instance { controller: Some(attaches), ..half_from_view(&halves.controller) };
+            Instance { controller: Some(controller), ..half_from_view(&halves.controller) };
         reports.push(reported(Half::Controller, instance));
     }
-    if mounts.is_some() || reports.is_empty() {
-        reports
-            .push(reported(Half::Node, Instance { node: mounts, ..half_from_view(&halves.node) }));
+    if node.is_some() || reports.is_empty() {
+        reports.push(reported(Half::Node, Instance { node, ..half_from_view(&halves.node) }));
     }
     reports
 }
 
-/// Who it is.
+/// What both halves report alike: health, provider and version.
 fn half_from_view(view: &InstanceView) -> Instance {
     let known = view.fingerprint.as_ref();
     Instance {
         healthy: view.healthy,
-        // A report with one text that is too long would be refused as a whole.
+        // The registry refuses a whole report if one text is too long.
         description: berth_csi::failure::one_line(&view.description),
         provider: known.map(|known| known.name.clone()).unwrap_or_default(),
         version: known.map(|known| known.vendor_version.clone()).unwrap_or_default(),
@@ -45,7 +45,7 @@ fn half_from_view(view: &InstanceView) -> Instance {
     }
 }
 
-fn controller(can: &ControllerCapabilities) -> ControllerAbilities {
+fn controller_abilities(can: &ControllerCapabilities) -> ControllerAbilities {
     ControllerAbilities {
         publish_unpublish_volume: can.publish_unpublish_volume,
         publish_readonly: can.publish_readonly,
@@ -58,7 +58,7 @@ fn controller(can: &ControllerCapabilities) -> ControllerAbilities {
     }
 }
 
-fn node(known: &Fingerprint) -> Option<NodeAbilities> {
+fn node_abilities(known: &Fingerprint) -> Option<NodeAbilities> {
     let node = known.node.as_ref()?;
     let can = node.capabilities;
     Some(NodeAbilities {
@@ -115,7 +115,7 @@ mod tests {
     fn halves(view: &InstanceView) -> Vec<(Half, Instance)> {
         let halves = PluginHalves { controller: view.clone(), node: view.clone() };
         let reported = report_halves(&PluginId::new("p").unwrap(), &halves);
-        reported.into_iter().map(|one| (one.half, one.instance)).collect()
+        reported.into_iter().map(|reported| (reported.half, reported.instance)).collect()
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_answered_is_unhealthy_with_its_reason_and_no_abilities() {
+    fn a_plugin_that_never_answered_is_unhealthy_with_its_reason_and_no_abilities() {
         let unknown = InstanceView {
             healthy: false,
             description: "there is no such file".to_owned(),

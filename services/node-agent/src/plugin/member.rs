@@ -1,4 +1,8 @@
-//! One instance of a plugin: its connection, what is known of it, and what it has mounted.
+//! One instance of a plugin.
+//!
+//! **Owns** its connection, its view, its record on disk, and its number of calls in flight.
+//!
+//! **Promises** that the newest record is written last, and that a failed write is tried again.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,27 +21,27 @@ use super::process::ProcessId;
 use super::record::{InstanceRecord, InstanceRecords};
 use crate::host_pool::with_agent_file;
 
-/// Volumes that an instance has on record at least before those that are gone are forgotten.
-const VOLUMES_MAX: usize = 256;
+/// Number of recorded volumes from which on the agent looks for volumes that are gone.
+const VOLUMES_BEFORE_CLEANUP: usize = 256;
 
 /// One instance of a plugin on this node.
 #[derive(Debug)]
 pub struct PluginInstance {
-    /// Which: [`InstanceRecord::key`].
+    /// [`InstanceRecord::key`].
     pub key: String,
-    /// What is said of it.
+    /// As the configuration or a file declares it.
     pub declaration: Declaration,
-    /// Where it is reached.
+    /// The path of its CSI socket.
     pub socket: PathBuf,
-    /// Since when this node has it.
+    /// When the agent first found the instance.
     pub since: Timestamp,
     pub(crate) client: Client,
-    /// Asks for a look at it now.
+    /// Wakes the task that probes the instance.
     pub(crate) probe_requested: Notify,
     records: Option<InstanceRecords>,
     state: Mutex<InstanceState>,
-    // Held while the record is written, so that the newest is on the disk last.
-    writing: tokio::sync::Mutex<()>,
+    // Locked while the record is written, so that the newest is written last.
+    write_lock: tokio::sync::Mutex<()>,
     in_flight: AtomicUsize,
 }
 
@@ -45,20 +49,20 @@ pub struct PluginInstance {
 struct InstanceState {
     view: InstanceView,
     record: InstanceRecord,
-    /// More volumes on record than this are worth a look at which of them are still here.
-    volumes_max: usize,
+    /// With more recorded volumes than this, the agent forgets those that are no longer mounted.
+    cleanup_above: usize,
     /// The last write of the record failed.
     is_unsaved: bool,
-    /// Why its process does not run, of one that the agent runs.
+    /// Why the process does not run, if the agent runs the instance.
     down: Option<String>,
-    /// Its source is gone; how many mounts need it.
+    /// Set once its declaration is gone: the number of mounts that need the instance.
     leaving: Option<usize>,
-    /// Its health is as bad as can be and it still runs; why it is not started again.
+    /// Why the agent does not restart the instance although it is unhealthy.
     spared: Option<String>,
 }
 
 impl PluginInstance {
-    /// An instance nobody has asked yet; with nowhere to keep it, it is forgotten with the agent.
+    /// An instance that was not probed yet. Without `records` it is kept in memory only.
     pub fn new(
         record: InstanceRecord,
         records: Option<InstanceRecords>,
@@ -83,7 +87,7 @@ impl PluginInstance {
             state: Mutex::new(InstanceState {
                 view,
                 record,
-                volumes_max: VOLUMES_MAX,
+                cleanup_above: VOLUMES_BEFORE_CLEANUP,
                 is_unsaved: false,
                 down: None,
                 leaving: None,
@@ -93,7 +97,7 @@ impl PluginInstance {
             socket,
             probe_requested: Notify::new(),
             records,
-            writing: tokio::sync::Mutex::default(),
+            write_lock: tokio::sync::Mutex::default(),
             in_flight: AtomicUsize::new(0),
         })
     }
@@ -102,12 +106,12 @@ impl PluginInstance {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of it now.
+    /// The result of the last probe.
     pub fn view(&self) -> InstanceView {
         self.state().view.clone()
     }
 
-    /// What is kept of it.
+    /// A copy of the current record, which may not be on disk yet.
     pub fn record(&self) -> InstanceRecord {
         self.state().record.clone()
     }
@@ -116,7 +120,7 @@ impl PluginInstance {
         self.state().view = view;
     }
 
-    /// Its process runs, or does not and why; false when that was known.
+    /// Sets the process, or the reason why there is none. False if nothing changed.
     pub(crate) fn set_process(&self, process: Option<ProcessId>, down: Option<String>) -> bool {
         let mut state = self.state();
         let is_news = state.record.process != process || state.down != down;
@@ -136,7 +140,7 @@ impl PluginInstance {
         self.state().record.stopped_by = by;
     }
 
-    /// Says why it is not started again, or that there is no reason to; false when that was known.
+    /// Sets the reason why the agent does not restart it. False if nothing changed.
     pub(crate) fn set_spared(&self, why: Option<String>) -> bool {
         let mut state = self.state();
         let is_news = state.spared != why;
@@ -144,7 +148,7 @@ impl PluginInstance {
         is_news
     }
 
-    /// Whether it mounts this volume, and was not known to.
+    /// Records that it mounts this volume. True if that is new.
     pub(crate) fn add_volume(&self, volume: &str) -> bool {
         self.state().record.volumes.insert(volume.to_owned())
     }
@@ -153,52 +157,52 @@ impl PluginInstance {
         self.state().record.volumes.contains(volume)
     }
 
-    /// Whether it has so many volumes on record that those that are gone are to be forgotten.
+    /// Whether so many volumes are on record that those that are gone must be forgotten.
     pub(crate) fn has_old_volumes(&self) -> bool {
         let state = self.state();
-        state.record.volumes.len() > state.volumes_max
+        state.record.volumes.len() > state.cleanup_above
     }
 
-    /// Forgets the volumes of which nothing is here any more.
+    /// Forgets the volumes that are no longer mounted on this node.
     pub(crate) fn keep_volumes(&self, here: &BTreeSet<String>) {
         let mut state = self.state();
         state.record.volumes.retain(|volume| here.contains(volume));
-        // Not at each volume from here on, where a node has many.
-        state.volumes_max = VOLUMES_MAX.max(2 * state.record.volumes.len());
+        // A node with many volumes is not cleaned up at each further volume.
+        state.cleanup_above = VOLUMES_BEFORE_CLEANUP.max(2 * state.record.volumes.len());
     }
 
-    /// It has no company: it has mounted all that there is, and need not say so.
+    /// Forgets all volumes. A single instance counts as having mounted all of them.
     pub(crate) fn forget_volumes(&self) {
         self.state().record.volumes.clear();
     }
 
-    /// Writes down what is to be kept of it.
+    /// Writes the record.
     pub(crate) async fn save(self: &Arc<Self>) {
         let Some(records) = self.records.clone() else { return };
-        let _writing = self.writing.lock().await;
+        let _write_lock = self.write_lock.lock().await;
         let (record, place) = (self.record(), records.file(&self.key));
         let write = move || records.write(&record);
         let written = with_agent_file("write a record", &place, write).await;
         let was_unsaved = std::mem::replace(&mut self.state().is_unsaved, written.is_err());
-        // It is tried again each time that the roster looks.
+        // The roster tries again at each scan.
         if let (Err(error), false) = (written, was_unsaved) {
             let (plugin, instance) = (&self.declaration.id, &self.key);
             tracing::error!(%plugin, instance, %error, "what is kept of a plugin was not written");
         }
     }
 
-    /// Whether the record on the disk is older than what is known.
+    /// Whether the last write of the record failed.
     pub(crate) fn is_unsaved(&self) -> bool {
         self.state().is_unsaved
     }
 
-    /// A call begins, until what is returned is dropped.
+    /// Counts a call until the returned value is dropped.
     pub(crate) fn start_call(self: &Arc<Self>) -> CallInFlight {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         CallInFlight { member: Arc::clone(self) }
     }
 
-    /// Calls that have not been answered.
+    /// Number of calls that have not been answered.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::SeqCst)
     }
@@ -212,7 +216,7 @@ impl PluginInstance {
             times => remarks.push(format!("started again {times} times")),
         }
         if let Some(mounts) = state.leaving {
-            remarks.push(format!("its source is gone, {}", describe_need(mounts)));
+            remarks.push(format!("its source is gone, {}", describe_needing_mounts(mounts)));
         }
         remarks.extend(state.spared.clone());
         InstanceCandidate {
@@ -226,8 +230,8 @@ impl PluginInstance {
     }
 }
 
-/// How many mounts need it, in words.
-pub(crate) fn describe_need(mounts: usize) -> String {
+/// The number of mounts that need an instance, for people.
+pub(crate) fn describe_needing_mounts(mounts: usize) -> String {
     match mounts {
         0 => "no mount needs it".to_owned(),
         1 => "1 mount needs it".to_owned(),

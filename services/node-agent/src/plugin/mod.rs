@@ -1,29 +1,31 @@
 //! The plugins on this node.
 //!
-//! **Owns** one connection per instance, what is known of the plugin behind it ([`InstanceView`]),
-//! the task that keeps that current ([`supervise`]), and the record of each instance on disk.
+//! **Owns** for each instance of a plugin: one connection, the result of the last probe
+//! ([`InstanceView`]), the task that probes it ([`supervise`]), and the record on disk.
 //!
-//! **Promises** that what a plugin can do is unknown until it has said so, and stays known while it
-//! is away; that a socket which is not there, or is no plugin, is an unhealthy instance with the
-//! reason in words; and that every call ends.
+//! **Promises**
+//! - that a plugin's capabilities are unknown until it has reported them, and stay known while it
+//!   does not answer;
+//! - that a socket that is missing, or is not a plugin's, is an unhealthy instance with a reason;
+//! - that every call ends.
 //!
-//! **Never** decides which call to make, nor which instances there are ([`crate::roster`]).
+//! **Never** decides which call to make. [`crate::roster`] decides which instances exist.
 //!
 //! | | |
 //! | --- | --- |
-//! | [`declaration`] | one plugin, as the configuration or a file declares it |
-//! | [`member`], [`supervise`], [`fold`] | one instance; whether it is well; which one is asked |
-//! | [`process`] | the process of one that the agent runs |
-//! | [`record`] | what is kept of an instance on disk |
+//! | [`declaration`] | one instance, as the configuration or a file declares it |
+//! | [`member`], [`supervise`], [`fold`] | one instance; its health; which instance is called |
+//! | [`process`] | the process of an instance that the agent runs |
+//! | [`record`] | the record of an instance on disk |
 
 pub mod declaration;
 mod fold;
 mod instance;
 pub(crate) mod member;
 mod outcome;
+mod pool;
 pub(crate) mod process;
 pub mod record;
-mod slot;
 mod supervise;
 
 use std::collections::BTreeMap;
@@ -46,154 +48,155 @@ use crate::events::EventPublisher;
 
 pub use member::PluginInstance;
 pub use outcome::problem_from_call;
-use slot::InstancePool;
+use pool::InstancePool;
 pub use supervise::{ProbeTiming, supervise};
 
-/// What is known of an instance, or of a plugin by the instance that is asked, now.
+/// The result of the last probe of an instance. A plugin has the view of the instance that is
+/// called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceView {
-    /// Whether it answered its last probe well.
+    /// Whether it answered its last probe and is ready.
     pub healthy: bool,
-    /// In words.
+    /// The state, for people.
     pub description: String,
-    /// Since when it is healthy, or not.
+    /// When `healthy` last changed.
     pub since: Timestamp,
-    /// Who it is and what it can do, as it last said; none until it has.
+    /// Its name, version and capabilities. `None` until it has reported them.
     pub fingerprint: Option<Fingerprint>,
 }
 
 impl InstanceView {
-    /// Whether its controller can be asked now: it is healthy, and serves one (E9).
+    /// Whether its controller service can be called now: it is healthy and has one (E9).
     pub fn serves_controller(&self) -> bool {
         let fingerprint = self.fingerprint.as_ref().filter(|_| self.healthy);
         fingerprint.is_some_and(|known| known.controller.is_some())
     }
 }
 
-/// A plugin by the instances that calls of each half go to; mostly one and the same.
+/// The views of the instances that controller and node calls go to. Most plugins have one for both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PluginHalves {
     controller: InstanceView,
     node: InstanceView,
 }
 
-/// A plugin of this node, whichever instance of it is asked. Cheap to clone.
+/// A plugin of this node, with all of its instances. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Plugin {
-    /// Its id.
+    /// The plugin id that operators configure.
     pub id: PluginId,
-    pub(crate) slot: Arc<InstancePool>,
-    patience: Duration,
+    pub(crate) pool: Arc<InstancePool>,
+    call_timeout: Duration,
     trace: Option<TraceContext>,
     calls: PluginCallLog,
 }
 
 impl Plugin {
-    /// What is known of it now, as a plugin that mounts.
+    /// The view of the instance that node calls go to.
     pub fn view(&self) -> InstanceView {
-        self.slot.halves().node
+        self.pool.halves().node
     }
 
-    /// What is known of it, as a plugin that attaches, as it changes.
+    /// Follows the view of the instance that controller calls go to.
     pub fn follow_controller(&self) -> watch::Receiver<InstanceView> {
-        self.slot.follow_controller()
+        self.pool.follow_controller()
     }
 
-    /// The instances it is reported as.
+    /// The instances that the agent reports to the registry.
     pub fn instances(&self) -> Vec<ReportedInstance> {
-        instance::report_halves(&self.id, &self.slot.halves())
+        instance::report_halves(&self.id, &self.pool.halves())
     }
 
-    /// What its node service can do; none until it has said so.
+    /// Capabilities of its node service. `None` until it has reported them.
     pub fn node(&self) -> Option<NodeCapabilities> {
         self.view().fingerprint?.node.map(|node| node.capabilities)
     }
 
-    /// What its controller service can do; none until it has said so.
+    /// Capabilities of its controller service. `None` until it has reported them.
     pub fn controller(&self) -> Option<ControllerCapabilities> {
-        self.slot.halves().controller.fingerprint?.controller
+        self.pool.halves().controller.fingerprint?.controller
     }
 
-    /// What is known of one of its instances now.
+    /// Stores the result of a probe and chooses again which instances are called.
     pub fn set_instance_view(&self, member: &PluginInstance, view: InstanceView) {
         member.set_view(view);
-        self.slot.choose_instances();
+        self.pool.choose_instances();
     }
 
-    /// Makes a call and waits for the answer for as long as the agent's patience lasts: the
-    /// caller's deadline is not the plugin's, and an answer that is not waited for is one nobody
-    /// knows of. It is made of the instance that is to be asked now, and ends there.
+    /// Makes a call to the instance that is chosen now. The agent waits for the plugin's answer up
+    /// to its own call timeout, even past the caller's deadline: otherwise nobody learns what the
+    /// plugin did.
     pub async fn call<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
-        let (at, began) = (clock::now(), Instant::now());
-        self.calls.start_call(R::RPC, at);
-        let asked = self.slot.start_call(R::RPC);
+        let (started_at, started) = (clock::now(), Instant::now());
+        self.calls.start_call(R::RPC, started_at);
+        let in_flight = self.pool.start_call(R::RPC);
         if let (Rpc::NodeStageVolume | Rpc::NodePublishVolume, Some(volume)) =
             (R::RPC, request.volume_id())
         {
-            self.slot.attribute(&asked.member, volume).await;
+            self.pool.record_volume(&in_flight.member, volume).await;
         }
-        let client = &asked.member.client;
+        let client = &in_flight.member.client;
         let answer = match self.trace {
-            Some(trace) => client.traced(trace).call(request, self.patience).await,
-            None => client.call(request, self.patience).await,
+            Some(trace) => client.traced(trace).call(request, self.call_timeout).await,
+            None => client.call(request, self.call_timeout).await,
         };
         if let Err(CallError { failure: Failure::Unreachable { .. }, .. }) = &answer {
-            asked.member.probe_requested.notify_one();
+            in_flight.member.probe_requested.notify_one();
         }
-        self.calls.finish_call(R::RPC, at, began.elapsed(), answer.as_ref().err());
+        self.calls.finish_call(R::RPC, started_at, started.elapsed(), answer.as_ref().err());
         answer
     }
 
-    /// The same plugin, for calls that are steps of this trace; they are noted apart.
+    /// The same plugin, with a call log of its own and calls that are steps of this trace.
     #[must_use]
-    pub fn at_work(&self, trace: TraceContext) -> Self {
+    pub fn with_trace(&self, trace: TraceContext) -> Self {
         Self { trace: Some(trace), calls: PluginCallLog::default(), ..self.clone() }
     }
 
-    /// The calls since it was put [to work](Self::at_work).
+    /// The calls since [`Self::with_trace`].
     pub fn calls(&self) -> &PluginCallLog {
         &self.calls
     }
 }
 
-/// All plugins of this node, by id; they come and go. Cheap to clone.
+/// All plugins of this node, by id. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Plugins {
     all: Arc<RwLock<BTreeMap<PluginId, Plugin>>>,
     changes: watch::Sender<u64>,
     faults: Arc<Mutex<Vec<SourceFault>>>,
-    patience: Duration,
+    call_timeout: Duration,
     events: Option<EventPublisher>,
 }
 
 impl Plugins {
-    /// None yet; each call is waited for as long as `patience` lasts.
-    pub fn new(patience: Duration, events: Option<EventPublisher>) -> Self {
+    /// An empty set of plugins. A call to any of them ends after `call_timeout`.
+    pub fn new(call_timeout: Duration, events: Option<EventPublisher>) -> Self {
         let (all, faults) = (Arc::default(), Arc::default());
-        Self { all, changes: watch::Sender::new(0), faults, patience, events }
+        Self { all, changes: watch::Sender::new(0), faults, call_timeout, events }
     }
 
-    /// Takes an instance in, and says whether its plugin is new here.
+    /// Adds an instance. True if it is the first of its plugin.
     pub fn add_instance(&self, member: Arc<PluginInstance>) -> (Plugin, bool) {
         let id = member.declaration.id.clone();
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(plugin) = all.get(&id) {
-            plugin.slot.add_instance(member);
+            plugin.pool.add_instance(member);
             return (plugin.clone(), false);
         }
-        let slot = InstancePool::new(member, self.changes.clone(), self.events.clone());
-        let (patience, calls) = (self.patience, PluginCallLog::default());
-        let plugin = Plugin { id: id.clone(), slot, patience, trace: None, calls };
+        let pool = InstancePool::new(member, self.changes.clone(), self.events.clone());
+        let (call_timeout, calls) = (self.call_timeout, PluginCallLog::default());
+        let plugin = Plugin { id: id.clone(), pool, call_timeout, trace: None, calls };
         all.insert(id, plugin.clone());
         self.changes.send_modify(|count| *count += 1);
         (plugin, true)
     }
 
-    /// Lets an instance go, and says whether it was the last of its plugin.
+    /// Removes an instance. True if it was the last of its plugin.
     pub(crate) fn remove_instance(&self, member: &PluginInstance) -> bool {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let Some(plugin) = all.get(&member.declaration.id) else { return true };
-        if !plugin.slot.remove_instance(&member.key) {
+        if !plugin.pool.remove_instance(&member.key) {
             return false;
         }
         all.remove(&member.declaration.id);
@@ -201,33 +204,33 @@ impl Plugins {
         true
     }
 
-    /// The one of this id.
+    /// The plugin with this id.
     pub fn get(&self, id: &PluginId) -> Option<Plugin> {
         self.all.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    /// Each, by id.
+    /// All plugins, in the order of their ids.
     pub fn list(&self) -> Vec<Plugin> {
         self.all.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Changes whenever a report is worth sending.
+    /// Changes with everything that the agent reports to the registry.
     pub fn follow_changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// What is wrong with where plugins come from.
+    /// The faults of plugin files and records.
     pub fn faults(&self) -> Vec<SourceFault> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on this is wrong; false when it was before.
-    pub(crate) fn set_faults(&self, now: &[SourceFault]) -> bool {
+    /// Replaces the faults. False if they were the same before.
+    pub(crate) fn set_faults(&self, new: &[SourceFault]) -> bool {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        if *faults == now {
+        if *faults == new {
             return false;
         }
-        *faults = now.to_vec();
+        *faults = new.to_vec();
         self.changes.send_modify(|count| *count += 1);
         true
     }

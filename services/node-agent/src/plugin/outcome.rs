@@ -1,11 +1,14 @@
-//! What a failed plugin call is to whoever asked for it.
+//! Turns a failed plugin call into the problem that the agent answers.
+//!
+//! **Promises** that a failure is refused for good only if the call surely changed nothing.
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_csi::{CallError, Class, Remedy};
 
-/// The problem: refused when it is sure that the call did nothing and never will, otherwise failed,
-/// and worth another try. The error names the call, the plugin's code and its words.
+/// The problem of a failed call. It is refused if the call surely did nothing and would fail again.
+/// Otherwise it failed and may be retried. The message has the call, the plugin's code and its
+/// text.
 pub fn problem_from_call(error: &CallError) -> Problem {
     let (code, retryable, remedy) = match error.class() {
         Class::Refused(remedy) => (Code::PluginRefused, false, Some(remedy)),
@@ -13,7 +16,7 @@ pub fn problem_from_call(error: &CallError) -> Problem {
             (Code::PluginExhausted, true, Some(remedy))
         }
         Class::Retry(remedy) | Class::Uncertain(remedy) => (Code::PluginFailed, true, Some(remedy)),
-        // No error is classed so; if one ever is, it is uncertain like any other.
+        // No error has this class. If one had it, its outcome would be uncertain.
         Class::Done => (Code::PluginFailed, true, None),
     };
     let mut problem = Problem::new(code, error);
@@ -30,7 +33,7 @@ mod tests {
 
     use super::*;
 
-    fn of(rpc: Rpc, failure: Failure) -> Problem {
+    fn problem_of_call(rpc: Rpc, failure: Failure) -> Problem {
         problem_from_call(&CallError { rpc, socket: "/p.sock".into(), failure })
     }
 
@@ -40,7 +43,8 @@ mod tests {
 
     #[test]
     fn only_what_surely_did_nothing_and_never_will_is_refused() {
-        let refused = of(Rpc::ControllerPublishVolume, answered(GrpcCode::InvalidArgument));
+        let refused =
+            problem_of_call(Rpc::ControllerPublishVolume, answered(GrpcCode::InvalidArgument));
         assert_eq!((refused.code, refused.retryable), (Code::PluginRefused, false));
         for failure in [
             answered(GrpcCode::Internal),
@@ -50,7 +54,7 @@ mod tests {
             Failure::Broken { reason: "no".to_owned() },
             Failure::Late { timeout: std::time::Duration::from_secs(1) },
         ] {
-            let failed = of(Rpc::ControllerPublishVolume, failure.clone());
+            let failed = problem_of_call(Rpc::ControllerPublishVolume, failure.clone());
             assert_eq!((failed.code, failed.retryable), (Code::PluginFailed, true), "{failure:?}");
         }
     }
@@ -58,13 +62,13 @@ mod tests {
     /// It may mean that the plugin does not know the node, with the volume attached to it.
     #[test]
     fn not_found_is_no_success_of_an_unpublish() {
-        let failed = of(Rpc::ControllerUnpublishVolume, answered(GrpcCode::NotFound));
+        let failed = problem_of_call(Rpc::ControllerUnpublishVolume, answered(GrpcCode::NotFound));
         assert_eq!((failed.code, failed.retryable), (Code::PluginFailed, true));
     }
 
     #[test]
     fn it_names_the_call_the_code_and_the_plugins_words() {
-        let problem = of(Rpc::NodeStageVolume, answered(GrpcCode::PermissionDenied));
+        let problem = problem_of_call(Rpc::NodeStageVolume, answered(GrpcCode::PermissionDenied));
         let expected = "NodeStageVolume on /p.sock: PERMISSION_DENIED: its words";
         assert_eq!(problem.message, expected);
         assert!(problem.next.contains("rights"), "{}", problem.next);

@@ -1,15 +1,15 @@
-//! A process that outlives the agent.
+//! A plugin's process that outlives the agent.
 //!
-//! **Owns** how a plugin's process is started, known again, and told to end. It is the leader of a
-//! process group of its own, and its output goes to a file: neither a signal to the agent's group
-//! nor the end of a pipe ends it when the agent ends.
+//! **Owns** how the agent starts the process, finds it after a restart, and ends it. The process is
+//! the leader of its own process group and writes to a file. So it survives the end of the agent:
+//! no signal to the agent's group reaches it, and no pipe breaks.
 //!
-//! **Promises** that no other process is signalled in its place: while the agent runs it holds a
-//! [`ProcessHandle`], and after a restart it takes a process for the one on record only by its pid
-//! *and* the time it was started, in this boot of the host. The kernel reuses pids.
+//! **Promises** that no other process is signalled. The kernel reuses pids, so the agent holds a
+//! [`ProcessHandle`]. After a restart the agent accepts a process only if its pid, its start time
+//! and the boot are those of the record.
 //!
-//! **Never** signals what the process has started: a FUSE daemon may carry mounts, and is its
-//! parent's to end.
+//! **Never** signals the children of the process. A FUSE daemon may serve mounts, and its parent
+//! decides when it ends.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -25,45 +25,42 @@ use serde::{Deserialize, Serialize};
 
 use super::declaration::{CSI_ENDPOINT, PluginCommand};
 
-/// Where programs look for others, when the agent's own environment does not say.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The process's `PATH` if the agent has none.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Which process it is, of all that ever were on the host.
+/// Identifies a process among all that ever ran on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// Its number.
     pub pid: u32,
-    /// When it was started, in clock ticks since the boot.
+    /// Its start time, in clock ticks since the boot.
     pub started: u64,
-    /// Which boot.
     pub boot_id: String,
 }
 
-/// A process of ours, or of an earlier life of this agent.
+/// A plugin's process that this agent, or an earlier agent process, has started.
 #[derive(Debug)]
 pub struct PluginProcess {
-    /// Which.
     pub id: ProcessId,
-    // None of a child that ended at once.
+    // None if the child ended at once.
     handle: Option<ProcessHandle>,
-    // None of one that an earlier life of this agent started.
+    // None if an earlier agent process started it.
     child: Option<Child>,
 }
 
-/// A process that was just started; killed when dropped before it was taken.
+/// A process that was just started. It is killed if it is dropped before [`Self::into_process`].
 #[derive(Debug)]
 pub struct StartedProcess(Option<PluginProcess>);
 
 impl StartedProcess {
-    /// The process, which is the caller's to end from now on.
-    pub fn take(mut self) -> Option<PluginProcess> {
+    /// The process. From now on the caller ends it.
+    pub fn into_process(mut self) -> Option<PluginProcess> {
         self.0.take()
     }
 }
 
 impl Drop for StartedProcess {
     fn drop(&mut self) {
-        // Whoever started it gave up: it would run beside the one that is started next.
+        // The caller gave up. The process would run beside the next one.
         if let Some(mut process) = self.0.take()
             && let Err(error) = process.kill()
         {
@@ -73,7 +70,7 @@ impl Drop for StartedProcess {
 }
 
 impl PluginProcess {
-    /// Starts the command, to serve `socket`, with its output added to the file `output`.
+    /// Starts the command, which serves `socket`. Its output is appended to the file `output`.
     pub fn start(
         command: &PluginCommand,
         socket: &Path,
@@ -82,8 +79,8 @@ impl PluginProcess {
     ) -> io::Result<StartedProcess> {
         let mut options = OpenOptions::new();
         let log = options.create(true).append(true).mode(0o600).open(output)?;
-        let same = log.try_clone()?;
-        // Only what we know to be a socket, and ours by its path, is taken away.
+        let log_copy = log.try_clone()?;
+        // The path is the agent's own: only a plugin's socket can be there.
         match fs::remove_file(socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -92,17 +89,17 @@ impl PluginProcess {
         let mut run = std::process::Command::new(program);
         let endpoint = endpoint(socket);
         run.args(arguments.iter().map(|word| PluginCommand::expand(word, &endpoint))).env_clear();
-        run.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| PATH.into()));
+        run.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into()));
         let variables = command.env.iter();
         run.envs(variables.map(|(name, word)| (name, PluginCommand::expand(word, &endpoint))));
         run.env(CSI_ENDPOINT, endpoint);
-        run.current_dir("/").stdin(Stdio::null()).stdout(log).stderr(same).process_group(0);
+        run.current_dir("/").stdin(Stdio::null()).stdout(log).stderr(log_copy).process_group(0);
         let mut child = run.spawn()?;
         let pid = child.id();
         // A child that has ended keeps its id until it is waited for.
         let known = || Ok((ProcessHandle::open_if(pid, || Ok(true))?, read_stat(pid)?));
         let (handle, stat) = known().inspect_err(|_: &io::Error| {
-            // It would be nobody's: why it is not known is what is answered.
+            // The agent could not find the process again. The caller gets the first error.
             let _ = child.kill().and_then(|()| child.wait());
         })?;
         let started = stat.map_or(0, |stat| stat.starttime);
@@ -110,7 +107,7 @@ impl PluginProcess {
         Ok(StartedProcess(Some(Self { id, handle, child: Some(child) })))
     }
 
-    /// The process that an earlier life of this agent started, if it still runs.
+    /// The process of a record, if it still runs.
     pub fn adopt(id: ProcessId, boot_id: &str) -> io::Result<Option<Self>> {
         if id.boot_id != boot_id {
             return Ok(None);
@@ -119,18 +116,19 @@ impl PluginProcess {
         Ok(handle.map(|handle| Self { id, handle: Some(handle), child: None }))
     }
 
-    /// A process that was started to serve `socket`, of which no record was written: the agent was
-    /// killed at that very moment.
+    /// Finds a process that was started to serve `socket` and has no record, because the agent was
+    /// killed before it wrote one.
     pub fn find(socket: &Path, boot_id: &str) -> io::Result<Option<Self>> {
         let wanted = format!("{CSI_ENDPOINT}={}", endpoint(socket));
         for pid in list_pids()? {
-            // The environment of a process of others may not be read.
+            // The environment of a foreign process may be unreadable.
             let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { continue };
-            let serves = environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes());
+            let serves =
+                environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes());
             let Some(stat) = serves.then(|| read_stat(pid)).transpose()?.flatten() else {
                 continue;
             };
-            // What it has started bears its environment too, and is in its group.
+            // Its children inherit the environment. Only the process itself leads its group.
             if u32::try_from(stat.pgrp).is_ok_and(|group| group == pid) {
                 let (started, boot_id) = (stat.starttime, boot_id.to_owned());
                 return Self::adopt(ProcessId { pid, started, boot_id: boot_id.clone() }, &boot_id);
@@ -139,31 +137,31 @@ impl PluginProcess {
         Ok(None)
     }
 
-    /// How it ended, in words; none while it runs.
-    pub fn ended(&mut self) -> Option<String> {
+    /// How it ended, for people. `None` while it runs.
+    pub fn describe_end(&mut self) -> Option<String> {
         let Some(child) = &mut self.child else {
             let ended = self.handle.as_ref().map_or(Ok(true), ProcessHandle::has_ended);
-            // What cannot be asked for counts as running.
+            // A process whose state is unknown counts as running.
             return ended.unwrap_or(false).then(|| "it ended, nobody saw how".to_owned());
         };
         match child.try_wait() {
-            Ok(status) => status.map(in_words),
+            Ok(status) => status.map(describe_exit),
             Err(error) => Some(format!("it cannot be waited for: {error}")),
         }
     }
 
-    /// Tells it to end.
+    /// Sends SIGTERM.
     pub fn terminate(&mut self) -> io::Result<()> {
         self.signal(Signal::TERM)
     }
 
-    /// Ends it.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) -> io::Result<()> {
         self.signal(Signal::KILL)
     }
 
     fn signal(&mut self, signal: Signal) -> io::Result<()> {
-        // One that has ended needs none.
+        // Without a handle the process has ended.
         self.handle.as_ref().map_or(Ok(false), |handle| handle.signal(signal)).map(drop)
     }
 }
@@ -172,7 +170,7 @@ fn endpoint(socket: &Path) -> String {
     format!("unix://{}", socket.display())
 }
 
-fn in_words(status: ExitStatus) -> String {
+fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("it exited with status {code}"),
         (None, Some(signal)) => {
@@ -199,7 +197,7 @@ mod tests {
         }
     }
 
-    fn until<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
+    fn wait_until<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
             if let Some(so) = is_so() {
@@ -211,20 +209,25 @@ mod tests {
     }
 
     fn until_ended(process: &mut PluginProcess) -> String {
-        until("it has ended", || process.ended())
+        wait_until("it has ended", || process.describe_end())
     }
 
     #[test]
-    fn a_process_is_known_again_until_it_ended() {
+    fn a_process_is_found_again_until_it_ends() {
         let dir = tempfile::tempdir().unwrap();
         let (socket, output) = (dir.path().join("csi.sock"), dir.path().join("out"));
-        let mut ours =
-            PluginProcess::start(&sleeper(), &socket, &output, "this").unwrap().take().unwrap();
+        let mut ours = PluginProcess::start(&sleeper(), &socket, &output, "this")
+            .unwrap()
+            .into_process()
+            .unwrap();
         let id = ours.id.clone();
         let mut again = PluginProcess::adopt(id.clone(), "this").unwrap().unwrap();
-        assert_eq!(again.ended(), None);
+        assert_eq!(again.describe_end(), None);
         // Its environment can be read a moment after its starter goes on.
-        assert_eq!(until("it is found", || PluginProcess::find(&socket, "this").unwrap()).id, id);
+        assert_eq!(
+            wait_until("it is found", || PluginProcess::find(&socket, "this").unwrap()).id,
+            id
+        );
         assert!(PluginProcess::adopt(id.clone(), "another boot").unwrap().is_none());
         let other = ProcessId { started: id.started + 1, ..id.clone() };
         assert!(
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_says_so() {
+    fn a_program_that_is_missing_fails_the_start() {
         let dir = tempfile::tempdir().unwrap();
         let (socket, output) = (dir.path().join("csi.sock"), dir.path().join("out"));
         let command = PluginCommand { argv: vec!["/nowhere/at/all".to_owned()], ..sleeper() };

@@ -1,11 +1,14 @@
-//! What is kept of a plugin instance on disk, so that the agent's end is not the plugin's.
+//! The record of a plugin instance on disk. By it a restarted agent finds the plugin's process
+//! again.
 //!
-//! **Owns** `<state_dir>/plugins/<instance>/`: `instance.json`, and of a command that the agent
-//! runs its socket `csi.sock` and what it says, `output.log`.
+//! **Owns** `<state_dir>/plugins/<instance>/` with `instance.json`. A plugin that the agent runs
+//! has its socket `csi.sock` and its output `output.log` there, too.
 //!
-//! **Promises** that a record is whole or not there when the agent was killed, and that one which
-//! cannot be read is told and left where it is. It is not synced: neither a process nor a mount
-//! outlives a power cut, and a disk that is slow must not keep a hundred plugins from coming.
+//! **Promises** that a killed agent leaves a whole record or none. A record that cannot be read is
+//! reported and stays.
+//!
+//! **Never** syncs a record. No process and no mount outlives a power cut, and a slow disk would
+//! delay the start of a hundred plugins.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -20,40 +23,41 @@ use serde::{Deserialize, Serialize};
 use super::declaration::{Declaration, PluginEndpoint, PluginSource};
 use super::process::ProcessId;
 
-const FILE: &str = "instance.json";
-const SOCKET: &str = "csi.sock";
-const OUTPUT: &str = "output.log";
-const READ: &str = "output.read";
-/// The form that this version writes.
+const RECORD_FILE: &str = "instance.json";
+const SOCKET_FILE: &str = "csi.sock";
+const OUTPUT_FILE: &str = "output.log";
+const READ_POSITION_FILE: &str = "output.read";
+/// The schema that this version writes.
 const SCHEMA: u32 = 1;
 
-/// What is kept of an instance.
+/// The record of an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceRecord {
     schema: u32,
-    /// Where it comes from.
+    /// The place of the declaration.
     pub source: PluginSource,
-    /// What is said of it there. A command's environment is in it: only the agent may read this.
+    /// Holds a command's environment: only the agent may read the file.
     #[serde(rename = "said")]
     pub declaration: Declaration,
-    /// Since when this node has it.
+    /// When the agent first found the instance.
     pub since: Timestamp,
-    /// Its process; with none it is not known whether there is one while it is being started.
+    /// Its process. While it is being started, a process may run although this is `None`.
     #[serde(default)]
     pub process: Option<ProcessId>,
-    /// How often it was started again.
+    /// Number of restarts.
     #[serde(default)]
     pub restarts: u64,
-    /// Who stopped it.
+    /// The operator who stopped it.
     #[serde(default)]
     pub stopped_by: Option<String>,
-    /// The volumes that it mounted, by the plugin's own ids; kept while it has company only.
+    /// The external ids of the volumes that it mounted. Kept only if the plugin has other
+    /// instances.
     #[serde(default)]
     pub volumes: BTreeSet<String>,
 }
 
 impl InstanceRecord {
-    /// A new instance.
+    /// The record of a new instance.
     pub fn new(source: PluginSource, declaration: Declaration, since: Timestamp) -> Self {
         Self {
             schema: SCHEMA,
@@ -67,20 +71,20 @@ impl InstanceRecord {
         }
     }
 
-    /// Which instance it is.
+    /// The instance's key: [`Declaration::key`].
     pub fn key(&self) -> String {
         self.declaration.key(&self.source)
     }
 }
 
-/// Where the records are. Cheap to clone.
+/// The records of all instances. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct InstanceRecords {
     root: PathBuf,
 }
 
 impl InstanceRecords {
-    /// Those below this state directory.
+    /// The records in this state directory.
     pub fn new(state_dir: &Path) -> Self {
         Self { root: state_dir.join("plugins") }
     }
@@ -94,25 +98,25 @@ impl InstanceRecords {
         self.root.join(key)
     }
 
-    /// Where the record of an instance is.
+    /// The file of an instance's record.
     pub fn file(&self, key: &str) -> PathBuf {
-        self.dir(key).join(FILE)
+        self.dir(key).join(RECORD_FILE)
     }
 
     /// The socket of an instance.
     pub fn socket(&self, key: &str, declaration: &Declaration) -> PathBuf {
         match &declaration.endpoint {
             PluginEndpoint::Socket(socket) => socket.clone(),
-            PluginEndpoint::Command(_) => self.dir(key).join(SOCKET),
+            PluginEndpoint::Command(_) => self.dir(key).join(SOCKET_FILE),
         }
     }
 
-    /// Where what it says goes.
+    /// The file with an instance's output.
     pub fn output(&self, key: &str) -> PathBuf {
-        self.dir(key).join(OUTPUT)
+        self.dir(key).join(OUTPUT_FILE)
     }
 
-    /// Every record, and what is wrong with others.
+    /// Reads every record. A record that cannot be read is a fault.
     pub fn load(&self) -> io::Result<(Vec<InstanceRecord>, Vec<SourceFault>)> {
         let (mut records, mut faults) = (Vec::new(), Vec::new());
         let dirs = match fs::read_dir(&self.root) {
@@ -120,8 +124,8 @@ impl InstanceRecords {
             dirs => dirs?,
         };
         for dir in dirs {
-            let path = dir?.path().join(FILE);
-            match read(&path) {
+            let path = dir?.path().join(RECORD_FILE);
+            match read_record(&path) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {}
                 Err(problem) => {
@@ -134,7 +138,7 @@ impl InstanceRecords {
         Ok((records, faults))
     }
 
-    /// Writes a record; whoever looks next finds it.
+    /// Writes a record. It replaces the earlier one as a whole.
     pub fn write(&self, record: &InstanceRecord) -> io::Result<()> {
         let dir = self.dir(&record.key());
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
@@ -143,20 +147,20 @@ impl InstanceRecords {
         let options = options.create(true).write(true).truncate(true).mode(0o600);
         let mut file = options.open(&beside)?;
         file.write_all(serde_json::to_string(record)?.as_bytes())?;
-        fs::rename(&beside, dir.join(FILE))
+        fs::rename(&beside, dir.join(RECORD_FILE))
     }
 
-    /// Forgets an instance: the record first, so that what is left of a crash is no instance.
+    /// Removes the files of an instance. The record goes first, so that a crash leaves no instance.
     pub fn remove(&self, key: &str) -> io::Result<()> {
         let dir = self.dir(key);
-        for name in [FILE, "instance.new", SOCKET, OUTPUT, READ] {
+        for name in [RECORD_FILE, "instance.new", SOCKET_FILE, OUTPUT_FILE, READ_POSITION_FILE] {
             match fs::remove_file(dir.join(name)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
         match fs::remove_dir(&dir) {
-            // Something that the plugin put there stays.
+            // Files of the plugin stay.
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed,
@@ -164,20 +168,21 @@ impl InstanceRecords {
     }
 }
 
-fn read(path: &Path) -> Result<Option<InstanceRecord>, String> {
+fn read_record(path: &Path) -> Result<Option<InstanceRecord>, String> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         text => text.map_err(|error| format!("cannot be read: {error}"))?,
     };
     if text.is_empty() {
-        // A power cut came before the disk had it, and took all that it stood for.
+        // A power cut before the disk had the content. It has ended the process and the mounts,
+        // too.
         return Ok(None);
     }
-    let kept = "it may stand for a process that runs; start the version that wrote it, or remove \
+    let advice = "it may stand for a process that runs; start the version that wrote it, or remove \
                 it once there is none";
-    // The error would quote the environment.
+    // The error would quote the environment, which may be secret.
     let record: InstanceRecord = serde_json::from_slice(&text)
-        .map_err(|_| format!("is no record of an instance; {kept}"))?;
+        .map_err(|_| format!("is no record of an instance; {advice}"))?;
     if record.schema > SCHEMA {
         return Err(format!("its form is {}; this version reads up to {SCHEMA}", record.schema));
     }
@@ -191,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_found_again_and_garbage_is_told() {
+    fn a_written_record_is_read_again_and_an_unreadable_one_is_a_fault() {
         let dir = tempfile::tempdir().unwrap();
         let records = InstanceRecords::new(dir.path());
         assert_eq!(records.load().unwrap(), (vec![], vec![]));

@@ -1,4 +1,9 @@
-//! Watching one instance: who it is, and whether it is well.
+//! Probes one instance of a plugin: its health, name, version and capabilities.
+//!
+//! **Promises** that the view of an instance follows each probe, and that capabilities stay known
+//! while the instance does not answer.
+//!
+//! **Never** starts or ends a process: [`crate::roster`] does so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,66 +17,65 @@ use tokio::time::{Instant, sleep};
 use super::process::ProcessId;
 use super::{InstanceView, Plugin, PluginInstance};
 
-/// How often it is looked whether an instance that is away is back.
-const AWAY: Duration = Duration::from_millis(200);
-/// How soon after one look comes the next, whoever asks for it.
-const SOONEST: Duration = Duration::from_millis(20);
-/// How long a process may take to make its socket before its absence is explained.
-const TIME_TO_SERVE: Duration = Duration::from_secs(2);
-/// Every so many probes it is also asked for its version, which may change behind a connection.
-const VERSION_EVERY: u32 = 5;
+/// Interval of probes of an unhealthy instance.
+const UNHEALTHY_PROBE_INTERVAL: Duration = Duration::from_millis(200);
+/// Smallest time between two probes, even if a failed call requests one.
+const PROBE_PAUSE_MIN: Duration = Duration::from_millis(20);
+/// Time for a process to make its socket. After that the view explains why it may be missing.
+const SOCKET_GRACE: Duration = Duration::from_secs(2);
+/// Number of probes between reads of the version. A proxy may change it behind one connection.
+const PROBES_PER_VERSION_READ: u32 = 5;
 
-/// How a plugin is watched.
+/// The timing of probes.
 #[derive(Debug, Clone, Copy)]
 pub struct ProbeTiming {
-    /// How often it is asked.
+    /// Time between probes of a healthy instance.
     pub interval: Duration,
-    /// How long it may take to answer.
+    /// Largest time for an answer.
     pub timeout: Duration,
 }
 
-/// Watches an instance until it is `gone`, or until the shutdown, which is its last, unhealthy,
-/// view.
+/// Probes an instance until `gone` or the shutdown. The shutdown leaves an unhealthy view.
 ///
-/// An instance that is well is probed; one that is not, that is new, or that may be another process
-/// or version by now, is asked who it is.
+/// A healthy instance gets `Probe`. An instance is identified again if it is new or unhealthy, or
+/// if it may be another process or version by now.
 pub async fn supervise(
     member: Arc<PluginInstance>,
     plugin: Plugin,
-    supervision: ProbeTiming,
+    timing: ProbeTiming,
     gone: Shutdown,
     shutdown: Shutdown,
 ) {
-    let mut looking = InstanceProbe { connections: 0, probes: 0 };
-    let mut unserved = MissingSocket::default();
+    let mut prober = InstanceProbe { connections: 0, probes: 0 };
+    let mut missing_socket = MissingSocket::default();
     let mut wait = Duration::ZERO;
     loop {
         let seen = tokio::select! {
             seen = async {
-                wait_for(&member, wait).await;
-                looking.probe_instance(&member.client, &member.view(), supervision.timeout).await
+                wait_for_next_probe(&member, wait).await;
+                prober.probe_instance(&member.client, &member.view(), timing.timeout).await
             } => seen,
             () = gone.requested() => return,
             () = shutdown.requested() => break,
         };
-        // Releases may wait for its return, and a socket that nobody listens at costs nothing.
-        let often = if seen.is_ok() { supervision.interval } else { AWAY };
-        wait = often.min(supervision.interval);
-        let seen = seen.map_err(|why| unserved.explain(&member, why));
+        // Releases may wait for an unhealthy instance, and a probe of a dead socket is cheap.
+        let interval = if seen.is_ok() { timing.interval } else { UNHEALTHY_PROBE_INTERVAL };
+        wait = interval.min(timing.interval);
+        let seen = seen.map_err(|why| missing_socket.explain(&member, why));
         record_probe(&member, seen, &plugin);
     }
     record_probe(&member, Err("the agent is stopping".to_owned()), &plugin);
 }
 
-/// Since when a process of ours has run without making its socket.
+/// The process that has not made its socket, and when that was first seen.
 #[derive(Default)]
 struct MissingSocket {
     process: Option<(ProcessId, Instant)>,
 }
 
 impl MissingSocket {
-    /// Adds to the reason why an instance is unhealthy that its process serves no socket, once it
-    /// has had the time to. The words stay the same from look to look, so that they are told once.
+    /// Adds to the reason of an unhealthy instance that its process has made no socket within
+    /// [`SOCKET_GRACE`]. The text stays the same between probes, so that it is logged once.
     fn explain(&mut self, member: &PluginInstance, why: String) -> String {
         let (Some(command), Some(process)) =
             (member.declaration.command(), member.record().process)
@@ -87,7 +91,7 @@ impl MissingSocket {
             Some(known) if known.0 == process => self.process.insert(known),
             _ => self.process.insert((process, Instant::now())),
         };
-        if since.elapsed() < TIME_TO_SERVE {
+        if since.elapsed() < SOCKET_GRACE {
             return why;
         }
         format!(
@@ -98,23 +102,23 @@ impl MissingSocket {
     }
 }
 
-/// Waits for so long, or until somebody found that the instance does not answer.
-async fn wait_for(member: &PluginInstance, wait: Duration) {
-    sleep(wait.min(SOONEST)).await;
+/// Waits until the time has passed, or until a failed call requests a probe.
+async fn wait_for_next_probe(member: &PluginInstance, wait: Duration) {
+    sleep(wait.min(PROBE_PAUSE_MIN)).await;
     tokio::select! {
-        () = sleep(wait.saturating_sub(SOONEST)) => {}
+        () = sleep(wait.saturating_sub(PROBE_PAUSE_MIN)) => {}
         () = member.probe_requested.notified() => {}
     }
 }
 
-/// Well, as who it is; or the reason why not, in words.
+/// The fingerprint of a healthy instance, or the reason why it is unhealthy.
 type ProbeResult = Result<Fingerprint, String>;
 
-/// What was last seen through the connection, beside the view.
+/// The state of the probes that the view does not hold.
 struct InstanceProbe {
-    /// How often a connection had been opened when it was asked who it is.
+    /// Number of connections that had been opened when the instance was last identified.
     connections: u64,
-    /// Probes since then.
+    /// Number of probes since then.
     probes: u32,
 }
 
@@ -130,8 +134,8 @@ impl InstanceProbe {
         {
             probe(client, timeout).await?;
             self.probes += 1;
-            let asks = self.probes.is_multiple_of(VERSION_EVERY);
-            let same = !asks || is_same(client, known, timeout).await;
+            let reads_version = self.probes.is_multiple_of(PROBES_PER_VERSION_READ);
+            let same = !reads_version || has_same_version(client, known, timeout).await;
             if same && client.connections() == self.connections {
                 return Ok(known.clone());
             }
@@ -143,7 +147,7 @@ impl InstanceProbe {
             }
             error => error.to_string(),
         });
-        // Over more than one new connection the answers may be two processes'.
+        // With more than one new connection, two processes may have answered.
         let after = client.connections();
         self.connections = if after > before + 1 { before } else { after };
         self.probes = 0;
@@ -159,17 +163,17 @@ async fn probe(client: &Client, timeout: Duration) -> Result<(), String> {
     }
 }
 
-/// Whether it is still of the version that it was. One that does not say so counts as the same:
-/// the next probe tells whether it is well.
-async fn is_same(client: &Client, known: &Fingerprint, timeout: Duration) -> bool {
+/// Whether the plugin's name and version are unchanged. No answer counts as unchanged: the next
+/// probe finds out whether the plugin is healthy.
+async fn has_same_version(client: &Client, known: &Fingerprint, timeout: Duration) -> bool {
     let info = client.call(v1::GetPluginInfoRequest {}, timeout).await;
     info.map_or(true, |info| {
-        // A version that was shortened differs, and is read again each time.
+        // A version that the fingerprint shortened always differs. It is then identified again.
         info.name == known.name && info.vendor_version == known.vendor_version
     })
 }
 
-/// Takes in what was seen; the registry, which is told of each change, makes the event of it.
+/// Stores the result of a probe. The registry gets each change and publishes the event.
 fn record_probe(member: &PluginInstance, seen: ProbeResult, plugin: &Plugin) {
     let last = member.view();
     let next = next_view(&last, seen, clock::now());
@@ -186,7 +190,7 @@ fn record_probe(member: &PluginInstance, seen: ProbeResult, plugin: &Plugin) {
     plugin.set_instance_view(member, next);
 }
 
-/// The view after what was seen: what the plugin can do stays known when it does not answer.
+/// The view after a probe. The fingerprint stays known if the plugin does not answer.
 fn next_view(last: &InstanceView, seen: ProbeResult, now: Timestamp) -> InstanceView {
     let seen = seen.and_then(|seen| check_same_driver(last, seen));
     let healthy = seen.is_ok();
@@ -207,8 +211,8 @@ fn next_view(last: &InstanceView, seen: ProbeResult, now: Timestamp) -> Instance
     }
 }
 
-/// Another version is an upgrade; another name is another driver, which knows nothing of what is
-/// mounted, and would say of each volume that there is nothing to undo.
+/// Refuses another driver. Another version is an upgrade. Another name is another driver: it does
+/// not know the mounted volumes, and would report success for an unmount that it did not make.
 fn check_same_driver(last: &InstanceView, seen: Fingerprint) -> ProbeResult {
     match &last.fingerprint {
         Some(known) if known.name != seen.name => Err(format!(
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn health_keeps_its_time_until_it_changes_and_abilities_outlive_it() {
+    fn a_view_keeps_its_time_while_health_is_unchanged_and_capabilities_while_unhealthy() {
         let at = Timestamp::from_unix_ms;
         let new = InstanceView {
             healthy: false,

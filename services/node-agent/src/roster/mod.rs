@@ -44,7 +44,7 @@ use crate::controller::{self, ControllerHosting};
 use crate::finish;
 use crate::host_pool::{CHANGE_MAX, with_agent_file};
 use crate::journal::Journal;
-use crate::plugin::member::describe_need;
+use crate::plugin::member::describe_needing_mounts;
 use crate::plugin::record::{InstanceRecord, InstanceRecords};
 use crate::plugin::{Plugin, PluginInstance, Plugins, ProbeTiming, supervise};
 use run::{ProcessContext, ProcessOrder};
@@ -262,8 +262,8 @@ impl Roster {
     /// Forgets which instance has mounted volumes that are no longer mounted.
     fn forget_volumes(&self) {
         let plugins = self.context.plugins.list();
-        for plugin in plugins.iter().filter(|plugin| plugin.slot.has_old_volumes()) {
-            plugin.slot.keep_volumes(&self.mounted_by(&plugin.id));
+        for plugin in plugins.iter().filter(|plugin| plugin.pool.has_old_volumes()) {
+            plugin.pool.keep_volumes(&self.mounted_by(&plugin.id));
         }
     }
 
@@ -278,7 +278,7 @@ impl Roster {
     /// Takes an instance in.
     async fn add_instance(&mut self, record: InstanceRecord) {
         if let Some(plugin) = self.context.plugins.get(&record.declaration.id) {
-            plugin.slot.attribute_unknown(&self.mounted_by(&plugin.id)).await;
+            plugin.pool.record_unknown_volumes(&self.mounted_by(&plugin.id)).await;
         }
         let order =
             if record.stopped_by.is_some() { ProcessOrder::Stop } else { ProcessOrder::Run };
@@ -327,7 +327,7 @@ impl Roster {
                 // A source that is put back overrides an earlier stop.
                 seat.member.set_stopped_by(None);
                 seat.order(ProcessOrder::Run);
-                seat.plugin.slot.choose_instances();
+                seat.plugin.pool.choose_instances();
             }
         }
         for key in leaving {
@@ -347,13 +347,13 @@ impl Roster {
         let mut leaving = seat.leaving.unwrap_or(first);
         if seat.leaving.is_none() || mounts > 0 || leaving.free.is_none() {
             seat.member.set_leaving(Some(mounts));
-            seat.plugin.slot.choose_instances();
+            seat.plugin.pool.choose_instances();
         }
         let needed = mounts > 0 || seat.member.in_flight() > 0;
         if mounts > 0 && !leaving.told && !leaving.even_with_mounts {
             leaving.told = true;
             let (plugin, source) = (&seat.plugin.id, &seat.member.record().source);
-            let why = format!("{source} is gone, {}", describe_need(mounts));
+            let why = format!("{source} is gone, {}", describe_needing_mounts(mounts));
             tracing::warn!(%plugin, instance = key, why, "a plugin stays while mounts need it");
             let detail = format!("instance {key}: {why}");
             self.context.hosting.events.publish_plugin_event(EventName::PluginHeld, plugin, detail);

@@ -8,7 +8,7 @@ use berth_domain::PluginId;
 
 use super::run::ProcessOrder;
 use super::{Roster, RosterRequest};
-use crate::plugin::member::describe_need;
+use crate::plugin::member::describe_needing_mounts;
 
 impl Roster {
     pub(super) fn answer_request(&mut self, asked: RosterRequest) {
@@ -26,7 +26,8 @@ impl Roster {
                 let Some(seat) = self.seats.get(key) else { continue };
                 let mounts = self.running.count_needing_mounts(&seat.plugin, &seat.member);
                 if mounts > 0 {
-                    let message = format!("instance {key} runs on: {}", describe_need(mounts));
+                    let message =
+                        format!("instance {key} runs on: {}", describe_needing_mounts(mounts));
                     return Err(Problem::new(Code::PluginHeld, message).plugin(&stop.plugin));
                 }
             }
@@ -41,8 +42,11 @@ impl Roster {
                 continue;
             }
             let mounts = self.running.count_needing_mounts(&seat.plugin, &seat.member);
-            let detail =
-                format!("instance {key}: told to by {}, {}", stop.by, describe_need(mounts));
+            let detail = format!(
+                "instance {key}: told to by {}, {}",
+                stop.by,
+                describe_needing_mounts(mounts)
+            );
             tracing::warn!(plugin = %stop.plugin, detail, "a plugin is stopped");
             self.context.hosting.events.publish_plugin_event(
                 EventName::PluginStopped,

@@ -26,7 +26,7 @@ use crate::events::EventPublisher;
 use crate::host_pool::{CHANGE_MAX, with_agent_file, with_processes};
 use crate::journal::Journal;
 use crate::plugin::declaration::PluginCommand;
-use crate::plugin::member::describe_need;
+use crate::plugin::member::describe_needing_mounts;
 use crate::plugin::process::{PluginProcess, StartedProcess};
 use crate::plugin::record::InstanceRecords;
 use crate::plugin::{Plugin, PluginInstance};
@@ -63,7 +63,7 @@ impl ProcessContext {
         let uses = self.journal.uses();
         let of_it = uses.iter().filter(|(.., entry)| entry.plugin == plugin.id);
         plugin
-            .slot
+            .pool
             .count_needing_mounts(member, of_it.map(|(.., entry)| entry.external_id.as_str()))
     }
 }
@@ -176,7 +176,7 @@ impl ProcessRunner {
     }
 
     async fn check_process(&mut self, order: &ProcessOrder) {
-        if let Some(how) = self.process.as_mut().and_then(PluginProcess::ended) {
+        if let Some(how) = self.process.as_mut().and_then(PluginProcess::describe_end) {
             self.process_ended(&how, order).await;
         }
         self.log_output(false).await;
@@ -200,7 +200,7 @@ impl ProcessRunner {
             HostOperation::new("start a plugin", "starts of plugins", self.member.socket.clone());
         let start = move || PluginProcess::start(&command, &socket, &output, &boot_id);
         let started = HostPool::of_process().run(operation, CHANGE_MAX, start).await;
-        let started = started.map_err(io::Error::from).flatten().map(StartedProcess::take);
+        let started = started.map_err(io::Error::from).flatten().map(StartedProcess::into_process);
         let again = self.tries > 0;
         match started {
             Ok(None) => {}
@@ -225,7 +225,7 @@ impl ProcessRunner {
                 self.wait_to_start(&format!("{program} cannot be started: {why}"));
             }
         }
-        self.plugin.slot.choose_instances();
+        self.plugin.pool.choose_instances();
     }
 
     async fn process_ended(&mut self, how: &str, order: &ProcessOrder) {
@@ -248,7 +248,7 @@ impl ProcessRunner {
         }
         self.member.set_spared(None);
         self.member.probe_requested.notify_one();
-        self.plugin.slot.choose_instances();
+        self.plugin.pool.choose_instances();
     }
 
     fn wait_to_start(&mut self, why: &str) {
@@ -270,7 +270,7 @@ impl ProcessRunner {
         if self.member.view().healthy {
             self.last_healthy = Instant::now();
             if self.member.set_spared(None) {
-                self.plugin.slot.choose_instances();
+                self.plugin.pool.choose_instances();
             }
             return;
         }
@@ -287,12 +287,12 @@ impl ProcessRunner {
         }
         let why = format!(
             "not started again though it was not healthy for {after} ms: {}",
-            describe_need(mounts)
+            describe_needing_mounts(mounts)
         );
         if self.member.set_spared(Some(why.clone())) {
             tracing::warn!(%plugin, instance, why, "a plugin is left alone");
             self.publish_event(EventName::PluginHeld, why);
-            self.plugin.slot.choose_instances();
+            self.plugin.pool.choose_instances();
         }
     }
 
@@ -328,7 +328,7 @@ impl ProcessRunner {
         self.next_start = Instant::now();
         if self.member.set_process(None, Some(down)) {
             self.member.save().await;
-            self.plugin.slot.choose_instances();
+            self.plugin.pool.choose_instances();
         }
     }
 

@@ -70,7 +70,7 @@ fn list(node: NodeId, plugins: &Plugins, journal: &Journal) -> Here {
     for plugin in plugins.list() {
         let of_it = uses.iter().filter(|(.., entry)| entry.plugin == plugin.id);
         let mounted: Vec<&str> = of_it.map(|(.., entry)| entry.external_id.as_str()).collect();
-        let members = plugin.slot.list();
+        let members = plugin.pool.list();
         instances.extend(members.iter().map(|member| instance_shown(&plugin, member, &mounted)));
     }
     Here { node, instances, faults: plugins.faults() }
@@ -84,7 +84,7 @@ fn instance_shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) ->
         instance: member.key.clone(),
         source: record.source.to_string(),
         socket: member.socket.display().to_string(),
-        serves: plugin.slot.serves(member),
+        serves: plugin.pool.serves(member),
         healthy: view.healthy,
         description: candidate.down.unwrap_or(view.description),
         version: view.fingerprint.map(|known| known.vendor_version),
@@ -94,6 +94,6 @@ fn instance_shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) ->
         restarts: record.restarts,
         leaving: candidate.leaving,
         stopped_by: record.stopped_by,
-        mounts: plugin.slot.count_needing_mounts(member, mounted.iter().copied()),
+        mounts: plugin.pool.count_needing_mounts(member, mounted.iter().copied()),
     }
 }

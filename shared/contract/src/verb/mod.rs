@@ -5,8 +5,8 @@
 //!
 //! **Promises** that both sides of a request agree with its row, because neither compiles
 //! otherwise. A service registers a handler for a verb (`Service::on` of the bus), which gets the
-//! verb's request and must return its reply. A caller asks by the verb (`Bus::ask`), sends its
-//! request and gets its reply.
+//! verb's request and must return its reply. A caller asks by the verb
+//! (`Bus::ask_service`), sends its request and gets its reply.
 //!
 //! A verb is a type without values, named by its path: `verb::ClaimTake`.
 

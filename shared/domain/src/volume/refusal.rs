@@ -162,7 +162,7 @@ pub enum Refusal {
     /// The plugin has no room for it, as it said of another claim (A7).
     #[error(
         "the plugin has no room for the volume: so it said for {holder}{}{}",
-        last_error_text(error.as_ref()),
+        last_error(error.as_ref()),
         next_try.map(|at| format!("; it is asked again at {at}")).unwrap_or_default()
     )]
     Exhausted {
@@ -213,7 +213,7 @@ pub enum Refusal {
     /// A call is under way, or due later.
     #[error(
         "{call} for alloc {alloc} is under way or not yet due; next look at {until}{}",
-        last_error_text(error.as_ref())
+        last_error(error.as_ref())
     )]
     Busy {
         /// For whose claim.
@@ -226,7 +226,10 @@ pub enum Refusal {
         error: Option<String>,
     },
     /// The alloc's own earlier claim is on its way out.
-    #[error("this alloc's earlier claim is still {state} since {since}{}", last_error_text(error.as_ref()))]
+    #[error(
+        "this alloc's earlier claim is still {state} since {since}{}",
+        last_error(error.as_ref())
+    )]
     Releasing {
         /// How far it is.
         state: State,
@@ -296,6 +299,6 @@ fn joined<T: fmt::Display>(named: &[T], more: usize) -> String {
     named.join(", ") + &tail
 }
 
-fn last_error_text(error: Option<&String>) -> String {
+fn last_error(error: Option<&String>) -> String {
     error.map(|error| format!("; the last call said: {error}")).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! What the claims of a volume come to: whatever a decision asks of all of them at once.
 //!
 //! **Promises** to be what counting anew would say. What a claim adds when it comes and what it
-//! takes away when it goes are one and the same: [`Summary::note`].
+//! takes away when it goes are one and the same: [`Summary::count_claim`].
 //!
 //! **Never** decides: whether claims get along is [`admit`]'s to say, asked of one claim for all
 //! that are alike to it.

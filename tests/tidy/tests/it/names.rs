@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth_tidy::repository::{files, rust_files};
-use berth_tidy::source::types;
+use berth_tidy::source::{functions, types};
 
 use crate::assert_none;
 
@@ -20,6 +20,30 @@ const GENERIC_TYPES: [&str; 21] = [
 /// Messages that are called as their verb is, and so are named with their module:
 /// `volume::Status`. This list only shrinks.
 const MESSAGES: [&str; 6] = ["Left", "List", "Register", "Report", "Status", "Stop"];
+
+/// A search for a function of such a name finds everything and so nothing.
+const UNSEARCHABLE_FUNCTIONS: [&str; 16] = [
+    "all", "ask", "asked", "at", "here", "is", "known", "look", "note", "of", "one", "said", "say",
+    "seen", "tell", "told",
+];
+
+#[test]
+fn a_search_finds_each_function() {
+    let mut breaches = Vec::new();
+    for file in rust_files() {
+        let is_ours = file.path.starts_with("services/") || file.path.starts_with("shared/");
+        if !is_ours || !file.path.contains("/src/") || file.path.contains("/tests") {
+            continue;
+        }
+        let program = file.text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        for function in functions(program) {
+            if UNSEARCHABLE_FUNCTIONS.contains(&function.name) {
+                breaches.push(format!("{}:{}: {}", file.path, function.line, function.name));
+            }
+        }
+    }
+    assert_none(breaches, "a function is a verb with its object, not");
+}
 
 #[test]
 fn no_type_has_a_generic_name() {

@@ -1,24 +1,27 @@
-//! A published volume in further places: under another name of its alloc's, and at a path of the
-//! caller's choice (E6).
+//! Bind mounts of a published volume (E6): a view, which is another name of the volume in its
+//! alloc, and a mount at a path of the caller's choice.
 //!
-//! **Owns** the bind mounts of a target, and what says where they are:
+//! **Owns** these mounts and their records in the alloc's directory:
 //!
 //! ```text
-//! <volume>/<alloc>/also1                      the volume under another name, by its number
-//! <volume>/<alloc>/bind-also1-<hash> -> /srv  where that, or the target itself, is seen besides
-//! <volume>/<alloc>/proof-…                    of each, what proves that this agent mounted it
+//! <volume>/<alloc>/also1                      a view, by its number
+//! <volume>/<alloc>/bind-also1-<hash> -> /srv  a link to the caller's path of a view or the target
+//! <volume>/<alloc>/proof-…                    for each of these: proves that the agent mounted it
 //! ```
 //!
-//! **Promises** that the link is on the disk before its mount is made and goes after it, so that an
-//! agent that lost its journal still finds every one by the ids; that all are gone before the
-//! volume is unpublished; and that no mount, file or directory of others is hidden or taken away.
+//! **Promises**
+//! - that a link is on the disk before its mount is made, and is removed after the unmount. An
+//!   agent that lost its journal still finds every bind mount by the ids;
+//! - that all bind mounts are gone before the volume is unpublished;
+//! - that no foreign mount, file or directory is hidden or removed.
 //!
-//! **Never** unmounts by force, nor what it cannot prove to have mounted itself in this boot.
+//! **Never** unmounts by force. It never unmounts what this agent cannot prove to have mounted in
+//! this boot.
 
+mod bind_mount;
+mod bind_path;
 pub(super) mod flags;
-mod place;
 mod proof;
-mod spot;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,63 +37,67 @@ use tokio::time::timeout;
 use super::{local_problem, read_mount_table};
 use crate::host_pool::{CHANGE_MAX, INSPECT_MAX, VolumeHost};
 use crate::paths::{Paths, VolumePaths};
-pub(super) use spot::BindPath;
+pub(super) use bind_path::BindPath;
 
-/// Makes bind mounts, and takes them away. Cheap to clone.
+/// Makes and removes bind mounts. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Binds {
     paths: Paths,
     boot_id: Arc<str>,
-    below: Arc<[PathBuf]>,
+    bind_below: Arc<[PathBuf]>,
     pool: HostPool,
-    turns: KeyedLocks<PathBuf>,
+    /// One lock per caller's path: two volumes are never mounted at one path at the same time.
+    path_locks: KeyedLocks<PathBuf>,
 }
 
 impl Binds {
-    /// For volumes that lie so, at paths of callers below one of these directories only, in this
-    /// boot of the host.
-    pub fn new(pool: &HostPool, paths: &Paths, boot_id: &str, below: &[PathBuf]) -> Self {
+    /// Callers' paths must be below one of the directories in `bind_below`.
+    pub fn new(pool: &HostPool, paths: &Paths, boot_id: &str, bind_below: &[PathBuf]) -> Self {
         Self {
             paths: paths.clone(),
             boot_id: boot_id.into(),
-            below: below.into(),
+            bind_below: bind_below.into(),
             pool: pool.clone(),
-            turns: KeyedLocks::default(),
+            path_locks: KeyedLocks::default(),
         }
     }
 
-    /// Looks whether a volume can be put at a caller's path, before it is asked for.
+    /// Checks whether a volume can be mounted at a caller's path, before the plugin is called.
     pub(super) async fn check_path(&self, path: &str) -> Result<BindPath, Problem> {
-        let (paths, below, asked) = (self.paths.clone(), Arc::clone(&self.below), path.to_owned());
-        self.inspect_path(path.as_ref(), move || BindPath::inspect(&asked, &below, &paths)).await
+        let (paths, below) = (self.paths.clone(), Arc::clone(&self.bind_below));
+        let requested = path.to_owned();
+        self.inspect_path(path.as_ref(), move || BindPath::inspect(&requested, &below, &paths))
+            .await
     }
 
-    /// Looks at a caller's path: it may lead across a dead mount. Paths share threads with those
-    /// below the same mount point.
+    /// Runs an inspection of a caller's path with a timeout, because the path may cross a dead
+    /// mount. Paths below one mount point share threads.
     async fn inspect_path(
         &self,
         path: &Path,
-        look: impl FnOnce() -> Result<BindPath, spot::BindPathError> + Send + 'static,
+        inspect: impl FnOnce() -> Result<BindPath, bind_path::BindPathError> + Send + 'static,
     ) -> Result<BindPath, Problem> {
         let table = read_mount_table(Code::PathRefused).await?;
         let above = path.ancestors().find(|above| table.has(above)).unwrap_or(Path::new("/"));
         let share = format!("callers' paths below {}", above.display());
-        let looked = self.pool.run(HostOperation::new("look", share, path), INSPECT_MAX, look);
-        match looked.await {
-            Ok(spot) => spot.map_err(refused),
+        let inspected =
+            self.pool.run(HostOperation::new("look", share, path), INSPECT_MAX, inspect);
+        match inspected.await {
+            Ok(spot) => spot.map_err(path_refused),
             Err(HostPoolError::Late { .. }) => {
-                let said = format!(
+                let message = format!(
                     "{} does not answer within {INSPECT_MAX:?}: is it on a dead mount?",
                     path.display()
                 );
-                Err(Problem::new(Code::PathRefused, said))
+                Err(Problem::new(Code::PathRefused, message))
             }
             Err(error) => Err(local_problem(Code::Overloaded)(error)),
         }
     }
 
-    /// Shows a published volume where it was asked for; the path is what the workload is given.
-    pub(super) async fn show_volume(
+    /// Makes the view and the mount at the caller's path that the request names. Returns the path
+    /// that the workload uses.
+    pub(super) async fn make_requested_binds(
         &self,
         host: &VolumeHost,
         grant: &Grant,
@@ -107,7 +114,7 @@ impl Binds {
         }
     }
 
-    /// Mounts the volume under another name of the alloc's. Again is the same.
+    /// Mounts a view of the volume. Idempotent.
     async fn make_view(
         &self,
         host: &VolumeHost,
@@ -118,16 +125,17 @@ impl Binds {
         let flags = check_view(grant, view)?;
         let (from, to) = (place.target.clone(), place.view(view.place));
         let (path, boot_id) = (to.clone(), Arc::clone(&self.boot_id));
-        let made =
-            host.run("bind mount", move || place::bind_view(&from, &to, flags, &boot_id)).await;
+        let made = host
+            .run("bind mount", move || bind_mount::bind_view(&from, &to, flags, &boot_id))
+            .await;
         made.map_err(local_problem(Code::MountFailed))?.map_err(|error| match error {
-            place::BindError::Foreign(_) => local_problem(Code::ForeignMount)(error),
+            bind_mount::BindError::Foreign(_) => local_problem(Code::ForeignMount)(error),
             error => local_problem(Code::MountFailed)(error),
         })?;
         Ok(path)
     }
 
-    /// Puts what is mounted at `from` at a caller's path. Again is the same.
+    /// Mounts what is at `from` at a caller's path. Idempotent.
     async fn make_bind(
         &self,
         host: &VolumeHost,
@@ -136,79 +144,80 @@ impl Binds {
         place: &VolumePaths,
         attachment: AttachmentMode,
     ) -> Result<PathBuf, Problem> {
-        spot.check_fits(attachment).map_err(refused)?;
+        spot.check_fits(attachment).map_err(path_refused)?;
         let path = spot.path().to_owned();
-        let turn = timeout(CHANGE_MAX, self.turns.lock(&path)).await.map_err(|_| {
-            let said = format!("another volume is being mounted at {}", path.display());
-            Problem::new(Code::Overloaded, said).retryable()
+        let path_lock = timeout(CHANGE_MAX, self.path_locks.lock(&path)).await.map_err(|_| {
+            let message = format!("another volume is being mounted at {}", path.display());
+            Problem::new(Code::Overloaded, message).retryable()
         })?;
         // Inspected again, because minutes may have passed.
-        let (paths, below) = (self.paths.clone(), Arc::clone(&self.below));
+        let (paths, below) = (self.paths.clone(), Arc::clone(&self.bind_below));
         let spot = self.inspect_path(&path, move || spot.inspect_again(&below, &paths)).await?;
         let (place, boot_id) = (place.clone(), Arc::clone(&self.boot_id));
-        let put = host.run("bind mount", move || {
-            // Kept to the end of the mount, also when its caller has given up.
-            let _turn = turn;
-            place::bind_at_path(&from, &spot, &place, &boot_id).map(|()| spot.path().to_owned())
+        let mounted = host.run("bind mount", move || {
+            // Locked until the mount ends, even if its caller has given up.
+            let _path_lock = path_lock;
+            bind_mount::bind_at_path(&from, &spot, &place, &boot_id)
+                .map(|()| spot.path().to_owned())
         });
-        match put.await.map_err(local_problem(Code::MountFailed))? {
+        match mounted.await.map_err(local_problem(Code::MountFailed))? {
             Ok(path) => Ok(path),
-            Err(error @ place::BindError::Spot(_)) => Err(refused(error)),
+            Err(error @ bind_mount::BindError::Spot(_)) => Err(path_refused(error)),
             Err(error) => Err(local_problem(Code::MountFailed)(error)),
         }
     }
 
-    /// Every caller's path at which this volume is, or is to be, seen on the node, for any alloc.
+    /// The callers' paths at which any alloc's bind mount of this volume may be on the node.
     pub(super) async fn paths_of_volume(
         &self,
         host: &VolumeHost,
         place: &VolumePaths,
     ) -> Result<Vec<PathBuf>, Problem> {
         let volume_dir = place.volume_dir.clone();
-        let found = host.run("read links", move || spot::links_of_volume(&volume_dir)).await;
+        let found =
+            host.run("read links", move || bind_path::bind_paths_of_volume(&volume_dir)).await;
         found
             .map_err(local_problem(Code::UnmountFailed))?
             .map_err(local_problem(Code::UnmountFailed))
     }
 
-    /// Takes away every view and every bind of this use.
-    pub(super) async fn remove(
+    /// Removes every view and every mount at a caller's path of this use.
+    pub(super) async fn remove_binds(
         &self,
         host: &VolumeHost,
         place: &VolumePaths,
     ) -> Result<(), Problem> {
         let (place, boot_id) = (place.clone(), Arc::clone(&self.boot_id));
-        let undone = host.run("unmount", move || place::remove_binds(&place, &boot_id)).await;
+        let undone = host.run("unmount", move || bind_mount::remove_binds(&place, &boot_id)).await;
         undone.map_err(local_problem(Code::UnmountFailed))?.map_err(|error| match error {
-            place::UnbindError::Foreign(_) => local_problem(Code::ForeignMount)(error),
+            bind_mount::UnbindError::Foreign(_) => local_problem(Code::ForeignMount)(error),
             error => local_problem(Code::UnmountFailed)(error),
         })
     }
 }
 
-/// What can be known of a view before anything is mounted.
+/// Checks a view before anything is mounted. Returns its flags.
 pub(super) fn check_view(grant: &Grant, view: &View) -> Result<flags::Flags, Problem> {
-    let refused = |said: String| Problem::new(Code::MountOptionsRefused, said);
+    let refuse = |message: String| Problem::new(Code::MountOptionsRefused, message);
     if grant.attachment == AttachmentMode::BlockDevice {
-        let said = "a block device is had under one name only: what may be done with it is the \
+        let message = "a block device is had under one name only: what may be done with it is the \
                     device's property, not that of a path";
-        return Err(refused(said.to_owned()));
+        return Err(refuse(message.to_owned()));
     }
-    flags::view_flags(&grant.mount, view.mode, &view.mount).map_err(refused)
+    flags::view_flags(&grant.mount, view.mode, &view.mount).map_err(refuse)
 }
 
-fn refused<E: std::error::Error + 'static>(error: E) -> Problem {
+fn path_refused<E: std::error::Error + 'static>(error: E) -> Problem {
     Problem::new(Code::PathRefused, berth_service::process::chain(&error))
 }
 
-/// What is in the alloc's directory for what is mounted at `from` and seen at a caller's path, too.
+/// The link in the alloc's directory for the mount of `from` at a caller's path.
 fn link_path(place: &VolumePaths, from: &Path, path: &Path) -> PathBuf {
-    let what = from.file_name().unwrap_or_default().to_string_lossy();
-    place.alloc_dir.join(format!("{LINK}{what}-{}", crate::paths::path_hash(path)))
+    let mounted = from.file_name().unwrap_or_default().to_string_lossy();
+    place.alloc_dir.join(format!("{LINK_PREFIX}{mounted}-{}", crate::paths::path_hash(path)))
 }
 
-/// How the names of links begin.
-const LINK: &str = "bind-";
+const LINK_PREFIX: &str = "bind-";
 
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,15 @@
-//! What proves that a mount is one that this agent made.
+//! Proves that this agent made a bind mount.
 //!
-//! **Owns** a file beside each link and each view, `proof-<its name>`: the boot of the host, what
-//! is mounted, upon which mount, and the kernel's ids of the mount that was made.
+//! **Owns** a file `proof-<name>` beside each link and each view. It holds the boot of the host,
+//! the content of the mount, its parent mount, and the kernel's ids of the mount.
 //!
-//! **Promises** that a proof is on the disk before its mount is made, and names the mount's ids
-//! after that. So a mount between the two is proven by what it shows and where it lies. A mount
-//! without proof is foreign, also one that no longer answers: everything is read from the mount
-//! table.
+//! **Promises**
+//! - that a proof is on the disk before its mount is made. The mount's ids are added afterwards.
+//!   Until then the content and the parent mount prove the mount;
+//! - that a mount without proof is foreign. That holds for a dead mount, too, because the proof
+//!   needs the mount table only.
 //!
-//! **Never** takes a mount of another boot for one of ours: a boot ends every mount.
+//! **Never** accepts a mount of another boot: a boot ends every mount.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -21,45 +22,44 @@ use berth_host::table::MountTable;
 use berth_host::{Mount, MountContent};
 use serde::{Deserialize, Serialize};
 
-/// How the names of proofs begin.
-const PROOF: &str = "proof-";
+const PROOF_PREFIX: &str = "proof-";
 
-/// What proves a mount.
+/// The stored proof of one mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BindProof {
     boot_id: String,
     content: MountContent,
-    /// Which part of the file system, in bytes: paths need not be UTF-8.
+    /// The mounted directory within the file system. In bytes, because paths need not be UTF-8.
     root: Vec<u8>,
-    /// The id of the mount that it was mounted upon.
+    /// The id of the parent mount.
     parent: Option<u64>,
-    /// The id of the mount itself, once it was made. May be given to another mount later.
+    /// The id of the mount, once it is made. The kernel may reuse it.
     id: Option<u64>,
-    /// The same as an id that is never used again in this boot (Linux 6.8).
+    /// The id that the kernel does not reuse in this boot (Linux 6.8).
     unique_id: Option<u64>,
 }
 
-/// Whose a mount is.
+/// Whether this agent made a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BindVerdict {
     /// This agent made it, in this boot.
     Ours,
-    /// What this agent made ended with an earlier boot.
+    /// The agent's mount ended with an earlier boot. This is another mount.
     EarlierBoot,
-    /// Nothing proves that this agent made it; why, in words.
+    /// Nothing proves that this agent made it. Holds the reason for people.
     Foreign(&'static str),
 }
 
-/// Where the proof of a link or view is.
+/// The file with the proof of a link or view.
 pub(super) fn proof_file(link_or_view: &Path) -> PathBuf {
     let name = link_or_view.file_name().unwrap_or_default().to_string_lossy();
-    link_or_view.with_file_name(format!("{PROOF}{name}"))
+    link_or_view.with_file_name(format!("{PROOF_PREFIX}{name}"))
 }
 
-/// Removes the proofs in an alloc's directory, whose links and views are gone.
-pub(super) fn remove_all(alloc_dir: &Path, entries: &[PathBuf]) -> io::Result<()> {
+/// Removes the proofs in an alloc's directory. The caller has removed the links and views.
+pub(super) fn remove_proofs(alloc_dir: &Path, entries: &[PathBuf]) -> io::Result<()> {
     let is_proof = |path: &&PathBuf| {
-        path.file_name().is_some_and(|name| name.as_bytes().starts_with(PROOF.as_bytes()))
+        path.file_name().is_some_and(|name| name.as_bytes().starts_with(PROOF_PREFIX.as_bytes()))
     };
     for entry in entries.iter().filter(is_proof) {
         fs::remove_file(alloc_dir.join(entry.file_name().unwrap_or_default()))?;
@@ -68,10 +68,10 @@ pub(super) fn remove_all(alloc_dir: &Path, entries: &[PathBuf]) -> io::Result<()
 }
 
 impl BindProof {
-    /// Of a mount that is about to be made of what `source` shows, at `path`.
+    /// The proof of a mount that is about to be made: `source`, bound to `path`.
     pub(super) fn intend(boot_id: &str, source: &Mount, table: &MountTable, path: &Path) -> Self {
         let above = table.mounts().iter().filter(|mount| path.starts_with(&mount.point));
-        // Of two at one path the later one lies on top.
+        // Of two mounts at one path the later one is on top.
         let parent = above.max_by_key(|mount| mount.point.as_os_str().len());
         Self {
             boot_id: boot_id.to_owned(),
@@ -83,17 +83,17 @@ impl BindProof {
         }
     }
 
-    /// The same, once the mount is made.
+    /// Adds the ids once the mount is made.
     pub(super) fn with_mount_ids(self, mount: &Mount) -> Self {
         let unique_id = match mount_id(&mount.point) {
             Ok(MountId::Unique(id)) => Some(id),
-            // An older kernel, or a mount that does not answer.
+            // An older kernel, or a dead mount.
             Ok(MountId::Reusable(_)) | Err(_) => None,
         };
         Self { id: Some(mount.id), unique_id, ..self }
     }
 
-    /// Has it on the disk.
+    /// Writes the proof and syncs it.
     pub(super) fn write(&self, file: &Path) -> io::Result<()> {
         let new = file.with_extension("new");
         let mut open = File::create(&new)?;
@@ -103,7 +103,7 @@ impl BindProof {
         File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
     }
 
-    /// What is on the disk; none where an earlier version made the mount.
+    /// Reads a proof. `None` if an earlier version made the mount.
     pub(super) fn read_proof(file: &Path) -> io::Result<Option<Self>> {
         match fs::read(file) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -111,7 +111,7 @@ impl BindProof {
         }
     }
 
-    fn shows(&self, mount: &Mount) -> bool {
+    fn has_content_of(&self, mount: &Mount) -> bool {
         self.content == mount.content() && mount.root.as_os_str() == OsStr::from_bytes(&self.root)
     }
 
@@ -119,7 +119,7 @@ impl BindProof {
         if self.boot_id != boot_id {
             return BindVerdict::EarlierBoot;
         }
-        if !self.shows(top) {
+        if !self.has_content_of(top) {
             return BindVerdict::Foreign("it shows something else");
         }
         match (self.id, self.unique_id) {
@@ -131,15 +131,15 @@ impl BindProof {
                 Ok(MountId::Unique(id)) if id != unique => {
                     BindVerdict::Foreign("it is another mount")
                 }
-                // One that is dead says nothing, and is known by all the rest.
+                // A dead mount has no unique id to read. The other fields prove it.
                 _ => BindVerdict::Ours,
             },
         }
     }
 }
 
-/// Whose the mount `top` is, by the proof at `file`. An earlier version left none: then a mount is
-/// ours that shows what is published at `target`.
+/// Whether this agent made the mount `top`, by the proof at `file`. Earlier versions wrote no
+/// proof. Then a mount with the content of `target`, the published volume, counts as the agent's.
 pub(super) fn judge_mount(
     file: &Path,
     boot_id: &str,
@@ -148,13 +148,13 @@ pub(super) fn judge_mount(
 ) -> io::Result<BindVerdict> {
     Ok(match BindProof::read_proof(file)? {
         Some(proof) => proof.judge_mount(boot_id, top),
-        None if target.is_some_and(|target| shows_same(target, top)) => BindVerdict::Ours,
+        None if target.is_some_and(|target| have_same_content(target, top)) => BindVerdict::Ours,
         None => BindVerdict::Foreign("the agent has no record of it"),
     })
 }
 
-/// Whether both mounts show one thing.
-pub(super) fn shows_same(one: &Mount, other: &Mount) -> bool {
+/// Whether both mounts have the same content.
+pub(super) fn have_same_content(one: &Mount, other: &Mount) -> bool {
     one.content() == other.content() && one.root == other.root
 }
 
@@ -230,7 +230,7 @@ mod tests {
         proof.write(&file).unwrap();
         assert_eq!(BindProof::read_proof(&file).unwrap(), Some(proof));
         assert!(matches!(verdict(target), BindVerdict::Foreign(_)), "the record counts");
-        remove_all(dir.path(), &[file.clone(), link]).unwrap();
+        remove_proofs(dir.path(), &[file.clone(), link]).unwrap();
         assert!(!file.exists());
         fs::write(&file, "{").unwrap();
         assert!(judge_mount(&file, BOOT, &ours, target).is_err(), "unknown is not ours");

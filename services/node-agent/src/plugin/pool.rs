@@ -1,4 +1,8 @@
-//! The instances of one plugin on this node, and which of them is asked.
+//! The instances of one plugin on this node, and the choice of the instance that is called.
+//!
+//! **Owns** which instance has mounted which volume, as long as a plugin has several instances.
+//!
+//! **Promises** that a call in flight keeps its instance from being removed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +18,7 @@ use super::member::CallInFlight;
 use super::{InstanceView, PluginHalves, PluginInstance};
 use crate::events::EventPublisher;
 
-/// One plugin's instances.
+/// The instances of one plugin.
 #[derive(Debug)]
 pub(crate) struct InstancePool {
     members: Mutex<InstanceSet>,
@@ -25,7 +29,7 @@ pub(crate) struct InstancePool {
 
 #[derive(Debug)]
 struct InstanceSet {
-    // Those that are here; the last to leave stays known to work that still has it.
+    // The present instances. `controller` and `node` stay set after the last one is removed.
     all: Vec<Arc<PluginInstance>>,
     controller: Arc<PluginInstance>,
     node: Arc<PluginInstance>,
@@ -33,7 +37,7 @@ struct InstanceSet {
 }
 
 impl InstancePool {
-    /// Of a plugin with one instance.
+    /// The pool of a plugin with one instance.
     pub(crate) fn new(
         first: Arc<PluginInstance>,
         changes: watch::Sender<u64>,
@@ -68,7 +72,7 @@ impl InstancePool {
         all
     }
 
-    /// Whether calls go to it.
+    /// Whether calls go to this instance.
     pub(crate) fn serves(&self, member: &PluginInstance) -> bool {
         let members = self.members();
         members.controller.key == member.key || members.node.key == member.key
@@ -79,7 +83,7 @@ impl InstancePool {
         self.choose_instances();
     }
 
-    /// Lets an instance go; true when it was the last.
+    /// Removes an instance. True if it was the last.
     pub(crate) fn remove_instance(&self, key: &str) -> bool {
         let mut members = self.members();
         members.all.retain(|member| member.key != key);
@@ -94,7 +98,7 @@ impl InstancePool {
         is_last
     }
 
-    /// The instance that a call goes to; it does not go while the call lasts.
+    /// The instance that a call goes to. The roster keeps it until the call has ended.
     pub(crate) fn start_call(&self, rpc: Rpc) -> CallInFlight {
         let members = self.members();
         match rpc.service() {
@@ -103,29 +107,30 @@ impl InstancePool {
         }
     }
 
-    /// Notes that an instance mounts a volume, while it has company: alone it has mounted all that
-    /// there is. Before another one joins, [`Self::attribute_unknown`] takes that from the journal.
-    pub(crate) async fn attribute(&self, member: &Arc<PluginInstance>, volume: &str) {
-        let has_company = self.members().all.len() > 1;
-        if has_company && member.add_volume(volume) {
+    /// Records that an instance mounts a volume, if the plugin has other instances. A single
+    /// instance has mounted all volumes. Before another one joins, [`Self::record_unknown_volumes`]
+    /// takes them from the journal.
+    pub(crate) async fn record_volume(&self, member: &Arc<PluginInstance>, volume: &str) {
+        let has_others = self.members().all.len() > 1;
+        if has_others && member.add_volume(volume) {
             member.save().await;
         }
     }
 
-    /// Whether an instance has volumes on record that may be gone.
+    /// Whether the record of an instance is due to be reduced to the volumes that are mounted.
     pub(crate) fn has_old_volumes(&self) -> bool {
         self.members().all.iter().any(|member| member.has_old_volumes())
     }
 
-    /// Forgets the volumes of which nothing is mounted here any more.
+    /// Forgets the volumes that are no longer mounted on this node.
     pub(crate) fn keep_volumes(&self, mounted: &BTreeSet<String>) {
         for member in &self.members().all {
             member.keep_volumes(mounted);
         }
     }
 
-    /// How many of these volumes, of which something is mounted here, an instance has mounted, or
-    /// may have: nobody on record for a volume means that anybody may be.
+    /// Number of these mounted volumes that an instance may have mounted. A volume without a record
+    /// counts for every instance.
     pub(crate) fn count_needing_mounts<'a>(
         &self,
         member: &PluginInstance,
@@ -138,9 +143,9 @@ impl InstancePool {
         mounted.into_iter().filter(may_be_its).count()
     }
 
-    /// Another instance is about to join: what is mounted is the work of those that are here, as
-    /// far as it is not known whose.
-    pub(crate) async fn attribute_unknown(&self, mounted: &BTreeSet<String>) {
+    /// Records for every present instance the mounted volumes that no instance has on record.
+    /// Called before another instance joins: it has mounted none of them.
+    pub(crate) async fn record_unknown_volumes(&self, mounted: &BTreeSet<String>) {
         let all = self.members().all.clone();
         let known = |volume: &str| all.iter().any(|member| member.has_mounted(volume));
         let unknown: Vec<&String> = mounted.iter().filter(|volume| !known(volume)).collect();
@@ -153,7 +158,7 @@ impl InstancePool {
         }
     }
 
-    /// Looks at all instances and decides anew which is asked, and what the plugin is by that.
+    /// Chooses again which instances are called, and updates the plugin's views.
     pub(crate) fn choose_instances(&self) {
         let mut members = self.members();
         let all: Vec<InstanceCandidate> =
@@ -163,15 +168,15 @@ impl InstancePool {
         let node = fold::choose_instance(&all, Half::Node, Some(&members.node.key));
         let Some(halves) = fold::fold_halves(&all, controller, node) else { return };
         let moved = members.all.get(node).filter(|next| next.key != members.node.key).cloned();
-        for (half, at) in [(Half::Controller, controller), (Half::Node, node)] {
-            let Some(next) = members.all.get(at).cloned() else { continue };
+        for (half, index) in [(Half::Controller, controller), (Half::Node, node)] {
+            let Some(next) = members.all.get(index).cloned() else { continue };
             match half {
                 Half::Controller => members.controller = next,
                 Half::Node => members.node = next,
             }
         }
         if let Some(next) = moved {
-            self.tell_move(&next, &halves.node);
+            self.publish_move(&next, &halves.node);
         }
         if members.halves == halves {
             return;
@@ -186,7 +191,7 @@ impl InstancePool {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    fn tell_move(&self, next: &PluginInstance, view: &InstanceView) {
+    fn publish_move(&self, next: &PluginInstance, view: &InstanceView) {
         let (plugin, instance) = (&next.declaration.id, &next.key);
         let version = view.fingerprint.as_ref().map_or("", |known| known.vendor_version.as_str());
         tracing::info!(%plugin, instance, version, "calls go to another instance of a plugin");
@@ -209,10 +214,10 @@ mod tests {
     const VOLUMES: usize = 10_000;
 
     fn member(socket: &str) -> Arc<PluginInstance> {
-        let said = Declaration::socket(PluginId::new("p").unwrap(), socket);
+        let declaration = Declaration::socket(PluginId::new("p").unwrap(), socket);
         let now = Timestamp::from_unix_ms(7);
         PluginInstance::new(
-            InstanceRecord::new(PluginSource::Socket(socket.into()), said, now),
+            InstanceRecord::new(PluginSource::Socket(socket.into()), declaration, now),
             None,
             now,
         )
@@ -223,53 +228,53 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_instance_that_is_alone_keeps_no_list_of_what_it_mounted() {
+    async fn a_single_instance_keeps_no_record_of_volumes() {
         let first = member("/run/a.sock");
-        let slot = InstancePool::new(Arc::clone(&first), watch::Sender::new(0), None);
+        let pool = InstancePool::new(Arc::clone(&first), watch::Sender::new(0), None);
         for number in 0..VOLUMES {
-            slot.attribute(&first, &format!("v{number}")).await;
+            pool.record_volume(&first, &format!("v{number}")).await;
         }
         assert_eq!(first.record().volumes, set(&[]));
-        // What is mounted when another one joins is the work of the first.
-        slot.attribute_unknown(&set(&["v1"])).await;
+        // The first instance has mounted what is mounted when another one joins.
+        pool.record_unknown_volumes(&set(&["v1"])).await;
         let second = member("/run/b.sock");
-        slot.add_instance(Arc::clone(&second));
-        slot.attribute(&second, "w").await;
+        pool.add_instance(Arc::clone(&second));
+        pool.record_volume(&second, "w").await;
         let mounted = ["v1", "w"];
         assert_eq!(
             (
-                slot.count_needing_mounts(&first, mounted),
-                slot.count_needing_mounts(&second, mounted)
+                pool.count_needing_mounts(&first, mounted),
+                pool.count_needing_mounts(&second, mounted)
             ),
             (1, 1)
         );
-        // The one that stays answers for all that is left.
-        assert!(!slot.remove_instance(&first.key));
+        // The remaining instance counts as having mounted everything.
+        assert!(!pool.remove_instance(&first.key));
         assert_eq!(second.record().volumes, set(&[]));
-        assert_eq!(slot.count_needing_mounts(&second, mounted), 2);
+        assert_eq!(pool.count_needing_mounts(&second, mounted), 2);
     }
 
     #[tokio::test]
-    async fn an_instance_in_company_forgets_volumes_that_are_gone() {
+    async fn one_of_two_instances_forgets_volumes_that_are_gone() {
         let (first, second) = (member("/run/a.sock"), member("/run/b.sock"));
-        let slot = InstancePool::new(Arc::clone(&first), watch::Sender::new(0), None);
-        slot.add_instance(Arc::clone(&second));
-        slot.attribute(&first, "stays").await;
+        let pool = InstancePool::new(Arc::clone(&first), watch::Sender::new(0), None);
+        pool.add_instance(Arc::clone(&second));
+        pool.record_volume(&first, "stays").await;
         let mut most = 0;
         for number in 0..VOLUMES {
-            slot.attribute(&second, &format!("v{number}")).await;
+            pool.record_volume(&second, &format!("v{number}")).await;
             most = most.max(second.record().volumes.len());
-            // As the roster does each time that it looks; nothing but this is mounted.
-            if slot.has_old_volumes() {
-                slot.keep_volumes(&set(&["stays", "v0"]));
+            // As the roster does at each scan. Only these two are mounted.
+            if pool.has_old_volumes() {
+                pool.keep_volumes(&set(&["stays", "v0"]));
             }
         }
         assert!(most < 1_000, "{most} volumes are on record, and 2 are mounted");
         let mounted = ["stays", "v0"];
         assert_eq!(
             (
-                slot.count_needing_mounts(&first, mounted),
-                slot.count_needing_mounts(&second, mounted)
+                pool.count_needing_mounts(&first, mounted),
+                pool.count_needing_mounts(&second, mounted)
             ),
             (1, 1)
         );

@@ -1,4 +1,9 @@
-//! The mounts themselves, and their links. Some of this may hang where a mount is dead.
+//! Makes and removes bind mounts together with their links and proofs.
+//!
+//! **Promises** that the link and the proof are on the disk before the mount is made.
+//!
+//! Every function here blocks. A function may hang where a mount is dead, so [`super::Binds`] runs
+//! it on the host pool.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -11,13 +16,13 @@ use berth_host::table::{MountTable, MountTableError};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use thiserror::Error;
 
+use super::bind_path::{BindPath, BindPathError, read_dir, read_links};
 use super::flags::{self, Flags};
 use super::link_path;
 use super::proof::{self, BindProof, BindVerdict};
-use super::spot::{BindPath, BindPathError, read_dir, read_links};
 use crate::paths::{VIEW, VolumePaths};
 
-/// Why a volume is not seen where it was asked for.
+/// Why a bind mount cannot be made.
 #[derive(Debug, Error)]
 pub(super) enum BindError {
     #[error(transparent)]
@@ -39,7 +44,7 @@ pub(super) enum BindError {
     Table(#[from] MountTableError),
 }
 
-/// A mount that nothing proves to be this volume's.
+/// A mount without proof that it is this volume's.
 #[derive(Debug, Error)]
 #[error(
     "at {at} something is mounted ({fs_type}, {source_name}) that nothing proves to be this \
@@ -66,7 +71,7 @@ impl ForeignMount {
 
 const EARLIER_BOOT: &str = "what the agent mounted there ended with an earlier boot";
 
-/// Why a volume is still seen somewhere.
+/// Why a bind mount cannot be removed.
 #[derive(Debug, Error)]
 pub(super) enum UnbindError {
     #[error("the agent's directory {} cannot be read", .0.display())]
@@ -83,14 +88,15 @@ pub(super) enum UnbindError {
     Table(#[from] MountTableError),
 }
 
-const NONE: Option<&Path> = None;
+/// For arguments of mount(2) that a bind mount does not use.
+const UNUSED: Option<&Path> = None;
 
-/// Mounts what is at `from` at a path of our own, with what it has and these flags. They are set
-/// also when it is mounted already: an agent may have been killed in between.
+/// Mounts what is at `from` at a path of the agent, with the flags of `from` and the requested
+/// ones. An existing mount gets the flags, too: an agent may have been killed before it set them.
 pub(super) fn bind_view(
     from: &Path,
     to: &Path,
-    asked: Flags,
+    requested: Flags,
     boot_id: &str,
 ) -> Result<(), BindError> {
     let failed = |source| BindError::Mount { from: from.to_owned(), to: to.to_owned(), source };
@@ -100,10 +106,10 @@ pub(super) fn bind_view(
     if let Some(there) = table.top_at(to) {
         let unread = |error| BindError::Proof(proof.clone(), error);
         match proof::judge_mount(&proof, boot_id, there, Some(source)).map_err(unread)? {
-            BindVerdict::Ours if proof::shows_same(source, there) => {
-                return set_flags(to, source, asked).map_err(failed);
+            BindVerdict::Ours if proof::have_same_content(source, there) => {
+                return set_flags(to, source, requested).map_err(failed);
             }
-            // It is of an earlier publication, and dead.
+            // A dead mount of an earlier publication.
             BindVerdict::Ours => {
                 unmount(to).map_err(|error| BindError::Dead(to.to_owned(), error))?;
             }
@@ -117,28 +123,28 @@ pub(super) fn bind_view(
     made.map_err(|error| BindError::Make(to.to_owned(), error))?;
     let intended = BindProof::intend(boot_id, source, &table, to);
     intended.write(&proof).map_err(|error| BindError::Make(proof.clone(), error))?;
-    mount(Some(from), to, NONE, MsFlags::MS_BIND, NONE).map_err(failed)?;
+    mount(Some(from), to, UNUSED, MsFlags::MS_BIND, UNUSED).map_err(failed)?;
     complete_proof(intended, &proof, to);
-    set_flags(to, source, asked).map_err(failed)
+    set_flags(to, source, requested).map_err(failed)
 }
 
-/// A remount drops every flag that it does not name.
-fn set_flags(at: &Path, source: &Mount, asked: Flags) -> nix::Result<()> {
-    let flags = flags::add_flags(flags::mount_flags(source), asked);
-    mount(NONE, at, NONE, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags, NONE)
+/// Sets the flags of `source` as well: a remount drops every flag that it does not name.
+fn set_flags(path: &Path, source: &Mount, requested: Flags) -> nix::Result<()> {
+    let flags = flags::add_flags(flags::mount_flags(source), requested);
+    mount(UNUSED, path, UNUSED, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags, UNUSED)
 }
 
-/// Puts the ids of a mount that was made into its proof. What was intended proves it without them.
-fn complete_proof(intended: BindProof, proof: &Path, at: &Path) {
+/// Adds the ids of the new mount to its proof. If that fails, the intended content still proves it.
+fn complete_proof(intended: BindProof, proof: &Path, path: &Path) {
     let table = MountTable::read_blocking().ok();
-    let Some(made) = table.as_ref().and_then(|table| table.top_at(at)) else { return };
+    let Some(made) = table.as_ref().and_then(|table| table.top_at(path)) else { return };
     if let Err(error) = intended.with_mount_ids(made).write(proof) {
         let proof = proof.display();
         tracing::warn!(%proof, %error, "the ids of a mount were not written down");
     }
 }
 
-/// Mounts what is at `from` at a caller's path, which was just looked at.
+/// Mounts what is at `from` at a caller's path, which the caller has just inspected.
 pub(super) fn bind_at_path(
     from: &Path,
     spot: &BindPath,
@@ -154,10 +160,10 @@ pub(super) fn bind_at_path(
     let source = table.top_at(from).ok_or_else(|| BindError::NoSource(from.to_owned()))?;
     let proof = proof::proof_file(&link);
     if let Some(there) = table.top_at(path).filter(|_| spot.owner().is_some()) {
-        // It was asked for before, unless somebody took it away and mounted something else.
+        // The mount of an earlier request, unless an operator has replaced it.
         let unread = |error| BindError::Proof(proof.clone(), error);
         let verdict = proof::judge_mount(&proof, boot_id, there, Some(source)).map_err(unread)?;
-        if verdict == BindVerdict::Ours && proof::shows_same(source, there) {
+        if verdict == BindVerdict::Ours && proof::have_same_content(source, there) {
             return Ok(());
         }
         return Err(BindPathError::Mounted(path.to_owned()).into());
@@ -166,8 +172,8 @@ pub(super) fn bind_at_path(
         .map_err(|error| BindError::Make(link.clone(), error))?;
     let intended = BindProof::intend(boot_id, source, &table, path);
     intended.write(&proof).map_err(|error| BindError::Make(proof.clone(), error))?;
-    mount(Some(from), &spot.open_path(), NONE, MsFlags::MS_BIND, NONE).map_err(|source| {
-        // Nothing was mounted. A link that stays says only that something may be.
+    mount(Some(from), &spot.open_path(), UNUSED, MsFlags::MS_BIND, UNUSED).map_err(|source| {
+        // Nothing was mounted. If the removal fails, the link only says that a mount may exist.
         let _ = fs::remove_file(&link).and_then(|()| fs::remove_file(&proof));
         BindError::Mount { from: from.to_owned(), to: path.to_owned(), source }
     })?;
@@ -179,7 +185,7 @@ fn unmount(path: &Path) -> nix::Result<()> {
     umount2(path, MntFlags::UMOUNT_NOFOLLOW)
 }
 
-/// Makes the link, and has it on the disk.
+/// Makes the link and syncs its directory.
 fn write_link(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
     match symlink(to, link) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -188,7 +194,7 @@ fn write_link(link: &Path, to: &Path, dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Takes away every view and every bind of this use: first those at callers' paths.
+/// Removes every bind mount of this use: those at callers' paths first, then the views.
 pub(super) fn remove_binds(place: &VolumePaths, boot_id: &str) -> Result<(), UnbindError> {
     let unread = |error| UnbindError::Read(place.alloc_dir.clone(), error);
     let links = read_links(&place.alloc_dir).map_err(unread)?;
@@ -198,24 +204,25 @@ pub(super) fn remove_binds(place: &VolumePaths, boot_id: &str) -> Result<(), Unb
     };
     let views: Vec<PathBuf> = entries.iter().filter(is_view).cloned().collect();
     let unremoved = |error| UnbindError::Remove(place.alloc_dir.clone(), error);
-    // Each has its link or its directory for as long as it may be mounted.
+    // A mount has its link or its directory for as long as it may exist.
     if links.is_empty() && views.is_empty() {
-        return proof::remove_all(&place.alloc_dir, &entries).map_err(unremoved);
+        return proof::remove_proofs(&place.alloc_dir, &entries).map_err(unremoved);
     }
     let table = MountTable::read_blocking()?;
     let target = table.top_at(&place.target);
-    let all = links.iter().map(|(link, path)| (link, path)).chain(views.iter().map(|at| (at, at)));
+    let views_as_records = views.iter().map(|view| (view, view));
+    let records = links.iter().map(|(link, path)| (link, path)).chain(views_as_records);
     let mut not_ours = BTreeSet::new();
-    for (of, path) in all {
+    for (record, path) in records {
         let Some(top) = table.top_at(path) else { continue };
-        let file = proof::proof_file(of);
+        let file = proof::proof_file(record);
         let unread = |error| UnbindError::Read(file.clone(), error);
         match proof::judge_mount(&file, boot_id, top, target).map_err(unread)? {
             BindVerdict::Ours => {
                 unmount(path).map_err(|error| UnbindError::Unmount(path.clone(), error))?;
             }
-            // Whatever is there now is another's, and none of ours is beneath it.
-            BindVerdict::EarlierBoot if of != path => {
+            // A boot ended the agent's mount at the caller's path. This mount is foreign.
+            BindVerdict::EarlierBoot if record != path => {
                 not_ours.insert(path);
             }
             BindVerdict::EarlierBoot => {
@@ -237,5 +244,5 @@ pub(super) fn remove_binds(place: &VolumePaths, boot_id: &str) -> Result<(), Unb
         }
         fs::remove_dir(view).map_err(|error| UnbindError::Remove(view.clone(), error))?;
     }
-    proof::remove_all(&place.alloc_dir, &entries).map_err(unremoved)
+    proof::remove_proofs(&place.alloc_dir, &entries).map_err(unremoved)
 }

@@ -1,7 +1,8 @@
-//! A path of a caller's choice, and whether a volume can be put there.
+//! Inspects a path of the caller's choice: whether a volume can be mounted there.
 //!
-//! **Promises** that what was looked at is what is mounted upon: the path is opened, every symbolic
-//! link on the way followed once, and the mount made at what is open.
+//! **Promises** that the volume is mounted on the file or directory that was inspected. The
+//! inspection opens the path, which follows every symbolic link once. The mount is made on the open
+//! descriptor.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
@@ -14,21 +15,22 @@ use berth_host::{MountTable, MountTableError};
 use nix::fcntl::OFlag;
 use thiserror::Error;
 
-use super::LINK;
+use super::LINK_PREFIX;
 use crate::paths::Paths;
 
-/// A place where a volume can be put, or one of ours is.
+/// A caller's path that was inspected. A volume can be mounted there, or the agent has done so.
 #[derive(Debug)]
 pub(in crate::node) struct BindPath {
-    asked: String,
+    /// The path in the request, before links are followed.
+    requested: String,
     real: PathBuf,
     is_directory: bool,
-    /// Which of our links leads there.
+    /// The agent's link to this path.
     owner: Option<PathBuf>,
     open: File,
 }
 
-/// Why a volume cannot be put there.
+/// Why a volume cannot be mounted at a caller's path.
 #[derive(Debug, Error)]
 pub(in crate::node) enum BindPathError {
     #[error(
@@ -41,10 +43,10 @@ pub(in crate::node) enum BindPathError {
     #[error("{0} cannot be looked at; it must be there before a volume is put upon it")]
     Open(String, #[source] io::Error),
     #[error(
-        "{asked} is really {}, which is not below {}: `bind_below` of this node's agent says where \
-         volumes may be put", real.display(), list(below)
+        "{requested} is really {}, which is not below {}: `bind_below` of this node's agent says \
+         where volumes may be put", real.display(), list(below)
     )]
-    Elsewhere { asked: String, real: PathBuf, below: Vec<PathBuf> },
+    Elsewhere { requested: String, real: PathBuf, below: Vec<PathBuf> },
     #[error("{} lies in the directory of the agent itself", .0.display())]
     Ours(PathBuf),
     #[error("{} is a mount point already; unmount what is there, or choose another path",
@@ -67,9 +69,9 @@ pub(in crate::node) enum BindPathError {
     #[error("{} is a {is}, and a volume with attachment {attachment} is put upon a {needs}",
         path.display())]
     Unfit { path: PathBuf, is: &'static str, attachment: AttachmentMode, needs: &'static str },
-    #[error("{asked} was {} when the volume was asked for, and is {} now", was.display(),
+    #[error("{requested} was {} when the volume was asked for, and is {} now", was.display(),
         is.display())]
-    Changed { asked: String, was: PathBuf, is: PathBuf },
+    Changed { requested: String, was: PathBuf, is: PathBuf },
     #[error("it is not known what is mounted")]
     Table(#[from] MountTableError),
     #[error("the agent's directory {} cannot be read", .0.display())]
@@ -81,86 +83,87 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 impl BindPath {
-    /// Looks at a path. This may hang on a dead mount.
+    /// Inspects a path. This may hang on a dead mount.
     pub(super) fn inspect(
-        asked: &str,
+        requested: &str,
         below: &[PathBuf],
         paths: &Paths,
     ) -> Result<Self, BindPathError> {
         if below.is_empty() {
             return Err(BindPathError::Nowhere);
         }
-        if !Path::new(asked).is_absolute() {
-            return Err(BindPathError::Relative(asked.to_owned()));
+        if !Path::new(requested).is_absolute() {
+            return Err(BindPathError::Relative(requested.to_owned()));
         }
-        let unseen = |error| BindPathError::Open(asked.to_owned(), error);
-        let open = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(asked);
+        let unseen = |error| BindPathError::Open(requested.to_owned(), error);
+        let open = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(requested);
         let open = open.map_err(unseen)?;
         let real = fs::read_link(open_path(&open)).map_err(unseen)?;
         let kind = open.metadata().map_err(unseen)?;
-        // An operator may have named them by a link, too.
+        // The configuration may name these directories by a link, too.
         let is_above = |dir: &&PathBuf| {
             let dir = fs::canonicalize(dir).unwrap_or_else(|_| (*dir).clone());
             real != dir && real.starts_with(dir)
         };
         if !below.iter().any(|dir| is_above(&dir)) {
-            let (asked, below) = (asked.to_owned(), below.to_vec());
-            return Err(BindPathError::Elsewhere { asked, real, below });
+            let (requested, below) = (requested.to_owned(), below.to_vec());
+            return Err(BindPathError::Elsewhere { requested, real, below });
         }
         if real.starts_with(paths.root().parent().unwrap_or(paths.root())) {
             return Err(BindPathError::Ours(real));
         }
         let table = MountTable::read_blocking()?;
-        let links = links(paths.root())?;
-        let within = |(at, _): &&(PathBuf, PathBuf)| real != *at && real.starts_with(at);
-        if let Some((at, _)) = links.iter().filter(|(at, _)| table.has(at)).find(within) {
-            return Err(BindPathError::Within { path: real, volume: at.clone() });
+        let links = links_of_node(paths.root())?;
+        let is_within = |(path, _): &&(PathBuf, PathBuf)| real != *path && real.starts_with(path);
+        let mut mounted = links.iter().filter(|(path, _)| table.has(path));
+        if let Some((volume, _)) = mounted.find(is_within) {
+            return Err(BindPathError::Within { path: real, volume: volume.clone() });
         }
-        let owner = links.into_iter().find(|(at, _)| *at == real).map(|(_, owner)| owner);
+        let owner = links.into_iter().find(|(path, _)| *path == real).map(|(_, owner)| owner);
         let is_mounted = table.has(&real);
         match &owner {
             None if is_mounted => return Err(BindPathError::Mounted(real)),
             Some(_) if is_mounted => {}
             _ => check_empty(&real, kind.file_type(), kind.len())?,
         }
-        Ok(Self { asked: asked.to_owned(), is_directory: kind.is_dir(), real, owner, open })
+        Ok(Self { requested: requested.to_owned(), is_directory: kind.is_dir(), real, owner, open })
     }
 
-    /// Looks again: the same path must be there.
+    /// Inspects the path again. It must still lead to the same real path.
     pub(super) fn inspect_again(
         self,
         below: &[PathBuf],
         paths: &Paths,
     ) -> Result<Self, BindPathError> {
-        let now = Self::inspect(&self.asked, below, paths)?;
+        let now = Self::inspect(&self.requested, below, paths)?;
         if now.real == self.real {
             return Ok(now);
         }
-        Err(BindPathError::Changed { asked: self.asked, was: self.real, is: now.real })
+        Err(BindPathError::Changed { requested: self.requested, was: self.real, is: now.real })
     }
 
-    /// Whether what is there is what such a volume needs.
+    /// Checks that a file system is mounted on a directory and a block device on a file.
     pub(super) fn check_fits(&self, attachment: AttachmentMode) -> Result<(), BindPathError> {
         let (is, other) =
             if self.is_directory { ("directory", "file") } else { ("file", "directory") };
-        // Once it is put there, a device is neither.
+        // A mounted block device is neither a file nor a directory.
         if self.owner.is_some() || self.is_directory == (attachment == AttachmentMode::FileSystem) {
             return Ok(());
         }
         Err(BindPathError::Unfit { path: self.real.clone(), is, attachment, needs: other })
     }
 
-    /// The real path.
+    /// The real path, without links.
     pub(super) fn path(&self) -> &Path {
         &self.real
     }
 
-    /// Whose it is, by the link of ours that leads there.
+    /// The agent's link to this path.
     pub(super) fn owner(&self) -> Option<&Path> {
         self.owner.as_deref()
     }
 
-    /// By what the kernel is told of it, whatever is at its path by now.
+    /// The path of the open descriptor. It leads to what was inspected, even if the path changed.
     pub(super) fn open_path(&self) -> PathBuf {
         open_path(&self.open)
     }
@@ -170,7 +173,7 @@ fn open_path(open: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
 }
 
-/// A directory or a file in which there is nothing.
+/// Refuses what is not an empty directory or an empty file.
 fn check_empty(path: &Path, kind: FileType, bytes: u64) -> Result<(), BindPathError> {
     let unseen = |error| BindPathError::Open(path.display().to_string(), error);
     let is_empty = if kind.is_dir() {
@@ -183,13 +186,12 @@ fn check_empty(path: &Path, kind: FileType, bytes: u64) -> Result<(), BindPathEr
     if is_empty { Ok(()) } else { Err(BindPathError::Full(path.to_owned())) }
 }
 
-/// Every path of a caller's that a volume of this node is, or is to be, seen at, with the link that
-/// says so.
-fn links(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, BindPathError> {
+/// The callers' paths of all volumes on this node, each with the agent's link to it.
+fn links_of_node(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, BindPathError> {
     let mut found = Vec::new();
-    for volume in entries(root)? {
-        // What is staged is the volume itself.
-        for alloc in entries(&volume)?.into_iter().filter(|dir| !dir.ends_with("staging")) {
+    for volume in read_agent_dir(root)? {
+        // `staging` is the staged volume and not an alloc.
+        for alloc in read_agent_dir(&volume)?.into_iter().filter(|dir| !dir.ends_with("staging")) {
             let own =
                 read_links(&alloc).map_err(|error| BindPathError::Read(alloc.clone(), error))?;
             found.extend(own.into_iter().map(|(link, to)| (to, link)));
@@ -199,7 +201,7 @@ fn links(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, BindPathError> {
 }
 
 /// The callers' paths of one volume, for all of its allocs.
-pub(super) fn links_of_volume(volume_dir: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn bind_paths_of_volume(volume_dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for alloc in read_dir(volume_dir)?.into_iter().filter(|dir| !dir.ends_with("staging")) {
         found.extend(read_links(&alloc)?.into_iter().map(|(_, to)| to));
@@ -207,11 +209,11 @@ pub(super) fn links_of_volume(volume_dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn entries(dir: &Path) -> Result<Vec<PathBuf>, BindPathError> {
+fn read_agent_dir(dir: &Path) -> Result<Vec<PathBuf>, BindPathError> {
     read_dir(dir).map_err(|error| BindPathError::Read(dir.to_owned(), error))
 }
 
-/// What is in a directory; nothing in one that is not there.
+/// The entries of a directory. Empty if the directory is missing.
 pub(super) fn read_dir(dir: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(dir) {
         Err(error) if is_absent(&error) => Ok(Vec::new()),
@@ -219,10 +221,10 @@ pub(super) fn read_dir(dir: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// The links in an alloc's directory, each with where it leads.
+/// The links in an alloc's directory, each with its target.
 pub(super) fn read_links(alloc: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let is_link = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(LINK))
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(LINK_PREFIX))
     };
     let links = read_dir(alloc)?.into_iter().filter(is_link);
     links
@@ -244,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_looked_at_where_it_really_is_and_refused_in_words() {
+    fn a_path_is_inspected_behind_its_links_and_refused_with_a_reason() {
         let dir = tempfile::tempdir().unwrap();
         let dir = fs::canonicalize(dir.path()).unwrap();
         let (binds, state) = (dir.join("binds"), dir.join("binds/state"));
@@ -256,16 +258,16 @@ mod tests {
         fs::write(binds.join("file"), "x").unwrap();
         File::create(binds.join("bare")).unwrap();
         let paths = Paths::new(&state);
-        let look = |path: &Path, below: &[PathBuf]| {
+        let inspect = |path: &Path, below: &[PathBuf]| {
             BindPath::inspect(path.to_str().unwrap(), below, &paths)
                 .map_err(|error| error.to_string())
         };
         let below = [binds.clone()];
-        let spot = look(&binds.join("link"), &below).unwrap();
+        let spot = inspect(&binds.join("link"), &below).unwrap();
         assert_eq!((spot.path(), spot.owner()), (binds.join("data").as_path(), None));
         assert!(spot.check_fits(AttachmentMode::FileSystem).is_ok());
         assert!(spot.check_fits(AttachmentMode::BlockDevice).is_err());
-        let bare = look(&binds.join("bare"), &below).unwrap();
+        let bare = inspect(&binds.join("bare"), &below).unwrap();
         assert!(bare.check_fits(AttachmentMode::BlockDevice).is_ok());
         for (path, words) in [
             (binds.clone(), "`bind_below`"),
@@ -277,12 +279,12 @@ mod tests {
             (binds.join("gone"), "must be there"),
             (PathBuf::from("data"), "absolute"),
         ] {
-            let refused = look(&path, &below).unwrap_err();
+            let refused = inspect(&path, &below).unwrap_err();
             assert!(refused.contains(words), "{}: {refused}", path.display());
         }
-        assert!(look(&binds.join("data"), &[]).unwrap_err().contains("`bind_below` is empty"));
+        assert!(inspect(&binds.join("data"), &[]).unwrap_err().contains("`bind_below` is empty"));
 
-        // What was looked at and is another by then is not taken.
+        // A path that changed after the inspection is refused.
         fs::remove_file(binds.join("link")).unwrap();
         symlink(binds.join("bare"), binds.join("link")).unwrap();
         let changed = spot.inspect_again(&below, &paths).unwrap_err().to_string();
