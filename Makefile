@@ -17,7 +17,7 @@ section = @printf '\n==> %s\n' '$(1)'
 
 SETUPS := setup-demo setup-lint setup-test setup-peers setup-chaos setup-bench
 
-.PHONY: help demo build lint test test-peers chaos bench nats-server setup-build $(SETUPS)
+.PHONY: help demo build lint test test-all test-peers chaos bench nats-server setup-build $(SETUPS)
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ lint: setup-lint ## check formatting, and clippy with warnings denied
 
 # Most tests wait for conditions, so more of them run at once than there are cores.
 TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
-TEST_LANES ?= 3
+TEST_LANES ?= 2
 
 # The programs come before the tests: tests that start them find them built. CI goes on after a
 # failure: what it says once is all that can be learnt from it.
@@ -46,7 +46,12 @@ test: setup-test nats-server lint build ## run every check and every test
 	cargo test $(CARGO_LOCKED) --workspace --no-run
 	$(call section,tests)
 	@RUST_TEST_THREADS=$(TEST_THREADS) $(MAKE) --no-print-directory -f tests/lanes.mk \
-		--jobs=$(TEST_LANES) $(if $(CI),--keep-going)
+		--jobs=$(TEST_LANES) $(if $(CI),--keep-going) TEST_FLAGS=$(TEST_FLAGS)
+
+# Much longer: every point of every flow under every fault, and the tests that take longest.
+test-all: export BERTH_FAULTS := all
+test-all: TEST_FLAGS := --include-ignored
+test-all: test ## the same, with nothing sampled and the longest tests
 
 # Not part of `make test`: what it holds us against is fetched first.
 test-peers: setup-peers nats-server build ## hold it against what is not ours: csi-sanity, a client in Python

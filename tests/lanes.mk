@@ -1,6 +1,6 @@
 # All tests, in lanes beside each other: most tests wait, so one lane leaves a machine idle.
 #
-#   make -f tests/lanes.mk --jobs=3
+#   make -f tests/lanes.mk --jobs=2
 #
 # `make test` calls it, with everything built. The lanes print into each other, line by line.
 # The longest lane is first. `rest` has every test binary that is called `it`.
@@ -16,10 +16,10 @@ all: $(LANES) rest docs
 # The whole workspace is named in each lane, so that all have the same features: nothing is built
 # again.
 $(LANES):
-	$(CARGO_TEST) --test $@
+	$(CARGO_TEST) --test $@ -- $(TEST_FLAGS)
 
 rest:
-	$(CARGO_TEST) --lib --bins --test it
+	$(CARGO_TEST) --lib --bins --test it -- $(TEST_FLAGS)
 
 docs:
 	$(CARGO_TEST) --doc

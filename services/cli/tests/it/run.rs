@@ -3,10 +3,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use berth_contract::event::{Event, EventName};
-use berth_domain::Timestamp;
 use berth_harness::{dirs, root, wait};
 use nix::sys::signal::Signal;
 
@@ -182,36 +179,6 @@ async fn a_run_that_is_told_to_end_before_it_began_gives_everything_back() {
     assert!(stopped.err.contains("data: free"), "{stopped:?}");
     assert!(stopped.out.contains("no claims"), "{stopped:?}");
     system.stop().await;
-}
-
-/// What ends a run is the event of the last claim's end, not the next look at the status.
-#[tokio::test]
-async fn a_run_ends_as_soon_as_its_volume_is_free() {
-    if !root::or_skip("mounts volumes") {
-        return;
-    }
-    let system = System::start(1).await;
-    system.volume("data", "single-node-writer");
-    let delay_ms = |alloc: &str| {
-        let run = ["run", "--node", "n1", "--alloc", alloc, "--volume", "data", "--", "true"];
-        let ran = system.berth(&run);
-        let ended = Timestamp::from_unix_ms(unix_ms());
-        assert_eq!(ran.code, 0, "{ran:?}");
-        let events = system.berth(&["events", "--alloc", alloc, "--kind", "claim", "--json"]);
-        let mut events =
-            events.out.lines().map(|line| serde_json::from_str::<Event>(line).unwrap());
-        let freed = events.rfind(|event| event.event == EventName::ClaimFreed);
-        ended.since(freed.unwrap().at).as_millis()
-    };
-    // The fastest of several: a busy machine delays any one of them.
-    let delays: Vec<u128> = (0..8).map(|at| delay_ms(&format!("run{at}"))).collect();
-    assert!(delays.iter().min().unwrap() < &50, "{delays:?} ms after the volume was free");
-    system.stop().await;
-}
-
-fn unix_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    u64::try_from(now.as_millis()).unwrap()
 }
 
 /// Where the host's mounts are private, a mount namespace copies those of every other alloc.

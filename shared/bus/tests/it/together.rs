@@ -53,7 +53,10 @@ async fn both_are_stored_or_none() {
 
 #[tokio::test]
 async fn pairs_that_come_at_once_share_batches_and_of_rivals_one_wins() {
-    let (server, bus, bucket) = one_bucket(&STATE).await;
+    let server = Server::start().await;
+    let patient = Config { commit_timeout: PATIENCE, ..config(&server.url()) };
+    let bus = Bus::connect(patient).await.unwrap();
+    let bucket = bus.bucket(&STATE, 1).await.unwrap();
     let other = bus.bucket(&STATE, 1).await.unwrap();
     set(&bucket, "handle.taken", "x").await;
     // Four of five have a handle of their own; the fifth all want the same, in two processes.
