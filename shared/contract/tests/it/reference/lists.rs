@@ -14,10 +14,11 @@ const ASKED_OF_ALL: [&str; 4] = ["limit", "after", "newer_than", "wait_ms"];
 pub fn write(page: &mut Page) {
     page.say("### Lists");
     page.say(format!(
-        "A list answers the entries that all of its filters leave, in the order of their keys, at \
-         most {} of them or as many as fit a message. When there are more, `next` is what to ask \
-         with as `after`. The namespace is the subject's; `=2A`, the token of `*`, stands for all \
-         of them. An empty answer is no error.",
+        "A list returns the entries that match all of its filters, in the order of their keys. A \
+         page has at most {} entries, and no more than fit into a message. If there are more, the \
+         reply has `next`: ask for the next page with its value as `after`. The namespace is in \
+         the subject; `=2A`, the token of `*`, means all namespaces. A list without entries is no \
+         error.",
         limits::PAGE_MAX
     ));
     let mut rows = Vec::new();
@@ -43,22 +44,22 @@ pub fn write(page: &mut Page) {
     }
     page.table(["list", "namespace", "prefix", "plugin", "node", "also"], &rows);
     page.say(
-        "Each page is one picture. Its `index` is the revision of the bucket that it shows: with \
-         every write up to that one, and none after it, whichever replica answers; what was \
-         acknowledged before it was asked for is in it. The next page is a picture of its own, \
-         and never an older one: pages with the same `index` are of one picture, and an entry \
-         that is there all the while is on one page, and on one only.",
+        "Each page is a snapshot of one bucket. Its `index` is the revision of the snapshot: it \
+         shows every write up to that revision, and none after it, whichever replica answers. It \
+         includes every write that was acknowledged before the request. The next page is a \
+         snapshot of its own, and never an older one. Pages with the same `index` show the same \
+         snapshot. An entry that exists during the whole listing is on exactly one page.",
     );
     page.say(
-        "Plugins and nodes, which stand in two buckets, are both looked at at one moment, and \
-         `index` is the sum of both revisions. What an entry is told of from other buckets, \
-         `healthy` of a volume and how many `claims` an alloc has, is as of about that time. A \
-         placement is made of all buckets, and names no `index`.",
+        "Plugins and nodes are stored in two buckets. Both are read at one moment, and `index` is \
+         the sum of both revisions. Two fields come from other buckets, and may be slightly older \
+         or newer than the snapshot: `healthy` of a volume, and the number of `claims` of an \
+         alloc. A placement is computed from all buckets and has no `index`.",
     );
     page.say(
         "There is no list of secrets: `has_secrets` of [volume-status](#volume-status) says \
-         whether a volume has some. What one node has, [agent-status](#agent-status) and \
-         [agent-plugins](#agent-plugins), comes whole.",
+         whether a volume has any. [agent-status](#agent-status) and \
+         [agent-plugins](#agent-plugins) answer about one node, whole and without pages.",
     );
 }
 
@@ -66,12 +67,11 @@ pub fn write(page: &mut Page) {
 fn why_not(step: &str, filter: &str) -> &'static str {
     match (step, filter) {
         ("plugin.status", "plugin") | ("node.status", "node") => "`id`",
-        ("plugin.status" | "node.status", "namespace") => "no: they are in none, and serve all",
+        ("plugin.status" | "node.status", "namespace") => "no: it is in no namespace",
         ("alloc.list", "plugin") => {
-            "no: that is a matter of its volumes, in another bucket; \
-             [claim-status](#claim-status) has it, and names the allocs"
+            "no: [claim-status](#claim-status) has this filter, and names the allocs"
         }
-        ("volume.placement", "prefix" | "plugin") => "no: it is asked about `volumes` by name",
+        ("volume.placement", "prefix" | "plugin") => "no: the request names the `volumes`",
         other => panic!("why is there no such filter: {other:?}? say it here"),
     }
 }

@@ -86,15 +86,14 @@ pub fn all_keys() -> impl Iterator<Item = (BucketSpec, Keys)> {
 pub fn write(page: &mut Page) {
     page.say("## Buckets");
     page.say(
-        "JetStream KV. Read and watch them as you like; write none: each has one writer, whose \
-         writes are guarded by revisions. A record may change at any time, and its fields come in \
-         the order in which a person wants them: the first 120 characters, which `nats kv get` \
-         shows, say how things stand. Every record ends with fields of its own: `trace`, the \
-         trace id of its last change (optional); on claims `trail`, the spans of the claim's life, \
-         for whoever emits them; and `schema`, a whole number, the version of its form, now 1. \
-         They are the definition \
-         [Record](contract.schema.json#/$defs/Record). Of a newer one, read what \
-         you know and write nothing.",
+        "JetStream KV. Read and watch the buckets as you like, but do not write: each has one \
+         writer, whose writes are guarded by revisions. The fields of a record are in the order \
+         in which a person wants them: `nats kv get` shows the first 120 characters, which say \
+         what state it is in. Every record ends with fields of its own: `trace`, the trace id of \
+         its last change (optional); on claims `trail`, the spans of the claim, for the process \
+         that emits them; and `schema`, a whole number, the version of its form, now 1. They are \
+         the definition [Record](contract.schema.json#/$defs/Record). Do not write to a record \
+         with a newer `schema`; read the fields that you know.",
     );
     for bucket in bucket::ALL {
         page.say(format!("### {}", bucket.name));

@@ -14,10 +14,11 @@ const IDS: [&str; 7] = ["n1", "web-1", "team_a/b", "ebs.csi.aws.com", "team a", 
 pub fn write(page: &mut Page) {
     page.say("# The contract");
     page.say(
-        "Everything that Berth's processes say to each other and keep on the bus: subjects, \
-         messages, buckets, keys, records, events and error codes. Any client of NATS that keeps \
-         to these pages is as good as ours; `tests/peers/nats_py` is one. Made from \
-         `shared/contract`; [inspect.md](inspect.md) says how to look at a running system.",
+        "Everything that Berth's processes send to each other and store on the bus: subjects, \
+         messages, buckets, keys, records, events and error codes. It is for authors of clients: \
+         a client that keeps to these pages can do all that `berth` does. `tests/peers/nats_py` \
+         is one. The pages are made from `shared/contract`. [inspect.md](inspect.md) says how to \
+         look at a running system.",
     );
     page.say(
         "This page has the rules and the tables. Two files beside it are for programs: \
@@ -30,33 +31,34 @@ pub fn write(page: &mut Page) {
     page.say("### Ids in subjects and keys");
     page.say(format!(
         "An id is text of 1 to {} bytes without control characters, compared byte by byte. In a \
-         subject or key it is one token: ASCII letters, digits, `-`, `_` and `/` stand for \
-         themselves, and every other byte of its UTF-8 is `=` and two upper-case hex digits. There \
-         is one spelling: a token that says `=41` for `A` is refused.",
+         subject or key an id is one token. ASCII letters, digits, `-`, `_` and `/` stand for \
+         themselves. Every other byte of its UTF-8 is written as `=` and two upper-case hex \
+         digits. Each id has one token only: `=41` for `A` is refused.",
         limits::ID_BYTES_MAX
     ));
     let rows: Vec<[String; 2]> =
         IDS.iter().map(|id| [format!("`{id}`"), format!("`{}`", token::encode(id))]).collect();
     page.table(["id", "token"], &rows);
     page.say(
-        "`<ns>`, `<vol>`, `<alloc>`, `<node>` and `<plugin>` below stand for such tokens. The \
-         namespace of those who never name one is `default`.",
+        "`<ns>`, `<vol>`, `<alloc>`, `<node>` and `<plugin>` below are such tokens. A client that \
+         names no namespace means `default`.",
     );
     page.say("### Messages");
     page.say(format!(
-        "A message is a JSON object of at most {} KiB. Where nothing is needed the body may be \
-         empty. `null` means absent. A `time` is RFC 3339 in UTC with \
-         milliseconds, `2026-01-31T12:00:00.000Z`. Every request is idempotent: who got no answer \
-         asks again.",
+        "A message is a JSON object of at most {} KiB. The body may be empty where no field is \
+         required. `null` means absent. A `time` is RFC 3339 in UTC with milliseconds, \
+         `2026-01-31T12:00:00.000Z`. Every request is idempotent: a client that got no reply \
+         sends it again.",
         limits::MESSAGE_BYTES_MAX >> 10
     ));
     page.say(format!(
-        "A request that changes something is refused for a field that the service does not know, \
-         with {} and the path of each such field, and nothing is written. A request that only \
-         reads ignores such a field, and so does one between Berth's own processes, since versions \
-         are mixed during an upgrade. Clients ignore unknown fields of replies. The contract has \
-         version {}: it is raised with each field that a request gets. A client that states its \
-         version in `{}` is told when the service that refuses it is the older one.",
+        "A request that changes something is refused if it has a field that the service does not \
+         know. The error is {}, with the path of each such field, and nothing is written. Other \
+         requests ignore unknown fields: those that only read, and those between Berth's own \
+         processes, whose versions differ during an upgrade. Clients ignore unknown fields of \
+         replies. The contract has version {}; each new field of a request raises it. A client \
+         may state its version in `{}`. Then the error says so if the service is older than the \
+         client.",
         Code::BadInput,
         header::CONTRACT_VERSION,
         header::CONTRACT
@@ -72,9 +74,9 @@ pub fn write(page: &mut Page) {
     page.table(["header", "on", "meaning"], &rows);
     page.say("### Errors");
     page.say(
-        "A reply is the result, or `{\"error\": …}` with the two error headers, never both. No \
-         reply says nothing: what was asked may or may not have been done. No responders, which \
-         NATS says at once, means that nothing was done.",
+        "A reply is either the result, or `{\"error\": …}` with the two error headers. A request \
+         without a reply may or may not have been done. If no service listens, NATS says so at \
+         once (no responders): then nothing was done.",
     );
     let common: Vec<&str> = COMMON_ERRORS.iter().copied().map(Code::as_str).collect();
     page.say(format!(
@@ -84,7 +86,7 @@ pub fn write(page: &mut Page) {
     ));
     page.say(format!(
         "The error is a {}; its definition has an example of each code. `message` and `next` are \
-         for people and may change: programs go by `code` and `retryable`. For example, in `error`",
+         for people and may change; programs use `code` and `retryable`. For example, in `error`",
         linked("Problem")
     ));
     page.example("reply-problem");
@@ -107,15 +109,15 @@ pub fn headers() -> Vec<Header> {
         header(
             &[header::TRACEPARENT],
             &["requests", "events", "writes"],
-            "W3C trace context, `00-<32 hex>-<16 hex>-01`. Optional: without one, or with one that \
-             cannot be read, a new trace begins. Its trace id is in records, events and errors.",
+            "W3C trace context, `00-<32 hex>-<16 hex>-01`. Optional: if it is absent or \
+             malformed, a new trace begins. Its trace id is in records, events and errors.",
         ),
         header(
             &[header::DEADLINE],
             &["requests"],
             &format!(
-                "When the caller stops waiting, in milliseconds since 1970. Optional: {} s from \
-                 arrival. Past it nothing is done, and the answer is {}.",
+                "The caller's deadline, in milliseconds since 1970. Optional: {} s after arrival. \
+                 After the deadline nothing is done, and the answer is {}.",
                 limits::REQUEST_TIMEOUT.as_secs(),
                 Code::Late
             ),
@@ -129,14 +131,14 @@ pub fn headers() -> Vec<Header> {
         header(
             &["Nats-Service-Error", "Nats-Service-Error-Code"],
             &["replies"],
-            "Present when and only when the request was not done: the message in one line, and the \
+            "Present if and only if the request was not done: the message in one line, and the \
              code.",
         ),
         header(
             &[header::OPERATION, header::WRITE],
             &["writes"],
-            "Which operation and which call wrote to a bucket, so that the writer knows its write \
-             again. Of no use to others.",
+            "The operation and the call that wrote to a bucket. The writer recognizes its own \
+             write by them. Other clients ignore them.",
         ),
     ]
 }
@@ -144,9 +146,9 @@ pub fn headers() -> Vec<Header> {
 pub fn codes(page: &mut Page) {
     page.say("## Error codes");
     page.say(
-        "A code is never reused. \"again\" says whether the same request may succeed later without \
-         anybody changing it; where it is empty a reply that knows better may still have \
-         `\"retryable\": true`. `berth explain CODE` says the same.",
+        "A code is never reused. \"again\" says whether the same request may succeed later \
+         without a change by anybody. Where it is empty, a reply may still have `\"retryable\": \
+         true`. `berth explain CODE` shows the same.",
     );
     let rows: Vec<[String; 4]> = Code::ALL
         .iter()
