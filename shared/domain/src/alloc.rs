@@ -1,4 +1,4 @@
-//! Allocs: one placed run of a workload on one node, and the volumes it asks for.
+//! Allocs: one placed run of a workload on one node, and the volumes that it requests.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use crate::id::IdFault;
 use crate::volume::MountOptions;
 use crate::{NodeId, Timestamp, VolumeId};
 
-/// Where an alloc's run has got to.
+/// The state of an alloc's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AllocState {
-    /// Placed; its volumes are being made ready, or it runs.
+    /// Placed: its volumes are being mounted, or it runs.
     Live,
     /// Ended by itself.
     Complete,
-    /// Ended with an error, or its runner vanished.
+    /// Ended with an error, or its runner is gone.
     Failed,
-    /// Ended because somebody said so.
+    /// Ended by a request.
     Stopped,
 }
 
 impl AllocState {
-    /// Whether its workload has ended, so that its claims are no longer wanted.
+    /// Whether its workload has ended, so that its claims are released.
     pub const fn is_terminal(self) -> bool {
         !matches!(self, Self::Live)
     }
@@ -50,19 +50,19 @@ impl fmt::Display for AllocState {
 /// An alloc, as its scheduler or runner registered it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alloc {
-    /// Where its run has got to.
+    /// The state of its run.
     pub state: AllocState,
     /// The node it is placed on.
     pub node: NodeId,
-    /// Which of several alike it is, from 0: what `per_alloc` volumes are told apart by (A13).
+    /// Its index among equal allocs, from 0. `per_alloc` volumes differ by it (A13).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
-    /// The volumes it asks for.
+    /// The volumes that it requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeRequest>,
-    /// Since when it is in this state.
+    /// When it entered its state.
     pub since: Timestamp,
-    /// Why it ended, or what it is, for people.
+    /// A note for people, such as why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -71,26 +71,26 @@ pub struct Alloc {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VolumeType {
-    /// A CSI plugin; there is nothing else so far.
+    /// A CSI plugin. There is no other type so far.
     #[default]
     Csi,
 }
 
-/// What a workload's runner can have mounted for it (E7): `task_driver_mounts`.
+/// Which volumes a workload's runner can mount (E7): `task_driver_mounts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskDriverMounts {
-    /// Nothing.
+    /// None.
     None,
-    /// Directories of the host itself, and no volume of a plugin.
+    /// Directories of the host only, and no volumes of plugins.
     Host,
-    /// Every volume.
+    /// All volumes.
     #[default]
     All,
 }
 
 impl TaskDriverMounts {
-    /// Why its workload cannot have a volume of this type; none when it can.
+    /// Why the workload cannot have a volume of this type, if it cannot.
     pub const fn lacks(self, kind: VolumeType) -> Option<&'static str> {
         match (self, kind) {
             (Self::All, VolumeType::Csi) => None,
@@ -104,22 +104,22 @@ impl TaskDriverMounts {
         }
     }
 
-    /// Whether it is what nobody needs to say.
+    /// Whether it is the default.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A volume that an alloc asks for (E8).
+/// A volume that an alloc requests (E8).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeRequest {
-    /// What the workload calls it; the source when absent.
+    /// The workload's name for it; the source if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
     /// What serves it.
     #[serde(rename = "type", default)]
     pub kind: VolumeType,
-    /// The volume's id in the alloc's namespace; with `per_alloc`, what it begins with.
+    /// The volume's id in the alloc's namespace. With `per_alloc`, the id without the index.
     pub source: VolumeId,
     /// Whether each alloc has a volume of its own: `data[0]` for source `data` and index 0 (A13).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -127,11 +127,11 @@ pub struct VolumeRequest {
     /// Whether the workload only reads.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// How it is to be shared. Of the volume's capabilities the first is used that has this access
-    /// mode and this `attachment`, as far as either is given.
+    /// The requested access mode. The volume's first capability with this mode and this
+    /// `attachment` is used, as far as they are given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessMode>,
-    /// What it is to the workload.
+    /// File system or block device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachment: Option<AttachmentMode>,
     /// Replaces the volume's own options, field by field (A11).
@@ -140,7 +140,7 @@ pub struct VolumeRequest {
 }
 
 impl VolumeRequest {
-    /// A request for this volume, to write, as the volume itself says.
+    /// A request to write this volume, without any option.
     pub fn for_volume(source: VolumeId) -> Self {
         Self {
             alias: None,
@@ -154,28 +154,28 @@ impl VolumeRequest {
         }
     }
 
-    /// What the workload calls the volume.
+    /// The workload's name for the volume.
     pub fn name(&self) -> &str {
         self.alias.as_deref().unwrap_or(self.source.as_str())
     }
 
-    /// What the claim for it may do.
+    /// The mode of its claim.
     pub fn mode(&self) -> Mode {
         if self.read_only { Mode::Read } else { Mode::Write }
     }
 
-    /// Which of the volume's capabilities will do.
+    /// The capabilities that fit the request.
     pub fn capability(&self) -> CapabilityFilter {
         CapabilityFilter { access: self.access, attachment: self.attachment }
     }
 
-    /// The same as it may be shown: mount flags may hold secrets (A11).
+    /// The request as it may be shown: mount flags may hold secrets (A11).
     #[must_use]
     pub fn struck_out(&self) -> Self {
         Self { mount: self.mount.struck_out(), ..self.clone() }
     }
 
-    /// The volume that is meant for the alloc of this index.
+    /// The volume of the alloc with this index.
     pub fn volume(&self, index: Option<u32>) -> Result<VolumeId, RequestFault> {
         if !self.per_alloc {
             return Ok(self.source.clone());
@@ -188,17 +188,17 @@ impl VolumeRequest {
 /// Why a request names no volume.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RequestFault {
-    /// Each alloc has its own volume, and this one has no number.
+    /// The volume is per alloc, and the alloc has no index.
     #[error("needs the alloc's `index`: it stands for `SOURCE[INDEX]`")]
     NoIndex,
-    /// The id that results is none.
+    /// The resulting id is not valid.
     #[error("with the alloc's index {0}")]
     Id(IdFault),
 }
 
-/// Each volume that is asked for once, with the request that its claim and its publication rest on:
-/// of several for one volume the first that writes, or else the first (E6). What names no volume
-/// was refused when it was registered.
+/// Each requested volume once, with the request that decides its claim and its publication: the
+/// first request that writes, otherwise the first (E6). Requests that name no volume were refused
+/// at registration.
 pub fn each_volume(
     requests: &[VolumeRequest],
     index: Option<u32>,
@@ -216,18 +216,18 @@ pub fn each_volume(
 }
 
 impl Alloc {
-    /// The volumes it asks for, each once, with the request that its claim rests on.
+    /// The volumes that it requests, each once, with the request that decides its claim.
     pub fn requests(&self) -> impl Iterator<Item = (VolumeId, &VolumeRequest)> {
         each_volume(&self.volumes, self.index).into_iter()
     }
 
-    /// The request for this volume that its claim rests on.
+    /// The request that decides this volume's claim.
     pub fn request_for(&self, volume: &VolumeId) -> Option<&VolumeRequest> {
         self.requests().find(|(asked, _)| asked == volume).map(|(_, request)| request)
     }
 
-    /// Its request for this volume under this name, or the one that its claim rests on; and which
-    /// of its requests for the volume that is, from 0.
+    /// The request for this volume under this name, otherwise the one that decides the claim; and
+    /// its index among the requests for the volume, from 0.
     pub fn request_named(
         &self,
         volume: &VolumeId,
@@ -244,7 +244,7 @@ impl Alloc {
     }
 }
 
-/// An alloc registered again must ask for the same; what differs, by name.
+/// The fields that differ from an alloc's earlier registration, by name. None may differ.
 pub fn differing_fields(current: &Alloc, again: &Alloc) -> Vec<&'static str> {
     [
         ("node", current.node != again.node),

@@ -1,11 +1,11 @@
 //! Which nodes can host a set of volumes, and why the others cannot (D6).
 //!
-//! **Owns** what a node must be and have for a plugin's volume ([`route`]): there, on time, with a
-//! healthy instance, within reach of the volume, with room for one more.
+//! **Owns** what a node needs for a plugin's volume ([`route`]): it is ready, its clock is right,
+//! it has a healthy instance, it is in the volume's topology, and it has room for one more volume.
 //!
-//! **Promises** that a placement is decided as a claim is: [`obstacles`] asks [`step`] itself, and
-//! claims take their route from [`route`]. What it says is true of the moment; who claims later may
-//! find it otherwise.
+//! **Promises** that a placement is decided in the same way as a claim: [`obstacles`] calls
+//! [`step`], and claims use [`route`]. The result holds for the moment only: a later claim may be
+//! refused.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,26 +19,26 @@ use crate::volume::{
 };
 use crate::{AllocId, NodeId, PluginId, VolumeId, WorkerId};
 
-/// What is known of a node, as far as a volume of one plugin may get there.
+/// What decides whether a volume of one plugin may be placed on a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
     /// The node.
     pub node: &'a NodeId,
-    /// Its record; none when it has never reported.
+    /// The node's record. None if it has never reported.
     pub record: Option<&'a Node>,
     /// The plugin's id.
     pub id: &'a PluginId,
-    /// What its instances say; none when there is none.
+    /// The plugin. None if it has no instance.
     pub plugin: Option<&'a Plugin>,
     /// A mount of the volume on another node that no claim covers.
     pub unaccounted: Option<(&'a NodeId, &'a UnaccountedMount)>,
-    /// How many volumes of the plugin, in all namespaces, have a claim on the node. None when the
-    /// volume asked for is one of them: it needs no more room.
+    /// How many volumes of the plugin, in all namespaces, have a claim on the node. None if the
+    /// requested volume is one of them: it needs no more room.
     pub volumes: Option<u64>,
 }
 
-/// How the volume gets to the node, or why it cannot now. `ready` says which nodes are there, and
-/// `margin` by how much a clock may be off.
+/// The route of the volume to the node, or why there is none now. `ready` says which nodes are
+/// ready, and `margin` is the largest allowed clock difference.
 pub fn route(
     spec: &VolumeSpec,
     site: Site<'_>,
@@ -74,7 +74,7 @@ pub fn route(
             segments(&abilities.topology)
         )));
     }
-    // Zero stands for no bound (CSI 1.12, `NodeGetInfoResponse.max_volumes_per_node`).
+    // Zero means no bound (CSI 1.12, `NodeGetInfoResponse.max_volumes_per_node`).
     let max = abilities.max_volumes.filter(|max| *max > 0);
     if let (Some(max), Some(volumes)) = (max, volumes)
         && volumes >= max
@@ -120,16 +120,16 @@ fn segments(topology: &BTreeMap<String, String>) -> String {
     if text.is_empty() { "no topology that its plugin tells of".to_owned() } else { text }
 }
 
-/// A volume that a workload would ask for.
+/// A volume that a workload would request.
 #[derive(Debug, Clone)]
 pub struct RequestedVolume<'a> {
     /// Its id, as the workload's index makes it.
     pub id: &'a VolumeId,
-    /// How it would be asked for.
+    /// The request.
     pub request: &'a VolumeRequest,
-    /// The volume; none when there is none of this id.
+    /// The volume. None if it is not registered.
     pub volume: Option<&'a Volume>,
-    /// What is known of its handle.
+    /// Other registrations of its handle.
     pub handle: HandleUse,
 }
 
@@ -138,7 +138,7 @@ pub struct RequestedVolume<'a> {
 pub struct Obstacle {
     /// The volume.
     pub volume: VolumeId,
-    /// What a claim of it would be told.
+    /// Why a claim would be refused.
     pub refusal: Refusal,
 }
 
@@ -147,12 +147,12 @@ pub struct Obstacle {
 pub struct NewClaimant {
     /// An alloc that has no claim yet.
     pub alloc: AllocId,
-    /// Who would call the controller for it.
+    /// The worker that would call the controller.
     pub worker: WorkerId,
 }
 
-/// What is in the way of a newcomer with these volumes on this node, everything at once; nothing
-/// when it can run there. `site` looks up what is known of the node for a volume and its plugin.
+/// All obstacles of a new alloc with these volumes on this node. Empty if it can run there. `site`
+/// looks up the node's data for a volume and its plugin.
 pub fn obstacles<'a>(
     newcomer: &NewClaimant,
     wanted: &[RequestedVolume<'a>],
@@ -179,7 +179,7 @@ pub fn obstacles<'a>(
             *before += 1;
         }
         let way = route(spec, site, &ready, context.policy.clock_margin);
-        // The plugin's id of the node decides, too; which call would be made does not.
+        // The plugin's id of the node matters, too. The call that would be made does not.
         let external_node = way.as_ref().ok().and_then(|way| way.external_node.clone());
         let way_in = Route { controller: false, external_node };
         if let Err(refusal) = claimed(newcomer, volume, one.request, node, way_in, context) {
@@ -192,7 +192,7 @@ pub fn obstacles<'a>(
     found
 }
 
-/// What a claim would be told by the volume and its other claims, wherever its plugin is.
+/// Why the volume and its other claims would refuse a claim, on any node.
 fn claimed(
     newcomer: &NewClaimant,
     volume: &Volume,

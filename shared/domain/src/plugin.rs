@@ -1,10 +1,9 @@
-//! Plugins: what their instances on nodes add up to.
+//! Plugins: the sum of their instances on nodes.
 //!
-//! **Owns** the instance record's meaning and the fold: a plugin is what its instances say, counted
-//! anew each time, so that concurrent updates cannot skew it (D1).
+//! **Owns** the meaning of an instance record. A plugin is computed from its instances each time,
+//! so that concurrent updates cannot falsify it (D1).
 //!
-//! **Promises** that the answer to "can the plugin serve this volume on that node" comes with its
-//! reason when it is no.
+//! **Promises** that "the plugin cannot serve this volume on that node" comes with a reason.
 
 mod shared_id;
 
@@ -52,13 +51,13 @@ impl fmt::Display for Half {
 pub struct Instance {
     /// Whether it answered its last probe.
     pub healthy: bool,
-    /// In words.
+    /// The health in words.
     pub description: String,
     /// `GetPluginInfo.name`.
     pub provider: String,
     /// `GetPluginInfo.vendor_version`.
     pub version: String,
-    /// Since when it is healthy, or not.
+    /// When it became healthy, or unhealthy.
     pub since: Timestamp,
     /// What the controller half can do, on a controller instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,21 +65,21 @@ pub struct Instance {
     /// What the node half can do, on a node instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeAbilities>,
-    /// Node half: since when the plugin calls the node by its present id. The registry says so, and
-    /// no agent: of two nodes with one id the earlier one keeps it.
+    /// Node half: when the plugin gave the node its present id. The registry writes it, not the
+    /// agent: of two nodes with one id the earlier one keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_since: Option<Timestamp>,
 }
 
 impl Instance {
-    /// What the plugin calls the node; none where it has not said so.
+    /// The plugin's id of the node, if known.
     pub fn external_node(&self) -> Option<&str> {
         let external = self.node.as_ref().map(|abilities| abilities.external_node.as_str());
         external.filter(|external| !external.is_empty())
     }
 }
 
-/// The controller capabilities that decide something, by their CSI names.
+/// The controller capabilities that Berth uses, by their CSI names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one capability bit of CSI")]
 pub struct ControllerAbilities {
@@ -109,11 +108,11 @@ pub struct ControllerAbilities {
     pub single_node_multi_writer: bool,
 }
 
-/// The node's capabilities and what `NodeGetInfo` said.
+/// The node's capabilities, and the response of `NodeGetInfo`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one capability bit of CSI")]
 pub struct NodeAbilities {
-    /// What the plugin calls the node: handed to the controller as it is.
+    /// The plugin's id of the node (`node_id`), passed to the controller unchanged.
     pub external_node: String,
     /// Whether the plugin has a controller service at all (`CONTROLLER_SERVICE`).
     pub controller_service: bool,
@@ -134,21 +133,21 @@ pub struct NodeAbilities {
     /// `VOLUME_MOUNT_GROUP`.
     #[serde(default)]
     pub volume_mount_group: bool,
-    /// How many volumes the node takes; unlimited when absent.
+    /// The most volumes that the node may have; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_volumes: Option<u64>,
-    /// Where the node is.
+    /// The node's topology (`accessible_topology`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub topology: BTreeMap<String, String>,
 }
 
-/// Whether a node's agent is there.
+/// Whether a node's agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// It holds its lease.
+    /// The agent holds its lease.
     Ready,
-    /// Its lease ended; what it has mounted, it may still have mounted.
+    /// The agent's lease ended. Volumes may still be mounted on the node.
     Down,
 }
 
@@ -164,11 +163,11 @@ impl fmt::Display for NodeState {
 /// A node, as the registry knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Whether its agent is there.
+    /// Whether its agent runs.
     pub state: NodeState,
-    /// Since when.
+    /// When it entered its state.
     pub since: Timestamp,
-    /// How far its clock is from the registry's, in milliseconds; positive when ahead.
+    /// How far its clock is ahead of the registry's, in milliseconds; negative if behind.
     #[serde(default)]
     pub clock_skew_ms: i64,
     /// The agent's version.
@@ -177,20 +176,20 @@ pub struct Node {
     /// Changes with each boot of the host.
     #[serde(default)]
     pub boot_id: String,
-    /// The node's own clock in the last report that changed anything: an older one comes too late.
+    /// The node's own clock in the last report that changed the record. Older reports are ignored.
     #[serde(default)]
     pub reported: Timestamp,
-    /// What it says of itself, such as its address.
+    /// What the agent reports of its node, such as the address.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
-    /// By what it is known that nothing there can write (rule 12). It stands until the node is back
-    /// and has undone every mount whose claim is gone; until then it is not ready for anything.
+    /// The proof that nothing there can write (rule 12). It stays until the node is back and has
+    /// undone every mount whose claim is gone. Until then the node gets no claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<Proof>,
-    /// When it was last back from that.
+    /// When the node last came back after a proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub back: Option<Timestamp>,
-    /// Mounts there that no claim covers, as its agent last said.
+    /// Mounts there that no claim covers, by the agent's last report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unaccounted: Vec<UnaccountedMount>,
 }
@@ -203,7 +202,7 @@ pub struct UnaccountedMount {
     pub namespace: Namespace,
     /// The volume.
     pub volume: VolumeId,
-    /// The alloc that it was mounted for.
+    /// The mount's alloc.
     pub alloc: AllocId,
     /// Where it is mounted.
     pub path: String,
@@ -225,9 +224,9 @@ impl fmt::Display for UnaccountedMount {
 }
 
 impl Node {
-    /// Whether a claim that stands since then may go by a proof: the node counts as gone, or did
-    /// so after the claim was made, and whoever read the proof may be slow. Then it is not granted
-    /// once more, or the volume would be taken from under its new mount (rule 12).
+    /// Whether a claim of this age may be released by a proof: the node counts as gone, or did so
+    /// after the claim was made, and a slow worker may still use that proof. Such a claim is not
+    /// granted again: the release would detach the volume under its new mount (rule 12).
     pub fn may_be_proven(&self, since: Timestamp, clock_margin: Duration) -> bool {
         self.gone.is_some() || self.back.is_some_and(|back| since <= back.after(clock_margin))
     }
@@ -264,12 +263,12 @@ pub struct Plugin {
     pub jobs: BTreeMap<(Namespace, JobId), Job>,
 }
 
-/// How many of how many.
+/// Healthy instances, and expected ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Count {
-    /// Healthy, on nodes that are there.
+    /// Healthy instances on ready nodes.
     pub healthy: usize,
-    /// All that are known, or as many as the plugin's jobs are to have, if that is more.
+    /// Known instances, or the number that the plugin's jobs announce, if that is larger.
     pub expected: usize,
 }
 
@@ -280,18 +279,17 @@ impl fmt::Display for Count {
 }
 
 impl Plugin {
-    /// Whether nothing is left of it, so that there is no such plugin any more (D4).
+    /// Whether there is neither an instance nor a job, so that the plugin no longer exists (D4).
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty() && self.jobs.is_empty()
     }
 
-    /// Instances of one half, counted; `ready` says which nodes are there.
+    /// Counts the instances of one half. `ready` says which nodes are ready.
     ///
-    /// Expected is the larger of two numbers, and not their sum: instances that are known, and
-    /// those that the jobs announce. An instance does not say which job runs it, so a sum would
-    /// count one that runs twice; and one that no job announced, because somebody runs it by hand
-    /// or before its job is told of, is there all the same and is missed when it fails. So healthy
-    /// is never more than expected.
+    /// Expected is the larger of two numbers: known instances, and instances that the jobs
+    /// announce. It is not their sum: an instance does not say which job runs it, so a sum would
+    /// count running instances twice. Instances without a job count, too: their failure is noticed.
+    /// So healthy is never more than expected.
     pub fn count(&self, half: Half, ready: impl Fn(&NodeId) -> bool) -> Count {
         let mut count = Count::default();
         let shared = if half == Half::Node { self.shared_ids() } else { BTreeMap::new() };
@@ -307,7 +305,7 @@ impl Plugin {
         count
     }
 
-    /// Whether its volumes can be claimed anywhere, and in words which half of it lacks instances.
+    /// Whether its volumes can be claimed on any node; and in words, which half lacks instances.
     pub fn health(&self, ready: impl Fn(&NodeId) -> bool) -> (bool, String) {
         let mut healthy = true;
         let mut lacking = Vec::new();
@@ -325,8 +323,8 @@ impl Plugin {
         (healthy, said)
     }
 
-    /// Whether the plugin has a controller service: any instance that says so, healthy or not, or
-    /// any job that is to run one.
+    /// Whether the plugin has a controller service: an instance reports one, healthy or not, or a
+    /// job announces one.
     pub fn has_controller(&self) -> bool {
         self.jobs.values().any(|job| job.controllers > 0)
             || self.instances.iter().any(|((_, half), instance)| {
@@ -335,19 +333,20 @@ impl Plugin {
             })
     }
 
-    /// Whether the controller attaches volumes (`PUBLISH_UNPUBLISH_VOLUME`); none before any
-    /// controller instance has said what it can do.
+    /// Whether the controller attaches volumes (`PUBLISH_UNPUBLISH_VOLUME`). None before any
+    /// controller instance has reported its capabilities.
     pub fn controller_attaches(&self) -> Option<bool> {
         let said = self.instances.values().filter_map(|instance| instance.controller.as_ref());
         said.map(|controller| controller.publish_unpublish_volume).reduce(|one, other| one || other)
     }
 
-    /// The node whose own controller is to be asked about a volume there; none when any will do.
+    /// The node whose own controller must be called for a volume there. None if any controller can
+    /// be called.
     ///
-    /// CSI does not say whether a plugin's controllers stand for one backend, or each for the
-    /// volumes of its own host. Asking the one beside the volume is right for both. Where it cannot
-    /// be asked, another will do for the first kind only: so not for a volume that can be reached
-    /// from that node alone, which is how the second kind says where its volumes are.
+    /// CSI does not say whether all controllers of a plugin serve one backend, or each serves the
+    /// volumes of its own host. The controller on the volume's node is right for both kinds. If it
+    /// cannot be called, another one is right for the first kind only. Plugins of the second kind
+    /// give their volumes a topology that only one node is in: for those, no other is called.
     pub fn controller_beside(
         &self,
         node: &NodeId,
@@ -359,10 +358,10 @@ impl Plugin {
         (can_be_asked || self.is_only_reached_from(node, volume)).then(|| node.clone())
     }
 
-    /// Where a controller may be at a call for a claim on one of these nodes. Any may: the one
-    /// beside the claim may have been unwell when it was to be asked. Only where a volume with this
-    /// topology is reached from that node alone, no other was. A node that is not ready is not
-    /// among them: nobody there can be asked.
+    /// The ready nodes whose controller may still work on a call for a claim on one of `nodes`. Any
+    /// controller may have been called, because the one on the claim's node may have been
+    /// unhealthy. The exception is a volume whose topology only that node is in: no other
+    /// controller was called.
     pub fn may_be_calling<'a>(
         &'a self,
         nodes: impl Iterator<Item = &'a NodeId>,
@@ -388,8 +387,7 @@ impl Plugin {
             })
     }
 
-    /// The nodes with a controller that can be asked, those first from where a volume with this
-    /// topology can be reached.
+    /// The nodes with a controller that can be called. Nodes in the volume's topology come first.
     pub fn controllers(
         &self,
         volume: &[BTreeMap<String, String>],
@@ -421,7 +419,7 @@ impl Plugin {
         let Some(abilities) = &instance.node else {
             return Err(format!("its node service on {node} has not said what it can do yet"));
         };
-        // Both are asked: whether it has a controller service, and whether that attaches (B9).
+        // Both count: whether it has a controller service, and whether that attaches (B9).
         let attaches = match (abilities.controller_service, self.controller_attaches()) {
             (false, _) => false,
             (true, Some(attaches)) => attaches,

@@ -1,8 +1,8 @@
-//! Proofs: what stands in for a node that cannot answer any more (rule 12).
+//! Proofs: they replace the answer of a node that cannot answer any more (rule 12).
 //!
-//! A claim of a node that is gone would be held for ever: only its agent can say that a volume is
-//! unmounted there. A proof says that nothing on the node can write any more, by other means than
-//! its word. A lease that ended is none, and no timer is.
+//! Only a node's agent can say that a volume is unmounted there. So a claim of a node that is gone
+//! would be held for ever. A proof says, by other means, that nothing on the node can write any
+//! more. The end of a lease is no proof, and neither is a timer.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{NodeId, Timestamp};
 
-/// By what it is known that nothing on the node can write.
+/// How it is known that nothing on the node can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProofKind {
     /// The host is without power, or destroyed.
     PoweredOff,
-    /// The storage does not take anything from the host any more.
+    /// The storage refuses all access by the host.
     StorageFenced,
-    /// A person says so, and answers for it.
+    /// An operator confirms it.
     Confirmed,
 }
 
@@ -39,16 +39,16 @@ impl fmt::Display for ProofKind {
     }
 }
 
-/// That nothing on a node can write, and on whose word.
+/// The statement that nothing on a node can write, and who made it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
-    /// By what it is known.
+    /// How it is known.
     pub kind: ProofKind,
-    /// Who says so.
+    /// Who made the statement.
     pub by: String,
-    /// Since when.
+    /// When it was made.
     pub at: Timestamp,
-    /// What else was said.
+    /// A note for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
@@ -61,15 +61,15 @@ impl fmt::Display for Proof {
     }
 }
 
-/// A proof for one claim of the node's: the one of this epoch, which was seen *before* the node's
-/// record was read. A claim that was made since may be of the node's next life, which the proof
-/// says nothing of.
+/// A proof for one claim of the node. The worker saw the claim with this epoch *before* it read the
+/// node's record. A later claim may be of the time after the node's return, which the proof does
+/// not cover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proven {
     /// The node that is gone.
     pub node: NodeId,
     /// The claim's epoch.
     pub epoch: u64,
-    /// What is known.
+    /// The proof.
     pub proof: Proof,
 }

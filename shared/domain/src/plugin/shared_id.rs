@@ -1,7 +1,8 @@
-//! Nodes that a plugin calls by one id: a unit file that was copied, or a machine that was cloned.
+//! Nodes with the same plugin's id: a unit file was copied, or a machine was cloned.
 //!
-//! **Promises** that of all nodes with one id the first keeps it, whether it is there or not: it
-//! may have volumes attached by it. The others are not healthy, and heal by themselves.
+//! **Promises** that the first node with an id keeps it, even while it is down: volumes may be
+//! attached by that id. The plugin is unhealthy on the other nodes until their id changes, or the
+//! first node leaves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,8 +10,8 @@ use std::fmt;
 use super::{Half, Plugin};
 use crate::{NodeId, Timestamp};
 
-/// A node that the plugin calls by an id that another node had first. The storage cannot tell the
-/// two apart: what is detached from one is detached from both.
+/// A node with a plugin's id that another node had first. The storage cannot distinguish the two: a
+/// volume that is detached from one is detached from both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedId<'a> {
     /// The id.
@@ -32,9 +33,7 @@ impl fmt::Display for SharedId<'_> {
 }
 
 impl Plugin {
-    /// The nodes that the plugin calls by an id that another had first: those are not healthy, and
-    /// heal when the other leaves, or either is called otherwise. The node that had the id first
-    /// keeps it whether it is there or not: it may have volumes attached by it.
+    /// The nodes with a plugin's id that another node had first, where the plugin is unhealthy.
     pub fn shared_ids(&self) -> BTreeMap<&NodeId, SharedId<'_>> {
         let mut first: HashMap<&str, (Timestamp, &NodeId)> = HashMap::new();
         let mut shared = BTreeMap::new();
@@ -52,7 +51,7 @@ impl Plugin {
         shared
     }
 
-    /// The same of one node.
+    /// The shared id of one node, if another node had it first.
     pub fn shared_id(&self, node: &NodeId) -> Option<SharedId<'_>> {
         let instance = self.instances.get(&(node.clone(), Half::Node))?;
         let external = instance.external_node()?;
@@ -61,7 +60,7 @@ impl Plugin {
         (first != node).then_some(SharedId { external, first })
     }
 
-    /// What it calls its nodes, and since when.
+    /// The plugin's ids of its nodes, and when each node got its id.
     fn external_nodes(&self) -> impl Iterator<Item = (&str, Timestamp, &NodeId)> {
         self.instances.iter().filter_map(|((node, half), instance)| {
             let external = instance.external_node().filter(|_| *half == Half::Node)?;

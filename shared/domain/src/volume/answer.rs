@@ -1,4 +1,4 @@
-//! What came of a call: rules 5, 6 and 9, safety rule 7.
+//! The outcome of a call is applied to its claim: rules 5, 6 and 9, safety rule 7.
 
 use super::attempt::CallKind;
 use super::claim::{Claim, State};
@@ -8,7 +8,7 @@ use super::release::undo;
 use super::{Volume, leave};
 use crate::{AllocId, AttemptId, Timestamp, WorkerId};
 
-/// Applies an answer to the claim whose attempt it is of; to any other it means nothing.
+/// Applies an outcome to the claim, if the claim still has the attempt. Otherwise it is refused.
 pub(super) fn answer(
     volume: &Volume,
     alloc: &AllocId,
@@ -24,10 +24,9 @@ pub(super) fn answer(
     };
     let answered = Claim { attempt: None, ..claim.clone() };
     match (claim.state, current.call, outcome) {
-        // An attempt begins without a next try, so one that is still ahead says that this was said
-        // before.
+        // An attempt starts without a next try. If there is one, this outcome was recorded before.
         (_, _, Outcome::Unanswered(_)) if is_ahead(claim.next_try, context) => Ok(Step::nothing()),
-        // A timeout is no answer: the attempt stays, and may still act until its deadline.
+        // A timeout is no answer: the attempt stays, and may act until its deadline.
         (_, _, Outcome::Unanswered(error)) => {
             let claim = Claim { denied: false, ..claim.clone() };
             Ok(Step::put(alloc, failed(claim, error, context), None))
@@ -40,7 +39,7 @@ pub(super) fn answer(
             };
             Ok(Step::put(alloc, taken, None))
         }
-        // Also a refused publish is undone by an unpublish that succeeds (rule 6).
+        // A refused publish is undone by an unpublish, too (rule 6).
         (State::Publishing, ControllerPublish, Outcome::Refused(error)) => {
             let refused = Claim { error: Some(error.clone()), ..answered };
             Ok(Step::put(alloc, undo(&refused, "the plugin refused it", context), None))
@@ -52,9 +51,9 @@ pub(super) fn answer(
         }
 
         (State::NodeDetached, ControllerUnpublish, Outcome::Done { .. }) => Ok(Step::free(alloc)),
-        // The publish of a reservation that was given up meanwhile: whatever came of it, it is no
-        // longer under way, and the unpublish may follow. Where it was not even made, an earlier
-        // one may be (safety rule 4), of a claim that is gone by now.
+        // The publish of an abandoned reservation: with any outcome it is no longer under way, and
+        // the unpublish may follow. If this publish was not made, an earlier one of a claim that is
+        // gone may still act (safety rule 4).
         (State::NodeDetached, ControllerPublish, _) => {
             let unasked = u32::from(matches!(outcome, Outcome::Unasked(_)));
             let answered = Claim { tries: answered.tries.saturating_add(unasked), ..answered };
@@ -73,7 +72,7 @@ pub(super) fn answer(
                 claim.state == State::Publishing && matches!(outcome, Outcome::Exhausted(_));
             let denied =
                 claim.state != State::Publishing && !matches!(outcome, Outcome::Unasked(_));
-            // A person's word counts for one call of the node (rule 18).
+            // An operator's confirmation counts for one call of the node (rule 18).
             let unstaged_by =
                 answered.unstaged_by.clone().filter(|_| claim.state != State::Unpublishing);
             let failed = failed(answered, error, context);
@@ -81,7 +80,7 @@ pub(super) fn answer(
             Ok(Step::put(alloc, claim, None))
         }
 
-        // No such attempt can be on such a claim (see `invariant`); an answer to it means nothing.
+        // No claim in this state has such an attempt (see `invariant`).
         (State::Waiting | State::Taken, ..)
         | (State::Publishing, NodeDetach | ControllerUnpublish, Outcome::Done { .. })
         | (State::Unpublishing, ControllerPublish | ControllerUnpublish, Outcome::Done { .. })
@@ -93,7 +92,7 @@ fn is_ahead(next_try: Option<Timestamp>, context: &Context) -> bool {
     next_try.is_some_and(|next_try| next_try > context.now)
 }
 
-/// The claim stays where it is; what went wrong and when it is tried again is on it.
+/// The claim stays in its state, with the error and the time of the next try.
 fn failed(claim: Claim, error: &str, context: &Context) -> Claim {
     let tries = claim.tries.saturating_add(1);
     let wait = context.policy.retry.wait(tries, context.jitter);

@@ -44,26 +44,26 @@ impl fmt::Display for CallKind {
     }
 }
 
-/// One call: written before it is sent, sent once (rule 2), and on the record until it is answered
-/// or replaced.
+/// One call. The attempt is written before the call is sent. The call is sent once (rule 2). The
+/// attempt stays on the record until it is answered or replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// New for every call.
     pub id: AttemptId,
     /// The call.
     pub call: CallKind,
-    /// Who makes it.
+    /// The process that makes the call.
     pub worker: WorkerId,
-    /// An executor does nothing past this.
+    /// The executor does nothing after this time.
     pub deadline: Timestamp,
-    /// When a reader stops to wait for the call although the deadline is later: so long a deadline
-    /// comes from a clock that was wrong. Set when the record is read, and not stored.
+    /// When a reader stops waiting for the call, although its deadline is later. Set when the
+    /// record is read, if the deadline is too far ahead: the writer's clock was wrong. Not stored.
     #[serde(skip)]
     pub bound: Option<Timestamp>,
 }
 
 impl Attempt {
-    /// The one that this step starts: its deadline runs from now.
+    /// A new attempt: its deadline is the call timeout from now.
     pub(super) fn new(call: CallKind, worker: &WorkerId, context: &Context) -> Self {
         Self {
             id: context.attempt.clone(),
@@ -74,19 +74,19 @@ impl Attempt {
         }
     }
 
-    /// Bounds a deadline that is further ahead of the reader's clock than any call may take, give
-    /// or take the clock margin. The call may have begun just before the record was read.
+    /// Bounds a deadline that is further ahead of the reader's clock than the call timeout and the
+    /// clock margin allow.
     pub fn bound_deadline(&mut self, read_at: Timestamp, call_timeout: Duration) {
         let longest = read_at.after(call_timeout + limits::CLOCK_MARGIN);
         self.bound = (self.deadline > longest).then_some(longest);
     }
 
-    /// When the call has ended or been given up by its executor.
+    /// When the call has ended, or its executor has given it up.
     pub fn ends(&self) -> Timestamp {
         self.bound.unwrap_or(self.deadline)
     }
 
-    /// Whether the call may still begin, or be at work, somewhere (rule 3).
+    /// Whether an executor may still start the call, or work on it (rule 3).
     pub fn may_still_act(&self, now: Timestamp, clock_margin: Duration) -> bool {
         now <= self.ends().after(clock_margin)
     }

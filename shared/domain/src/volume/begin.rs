@@ -1,4 +1,4 @@
-//! Whether a claim's release may go on now: rules 6, 12 and 14. How it goes on is in
+//! Whether the next call of a claim's release may start now: rules 6, 12 and 14. The calls are in
 //! [`leave`](super::leave).
 
 use super::attempt::Attempt;
@@ -9,14 +9,15 @@ use super::{Volume, leave, release};
 use crate::proof::Proven;
 use crate::{AllocId, Timestamp, WorkerId};
 
-/// What the worker knows beside the record.
+/// What the worker knows in addition to the record.
 pub(super) struct WorkerFacts<'a> {
     pub wanted: bool,
     pub early: bool,
     pub proven: Option<&'a Proven>,
 }
 
-/// Starts the next call for a claim that is to go, if it is to go, and the call may start now.
+/// Starts the next call of a claim's release, if the claim is to be released and the call may start
+/// now.
 pub(super) fn begin(
     volume: &Volume,
     alloc: &AllocId,
@@ -33,7 +34,7 @@ pub(super) fn begin(
         None => None,
     };
     match (claim.state, reason) {
-        // A place of which nothing is said is kept.
+        // A record without `place_until` keeps its place in line.
         (State::Waiting, None) if claim.place_until.is_none_or(|until| context.now <= until) => {
             Err(not_due(claim.place_until))
         }
@@ -53,7 +54,7 @@ pub(super) fn begin(
                 reason: Some(reason),
                 ..claim.clone().enter(State::Unpublishing, context.now)
             };
-            // Also when the call has to wait: that it is being released is to be seen.
+            // The state changes even if the call has to wait, so that the release is visible.
             Ok(match proven {
                 Some(proven) => leave::by_proof(volume, alloc, claim, proven, worker, context),
                 None => leave::node(volume, alloc, claim, worker, context),
@@ -98,19 +99,19 @@ fn go_on(
         // No change of this volume will say when that claim has left.
         return not_due(Some(context.now.after(context.policy.retry.wait(1, context.jitter))));
     }
-    // Nothing may start yet: an attempt of this claim or of another may still act.
+    // Nothing may start yet: an attempt of this or of another claim may still act.
     not_due(in_the_way.map(|(_, attempt)| attempt.ends().after(context.policy.clock_margin)))
 }
 
-/// Why most claims go.
+/// The reason of most releases.
 const ALLOC_ENDED: &str = "the alloc has ended";
 
-/// A proof counts for the claim that was seen before it was read, and no other.
+/// A proof counts only for the claim that the worker saw before it read the proof.
 fn is_of(proven: &Proven, claim: &Claim) -> bool {
     proven.node == claim.node && proven.epoch == claim.epoch
 }
 
-/// When a reservation counts as given up by its caller, who would have asked again by then.
+/// When a reservation counts as abandoned: by then its caller would have sent the request again.
 fn abandoned_at(claim: &Claim, context: &Context) -> Timestamp {
     let deadline = claim.attempt.as_ref().map(Attempt::ends);
     let last_sign = [deadline, claim.next_try].into_iter().flatten().fold(claim.since, Ord::max);

@@ -1,4 +1,4 @@
-//! A claim: an alloc's right to use a volume, and where its release has got to.
+//! A claim: an alloc's right to use a volume, and how far its release has come.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,19 +11,19 @@ use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
 use crate::proof::Proof;
 use crate::{NodeId, Timestamp};
 
-/// Where a claim stands; the diagram is in [the module](super).
+/// The state of a claim; the diagram is in [the module](super).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// In line; holds nothing.
+    /// In line for the volume; holds nothing.
     Waiting,
-    /// Reserved; the controller is attaching the volume to the node. Nothing is mounted by it.
+    /// Reserved: the controller attaches the volume to the node. Nothing is mounted yet.
     Publishing,
     /// Granted: the workload may have it mounted.
     Taken,
-    /// No longer wanted; the node is still to unmount it.
+    /// Being released: the node has to unmount the volume.
     Unpublishing,
-    /// Unmounted on its node, or never mounted; the controller may still have it attached there.
+    /// Unmounted on the node, or never mounted. The controller may still have it attached.
     NodeDetached,
 }
 
@@ -46,74 +46,74 @@ impl fmt::Display for State {
     }
 }
 
-/// One claim. Fields stand in the order in which a person who looks at the record wants them: `nats
-/// kv get` shows the first 120 characters, which are to say where it stands, when it is tried next
-/// and why not yet.
+/// One claim. The order of the fields is for people: `nats kv get` shows the first 120 characters,
+/// which say the state, the next try, and the last error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Where it stands.
+    /// Its state.
     pub state: State,
     /// The node it is for.
     pub node: NodeId,
     /// Calls of the present state that did not succeed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
-    /// When the next is due; none while one is under way, or at once.
+    /// When the next call is due. Absent while a call is under way, or if it is due at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<Timestamp>,
-    /// What the last of them said.
+    /// The error of the last call that did not succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What it may do; kept through release, so that a read-only publish is undone as one (B7).
+    /// Read or write. It stays during release, so that a read-only publish is undone as one (B7).
     pub mode: Mode,
-    /// Since when it stands so.
+    /// When it entered its state.
     pub since: Timestamp,
-    /// In line: the place is lost when nobody asks again until then. Never, when it does not say:
-    /// so it was before this was kept, and is until its caller asks again.
+    /// `waiting`: the claim loses its place in line at this time, unless its caller asks again. A
+    /// record of an older version has no such time, and keeps its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place_until: Option<Timestamp>,
-    /// Publishing: the plugin said that it has no room for it (`RESOURCE_EXHAUSTED`). While a claim
-    /// says so, the volume is not published elsewhere either (A7).
+    /// `publishing`: the plugin has no room for the volume (`RESOURCE_EXHAUSTED`). While a claim
+    /// has this, the volume is not published on other nodes either (A7).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exhausted: bool,
-    /// Node-detached: the controller answered the last try with an error, or there is none to ask.
-    /// Unpublishing: the plugin on the node did. So it is at no call for the volume, and a person
-    /// may answer for it (rules 16 and 18).
+    /// `node-detached`: the controller answered the last try with an error, or there is no
+    /// controller to ask. `unpublishing`: the node's plugin answered with an error. The plugin
+    /// works on no call for the volume, so an operator may confirm in its place (rules 16 and 18).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub denied: bool,
     /// Why it is being released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Unpublishing: who said that nothing of the volume is left on the node, for the next call of
-    /// its agent (rule 18). Node-detached: with whose word it left the node.
+    /// `unpublishing`: the operator's confirmation that nothing of the volume is left on the node,
+    /// for the next call of its agent (rule 18). `node-detached`: the confirmation by which the
+    /// claim left the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unstaged_by: Option<Proof>,
-    /// What stood in for the node's answer, when it left the node by a proof (rule 12).
+    /// The proof by which the claim left its node without the node's answer (rule 12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,
     /// The call that may be under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
-    /// The revision of the write that made this claim, so that the same alloc claiming again later
-    /// has a higher one. A write cannot know its own revision: in the record it is 0 until the next
-    /// write, and whoever reads the record fills it in.
+    /// The revision of the write that created this claim. A later claim of the same alloc has a
+    /// higher one. A write cannot know its own revision: the record has 0 until the next write, and
+    /// its reader fills in the revision.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub epoch: u64,
-    /// How the volume is shared while this claim lives.
+    /// How the volume may be shared while this claim exists.
     pub access: AccessMode,
-    /// What it is to its workload.
+    /// Whether the workload gets a file system or a block device.
     pub attachment: AttachmentMode,
-    /// Whether the plugin's controller attaches it, and must detach it (B9). Kept here, because at
-    /// release the plugin may be gone or answer otherwise.
+    /// Whether the plugin's controller attaches the volume, and must detach it (B9). Stored here,
+    /// because the plugin may be gone or report otherwise at release.
     pub controller: bool,
-    /// What the plugin calls the node (`NodeGetInfo.node_id`); kept here, because at release the
-    /// node may be gone.
+    /// The plugin's id of the node (`NodeGetInfo.node_id`). Stored here, because the node may be
+    /// gone at release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_node: Option<String>,
-    /// What the controller said the node needs (`publish_context`), passed on untouched (B2).
+    /// The controller's `publish_context`, which the node's calls get unchanged (B2).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub publish_context: BTreeMap<String, String>,
-    /// Taken: what the node does with it, as its agent reported last. No decision depends on it.
+    /// `taken`: the last report of the node's agent about the mount. No decision depends on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<NodeMount>,
 }
@@ -123,12 +123,12 @@ pub(super) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
 }
 
 impl Claim {
-    /// How the volume is used while this claim lives.
+    /// How the volume is used while this claim exists.
     pub fn capability(&self) -> Capability {
         Capability { access: self.access, attachment: self.attachment }
     }
 
-    /// Whether it holds the volume, or may: all do but those in line.
+    /// Whether it holds the volume, or may. All claims do but the waiting ones.
     pub fn is_held(&self) -> bool {
         self.state != State::Waiting
     }
@@ -138,16 +138,16 @@ impl Claim {
         matches!(self.state, State::Publishing | State::Taken | State::Unpublishing)
     }
 
-    /// Whether a controller call for one may concern the attachment of the other: on one node, or
-    /// under one of the plugin's ids.
+    /// Whether a controller call for one claim may affect the attachment of the other: both have
+    /// the same node, or the same plugin's id of the node.
     pub(super) fn shares_attachment(&self, other: &Self) -> bool {
         let one_id = self.external_node.is_some() && self.external_node == other.external_node;
         self.node == other.node || one_id
     }
 
-    /// Rule 9: whether this one is sure to make a *fresh* controller unpublish later. One whose own
-    /// unpublish is under way or uncertain is not: between its call and its late answer, a third
-    /// claim may have attached the node again. Nor is one that a person may answer for.
+    /// Rule 9: whether this claim is sure to make a *new* controller unpublish later. A claim whose
+    /// own unpublish is under way or uncertain is not: a third claim may attach the node again
+    /// between that call and its late answer. A claim that an operator may confirm is not either.
     pub fn will_unpublish(&self) -> bool {
         self.controller
             && match self.state {
@@ -157,8 +157,8 @@ impl Claim {
             }
     }
 
-    /// This claim with a call under way: until it is answered there is no next try. One before it
-    /// that nobody has answered was a try, also when nobody was left to say so.
+    /// This claim with a call under way. There is no next try until the call is answered. An
+    /// earlier call without an answer counts as a try.
     #[must_use]
     pub(super) fn attempting(self, attempt: &Attempt) -> Self {
         let tries = if self.attempt.is_some() { self.tries.max(1) } else { self.tries };

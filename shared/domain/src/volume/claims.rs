@@ -1,11 +1,10 @@
 //! The claims of one volume.
 //!
-//! **Owns** the claims by alloc, and their [`Summary`]: what a decision asks of all claims at once,
-//! so that the ten-thousandth costs what the first did.
+//! **Owns** the claims by alloc, and their [`Summary`]. A decision reads the summary instead of all
+//! claims, so that the ten-thousandth claim costs as much as the first.
 //!
-//! **Promises** that the summary is what counting anew would say: claims come by
-//! [`insert`](Claims::insert) and go by [`remove`](Claims::remove) only, nobody else can change
-//! one, and each tells the summary.
+//! **Promises** that the summary equals a fresh count. Claims change only by
+//! [`insert`](Claims::insert) and [`remove`](Claims::remove), which update it.
 
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
@@ -16,12 +15,12 @@ use super::summary::{Change, Newcomer, OnNode, Summary};
 use crate::access::{Capability, Mode};
 use crate::{AllocId, NodeId, Timestamp};
 
-/// The claims of one volume, by alloc. Most volumes have none, and then it is a null pointer.
+/// The claims of one volume, by alloc. Most volumes have none: then it is a null pointer.
 #[derive(Clone, Default)]
 pub struct Claims(Option<Box<Kept>>);
 
-/// Claims are boxed: a node of the tree has room for eleven, and most volumes that are claimed at
-/// all are claimed once.
+/// Claims are boxed, because a node of the tree has room for eleven, and most claimed volumes have
+/// one claim.
 #[derive(Clone, Default)]
 struct Kept {
     claims: BTreeMap<AllocId, Box<Claim>>,
@@ -29,12 +28,12 @@ struct Kept {
 }
 
 impl Claims {
-    /// The alloc has this claim from now on; answers the one it had.
+    /// Stores the alloc's claim, and returns the previous one.
     pub fn insert(&mut self, mut alloc: AllocId, mut claim: Claim) -> Option<Claim> {
         let Kept { claims, summary } = self.0.get_or_insert_default().as_mut();
         if let Some((known, old)) = claims.get_key_value(&alloc) {
             summary.count_claim(known, old, Change::Goes);
-            // The text of an id is kept once, however often it is named.
+            // The text of an id is stored once, however often it is used.
             alloc = known.clone();
         }
         if let Some((known, _)) = summary.nodes.get_key_value(&claim.node) {
@@ -44,7 +43,7 @@ impl Claims {
         claims.insert(alloc, Box::new(claim)).map(|old| *old)
     }
 
-    /// The alloc has no claim from now on; answers the one it had.
+    /// Removes the alloc's claim, and returns it.
     pub fn remove(&mut self, alloc: &AllocId) -> Option<Claim> {
         let kept = self.0.as_mut()?;
         let old = kept.claims.remove(alloc)?;
@@ -60,103 +59,103 @@ impl Claims {
         self.0.as_ref()?.claims.get(alloc).map(Box::as_ref)
     }
 
-    /// As [`get`](Self::get), with the id as it is kept here.
+    /// As [`get`](Self::get), with the stored id.
     pub fn get_key_value(&self, alloc: &AllocId) -> Option<(&AllocId, &Claim)> {
         self.0.as_ref()?.claims.get_key_value(alloc).map(|(alloc, claim)| (alloc, claim.as_ref()))
     }
 
-    /// Whether the alloc has one.
+    /// Whether the alloc has a claim.
     pub fn contains_key(&self, alloc: &AllocId) -> bool {
         self.get(alloc).is_some()
     }
 
-    /// How many there are.
+    /// The number of claims.
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |kept| kept.claims.len())
     }
 
-    /// Whether there is none.
+    /// Whether there is no claim.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// All of them, by alloc.
+    /// All claims, by alloc.
     pub fn iter(&self) -> Iter<'_> {
         Iter(self.0.as_ref().map(|kept| kept.claims.iter()))
     }
 
-    /// Whose there are, in order.
+    /// The allocs with a claim, in order.
     pub fn keys(&self) -> impl Iterator<Item = &AllocId> {
         self.iter().map(|(alloc, _)| alloc)
     }
 
-    /// All of them, by alloc, without saying whose.
+    /// All claims, in the order of their allocs.
     pub fn values(&self) -> impl Iterator<Item = &Claim> {
         self.iter().map(|(_, claim)| claim)
     }
 
-    /// How many are in a state.
+    /// The number of claims in a state.
     pub fn count(&self, state: State) -> usize {
         [Mode::Read, Mode::Write].into_iter().map(|mode| self.count_of(state, mode)).sum()
     }
 
-    /// How many of a mode are in a state.
+    /// The number of claims of a mode in a state.
     pub fn count_of(&self, state: State, mode: Mode) -> usize {
         self.summary().map_or(0, |summary| summary.counts.number(state, mode) as usize)
     }
 
-    /// Those in line, first come first.
+    /// Waiting claims, in the order of the line.
     pub fn in_line(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
         self.named(|summary| summary.line.iter().map(|(_, alloc)| alloc))
     }
 
-    /// Those on their way, in or out: neither in line nor at rest.
+    /// Claims that are being published or released.
     pub fn moving(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
         self.named(|summary| summary.moving.iter())
     }
 
-    /// Those with a call on the record, the latest deadline first.
+    /// Claims with an attempt, the latest deadline first.
     pub fn calling(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
         self.named(|summary| summary.calls.iter().rev().map(|(_, alloc)| alloc))
     }
 
-    /// Those that the plugin has no room for (A7).
+    /// Claims that the plugin had no room for (A7).
     pub fn exhausted(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
         self.named(|summary| summary.exhausted.iter())
     }
 
-    /// The nodes on which one holds the volume, or may.
+    /// The nodes with a claim that holds the volume, or may.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeId> {
         let nodes = self.summary().into_iter().flat_map(|summary| &summary.nodes);
         nodes.filter(|(_, on)| on.is_held()).map(|(node, _)| node)
     }
 
-    /// Whether one on the node holds the volume, or may.
+    /// Whether a claim on the node holds the volume, or may.
     pub fn held_on(&self, node: &NodeId) -> bool {
         self.on(node).is_some_and(OnNode::is_held)
     }
 
-    /// The capability in use by those who hold the volume.
+    /// The capability of the claims that hold the volume.
     pub(super) fn in_use(&self) -> Option<Capability> {
         self.summary()?.held_as.keys().next().copied()
     }
 
-    /// Whether a newcomer is in nobody's way, as far as who holds the volume and who is ahead in
-    /// line for it goes (rules 7 and 13). `own` is its place, when it is in line already.
+    /// Whether a newcomer conflicts with no claim that holds the volume, and with none ahead of it
+    /// in line (rules 7 and 13). `own` is its waiting claim, if it has one.
     pub(super) fn admit(&self, newcomer: &Newcomer<'_>, own: Option<&Claim>) -> bool {
         let Some(summary) = self.summary() else { return true };
         summary.holders_admit(newcomer)
             && (summary.line_admits(newcomer, own)
-                // Somebody in line is in the way: of one in line only if that is ahead of it. The
-                // first in line is in the way of most, so few are looked at.
+                // A waiting claim conflicts. That matters only if it is ahead of the newcomer in
+                // line. The first claim in line conflicts with most, so few are checked.
                 || own.is_some_and(|own| {
                     let ahead = self.in_line().take_while(|(_, other)| other.epoch < own.epoch);
                     ahead.into_iter().all(|(_, other)| newcomer.joins(other))
                 }))
     }
 
-    /// Rule 9: whether another claim than this alloc's is sure to make the same controller call: to
-    /// detach the volume from the same id of the plugin's, whatever the node is called.
+    /// Rule 9: whether another alloc's claim is sure to make the same controller call: an unpublish
+    /// from the same plugin's id of the node.
     pub fn others_will_unpublish(&self, alloc: &AllocId, claim: &Claim) -> bool {
         let is_sure = |other: &Claim| {
             let alike = match (&claim.external_node, &other.external_node) {
@@ -178,8 +177,8 @@ impl Claims {
         others
     }
 
-    /// Rule 9: whether another claim than this alloc's may use the attachment that this claim's
-    /// controller call would end: one on the same node, or under the same id of the plugin's.
+    /// Rule 9: whether another alloc's claim may use the attachment that this claim's controller
+    /// call would end: a claim on the same node, or under the same plugin's id of a node.
     pub(super) fn others_use_attachment(&self, alloc: &AllocId, claim: &Claim) -> bool {
         let uses = |other: &Claim| other.is_in_use() && other.shares_attachment(claim);
         let others = self.users(claim) > u32::from(self.get(alloc).is_some_and(uses));
@@ -187,13 +186,13 @@ impl Claims {
         others
     }
 
-    /// The first claim that keeps the controller from being called for one that has left its node.
+    /// The first claim that blocks the controller call of a claim that has left its node.
     pub fn attachment_user(&self, claim: &Claim) -> Option<(&AllocId, &Claim)> {
         let uses = |other: &Claim| other.is_in_use() && other.shares_attachment(claim);
         (self.users(claim) > 0).then(|| self.iter().find(|(_, other)| uses(other)))?
     }
 
-    /// How many claims may use the attachment of this one.
+    /// How many claims may use the attachment of this claim.
     fn users(&self, claim: &Claim) -> u32 {
         let node = &claim.node;
         let here = self.on(node).map_or(0, OnNode::in_use);
@@ -207,9 +206,9 @@ impl Claims {
         here + elsewhere
     }
 
-    /// A claim that holds the volume on another node under this id of the plugin's, or on this node
-    /// under another, where the controller attaches the volume for that claim or for the newcomer
-    /// (rule 8).
+    /// A claim that holds the volume on another node under the same plugin's id, or on the same
+    /// node under another id. Only if the controller attaches the volume for that claim or for the
+    /// newcomer (rule 8).
     pub(super) fn attached_unlike(
         &self,
         node: &NodeId,
@@ -240,23 +239,23 @@ impl Claims {
         None
     }
 
-    /// Those who hold the volume under an id of the plugin's.
+    /// Claims that hold the volume under a plugin's id of a node, by node.
     fn under(&self, external: &str) -> &[ExternalUse] {
         self.summary().map_or(&[], |summary| summary.external.under(external))
     }
 
-    /// What the claims of a node come to; nothing when there is none.
+    /// The counts of a node's claims. None if it has no claim.
     pub(super) fn on(&self, node: &NodeId) -> Option<&OnNode> {
         self.summary()?.nodes.get(node).map(Box::as_ref)
     }
 
-    /// The claims granted on a node.
+    /// The taken claims of a node.
     pub(super) fn taken_on(&self, node: &NodeId) -> impl Iterator<Item = &Claim> {
         let taken = self.on(node).into_iter().flat_map(|on| &on.taken);
         taken.filter_map(|alloc| self.get(alloc))
     }
 
-    /// Whose call has the latest deadline: any claim's, or any controller call, or the node's.
+    /// The alloc whose attempt has the latest deadline among these calls.
     pub(super) fn last_call(&self, of: Calls<'_>) -> Option<&AllocId> {
         let summary = self.summary()?;
         let last = match of {
@@ -267,7 +266,7 @@ impl Claims {
         last.map(|(_, alloc): &(Timestamp, AllocId)| alloc)
     }
 
-    /// Whether the summary is what its claims come to, counted anew.
+    /// Whether the summary equals a fresh count of the claims.
     pub(super) fn is_summed(&self) -> bool {
         let mut anew = Summary::default();
         self.iter().for_each(|(alloc, claim)| anew.count_claim(alloc, claim, Change::Comes));
@@ -278,7 +277,7 @@ impl Claims {
         self.0.as_ref().map(|kept| &kept.summary)
     }
 
-    /// Those that the summary names.
+    /// The claims of the allocs that the summary lists.
     fn named<'a, I: Iterator<Item = &'a AllocId>>(
         &'a self,
         names: impl FnOnce(&'a Summary) -> I,
@@ -288,14 +287,14 @@ impl Claims {
     }
 }
 
-/// Which calls on the record.
+/// A selection of the attempts on the record.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Calls<'a> {
-    /// All of them.
+    /// All calls.
     All,
-    /// Those to the controller.
+    /// Controller calls.
     Controller,
-    /// Those to a node.
+    /// Calls of one node.
     Node(&'a NodeId),
 }
 
@@ -340,7 +339,7 @@ impl<const N: usize> From<[(AllocId, Claim); N]> for Claims {
     }
 }
 
-/// The summary is not compared: it is what the claims come to.
+/// The summary is not compared: it follows from the claims.
 impl PartialEq for Claims {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.iter().eq(other.iter())

@@ -1,4 +1,4 @@
-//! What may be asked of a volume, and what comes of it.
+//! Commands to a volume, and their results: steps, writes and outcomes of calls.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,98 +13,98 @@ use crate::proof::{Proof, Proven};
 use crate::retry::Schedule;
 use crate::{AllocId, AttemptId, NodeId, Timestamp, WorkerId, limits};
 
-/// What may be asked of a volume.
+/// A command to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Register it, or update it.
+    /// Register the volume, or update it.
     Register(VolumeSpec),
-    /// Store the spec once more as it is, so that the key of its handle is stored with it.
+    /// Store the spec again unchanged, so that the key of its handle is stored with it.
     Reserve,
-    /// Deregister it.
+    /// Deregister the volume.
     Deregister {
-        /// Release its claims rather than refuse.
+        /// Release the volume's claims instead of refusing.
         force: bool,
-        /// What is said for it, for the history.
+        /// The reason, for people.
         reason: String,
-        /// Claiming allocs that have not ended: they refuse even force.
+        /// Claiming allocs that have not ended. With any of them even `force` is refused.
         running: Vec<AllocId>,
     },
-    /// Claim it.
+    /// Claim the volume.
     Take(Take),
-    /// Give a claim up.
+    /// Release a claim.
     Release {
-        /// Whose claim.
+        /// The claim's alloc.
         alloc: AllocId,
-        /// Only the claim of this epoch, when given.
+        /// Only the claim of this epoch, if given.
         epoch: Option<u64>,
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
-    /// A person answers for what the plugin cannot say: that the storage has the volume attached
-    /// to the claim's node no more (rule 16), or that nothing of it is left on the node (rule 18).
+    /// An operator confirms what the plugin cannot answer: that the storage has detached the volume
+    /// from the claim's node (rule 16), or that nothing of it is left on the node (rule 18).
     Confirm {
-        /// Whose claim.
+        /// The claim's alloc.
         alloc: AllocId,
-        /// The claim that was seen.
+        /// The epoch of the claim that the operator saw.
         epoch: u64,
         /// The call that the plugin does not answer with OK.
         call: CallKind,
-        /// Who says so, and what was said.
+        /// Who confirms it, and their note.
         word: Proof,
     },
     /// A worker asks for the next call of a claim's release.
     Begin {
-        /// Whose claim.
+        /// The claim's alloc.
         alloc: AllocId,
-        /// Who will make the call.
+        /// The worker that will make the call.
         worker: WorkerId,
-        /// Whether the alloc lives and so still wants the claim.
+        /// Whether the alloc still runs, and so wants the claim.
         wanted: bool,
-        /// Whether something changed that may let a call succeed that failed: then it is made
-        /// although its next try has not come.
+        /// Whether something changed that may let the failed call succeed now: then it is made
+        /// before its next try is due.
         early: bool,
-        /// What stands in for the node's answer, when the node is gone (rule 12). Nobody wants a
-        /// claim there any more.
+        /// The proof that replaces the node's answer, if the node is gone (rule 12). The claim is
+        /// released even if the alloc is recorded as running.
         proven: Option<Proven>,
     },
     /// The node's agent reports what it does with a granted claim.
     Observe {
-        /// Whose claim.
+        /// The claim's alloc.
         alloc: AllocId,
-        /// The claim that it was granted by.
+        /// The epoch of the grant.
         epoch: u64,
         /// The report.
         mount: NodeMount,
     },
-    /// What came of a call.
+    /// The outcome of a call.
     Answer {
-        /// Whose claim.
+        /// The claim's alloc.
         alloc: AllocId,
-        /// Which call.
+        /// The attempt that made the call.
         attempt: AttemptId,
-        /// What came of it.
+        /// The outcome.
         outcome: Outcome,
-        /// Who goes on with the next call, if somebody does.
+        /// The worker that makes the next call, if any does.
         worker: Option<WorkerId>,
     },
 }
 
-/// A claim that is asked for. All but the alloc's word was looked up by the service (B1).
+/// A requested claim. The service looked up everything but the alloc's own data (B1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Take {
-    /// For whom.
+    /// The alloc.
     pub alloc: AllocId,
-    /// Where.
+    /// The node.
     pub node: NodeId,
-    /// To do what.
+    /// Read or write.
     pub mode: Mode,
-    /// How: the volume's first capability that fits.
+    /// The requested capability: the volume's first one that fits is used.
     pub capability: CapabilityFilter,
-    /// Get in line rather than be refused when others hold it.
+    /// Wait in line instead of being refused while other claims hold the volume.
     pub wait: bool,
     /// How the plugin reaches the node, or why it cannot.
     pub route: Result<Route, NoRoute>,
-    /// Who will call the controller.
+    /// The worker that will call the controller.
     pub worker: WorkerId,
 }
 
@@ -113,53 +113,55 @@ pub struct Take {
 pub struct Route {
     /// Whether its controller attaches volumes (B9: controller service and attach capability).
     pub controller: bool,
-    /// What the plugin calls the node.
+    /// The plugin's id of the node.
     pub external_node: Option<String>,
 }
 
 /// Why a volume cannot be claimed for a node now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoRoute {
-    /// Its plugin cannot serve it there: why not.
+    /// The plugin cannot serve the volume there.
     Plugin(String),
-    /// The node's clock is off, so that deadlines mean nothing there: by how much (safety rule 8).
+    /// The node's clock is wrong, so that deadlines mean nothing there (safety rule 8).
     Clock(String),
     /// The node is down or gone.
     Node(String),
-    /// The volume cannot be reached from where the node is.
+    /// The volume's topology does not include the node.
     Topology(String),
-    /// The node has as many volumes of the plugin as it takes (E10).
+    /// The node has the most volumes of the plugin that it may have (E10).
     Full(String),
-    /// The plugin gives the node an id that is another node's: what can be done.
+    /// The plugin gives the node an id that another node had first.
     SharedId(String),
-    /// Another node has a mount of it that no claim covers: which.
+    /// Another node has a mount of the volume that no claim covers.
     Unaccounted(String),
 }
 
-/// What came of a call, as far as the protocol cares (rules 5 and 6).
+/// The outcome of a call, as the protocol distinguishes them (rules 5 and 6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It succeeded.
     Done {
-        /// What the controller said the node needs; empty for other calls.
+        /// The controller's `publish_context`; empty for other calls.
         publish_context: BTreeMap<String, String>,
     },
-    /// It was answered: it did nothing, and the same call never will.
+    /// The plugin answered with an error: the call did nothing, and a retry never will.
     Refused(String),
-    /// It was answered with an error: it may have done something, and may succeed when repeated.
+    /// The plugin answered with an error: the call may have done something, and a retry may
+    /// succeed.
     Failed(String),
-    /// The plugin was not asked, or was not heard: a call for the volume may be at work.
+    /// The plugin was not called, or its answer did not arrive. An earlier call for the volume may
+    /// still act.
     Unasked(String),
-    /// It failed because the plugin has no room for it now (`RESOURCE_EXHAUSTED`).
+    /// The plugin has no room for the volume now (`RESOURCE_EXHAUSTED`).
     Exhausted(String),
-    /// It was not answered: it may still be at work.
+    /// There was no answer: the call may still act.
     Unanswered(String),
 }
 
 /// One transition: a guarded write, then at most one call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Step {
-    /// The write; none when the record already says so.
+    /// The write. None if the record already has this content.
     pub write: Option<Write>,
     /// The call to make once the write is stored: the attempt that the write names.
     pub call: Option<Attempt>,
@@ -168,43 +170,44 @@ pub struct Step {
 /// A write of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// The spec.
+    /// Stores the spec.
     PutSpec(VolumeSpec),
-    /// The spec goes, and the volume with it.
+    /// Deletes the spec, and with it the volume.
     DeleteSpec,
-    /// A claim.
+    /// Stores a claim.
     PutClaim(AllocId, Claim),
-    /// A claim goes: freed.
+    /// Deletes a claim: it is freed.
     DeleteClaim(AllocId),
 }
 
-/// What a decision needs besides the record: passed in, so that it is the same in a test.
+/// What a decision needs besides the record. It is passed in, so that decisions are pure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
-    /// Now.
+    /// The present time.
     pub now: Timestamp,
     /// The id of the attempt that this step may start.
     pub attempt: AttemptId,
     /// A random number, for jitter.
     pub jitter: u32,
-    /// How long things take.
+    /// Timeouts and retries.
     pub policy: Policy,
-    /// What is known of the handle that the volume has, or is to be registered with.
+    /// Other registrations of the handle that the volume has, or is being registered with.
     pub handle: HandleUse,
 }
 
-/// How long things take; the same for all replicas of a service.
+/// Timeouts and retries; the same for all replicas of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// From an attempt's write to its deadline.
     pub call_timeout: Duration,
-    /// Added to a deadline before a call that negates the first (safety rule 8).
+    /// Added to a call's deadline before the opposite call may be made (safety rule 8).
     pub clock_margin: Duration,
-    /// A reservation whose caller does not come back is undone after this.
+    /// A reservation is undone if its caller does not send the request again for this long.
     pub abandoned_after: Duration,
-    /// A place in line is lost when nobody asks again for so long (B11).
+    /// A waiting claim is deleted if its caller does not send the request again for this long
+    /// (B11).
     pub place_kept: Duration,
-    /// When failed calls are repeated.
+    /// Backoff of failed calls.
     pub retry: Schedule,
 }
 
@@ -226,16 +229,19 @@ impl Step {
         Self::default()
     }
 
-    /// A write, and the call of the attempt that it names, if it names a new one.
+    /// Stores the claim. With `call`, that call is made after the write.
     pub(super) fn put(alloc: &AllocId, claim: Claim, call: Option<Attempt>) -> Self {
         Self { write: Some(Write::PutClaim(alloc.clone(), claim)), call }
     }
 
-    /// The claim is freed: from here on it is in nobody's way. In five places, each with its
-    /// ground: it was in line and held nothing (`release`, `begin`); its controller unpublish
-    /// succeeded (`answer`); or it has left its node, and the controller did not attach it, or
-    /// another claim there is sure to have it detached later (`leave::controller`), or a person
-    /// answers for it that it is detached, which the plugin cannot say (`confirm`).
+    /// Frees the claim: it no longer conflicts with others. There are five places, each with its
+    /// reason:
+    ///
+    /// - `release` and `begin`: the claim was waiting and held nothing.
+    /// - `answer`: the controller unpublish succeeded.
+    /// - `leave::controller`: the claim has left its node, and either the controller did not attach
+    ///   it, or another claim there is sure to unpublish later.
+    /// - `confirm`: the claim has left its node, and an operator confirms that it is detached.
     pub(super) fn free(alloc: &AllocId) -> Self {
         Self { write: Some(Write::DeleteClaim(alloc.clone())), call: None }
     }

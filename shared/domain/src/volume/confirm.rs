@@ -1,14 +1,14 @@
-//! A person's word for what the plugin cannot say: one that lost the volume, or does not know it
-//! any more. Rules 16 and 18.
+//! An operator's confirmation in place of a plugin that cannot answer, because it lost the volume.
+//! Rules 16 and 18.
 //!
-//! **Promises** that it counts only after the plugin was asked and answered with an error (a
-//! controller may also be not there to be asked); and never while a call may still act. A plugin
-//! that is at an earlier call for the volume, maybe a publish, is asked again first: what was
-//! detached when the person looked would be attached when that call ends.
+//! **Promises** that a confirmation counts only
+//! - after the plugin answered with an error, or no controller was there to ask, and
+//! - while no call may still act. A call that is still at work may be a publish: it could attach
+//!   the volume after the operator looked.
 //!
-//! In place of the controller's answer it frees a claim that has left its node: nothing can write
-//! there whatever the storage does. In place of the node's plugin it frees nothing: the next call
-//! carries it to the node's agent, which sees for itself that nothing is mounted.
+//! Instead of the controller's answer, a confirmation frees a claim that has left its node: nothing
+//! can write there, whatever the storage does. Instead of the node plugin's answer, it frees
+//! nothing: the next call carries it to the node's agent, which checks that nothing is mounted.
 
 use super::Volume;
 use super::attempt::CallKind;
@@ -18,8 +18,8 @@ use super::refusal::Refusal;
 use crate::AllocId;
 use crate::proof::Proof;
 
-/// Frees a claim of which a person says that the storage has detached it, or notes on it that a
-/// person says that nothing of the volume is left on its node.
+/// Frees a claim that an operator confirms as detached at the storage; or records on the claim that
+/// an operator confirms that nothing of the volume is left on the node.
 pub(super) fn confirm(
     volume: &Volume,
     alloc: &AllocId,
@@ -39,7 +39,7 @@ pub(super) fn confirm(
         State::NodeDetached => CallKind::ControllerUnpublish,
         State::Waiting | State::Publishing | State::Taken => return not_due(claim.next_try),
     };
-    // A call on the record may be at work, also past its deadline; the next try will tell.
+    // A call on the record may be at work, even after its deadline. The next try will show.
     if call != awaits || !claim.denied || claim.attempt.is_some() {
         return not_due(claim.next_try);
     }

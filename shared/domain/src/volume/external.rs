@@ -1,13 +1,13 @@
-//! The ids that the plugin gives to nodes, by which the storage knows them: which claims hold the
-//! volume under which. An attachment belongs to such an id and not to a node's name (rules 8, 9).
+//! Claims counted by the plugin's id of their node (`NodeGetInfo.node_id`). The storage knows nodes
+//! by these ids: an attachment belongs to such an id, and not to a node's name (rules 8, 9).
 
 use super::claim::Claim;
 use super::summary::Change;
 use crate::NodeId;
 
-/// Those who hold the volume, counted by the plugin's id of their node and by node.
+/// Claims that hold the volume, counted by the plugin's id of the node and by node.
 ///
-/// A sorted list: most volumes have one entry, and a tree would take three times its room.
+/// A sorted list: most volumes have one entry, and a tree would need three times the memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ExternalNodes(Vec<ExternalUse>);
 
@@ -16,18 +16,18 @@ pub(super) struct ExternalNodes(Vec<ExternalUse>);
 pub(super) struct ExternalUse {
     external: Box<str>,
     pub node: NodeId,
-    /// Those who hold the volume, or may.
+    /// Claims that hold the volume, or may.
     pub held: u32,
-    /// Of those, the ones that the controller attaches it for.
+    /// Those of them that need an attachment by the controller.
     pub attached: u32,
-    /// Those whose node may use the attachment.
+    /// Claims whose node may use the attachment.
     pub in_use: u32,
-    /// Those who are sure to have the controller detach it (rule 9).
+    /// Claims that are sure to unpublish at the controller later (rule 9).
     pub will_unpublish: u32,
 }
 
 impl ExternalNodes {
-    /// A claim comes, or goes. One in line holds nothing, and one may not say the id.
+    /// Adds or removes a claim. A waiting claim and one without an id do not count.
     pub fn count_claim(&mut self, claim: &Claim, change: Change) {
         let Some(external) = claim.external_node.as_deref().filter(|_| claim.is_held()) else {
             return;

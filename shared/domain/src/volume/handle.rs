@@ -1,4 +1,4 @@
-//! The volume handle: what a plugin knows a volume by. One volume at a plugin is registered once.
+//! The volume handle: a plugin and its id of a volume. Each handle is registered once.
 //!
 //! **Why.** A volume's guard and its rules see the claims of one registration. Two registrations of
 //! one storage volume would each grant a writer. So each handle has a key of its own that names the
@@ -29,14 +29,12 @@ pub struct HandleOwner {
     pub volume: VolumeId,
 }
 
-/// What is known of a volume's handle beside the volume's own record. The default is a volume that
-/// is registered once.
+/// Other registrations of a volume's handle. The default is none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HandleUse {
-    /// The other volumes that are registered with the same handle, as a caller may know them
-    /// ([`name_in`]).
+    /// Other volumes with the same handle, named as the caller may know them ([`name_in`]).
     pub others: Vec<String>,
-    /// Their claims that may be mounted, or are about to be.
+    /// Claims of those volumes that may be mounted, or are about to be.
     pub claims: Vec<OtherClaim>,
 }
 
@@ -52,13 +50,13 @@ pub fn name_in(namespace: &Namespace, volume: &VolumeKey) -> String {
 /// A claim of another registration of the same handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherClaim {
-    /// On which registration.
+    /// The other registration.
     pub volume: VolumeKey,
-    /// Whose.
+    /// The claim's alloc.
     pub alloc: AllocId,
-    /// Where.
+    /// The claim's node.
     pub node: NodeId,
-    /// What the plugin calls the node.
+    /// The plugin's id of the node.
     pub external_node: Option<String>,
 }
 
@@ -76,8 +74,8 @@ impl OtherClaim {
 }
 
 impl HandleUse {
-    /// The claim of another registration that a controller unpublish for this claim would take the
-    /// volume from. A node of which the plugin's name is not known counts as the same node.
+    /// The claim of another registration that a controller unpublish of this claim would detach. A
+    /// node whose plugin's id is unknown counts as the same node.
     pub fn standing_on(&self, claim: &Claim) -> Option<&OtherClaim> {
         self.claims.iter().find(|other| {
             let same = other.external_node.as_ref().zip(claim.external_node.as_ref());

@@ -1,6 +1,5 @@
-//! What must hold of every volume record, whatever happened: checked after each step by the
-//! property tests and the model, and fit to be checked by a service before it writes (a defect must
-//! not reach the bucket). It looks at each claim, and relies on no count.
+//! Invariants of a volume record. The property tests and the model check them after each step. They
+//! look at each claim, and rely on no count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +7,7 @@ use super::{CallKind, Claim, State, Volume};
 use crate::NodeId;
 use crate::access::{Bound, Mode};
 
-/// The first rule a volume breaks, in words; none for a sound one.
+/// The first invariant that the volume breaks, in words.
 pub fn broken(volume: &Volume) -> Option<String> {
     if !volume.claims.is_summed() {
         return Some("its claims are not what they are counted as".to_owned());
@@ -23,9 +22,9 @@ pub fn broken(volume: &Volume) -> Option<String> {
     too_many(volume).or_else(|| attached_unlike(volume))
 }
 
-/// Rule 8: while claims hold a volume, an id of the plugin's is one node's, and a node has one,
-/// where the controller attaches the volume for any of these claims. Not among what [`broken`]
-/// says, because services of older versions admitted such claims: `step` has to end them safely.
+/// Rule 8: while claims hold a volume, a plugin's id belongs to one node, and a node has one id, if
+/// the controller attaches the volume for any of these claims. [`broken`] does not check this,
+/// because older versions admitted such claims: `step` has to end them safely.
 pub fn ids_broken(volume: &Volume) -> Option<String> {
     let holders = || volume.holders();
     holders().filter(|(_, claim)| claim.controller).find_map(|(alloc, claim)| {
@@ -45,7 +44,7 @@ pub fn ids_broken(volume: &Volume) -> Option<String> {
     })
 }
 
-/// What a claim cannot be, taken by itself.
+/// What is wrong with one claim by itself.
 fn unsound(claim: &Claim) -> Option<&'static str> {
     let call = claim.attempt.as_ref().map(|attempt| attempt.call);
     let fits = match claim.state {
@@ -110,8 +109,8 @@ fn too_many(volume: &Volume) -> Option<String> {
     Some(format!("{count} {what} hold the volume, more than {} allows", in_use.access))
 }
 
-/// Safety rule 3: a claim that the controller attached is never beside one that relies on nothing,
-/// nor, where a node is attached to read or to write, one that reads beside one that writes.
+/// Safety rule 3: on one node either all claims are attached by the controller or none is; and all
+/// attachments are read-only or none is.
 fn attached_unlike(volume: &Volume) -> Option<String> {
     let mut on_node: BTreeMap<&NodeId, (bool, bool)> = BTreeMap::new();
     volume.holders().find_map(|(alloc, claim)| {

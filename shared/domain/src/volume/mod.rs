@@ -16,36 +16,37 @@
 //!                                 └─────────────▶ node-detached    (retries stay here)
 //!                                                       │ controller.unpublish done; none needed;
 //!                                                       ▼ or another claim on the node will do it;
-//!                                                         or a person's word (`confirm`)
+//!                                                         or an operator confirms (`confirm`)
 //!                                                 (key deleted)
 //! ```
 //!
-//! **Promises** one guarded write per step, then at most one call; that every prefix of a flow is a
-//! valid state; that nothing is freed but by a call that succeeded, or in its place by a proof that
-//! the node is gone, or a person's word for a controller that cannot answer.
+//! **Promises**
+//! - one guarded write per step, then at most one call;
+//! - that every prefix of a flow is a valid state;
+//! - that a claim is freed only after a successful call, or a proof that the node is gone, or an
+//!   operator's confirmation for a controller that cannot answer.
 //!
 //! **Why two writers cannot happen.** A workload writes through a mount; its agent mounts on a
 //! grant only, and a grant is given for a claim that is taken (rule 10). So it is enough that:
 //!
-//! 1. *Whoever holds the volume is in the way*: a claim is admitted only beside those it may share
-//!    with, and holding are all but those in line, also while they leave (`take::is_admitted`).
-//! 2. *Nobody stops holding it by saying so, or by a timer*: a granted claim gets to node-detached
-//!    by its node's own word (`answer`), or by a proof that the node is gone (`leave::by_proof`).
-//!    From there it is freed by an unpublish that succeeded, or without one where the controller
-//!    did not attach it, or another claim under the node's external id is sure to make that call
-//!    (`leave::controller`), or a person answers for it (`confirm`): nothing on the node has it
-//!    mounted by then. `Step::free` names all places.
-//! 3. *Nothing of the past acts later*: no call begins while another may still act
-//!    (`Volume::busy`, `Volume::busy_on`), executors refuse what is past its deadline, and an
-//!    answer counts for the attempt on the record only (`answer`).
-//! 4. *Each of these is decided on the volume as it is*, or not written: the guard.
+//! 1. *Claims that hold the volume conflict*: a claim is admitted only beside claims that it may
+//!    share with. All claims hold the volume except waiting ones, even while they are released
+//!    (`take::is_admitted`).
+//! 2. *A claim stops holding the volume neither by a request nor by a timer.* A granted claim
+//!    reaches `node-detached` by its node's answer (`answer`), or by a proof that the node is gone
+//!    (`leave::by_proof`). Then nothing on the node has it mounted. `Step::free` lists the ways in
+//!    which it is freed from there.
+//! 3. *No earlier call acts later*: no call starts while another may still act (`Volume::busy`,
+//!    `Volume::busy_on`), executors refuse calls after their deadline, and an outcome counts only
+//!    for the attempt on the record (`answer`).
+//! 4. *Each decision is made on the current volume*, or it is not written: the guard.
 //!
-//! [`invariant`] says what that adds up to on the record; `tests/model` takes these away one by one
-//! and shows the damage.
+//! [`invariant`] states the result for a record. `tests/model` removes these rules one by one and
+//! shows the damage.
 //!
-//! **Never** stores what can be derived: who holds the volume, where it is attached and in which
-//! mode are folds over the claims. [`Claims`] keeps them current while claims come and go, so that
-//! the ten-thousandth is decided as quickly as the first.
+//! **Never** stores what can be derived from the claims: who holds the volume, where it is
+//! attached, and in which mode. [`Claims`] updates these with each claim, so that the
+//! ten-thousandth is decided as quickly as the first.
 
 mod answer;
 mod attempt;
@@ -84,14 +85,14 @@ use claims::Calls;
 /// A volume as its subtree holds it: a spec, and a claim for each alloc that has one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Volume {
-    /// None when it was never registered, or deregistered.
+    /// None if the volume is not registered.
     pub spec: Option<VolumeSpec>,
     /// The claims, by alloc.
     pub claims: Claims,
 }
 
 impl Volume {
-    /// Claims that hold the volume or may: all but those in line.
+    /// Claims that hold the volume, or may: all but the waiting ones.
     pub fn holders(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
         self.claims.iter().filter(|(_, claim)| claim.is_held())
     }
@@ -101,7 +102,7 @@ impl Volume {
         self.claims.in_use()
     }
 
-    /// Rule 3 for controller calls: the claim whose call may still act, if any does.
+    /// Rule 3 for controller calls: a claim whose call may still act.
     fn busy(&self, now: Timestamp, policy: &Policy) -> Option<(&AllocId, &Attempt)> {
         self.live(Calls::All, now, policy)
     }
@@ -117,8 +118,8 @@ impl Volume {
         controller.or_else(|| self.live(Calls::Node(node), now, policy))
     }
 
-    /// The nodes of claims whose last controller call did not succeed: whoever made it then may be
-    /// at it still, past every deadline. A claim's first call is not known to have ended badly.
+    /// The nodes of claims whose last controller call did not succeed. The executor of that call
+    /// may still work on it, after every deadline.
     pub fn unsettled(&self, calling: &AllocId) -> impl Iterator<Item = &NodeId> {
         let unsettled = self.claims.moving().filter(move |(alloc, claim)| {
             let unheard = claim.attempt.as_ref().is_some_and(|last| last.call.is_controller());
@@ -129,8 +130,7 @@ impl Volume {
         unsettled.map(|(_, claim)| &claim.node)
     }
 
-    /// The last of these calls that may still act: none may when the one with the latest deadline
-    /// may not.
+    /// The call with the latest deadline, if it may still act. If it may not, none of them may.
     fn live(&self, of: Calls<'_>, now: Timestamp, policy: &Policy) -> Option<(&AllocId, &Attempt)> {
         let (alloc, claim) = self.claims.get_key_value(self.claims.last_call(of)?)?;
         let attempt = claim.attempt.as_ref()?;

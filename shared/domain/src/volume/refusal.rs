@@ -1,4 +1,4 @@
-//! Why a volume says no, with the facts an operator needs.
+//! Refusals: why a command is not allowed, with the facts that an operator needs.
 
 use std::fmt;
 
@@ -10,27 +10,27 @@ use super::command::NoRoute;
 use crate::access::{Capability, CapabilityFilter, Conflict, Mode};
 use crate::{AllocId, NodeId, Timestamp};
 
-/// Somebody who holds a volume, or is ahead in line for it.
+/// A claim that holds a volume, or is ahead in line for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Who.
+    /// The claim's alloc.
     pub alloc: AllocId,
-    /// Where.
+    /// The claim's node.
     pub node: NodeId,
-    /// To do what.
+    /// Read or write.
     pub mode: Mode,
-    /// How far it is.
+    /// The claim's state.
     pub state: State,
-    /// Since when.
+    /// When the claim entered its state.
     pub since: Timestamp,
 }
 
-/// Those in the way: all are counted, and as many kept as a message names.
+/// Conflicting claims: the first few by name, and a count of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holders {
-    /// The first of them.
+    /// The first claims, at most five.
     pub named: Vec<Holder>,
-    /// How many there are besides.
+    /// How many more there are.
     pub more: usize,
 }
 
@@ -58,8 +58,8 @@ impl Holder {
 }
 
 impl Refusal {
-    /// Whether what is lacking at the plugin or the node may come to be while a caller waits,
-    /// without anybody's changing the request.
+    /// Whether the cause at the plugin or the node may pass while a caller waits, without a change
+    /// of the request.
     pub fn may_pass(&self) -> bool {
         use Refusal::{
             AttachedAs, NodeAway, NodeClock, NodeFull, PluginUnready, SharedId, Unaccounted,
@@ -98,27 +98,27 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A policy "no"; nothing was written.
+/// Why a command is not allowed. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// It is not registered.
+    /// The volume is not registered.
     #[error("the volume is not registered")]
     NoSuchVolume,
-    /// It is being deregistered.
+    /// The volume is being deregistered.
     #[error("the volume is being deregistered since {since}: {reason}")]
     Closing {
-        /// Since when.
+        /// When the deregistration began.
         since: Timestamp,
-        /// What was said for it.
+        /// The reason that was given.
         reason: String,
     },
-    /// Its handle belongs to other registrations.
+    /// Another volume is registered with the handle.
     #[error("at its plugin it is the same volume as {}, registered already", list(others))]
     HandleTaken {
         /// The other volumes, as far as the caller may know them.
         others: Vec<String>,
     },
-    /// It is registered under other names as well.
+    /// The handle is registered more than once.
     #[error(
         "at its plugin it is the same volume as {}; while both are registered, neither is granted",
         list(others)
@@ -127,87 +127,87 @@ pub enum Refusal {
         /// The other volumes, as far as the caller may know them.
         others: Vec<String>,
     },
-    /// It cannot be used so.
+    /// The volume does not offer the requested capability.
     #[error("{asked} is not offered; the volume offers {}", list(offered))]
     CapabilityNotOffered {
-        /// What was asked for.
+        /// The requested capability.
         asked: CapabilityFilter,
-        /// What there is.
+        /// The volume's capabilities.
         offered: Vec<Capability>,
     },
-    /// It is in use otherwise.
+    /// The volume is in use with another capability.
     #[error("the volume is in use as {in_use}, not {asked}: held by {holders}")]
     AccessInUse {
-        /// What was asked for.
+        /// The requested capability.
         asked: Capability,
-        /// How it is used.
+        /// The capability in use.
         in_use: Capability,
-        /// By whom.
+        /// The claims that use it.
         holders: Holders,
     },
-    /// Nobody may write it.
+    /// The capability allows no writer.
     #[error("the volume cannot be claimed for writing: {asked} allows no writer")]
     NoWriters {
-        /// What was asked for.
+        /// The requested capability.
         asked: Capability,
     },
-    /// Others hold it.
+    /// Other claims hold the volume.
     #[error("the volume is held by {holders}; {conflict}")]
     Held {
-        /// The rule that is in the way.
+        /// The rule that conflicts.
         conflict: Conflict,
-        /// Those in the way.
+        /// The conflicting claims.
         holders: Holders,
     },
-    /// The plugin has no room for it, as it said of another claim (A7).
+    /// The plugin has no room for the volume, by its answer for another claim (A7).
     #[error(
         "the plugin has no room for the volume: so it said for {holder}{}{}",
         last_error(error.as_ref()),
         next_try.map(|at| format!("; it is asked again at {at}")).unwrap_or_default()
     )]
     Exhausted {
-        /// The claim it was said of.
+        /// The claim that got this answer.
         holder: Holder,
-        /// What the plugin said.
+        /// The plugin's error.
         error: Option<String>,
-        /// When it is asked again.
+        /// When the plugin is called again.
         next_try: Option<Timestamp>,
     },
-    /// The plugin cannot serve it there now.
+    /// The plugin cannot serve the volume on the node now.
     #[error("the plugin cannot serve the volume there: {0}")]
     PluginUnready(String),
     /// The node's clock is beyond the margin (safety rule 8).
     #[error("the node's clock is off: {0}")]
     NodeClock(String),
-    /// The node is not there.
+    /// The node is down or gone.
     #[error("{0}")]
     NodeAway(String),
     /// The volume's topology does not cover the node's.
     #[error("the volume cannot be reached from the node: {0}")]
     OutOfReach(String),
-    /// The node has as many volumes of the plugin as it takes (E10).
+    /// The node has the most volumes of the plugin that it may have (E10).
     #[error("there is no room for the volume on the node: {0}")]
     NodeFull(String),
-    /// The plugin gives the node an id that is another node's.
+    /// The plugin gives the node an id that another node had first.
     #[error("{0}")]
     SharedId(String),
-    /// Another node has a mount of it that no claim covers.
+    /// Another node has a mount of the volume that no claim covers.
     #[error("{0}")]
     Unaccounted(String),
-    /// The volume is held on another node under the id that the plugin gives this one, or on this
-    /// node under another (rule 8).
+    /// The volume is held on another node under the plugin's id of this node, or on this node under
+    /// another id (rule 8).
     #[error(
         "the plugin calls node {node} {external:?}, and the volume is attached to {held_as:?} for \
          {holder}; the storage cannot tell the two apart"
     )]
     AttachedAs {
-        /// The node that is asked for.
+        /// The requested node.
         node: NodeId,
-        /// What the plugin calls it.
+        /// The plugin's id of the requested node.
         external: String,
-        /// What the plugin called the holder's node.
+        /// The plugin's id of the holder's node.
         held_as: String,
-        /// Who holds the volume.
+        /// The claim that holds the volume.
         holder: Holder,
     },
     /// A call is under way, or due later.
@@ -216,66 +216,66 @@ pub enum Refusal {
         last_error(error.as_ref())
     )]
     Busy {
-        /// For whose claim.
+        /// The alloc of the call's claim.
         alloc: AllocId,
-        /// Which call.
+        /// The call.
         call: CallKind,
-        /// When to look again at the latest.
+        /// When to try again, at the latest.
         until: Timestamp,
-        /// What the last call said, if one failed.
+        /// The error of the last call, if it failed.
         error: Option<String>,
     },
-    /// The alloc's own earlier claim is on its way out.
+    /// The alloc's own earlier claim is being released.
     #[error(
         "this alloc's earlier claim is still {state} since {since}{}",
         last_error(error.as_ref())
     )]
     Releasing {
-        /// How far it is.
+        /// The claim's state.
         state: State,
-        /// Since when.
+        /// When the claim entered its state.
         since: Timestamp,
-        /// What the last call said, if one failed.
+        /// The error of the last call, if it failed.
         error: Option<String>,
     },
     /// The alloc has another claim on the volume.
     #[error("the alloc already claims the volume for {mode} on node {node}")]
     ClaimDiffers {
-        /// Where.
+        /// The node of that claim.
         node: NodeId,
-        /// To do what.
+        /// The mode of that claim.
         mode: Mode,
     },
-    /// As many claims as a volume may have.
+    /// The volume has the most claims that it may have.
     #[error("the volume has {0} claims, as many as a volume may have")]
     TooManyClaims(usize),
     /// There is no such claim.
     #[error("alloc {0} has no claim on the volume")]
     NoSuchClaim(AllocId),
-    /// The answer is not of the attempt on the record (safety rule 7).
+    /// The outcome belongs to another attempt than the one on the record (safety rule 7).
     #[error("the answer is of an attempt that is no longer on the record")]
     StaleAttempt,
-    /// Nothing to do.
+    /// There is nothing to do for the claim now.
     #[error("nothing is to be done for the claim now ({state})")]
     NotDue {
-        /// How far it is.
+        /// The claim's state.
         state: State,
-        /// When to look again, if time alone changes that.
+        /// When to try again, if only time has to pass.
         next_try: Option<Timestamp>,
     },
-    /// Claims remain.
+    /// The volume has claims.
     #[error("still claimed by {holders}")]
     ClaimsLive {
-        /// Whose.
+        /// The claims.
         holders: Holders,
     },
-    /// Claims of running allocs remain, which even force does not take away.
+    /// Allocs that have not ended have claims, which even force does not release.
     #[error("still running with it: {}", list(allocs))]
     StillRunning {
-        /// Whose.
+        /// Those allocs.
         allocs: Vec<AllocId>,
     },
-    /// The update would change what may not change.
+    /// The update changes fields that may not change while the volume is claimed.
     #[error("cannot change {} of a volume that is claimed by {holders}", fields.join(", "))]
     UnsafeUpdate {
         /// The fields.

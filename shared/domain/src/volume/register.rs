@@ -6,16 +6,16 @@ use super::refusal::Refusal;
 use super::spec::{Closing, VolumeSpec};
 use crate::AllocId;
 
-/// Fields that may change while the volume is claimed: they take effect at the next claim, or are
-/// for people only. Secrets take effect at the next call: whoever changes a password must be able
-/// to say so before the last claim is gone, or it never can be.
+/// Fields that may change while the volume is claimed. They take effect at the next claim, or are
+/// for people only. Secrets take effect at the next call: after a password change the operator must
+/// be able to store the new one, or no claim could be released.
 const SAFE_WHILE_CLAIMED: [&str; 3] = ["name", "capacity_bytes", "secrets"];
 
-/// Registers a volume; again with the same spec is nothing (A4). An update never touches a claim:
-/// they are other keys of the same guard.
+/// Registers a volume. Idempotent for the same spec (A4). An update writes no claim: claims are
+/// other keys under the same guard.
 ///
-/// What another volume is registered for is refused. A volume that is registered twice already may
-/// be updated in all that leaves its handle as it is.
+/// A handle that another volume has is refused. A volume that is already registered twice may be
+/// updated as long as its handle stays.
 pub(super) fn register(
     volume: &Volume,
     spec: &VolumeSpec,
@@ -46,8 +46,8 @@ pub(super) fn register(
     Ok(write(VolumeSpec { closing: None, create_index: current.create_index, ..spec.clone() }))
 }
 
-/// Stores the spec once more, for the key of its handle: an older version wrote none. Of a volume
-/// that is registered twice neither is granted, so neither needs the key.
+/// Stores the spec again, so that the key of its handle is written: an older version wrote none.
+/// Two registrations of one handle are never granted, so neither gets the key.
 pub(super) fn reserve(volume: &Volume, context: &Context) -> Result<Step, Refusal> {
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
     if !context.handle.others.is_empty() {
@@ -56,8 +56,8 @@ pub(super) fn reserve(volume: &Volume, context: &Context) -> Result<Step, Refusa
     Ok(write(spec.clone()))
 }
 
-/// Deregisters a volume without claims. With claims it refuses and names them; by force it closes
-/// the volume, so that its claims are released and it goes with the last of them.
+/// Deregisters a volume without claims. With claims it is refused, and the refusal names them. With
+/// `force` the volume is closed: its claims are released, and it is deleted with the last claim.
 pub(super) fn deregister(
     volume: &Volume,
     force: bool,

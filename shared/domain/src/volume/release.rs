@@ -1,4 +1,5 @@
-//! Giving a claim up: from here on it is work, found by looking (rule 14).
+//! Releasing a claim. The volumewatcher finds the released claim in the bucket and drives it from
+//! there (rule 14).
 
 use super::Volume;
 use super::claim::{Claim, State};
@@ -6,7 +7,7 @@ use super::command::{Context, Step};
 use super::refusal::Refusal;
 use crate::AllocId;
 
-/// Marks a claim as no longer wanted. Doing it again is harmless.
+/// Marks a claim as no longer wanted. Idempotent.
 pub(super) fn release(
     volume: &Volume,
     alloc: &AllocId,
@@ -17,7 +18,7 @@ pub(super) fn release(
     let claim = volume
         .claims
         .get(alloc)
-        // Another epoch is another claim: the one that was meant is gone already.
+        // Another epoch is a later claim of the alloc: the claim that was meant is gone.
         .filter(|claim| epoch.is_none_or(|epoch| epoch == claim.epoch))
         .ok_or_else(|| Refusal::NoSuchClaim(alloc.clone()))?;
     match claim.state {
@@ -34,11 +35,12 @@ pub(super) fn release(
     }
 }
 
-/// A reservation that is undone. Nothing was granted, so nothing can be mounted by it, and the node
-/// is not asked. Its publish may still be under way: the attempt stays, and keeps the unpublish
-/// waiting (rule 3) and others from relying on this claim (rule 9). That it failed before stays,
-/// too: the call that did may be at work past every deadline (safety rule 4). How often does not:
-/// the waits between tries begin anew.
+/// Undoes a reservation. Nothing was granted, so nothing is mounted, and the node is not asked.
+///
+/// - The attempt stays: the publish may still be under way. The unpublish waits for it (rule 3),
+///   and other claims do not rely on this claim's unpublish (rule 9).
+/// - That a try failed stays, as one try: the failed call may still act after its deadline (safety
+///   rule 4). The backoff starts again.
 pub(super) fn undo(claim: &Claim, reason: &str, context: &Context) -> Claim {
     Claim {
         attempt: claim.attempt.clone(),

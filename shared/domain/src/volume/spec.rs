@@ -11,23 +11,23 @@ use crate::{PluginId, SecretsId, Timestamp, VolumeId};
 /// What a volume is (A1). Health is derived when read and never stored here (A6).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeSpec {
-    /// Set while the volume is on its way out: no new claims.
+    /// Set while the volume is being deregistered: there are no new claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closing: Option<Closing>,
     /// The plugin that serves it.
     pub plugin: PluginId,
-    /// What people call it.
+    /// A name for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What the plugin calls it; the id when absent (A10).
+    /// The plugin's id of the volume (CSI's `volume_id`); the volume's own id if absent (A10).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
-    /// The ways in which it may be used, at least one.
+    /// The capabilities that claims may use, at least one.
     pub capabilities: Vec<Capability>,
     /// File system and mount flags (A11).
     #[serde(default)]
     pub mount: MountOptions,
-    /// Where it can be reached: each a set of topology segments; empty for everywhere.
+    /// Topologies from which the volume can be reached. Empty means everywhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub topologies: Vec<BTreeMap<String, String>>,
     /// Its size, in bytes, where known.
@@ -39,7 +39,7 @@ pub struct VolumeSpec {
     /// Opaque; the plugin's `volume_context`, goes to every call that takes it (A8).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub context: BTreeMap<String, String>,
-    /// Which secrets its plugin calls are made with; the secrets themselves are kept apart (A9).
+    /// The id of the secrets for its plugin calls. The secrets are stored in another bucket (A9).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretsId>,
     /// The revision of the write that registered it; 0 until the next write (see `Claim::epoch`).
@@ -50,9 +50,9 @@ pub struct VolumeSpec {
 /// A deregistration under way (A5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closing {
-    /// Since when.
+    /// When it began.
     pub since: Timestamp,
-    /// What was said for it, for the history.
+    /// The reason that was given, for people.
     pub reason: String,
 }
 
@@ -65,14 +65,14 @@ pub struct MountOptions {
     /// Mount flags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
-    /// The group that is to be able to read and write (`VolumeCapability.volume_mount_group`), as
-    /// the plugin takes it: a number to most.
+    /// The group that may read and write (`VolumeCapability.volume_mount_group`), in the plugin's
+    /// form: a number for most plugins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }
 
 impl MountOptions {
-    /// A request's options over the volume's, field by field (A11).
+    /// The request's options where given, otherwise the volume's, field by field (A11).
     #[must_use]
     pub fn merged_with(&self, request: &Self) -> Self {
         Self {
@@ -82,14 +82,14 @@ impl MountOptions {
         }
     }
 
-    /// The same as it may be shown: how many flags there are, and none of them (A11).
+    /// The options as they may be shown: each flag is replaced by `***` (A11).
     #[must_use]
     pub fn struck_out(&self) -> Self {
         let flags = self.flags.iter().map(|_| "***".to_owned()).collect();
         Self { flags, ..self.clone() }
     }
 
-    /// Whether nothing is asked for.
+    /// Whether no option is set.
     pub fn is_empty(&self) -> bool {
         self.fs_type.is_none() && self.flags.is_empty() && self.group.is_none()
     }
@@ -106,17 +106,17 @@ impl std::fmt::Debug for MountOptions {
 }
 
 impl VolumeSpec {
-    /// What the plugin calls the volume (A10).
+    /// The plugin's id of the volume (A10).
     pub fn external_id(&self, volume: &VolumeId) -> String {
         self.external_id.clone().unwrap_or_else(|| volume.to_string())
     }
 
-    /// What makes it the same volume as another, or not.
+    /// The volume's handle. Two specs with one handle are the same storage volume.
     pub fn handle(&self, volume: &VolumeId) -> Handle {
         Handle { plugin: self.plugin.clone(), external_id: self.external_id(volume) }
     }
 
-    /// Whether a plugin that was asked of this need not be asked of `other`: a name is for people.
+    /// Whether both specs are the same to the plugin: they differ in the name at most.
     pub fn is_the_same_to_its_plugin(&self, other: &Self) -> bool {
         self.differing_fields(other).iter().all(|field| *field == "name")
     }

@@ -1,10 +1,10 @@
-//! What the claims of a volume come to: whatever a decision asks of all of them at once.
+//! Counts and indexes over all claims of a volume, so that a decision need not visit each claim.
 //!
-//! **Promises** to be what counting anew would say. What a claim adds when it comes and what it
-//! takes away when it goes are one and the same: [`Summary::count_claim`].
+//! **Promises** the same result as a fresh count: [`Summary::count_claim`] both adds a claim and
+//! removes it.
 //!
-//! **Never** decides: whether claims get along is [`admit`]'s to say, asked of one claim for all
-//! that are alike to it.
+//! **Never** decides: [`admit`] says whether claims conflict. It is asked once for each group of
+//! claims that are alike to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,53 +14,53 @@ use super::external::ExternalNodes;
 use crate::access::{Capability, Mode, admit};
 use crate::{AllocId, NodeId, Timestamp};
 
-/// Whether a claim comes or goes.
+/// Whether a claim is added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Comes,
     Goes,
 }
 
-/// What all claims of a volume come to.
+/// The counts of all claims of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Summary {
     pub counts: Counts,
-    /// How the volume is used by those who hold it, and how those in line would use it.
+    /// Capabilities of the claims that hold the volume, and of the waiting claims.
     pub held_as: BTreeMap<Capability, u32>,
     wanted_as: BTreeMap<Capability, u32>,
-    /// Each node with a claim. Boxed, for the same reason as claims are.
+    /// Each node with a claim. Boxed for the same reason as claims.
     pub nodes: BTreeMap<NodeId, Box<OnNode>>,
-    /// Those who hold the volume, by the plugin's id of their node.
+    /// Claims that hold the volume, by the plugin's id of their node.
     pub external: ExternalNodes,
-    /// Those in line, by ticket.
+    /// Waiting claims, by epoch: the order of the line.
     pub line: BTreeSet<(u64, AllocId)>,
-    /// Those that are neither in line nor granted.
+    /// Claims that are neither waiting nor taken.
     pub moving: BTreeSet<AllocId>,
-    /// Those that the plugin has no room for.
+    /// Claims that the plugin had no room for.
     pub exhausted: BTreeSet<AllocId>,
-    /// Those with a call on the record, by its deadline.
+    /// Claims with an attempt, by its deadline.
     pub calls: BTreeSet<(Timestamp, AllocId)>,
-    /// Of those, the ones whose call is the controller's.
+    /// Those of them whose attempt is a controller call.
     pub controller_calls: BTreeSet<(Timestamp, AllocId)>,
 }
 
-/// What the claims of one node come to.
+/// The counts of the claims of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OnNode {
     counts: Counts,
-    /// Those who hold the volume and have the controller attach it.
+    /// Claims that hold the volume by an attachment of the controller.
     pub attached: u32,
-    /// Those who are sure to have the controller detach it (rule 9), and do not say from which of
-    /// the plugin's ids.
+    /// Claims that are sure to unpublish at the controller later (rule 9), and whose record has no
+    /// plugin's id of the node.
     pub will_unpublish: u32,
-    /// Those that are granted.
+    /// Taken claims.
     pub taken: BTreeSet<AllocId>,
-    /// Those with a call of the node's on the record, by its deadline.
+    /// Claims with a node call as attempt, by its deadline.
     pub calls: BTreeSet<(Timestamp, AllocId)>,
 }
 
 impl Summary {
-    /// A claim comes, or goes.
+    /// Adds or removes a claim.
     pub fn count_claim(&mut self, alloc: &AllocId, claim: &Claim, change: Change) {
         let Claim { state, node, exhausted, .. } = claim;
         self.counts.count_claim(claim, change);
@@ -93,14 +93,15 @@ impl Summary {
         }
     }
 
-    /// Whether none of those who hold the volume is in the newcomer's way.
+    /// Whether the newcomer conflicts with no claim that holds the volume.
     pub fn holders_admit(&self, newcomer: &Newcomer<'_>) -> bool {
         let here = self.nodes.get(newcomer.node).map(|on| on.counts).unwrap_or_default();
         let alike = self.held_as.keys().all(|used| *used == newcomer.capability);
         alike && newcomer.joins_all(here.holding(), self.counts.holding())
     }
 
-    /// Whether nobody in line is in the newcomer's way, wherever in line; `own` is its own place.
+    /// Whether the newcomer conflicts with no waiting claim, wherever in line. `own` is its own
+    /// waiting claim, which does not count.
     pub fn line_admits(&self, newcomer: &Newcomer<'_>, own: Option<&Claim>) -> bool {
         let here = self.nodes.get(newcomer.node).map(|on| on.counts).unwrap_or_default();
         let (mut here, mut all) = (here.waiting(), self.counts.waiting());
@@ -117,17 +118,17 @@ impl Summary {
 }
 
 impl OnNode {
-    /// Whether a claim here holds the volume, or may.
+    /// Whether a claim of this node holds the volume, or may.
     pub fn is_held(&self) -> bool {
         self.held() > 0
     }
 
-    /// How many claims here hold the volume, or may.
+    /// How many claims of this node hold the volume, or may.
     pub fn held(&self) -> u32 {
         self.counts.holding().sum()
     }
 
-    /// How many claims here may use the attachment ([`Claim::is_in_use`]).
+    /// How many claims of this node may use the attachment ([`Claim::is_in_use`]).
     pub fn in_use(&self) -> u32 {
         let detached = |mode| self.counts.number(State::NodeDetached, mode);
         self.held() - detached(Mode::Read) - detached(Mode::Write)
@@ -148,7 +149,7 @@ impl Change {
         }
     }
 
-    /// Counts by key; what counts nothing is not there.
+    /// Counts by key. A key with a count of zero is removed.
     fn entry<K: Ord + Clone>(self, counts: &mut BTreeMap<K, u32>, key: &K) {
         let count = counts.entry(key.clone()).or_default();
         self.count(count);
@@ -212,7 +213,7 @@ impl Modes {
     }
 }
 
-/// A claim that is asked for.
+/// A requested claim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Newcomer<'a> {
     pub node: &'a NodeId,
@@ -220,7 +221,7 @@ pub(super) struct Newcomer<'a> {
     pub capability: Capability,
 }
 
-/// Where another claim is, as far as a newcomer cares.
+/// Whether another claim is on the newcomer's node.
 #[derive(PartialEq)]
 enum NodeRelation {
     Here,
@@ -228,16 +229,16 @@ enum NodeRelation {
 }
 
 impl Newcomer<'_> {
-    /// Whether this one is not in its way.
+    /// Whether the newcomer does not conflict with this claim.
     pub fn joins(&self, other: &Claim) -> bool {
         let others = [(&other.node, other.mode)];
         other.capability() == self.capability
             && admit(self.capability.access, self.mode, &self.node, others).is_ok()
     }
 
-    /// Whether none of many, who use the volume as it would, is in its way. To a newcomer others
-    /// are alike who are of one mode, and both here or both elsewhere: so the same rule that looks
-    /// at each claim looks at four at most.
+    /// Whether the newcomer conflicts with none of many claims of its own capability. Claims of one
+    /// mode are alike to it if all are on its node, or all elsewhere. So [`admit`] sees at most
+    /// four claims instead of all.
     fn joins_all(&self, here: Modes, all: Modes) -> bool {
         let others = [
             (here.read, NodeRelation::Here, Mode::Read),

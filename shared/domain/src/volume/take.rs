@@ -12,20 +12,21 @@ use crate::{AllocId, limits};
 /// Grants a claim, reserves it, puts it in line, or says why not.
 pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<Step, Refusal> {
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
-    // Neither is granted, also not once more: the guard covers the claims of one registration.
+    // Neither registration is granted, not even its own claim again: the guard covers the claims of
+    // one registration only.
     if !context.handle.others.is_empty() {
         return Err(Refusal::RegisteredTwice { others: context.handle.others.clone() });
     }
     match volume.claims.get(&take.alloc) {
-        None => take_anew(volume, spec, take, None, context),
+        None => take_new(volume, spec, take, None, context),
         Some(own) if own.node != take.node || own.mode != take.mode => {
             Err(Refusal::ClaimDiffers { node: own.node.clone(), mode: own.mode })
         }
         Some(own) => match own.state {
-            State::Waiting => take_anew(volume, spec, take, Some(own), context)
-                .or_else(|refusal| keep_meanwhile(refusal, own, take, context)),
+            State::Waiting => take_new(volume, spec, take, Some(own), context)
+                .or_else(|refusal| keep_place_unless_final(refusal, own, take, context)),
             State::Publishing => publish_again(volume, own, take, context),
-            // Asking again is answered with the same claim and the same publish context (B4).
+            // A retry gets the same claim with the same publish context (B4).
             State::Taken => Ok(Step::nothing()),
             State::Unpublishing | State::NodeDetached => Err(Refusal::Releasing {
                 state: own.state,
@@ -36,10 +37,13 @@ pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<St
     }
 }
 
-/// A claim where there is none, or one in line only. What it must not get past, in this order:
-/// those who hold the volume or are ahead in line; whatever keeps the node from it; and, where the
-/// controller attaches, any call that may still act.
-fn take_anew(
+/// Decides for an alloc that has no claim, or a waiting one. Each of these can refuse, in this
+/// order:
+///
+/// 1. claims that hold the volume or are ahead in line;
+/// 2. the route: the node, or the plugin on it;
+/// 3. where the controller attaches, any call for the volume that may still act.
+fn take_new(
     volume: &Volume,
     spec: &VolumeSpec,
     take: &Take,
@@ -49,7 +53,7 @@ fn take_anew(
     if let Some(closing) = &spec.closing {
         return Err(Refusal::Closing { since: closing.since, reason: closing.reason.clone() });
     }
-    let capability = offered(spec, take)?;
+    let capability = choose_capability(spec, take)?;
     if take.mode == Mode::Write && capability.access.sharing().writers == Bound::None {
         return Err(Refusal::NoWriters { asked: capability });
     }
@@ -63,19 +67,19 @@ fn take_anew(
                 let claim = new_claim(State::Waiting, take, capability, &Route::default(), context);
                 return Ok(keep_place(&claim, take, context));
             }
-            // Those in the way are looked for, to be named.
+            // The slower check names the claims that conflict.
             None => admitted_by_each(volume, take, capability, None)?,
         }
     }
     let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
     // A claim that was in line keeps its ticket.
     let epoch = in_line.map_or(0, |own| own.epoch);
-    let route = as_beside(volume, take, route);
-    attached_alike(volume, take, &route)?;
+    let route = route_like_neighbours(volume, take, route);
+    check_external_id(volume, take, &route)?;
     let mut claim = Claim { epoch, ..new_claim(State::Taken, take, capability, &route, context) };
     if !claim.controller {
-        // Nothing is attached to this node, so no controller call can take it away again; what the
-        // node itself is at for others, its agent keeps apart (rule 11).
+        // Nothing is attached to this node, so no controller call can detach it. The node's agent
+        // keeps the node calls of different allocs apart (rule 11).
         return Ok(Step::put(&take.alloc, claim, None));
     }
     if let Some((alloc, attempt)) = volume.busy(context.now, &context.policy) {
@@ -86,7 +90,7 @@ fn take_anew(
             error: None,
         });
     }
-    // Rule 8: the volume is published on this node, and no call that may still act can undo that.
+    // Rule 8: the volume is published on this node already, and no pending call can undo that.
     let beside = volume.claims.taken_on(&take.node).find(|other| other.controller);
     if let Some(beside) = beside {
         claim.publish_context.clone_from(&beside.publish_context);
@@ -98,13 +102,13 @@ fn take_anew(
     Ok(Step::put(&take.alloc, claim, Some(attempt)))
 }
 
-/// Rules 7 and 13: no conflict with those who hold the volume, in whatever state, nor with those
-/// who are ahead in line for it. Whoever is not in line yet is behind all who are. And A7: while
-/// the plugin has no room for one claim it is not asked for another, but a claim beside one that is
-/// published already asks for nothing.
+/// Rules 7 and 13: whether the claim conflicts neither with claims that hold the volume, in any
+/// state, nor with claims ahead of it in line. An alloc that is not in line yet is behind the whole
+/// line. A7: while the plugin has no room for one claim, no other claim is published. A claim next
+/// to a published one on the same node needs no room.
 ///
-/// Answered by what the claims come to: a volume may have thousands. [`admitted_by_each`] asks the
-/// same of each of them.
+/// Decided from the summary, because a volume may have thousands of claims. [`admitted_by_each`]
+/// decides the same from each claim.
 fn is_admitted(
     volume: &Volume,
     take: &Take,
@@ -122,7 +126,7 @@ fn is_admitted(
     admitted
 }
 
-/// The same, claim by claim, with those in the way: the plain reading of rules 7 and 13.
+/// Decides as [`is_admitted`] does, claim by claim, and names the claims that conflict.
 fn admitted_by_each(
     volume: &Volume,
     take: &Take,
@@ -141,7 +145,7 @@ fn admitted_by_each(
     }
     let held_by = ahead().map(|(_, claim)| (&claim.node, claim.mode));
     admit(capability.access, take.mode, &&take.node, held_by).map_err(|conflict| {
-        Refusal::Held { conflict, holders: in_the_way(ahead(), take, conflict).collect() }
+        Refusal::Held { conflict, holders: conflicting(ahead(), take, conflict).collect() }
     })?;
     if others().any(|(_, claim)| claim.node == take.node && claim.state == State::Taken) {
         return Ok(());
@@ -156,7 +160,7 @@ fn admitted_by_each(
     })
 }
 
-fn in_the_way<'a>(
+fn conflicting<'a>(
     ahead: impl Iterator<Item = (&'a AllocId, &'a Claim)>,
     take: &Take,
     conflict: Conflict,
@@ -169,8 +173,8 @@ fn in_the_way<'a>(
     })
 }
 
-/// A place in line is kept for whoever asks again (B11). That is written down no oftener than it
-/// takes: thousands may be in line.
+/// Keeps the place in line of a caller that asks again (B11). Writes only when half of the time is
+/// used up: thousands may be in line.
 fn keep_place(own: &Claim, take: &Take, context: &Context) -> Step {
     let kept = context.policy.place_kept;
     if own.place_until.is_some_and(|until| until.since(context.now) > kept / 2) {
@@ -180,8 +184,8 @@ fn keep_place(own: &Claim, take: &Take, context: &Context) -> Step {
     Step::put(&take.alloc, claim, None)
 }
 
-/// What passes with time does not cost whoever waits for it the place in line.
-fn keep_meanwhile(
+/// Keeps the place in line if the refusal may pass by itself.
+fn keep_place_unless_final(
     refusal: Refusal,
     own: &Claim,
     take: &Take,
@@ -192,10 +196,11 @@ fn keep_meanwhile(
     if passes && kept.write.is_some() { Ok(kept) } else { Err(refusal) }
 }
 
-/// Rule 8: the storage attaches a volume to the plugin's id of a node. So while claims hold it, an
-/// id is one node's, and a node has one id. Else the unpublish that ends one claim would take the
-/// volume from under another (safety rule 3). Claims that nothing is attached for do not conflict.
-fn attached_alike(volume: &Volume, take: &Take, route: &Route) -> Result<(), Refusal> {
+/// Rule 8: the storage attaches a volume to the plugin's id of a node. While claims hold the
+/// volume, an id belongs to one node, and a node has one id. Otherwise the unpublish of one claim
+/// would detach the volume from another claim (safety rule 3). Claims without an attachment do not
+/// conflict.
+fn check_external_id(volume: &Volume, take: &Take, route: &Route) -> Result<(), Refusal> {
     let Some(external) = &route.external_node else { return Ok(()) };
     let Some((alloc, holder)) =
         volume.claims.attached_unlike(&take.node, external, route.controller)
@@ -210,15 +215,16 @@ fn attached_alike(volume: &Volume, take: &Take, route: &Route) -> Result<(), Ref
     })
 }
 
-/// On one node all claims are attached alike, whatever the plugin says of its controller meanwhile:
-/// else the unpublish that ends one would take the volume from under another (safety rule 3).
-fn as_beside(volume: &Volume, take: &Take, route: &Route) -> Route {
+/// All claims of one node use the controller, or none does, even if the plugin reports a change
+/// meanwhile. Otherwise the unpublish of one claim would detach the volume from another claim
+/// (safety rule 3).
+fn route_like_neighbours(volume: &Volume, take: &Take, route: &Route) -> Route {
     let beside = volume.claims.on(&take.node).filter(|beside| beside.is_held());
     let controller = beside.map_or(route.controller, |beside| beside.attached > 0);
     Route { controller, ..route.clone() }
 }
 
-/// Rule 6: one of the two ways on from a publish that did not succeed is to publish again.
+/// Rule 6: after a failed publish, the claim is either published again or undone.
 fn publish_again(
     volume: &Volume,
     own: &Claim,
@@ -248,8 +254,8 @@ fn publish_again(
     Ok(Step::put(&take.alloc, own.clone().attempting(&attempt), Some(attempt)))
 }
 
-/// The capability asked for, or the volume's first.
-fn offered(spec: &VolumeSpec, take: &Take) -> Result<Capability, Refusal> {
+/// The requested capability, or the volume's first.
+fn choose_capability(spec: &VolumeSpec, take: &Take) -> Result<Capability, Refusal> {
     let (asked, offered) = (take.capability, &spec.capabilities);
     let refusal = || Refusal::CapabilityNotOffered { asked, offered: offered.clone() };
     asked.first_of(offered).ok_or_else(refusal)
