@@ -22,8 +22,9 @@
 //! let client = Client::new(Bus::connect(Config::new(["nats://127.0.0.1:4222"], "me")).await?);
 //! let (namespace, id) = (Namespace::default(), VolumeId::new("data")?);
 //! let call = Call::within(TraceContext::begin(&mut rand::rng()), Duration::from_secs(5));
+//! let request = Status::current(id);
 //! let volume = client
-//!     .persist::<verb::VolumeStatus>(&namespace, &Status::of(id), &call, Retry::USUAL, |failed| {
+//!     .persist::<verb::VolumeStatus>(&namespace, &request, &call, Retry::USUAL, |failed| {
 //!         failed.problem.retryable
 //!     })
 //!     .await?;
