@@ -25,7 +25,8 @@ if ! command -v nats >/dev/null; then
         mv -T "$PLACE.new" "$PLACE"
     fi
 fi
-said=$(cargo test ${CI:+--locked} --quiet -p berth-integration --test integration "$TEST" -- --exact --nocapture 2>&1) \
+# Of the whole workspace, whose features `make test` has built it with.
+said=$(cargo test ${CI:+--locked} --quiet --workspace --test integration "$TEST" -- --exact --nocapture 2>&1) \
     || fail "$said"
 [[ $said == *'1 passed'* && $said != *skipped:* ]] || fail "$said"
 printf 'nats-cli: the commands of docs/backup.md work\n'
