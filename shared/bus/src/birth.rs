@@ -134,7 +134,7 @@ impl Bus {
         Ok(opened)
     }
 
-    /// Why a stream that was found in place of another one is not accepted.
+    /// Why the stream that replaced another one is not accepted; `None` if it may be used.
     pub(crate) async fn check_birth(
         &self,
         bucket: &str,

@@ -94,7 +94,7 @@ impl Bus {
             });
         }
         bus.check_version()?;
-        tokio::spawn(pulse::feel(bus.unheld()));
+        tokio::spawn(pulse::watch_pulse(bus.unheld()));
         Ok(bus)
     }
 

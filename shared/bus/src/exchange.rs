@@ -100,7 +100,7 @@ impl Bus {
         // both.
         let answer = timeout(within, self.client().send_request(subject, request)).await;
         let answer = answer.map_err(|_| {
-            self.link().note_unanswered();
+            self.link().record_unanswered();
             ExchangeError::TimedOut(within)
         });
         answer?.map_err(|error| match error.kind() {
