@@ -14,7 +14,7 @@
 //! | a watch falls silent, starts over, or goes deaf after a restore | [`mirror`] |
 //! | a lease over an expired one never expires | [`lease`] |
 //! | a stalled replica gets requests for half a minute | `anyone` |
-//! | what outlasts its caller looks like silence | [`caller`] |
+//! | a handler that outlasts its caller looks like a timeout | [`caller`] |
 //! | a line break in an error ends an endpoint | [`serve`] |
 //! | each write costs a sync of the disk | `group` |
 //! | a refused permission looks like an outage | [`connect`] |

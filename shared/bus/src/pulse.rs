@@ -57,7 +57,7 @@ pub(crate) async fn watch_pulse(bus: Unheld) {
 struct LastHeard {
     connection: u64,
     bytes: u64,
-    /// What had been sent by then, in the same count.
+    /// The count of sent messages by then.
     sent: u64,
     /// How many answers had not come by then.
     unanswered: u64,

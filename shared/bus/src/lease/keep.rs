@@ -114,9 +114,9 @@ impl Drop for KeptLease {
     }
 }
 
-/// From this TTL on a lease is renewed at half of it, which leaves time for a failed renewal.
+/// From this TTL on, a lease counts as long. Half of it leaves enough time to retry a renewal.
 const LONG: Duration = Duration::from_secs(30);
-/// Always enough time for a renewal, even during an election, however long the lease is.
+/// Time left when a long lease is renewed, at most: enough even during an election.
 const AMPLE: Duration = Duration::from_secs(20);
 
 /// Time between two renewals. Each renewal is a write, so a long lease is renewed less often.

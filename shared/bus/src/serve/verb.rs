@@ -35,7 +35,7 @@ impl<V: Verb> VerbRequest<V> {
         })
     }
 
-    /// Its body, or a problem that names every fault.
+    /// The body, or a problem that names every fault.
     pub fn message(&self) -> Result<V::Request, Problem> {
         self.request.decode(V::STEP)
     }
