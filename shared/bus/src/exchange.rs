@@ -25,7 +25,7 @@ pub(crate) enum ExchangeError {
     #[error("the bus is not connected")]
     Disconnected,
     /// Sent, but nothing subscribes to the subject: not received.
-    #[error("nobody answers there")]
+    #[error("no service listens on the subject")]
     NoResponder,
     /// Sent, perhaps received.
     #[error("no answer within {0:?}")]

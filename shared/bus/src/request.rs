@@ -110,7 +110,7 @@ pub enum RequestError {
         source: Option<Cause>,
     },
     /// Not done: the bus is not connected.
-    #[error("the bus is not connected, so {subject} was not asked")]
+    #[error("the bus is not connected, so the request to {subject} was not sent")]
     Unavailable {
         /// The subject.
         subject: String,

@@ -68,7 +68,7 @@ impl Readers {
         }
         let Ok(_place) = self.0.try_acquire() else {
             let most = limits::WAITING_READERS_MAX;
-            let said = format!("{most} readers wait for something newer, as many as may");
+            let said = format!("{most} readers wait for something newer, the most that may");
             return Err(Problem::new(Code::Overloaded, said).retryable());
         };
         // Whether it came or not, the answer is the current state.

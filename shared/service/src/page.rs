@@ -65,8 +65,8 @@ pub fn after<K>(
     })
 }
 
-/// The page after `after`. The keys may come in any order, each once. `token` encodes a key for
-/// `next`.
+/// The first page of the entries with these keys, which come after the previous page, each once, in
+/// any order. `token` encodes a key for `next`.
 pub fn page<K: Ord, T: Serialize>(
     keys: impl Iterator<Item = K>,
     room: Room,

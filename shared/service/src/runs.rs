@@ -72,7 +72,7 @@ pub struct Ended {
 #[derive(Debug, Error)]
 pub enum AnnounceError {
     /// A run of that alloc exists already.
-    #[error("a command of that alloc runs here, or its end has not been told yet")]
+    #[error("a command of that alloc runs here, or its end was not reported yet")]
     Taken,
     /// The directory or a file in it cannot be written.
     #[error("{} cannot be written: {source}", path.display())]
@@ -224,7 +224,10 @@ impl Runs {
             let name = name.to_owned();
             return Ok(Some(ObservedRun { run, name, held_name, has_runner, is_held, age }));
         }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is replaced all the time"))
+        Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "the run's file was replaced while it was read, each time",
+        ))
     }
 
     /// Removes the files of a run that is over and was reported.

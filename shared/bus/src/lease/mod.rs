@@ -41,7 +41,7 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Error)]
 pub enum LeaseError {
     /// Another process holds it.
-    #[error("{key} is held by another since revision {}", holder.revision)]
+    #[error("{key} is held by another process since revision {}", holder.revision)]
     Held {
         /// The key.
         key: String,
@@ -49,7 +49,7 @@ pub enum LeaseError {
         holder: Box<Entry>,
     },
     /// The lease is no longer held by this process: it expired, or another process took it.
-    #[error("{key} is lost: it was not renewed in time, or was taken")]
+    #[error("{key} is lost: it was not renewed in time, or another process took it")]
     Lost {
         /// The key.
         key: String,
@@ -63,7 +63,7 @@ pub enum LeaseError {
         why: String,
     },
     /// The bus does not answer. If the lease was acquired, it expires after its TTL.
-    #[error("{key} cannot be asked for now")]
+    #[error("{key} cannot be acquired, renewed or released now")]
     Unavailable {
         /// The key.
         key: String,

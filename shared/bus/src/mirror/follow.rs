@@ -54,7 +54,7 @@ enum StreamIdentity {
 /// The loss of a bucket whose stream does not exist.
 const MISSING: &str = "was deleted; what is known of it here is not answered any more";
 /// The loss of a bucket whose stream is another one.
-const REPLACED: &str = "was replaced or restored; nothing is answered until all of it was read";
+const REPLACED: &str = "was replaced or restored; no request is answered until all keys were read";
 
 /// The last message that was applied. While it is in the stream, the stream is the known one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -271,7 +271,7 @@ impl RequestAnswer {
         let step = self.running.spec.name.replace('-', ".");
         let reason = blocker
             .unwrap_or_else(|| "the request takes longer than its deadline allows".to_owned());
-        let message = format!("{reason}; the service goes on with the request, so ask again");
+        let message = format!("{reason}; the service continues with the request, so retry");
         Problem::new(Code::NoAnswer, message).retryable().at_step(step)
     }
 
@@ -350,7 +350,7 @@ impl RequestAnswer {
                     let message =
                         format!("the answer has {bytes} bytes, more than the bus carries");
                     let problem = Problem::new(Code::Internal, message);
-                    self.send_problem(&problem.next("ask for less at once")).await
+                    self.send_problem(&problem.next("request less at once")).await
                 } else {
                     sent
                 }

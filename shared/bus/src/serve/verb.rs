@@ -30,7 +30,10 @@ impl<V: Verb> VerbRequest<V> {
     /// The ids in its subject.
     pub fn to(&self) -> Result<V::To, Problem> {
         V::read(&self.request.subject).ok_or_else(|| {
-            let message = format!("{:?} does not name what it is for", self.request.subject);
+            let message = format!(
+                "the subject {:?} lacks the ids that the request is for",
+                self.request.subject
+            );
             Problem::new(Code::BadInput, message).at_step(V::STEP)
         })
     }

@@ -54,7 +54,7 @@ impl Allocs {
 impl Fold for Allocs {
     fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
         let Some(id) = key::parse_alloc(key) else {
-            tracing::warn!(key, "a key that is none of ours is in the allocs bucket");
+            tracing::warn!(key, "the allocs bucket has a key that is not Berth's");
             return;
         };
         match record::read::<Alloc>(value) {

@@ -81,7 +81,7 @@ impl Fold for Instances {
                 });
             }
         } else {
-            tracing::warn!(key, "a key that is none of ours is in the plugins bucket");
+            tracing::warn!(key, "the plugins bucket has a key that is not Berth's");
         }
     }
 
@@ -168,7 +168,7 @@ impl Nodes {
 impl Fold for Nodes {
     fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
         let Some(id) = key::parse_node(key) else {
-            tracing::warn!(key, "a key that is none of ours is in the nodes bucket");
+            tracing::warn!(key, "the nodes bucket has a key that is not Berth's");
             return;
         };
         match readable::<Node>(key, value) {

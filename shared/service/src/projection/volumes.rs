@@ -192,7 +192,7 @@ impl Fold for Volumes {
                 });
             }
             Some(VolumeEntry::Handle(handle)) => self.handles.put(key, handle, revision, value),
-            None => tracing::warn!(key, "a key that is none of ours is in the volumes bucket"),
+            None => tracing::warn!(key, "the volumes bucket has a key that is not Berth's"),
         }
     }
 
