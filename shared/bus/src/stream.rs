@@ -198,7 +198,7 @@ fn accept(
         tracing::warn!(
             stream,
             %drift,
-            "a stream differs from the expected settings; correct it with `nats stream edit {stream}`"
+            "a stream differs from what is expected; correct it with `nats stream edit {stream}`"
         );
     }
     Ok(Opened { created: found.created, config, drift })
