@@ -57,7 +57,7 @@ pub(crate) struct Shape {
     /// Whether several servers keep a copy, so that the leader may change.
     pub(crate) has_copies: bool,
     pub(crate) health: StoreHealth,
-    /// The writes that are under way.
+    /// The writes in progress.
     pub(crate) group: Arc<Group>,
     drift: Vec<Drift>,
 }

@@ -25,8 +25,8 @@
 //! A write whose guard is reported as failed is resolved in the same way. Only the leader checks
 //! the guard, before the write is replicated ([nats-server
 //! 8469](https://github.com/nats-io/nats-server/issues/8469)). When a cluster changes its leader,
-//! the old leader may refuse what the new leader stores, and the refusal arrives first (seen about
-//! once per change under load). A leader also refuses, with an error code of its own, while another
+//! the old leader may refuse what the new leader stores. The refusal arrives first (seen about once
+//! per change under load). A leader also refuses, with an error code of its own, while another
 //! write of the subtree is in progress that may still fail.
 //!
 //! A delete puts a marker on top of the key's history. If the marker disappeared before the values
@@ -225,10 +225,10 @@ impl Bucket {
                 match trace {
                     WriteTrace::Stored(revision) => return Ok(revision),
                     WriteTrace::Beaten => return Err(conflict(at)),
-                    // Every send was refused. Our write could still have been stored and pushed out
-                    // before this read, but only by a leader change and a full history of later
-                    // writes within an instant. The caller reads the current record before it
-                    // decides again.
+                    // Every send was refused. Our write could still be stored and pushed out before
+                    // this read. That takes a leader change and a full history of later writes
+                    // within an instant. The caller reads the current record before it decides
+                    // again.
                     WriteTrace::Blurred if !loose => return Err(conflict(at)),
                     WriteTrace::Blurred => return Err(unknown(cause)),
                     WriteTrace::Unread(unread) => {

@@ -1,8 +1,9 @@
 //! One request, one reply, by a deadline.
 //!
-//! **Owns** the rules of each exchange: it fails at once while the bus is disconnected, it ends by
-//! the deadline even if the client's own queue is full, and its error tells "no responder" from "no
-//! reply".
+//! **Owns** the rules of each exchange:
+//! - It fails at once while the bus is disconnected.
+//! - It ends by the deadline even if the client's own queue is full.
+//! - Its error tells "no responder" from "no reply".
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! Group commit: writes that would wait for each other are stored in one step.
 //!
-//! **Owns** which write goes alone and which goes in a batch. A server syncs its disk once for each
+//! **Owns** which write is sent alone and which in a batch. A server syncs its disk once for each
 //! write, or once for each batch: under load that is most of what a write costs. While few writes
-//! of a bucket are under way, each goes alone, because a batch costs more than a write: on one
-//! server it is staged in files first. Writes beyond that wait for the batch under way, and then go
-//! together in the next one.
+//! of a bucket are in progress, each is sent alone, because a batch costs more than a write: on one
+//! server it is staged in files first. Further writes wait for the batch in progress, and then
+//! share the next one.
 //!
 //! A proposed change of nats-server makes a batch on one server cheaper ([nats-server
 //! 8539](https://github.com/nats-io/nats-server/pull/8539)).
@@ -15,7 +15,7 @@
 //!   the acknowledgement of a batch is lost, [`commit`](crate::commit) resolves each of its writes.
 //! - Writes that must be stored together are one member of a batch: they are always in one batch,
 //!   with others or alone.
-//! - At most one batch of a bucket is under way in a process: a server takes a bounded number.
+//! - A process has at most one batch of a bucket in progress: a server allows a bounded number.
 //!
 //! **Never** puts two writes into one batch if the guard of one covers the key of the other. Never
 //! makes a write wait longer than the batches before it, each of which has a deadline.
@@ -41,7 +41,7 @@ use crate::headers;
 const MESSAGES_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
 
-/// The writes of one bucket that are under way in this process.
+/// The writes of one bucket that are in progress in this process.
 pub(crate) struct Group {
     bus: Bus,
     bucket: String,
@@ -52,7 +52,7 @@ pub(crate) struct Group {
 struct GroupState {
     /// Writes in progress that were sent alone.
     alone: usize,
-    /// Whether a batch is under way.
+    /// Whether a batch is in progress.
     together: bool,
     waiting: VecDeque<BatchMember>,
 }

@@ -59,7 +59,7 @@ impl Bus {
         Self { inner: Arc::new(BusInner { client, jetstream, link, losses, clock_skew, config }) }
     }
 
-    /// Whether the connection stands now.
+    /// Whether the process is connected now.
     pub fn connected(&self) -> bool {
         self.client().connection_state() == State::Connected
     }
@@ -150,7 +150,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches the connection that stands now.
+    /// Watches the current connection.
     pub(crate) fn new(bus: &Bus) -> Self {
         Self { bus: bus.clone(), connection: bus.connection(), changes: bus.link().changes() }
     }

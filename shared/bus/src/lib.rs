@@ -21,8 +21,8 @@
 //! | a bucket's settings are dropped by another tool | [`bucket`] |
 //! | a deleted bucket looks like one that was never made | `birth`, [`loss`] |
 //!
-//! **Promises** that each call here ends by a deadline, that its error says whether something may
-//! have been done, and that no type of the client library shows.
+//! **Promises** that each call here ends by a deadline, and that its error says whether something
+//! may have been done. No type of the client library is visible.
 //!
 //! **Never** knows a subject, a key or a record of Berth's: those are `contract`.
 

@@ -72,7 +72,7 @@ impl Call {
     }
 
     /// The same call. If it only reads and no answer has come for a moment, it is sent to another
-    /// replica too, so that a stalled replica does not delay the caller. A request that changes
+    /// replica too. So a stalled replica does not delay the caller. A request that changes
     /// something is sent to one replica. If that one stalls, it may carry the request out after the
     /// caller has requested something else.
     #[must_use]

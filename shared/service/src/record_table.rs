@@ -3,8 +3,8 @@
 //! **Owns** the one loop that reads records, decides, and writes under the revisions that were
 //! read. It repeats all of that when another writer was faster ([`retry_lost_races`]).
 //!
-//! **Promises** that a lost race stores nothing, that a record of a newer version is never
-//! overwritten, and that the mirror shows a write before the write returns.
+//! **Promises** that a lost race stores nothing, and that a record of a newer version is never
+//! overwritten. The mirror shows a write before the write returns.
 //!
 //! **Never** decides from the mirror: the mirror may be behind the leader.
 

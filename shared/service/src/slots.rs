@@ -1,4 +1,4 @@
-//! Slots: how many calls may be under way at once in each lane.
+//! Slots: they bound the calls that are in progress at once in each lane.
 //!
 //! **Owns** two counts for each lane: slots taken, and keys that wait for a slot.
 //!

@@ -1,7 +1,7 @@
 //! Reading events: the newest of those that are stored, and those that come.
 //!
-//! **Promises** that events are read in the order in which they were stored, that no event between
-//! reading and following is left out or returned twice, and that a reader makes no stream.
+//! **Promises** that events are read in the order in which they were stored. No event between
+//! reading and following is left out or returned twice. A reader makes no stream.
 //!
 //! **Never** holds more than [`LAST_MAX`] events, however many there are.
 

@@ -222,10 +222,10 @@ impl<F: Fold> Follower<F> {
                 self.patience = 1;
             }
             if pass.whole && pass.caught_up {
-                // For a consumer of the newest message of each key, the server counts the waiting
-                // messages by walking over all keys, at each delete anywhere in the bucket. A
-                // consumer that begins at a sequence costs nothing. So the first kind serves only
-                // the first reading.
+                // A consumer of the newest message of each key is expensive: at each delete
+                // anywhere in the bucket, the server walks over all keys to count the waiting
+                // messages. A consumer that begins at a sequence costs nothing. So the first kind
+                // serves only the first reading.
                 let next = FeedStart::From(shared.progress.borrow().applied + 1);
                 let next = from(next, shared.options.heartbeat);
                 feed = tokio::select! {

@@ -11,7 +11,7 @@ use crate::read::Entry;
 pub(super) struct Table<F> {
     fold: F,
     keys: HashMap<Box<str>, KeyState>,
-    /// The reading under way, or the last one.
+    /// The current reading, or the last one.
     reading: u32,
     /// Deletes that the watch has not reached: older messages of these keys must not restore them.
     ahead: Vec<(u64, Box<str>)>,
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(keys(&table), [("a", 8)]);
     }
 
-    /// Seen: a process was paused while it wrote, another process deleted the key, and the first
+    /// Seen: a process was paused while it wrote, and another process deleted the key. The first
     /// process read the answer to its write after the watch had brought both. The key was there
     /// again.
     #[test]

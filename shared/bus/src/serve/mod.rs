@@ -80,7 +80,7 @@ pub struct EndpointSpec {
     pub metadata: BTreeMap<String, String>,
     /// The queue group: one member of the group gets each request. `q` if none is named.
     pub queue_group: Option<String>,
-    /// How many requests may be under way at once; at least 1.
+    /// Most requests in progress at once; at least 1.
     pub max_in_flight: u32,
     /// Whether a request is handled even past its deadline or without one. For requests that must
     /// also be handled from a host whose clock is wrong, and that do no harm when late.
@@ -237,7 +237,7 @@ impl Service {
         Ok(Endpoint { state: Arc::clone(&self.state), running })
     }
 
-    /// How many requests are under way.
+    /// How many requests are in progress.
     pub fn in_flight(&self) -> usize {
         self.state.endpoints().iter().map(|endpoint| endpoint.in_flight()).sum()
     }
