@@ -1,12 +1,12 @@
 //! Absence that can be relied on.
 //!
-//! **Owns** [`Bucket::confirm_absence`] and [`Bucket::get_surely`]. A leader that was deposed and
-//! does not know it yet answers what it has, for up to 20 s (nats-server looks for its quorum every
-//! 10 s). What was written at its successor is not there for it. Whoever writes next is told by the
-//! guard; whoever is refused because something is not there is told by nobody.
+//! **Owns** [`Bucket::confirm_absence`] and [`Bucket::get_surely`]. A deposed leader answers reads
+//! from what it has until it notices, for up to 20 s: nats-server checks its quorum every 10 s. It
+//! lacks what its successor stored. A guarded write reveals that, because its guard fails. A
+//! refusal because a record is missing writes nothing, so nothing reveals it.
 //!
-//! **Promises** that what is said to be absent was so at a leader with a quorum: a marker is
-//! stored, guarded by what was read. In a bucket with one copy there is no second leader, and
+//! **Promises** that a reported absence held at a leader with a quorum: a delete marker is stored,
+//! guarded by the revision that was read. In a bucket with one copy there is no second leader, and
 //! nothing is written.
 
 use berth_contract::trace::TraceContext;
@@ -16,14 +16,14 @@ use crate::cause::Cause;
 use crate::read::{Entry, ReadError};
 use crate::write::{Change, CommitError, Guard, Write};
 
-/// What made these writes.
 const OPERATION: &str = "absence";
-/// How often a key is read again because it was written meanwhile.
+/// Reads of a key that other writers keep changing, before the read fails.
 const TRIES: u32 = 32;
 
 impl Bucket {
-    /// Stores at `key`, which has no value, that nothing was written below the guard since. Answers
-    /// the revision that the guard's filter has then; none when something was written.
+    /// Stores a delete marker at `key`, which has no value, if nothing below the guard's filter was
+    /// written since. Returns the filter's newest revision after that; `None` if something was
+    /// written.
     pub async fn confirm_absence(
         &self,
         key: &str,
@@ -41,7 +41,7 @@ impl Bucket {
         }
     }
 
-    /// As [`get`](Self::get); that a key has no value is answered only once it is confirmed.
+    /// As [`get`](Self::get), but confirms that a key has no value before it says so.
     pub async fn get_surely(
         &self,
         key: &str,
@@ -59,6 +59,6 @@ impl Bucket {
                 return Ok(None);
             }
         }
-        Err(unread(Cause::new("the key is written all the time")))
+        Err(unread(Cause::new("other writers change the key all the time")))
     }
 }

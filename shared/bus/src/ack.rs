@@ -1,7 +1,7 @@
 //! What the server answers to a write.
 //!
-//! A lost race has two error codes, 10071 and 10164. Clients that know one of them take the other
-//! for a failure ([nats.java 1463](https://github.com/nats-io/nats.java/pull/1463)).
+//! A lost race has two error codes, 10071 and 10164. A client that knows only the first reports the
+//! second as a failure ([nats.java 1463](https://github.com/nats-io/nats.java/pull/1463)).
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::cause::Cause;
 use crate::exchange::{ApiError, ExchangeError, refusal};
 
-/// How one sending of the write ended.
+/// How one send of the write ended.
 pub(crate) enum SendOutcome {
     Stored(u64),
-    /// This copy was not stored, nor would another be.
+    /// This copy was not stored, and a retry would not be either.
     Refused(Cause),
     /// This copy was not stored.
     NotStored(Cause),
-    /// The guard did not hold, says a leader, or one that was.
+    /// A leader, perhaps a deposed one, says that the guard did not hold.
     Contradicted(Cause),
     /// This copy may be stored, now or later.
     Lost(Cause),
@@ -34,12 +34,12 @@ impl From<ExchangeError> for SendOutcome {
     }
 }
 
-/// An acknowledgement, or its opposite.
+/// An acknowledgement, or the server's refusal.
 #[derive(Deserialize)]
 pub(crate) struct Ack {
     /// The revision; of a batch the last one.
     pub(crate) seq: Option<u64>,
-    /// Of a batch: its messages.
+    /// For a batch, the number of its messages.
     pub(crate) count: Option<u64>,
     #[serde(default, deserialize_with = "error")]
     pub(crate) error: Option<ApiError>,
@@ -55,23 +55,23 @@ fn error<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<ApiError>, 
 
 /// The guard did not hold where the write arrived.
 const WRONG_LAST_SEQUENCE: u64 = 10071;
-/// The same as the leader of a cluster says it while another write below the filter is under way.
-/// It also comes to a single writer with the right revision, about once in 200 000 writes.
+/// The same, from the leader of a cluster while another write below the filter is in progress. A
+/// single writer with the right revision also gets it, about once in 200 000 writes.
 const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
-/// Messages of the batch did not arrive here: the connection or the leader changed meanwhile.
+/// The server lacks messages of the batch: the connection or the leader changed meanwhile.
 const INCOMPLETE_BATCH: u64 = 10176;
-/// As many batches are under way in the stream as the server takes.
+/// The stream already has the most batches in progress that the server allows.
 const TOO_MANY_BATCHES: u64 = 10210;
 
 pub(crate) fn judge(refusal: ApiError) -> SendOutcome {
     match refusal {
-        // From a leader, or from one that was: only the leader's stream tells.
+        // The sender may be a deposed leader: only a read at the stream's leader tells.
         ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. }
         | ApiError::Refused { code: INCOMPLETE_BATCH | TOO_MANY_BATCHES, .. } => {
             SendOutcome::Contradicted(refusal.into())
         }
         ApiError::Refused { status: 400..500, .. } => SendOutcome::Refused(refusal.into()),
-        // A leader that could not store may have followers that did.
+        // Followers may have stored what the leader could not.
         _ => SendOutcome::Lost(refusal.into()),
     }
 }

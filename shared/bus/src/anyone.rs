@@ -1,8 +1,8 @@
 //! Sends a request that only reads to a second and a third replica, and takes the first answer.
 //!
-//! A queue group hands each request to one member. A stalled replica gets its share until the
-//! server gives its connection up, which takes half a minute. A stalled replica does not delay the
-//! caller of a read.
+//! A queue group hands each request to one member. The server gives up the connection of a stalled
+//! replica after half a minute, and sends it requests until then. With a second replica asked, a
+//! stalled one does not delay the caller of a read.
 //!
 //! **Never** sends more than three requests, so that a busy service gets at most three times the
 //! load.
@@ -20,7 +20,7 @@ use crate::handle::Bus;
 
 /// How long each request has before the next one is sent.
 const ANOTHER_AFTER: Duration = Duration::from_millis(500);
-/// Requests that are sent at most.
+/// Most requests sent for one read.
 const ASKED_MAX: usize = 3;
 
 impl Bus {
@@ -40,7 +40,7 @@ impl Bus {
         loop {
             tokio::select! {
                 Some(answer) = asked.next() => match answer {
-                    // Another may answer yet.
+                    // Another replica may still answer.
                     Err(_) if !asked.is_empty() => {}
                     answer => return answer,
                 },

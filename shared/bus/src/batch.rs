@@ -1,7 +1,7 @@
-//! Batched direct reads: many messages for one question, answered by whichever replica.
+//! Batched direct reads: many messages for one request, answered by any replica.
 //!
-//! **Promises** that an answer which does not come to its end in time is an error, and no shorter
-//! answer. A replica may be behind: who must know more asks the leader afterwards.
+//! **Promises** that an incomplete answer is an error, never a shorter answer. The replica may lag:
+//! a caller that needs the newest state asks the leader afterwards.
 
 use async_nats::Message;
 use futures_util::StreamExt as _;
@@ -16,15 +16,15 @@ use crate::read::Entry;
 /// How a batched read ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchedRead {
-    /// All of it came. Whoever answered had everything up to this revision; 0 where that is not
-    /// said, such as when there is nothing.
+    /// The answer is complete. `known` is the newest revision that the replica had; 0 if the
+    /// replica does not say, such as when nothing matches.
     Whole { known: u64 },
-    /// There is more than the server gives in one answer; nothing came.
+    /// More messages match than the server sends in one answer. No message was returned.
     TooMany,
 }
 
 impl Bucket {
-    /// Asks, and hands over each message of the answer.
+    /// Sends the request, and passes on each message of the answer.
     pub(crate) async fn batch(
         &self,
         question: Value,
@@ -61,7 +61,7 @@ impl Bucket {
                     let known = all.and_then(|all| headers::number(all, headers::UP_TO));
                     return Ok(BatchedRead::Whole { known: known.unwrap_or(0) });
                 }
-                // After a message it means that another one cannot be loaded.
+                // After a message, this status means that the next message cannot be loaded.
                 Some(404) if is_empty => return Ok(BatchedRead::Whole { known: 0 }),
                 Some(413) => return Ok(BatchedRead::TooMany),
                 Some(_) => {
@@ -72,7 +72,7 @@ impl Bucket {
         }
     }
 
-    /// An entry of the answer, whose facts are in its headers.
+    /// An entry from a message that carries its key, revision and time in headers.
     fn direct(&self, answer: &Message) -> Option<Entry> {
         let all = answer.headers.as_ref()?;
         let subject = headers::get(all, headers::SUBJECT)?;

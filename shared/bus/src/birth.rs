@@ -1,16 +1,20 @@
-//! The record of which buckets were made, by which a deleted one is told from one that never was.
+//! The record of the buckets that were made. It tells a deleted bucket from one that never existed.
 //!
-//! **Owns** the bucket [`BUCKETS`]: one key per bucket of Berth's, with the time at which its
-//! stream was made, and the key [`COMPLETE`], which says that the installation is on record.
+//! **Owns** the bucket [`BUCKETS`]. It has one key for each of Berth's buckets, with the time at
+//! which the bucket's stream was made. The key [`COMPLETE`] says that all buckets of the
+//! installation are recorded.
 //!
-//! **Promises** that a bucket on record is never made a second time: [`Bus::bucket`] fails with
-//! [`OpenError::Lost`] when it is missing, or when it was made anew and is empty. A person accepts
-//! the loss by the value [`ANEW`]. Buckets of an installation of before this record are put on it
-//! by the first process that opens one, with those that are missing while others show that they
-//! were there ([`implied_by`]).
+//! **Promises** that a recorded bucket is never made a second time. [`Bus::bucket`] fails with
+//! [`OpenError::Lost`] if the bucket is missing, or was made again and is empty. An operator
+//! accepts the loss with the value [`ANEW`].
 //!
-//! **Rests on** this order: the record is read before the stream is looked for, and written right
-//! after the stream is made. So processes that start at once may all make it, and none refuses.
+//! The buckets of an installation that is older than this record are recorded by the first process
+//! that opens one of them. It also records missing buckets if other buckets show that they existed
+//! ([`implied_by`]).
+//!
+//! **Rests on** this order: a process reads the record before it looks for the stream, and writes
+//! the record right after it made the stream. So processes that start at once may all make the
+//! stream, and none refuses.
 
 use berth_contract::bucket::{ALL, BUCKETS, BucketSpec, implied_by};
 use berth_contract::trace::TraceContext;
@@ -27,15 +31,14 @@ use crate::read::ReadError;
 use crate::stream::{Description, NOT_FOUND, OpenError, Opened};
 use crate::write::{Change, CommitError, Guard, Write};
 
-/// The value by which a person accepts that a bucket is lost: it is made anew at the next start.
+/// The value with which an operator accepts that a bucket is lost: the next start makes it again.
 const ANEW: &str = "begin-anew";
-/// The key that says that every bucket of before is on record.
+/// The key that says that every bucket of an older installation is recorded.
 const COMPLETE: &str = "complete";
 
-/// The record of a bucket.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct BirthRecord {
-    /// When its stream was made, in the server's words; empty when that is not known.
+    /// When the bucket's stream was made, as the server writes it; empty if unknown.
     created: String,
 }
 
@@ -43,7 +46,7 @@ struct BirthRecord {
 #[derive(Debug, PartialEq, Eq)]
 enum Birth {
     Never,
-    /// A person wants it made anew.
+    /// An operator wants the bucket made again.
     Anew,
     Made(BirthRecord),
 }
@@ -51,7 +54,7 @@ enum Birth {
 /// A bucket's entry on the record.
 struct Recorded {
     birth: Birth,
-    /// What a write of the entry is guarded with.
+    /// The revision that guards a write of the entry.
     revision: u64,
 }
 
@@ -61,8 +64,8 @@ fn is_recorded(name: &str) -> bool {
 }
 
 impl Bus {
-    /// Opens the bucket, made with `replicas` copies (1 or 3) when it was never there. A bucket of
-    /// Berth's that was deleted is not made again ([`OpenError::Lost`]).
+    /// Opens the bucket. Makes it with `replicas` copies (1 or 3) if it never existed. A deleted
+    /// bucket of Berth's is not made again ([`OpenError::Lost`]).
     pub async fn bucket(&self, spec: &BucketSpec, replicas: u8) -> Result<Bucket, OpenError> {
         if !is_recorded(spec.name) {
             return self.bucket_unrecorded(spec, replicas).await;
@@ -72,7 +75,7 @@ impl Bus {
     }
 
     /// Opens the bucket's stream, and makes it only if the record allows that. A cluster that
-    /// elects leaders answers one question and not the next: all of it is tried again until the
+    /// elects leaders may answer one request and not the next, so all of this is retried until the
     /// server is ready.
     async fn ensure_recorded(
         &self,
@@ -119,14 +122,19 @@ impl Bus {
         if recorded.birth != Birth::Made(BirthRecord { created: opened.created.clone() }) {
             if let Birth::Made(before) = &recorded.birth {
                 let (bucket, before, now) = (spec.name, &before.created, &made.created);
-                tracing::warn!(bucket, before, now, "the bucket was restored; it is put on record");
+                tracing::warn!(
+                    bucket,
+                    before,
+                    now,
+                    "the bucket was restored; its new creation time is recorded"
+                );
             }
             write(&record, spec.name, &made, recorded.revision).await.map_err(failed)?;
         }
         Ok(opened)
     }
 
-    /// Why a stream that was found in place of another one is not accepted.
+    /// Why the stream that replaced another one is not accepted; `None` if it may be used.
     pub(crate) async fn check_birth(
         &self,
         bucket: &str,
@@ -144,7 +152,7 @@ impl Bus {
         Ok(why.map(|why| BucketLoss { bucket: bucket.to_owned(), why }))
     }
 
-    /// Puts the buckets of an installation of before this record on it.
+    /// Records the buckets of an installation that is older than the record.
     async fn complete(&self, record: &Bucket) -> Result<(), Cause> {
         if record.get(COMPLETE).await.map_err(Cause::new)?.is_some() {
             return Ok(());
@@ -169,7 +177,7 @@ impl Bus {
         write(record, COMPLETE, &BirthRecord { created: String::new() }, 0).await
     }
 
-    /// The stream, if it is there; asked until the server answers.
+    /// The stream, if it exists. Retries until the server answers.
     async fn find(&self, stream: &str) -> Result<Option<Description>, Cause> {
         let deadline = Instant::now() + self.config().start_timeout;
         let mut tries = 0;
@@ -188,7 +196,7 @@ impl Bus {
     }
 }
 
-/// Why the bucket is lost; none when it may be used, or made.
+/// Why the bucket is lost; `None` if it may be used or made.
 fn judge(birth: &Birth, found: Option<&Description>) -> Option<String> {
     let Birth::Made(made) = birth else { return None };
     let when = if made.created.is_empty() { "earlier" } else { &made.created };
@@ -208,7 +216,7 @@ async fn read(record: &Bucket, bucket: &str) -> Result<Recorded, ReadError> {
     let birth = match entry.value.as_deref() {
         None => Birth::Never,
         Some(value) if value.trim_ascii() == ANEW.as_bytes() => Birth::Anew,
-        // What cannot be read was written all the same: the bucket was made.
+        // An unreadable record still says that the bucket was made.
         Some(value) => Birth::Made(
             serde_json::from_slice(value)
                 .unwrap_or_else(|_| BirthRecord { created: String::new() }),
@@ -217,7 +225,7 @@ async fn read(record: &Bucket, bucket: &str) -> Result<Recorded, ReadError> {
     Ok(Recorded { birth, revision: entry.revision })
 }
 
-/// Writes an entry; another process that was faster wrote the same.
+/// Writes an entry. A conflict is no error: another process wrote the same entry first.
 async fn write(record: &Bucket, key: &str, made: &BirthRecord, revision: u64) -> Result<(), Cause> {
     let value = serde_json::to_vec(made).map_err(Cause::new)?;
     let stored = record

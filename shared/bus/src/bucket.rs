@@ -1,13 +1,12 @@
 //! Buckets: opened or made with a configuration of our own, and watched for drift.
 //!
-//! **Owns** what a bucket's stream must be like for guards, markers and leases to work: guards over
-//! a subtree, TTL per key, no deletion of messages, rollup (an operator's `nats kv purge` uses it),
-//! and room for more than the server's default of 1000 watches. How many values of a key are kept,
-//! and how long markers stay, is what the stream says.
+//! **Owns** the stream settings that guards, markers and leases need: guards over a subtree, TTL
+//! per key, no deletion of messages, and rollup, which an operator's `nats kv purge` uses. Also
+//! allows more watches than the server's default of 1000. The stream's configuration says how many
+//! values of a key it keeps, and how long markers stay.
 //!
-//! **Promises** that opening is safe when every service starts at once, also on a cluster that
-//! still forms; and that a setting another tool dropped is reported in [`Bucket::drift`] and the
-//! log.
+//! **Promises** that opening is safe when every service starts at once, also while a cluster still
+//! forms. A setting that another tool dropped is reported in [`Bucket::drift`] and the log.
 //!
 //! **Never** changes the settings of a bucket that exists.
 
@@ -27,14 +26,14 @@ use crate::stream::{Drift, OpenError, Opened};
 
 /// The setting of a stream that says how many values of a key it keeps.
 const HISTORY: &str = "max_msgs_per_subject";
-/// A KV bucket keeps no more of a key; nor is more counted on where somebody took the bound away.
+/// Most values of a key that a KV bucket keeps. Also assumed if the stream has no bound.
 const HISTORY_MAX: u64 = 64;
 /// The setting of a stream that says how long markers stay.
 const MARKER_TTL: &str = "subject_delete_marker_ttl";
 const REPLICAS: &str = "num_replicas";
 const PURGED_AFTER: &str = "berth.purged-after";
 
-/// What one bucket may have of watches.
+/// Most watches of one bucket.
 const WATCHES_MAX: u32 = 50_000;
 
 /// An open bucket: a cheap handle.
@@ -44,9 +43,9 @@ pub struct Bucket {
     pub(crate) shape: Arc<Shape>,
 }
 
-/// What does not change while it is open.
+/// What does not change while the bucket is open.
 pub(crate) struct Shape {
-    /// What was asked for; the stream may differ ([`Bucket::drift`]).
+    /// The requested settings; the stream's may differ ([`Bucket::drift`]).
     pub(crate) spec: BucketSpec,
     pub(crate) name: String,
     pub(crate) stream: String,
@@ -55,10 +54,10 @@ pub(crate) struct Shape {
     pub(crate) history: u64,
     pub(crate) marker_ttl: Duration,
     pub(crate) purged_after: u64,
-    /// Whether several servers have it, so that one may be the leader after another.
+    /// Whether several servers keep a copy, so that the leader may change.
     pub(crate) has_copies: bool,
     pub(crate) health: StoreHealth,
-    /// The writes that are under way.
+    /// The writes in progress.
     pub(crate) group: Arc<Group>,
     drift: Vec<Drift>,
 }
@@ -70,7 +69,7 @@ impl fmt::Debug for Bucket {
 }
 
 impl Bus {
-    /// Opens the bucket, made when it is not there.
+    /// Opens the bucket; makes it if it does not exist.
     pub(crate) async fn bucket_unrecorded(
         &self,
         spec: &BucketSpec,
@@ -80,7 +79,7 @@ impl Bus {
         self.handle(spec, opened).await
     }
 
-    /// A handle to a bucket that is there.
+    /// A handle to an existing bucket.
     pub(crate) async fn handle(
         &self,
         spec: &BucketSpec,
@@ -120,12 +119,12 @@ impl Bucket {
         self.shape.health.fault()
     }
 
-    /// How long the marker of a key that is gone stays.
+    /// How long the delete marker of a key stays.
     pub fn marker_ttl(&self) -> Duration {
         self.shape.marker_ttl
     }
 
-    /// The settings that were not as they are to be when the bucket was opened.
+    /// The settings that differed from the expected ones when the bucket was opened.
     pub fn drift(&self) -> &[Drift] {
         &self.shape.drift
     }
@@ -179,12 +178,12 @@ pub(crate) fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
     }
 }
 
-/// How many writes follow a delete before it leaves, where the stream says so.
+/// How many writes must follow a delete before its marker may be purged, if the stream says so.
 fn purged_after(config: &Map<String, Value>) -> Option<u64> {
     config.get("metadata")?.get(PURGED_AFTER)?.as_str()?.parse().ok()
 }
 
-/// A setting that is a number, unless the server has no bound there.
+/// A numeric setting; `None` if the server has no bound there.
 fn number(config: &Map<String, Value>, setting: &str) -> Option<u64> {
     config.get(setting)?.as_u64().filter(|number| *number > 0)
 }

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// A cause from below.
+/// The cause of an error, of any type.
 #[derive(Debug)]
 pub struct Cause(Box<dyn Error + Send + Sync>);
 
@@ -32,7 +32,7 @@ pub fn chain(error: &dyn Error) -> String {
     let mut cause = error.source();
     while let Some(next) = cause {
         let said = next.to_string();
-        // Causes of other libraries repeat what is below them.
+        // Other libraries' errors repeat their causes in their own text.
         if !text.contains(&said) {
             text = format!("{text}: {said}");
         }

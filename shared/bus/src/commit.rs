@@ -1,42 +1,45 @@
 //! The guarded write, the only way in which state changes.
 //!
-//! **Owns** one write of one key under the condition that the newest revision below a filter (a
-//! key, or a whole subtree) is still the one the writer looked at.
+//! **Owns** one write of one key under a guard: the newest revision below a filter (a key, or a
+//! whole subtree) is still the revision that the writer read.
 //!
-//! **Promises** that the answer is true whatever is lost on the way:
+//! **Promises** that the result is true whatever messages are lost:
 //!
 //! - `Ok(revision)`: stored, once, at this revision.
-//! - [`CommitError::Conflict`]: not stored, and never will be: somebody else wrote below the
+//! - [`CommitError::Conflict`]: not stored, and never will be: another writer wrote below the
 //!   filter.
 //! - [`CommitError::Refused`]: not stored, and never will be: the write itself is wrong.
 //! - [`CommitError::Unavailable`]: not stored, and never will be.
-//! - [`CommitError::Unknown`]: perhaps stored, and perhaps stored later. Read, and decide anew
+//! - [`CommitError::Unknown`]: perhaps stored, and perhaps stored later. Read and decide again
 //!   under a guard: only one of the two writes can pass.
 //!
-//! A write whose acknowledgement is lost is not reported but resolved: the stream's leader is asked
-//! what came first below the filter after the guard's revision, since that is where ours must be if
-//! it was stored. Nothing there: the same write is sent again, and whichever copy comes second
-//! fails its guard. This goes on until [`Config::commit_timeout`](crate::Config::commit_timeout).
+//! A write whose acknowledgement is lost is resolved. The stream's leader is asked for the first
+//! message below the filter after the guard's revision: if the write was stored, it is that
+//! message. If there is no message, the same write is sent again; the copy that arrives second
+//! fails its guard. This is repeated until
+//! [`Config::commit_timeout`](crate::Config::commit_timeout).
 //!
 //! Several writes, each under its own guard, are stored whole or not at all
 //! ([`Bucket::commit_together`]): they go in one atomic batch, and are resolved together.
 //!
-//! A write whose guard is said to have failed is resolved in the same way. Only the leader checks
-//! the guard, before the write is replicated
-//! ([nats-server 8469](https://github.com/nats-io/nats-server/issues/8469)). On a cluster that
-//! changes its leader, the old one may refuse what the new one stores, and the refusal comes first
-//! (seen about once per change under load). And a leader refuses, with a code of its own, while
-//! another write of the subtree is on its way that may yet fail.
+//! A write whose guard is reported as failed is resolved in the same way. Only the leader checks
+//! the guard, before the write is replicated ([nats-server
+//! 8469](https://github.com/nats-io/nats-server/issues/8469)). When a cluster changes its leader,
+//! the old leader may refuse what the new leader stores. The refusal arrives first (seen about once
+//! per change under load). A leader also refuses, with an error code of its own, while another
+//! write of the subtree is in progress that may still fail.
 //!
-//! A delete puts a marker on top of the key's history. If the marker went before what it hides, the
-//! value below it would come back to life. So a marker expires by itself only in a bucket that
-//! keeps one value per key; elsewhere it stays until [`purge`](crate::purge) takes both away. A KV
-//! purge, which takes the history at once and leaves a marker that expires, would not do: a server
-//! that is killed may bring the history back after the marker has expired
-//! ([nats-server 8505](https://github.com/nats-io/nats-server/issues/8505)).
+//! A delete puts a marker on top of the key's history. If the marker disappeared before the values
+//! below it, the newest of them would be the key's value again. So a marker expires by itself only
+//! in a bucket that keeps one value per key. In other buckets it stays until
+//! [`purge`](crate::purge) removes both.
 //!
-//! **Never** writes without a guard, and never while disconnected. A call that is dropped before it
-//! ends is as good as unknown.
+//! A KV purge, which removes the history at once and leaves a marker that expires, is not used: a
+//! server that is killed may bring the history back after the marker has expired ([nats-server
+//! 8505](https://github.com/nats-io/nats-server/issues/8505)).
+//!
+//! **Never** writes without a guard, and never while disconnected. The outcome of a call that is
+//! dropped before it ends is unknown.
 
 use std::time::Duration;
 
@@ -58,12 +61,12 @@ use crate::resolve::WriteTrace;
 use crate::write::{Change, CommitError, Write};
 use crate::{caller, filter, headers};
 
-/// What is told of a write that was stored.
+/// The outcome of a stored write, in spans and metrics.
 const STORED: &str = "stored";
 
 const GROUP_IS_SLOW: &str = "the writes before it were not answered in time";
 
-/// How a write was pursued.
+/// How often a write was sent.
 #[derive(Debug, Default)]
 struct SendCounts {
     /// Copies that were sent.
@@ -73,14 +76,14 @@ struct SendCounts {
 }
 
 impl Bucket {
-    /// Writes one key under its guard; answers the revision it is stored at.
+    /// Writes one key under its guard. Returns the revision of the write.
     pub async fn commit(&self, write: Write<'_>) -> Result<u64, CommitError> {
         self.commit_traced(&mut [write]).await
     }
 
-    /// Writes several keys, each under its own guard: all of them or none. Answers the revision of
-    /// the last; those before it have the revisions before that. No guard may cover the key of
-    /// another of them: the server compares each with what was stored before all of them.
+    /// Writes several keys, each under its own guard: all of them or none. Returns the revision of
+    /// the last write; the others have the revisions right before it. No guard may cover another
+    /// write's key: the server compares each guard with what was stored before all of them.
     pub async fn commit_together(&self, mut writes: Vec<Write<'_>>) -> Result<u64, CommitError> {
         self.commit_traced(&mut writes).await
     }
@@ -104,7 +107,7 @@ impl Bucket {
         let outcome = self.pursue(writes, None, within, &mut tries).await;
         match &outcome {
             Ok(revision) => span.set(attribute::REVISION, *revision),
-            // A lost race is no failure: whoever lost looks again.
+            // A lost race is no failure: the caller reads again.
             Err(CommitError::Conflict { .. }) => {}
             Err(error) => {
                 span.set(attribute::ERROR_TYPE, error.reason());
@@ -117,8 +120,8 @@ impl Bucket {
         outcome
     }
 
-    /// Writes as [`commit`](Self::commit) does, with a TTL of the key's own and for so long. A
-    /// lease is renewed for ever: that is counted, and makes no spans.
+    /// Writes as [`commit`](Self::commit) does, with a TTL for the key and a timeout. A lease is
+    /// renewed for ever, so its writes are counted and make no spans.
     pub(crate) async fn commit_within(
         &self,
         write: &Write<'_>,
@@ -156,7 +159,7 @@ impl Bucket {
                 caller::clear_blocker();
             }
             // A lost connection is reported elsewhere. A write that had less time than one exchange
-            // may take says nothing of the server.
+            // may take says nothing about the server.
             Err(CommitError::Unavailable { source, .. } | CommitError::Unknown { source, .. })
                 if self.bus.connected() && took >= self.bus.config().request_timeout =>
             {
@@ -183,12 +186,12 @@ impl Bucket {
         let copy = format!("{:016x}", rand::rng().random::<u64>());
         let began = Instant::now();
         let deadline = caller::earlier_deadline(began + within);
-        // Whether a copy may be stored, and whether one may even be on its way still.
+        // Whether a copy may be stored, and whether a copy may still be on its way.
         let (mut doubtful, mut loose) = (false, false);
         loop {
             tries.sent += 1;
             let sent = match (writes, ttl) {
-                // What was not stored with others is pursued alone.
+                // A write that was not stored in a batch is retried alone.
                 ([write], None) if tries.sent == 1 => {
                     self.send_in_turn(write, &copy, deadline).await
                 }
@@ -222,9 +225,10 @@ impl Bucket {
                 match trace {
                     WriteTrace::Stored(revision) => return Ok(revision),
                     WriteTrace::Beaten => return Err(conflict(at)),
-                    // Refused each time: that ours was stored all the same, and pushed out before
-                    // we looked, would take a change of the leader and as many writes as are kept
-                    // in one instant. And whoever decides anew decides by what stands there now.
+                    // Every send was refused. Our write could still be stored and pushed out before
+                    // this read. That takes a leader change and a full history of later writes
+                    // within an instant. The caller reads the current record before it decides
+                    // again.
                     WriteTrace::Blurred if !loose => return Err(conflict(at)),
                     WriteTrace::Blurred => return Err(unknown(cause)),
                     WriteTrace::Unread(unread) => {
@@ -247,7 +251,7 @@ impl Bucket {
         }
     }
 
-    /// Sends it alone, or with others where many are under way.
+    /// Sends the write alone, or in a batch while many writes are in progress.
     async fn send_in_turn(&self, write: &Write<'_>, copy: &str, deadline: Instant) -> SendOutcome {
         let filter = write.guard.filter;
         if filter.contains('*') {
@@ -261,7 +265,8 @@ impl Bucket {
         }
     }
 
-    /// Sends writes that are stored whole or not at all; others that wait may go with them.
+    /// Sends writes that are stored whole or not at all. Other waiting writes may share their
+    /// batch.
     async fn send_together(
         &self,
         writes: &[Write<'_>],
@@ -269,7 +274,7 @@ impl Bucket {
         deadline: Instant,
     ) -> SendOutcome {
         let messages = writes.iter().map(|write| self.guarded(write, copy)).collect();
-        // A batch before it may hang for as long as one exchange may take.
+        // An earlier batch may hang for as long as one exchange may take.
         match timeout_at(deadline, self.shape.group.join_together(messages)).await {
             Ok(sent) => sent,
             Err(_) => SendOutcome::Lost(Cause::new(GROUP_IS_SLOW)),
@@ -294,10 +299,10 @@ impl Bucket {
         let left = deadline.saturating_duration_since(Instant::now());
         let within = self.bus.config().request_timeout.min(left);
         let answer = tokio::select! {
-            // In this order: what finds no connection to begin with was not sent, and is not lost.
+            // In this order: a write that finds no connection was not sent, and is not lost.
             biased;
             answer = self.bus.exchange(self.subject(write.key), headers, body, within) => answer,
-            // No answer comes over a new connection: ask at once what became of the write.
+            // The answer cannot come over a new connection: resolve the write at once.
             () = connection.broken() => {
                 return SendOutcome::Lost(Cause::new("the connection broke"));
             }
@@ -332,7 +337,8 @@ impl Bucket {
             Change::Delete => {
                 headers::set(&mut headers, headers::KV_OPERATION, "DEL");
                 if self.shape.history == 1 {
-                    // Nothing is below it, also after a server was killed: one value is kept.
+                    // The bucket keeps one value per key, so no older value is below the marker,
+                    // even after a server was killed.
                     headers::set(&mut headers, headers::TTL, seconds(self.shape.marker_ttl));
                 }
                 Bytes::new()
@@ -351,8 +357,7 @@ fn check(write: &Write<'_>) -> Result<(), CommitError> {
     }
     let filter = write.guard.filter;
     if !filter::is_filter(filter) || !filter::covers(filter, write.key) {
-        // Where our own write is not below the filter, a lost acknowledgement could not be
-        // resolved.
+        // If the write is not below the filter, a lost acknowledgement cannot be resolved.
         return refuse(format!("the guard {filter:?} does not cover the key"));
     }
     Ok(())

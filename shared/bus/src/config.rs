@@ -6,10 +6,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Who we are to the server. Its `Debug` shows no secret.
+/// How the process authenticates to nats-server. Its `Debug` shows no secret.
 #[derive(Clone, Default)]
 pub enum Credentials {
-    /// An open server, as in development.
+    /// No authentication, as in development.
     #[default]
     None,
     /// The seed of an nkey in a file; the seed never leaves this process.
@@ -38,26 +38,26 @@ impl fmt::Debug for Credentials {
 /// How to reach the bus, and how long to wait for it. Its `Debug` shows no secret.
 #[derive(Clone)]
 pub struct Config {
-    /// The servers, such as `nats://127.0.0.1:4222`, one each or several with commas between;
-    /// others of the cluster are learned from them.
+    /// The servers, such as `nats://127.0.0.1:4222`. An entry may hold several, separated by
+    /// commas. The client learns the cluster's other servers from them.
     pub servers: Vec<String>,
     /// `service/host/pid`, as `nats server report connections` shows it.
     pub name: String,
-    /// Who we are.
+    /// How the process authenticates.
     pub credentials: Credentials,
-    /// What the subjects of our inboxes begin with; `_INBOX` when none is given. With permissions
-    /// per service each has its own, so that nobody can listen to another's answers.
+    /// Prefix of the inbox subjects; `_INBOX` if none is given. With permissions per service each
+    /// service has its own prefix, so that no service can read another service's responses.
     pub inbox_prefix: Option<String>,
-    /// How long the first connection, or the opening of a bucket, may take: a cluster of three
-    /// needs 10 to 12 s from its start until it makes a stream.
+    /// Timeout of the first connection, and of opening a bucket. A cluster of three needs 10 to 12
+    /// s from its start until it makes a stream.
     pub start_timeout: Duration,
     /// How long one exchange with the server may take before it counts as lost.
     pub request_timeout: Duration,
-    /// So many writes of a bucket go alone at once; what comes beyond them is stored in one step.
-    /// On one server a step of many costs three syncs and its staging, as much as 30 writes; on
-    /// three, writes that go alone travel together anyway (both measured).
+    /// Writes of a bucket that are sent alone at the same time; further writes go in one batch. On
+    /// one server a batch costs three disk syncs and its staging, as much as 30 writes. On three
+    /// servers single writes are replicated together anyway (both measured).
     pub alone_max: usize,
-    /// How long a write is pursued in all, lost acknowledgements and elections (4 to 9 s) included.
+    /// How long a write is retried in all, through lost acknowledgements and elections (4 to 9 s).
     pub commit_timeout: Duration,
 }
 
@@ -91,7 +91,7 @@ impl Config {
         self.servers.iter().flat_map(|some| some.split(',')).collect()
     }
 
-    /// The addresses for people, without what stands before an `@`.
+    /// The addresses for people, without the credentials before an `@`.
     pub(crate) fn shown(&self) -> String {
         let bare = |server: &str| match (server.find("://"), server.rfind('@')) {
             (Some(scheme), Some(at)) if at > scheme => {

@@ -1,7 +1,7 @@
 //! Connecting: one connection per process, kept for as long as the process lives.
 //!
-//! **Owns** how a service gets onto the bus and stays there: the first connection has a deadline
-//! and fails with all that is known. Afterwards the client reconnects for ever, with pauses of at
+//! **Owns** how a service connects and stays connected. The first connection has a deadline, and
+//! its error says all that is known. Afterwards the client reconnects for ever, with pauses of at
 //! most a second.
 //!
 //! **Never** prints a password or a seed, nor a server address with one in it.
@@ -26,8 +26,8 @@ use crate::version::{OLDEST, Version};
 
 /// How long one TCP and NATS handshake may take before the next server is tried.
 const HANDSHAKE: Duration = Duration::from_secs(2);
-/// How often an idle connection is checked by the client itself; three silent checks end it. One
-/// that is used is felt for sooner (`pulse`). A fleet has thousands of idle ones.
+/// How often the client itself pings an idle connection; three unanswered pings end it. `pulse`
+/// tests a connection in use sooner. A fleet has thousands of idle connections.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// The pauses between attempts to reconnect: their jitter spreads a fleet that comes back.
 const RECONNECT: Schedule =
@@ -36,7 +36,7 @@ const RECONNECT: Schedule =
 /// Why there is no connection.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// Nobody answered as a NATS server in time, or it did not let us in.
+    /// No NATS server answered in time, or the server refused the credentials.
     #[error(
         "no connection to nats-server at {servers} within {after:?} (last: {last}); \
          start it, or check the address and credentials"
@@ -44,7 +44,7 @@ pub enum ConnectError {
     Unreachable {
         /// The addresses, without credentials.
         servers: String,
-        /// How long it was tried.
+        /// How long the process tried.
         after: Duration,
         /// What the last attempt ended with.
         last: String,
@@ -67,10 +67,10 @@ pub enum ConnectError {
         #[source]
         source: io::Error,
     },
-    /// The server lacks what Berth rests on: TTL per key, guards over a subtree.
+    /// The server lacks what Berth needs: TTL per key, guards over a subtree.
     #[error("nats-server {found} is too old; Berth needs {OLDEST} or newer")]
     TooOld {
-        /// What it is.
+        /// The server's version.
         found: String,
     },
 }
@@ -94,13 +94,13 @@ impl Bus {
             });
         }
         bus.check_version()?;
-        tokio::spawn(pulse::feel(bus.unheld()));
+        tokio::spawn(pulse::watch_pulse(bus.unheld()));
         Ok(bus)
     }
 
     fn check_version(&self) -> Result<(), ConnectError> {
         let found = self.client().try_server_info().map(|info| info.version).unwrap_or_default();
-        // A version that cannot be read is one of a build of its own: let it try.
+        // An unreadable version belongs to a custom build: let it try.
         match Version::parse(&found) {
             Some(version) if version < OLDEST => Err(ConnectError::TooOld { found }),
             _ => Ok(()),

@@ -1,9 +1,10 @@
-//! Events: what happened, told to whoever wants to know, and never waited for.
+//! Events: what happened, published for readers. No service waits for an event.
 //!
 //! **Owns** the event stream and the queue in front of it; [`EventLog`] reads what is stored.
 //!
-//! **Promises** that [`Events::publish`] takes no time: it hands the event to a bounded queue, and
-//! a full queue loses it, counted ([`Events::lost`]). Events may be lost; nothing decides by them.
+//! **Promises** that [`Events::publish`] returns at once: it hands the event to a bounded queue. A
+//! full queue drops the event and counts it ([`Events::lost`]). Events may be lost, so no decision
+//! depends on them.
 //!
 //! **Never** makes a claim wait.
 
@@ -57,7 +58,7 @@ impl Drop for EventsInner {
 }
 
 impl Bus {
-    /// Opens the event stream, made with `replicas` copies (1 or 3) when it is not there.
+    /// Opens the event stream; makes it with `replicas` copies (1 or 3) if it does not exist.
     pub async fn events(&self, spec: &StreamSpec, replicas: u8) -> Result<Events, OpenError> {
         let drift = self.ensure(spec.name, &config(spec, replicas), true).await?.drift;
         let (queue, outgoing) = mpsc::channel(QUEUE);
@@ -75,7 +76,7 @@ impl Bus {
 }
 
 impl Events {
-    /// Tells an event; returns at once.
+    /// Queues an event; returns at once.
     pub fn publish(&self, subject: &str, event: &(impl Serialize + ?Sized), trace: TraceContext) {
         let body = match serde_json::to_vec(event) {
             Ok(body) => body.into(),
@@ -95,17 +96,17 @@ impl Events {
         self.inner.lost.load(Ordering::Relaxed)
     }
 
-    /// The settings that were not as they are to be when the stream was opened.
+    /// The settings that differed from the expected ones when the stream was opened.
     pub fn drift(&self) -> &[Drift] {
         &self.inner.drift
     }
 
-    /// Waits until what was told so far is handed to the bus, for so long.
+    /// Waits until the events queued so far are handed to the bus, at most for `within`.
     pub async fn flush(&self, within: Duration) {
         let (done, sent) = tokio::sync::oneshot::channel();
         let flushed = timeout(within, async {
             if self.inner.queue.send(Outgoing::Flush(done)).await.is_ok() {
-                // The task answers or is gone: both end the wait.
+                // The task answers or has ended: both end the wait.
                 let _: Result<(), _> = sent.await;
             }
         });
@@ -158,7 +159,7 @@ fn config(spec: &StreamSpec, replicas: u8) -> Map<String, Value> {
         "allow_atomic": replicas > 1,
         "max_consumers": -1,
     });
-    // The server takes this with one replica only, where it pays.
+    // The server accepts this setting only with one replica, where it saves most.
     if spec.asynchronous && replicas == 1 {
         config["persist_mode"] = "async".into();
     }

@@ -1,8 +1,9 @@
 //! One request, one reply, by a deadline.
 //!
-//! **Owns** the rules of each exchange: it fails at once while the bus is disconnected, it ends by
-//! the deadline even if the client's own queue is full, and its error tells "no responder" from "no
-//! reply".
+//! **Owns** the rules of each exchange:
+//! - It fails at once while the bus is disconnected.
+//! - It ends by the deadline even if the client's own queue is full.
+//! - Its error tells "no responder" from "no reply".
 
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ pub(crate) enum ExchangeError {
     /// Not sent.
     #[error("the bus is not connected")]
     Disconnected,
-    /// Sent, and nobody listens: not received.
-    #[error("nobody answers there")]
+    /// Sent, but nothing subscribes to the subject: not received.
+    #[error("no service listens on the subject")]
     NoResponder,
     /// Sent, perhaps received.
     #[error("no answer within {0:?}")]
@@ -41,23 +42,23 @@ pub(crate) enum ExchangeError {
     Broken(#[source] Cause),
 }
 
-/// Why the server's own interface (`$JS.API`) did not do what was asked.
+/// Why the JetStream API (`$JS.API`) did not do what was requested.
 #[derive(Debug, Error)]
 pub(crate) enum ApiError {
-    /// The server said no.
+    /// The server refused.
     #[error("{description} ({code})")]
     Refused {
-        /// The kind of reason, as in HTTP.
+        /// The status, as in HTTP.
         status: u64,
-        /// The server's number for the reason.
+        /// The server's error code.
         code: u64,
-        /// The server's words.
+        /// The server's description.
         description: String,
     },
     /// No answer.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    /// An answer that is not one.
+    /// The answer is not valid.
     #[error("the server's answer cannot be read")]
     Answer(#[source] serde_json::Error),
 }
@@ -69,7 +70,7 @@ impl From<ApiError> for Cause {
 }
 
 impl ApiError {
-    /// Whether asking again may help: elections end, clusters form.
+    /// Whether a retry may help: elections end, clusters form.
     pub(crate) fn passes(&self) -> bool {
         match self {
             Self::Refused { status, .. } => *status == 503,
@@ -96,10 +97,11 @@ impl Bus {
         if !headers.is_empty() {
             request = request.headers(headers);
         }
-        // The client's own timeout starts only once its queue took the request: ours covers both.
+        // The client's own timeout starts only once its queue took the request. This timeout covers
+        // both.
         let answer = timeout(within, self.client().send_request(subject, request)).await;
         let answer = answer.map_err(|_| {
-            self.link().note_unanswered();
+            self.link().record_unanswered();
             ExchangeError::TimedOut(within)
         });
         answer?.map_err(|error| match error.kind() {
@@ -115,13 +117,14 @@ impl Bus {
     /// request that is sent after that reaches the endpoint. False if it takes longer than
     /// `within`.
     pub async fn flush(&self, within: Duration) -> bool {
-        // Nobody listens there; that the server says so means that it has come to it.
+        // Nothing subscribes to a new inbox. The server's *no responders* shows that it has
+        // processed everything before.
         let nowhere = self.client().new_inbox();
         let answer = self.exchange(nowhere, HeaderMap::new(), Bytes::new(), within).await;
         matches!(answer, Err(ExchangeError::NoResponder))
     }
 
-    /// Asks the server's own interface.
+    /// Sends a request to the JetStream API.
     pub(crate) async fn api<T: DeserializeOwned>(
         &self,
         subject: String,

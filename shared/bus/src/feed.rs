@@ -8,7 +8,8 @@
 //! over. After a restart of the server it can stay silent for ever
 //! ([nats.rs 1596](https://github.com/nats-io/nats.rs/issues/1596)).
 //!
-//! **Promises** messages in order without a gap, and how far the stream is known between them.
+//! **Promises** messages in order without a gap and, between them, the sequence up to which
+//! everything was delivered.
 //!
 //! **Never** leaves a consumer behind: the feed deletes it when it is dropped. If the deletion does
 //! not arrive, the server removes the consumer 30 s after the last subscriber left.
@@ -32,7 +33,7 @@ use crate::handle::Bus;
 use crate::handle::Watch;
 use crate::headers;
 
-/// The server forgets a consumer that nobody has listened to for so long.
+/// The server deletes a consumer that has had no subscriber for so long.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
 /// Where a feed begins.
@@ -50,8 +51,8 @@ pub(crate) enum FeedStart {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FeedSpec<'a> {
     pub(crate) stream: &'a str,
-    /// Wildcards are allowed; the server takes no two that may cover the same subject. None is the
-    /// whole stream.
+    /// Wildcards are allowed, but no two filters may cover the same subject. Empty means the whole
+    /// stream.
     pub(crate) subjects: &'a [String],
     pub(crate) start: FeedStart,
     pub(crate) heartbeat: Duration,
@@ -71,7 +72,7 @@ pub(crate) struct Delivery {
     pub(crate) subject: String,
     pub(crate) sequence: u64,
     pub(crate) unix_nanos: u64,
-    /// How many more are waiting.
+    /// Messages that wait behind this one.
     pub(crate) pending: u64,
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Bytes,
@@ -101,7 +102,7 @@ pub(crate) struct Feed {
     subscriber: Subscriber,
     name: String,
     connection: Watch,
-    /// How many messages were waiting when it began.
+    /// Messages that waited when the feed began.
     pub(crate) pending: u64,
     /// The server's time when the consumer was made.
     pub(crate) opened_at: Timestamp,
@@ -124,7 +125,7 @@ impl Feed {
         if !bus.connected() {
             return Err(FeedError::Link);
         }
-        // Heard by exactly this subject: the server does not deliver to a wildcard.
+        // Subscribed to this exact subject: the server does not deliver to a wildcard.
         let inbox = bus.client().new_inbox();
         let within = bus.config().request_timeout;
         let subscriber = timeout(within, bus.client().subscribe(inbox.clone())).await;
@@ -159,14 +160,15 @@ impl Feed {
         let mut create = format!("$JS.API.CONSUMER.CREATE.{stream}.{name}");
         match subjects {
             [] => {}
-            // In the subject of the request too, so that permissions can be given by it.
+            // Also in the subject of the request, so that permissions can be given by subject.
             [subject] => {
                 config["filter_subject"] = subject.as_str().into();
                 create = format!("{create}.{subject}");
             }
             several => config["filter_subjects"] = several.into(),
         }
-        // Before the consumer is asked for: who gives up meanwhile has it deleted all the same.
+        // Made before the request, so that the consumer is deleted even if the caller gives up
+        // meanwhile.
         let mut feed = Self {
             bus: bus.clone(),
             subscriber,
@@ -188,7 +190,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// The next message or heartbeat. May be dropped while it waits.
+    /// The next message or heartbeat. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<FeedItem, FeedError> {
         loop {
             let message = tokio::select! {
@@ -213,7 +215,7 @@ impl Feed {
         }
     }
 
-    /// Waits until the connection that it came over is no longer the one it was.
+    /// Returns when the feed's connection is gone or replaced.
     pub(crate) async fn broken(&mut self) {
         self.connection.broken().await;
     }
@@ -256,16 +258,16 @@ impl Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         if self.bus.connected() {
-            // Nobody waits for the answer, and there may be no time for the question.
+            // The answer is not awaited: the process may be ending.
             let delete = format!("$JS.API.CONSUMER.DELETE.{}", self.name);
             let _: Option<_> = self.bus.client().publish(delete, Bytes::new()).now_or_never();
         }
     }
 }
 
-/// Where a delivered message stands, from the subject its acknowledgement would go to:
-/// `$JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<count>.<time>.<pending>`, with a domain and an
-/// account before the stream in the longer form.
+/// The position of a delivered message, read from the subject of its acknowledgement:
+/// `$JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<count>.<time>.<pending>`. The longer form has a
+/// domain and an account before the stream.
 struct AckPosition {
     sequence: u64,
     count: u64,
@@ -291,7 +293,7 @@ impl AckPosition {
     }
 }
 
-/// `claim-host-1234-3f9a…`: who follows, as `nats consumer report` shows it.
+/// `claim-host-1234-3f9a…`: names the process that follows, as `nats consumer report` shows it.
 fn consumer_name(connection: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     let who: String = connection.chars().map(plain).take(64).collect();

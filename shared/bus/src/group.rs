@@ -1,13 +1,13 @@
 //! Group commit: writes that would wait for each other are stored in one step.
 //!
-//! **Owns** which write goes alone and which goes in a batch. A server syncs its disk once for each
+//! **Owns** which write is sent alone and which in a batch. A server syncs its disk once for each
 //! write, or once for each batch: under load that is most of what a write costs. While few writes
-//! of a bucket are under way, each goes alone, because a batch costs more than a write: on one
-//! server it is staged in files first. Writes beyond that wait for the batch under way, and then go
-//! together in the next one.
+//! of a bucket are in progress, each is sent alone, because a batch costs more than a write: on one
+//! server it is staged in files first. Further writes wait for the batch in progress, and then
+//! share the next one.
 //!
-//! The price of a batch on one server is being worked on
-//! ([nats-server 8539](https://github.com/nats-io/nats-server/pull/8539)).
+//! A proposed change of nats-server makes a batch on one server cheaper ([nats-server
+//! 8539](https://github.com/nats-io/nats-server/pull/8539)).
 //!
 //! **Promises**
 //! - Each write keeps its own guard and its own outcome. A batch is stored whole or not at all. One
@@ -15,10 +15,10 @@
 //!   the acknowledgement of a batch is lost, [`commit`](crate::commit) resolves each of its writes.
 //! - Writes that must be stored together are one member of a batch: they are always in one batch,
 //!   with others or alone.
-//! - At most one batch of a bucket is under way in a process: a server takes a bounded number.
+//! - A process has at most one batch of a bucket in progress: a server allows a bounded number.
 //!
-//! **Never** puts two writes into a batch whose guards cover a key of each other, and never makes a
-//! write wait longer than the batches before it, each of which has a deadline.
+//! **Never** puts two writes into one batch if the guard of one covers the key of the other. Never
+//! makes a write wait longer than the batches before it, each of which has a deadline.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -37,11 +37,11 @@ use crate::exchange::ExchangeError;
 use crate::handle::{Bus, Watch};
 use crate::headers;
 
-/// A batch has no more messages (the server takes 1000), and no more bytes.
+/// Most messages (the server takes 1000) and most bytes of a batch.
 const MESSAGES_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
 
-/// The writes of one bucket that are under way in this process.
+/// The writes of one bucket that are in progress in this process.
 pub(crate) struct Group {
     bus: Bus,
     bucket: String,
@@ -50,14 +50,14 @@ pub(crate) struct Group {
 
 #[derive(Default)]
 struct GroupState {
-    /// How many go alone.
+    /// Writes in progress that were sent alone.
     alone: usize,
-    /// Whether a batch is under way.
+    /// Whether a batch is in progress.
     together: bool,
     waiting: VecDeque<BatchMember>,
 }
 
-/// One write on its way.
+/// One write to be sent.
 pub(crate) struct GuardedMessage {
     pub(crate) subject: String,
     /// The subject its guard covers, without a last `>`.
@@ -69,7 +69,7 @@ pub(crate) struct GuardedMessage {
 struct BatchMember {
     /// One write, or several that are stored whole or not at all.
     messages: Vec<GuardedMessage>,
-    /// Its batch was refused: the next is its own.
+    /// Its batch was refused, so it is sent in a batch of its own.
     solo: bool,
     told: oneshot::Sender<GroupOutcome>,
 }
@@ -80,11 +80,11 @@ impl BatchMember {
     }
 }
 
-/// How a write is to go, or went.
+/// How a write is to be sent, or how its batch ended.
 pub(crate) enum GroupOutcome {
-    /// It is to be sent alone; the turn lasts until it is answered.
+    /// The caller sends it alone, and holds the turn until it is answered.
     Alone(SoloTurn),
-    /// It went with others.
+    /// It was sent in a batch.
     Sent(SendOutcome),
 }
 
@@ -94,17 +94,17 @@ pub(crate) struct SoloTurn(Arc<Group>);
 impl Drop for SoloTurn {
     fn drop(&mut self) {
         self.0.lock().alone -= 1;
-        self.0.go_on();
+        self.0.start_ready();
     }
 }
 
-/// A batch under way; the next one may go when it ends, however it ends.
+/// The batch in progress. When this is dropped, the next batch may be sent.
 struct RunningBatch(Arc<Group>);
 
 impl Drop for RunningBatch {
     fn drop(&mut self) {
         self.0.lock().together = false;
-        self.0.go_on();
+        self.0.start_ready();
     }
 }
 
@@ -113,7 +113,7 @@ impl Group {
         Arc::new(Self { bus, bucket: bucket.to_owned(), state: Mutex::default() })
     }
 
-    /// Waits until the write may go alone, or has gone with others.
+    /// Waits until the write may be sent alone, or was sent in a batch.
     pub(crate) async fn join(
         self: &Arc<Self>,
         message: impl FnOnce() -> GuardedMessage,
@@ -126,25 +126,25 @@ impl Group {
             }
             state.enter(vec![message()])
         };
-        self.go_on();
+        self.start_ready();
         told.await.unwrap_or_else(|_| GroupOutcome::Sent(given_up()))
     }
 
-    /// Waits until these writes have gone, in one batch.
+    /// Waits until these writes were sent in one batch.
     pub(crate) async fn join_together(
         self: &Arc<Self>,
         messages: Vec<GuardedMessage>,
     ) -> SendOutcome {
         let told = self.lock().enter(messages);
-        self.go_on();
+        self.start_ready();
         match told.await {
             Ok(GroupOutcome::Sent(sent)) => sent,
             Ok(GroupOutcome::Alone(_)) | Err(_) => given_up(),
         }
     }
 
-    /// Lets those go who may.
-    fn go_on(self: &Arc<Self>) {
+    /// Starts the writes that may be sent now.
+    fn start_ready(self: &Arc<Self>) {
         let mut alone = Vec::new();
         {
             let mut state = self.lock();
@@ -166,7 +166,8 @@ impl Group {
                     tokio::spawn(Arc::clone(self).store(members));
                     return;
                 }
-                // They stand in each other's way: most of them will lose, and are told so soonest.
+                // Their guards overlap: most of them will fail, and their callers learn it soonest
+                // this way.
                 alone = members;
                 state.alone += alone.len();
             }
@@ -181,10 +182,10 @@ impl Group {
         self.release(alone);
     }
 
-    /// Has each go alone; its place was counted.
+    /// Lets each member be sent alone. The members are counted in `alone` already.
     fn release(self: &Arc<Self>, members: Vec<BatchMember>) {
         for member in members {
-            // Who does not wait any more gives the turn back.
+            // A caller that gave up gives its turn back.
             let _: Result<(), GroupOutcome> =
                 member.told.send(GroupOutcome::Alone(SoloTurn(Arc::clone(self))));
         }
@@ -227,13 +228,14 @@ impl Group {
         }
     }
 
-    /// How the whole batch was sent; stored is what the last of it has as revision.
+    /// How the send of the whole batch ended. If it is stored, the revision is that of its last
+    /// write.
     async fn send(&self, members: &[BatchMember]) -> SendOutcome {
         let within = self.bus.config().request_timeout;
         let mut connection = Watch::new(&self.bus);
         let sent = timeout(within, self.publish(members));
         let answer = tokio::select! {
-            // In this order: what finds no connection to begin with was not sent.
+            // In this order: a batch that finds no connection was not sent.
             biased;
             answer = sent => answer.unwrap_or(Err(ExchangeError::TimedOut(within))),
             () = connection.broken() => {
@@ -256,7 +258,8 @@ impl Group {
         }
     }
 
-    /// Sends all of them, and waits for the answer to the last, which has the server store them.
+    /// Sends all messages, and waits for the answer to the last, which has the server store the
+    /// batch.
     async fn publish(&self, members: &[BatchMember]) -> Result<async_nats::Message, ExchangeError> {
         if !self.bus.connected() {
             return Err(ExchangeError::Disconnected);
@@ -280,7 +283,7 @@ impl Group {
         Err(ExchangeError::Subject)
     }
 
-    /// So many go alone, and a batch has no fewer.
+    /// Most writes that are sent alone at once. A batch has at least as many.
     fn alone_max(&self) -> usize {
         self.bus.config().alone_max.max(1)
     }
@@ -290,7 +293,7 @@ impl Group {
     }
 }
 
-/// The messages of a batch.
+/// The number of messages of a batch.
 fn count(members: &[BatchMember]) -> u64 {
     members.iter().map(|member| member.messages.len() as u64).sum()
 }
@@ -307,14 +310,14 @@ fn tell_members(members: Vec<BatchMember>, sent: impl Fn(Cause) -> SendOutcome, 
 }
 
 impl GroupState {
-    /// Has it wait for its turn.
+    /// Queues the messages.
     fn enter(&mut self, messages: Vec<GuardedMessage>) -> oneshot::Receiver<GroupOutcome> {
         let (tell, told) = oneshot::channel();
         self.waiting.push_back(BatchMember { messages, solo: false, told: tell });
         told
     }
 
-    /// Takes those out who may go together, in the order in which they came.
+    /// Removes the members that may share a batch, in the order of arrival.
     fn disjoint(&mut self) -> Vec<BatchMember> {
         let (mut taken, mut left) = (Vec::new(), VecDeque::new());
         let (mut scopes, mut count, mut bytes) = (BTreeSet::new(), 0, 0);
@@ -322,7 +325,7 @@ impl GroupState {
             let messages = &member.messages;
             let size = messages.iter().map(|message| message.body.len()).sum::<usize>();
             let fits = count + messages.len() <= MESSAGES_MAX && bytes + size <= BYTES_MAX;
-            // What is larger than a batch has one for itself, and the server's word for it.
+            // A member that is too large gets a batch for itself, and the server's refusal.
             if (fits || taken.is_empty())
                 && messages.iter().all(|message| is_apart(&scopes, &message.scope))
             {
@@ -338,7 +341,7 @@ impl GroupState {
     }
 }
 
-/// Whether no scope of these begins with this one, nor this one with one of them.
+/// Whether no scope in `scopes` is a prefix of `scope`, or has `scope` as its prefix.
 fn is_apart(scopes: &BTreeSet<String>, scope: &str) -> bool {
     let before = scopes.range::<str, _>((Bound::Unbounded, Bound::Included(scope))).next_back();
     let after = scopes.range::<str, _>((Bound::Included(scope), Bound::Unbounded)).next();

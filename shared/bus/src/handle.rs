@@ -1,7 +1,8 @@
 //! The handle of the connection, which all parts of a process share.
 //!
-//! **Promises** that [`Bus::connected`] is current, so that callers refuse early: the client sends
-//! what it was given while disconnected after the reconnect, long after the caller has given up.
+//! **Promises** that [`Bus::connected`] is current, so that callers refuse early. The client keeps
+//! what it was given while disconnected and sends it after the reconnect, long after the caller has
+//! given up.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -28,7 +29,7 @@ pub struct Bus {
 pub(crate) struct Unheld(Weak<BusInner>);
 
 impl Unheld {
-    /// The bus, if anybody still has it.
+    /// The bus, if another handle of it is left.
     pub(crate) fn hold(&self) -> Option<Bus> {
         Some(Bus { inner: self.0.upgrade()? })
     }
@@ -58,7 +59,7 @@ impl Bus {
         Self { inner: Arc::new(BusInner { client, jetstream, link, losses, clock_skew, config }) }
     }
 
-    /// Whether the connection stands now.
+    /// Whether the process is connected now.
     pub fn connected(&self) -> bool {
         self.client().connection_state() == State::Connected
     }
@@ -88,23 +89,24 @@ impl Bus {
         }
     }
 
-    /// Waits until the connection stands; false when it does not by the deadline.
+    /// Waits until the process is connected; false if the deadline comes first.
     pub(crate) async fn wait_connected(&self, deadline: Instant) -> bool {
         let mut changes = self.link().changes();
         loop {
             if self.connected() {
                 return true;
             }
-            // The link's events come through a queue that may lose some: look now and then.
-            let look = Instant::now() + Duration::from_millis(50);
-            let event = timeout_at(look.min(deadline), changes.changed());
+            // The link's events come through a queue that may lose some, so the state is polled
+            // too.
+            let poll_at = Instant::now() + Duration::from_millis(50);
+            let event = timeout_at(poll_at.min(deadline), changes.changed());
             if event.await.is_err() && Instant::now() >= deadline {
                 return self.connected();
             }
         }
     }
 
-    /// Which connection stands, or stood last: they are counted from one.
+    /// The number of the current or last connection, counted from one.
     pub(crate) fn connection(&self) -> u64 {
         self.client().statistics().connects.load(Ordering::Relaxed)
     }
@@ -148,12 +150,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches the connection that stands now.
+    /// Watches the current connection.
     pub(crate) fn new(bus: &Bus) -> Self {
         Self { bus: bus.clone(), connection: bus.connection(), changes: bus.link().changes() }
     }
 
-    /// Returns when it is gone, also if another one stands by now. May be dropped while it waits.
+    /// Returns when the connection is gone, even if a new one exists by now. Cancel-safe.
     pub(crate) async fn broken(&mut self) {
         // Events come late, so an event alone proves nothing.
         while self.bus.connected() && self.bus.connection() == self.connection {

@@ -14,15 +14,15 @@
 //! | a watch falls silent, starts over, or goes deaf after a restore | [`mirror`] |
 //! | a lease over an expired one never expires | [`lease`] |
 //! | a stalled replica gets requests for half a minute | `anyone` |
-//! | what outlasts its caller looks like silence | [`caller`] |
+//! | a handler that outlasts its caller looks like a timeout | [`caller`] |
 //! | a line break in an error ends an endpoint | [`serve`] |
 //! | each write costs a sync of the disk | `group` |
 //! | a refused permission looks like an outage | [`connect`] |
 //! | a bucket's settings are dropped by another tool | [`bucket`] |
 //! | a deleted bucket looks like one that was never made | `birth`, [`loss`] |
 //!
-//! **Promises** that each call here ends by a deadline, that its error says whether something may
-//! have been done, and that no type of the client library shows.
+//! **Promises** that each call here ends by a deadline, and that its error says whether something
+//! may have been done. No type of the client library is visible.
 //!
 //! **Never** knows a subject, a key or a record of Berth's: those are `contract`.
 

@@ -1,9 +1,10 @@
-//! What happens to the connection, noticed once for everybody.
+//! The connection's events, handled once for all parts of the process.
 //!
 //! **Owns** the client's events: they are logged here, counted here, and wake the tasks that wait
 //! for the connection to break ([`Watch`](crate::handle::Watch)) or to come back.
 //!
-//! **Promises** that a refused permission is seen: to its caller it is only a timeout.
+//! **Promises** that a refused permission is logged and counted: to its caller it is only a
+//! timeout.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -13,7 +14,7 @@ use async_nats::{ClientError, Event, ServerError};
 use berth_telemetry::metric::{BUS_CONNECTED, BUS_CONNECTS, BUS_DISCONNECTS};
 use tokio::sync::watch;
 
-/// How often each trouble came since the start.
+/// How often each event came since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections made, the first included.
@@ -22,7 +23,7 @@ pub struct Counts {
     pub disconnects: u64,
     /// Publishes or subscriptions that the server's permissions refused.
     pub permission_violations: u64,
-    /// Messages that came faster than they were taken, and were dropped.
+    /// Times that the client dropped messages because a subscriber took them too slowly.
     pub slow_consumers: u64,
     /// Other errors the server or the client told us of.
     pub errors: u64,
@@ -59,8 +60,8 @@ impl Link {
         }
     }
 
-    /// An answer did not come in time.
-    pub(crate) fn note_unanswered(&self) {
+    /// Counts an answer that did not come in time.
+    pub(crate) fn record_unanswered(&self) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -92,7 +93,11 @@ impl Link {
             }
             Event::SlowConsumer(subscription) => {
                 count(&self.slow_consumers);
-                tracing::warn!(connection, subscription, "messages were dropped: taken too slowly");
+                tracing::warn!(
+                    connection,
+                    subscription,
+                    "messages were dropped: a subscriber is too slow"
+                );
             }
             Event::ServerError(ServerError::Other(error)) if is_permission(error) => {
                 count(&self.permission_violations);
@@ -116,7 +121,10 @@ impl Link {
                 tracing::warn!(connection, %error, "the client reports an error");
             }
             Event::LameDuckMode => {
-                tracing::info!(connection, "the server is leaving; another one takes over");
+                tracing::info!(
+                    connection,
+                    "the server shuts down; the client connects to another server"
+                );
             }
             Event::Draining | Event::Closed => tracing::debug!(connection, "{event}"),
         }

@@ -1,12 +1,12 @@
-//! All keys under a prefix, as they stood together.
+//! All keys under a prefix, as of one moment.
 //!
 //! **Owns** [`Bucket::list`], for any number of keys. A subtree of up to a thousand keys is one
 //! batched read and one leader read; more keys come through a consumer.
 //!
-//! **Promises** of a [`List`] that is [`settled`](List::settled): it is what stood below the filter
-//! at the leader when the call ended, and a guard over the filter with [`head`](List::head) will
-//! hold until something below it is written. Where writes never pause, the list may end up not
-//! settled: then each key is as it stood at some moment of the call. A guard tells the difference.
+//! **Promises** that a [`List`] that is [`settled`](List::settled) shows what was below the filter
+//! at the leader when the call ended. A guard over the filter with [`head`](List::head) holds until
+//! something below it is written. Where writes never pause, the list may not be settled. Then each
+//! key is as it was at some moment of the call, and a guard detects the difference.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,9 +23,9 @@ use crate::feed::{Delivery, Feed, FeedItem, FeedSpec, FeedStart};
 use crate::filter;
 use crate::read::{Entry, ReadError};
 
-/// How often a list is read anew because something was written meanwhile.
+/// Most readings of a list that other writers keep changing.
 const TRIES: u32 = 5;
-/// A consumer that says nothing for longer is given up.
+/// The consumer's heartbeat interval. A silent consumer ends the reading.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// All live keys below a filter.
@@ -38,8 +38,8 @@ pub struct List {
     pub head: u64,
     /// Whether the entries are all of one moment, and nothing was written since.
     pub settled: bool,
-    /// The newest revision of the bucket that this is read from: a key that is missing here, and
-    /// was last written up to it, is gone. 0 when that is not known.
+    /// The newest revision that the server had when it was read. A key that is missing here, and
+    /// was last written up to that revision, is gone. 0 if unknown.
     pub known: u64,
 }
 
@@ -69,7 +69,7 @@ impl Bucket {
         self.read_list(filter, false).await
     }
 
-    /// The same, and it is known from which revision of the bucket it is read.
+    /// As [`list`](Self::list), and [`List::known`] is always set.
     pub(crate) async fn list_known(&self, filter: &str) -> Result<List, ReadError> {
         self.read_list(filter, true).await
     }
@@ -84,7 +84,7 @@ impl Bucket {
                 Some(seen) if !is_known || seen.known > 0 => seen,
                 _ => self.read_feed(filter, is_known).await?,
             };
-            // Read after the list: when it is the same, nothing came in between.
+            // Read after the list: if the head is unchanged, nothing was written in between.
             let settled = self.head(filter).await? == seen.head;
             tries += 1;
             if settled || tries == TRIES {
@@ -94,7 +94,7 @@ impl Bucket {
         }
     }
 
-    /// One batched read, answered by whichever replica; none when there are too many keys for it.
+    /// One batched read, answered by any replica; `None` if there are too many keys for it.
     async fn read_batch(&self, filter: &str) -> Result<Option<NewestByKey>, ReadError> {
         let mut seen = NewestByKey::default();
         let read =
@@ -124,10 +124,10 @@ impl Bucket {
         let mut feed =
             Feed::open(&self.bus, follow).await.map_err(|error| failed(Cause::new(error)))?;
         let mut seen = NewestByKey::default();
-        // Only an idle consumer tells how far it is beyond the last message of the filter.
+        // Only an idle consumer says how far it is beyond the filter's last message.
         let mut awaits_idle = is_known;
         let mut pending = feed.pending;
-        // A replica that lags behind the head delivers it later; nothing is waited for twice.
+        // A replica that lags behind the head delivers the head later.
         while pending > 0 || seen.known < head || awaits_idle {
             match feed.next().await.map_err(|error| failed(Cause::new(error)))? {
                 FeedItem::Idle(sequence) => {

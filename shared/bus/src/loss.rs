@@ -25,7 +25,7 @@ pub struct BucketLoss {
 }
 
 impl BucketLoss {
-    /// What a caller is told. The request may be repeated: the bucket may be restored meanwhile.
+    /// The answer to a caller. The caller may retry: the bucket may be restored meanwhile.
     pub fn problem(&self) -> Problem {
         Problem::new(Code::BucketLost, self).retryable()
     }
@@ -46,7 +46,7 @@ impl Losses {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(bucket).cloned()
     }
 
-    /// Notes that a bucket is lost; logs it when that is new.
+    /// Records that a bucket is lost; logs it if that is new.
     pub(crate) fn record_loss(&self, loss: BucketLoss) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if all.get(&loss.bucket) != Some(&loss) {
@@ -56,7 +56,7 @@ impl Losses {
         }
     }
 
-    /// Notes that a bucket is there and was read.
+    /// Records that a bucket is there and was read.
     pub(crate) fn clear(&self, bucket: &str) {
         if self.find_loss(bucket).is_some() {
             self.0.write().unwrap_or_else(PoisonError::into_inner).remove(bucket);

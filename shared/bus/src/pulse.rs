@@ -30,7 +30,7 @@ const SILENT_FOR: Duration = Duration::from_secs(3);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Checks the connection until the last handle of the bus is dropped.
-pub(crate) async fn feel(bus: Unheld) {
+pub(crate) async fn watch_pulse(bus: Unheld) {
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = LastHeard::default();
@@ -40,22 +40,24 @@ pub(crate) async fn feel(bus: Unheld) {
         if heard.is_doubtful(&bus) && !bus.flush(ANSWER_WITHIN).await && heard.is_silent(&bus) {
             tracing::warn!(
                 connection = bus.name(),
-                "the connection stands, and nothing comes over it; it is made anew"
+                "the connection is open and carries nothing; the client reconnects"
             );
             let made = timeout(ANSWER_WITHIN, bus.client().force_reconnect()).await;
             if !matches!(made, Ok(Ok(()))) {
-                tracing::warn!("the client does not take the order; its own pings will end it");
+                tracing::warn!(
+                    "the client does not take the order; its own pings will end the connection"
+                );
             }
         }
     }
 }
 
-/// What was heard when something was heard last.
+/// The connection's counters when something was last received.
 #[derive(Debug)]
 struct LastHeard {
     connection: u64,
     bytes: u64,
-    /// How much had been sent by then.
+    /// The count of sent messages by then.
     sent: u64,
     /// How many answers had not come by then.
     unanswered: u64,
@@ -69,7 +71,7 @@ impl Default for LastHeard {
 }
 
 impl LastHeard {
-    /// Whether something was sent and nothing heard for long, or an answer did not come.
+    /// Whether something was sent and nothing was received for long, or an answer did not come.
     fn is_doubtful(&mut self, bus: &Bus) -> bool {
         let sent = bus.client().statistics().out_messages.load(Ordering::Relaxed);
         let unanswered = bus.link().unanswered();
@@ -81,7 +83,7 @@ impl LastHeard {
         is_unanswered || sent > self.sent && self.at.elapsed() >= SILENT_FOR
     }
 
-    /// Whether nothing was heard since, over a connection that still stands.
+    /// Whether nothing was received since, on the same connection.
     fn is_silent(&self, bus: &Bus) -> bool {
         bus.connected() && Self::now(bus) == (self.connection, self.bytes)
     }

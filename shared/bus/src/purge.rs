@@ -1,23 +1,24 @@
-//! The second half of a delete: what was deleted goes for good, once its marker is old.
+//! The second half of a delete: marker and values are purged once the marker is old.
 //!
-//! **Owns** how a key that was deleted ([`Change::Delete`](crate::Change::Delete)) leaves a bucket
-//! that keeps history: its values and its marker in one purge, or not at all. The server may forget
-//! one purge of two when it is killed twice: what it took away then is there again. A value without
+//! **Owns** how a deleted key ([`Change::Delete`](crate::Change::Delete)) leaves a bucket that
+//! keeps history: its values and its marker in one purge, or not at all. A server that is killed
+//! twice may forget one purge of two, and what that purge removed is there again. A value without
 //! the marker above it would be a record that nobody deleted (decision 0030).
 //!
-//! **Promises** that nothing newer than a marker is touched, however late a purge arrives and
-//! however often: each ends at the marker's own revision. A key that was written anew keeps what it
-//! has since. So any number of replicas may do this at once.
+//! **Promises** that a purge never removes what is newer than its marker, however late and often it
+//! arrives: it ends at the marker's revision. A key that was written again keeps its new values. So
+//! any number of replicas may purge at once.
 //!
-//! **Never** takes the newest message of a subtree that guards cover
-//! ([`BucketSpec::guard_tokens`](berth_contract::bucket::BucketSpec)) while anything else is in it:
-//! such a marker stays until something newer is written there. So the head of a subtree never falls
-//! to an earlier revision, and a guard never passes for a reader that missed the delete (decision
-//! 0022). When the marker is all that is left it goes: nothing older can be equal to 0.
+//! **Never** purges the newest message of a subtree that guards cover
+//! ([`BucketSpec::guard_tokens`](berth_contract::bucket::BucketSpec)) while the subtree has
+//! messages of other keys. Such a marker stays until something newer is written there. So the head
+//! of a subtree never falls to an earlier revision, and a guard never passes for a reader that
+//! missed the delete (decision 0022). A marker that is alone is purged: the head falls to 0, which
+//! no earlier head equals.
 //!
-//! **Never** takes a marker that is younger than [`Bucket::marker_ttl`]: a mirror that was away for
-//! less learns from it what is gone. The age is the server's, by its own clock. Nor one that as few
-//! writes have followed as may stand in one file with it: such a purge a server may forget.
+//! **Never** purges a marker younger than [`Bucket::marker_ttl`], by the server's clock: a mirror
+//! that was away for less learns from the marker which key is gone. Never purges a marker that so
+//! few writes followed that they may share a file with it: the server may forget such a purge.
 
 use std::collections::HashMap;
 
@@ -34,24 +35,24 @@ use crate::read::Entry;
 /// How many messages are read at once, and how large they are together.
 const READ_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
-/// How many keys are purged at once. Nobody waits for it.
+/// Keys purged at once. No request waits for a purge.
 const AT_ONCE: usize = 2;
 
-/// How far a bucket was looked through. The default is its beginning.
+/// How far a bucket was searched for markers. The default is its beginning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PurgePosition {
-    /// Of which stream.
+    /// The creation time of the stream.
     created: String,
-    /// The first revision that was not looked at.
+    /// The first revision that was not read.
     next: u64,
     /// Markers that stay as the newest message of their subtree, by its filter.
     kept: HashMap<String, Entry>,
 }
 
-/// How many such markers are remembered; those beyond stay until a process that starts finds them.
+/// Most markers in `kept`. Markers beyond that stay until a process that starts finds them.
 const KEPT_MAX: usize = 100_000;
 
-/// Why deleted keys are still there. Nothing is wrong with that but the room they take.
+/// Why deleted keys are still there. They only take up room.
 #[derive(Debug, Error)]
 #[error("deleted keys of bucket {bucket} could not be purged now; it is tried again")]
 pub struct PurgeError {
@@ -61,10 +62,10 @@ pub struct PurgeError {
 }
 
 impl Bucket {
-    /// Purges the keys that were deleted longer ago than markers stay, from `place` on, and leaves
-    /// `place` where the next call is to go on. Answers how many there were.
+    /// Purges the keys that were deleted longer ago than markers stay. Begins at `place`, and sets
+    /// it to where the next call continues. Returns how many keys were purged.
     ///
-    /// May be dropped at any moment: what was done stays done, and the rest is found again.
+    /// Cancel-safe: what was purged stays purged, and the next call finds the rest.
     pub async fn purge_deleted(&self, place: &mut PurgePosition) -> Result<u64, PurgeError> {
         let purged = self.purge_from(place).await;
         purged.map_err(|source| PurgeError { bucket: self.name().to_owned(), source })
@@ -121,14 +122,14 @@ impl Bucket {
         Ok(read)
     }
 
-    /// Takes away a marker with what is older of its key; answers it when it is to stay.
+    /// Purges a marker and the older values of its key. Returns the marker if it must stay.
     async fn purge_with(&self, marker: Entry) -> Result<Option<Entry>, Cause> {
         #[derive(Deserialize)]
         struct Done {}
         if self.must_stay(&marker).await? {
             return Ok(Some(marker));
         }
-        // A purge takes what is before a sequence, and not what stands there.
+        // A purge removes what is before a sequence, and not the message at the sequence.
         let before = marker.revision + 1;
         let what = json!({ "filter": self.subject(&marker.key), "seq": before });
         let subject = format!("$JS.API.STREAM.PURGE.{}", self.shape.stream);
@@ -137,8 +138,8 @@ impl Bucket {
         Ok(None)
     }
 
-    /// Whether a marker is the newest message below its guard's filter, and not alone there with
-    /// its own key's values.
+    /// Whether a marker is the newest message below its guard's filter, and other keys have
+    /// messages there.
     async fn must_stay(&self, marker: &Entry) -> Result<bool, Cause> {
         let filter = self.guard_filter(&marker.key);
         if filter == marker.key || self.head(&filter).await.map_err(Cause::new)? > marker.revision {

@@ -1,12 +1,12 @@
-//! Reads that are true: asked of the stream's leader, never of a replica.
+//! Reads at the stream's leader, never at another replica.
 //!
 //! **Owns** [`Bucket::get`] and [`Bucket::head`]. A direct read may be answered by a replica that
-//! has not yet seen a write which was acknowledged (2 to 18 of 100 right after it, measured); these
-//! are not.
+//! lacks a write that was already acknowledged (measured: 2 to 18 of 100 reads right after the
+//! write). These reads cannot.
 //!
-//! **Promises** read-after-write: what was acknowledged to anybody before the call is seen. A
-//! leader that was deposed and does not know it yet may still answer an older state; whoever
-//! decides by an answer writes with a guard, and the guard finds out.
+//! **Promises** read-after-write: a read sees every write that was acknowledged before the call, to
+//! any process. A deposed leader that has not noticed yet may still answer an older state. A caller
+//! that decides by an answer writes with a guard, and that guard fails.
 
 use std::future::Future;
 
@@ -26,12 +26,13 @@ use crate::exchange::pause;
 use crate::loss::BucketLoss;
 use crate::{caller, filter, headers};
 
-/// A key as it stands.
+/// The newest message of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// The revision that wrote it: the bucket's own count, so later writes anywhere are higher.
+    /// The revision of its newest write. Revisions count the whole bucket, so a later write of any
+    /// key has a higher one.
     pub revision: u64,
     /// Its value; none for the marker of a delete or an expiry.
     pub value: Option<Bytes>,
@@ -46,7 +47,7 @@ pub struct Entry {
 /// Why a read has no answer.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The leader does not answer; asking again may help.
+    /// The leader does not answer; a retry may help.
     #[error("bucket {bucket} cannot be read now; check nats-server and try again")]
     Unavailable {
         /// The bucket.
@@ -58,18 +59,18 @@ pub enum ReadError {
     /// The bucket was deleted, or replaced by another one.
     #[error(transparent)]
     Lost(#[from] BucketLoss),
-    /// The key or filter is none.
+    /// The key or filter is not valid.
     #[error("{filter:?} is no key or filter of bucket {bucket}")]
     Filter {
         /// The bucket.
         bucket: String,
-        /// What was asked for.
+        /// The key or filter.
         filter: String,
     },
 }
 
 impl ReadError {
-    /// What a caller of ours is told.
+    /// The problem to answer the service's caller with.
     pub fn into_problem(self, step: &str) -> Problem {
         match self {
             Self::Unavailable { .. } => {
@@ -82,7 +83,8 @@ impl ReadError {
 }
 
 impl Bucket {
-    /// The key as it stands at the leader; none when it was never written or its marker is gone.
+    /// The key's newest message at the leader; `None` if the key was never written or its marker is
+    /// gone.
     pub async fn get(&self, key: &str) -> Result<Option<Entry>, ReadError> {
         if !filter::is_key(key) {
             return Err(self.bad_filter(key));
@@ -94,15 +96,15 @@ impl Bucket {
     /// The newest revision below `filter` (a key, or `prefix.>`) at the leader, markers included; 0
     /// when there is none.
     ///
-    /// This is what a guard over the same filter will be compared with. It may *fall* when a marker
-    /// expires: then a guard with the remembered revision fails once, and this mends it.
+    /// A guard over the same filter is compared with this revision. The head may *fall* when a
+    /// marker expires. Then a guard with the remembered revision fails once, and reading the head
+    /// again mends that.
     pub async fn head(&self, filter: &str) -> Result<u64, ReadError> {
         if !filter::is_filter(filter) {
             return Err(self.bad_filter(filter));
         }
-        // For a filter the server looks at every key that it covers. Not so for `>` alone, which
-        // covers all that is in the stream: there it takes the last message, if that has not
-        // expired.
+        // For a filter the server looks at every key that the filter covers. For `>` alone, which
+        // covers the whole stream, it takes the last message, if that has not expired.
         if filter == ">"
             && let Some(message) = self.last_at(">").await?
         {
@@ -111,10 +113,10 @@ impl Bucket {
         Ok(self.last(filter).await?.map_or(0, |message| message.sequence))
     }
 
-    /// The newest revision that was ever given in the bucket, as its leader knows it. Unlike a
+    /// The newest revision that the bucket ever had, as its leader knows it. Unlike a
     /// [`head`](Self::head) it never falls, whatever is purged.
     pub async fn newest(&self) -> Result<u64, ReadError> {
-        // Only a leader answers this. A server that is alone still describes its stream.
+        // Only a leader answers this read. A server without a quorum still describes its stream.
         let head = self.last_at(&self.subject(">")).await?.map_or(0, |message| message.sequence);
         Ok(self.newest_at().await?.0.max(head))
     }
@@ -173,7 +175,7 @@ impl Bucket {
         .await
     }
 
-    /// Asks until there is an answer, for as long as one exchange may take.
+    /// Retries until the leader answers, for as long as one exchange may take.
     async fn ask_leader<T, F>(&self, question: impl Fn() -> F) -> Result<T, ReadError>
     where
         F: Future<Output = Result<T, Cause>>,
@@ -213,7 +215,7 @@ impl Bucket {
         self.entry_of(subject, *sequence, created, headers, payload)
     }
 
-    /// What a message of the bucket's stream says of a key; none for a message of another subject.
+    /// The entry in a message of the bucket's stream; `None` for a message on another subject.
     pub(crate) fn entry_of(
         &self,
         subject: &str,

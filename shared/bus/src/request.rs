@@ -40,11 +40,11 @@ pub struct Call {
     pub trace: TraceContext,
     /// When the caller stops waiting.
     pub deadline: Instant,
-    /// Whether the asking is a span of its own.
+    /// Whether the request gets a client span.
     spanned: bool,
-    /// Whether another is asked who may answer sooner.
+    /// Whether the request is also sent to other replicas, which may answer sooner.
     of_anyone: bool,
-    /// Whether a replica that does not answer is given up before the deadline.
+    /// Whether the request is sent again before the deadline if no answer comes.
     again_early: bool,
 }
 
@@ -53,35 +53,36 @@ pub struct Call {
 const FIRST_TRY: Duration = Duration::from_millis(1_200);
 
 impl Call {
-    /// A call that may take so long from now.
+    /// A call whose deadline is `within` from now.
     pub fn within(trace: TraceContext, within: Duration) -> Self {
         Self::until(trace, Instant::now() + within)
     }
 
-    /// A call that may take until then.
+    /// A call with this deadline.
     pub const fn until(trace: TraceContext, deadline: Instant) -> Self {
         Self { trace, deadline, spanned: true, of_anyone: false, again_early: false }
     }
 
-    /// The same call, whose trace is handed on as it is: without a span of the asking, below which
-    /// the answering would be. For those who may be killed while they wait and whose step is
-    /// written down and emitted by whoever ends it: their own span would be lost with them.
+    /// The same call without a client span: the service's span becomes a child of the caller's. For
+    /// a caller that may be killed while it waits, and whose step another process exports. The
+    /// caller's own span would be lost with the caller.
     #[must_use]
     pub const fn as_it_is(self) -> Self {
         Self { spanned: false, ..self }
     }
 
-    /// The same call; where it only reads, it is put to another replica too when no answer has come
-    /// for a moment: one that stands still keeps nobody waiting. What changes something is not: the
-    /// first may still work it in when its caller has long asked for something else.
+    /// The same call. If it only reads and no answer has come for a moment, it is sent to another
+    /// replica too. So a stalled replica does not delay the caller. A request that changes
+    /// something is sent to one replica. If that one stalls, it may carry the request out after the
+    /// caller has requested something else.
     #[must_use]
     pub const fn of_anyone(self, only_reads: bool) -> Self {
         Self { of_anyone: only_reads, ..self }
     }
 
-    /// The same call; where it is brief and changes something, it is sent again before the deadline
-    /// if no answer has come: the replica that had it may have been killed. Each request carries
-    /// the deadline of its own try, so a replica that only stood still begins nothing after that.
+    /// The same call. If it is brief and changes something, it is sent again before the deadline if
+    /// no answer has come: its replica may have been killed. Each request carries the deadline of
+    /// its own try, so a stalled replica does not begin it after that.
     #[must_use]
     pub const fn again_early(self, is_brief: bool) -> Self {
         Self { again_early: is_brief, ..self }
@@ -91,25 +92,25 @@ impl Call {
 /// Why there is no result.
 #[derive(Debug, Error)]
 pub enum RequestError {
-    /// Not done: nobody listens there.
+    /// Not done: no service subscribes to the subject.
     #[error("no service answers at {subject}")]
     NoResponder {
-        /// The subject asked.
+        /// The request's subject.
         subject: String,
     },
-    /// Perhaps done: nobody answered in time, or the connection broke.
+    /// Perhaps done: no answer came in time, or the connection broke.
     #[error("no answer from {subject} within {within:.1?}")]
     NoAnswer {
-        /// The subject asked.
+        /// The request's subject.
         subject: String,
-        /// How long was waited.
+        /// How long the caller waited.
         within: Duration,
-        /// What ended the waiting before its time.
+        /// What ended the wait early.
         #[source]
         source: Option<Cause>,
     },
     /// Not done: the bus is not connected.
-    #[error("the bus is not connected, so {subject} was not asked")]
+    #[error("the bus is not connected, so the request to {subject} was not sent")]
     Unavailable {
         /// The subject.
         subject: String,
@@ -134,7 +135,7 @@ pub enum RequestError {
     /// Perhaps done: the answer cannot be read.
     #[error("the answer from {subject} cannot be read")]
     BadReply {
-        /// The subject asked.
+        /// The request's subject.
         subject: String,
         /// What is wrong with it.
         #[source]
@@ -167,7 +168,7 @@ impl RequestError {
         }
     }
 
-    /// What a caller of ours is told.
+    /// The problem to answer the service's caller with.
     pub fn into_problem(self, step: &str) -> Problem {
         let (code, retryable) = match self {
             Self::Problem(problem) => return problem.at_step(step),
@@ -189,7 +190,7 @@ pub(crate) struct Failure {
 }
 
 impl Bus {
-    /// Asks a service by a verb, once, and is answered with the verb's reply.
+    /// Sends a verb's request to its service, once, and returns the verb's reply.
     pub async fn ask_service<V: Verb>(
         &self,
         to: &V::To,
@@ -199,7 +200,7 @@ impl Bus {
         self.request(&V::subject(to), request, call).await
     }
 
-    /// Asks at a subject: the body as JSON, the answer from JSON.
+    /// Sends a request to a subject: the body as JSON, the answer from JSON.
     pub async fn request<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -229,7 +230,7 @@ impl Bus {
         let mut within = FIRST_TRY;
         loop {
             let until = Instant::now() + within;
-            // What would be left is too short for a try of its own.
+            // The time left would be too short for another try.
             let is_last = until + FIRST_TRY / 2 >= call.deadline;
             let deadline = if is_last { call.deadline } else { until };
             let answer = self.send(subject, body, &Call { deadline, ..call }).await;
@@ -283,7 +284,7 @@ impl Bus {
     }
 }
 
-/// What is told of a request: a span and its metrics.
+/// The span and the metrics of a request.
 struct RequestRecord {
     span: Option<Span>,
     step: Label,
@@ -314,7 +315,7 @@ impl RequestRecord {
     }
 }
 
-/// What an answer that is no result is.
+/// Why an answer is no result.
 enum ReplyFault {
     Problem(Box<Problem>),
     Bad(Cause),
@@ -332,7 +333,7 @@ impl ReplyFault {
 fn read<T: DeserializeOwned>(all: &HeaderMap, body: &[u8]) -> Result<T, ReplyFault> {
     let failed = headers::get(all, headers::SERVICE_ERROR);
     if failed.is_none() {
-        // An empty answer is a null one, so that a handler may have nothing to say.
+        // An empty answer counts as `null`: a handler may return nothing.
         let body = if body.is_empty() { b"null" } else { body };
         match serde_json::from_slice(body) {
             Ok(result) => return Ok(result),
@@ -342,7 +343,7 @@ fn read<T: DeserializeOwned>(all: &HeaderMap, body: &[u8]) -> Result<T, ReplyFau
         }
     }
     Err(failure(body).unwrap_or_else(|| {
-        // A service that is none of ours says no in a header only.
+        // A service that is not Berth's reports an error in headers only.
         let said = failed.unwrap_or_default();
         ReplyFault::Bad(Cause::new(format!("a service error without a problem: {said}")))
     }))

@@ -1,13 +1,15 @@
-//! What became of a write that was not acknowledged.
+//! Finds out whether a write that was not acknowledged is stored.
 //!
 //! **Owns** the reading of the stream's history after the guard's revision.
 //!
-//! **Rests on** this: the guard held when the write was stored, so nothing below its filter stands
-//! between the guard's revision and the write. Hence the first message after that revision is ours,
-//! or ours was never stored and never will be. One thing blurs it: ours may have been stored and
-//! then pushed out by later writes of the same key: as many as the bucket keeps, or a KV purge,
-//! which is none of ours. Most often the first message's own guard tells: if it stood on the same
-//! revision, ours was never between.
+//! **Rests on** this: if the write was stored, its guard held. So no message below its filter lies
+//! between the guard's revision and the write. The first message after that revision is our write,
+//! or our write was never stored and never will be.
+//!
+//! There is one exception: our write was stored and then pushed out of the history, by as many
+//! later writes of the key as the bucket keeps. (A KV purge would do the same; Berth sends none.)
+//! Most often the guard of the first message decides: if it has the same revision as ours, our
+//! write was never in between.
 
 use async_nats::jetstream::message::StreamMessage;
 use berth_contract::header;
@@ -20,7 +22,7 @@ use crate::headers;
 use crate::read::ReadError;
 use crate::write::Write;
 
-/// What was found of a write.
+/// What the stream says of a write.
 pub(crate) enum WriteTrace {
     /// It is stored.
     Stored(u64),
@@ -28,16 +30,16 @@ pub(crate) enum WriteTrace {
     Beaten,
     /// Nothing came since: it is not stored yet.
     None,
-    /// Others wrote the key since: it is not stored, or it was and they pushed it out.
+    /// The key was written since: our write was not stored, or it was stored and pushed out.
     Blurred,
     /// The leader did not answer.
     Unread(Cause),
 }
 
 impl Bucket {
-    /// Looks for writes that are stored together, and names one that decides. They are stored when
-    /// each of them is; and are not, and never will be, when another write came before one of them:
-    /// then the guard of that one cannot hold for a later copy.
+    /// Looks for writes that are stored together, and returns the index of one that decides. They
+    /// are stored if each of them is. They are not stored, and never will be, if another write came
+    /// before one of them: that guard cannot hold for a later copy.
     pub(crate) async fn resolve_all(
         &self,
         writes: &[Write<'_>],
@@ -61,8 +63,8 @@ impl Bucket {
             if stored == 0 {
                 return (trace, at);
             }
-            // One was read before the batch was stored and the next one after it. A server that was
-            // killed may have kept a part of a batch; then it stays so.
+            // One write was read before the batch was stored, and another after it. Or a server
+            // that was killed kept a part of the batch; then it stays so.
             if Instant::now() >= deadline {
                 return (WriteTrace::Unread(Cause::new("a part of the writes is stored")), at);
             }
@@ -90,7 +92,7 @@ impl Bucket {
     async fn find_write(&self, write: &Write<'_>, copy: &str) -> Result<WriteTrace, ReadError> {
         let guard = write.guard;
         let Some(first) = self.first_after(guard.filter, guard.revision).await? else {
-            // The head falls when the marker it stood on expires; then the guard cannot hold again.
+            // The head falls when its marker expires. Then the guard cannot hold again.
             let head = self.head(guard.filter).await?;
             return Ok(if head < guard.revision { WriteTrace::Beaten } else { WriteTrace::None });
         };

@@ -3,7 +3,7 @@
 //! **Promises** one warning in the log, with the server's reason, when a write is given up, and one
 //! line when a write is stored again.
 //!
-//! **Never** counts a write that was beaten by another, or a connection that is lost.
+//! **Never** counts a write that lost a race, or a connection that is lost.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Streams as they are to be: made when missing, compared when there.
+//! Streams: made when missing, and compared with the expected settings when present.
 //!
 //! **Owns** the creation, safe when many services start at once and while a cluster still forms,
 //! and the comparison: another tool may have dropped a setting (`nats kv edit` drops two).
@@ -22,7 +22,7 @@ use crate::handle::Bus;
 use crate::loss::BucketLoss;
 use crate::version::{API_LEVEL, OLDEST, Version};
 
-/// The server's reasons that have an answer of their own.
+/// The server's error codes that are handled.
 pub(crate) const NOT_FOUND: u64 = 10059;
 const NAME_IN_USE: u64 = 10058;
 const NO_SUITABLE_PEERS: u64 = 10005;
@@ -30,7 +30,7 @@ const NO_SUITABLE_PEERS: u64 = 10005;
 /// Why a bucket or stream cannot be used.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The server does not answer, or is not ready, for as long as we wait at the start.
+    /// The server did not answer, or was not ready, within the start timeout.
     #[error(
         "stream {stream} cannot be opened: nats-server was not ready within {within:?}; \
          check that JetStream is on and, on a cluster, that most servers run"
@@ -38,13 +38,13 @@ pub enum OpenError {
     Unavailable {
         /// The stream.
         stream: String,
-        /// How long it was tried.
+        /// How long the process tried.
         within: Duration,
         /// What the last try ended with.
         #[source]
         source: Cause,
     },
-    /// It was deleted. It is never made a second time unless a person says so.
+    /// The bucket was deleted. It is made again only if an operator says so.
     #[error(
         "{code}: {loss}. Restore it from a backup (`nats stream restore`), or accept that its \
          records are lost: `nats kv put {record} {bucket} begin-anew`, then start the services. \
@@ -55,16 +55,16 @@ pub enum OpenError {
         bucket = .0.bucket
     )]
     Lost(#[from] BucketLoss),
-    /// The server does not make it.
+    /// The server refuses to make it.
     #[error("stream {stream} cannot be opened: the server refuses it")]
     Refused {
         /// The stream.
         stream: String,
-        /// Its reason.
+        /// The server's reason.
         #[source]
         source: Cause,
     },
-    /// A server of the cluster lacks what Berth rests on.
+    /// A server of the cluster lacks what Berth needs.
     #[error(
         "stream {stream} is kept by a server of API level {level}; Berth needs nats-server {oldest}"
     )]
@@ -78,15 +78,15 @@ pub enum OpenError {
     },
 }
 
-/// A setting of a stream that is not as it is to be. Nothing changes it but a person:
+/// A setting of a stream that differs from the expected one. Only an operator changes it, with
 /// `nats stream edit NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
     /// The setting's name in the stream's configuration.
     pub field: String,
-    /// What it is to be, as JSON.
+    /// The expected value, as JSON.
     pub expected: String,
-    /// What it is, as JSON.
+    /// The actual value, as JSON.
     pub found: String,
 }
 
@@ -114,7 +114,7 @@ impl Description {
     }
 }
 
-/// A stream that is there.
+/// An existing stream.
 #[derive(Default)]
 pub(crate) struct Opened {
     pub(crate) created: String,
@@ -122,24 +122,24 @@ pub(crate) struct Opened {
     pub(crate) drift: Vec<Drift>,
 }
 
-/// How far a stream is.
+/// The range of a stream.
 #[derive(Debug, Deserialize)]
 pub(crate) struct StreamState {
     pub(crate) first_seq: u64,
-    /// When that was stored; long ago when there is none.
+    /// When the first message was stored; a time long ago if there is none.
     #[serde(default)]
     pub(crate) first_ts: String,
     pub(crate) last_seq: u64,
 }
 
 impl Bus {
-    /// Asks the stream's leader how the stream is.
+    /// Asks the stream's leader for its description.
     pub(crate) async fn describe(&self, stream: &str) -> Result<Description, ApiError> {
         self.api(format!("$JS.API.STREAM.INFO.{stream}"), &Value::Null).await
     }
 
-    /// Makes the stream unless it is there, or may not be made; answers how it is, and what of that
-    /// differs.
+    /// Makes the stream if it is missing and may be made. Returns its description and how that
+    /// differs from the expected settings.
     pub(crate) async fn ensure(
         &self,
         stream: &str,
@@ -176,8 +176,8 @@ impl Bus {
 }
 
 fn may_pass(error: &ApiError) -> bool {
-    // Another service was faster and made it otherwise: look at what it made. And a cluster that
-    // forms has too few servers at first.
+    // Another service may have made the stream first, with other settings: look at that stream. And
+    // a cluster that forms has too few servers at first.
     error.passes()
         || matches!(error, ApiError::Refused { code: NAME_IN_USE | NO_SUITABLE_PEERS, .. })
 }
@@ -198,13 +198,14 @@ fn accept(
         tracing::warn!(
             stream,
             %drift,
-            "a stream is not as it is to be; mend it with `nats stream edit {stream}`"
+            "a stream differs from what is expected; correct it with `nats stream edit {stream}`"
         );
     }
     Ok(Opened { created: found.created, config, drift })
 }
 
-/// What of `found` is not as `expected`; what is expected of nobody may be anything.
+/// The settings of `found` that differ from `expected`. Settings that `expected` leaves out may
+/// have any value.
 fn compare(expected: &Map<String, Value>, found: &Map<String, Value>) -> Vec<Drift> {
     let mut drift = Vec::new();
     for (field, expected) in expected {
@@ -227,7 +228,7 @@ fn compare(expected: &Map<String, Value>, found: &Map<String, Value>) -> Vec<Dri
     drift
 }
 
-/// Whether the server leaves such a value out, or would as well.
+/// Whether the value is a default, which the server may leave out.
 fn is_default(value: &Value) -> bool {
     match value {
         Value::Null => true,

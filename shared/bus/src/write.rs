@@ -14,12 +14,12 @@ use crate::cause::{Cause, chain};
 pub enum Change {
     /// The key has this value.
     Put(Bytes),
-    /// The key is gone; a marker stays, and the history if the bucket keeps one. The bucket's
-    /// writer has them taken away: [`Bucket::purge_deleted`](crate::Bucket::purge_deleted).
+    /// The key is deleted. A marker stays, and the history if the bucket keeps one. The bucket's
+    /// writer purges both later: [`Bucket::purge_deleted`](crate::Bucket::purge_deleted).
     Delete,
 }
 
-/// What must still be so when the write arrives.
+/// The condition that must hold when the write arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guard<'a> {
     /// The key that is written, or a filter that covers it, such as `default.v1.>`.
@@ -36,7 +36,7 @@ pub struct Write<'a> {
     pub key: &'a str,
     /// What happens to it.
     pub change: Change,
-    /// What must still be so.
+    /// The condition under which the write is stored.
     pub guard: Guard<'a>,
     /// What made this write, for people who look at the record: a request's or an attempt's id.
     pub operation: &'a str,
@@ -44,7 +44,7 @@ pub struct Write<'a> {
     pub trace: TraceContext,
 }
 
-/// Why a write was not done, or not surely.
+/// Why a write was not stored, or is not known to be stored.
 #[derive(Debug, Error)]
 pub enum CommitError {
     /// Not stored: something below the filter was written since.
@@ -57,7 +57,7 @@ pub enum CommitError {
         /// The guard's revision.
         revision: u64,
     },
-    /// Not stored, and would not be next time.
+    /// Not stored, and a retry would not be either.
     #[error("{key}: the write is refused")]
     Refused {
         /// The key that was to be written.
@@ -80,7 +80,7 @@ pub enum CommitError {
     Unknown {
         /// The key that was to be written.
         key: String,
-        /// How long it was pursued.
+        /// How long it was retried.
         within: Duration,
         /// What the last try ended with.
         #[source]
@@ -99,7 +99,7 @@ impl CommitError {
         }
     }
 
-    /// What a caller of ours is told, when the service itself does not try again.
+    /// The problem to answer the service's caller with, when the service itself does not retry.
     pub fn into_problem(self, step: &str) -> Problem {
         let (code, retryable) = match &self {
             Self::Conflict { .. } => (Code::Busy, true),

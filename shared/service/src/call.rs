@@ -1,8 +1,9 @@
-//! Making a call of the claim protocol: once, and what came of it.
+//! Makes a call of the claim protocol, once, and returns its outcome.
 //!
-//! **Promises** that each outcome says no more than is known (rule 6): only an answer is an answer.
+//! **Promises** that an outcome says no more than is known (rule 6): only a response counts as an
+//! answer.
 //!
-//! **Never** repeats a call: a repetition is a new attempt, and is written down first (rule 2).
+//! **Never** repeats a call: a retry is a new attempt, which is recorded first (rule 2).
 
 use std::time::Duration;
 
@@ -18,20 +19,20 @@ use futures_util::future::try_join_all;
 
 use crate::clock;
 
-/// How many agents are asked at once.
+/// Agents that are asked at once.
 const ASKED_AT_ONCE_MAX: usize = 64;
 
-/// How an error says that nobody listens for the call.
+/// Part of the error of a call that had no responder.
 const NOT_THERE: &str = "is not there: no responders";
-/// What stands between an executor's error and its advice.
+/// Separates an executor's error from its advice.
 const ADVICE: &str = "; next: ";
 
-/// Whether the error of a call says that its executor was not there to be asked.
+/// Whether the error of a call says that no executor listened for it.
 pub fn says_not_there(error: &str) -> bool {
     error.contains(NOT_THERE)
 }
 
-/// The error of a call, and what its executor advised to do about it.
+/// Splits the error of a call from the executor's advice.
 pub fn split_advice(error: &str) -> (&str, Option<&str>) {
     match error.split_once(ADVICE) {
         Some((error, advice)) => (error, Some(advice)),
@@ -43,16 +44,16 @@ pub fn split_advice(error: &str) -> (&str, Option<&str>) {
 pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     let left = call.deadline.since(clock::now());
     if left.is_zero() {
-        // Nothing was sent, so this is known not to have happened.
+        // Nothing was sent, so the call was certainly not made.
         return Outcome::Unasked(format!("{}: its deadline passed before it was sent", call.call));
     }
-    // The attempt's own span, which the claim service records: one of ours would be lost with this
-    // process, and the executor's be without a parent.
+    // The attempt's own span, which the claim service records. A span of this process would be lost
+    // with it, and the executor's span would have no parent.
     let trace = call.span.unwrap_or(trace);
     let within = berth_bus::Call::within(trace, left).as_it_is();
-    let outcome = match elsewhere(bus, call, trace).await {
+    let outcome = match check_other_controllers(bus, call, trace).await {
         Ok(()) => {
-            // Only this side uses the list, which may be longer than a request allows.
+            // Only the caller uses the list, which may be longer than a request allows.
             let sent = Call { ask_first: Vec::new(), ..call.clone() };
             let answer = bus.request::<Called>(&call.subject(), &sent, &within).await;
             outcome(call, answer, left)
@@ -72,12 +73,17 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     outcome
 }
 
-/// Whether no controller is known to be at an earlier call for the volume (safety rule 4). A call
-/// can go on past every deadline, and one controller of a plugin does not know of the others'.
+/// Checks that no controller is working on an earlier call for the volume (safety rule 4). A call
+/// can go on past every deadline, and the controllers of a plugin do not know of each other's
+/// calls.
 ///
-/// Who cannot be asked may be at one, for as long as its lease says that it is there.
-async fn elsewhere(bus: &Bus, call: &Call, trace: TraceContext) -> Result<(), String> {
-    // What remains is for the call itself.
+/// An agent that cannot be asked may be working on such a call until its lease ends.
+async fn check_other_controllers(
+    bus: &Bus,
+    call: &Call,
+    trace: TraceContext,
+) -> Result<(), String> {
+    // The other half of the time is for the call itself.
     let within = call.deadline.since(clock::now()) / 2;
     let within = berth_bus::Call::within(trace, within).as_it_is();
     let ask = |node| async move {
@@ -85,10 +91,10 @@ async fn elsewhere(bus: &Bus, call: &Call, trace: TraceContext) -> Result<(), St
         let status = status.map_err(|error| {
             format!(
                 "an earlier call for the volume did not succeed, and the agent of node {node} \
-                 does not say whether its controller is still at it: {error}"
+                 does not say whether its controller is still working on it: {error}"
             )
         })?;
-        match status.work.iter().find(|work| is_in_the_way(work, call)) {
+        match status.work.iter().find(|work| is_controller_call_for_volume(work, call)) {
             Some(work) => Err(format!(
                 "the controller of plugin {} on node {node} is still at {} for alloc {}, since {}",
                 call.plugin, work.step, work.alloc, work.since
@@ -96,14 +102,15 @@ async fn elsewhere(bus: &Bus, call: &Call, trace: TraceContext) -> Result<(), St
             None => Ok(()),
         }
     };
-    // Each is asked, however many they are: the one that was left out could be at a call.
+    // Every agent is asked, however many there are: an agent that is left out could be working on a
+    // call.
     for some in call.ask_first.chunks(ASKED_AT_ONCE_MAX) {
         try_join_all(some.iter().map(ask)).await?;
     }
     Ok(())
 }
 
-fn is_in_the_way(work: &WorkStatus, call: &Call) -> bool {
+fn is_controller_call_for_volume(work: &WorkStatus, call: &Call) -> bool {
     let of_a_controller = [CallKind::ControllerPublish, CallKind::ControllerUnpublish];
     work.namespace == call.namespace
         && work.volume == call.volume
@@ -133,7 +140,8 @@ fn outcome(call: &Call, answer: Result<Called, RequestError>, left: Duration) ->
     };
     match error {
         RequestError::Problem(problem) => answered(call, &problem),
-        // No plugin was asked; a controller's agent is not there, so none of its calls is at work.
+        // No plugin was called. The controller's agent is not there, so it works on no earlier call
+        // either.
         RequestError::NoResponder { .. } if call.call.is_controller() => {
             Outcome::Failed(format!("{}: {to} {NOT_THERE}", call.call))
         }
@@ -145,7 +153,7 @@ fn outcome(call: &Call, answer: Result<Called, RequestError>, left: Duration) ->
         | RequestError::Unsendable { .. } => {
             Outcome::Unasked(format!("{}: not sent to {to}: {error}", call.call))
         }
-        // It was sent. Whatever came back, the call may be at work.
+        // The call was sent. Whatever came back, the executor may be working on it.
         RequestError::NoAnswer { .. } => {
             Outcome::Unanswered(format!("{}: {to} did not answer within {left:?}", call.call))
         }
@@ -156,12 +164,13 @@ fn outcome(call: &Call, answer: Result<Called, RequestError>, left: Duration) ->
 }
 
 fn answered(call: &Call, problem: &Problem) -> Outcome {
-    // The executor names the step it failed at, which as a rule is this call.
+    // The executor names the step that failed, usually this call.
     let error = match &problem.step {
         Some(step) if *step == call.call.to_string() => problem.to_string(),
         _ => format!("{}: {problem}", call.call),
     };
-    // What the plugin's code asks for is done by the next try; what the executor asks for is not.
+    // The next attempt does what the plugin's error code asks for. It does not do what the executor
+    // advises.
     let is_plugins = matches!(
         problem.code,
         Code::PluginRefused | Code::PluginExhausted | Code::PluginFailed | Code::StillBusy
@@ -173,7 +182,7 @@ fn answered(call: &Call, problem: &Problem) -> Outcome {
     match problem.code {
         Code::PluginRefused => Outcome::Refused(error),
         Code::PluginExhausted => Outcome::Exhausted(error),
-        // The executor answered, and the plugin did not: it may still be at work.
+        // The executor answered, and the plugin did not: the plugin may still be working.
         Code::NoAnswer => Outcome::Unanswered(error),
         Code::PluginFailed => Outcome::Failed(error),
         _ => Outcome::Unasked(error),

@@ -1,4 +1,4 @@
-//! The clock and the dice: read here, passed in wherever something is decided.
+//! The clock and random numbers. They are read here and passed to the code that decides.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,17 +11,17 @@ pub fn now() -> Timestamp {
     Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// An id for a new attempt: the time first, so that they sort; then chance.
+/// An id for a new attempt: the time first, so that ids sort by time; then a random number.
 pub fn new_attempt() -> AttemptId {
     let id = format!("{:012x}-{:016x}", now().unix_ms(), rand::random::<u64>());
-    // Hex digits and a dash are always an id.
+    // An id may consist of hex digits and a dash.
     AttemptId::new(id).unwrap_or_else(|_| unreachable!("a made id is an id"))
 }
 
-/// An id for secrets that are given now: chance alone, it tells nothing of them.
+/// An id for new secrets: random, so that it reveals nothing about them.
 pub fn new_secrets_id() -> SecretsId {
     let id = format!("{:032x}", rand::random::<u128>());
-    // Hex digits are always an id.
+    // An id may consist of hex digits.
     SecretsId::new(id).unwrap_or_else(|_| unreachable!("a made id is an id"))
 }
 
@@ -30,12 +30,12 @@ pub fn jitter() -> u32 {
     rand::random()
 }
 
-/// The time give or take a quarter, so that replicas do not all act at once.
+/// The time plus or minus up to a quarter, so that replicas do not all act at once.
 pub fn jittered(every: Duration) -> Duration {
     every.mul_f64(0.75 + 0.5 * f64::from(jitter()) / f64::from(u32::MAX))
 }
 
-/// A trace that begins here.
+/// A new trace.
 pub fn begin_trace() -> TraceContext {
     TraceContext::begin(&mut rand::rng())
 }

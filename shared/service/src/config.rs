@@ -1,4 +1,4 @@
-//! Configuration: a TOML file, overlaid by the environment, read whole.
+//! Configuration: a TOML file, and environment variables that override it.
 //!
 //! **Owns** where a service's configuration comes from. The file is given by `--config`; a variable
 //! `BERTH__NATS__URL` replaces `url` in `[nats]` (`__` separates the levels, case does not matter).
@@ -16,17 +16,17 @@ use serde_json::{Map, Value};
 
 use crate::telemetry::LogConfig;
 
-/// Variables that begin so are configuration.
+/// Prefix of the variables that are configuration.
 const PREFIX: &str = "BERTH__";
 
 /// The `[nats]` part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatsConfig {
-    /// Where the servers are: one URL, or several separated by commas.
+    /// The servers: one URL, or several separated by commas.
     pub url: String,
     /// Copies of each stream: 1 on one server, 3 on a cluster.
     pub replicas: u8,
-    /// A file with the service's nkey seed, where the server asks for one.
+    /// A file with the service's nkey seed, if the server requires one.
     pub nkey_seed_file: Option<PathBuf>,
 }
 
@@ -56,12 +56,12 @@ impl Default for NatsConfig {
     }
 }
 
-/// The fields that every service has beside its own.
+/// The fields that every service has in addition to its own.
 pub const SHARED_FIELDS: [&str; 3] = ["nats", "log", "telemetry"];
-/// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
+/// The longest path of a socket, in bytes (unix(7): `sun_path` with its final zero byte).
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// Notes a fault unless a socket can be at this path. Says whether one can.
+/// Records a fault if a socket cannot have this path. Returns whether it can.
 pub fn check_socket_path(decoder: &mut Decoder, field: &str, path: &str) -> bool {
     let is_absolute = Path::new(path).is_absolute() && !path.contains('\0');
     let problem = format!("has {} bytes; a socket's path has {SOCKET_BYTES_MAX}", path.len());
@@ -69,7 +69,7 @@ pub fn check_socket_path(decoder: &mut Decoder, field: &str, path: &str) -> bool
         & decoder.demand(path.len() <= SOCKET_BYTES_MAX, field, problem)
 }
 
-/// A service's configuration: what all have, and its own part beside it.
+/// A service's configuration: the shared fields and its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config<Own> {
     /// The bus.
@@ -88,7 +88,7 @@ impl<Own: Decode> Decode for Config<Own> {
         let nats: Option<Option<NatsConfig>> = decoder.field(&mut object, "nats");
         let log: Option<Option<LogConfig>> = decoder.field(&mut object, "log");
         let telemetry: Option<Option<TelemetryConfig>> = decoder.field(&mut object, "telemetry");
-        // What is left is the service's own; it also reports what nobody knows.
+        // The remaining fields are the service's own. `Own::decode` also reports unknown fields.
         let own = Own::decode(Value::Object(object), decoder);
         Some(Self {
             nats: nats?.unwrap_or_default(),
@@ -99,7 +99,7 @@ impl<Own: Decode> Decode for Config<Own> {
     }
 }
 
-/// A service without configuration of its own.
+/// The own configuration of a service that has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Nothing {}
 decode_struct!(Nothing {});
@@ -126,7 +126,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Reads the configuration: the file, if one is given, and the variables over it.
+/// Reads the configuration: the file, if one is given, overridden by the variables.
 pub fn load<Own: Decode>(
     file: Option<&Path>,
     variables: impl IntoIterator<Item = (String, String)>,
@@ -148,7 +148,7 @@ pub fn load<Own: Decode>(
 fn overlay(value: &mut Value, variables: impl IntoIterator<Item = (String, String)>) {
     for (name, text) in variables {
         let Some(path) = name.strip_prefix(PREFIX) else { continue };
-        // Numbers and booleans are written as such; all else is text.
+        // Numbers and booleans are parsed; everything else is text.
         let leaf = match serde_json::from_str(&text) {
             Ok(leaf @ (Value::Number(_) | Value::Bool(_))) => leaf,
             _ => Value::String(text),

@@ -1,23 +1,24 @@
-//! That nothing is written for a caller who has given up.
+//! Checks before a write that the caller has not given up.
 //!
-//! Whoever was not answered by a request's deadline asks again, or for something else, and is
-//! answered; what the first request was for must not be written over that. A process may have been
-//! paused meanwhile at any point, or have waited for the bus.
+//! A caller without an answer by its deadline sends another request, and that one is answered. A
+//! late write for the first request must not replace the result of the second. The process may have
+//! been paused at any point, or have waited for the bus.
 //!
-//! **Promises**, when it is asked *between* reading what a write is guarded by and the write, that
-//! the write is refused if anybody was answered otherwise after the deadline: that was stored after
-//! the reading, so the guard no longer holds.
+//! **Promises** that no write for an expired request replaces a newer answer, if the check is
+//! *between* reading the guard's revision and the write. A newer answer was given after the
+//! deadline, so its write came after the read, and the guard fails.
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use tokio::time::Instant;
 
-/// Refuses once the deadline has passed.
+/// Refuses the request if its deadline has passed.
 pub fn check(deadline: Instant) -> Result<(), Problem> {
     if Instant::now() < deadline {
         return Ok(());
     }
-    Err(Problem::new(Code::Late, "its caller gave up while it was worked in").retryable())
+    Err(Problem::new(Code::Late, "the caller's deadline passed while the request was handled")
+        .retryable())
 }
 
 #[cfg(test)]
@@ -26,7 +27,7 @@ mod tests {
 
     use super::*;
 
-    /// Rule 1: what nobody waits for any more is not decided.
+    /// Rule 1: a request whose caller has given up is not decided.
     #[test]
     fn what_is_asked_past_its_deadline_is_refused() {
         let now = Instant::now();

@@ -1,16 +1,19 @@
 //! What every Berth process needs, so that each service's `main` is a few lines.
 //!
 //! **Owns** the way from a command line to a running service and back: configuration with all its
-//! faults at once, logs, the connection, shutdown and drain; and what several services do
-//! alike: making a call of the claim protocol ([`call`]), working through keys ([`reconcile`]),
-//! sealing secrets ([`seal`]), telling the service manager ([`notify`]), showing operations on the
-//! host that hang ([`hung`]), reporting lasting faults ([`fault_report`]), knowing when a command
-//! with volumes is over ([`runs`]), telling of refused requests ([`refusals`]), reading and writing
-//! records under a guard ([`record_table`]), having what was deleted leave a bucket ([`purge`]),
-//! and answering lists page by page ([`page`]) and when there is something newer ([`newer`]).
+//! faults at once, logs, the connection, shutdown and drain. Also owns what several services need:
+//! - calls of the claim protocol ([`call`]) and refusing late requests ([`deadline`]);
+//! - working through keys ([`reconcile`]) with locks and bounded lanes ([`locks`], [`slots`]);
+//! - records written under a guard ([`record_table`]), their projections ([`projection`]), and
+//!   purging deleted keys ([`purge`]);
+//! - lists page by page ([`page`]), and reads that wait for something newer ([`newer`]);
+//! - sealed secrets ([`seal`]);
+//! - reports: to the service manager ([`notify`]), of hung host operations ([`hung`]), of lasting
+//!   faults ([`fault_report`]), of refused requests ([`refusals`]);
+//! - detecting that a command with volumes has ended ([`runs`]).
 //!
-//! **Promises** exit code 64 for bad configuration, with nothing started; that SIGTERM and SIGINT
-//! drain within the configured time.
+//! **Promises** exit code 64 for bad configuration, before anything starts. SIGTERM and SIGINT
+//! drain the service within the configured time.
 //!
 //! **Never** decides anything about volumes.
 

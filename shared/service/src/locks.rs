@@ -1,7 +1,7 @@
 //! One lock per key.
 //!
 //! **Promises** that two holders of one key never overlap in this process, and that a key without
-//! holder and waiters takes no memory.
+//! holders and waiters takes no memory.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,11 +15,11 @@ pub struct KeyedLocks<K> {
     locks: Arc<Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>>,
 }
 
-/// A held lock; it may be moved into another task.
+/// A held lock. It may be moved into another task.
 #[derive(Debug)]
 pub struct KeyGuard<K: Eq + Hash> {
     key: K,
-    // Dropped before the map is looked at, so that the last holder sees itself alone.
+    // Dropped before the map is checked, so that the last holder counts only itself.
     guard: Option<OwnedMutexGuard<()>>,
     locks: KeyedLocks<K>,
 }
@@ -37,19 +37,19 @@ impl<K> Clone for KeyedLocks<K> {
 }
 
 impl<K: Clone + Eq + Hash> KeyedLocks<K> {
-    /// Waits for the key. Bound the wait where it is called: a holder may hold it for minutes.
+    /// Waits for the key. The caller should bound the wait: a holder may hold the key for minutes.
     pub async fn lock(&self, key: &K) -> KeyGuard<K> {
         let lock = {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(locks.entry(key.clone()).or_default())
         };
-        // Made before the wait, so that a wait that is given up is cleaned up as well.
+        // Made before the wait, so that a cancelled wait is cleaned up as well.
         let mut turn = KeyGuard { key: key.clone(), guard: None, locks: self.clone() };
         turn.guard = Some(lock.lock_owned().await);
         turn
     }
 
-    /// Takes the key if nobody has it.
+    /// Takes the key if it is free.
     pub fn try_lock(&self, key: &K) -> Option<KeyGuard<K>> {
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = Arc::clone(locks.entry(key.clone()).or_default());
@@ -62,7 +62,8 @@ impl<K: Eq + Hash> Drop for KeyGuard<K> {
     fn drop(&mut self) {
         let mut locks = self.locks.locks.lock().unwrap_or_else(PoisonError::into_inner);
         self.guard = None;
-        // Under the map's lock nobody can begin to want the key: alone means forgotten.
+        // While the map is locked no task can begin to wait for the key. A count of one means that
+        // nothing needs the lock.
         if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             locks.remove(&self.key);
         }
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_the_wait_leaves_nothing() {
+    async fn a_cancelled_wait_leaves_nothing() {
         let locks = KeyedLocks::default();
         let held = locks.lock(&1).await;
         let mut waiting = Box::pin(locks.lock(&1));

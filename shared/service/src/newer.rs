@@ -1,8 +1,8 @@
-//! Reads that are answered when there is something newer: instead of asking again and again.
+//! Reads that wait until there is something newer, so that readers need not poll.
 //!
-//! **Promises** that whoever waits is woken by the change itself, is answered by the end of the
-//! wait in any case, in time for the answer to arrive, and that waiting readers are few enough to
-//! leave room for all other requests.
+//! **Promises** that the change itself wakes a waiting reader. Every reader is answered by the end
+//! of its wait, early enough for the answer to arrive. The number of waiting readers is bounded,
+//! which leaves room for all other requests.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use berth_domain::limits;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-/// How far ahead of a caller's deadline a wait ends, so that there is time for the last look and
-/// the way back.
+/// How long before a caller's deadline a wait ends, to leave time for the last read and the
+/// response.
 const ANSWER_BEFORE: Duration = Duration::from_millis(500);
 
-/// How an answer's time is shared out.
+/// The times of a request that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Until {
-    /// The wait ends.
+    /// When the wait ends.
     pub wait: Instant,
-    /// The answer must be ready.
+    /// When the answer must be ready.
     pub answer: Instant,
 }
 
 impl Until {
-    /// How long to wait in a request with this deadline.
+    /// The times of a request with this deadline.
     pub fn for_request(newer: Newer, deadline: Instant) -> Self {
         let now = Instant::now();
         let left = deadline.saturating_duration_since(now);
         let kept = ANSWER_BEFORE.min(left / 2);
         let most = left.saturating_sub(kept);
         let asked = newer.wait_ms.map_or(limits::WAIT_MAX, Duration::from_millis);
-        // Half of what is kept back is for the way.
+        // Half of the reserved time is for the response.
         let answer = now + left.saturating_sub(kept / 2);
         Self { wait: now + asked.min(most), answer }
     }
 }
 
-/// Those who wait, in one process.
+/// The waiting readers of one process.
 #[derive(Debug, Clone)]
 pub struct Readers(Arc<Semaphore>);
 
@@ -53,8 +53,8 @@ impl Default for Readers {
 }
 
 impl Readers {
-    /// Waits until what came by `arrival` is newer than what the reader knows, or its time is over;
-    /// not at all when it is newer already, as `is_newer` says.
+    /// Waits until `arrival` brings something newer than the reader knows, or the time is over.
+    /// Does not wait if `is_newer` says that there is something newer already.
     pub async fn wait<A: Future>(
         &self,
         newer: Newer,
@@ -68,10 +68,10 @@ impl Readers {
         }
         let Ok(_place) = self.0.try_acquire() else {
             let most = limits::WAITING_READERS_MAX;
-            let said = format!("{most} readers wait for something newer, as many as may");
+            let said = format!("{most} readers wait for something newer, the most that may");
             return Err(Problem::new(Code::Overloaded, said).retryable());
         };
-        // Whether it came or not: what is so now is the answer.
+        // Whether it came or not, the answer is the current state.
         let _: Result<A::Output, _> = timeout_at(until.wait, arrival(than)).await;
         Ok(())
     }

@@ -1,20 +1,19 @@
-//! Tells the service manager how the service is (`sd_notify(3)`).
+//! Reports the service's state to the service manager (`sd_notify(3)`).
 //!
 //! **Owns** the datagrams to `NOTIFY_SOCKET`.
 //!
 //! **Promises** that nothing happens without a service manager, and that a manager that does not
-//! read delays nothing: the socket does not block. The crate `sd-notify` blocks (decision 0035).
+//! read delays nothing: the socket is non-blocking. The crate `sd-notify` blocks (decision 0035).
 //!
-//! **Never** says by itself that a service is ready: the service says so once it answers on the
-//! bus.
+//! **Never** reports *ready* by itself: the service does that once it answers requests on the bus.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Says that the service answers. From here on the watchdog is fed too, by a task of the runtime:
-/// a runtime that hangs feeds it no longer.
+/// Reports that the service answers requests. From here on a task of the runtime feeds the
+/// watchdog: a hung runtime feeds it no longer.
 pub fn ready() {
     notify_manager("READY=1");
     let Some(every) = watchdog(|name| std::env::var(name).ok(), std::process::id()) else { return };
@@ -27,14 +26,14 @@ pub fn ready() {
     });
 }
 
-/// Says that the service ends, and finishes what is under way.
+/// Reports that the service is stopping, and finishes its requests in progress.
 pub fn stopping() {
     notify_manager("STOPPING=1");
 }
 
-/// The pause between two beats: half of the time that the watchdog waits.
+/// The pause between two watchdog messages: half of the watchdog's timeout.
 fn watchdog(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Duration> {
-    // Child processes inherit the variables, and are not watched.
+    // Child processes inherit the variables, but the watchdog does not watch them.
     if variable("WATCHDOG_PID").is_some_and(|pid| pid != own.to_string()) {
         return None;
     }
@@ -45,11 +44,11 @@ fn watchdog(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Durat
 fn notify_manager(state: &str) {
     let Ok(socket) = std::env::var("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&socket, state) {
-        tracing::warn!(%error, socket, state, "the service manager was not told");
+        tracing::warn!(%error, socket, state, "the state was not reported to the service manager");
     }
 }
 
-/// A name that begins with `@` is an abstract socket's.
+/// Sends the state to a socket; a name that begins with `@` is an abstract socket.
 fn send(name: &str, state: &str) -> io::Result<()> {
     let to = match name.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name)?,

@@ -1,8 +1,8 @@
-//! Lists, a page at a time.
+//! Lists, page by page.
 //!
-//! **Promises** that a page is sorted, that it fits a message whatever its entries are, that the
-//! next one begins where it ended, whatever came and went meanwhile, and that a page of a long list
-//! costs one look at each key, and not a copy of the list.
+//! **Promises** that a page is sorted and fits into a message, and that the next page begins where
+//! it ended, whatever was added or removed meanwhile. A page of a long list reads each key once,
+//! and copies no more than the page.
 
 use std::collections::BinaryHeap;
 
@@ -17,42 +17,42 @@ use serde::Serialize;
 pub struct Page<T> {
     /// Its entries, by key.
     pub entries: Vec<T>,
-    /// Where the next page begins; none when this was the last.
+    /// Where the next page begins; `None` after the last page.
     pub next: Option<String>,
 }
 
 /// How large a page may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Entries.
+    /// The most entries.
     pub entries: usize,
-    /// Bytes of all entries as JSON.
+    /// The most bytes of all entries as JSON.
     pub bytes: usize,
 }
 
 impl Room {
-    /// As many as are asked for, and no more than go into a message.
+    /// The requested number of entries, and no more bytes than fit into a message.
     pub fn for_page(asked: &query::Page) -> Self {
         let asked = asked.limit.and_then(|limit| usize::try_from(limit).ok());
         let entries = asked.unwrap_or(limits::PAGE_MAX).clamp(1, limits::PAGE_MAX);
         Self { entries, bytes: limits::PAGE_BYTES_MAX }
     }
 
-    /// How many keys a page takes of a list that comes in order: one more tells that there are
-    /// others.
+    /// How many keys a page takes of a sorted list: one more than its entries, which shows whether
+    /// there is another page.
     pub fn keys(self) -> usize {
         self.entries + 1
     }
 
-    /// This room, less what is said beside the entries.
+    /// This room, less the bytes of what the answer holds beside the entries.
     #[must_use]
     pub fn beside(self, what: &impl Serialize) -> Self {
         Self { bytes: self.bytes.saturating_sub(bytes(what)), ..self }
     }
 }
 
-/// The key that the page asked for comes after, from the `next` of the page before; `parse` reads
-/// what that is made of.
+/// The key after which the requested page begins, from the `next` of the page before. `parse` reads
+/// the parts of `next`.
 pub fn after<K>(
     step: &str,
     asked: &query::Page,
@@ -65,15 +65,15 @@ pub fn after<K>(
     })
 }
 
-/// The first page of the entries with these keys, which may come in any order: those after the page
-/// before, each once. `token` says how a key is named in `next`.
+/// The first page of the entries with these keys, which come after the previous page, each once, in
+/// any order. `token` encodes a key for `next`.
 pub fn page<K: Ord, T: Serialize>(
     keys: impl Iterator<Item = K>,
     room: Room,
     show: impl Fn(&K) -> T,
     token: impl Fn(&K) -> String,
 ) -> Page<T> {
-    // One more than there is room for: whether there is a next page.
+    // One more than there is room for: it shows whether there is a next page.
     let mut first = BinaryHeap::with_capacity(room.entries + 2);
     for key in keys {
         first.push(key);
@@ -87,7 +87,7 @@ pub fn page<K: Ord, T: Serialize>(
     for key in first.into_sorted_vec() {
         let entry = show(&key);
         let bytes = bytes(&entry);
-        // One entry always goes: else nobody would ever come past it.
+        // A page has at least one entry: otherwise a reader could never get past a large one.
         if last.is_some() && (entries.len() == room.entries || bytes > left) {
             return Page { entries, next: last.as_ref().map(token) };
         }
@@ -98,7 +98,7 @@ pub fn page<K: Ord, T: Serialize>(
     Page { entries, next: None }
 }
 
-/// How many bytes it has as JSON, with a comma. What cannot be written is found out when it is
+/// The entry's bytes as JSON, with a comma. An entry that cannot be written fails when the page is
 /// sent.
 fn bytes(entry: &impl Serialize) -> usize {
     serde_json::to_vec(entry).map_or(0, |json| json.len() + 1)

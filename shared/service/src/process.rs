@@ -18,26 +18,27 @@ use crate::config::{self, Config, NatsConfig};
 use crate::shutdown::Shutdown;
 use crate::telemetry;
 
-/// A quarter of what a claim costs a service is to allocate and free: this one is quicker at it.
+/// Allocating takes a quarter of the time that a service spends on a claim. This allocator is
+/// faster.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long the last messages may take to leave.
+/// How long the last messages may take to be sent.
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Bad configuration (`EX_USAGE` of `sysexits.h`).
 const EXIT_CONFIG: u8 = 64;
 
-/// What a running service stands on.
+/// What a running service is given.
 #[derive(Debug, Clone)]
 pub struct Process {
     /// The bus.
     pub bus: Bus,
-    /// When to end.
+    /// The request to shut down.
     pub shutdown: Shutdown,
     /// This process, as attempts name it.
     pub worker: WorkerId,
-    /// What it is.
+    /// Which service this process is.
     pub name: ServiceName,
     /// Copies of each stream.
     pub replicas: u8,
@@ -46,12 +47,12 @@ pub struct Process {
 /// Any error that ends a service; its chain is joined once, when it is logged.
 pub type Fatal = Box<dyn std::error::Error + Send + Sync>;
 
-/// The process was told to end before it served.
+/// The shutdown was requested before the service was ready.
 #[derive(Debug, Error)]
 #[error("told to end before it served")]
 struct EndedEarly;
 
-/// Runs a service from the command line to the end of the process: `main` is a call of this.
+/// Runs a service from the command line to the end of the process: `main` only calls this.
 pub fn run<Own, F>(name: ServiceName, service: impl FnOnce(Own, Process) -> F) -> ExitCode
 where
     Own: Decode,
@@ -73,8 +74,8 @@ where
         complain(name, &error);
         return ExitCode::from(EXIT_CONFIG);
     }
-    // One thread: a request is handed from task to task six times on its way, and to wake another
-    // thread for each costs more than what the tasks do. What may block has threads of its own.
+    // One thread: a request passes through six tasks, and waking another thread for each costs more
+    // than the tasks' work. Blocking operations have threads of their own.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -98,7 +99,7 @@ where
         exporting.end(DRAIN).await;
         ended
     });
-    // Blocking calls (a hung unmount) must not keep a process that was told to end.
+    // A blocking call, such as a hung unmount, must not keep the process from ending.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match ended {
         Ok(()) => {
@@ -117,8 +118,8 @@ where
 }
 
 impl Process {
-    /// Makes ready what it serves with. A bus without a quorum keeps it waiting, for as long as
-    /// that lasts; whoever tells the process to end meanwhile does not wait for the bus too.
+    /// Prepares what the service needs. A bus without a quorum delays that for as long as it lasts;
+    /// the shutdown ends the wait.
     pub async fn prepare<T>(
         &self,
         ready: impl Future<Output = Result<T, Fatal>>,

@@ -1,9 +1,10 @@
 //! Purges deleted keys from a service's buckets, in the background.
 //!
-//! **Owns** when that happens: each replica of a bucket's writer looks from time to time for delete
-//! markers older than [`Bucket::marker_ttl`]. Until then `nats kv history` shows the key's past.
+//! **Owns** when that happens: each replica of a bucket's writer searches from time to time for
+//! delete markers older than [`Bucket::marker_ttl`]. Until then `nats kv history` shows the key's
+//! history.
 //!
-//! **Promises** that the next pass does what this one did not finish. No request waits for a purge.
+//! **Promises** that the next pass finishes what this one did not. No request waits for a purge.
 
 use std::time::Duration;
 
@@ -31,9 +32,11 @@ pub async fn deleted(bucket: Bucket) {
             Ok(Ok(keys)) => tracing::debug!(bucket = name, keys, "deleted keys were purged"),
             Ok(Err(error)) => {
                 let error = process::chain(&error);
-                tracing::warn!(error, "what was deleted takes up room meanwhile");
+                tracing::warn!(error, "deleted keys are not purged yet; they only take up room");
             }
-            Err(_) => tracing::info!(bucket = name, "the rest of what was deleted is purged next"),
+            Err(_) => {
+                tracing::info!(bucket = name, "the purge took too long; the next pass continues");
+            }
         }
     }
 }

@@ -1,16 +1,18 @@
-//! The reconcile loop: work through keys, each one at a time, woken by changes and by time.
+//! The reconcile loop: works on keys, each one alone, when a change or a time wakes it.
 //!
-//! **Owns** which key is worked on when. A key that is woken while it waits is not queued twice;
-//! one that is woken while it is worked on is worked on once more; no key is ever worked on twice
-//! at once. Keys that would wait for the same thing share a lane: a key begins when its lane has
-//! room for it, first come, first served.
+//! **Owns** which key is worked on when:
+//! - A key that is woken while it is queued is not queued twice.
+//! - A key that is woken while it is worked on is worked on once more.
+//! - A key is never worked on twice at once.
+//! - Keys that need the same resource share a lane. A key begins when its lane has room, in order
+//!   of arrival.
 //!
-//! **Promises** that a lost wake-up costs time and never the work: every key that is not at rest
-//! has a time at which it is looked at again. A full lane delays no other, and a key that waits for
-//! its lane holds nothing meanwhile.
+//! **Promises** that a lost wake-up only delays the work: every key that is not at rest has a time
+//! at which it is checked again. A full lane delays no other lane, and a key that waits for its
+//! lane holds nothing.
 //!
-//! **Never** knows what the work is, and passes it no input but the key: what is to be done is in
-//! the record.
+//! **Never** knows what the work is. The work's only input is the key: the record says what is to
+//! be done.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::future::Future;
@@ -29,13 +31,13 @@ use crate::slots::{Slot, Slots};
 /// When a key is to be worked on again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// After this time, or when it is woken before.
+    /// After this time, or earlier if the key is woken.
     After(Duration),
-    /// When it is woken.
+    /// When the key is woken.
     AwaitChange,
 }
 
-/// Wakes keys. Cheap to clone; bounded by the number of keys there are.
+/// Wakes keys. Cheap to clone; holds each key at most once.
 #[derive(Debug)]
 pub struct Waker<K> {
     woken: Arc<Mutex<HashSet<K>>>,
@@ -55,19 +57,19 @@ impl<K> Clone for Waker<K> {
 }
 
 impl<K: Eq + Hash> Waker<K> {
-    /// The key is to be worked on soon.
+    /// Has the key worked on soon.
     pub fn wake(&self, key: K) {
         self.woken.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
         self.notify.notify_one();
     }
 
-    /// All that were woken, once there are some. For one listener.
+    /// Waits until keys were woken, and returns all of them. For one listener.
     pub async fn woken(&self) -> HashSet<K> {
         self.notify.notified().await;
         self.take()
     }
 
-    /// All that were woken so far, if any.
+    /// The keys that were woken so far.
     pub fn take(&self) -> HashSet<K> {
         std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -78,11 +80,11 @@ impl<K: Eq + Hash> Waker<K> {
 pub struct Options {
     /// Keys worked on at once.
     pub max_in_flight: usize,
-    /// How long work under way may go on after the shutdown.
+    /// How long work in progress may continue after the shutdown.
     pub drain: Duration,
 }
 
-/// Works until the shutdown; then waits for what is under way, within the bound.
+/// Works until the shutdown. Then waits for the work in progress, at most for [`Options::drain`].
 pub async fn run<K, F>(waker: Waker<K>, options: Options, shutdown: Shutdown, work: impl Fn(K) -> F)
 where
     K: Clone + Eq + Hash + Ord + Send + 'static,
@@ -103,15 +105,15 @@ where
 /// Where keys wait for their turn.
 #[derive(Debug)]
 pub struct Lanes<L, P> {
-    /// How much each lane has room for.
+    /// The slots of each lane.
     pub slots: Slots<L>,
-    /// The lane of a key that is due, or when it is to be looked at again when it is not. Looked up
-    /// anew whenever the key is woken; briefly, because the loop waits.
+    /// The lane of a key that is due, or the delay until a key that is not due is checked again.
+    /// Called whenever the key is woken. It must be quick, because the loop waits.
     pub place: P,
 }
 
-/// As [`run`] does, with room in each lane for so much. The work gives its slot back as soon as it
-/// has no more need of it.
+/// As [`run`], with bounded room in each lane. The work gives its slot back as soon as it no longer
+/// needs it.
 pub async fn run_in_lanes<K, L, F>(
     waker: Waker<K>,
     lanes: Lanes<L, impl Fn(&K) -> Result<L, Next>>,
@@ -151,7 +153,7 @@ pub async fn run_in_lanes<K, L, F>(
             () = shutdown.requested() => break,
             woken = waker.woken() => for key in woken {
                 match busy.get_mut(&key) {
-                    // It looks at the record when it begins.
+                    // The work reads the record when it begins.
                     Some(KeyStage::HeldBack) => {}
                     Some(KeyStage::Running { again }) => *again = true,
                     None => schedule.put(key, Instant::now()),
@@ -173,15 +175,17 @@ pub async fn run_in_lanes<K, L, F>(
     }
     let drained = async { while running.join_next().await.is_some() {} };
     if tokio::time::timeout(drain, drained).await.is_err() {
-        tracing::warn!("work was still under way at the end; its records say where it stands");
+        tracing::warn!(
+            "work was still in progress at the shutdown; its records say how far it came"
+        );
     }
 }
 
-/// Where a key is that does not wait for its time.
+/// The stage of a key that does not wait for its time.
 enum KeyStage {
-    /// It is due, and its lane is full.
+    /// The key is due, and its lane is full.
     HeldBack,
-    /// It is worked on; it may have been woken meanwhile.
+    /// The key is worked on. `again` says that it was woken meanwhile.
     Running { again: bool },
 }
 
@@ -197,7 +201,7 @@ impl<K, L: Clone + Eq + Hash + Ord> Queues<K, L> {
         self.waiting.entry(lane).or_default().push_back(key);
     }
 
-    /// Begins everything that has room.
+    /// Begins every key whose lane has room.
     fn begin(&mut self, mut begin: impl FnMut(K, Slot<L>)) {
         self.waiting.retain(|lane, queue| {
             while !queue.is_empty() {
@@ -211,7 +215,7 @@ impl<K, L: Clone + Eq + Hash + Ord> Queues<K, L> {
     }
 }
 
-/// A work that panicked is a defect; its key is tried again, not forgotten.
+/// Delay after a panic, which is a defect. The key is retried, not forgotten.
 const AFTER_PANIC: Duration = Duration::from_secs(5);
 
 fn ended_key<K>(
@@ -221,13 +225,13 @@ fn ended_key<K>(
     match ended {
         Ok((id, next)) => keys.remove(&id).map(|key| (key, next)),
         Err(error) => {
-            tracing::error!(%error, "work ended by a defect; it is tried again");
+            tracing::error!(%error, "the work panicked, which is a defect; it is retried");
             keys.remove(&error.id()).map(|key| (key, Next::After(AFTER_PANIC)))
         }
     }
 }
 
-/// Sleeps until then; for ever without a time.
+/// Sleeps until the time; for ever without a time.
 pub async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -235,7 +239,7 @@ pub async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// Keys by the time they are due; the earliest time of a key wins.
+/// Keys by the time at which they are due. The earliest time of a key counts.
 struct Schedule<K> {
     due: BTreeSet<(Instant, K)>,
     at: HashMap<K, Instant>,

@@ -1,10 +1,10 @@
 //! The records of one bucket: read at the stream's leader, written one at a time under a guard.
 //!
-//! **Owns** the one loop that reads records, decides, writes under the revisions that were read,
-//! and does all of that again when another writer was faster ([`retry_lost_races`]).
+//! **Owns** the one loop that reads records, decides, and writes under the revisions that were
+//! read. It repeats all of that when another writer was faster ([`retry_lost_races`]).
 //!
-//! **Promises** that a lost race stores nothing, that a record of a newer version is never written
-//! over, and that the mirror shows a write before the write returns.
+//! **Promises** that a lost race stores nothing, and that a record of a newer version is never
+//! overwritten. The mirror shows a write before the write returns.
 //!
 //! **Never** decides from the mirror: the mirror may be behind the leader.
 
@@ -23,7 +23,7 @@ use thiserror::Error;
 
 use crate::process::{self, Fatal, Process};
 
-/// Attempts that lose a race before the caller is told to come back.
+/// Lost races after which the caller is told to retry later.
 const LOST_RACES_MAX: u32 = 8;
 
 /// Runs the attempt until it loses no race. An attempt reads at the leader, decides, and writes
@@ -93,11 +93,11 @@ impl From<CommitError> for StoreError {
 pub struct RecordTable<F> {
     /// For reads at the leader.
     pub bucket: Bucket,
-    /// What this replica knows. It may be behind the leader.
+    /// The records as this replica knows them. The mirror may be behind the leader.
     pub mirror: Mirror<F>,
 }
 
-/// Opens a bucket, and warns of settings that another tool changed.
+/// Opens a bucket, and logs settings that another tool changed.
 pub async fn open_bucket(process: &Process, spec: &BucketSpec) -> Result<Bucket, Fatal> {
     let bucket = process.bus.bucket(spec, process.replicas).await?;
     for drift in bucket.drift() {
@@ -188,7 +188,11 @@ fn decode<T: record::Body>(key: &str, entry: Option<Entry>) -> Result<Option<T>,
     match record::read::<T>(&value) {
         Ok(record) => Ok(Some(record.body)),
         Err(error @ RecordError::Unreadable(_)) if T::IS_REPORTED_AGAIN => {
-            tracing::error!(key, error = process::chain(&error), "written over");
+            tracing::error!(
+                key,
+                error = process::chain(&error),
+                "the record is damaged; the next report replaces it"
+            );
             Ok(None)
         }
         Err(error) => Err(StoreError::Unreadable(error.unreadable_at(key))),

@@ -1,12 +1,12 @@
-//! Refused requests, told as events: `request.refused`.
+//! Refused requests, published as events: `request.refused`.
 //!
-//! **Owns** what such an event says, and how many there may be.
+//! **Owns** the content of such an event, and how many are published.
 //!
-//! **Promises** that the retries of one request are told once by a process, and that a flood of
-//! refusals stays within a rate. What exceeds the rate is counted in
-//! `berth.refusals.untold`, and a later retry is told.
+//! **Promises** that a process publishes one event for all retries of a request, and that a flood
+//! of refusals stays within a rate. A refusal beyond the rate is counted in
+//! `berth.refusals.untold`, and a later retry is published.
 //!
-//! **Never** makes an answer wait, and never tells of an answer that only says to wait.
+//! **Never** delays an answer, and never publishes an answer that only tells the caller to wait.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,16 +24,16 @@ use tokio::time::Instant;
 
 use crate::clock;
 
-/// Refusals that are remembered, so that their retries are not told again.
+/// Refusals that are remembered, so that their retries are not published again.
 const REMEMBERED_MAX: usize = 4_096;
-/// Refusals told at once after a quiet time.
+/// Refusals published at once after a quiet time.
 const BURST_MAX: f64 = 100.0;
-/// Refusals told a second while they keep coming.
+/// Refusals published per second while they keep coming.
 const PER_SECOND: f64 = 20.0;
 /// Characters of an error's message in the event.
 const MESSAGE_CHARS_MAX: usize = 2_000;
 
-/// Tells refused requests in the name of a service. Cheap to clone.
+/// Publishes refused requests in the name of a service. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RefusalTeller {
     events: Events,
@@ -41,7 +41,7 @@ pub struct RefusalTeller {
     limiter: Arc<Mutex<RefusalLimiter>>,
 }
 
-/// What a request is about, as far as it says so.
+/// The ids of a request, as far as they can be read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestSubject {
     /// The namespace.
@@ -55,8 +55,8 @@ pub struct RequestSubject {
 }
 
 impl RequestSubject {
-    /// The ids in the body of a request, also where the rest of the body cannot be read. Nothing
-    /// else of the body is kept: it may hold secrets.
+    /// The ids in the body of a request, even if the rest of the body cannot be read. Nothing else
+    /// of the body is kept: it may hold secrets.
     pub fn read(step: &str, body: &[u8]) -> Self {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let text = |field: &str| body.get(field).and_then(Value::as_str);
@@ -78,7 +78,7 @@ impl RefusalTeller {
         Self { events, service, limiter }
     }
 
-    /// Tells that a request was refused, or failed. Returns at once.
+    /// Publishes that a request was refused, or failed. Returns at once.
     pub fn tell_refusal(&self, about: RequestSubject, problem: &Problem, trace: TraceContext) {
         if problem.code.is_wait() {
             return;
@@ -115,7 +115,7 @@ impl RefusalTeller {
     }
 }
 
-/// A refusal that was told. A retry of the request is refused by the same.
+/// A refusal that was published. A retry of the request gets an equal one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ToldRefusal {
     trace: String,
@@ -124,13 +124,13 @@ struct ToldRefusal {
     code: Code,
 }
 
-/// Whether a refusal is told.
+/// Whether a refusal is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
     Told,
-    /// It was told before.
+    /// It was published before.
     Repeated,
-    /// There are too many.
+    /// The rate is exceeded.
     Exceeds,
 }
 

@@ -1,18 +1,20 @@
-//! The runs of a node: commands with volumes that `berth run` started there, and how it is known
-//! that one is over, whoever was killed.
+//! The runs of a node: commands with volumes that `berth run` started there. Tells whether a run is
+//! over, whichever processes were killed.
 //!
-//! **Owns** `<state_dir>/runs`, two files for each run. `<run>.json` says whose it is; its lock
-//! (flock) is the runner's. `<run>.<mark>.held` is empty; its lock is inherited by the command and
-//! by what that starts. The mark is random: on one host may be agents of several Berth systems, and
-//! each has a run of the same name. The kernel gives a lock up when the last process that has it is
-//! gone, however it ended: by kill -9, by a crash of the host.
+//! **Owns** `<state_dir>/runs`, two files for each run:
+//! - `<run>.json` names the alloc. The runner holds its lock (flock).
+//! - `<run>.<mark>.held` is empty. The command and its child processes inherit its lock. The mark
+//!   is random: one host may have agents of several Berth systems, and each may have a run of the
+//!   same name.
 //!
-//! **Promises** that a run can be seen from before its alloc is registered until somebody was told
-//! that the alloc has ended, and that it never looks over while its runner or a process with the
-//! inherited lock is there.
+//! The kernel releases a lock when the last process that has it is gone, even by kill -9 or a crash
+//! of the host.
 //!
-//! **Never** sees a process that closed what it inherited: whoever needs to know that none is left
-//! looks for [`is_of`] too.
+//! **Promises** that a run is visible from before its alloc is registered until its end was
+//! reported. A run never looks over while its runner or a process with the inherited lock exists.
+//!
+//! **Never** sees a process that closed the file that it inherited. A caller that must know that no
+//! process is left also checks [`is_of`].
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -31,28 +33,28 @@ use thiserror::Error;
 const DIR: &str = "runs";
 const JSON: &str = "json";
 const HELD: &str = "held";
-/// The longest name of a run, in bytes: with what is appended a file's name has 255 at most.
+/// The longest name of a run, in bytes. With what is appended the file's name must not exceed 255.
 const NAME_BYTES_MAX: usize = 200;
-/// How much of a longer one is kept, for people; a hash tells it from others.
+/// Bytes of a longer name that are kept, for people. A hash makes the name unique.
 const NAME_KEPT_BYTES: usize = 120;
 const NAME_HASH_BYTES: usize = 16;
-/// How often a file is opened anew that was replaced between opening and locking it.
+/// How often a file is opened again that was replaced between opening and locking it.
 const REPLACED_MAX: usize = 8;
 
-/// Whose run it is.
+/// The alloc and the runner of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The alloc's namespace.
     pub namespace: Namespace,
-    /// The alloc that has the volumes.
+    /// The alloc that claims the volumes.
     pub alloc: AllocId,
     /// The runner's process id, for people.
     pub pid: u32,
-    /// What tells its processes from those of every other run on the host; empty in a file of an
-    /// older version.
+    /// The mark that tells this run's processes from those of every other run on the host; empty in
+    /// a file of an older version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mark: String,
-    /// How it ended, once it has.
+    /// How the run ended, once it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
 }
@@ -66,18 +68,18 @@ pub struct Ended {
     pub note: String,
 }
 
-/// Why a run was not announced.
+/// Why a run could not be announced.
 #[derive(Debug, Error)]
 pub enum AnnounceError {
-    /// A run of that alloc is there already.
-    #[error("a command of that alloc runs here, or its end has not been told yet")]
+    /// A run of that alloc exists already.
+    #[error("a command of that alloc runs here, or its end was not reported yet")]
     Taken,
     /// The directory or a file in it cannot be written.
     #[error("{} cannot be written: {source}", path.display())]
     Write {
-        /// What.
+        /// The directory or file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -91,31 +93,31 @@ pub struct Runs {
 /// A run as another process sees it.
 #[derive(Debug, Clone)]
 pub struct ObservedRun {
-    /// Whose it is.
+    /// The alloc and the runner.
     pub run: Run,
-    /// What its files are called.
+    /// The name of its files.
     pub name: String,
-    /// What the file is called that its command inherited, without `.held`.
+    /// The name of the file that its command inherited, without `.held`.
     pub held_name: String,
-    /// Whether its runner is there.
+    /// Whether its runner exists.
     pub has_runner: bool,
-    /// Whether a process has what the command inherited.
+    /// Whether a process holds the inherited lock.
     pub is_held: bool,
-    /// Since when its file says what it says.
+    /// The time since its file was last changed.
     pub age: Duration,
 }
 
 impl ObservedRun {
-    /// Whether it is over, as far as locks tell; its runner may be about to say so.
+    /// Whether the run is over, as far as locks tell. Its runner may be about to report the end.
     pub fn is_over(&self) -> bool {
         self.run.ended.is_some() || !(self.has_runner || self.is_held)
     }
 }
 
-/// What the files of a run are called that could not be read, and why.
+/// The name of a run whose files could not be read, and why.
 pub type Unread = (String, io::Error);
 
-/// One's own run.
+/// The run of this process.
 #[derive(Debug)]
 pub struct Announced {
     runs: Runs,
@@ -151,7 +153,7 @@ impl Runs {
         self.dir.join(format!("{name}.{what}"))
     }
 
-    /// Says that a command of this alloc is about to run, before the alloc is registered.
+    /// Announces that a command of this alloc is about to run, before the alloc is registered.
     pub fn announce(&self, run: Run) -> Result<Announced, AnnounceError> {
         let run = Run { mark: format!("{:016x}", rand::random::<u64>()), ..run };
         let name = name(&run.namespace, &run.alloc);
@@ -162,8 +164,8 @@ impl Runs {
         let new = self.path(&name, &format!("{}.new", run.pid));
         let path = self.path(&name, JSON);
         let file = locked(&new, &run).map_err(write(&new))?;
-        // A link is not made where there is a file, so nobody's place is taken; and the file is
-        // whole and locked when it appears.
+        // A link never replaces a file, so no other run is overwritten. The file is complete and
+        // locked when it appears.
         let linked = fs::hard_link(&new, &path);
         let _ = fs::remove_file(&new);
         match linked {
@@ -185,7 +187,7 @@ impl Runs {
         self.read_run(&name(namespace, alloc))
     }
 
-    /// Every run; one that cannot be read is left out, and told by its name.
+    /// All runs. Runs that cannot be read are returned by name.
     pub fn list(&self) -> io::Result<(Vec<ObservedRun>, Vec<Unread>)> {
         let (mut seen, mut unread) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.dir)? {
@@ -207,7 +209,8 @@ impl Runs {
         for _ in 0..REPLACED_MAX {
             let Some(file) = found(File::open(&path))? else { return Ok(None) };
             let has_runner = is_locked(&file)?;
-            // Its owner may have put another in its place, locked, before letting this one go.
+            // Its runner may have replaced the file with another, locked one before it closed this
+            // one.
             let Some(there) = found(fs::metadata(&path))? else { return Ok(None) };
             let opened = file.metadata()?;
             if (opened.dev(), opened.ino()) != (there.dev(), there.ino()) {
@@ -221,25 +224,28 @@ impl Runs {
             let name = name.to_owned();
             return Ok(Some(ObservedRun { run, name, held_name, has_runner, is_held, age }));
         }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is replaced all the time"))
+        Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "the run's file was replaced while it was read, each time",
+        ))
     }
 
-    /// Removes what there is of a run that is over and was told.
+    /// Removes the files of a run that is over and was reported.
     pub fn forget(&self, name: &str, held_name: &str) -> io::Result<()> {
-        // The file that makes it a run goes last.
+        // The file that makes it a run is removed last.
         found(fs::remove_file(self.path(held_name, HELD)))?;
         found(fs::remove_file(self.path(name, JSON))).map(drop)
     }
 }
 
 impl Announced {
-    /// What the command is to inherit: the open file, and where it is.
+    /// The open file that the command must inherit, and its path.
     pub fn held(&self) -> Option<(&File, PathBuf)> {
         let held_name = held_name(&self.name, &self.run);
         Some((self.held.as_ref()?, self.runs.path(&held_name, HELD)))
     }
 
-    /// Says how it ended. To be said once the command, and all that it started, is gone.
+    /// Records how the run ended. Only after the command and all its child processes are gone.
     pub fn ended(&mut self, ended: Ended) -> io::Result<()> {
         self.run.ended = Some(ended);
         let new = self.runs.path(&self.name, &format!("{}.new", self.run.pid));
@@ -250,24 +256,25 @@ impl Announced {
         Ok(())
     }
 
-    /// Its end was told: nobody needs to know any more.
+    /// Removes the run's files after its end was reported.
     pub fn forget_ended(self) -> io::Result<()> {
         self.runs.forget(&self.name, &held_name(&self.name, &self.run))
     }
 }
 
-/// Whether the process has this run's mark: a mount of the file that was inherited, in a mount
-/// namespace that the runner made, or one that was made from that.
+/// Whether the process has this run's mark: a mount of the inherited file, in a mount namespace
+/// that the runner made, or in one that was made from that.
 pub fn is_of(held_name: &str, mountinfo: &[u8]) -> bool {
     let file = format!("/{held_name}.{HELD}");
-    // The fourth field is what of its file system is mounted (proc(5)). The name needs no escapes.
+    // The fourth field is the part of the file system that is mounted (proc(5)). The name needs no
+    // escapes.
     mountinfo.split(|byte| *byte == b'\n').any(|line| {
         let root = line.split(|byte| *byte == b' ').nth(3);
         root.is_some_and(|root| root.ends_with(file.as_bytes()))
     })
 }
 
-/// Whether a process's open file of this path is what this run's command inherited.
+/// Whether a process's open file with this path is the file that this run's command inherited.
 pub fn is_inherited(held_name: &str, path: &Path) -> bool {
     path.file_name().is_some_and(|file| file == format!("{held_name}.{HELD}").as_str())
 }
@@ -276,10 +283,10 @@ fn held_name(name: &str, run: &Run) -> String {
     if run.mark.is_empty() { name.to_owned() } else { format!("{name}.{}", run.mark) }
 }
 
-/// What the files of an alloc's run are called: its key, without slashes.
+/// The name of an alloc's run: its key, without slashes.
 fn name(namespace: &Namespace, alloc: &AllocId) -> String {
     let name = format!("{}.{}", token::encode(namespace), token::encode(alloc));
-    // A token never holds these three characters: there a slash stands for itself.
+    // A token never holds these three characters, so they can stand for a slash.
     let mut name = name.replace('/', "=2F");
     if name.len() > NAME_BYTES_MAX {
         let hash = Sha256::digest(name.as_bytes());
@@ -291,7 +298,7 @@ fn name(namespace: &Namespace, alloc: &AllocId) -> String {
     name
 }
 
-/// A new file with this content, locked and on the disk.
+/// Creates a file with this content, locked and synced.
 fn locked(path: &Path, run: &Run) -> io::Result<File> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
     file.try_lock()?;
@@ -300,7 +307,7 @@ fn locked(path: &Path, run: &Run) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether somebody else has it locked. Those who look do not see each other.
+/// Whether another process has it locked. Processes that only check do not see each other.
 fn is_locked(file: &File) -> io::Result<bool> {
     match file.try_lock_shared() {
         Ok(()) => file.unlock().map(|()| false),
@@ -333,8 +340,8 @@ mod tests {
         runs.find(&Namespace::default(), &AllocId::new(alloc).unwrap()).unwrap()
     }
 
-    /// The run once it looks like this. Whatever a test beside this one starts has, between its
-    /// fork and its exec, all that is open here, and so the locks.
+    /// The run once it looks like this. A process that a parallel test starts has every open file
+    /// of this test between its fork and its exec, and so its locks.
     fn seen_once(runs: &Runs, alloc: &str, is_so: impl Fn(&ObservedRun) -> bool) -> ObservedRun {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {

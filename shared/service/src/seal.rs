@@ -1,10 +1,10 @@
 //! Sealing secrets for one reader (A9, safety rule 6).
 //!
-//! **Owns** the one form in which secrets cross the bus and rest in a bucket: NATS's xkeys (X25519
-//! with XSalsa20-Poly1305), each time by a sender's key made for that one sealing.
+//! **Owns** the one form in which secrets cross the bus and are stored in a bucket: NATS's xkeys
+//! (X25519 with XSalsa20-Poly1305). Each sealing uses a new sender key.
 //!
-//! **Promises** that what was sealed for one volume does not open as another's, and that no error
-//! tells anything of what was sealed.
+//! **Promises** that secrets sealed for one volume do not open as another volume's, and that no
+//! error reveals anything about them.
 //!
 //! **Never** prints a key or a secret: no type here has a printable form.
 
@@ -21,30 +21,30 @@ use thiserror::Error;
 /// Why secrets were not sealed or opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SealError {
-    /// The key to seal for is none.
+    /// The key to seal for is not valid.
     #[error("the key to seal for is no public X25519 key (`X…`)")]
     Key,
-    /// It does not open: sealed for another key, or damaged.
+    /// The secrets do not open: they were sealed for another key, or are damaged.
     #[error("they were sealed for another key, or are damaged")]
     Closed,
-    /// It opens, and is another volume's.
+    /// The secrets open, and belong to another volume.
     #[error("they were sealed for another volume")]
     Foreign,
 }
 
-/// Why a file of keys is none.
+/// Why a key file cannot be used.
 #[derive(Debug, Error)]
 pub enum KeyFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the key file {} cannot be read", path.display())]
     Read {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A line is no seed. The line itself is not shown.
+    /// A line is no seed. The error does not show the line.
     #[error(
         "line {line} of the key file {} is no X25519 seed (`SX…`); `berth keygen FILE` makes one",
         path.display()
@@ -63,8 +63,8 @@ pub enum KeyFileError {
     },
 }
 
-/// The keys of a reader: the first is sealed for, all of them open. So a new key is put first, and
-/// the old one leaves once nothing is sealed for it any more.
+/// The keys of a reader. Secrets are sealed for the first key; all keys open them. So a new key is
+/// put first, and the old key is removed once no secrets are sealed for it.
 pub struct Keys {
     first: XKey,
     older: Vec<XKey>,
@@ -77,7 +77,7 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// One key, made now: for a reader that asks and reads the answer.
+    /// One new key, for a reader that sends a request and reads the answer.
     pub fn once() -> Self {
         Self { first: XKey::new(), older: Vec::new() }
     }
@@ -103,7 +103,7 @@ impl Keys {
         self.first.public_key()
     }
 
-    /// Opens what was sealed for one of these keys, about this volume.
+    /// Opens secrets of this volume that were sealed for one of these keys.
     pub fn open(&self, volume: &VolumeKey, sealed: &Sealed) -> Result<Secrets, SealError> {
         let from = XKey::from_public_key(&sealed.from).map_err(|_| SealError::Closed)?;
         let bytes = BASE64.decode(sealed.sealed.as_bytes()).map_err(|_| SealError::Closed)?;

@@ -1,4 +1,4 @@
-//! Slots: how many calls may be under way at once in each lane.
+//! Slots: they bound the calls that are in progress at once in each lane.
 //!
 //! **Owns** two counts for each lane: slots taken, and keys that wait for a slot.
 //!
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// So many slots in each lane. Cheap to clone.
+/// A bounded number of slots in each lane. Cheap to clone.
 pub struct Slots<L> {
     shared: Arc<SlotsShared<L>>,
 }
@@ -31,7 +31,7 @@ struct LaneCount {
     waiting: usize,
 }
 
-/// One slot of a lane; given back when it is dropped.
+/// One slot of a lane. It is given back when it is dropped.
 pub struct Slot<L: Eq + Hash> {
     lane: L,
     shared: Arc<SlotsShared<L>>,
@@ -56,13 +56,13 @@ impl<L: fmt::Debug + Eq + Hash> fmt::Debug for Slot<L> {
 }
 
 impl<L: Clone + Eq + Hash> Slots<L> {
-    /// So many in each lane, at least one.
+    /// `each` slots in each lane, at least one.
     pub fn new(each: usize) -> Self {
         let (lanes, freed) = (Mutex::default(), Notify::new());
         Self { shared: Arc::new(SlotsShared { each: each.max(1), lanes, freed }) }
     }
 
-    /// A slot, if one is free and nobody waits for it.
+    /// A slot, if one is free and no key waits for it.
     pub fn try_take(&self, lane: &L) -> Option<Slot<L>> {
         self.change(lane, |each, lane| {
             let free = lane.taken < each && lane.waiting == 0;
@@ -72,18 +72,18 @@ impl<L: Clone + Eq + Hash> Slots<L> {
         .then(|| self.slot(lane))
     }
 
-    /// A slot even where none is free: for what is under way already, and cannot wait.
+    /// A slot even if none is free: for work that has begun already and cannot wait.
     pub fn take_beyond(&self, lane: &L) -> Slot<L> {
         self.change(lane, |_, lane| lane.taken += 1);
         self.slot(lane)
     }
 
-    /// Somebody waits in the lane, until [`Self::take_waiting`].
+    /// Counts a key that waits in the lane, until [`Self::take_waiting`].
     pub(crate) fn wait(&self, lane: &L) {
         self.change(lane, |_, lane| lane.waiting += 1);
     }
 
-    /// A slot for one who waits.
+    /// A slot for a key that waits.
     pub(crate) fn take_waiting(&self, lane: &L) -> Option<Slot<L>> {
         self.change(lane, |each, lane| {
             let free = lane.taken < each && lane.waiting > 0;
@@ -94,7 +94,7 @@ impl<L: Clone + Eq + Hash> Slots<L> {
         .then(|| self.slot(lane))
     }
 
-    /// Returns when a slot was given back that somebody waits for.
+    /// Returns when a slot was given back for which a key waits.
     pub(crate) async fn freed(&self) {
         self.shared.freed.notified().await;
     }
@@ -115,7 +115,7 @@ impl<L: Clone + Eq + Hash> Slots<L> {
 }
 
 impl<L: Eq + Hash> Slot<L> {
-    /// The lane it is of.
+    /// The slot's lane.
     pub fn lane(&self) -> &L {
         &self.lane
     }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_lane_leaves_others_alone_and_nobody_passes_who_waits() {
+    fn a_full_lane_delays_no_other_and_waiting_keys_come_first() {
         let slots = Slots::new(2);
         let (one, two) = (slots.try_take(&"a").unwrap(), slots.try_take(&"a").unwrap());
         assert!(slots.try_take(&"a").is_none() && slots.try_take(&"b").is_some());

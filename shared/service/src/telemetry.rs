@@ -1,5 +1,5 @@
-//! Logs: structured, to standard error, with the trace id where there is one. And as whom a process
-//! exports spans and metrics.
+//! Logs: structured, to standard error, with the trace id if there is one. Also names the process
+//! in its exported spans and metrics.
 
 use std::io::IsTerminal;
 
@@ -23,7 +23,7 @@ decode_leaf!(LogFormat);
 /// The `[log]` part of a service's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// Which events, in the form of `RUST_LOG`, such as `info,berth_bus=debug`.
+    /// The log filter, in the form of `RUST_LOG`, such as `info,berth_bus=debug`.
     pub filter: String,
     /// How they are written.
     pub format: LogFormat,
@@ -39,10 +39,10 @@ impl Default for LogConfig {
 /// Why logging could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter is none.
+    /// The filter is not valid.
     #[error("`log.filter` is no filter: {0}")]
     Filter(String),
-    /// Somebody else logs already.
+    /// Logging was started before.
     #[error("logging was started twice")]
     Twice,
 }
@@ -62,8 +62,8 @@ pub fn start(config: &LogConfig) -> Result<(), TelemetryError> {
     .map_err(|_| TelemetryError::Twice)
 }
 
-/// Exports this process's spans and metrics from now on, where somebody says where to. `instance`
-/// tells it from others of its kind.
+/// Exports this process's spans and metrics from now on, if a receiver is configured. `instance`
+/// tells this process from others of the same service.
 pub async fn export(
     service: &str,
     instance: &str,

@@ -1,7 +1,7 @@
 //! Reading events: the newest of those that are stored, and those that come.
 //!
-//! **Promises** that what is read is in the order in which it was stored, that nothing between
-//! reading and following is left out or given twice, and that no stream is made by looking for it.
+//! **Promises** that events are read in the order in which they were stored. No event between
+//! reading and following is left out or returned twice. A reader makes no stream.
 //!
 //! **Never** holds more than [`LAST_MAX`] events, however many there are.
 
@@ -32,7 +32,7 @@ use crate::headers;
 pub struct Event {
     /// The subject.
     pub subject: String,
-    /// Its place in the stream.
+    /// Its sequence in the stream.
     pub sequence: u64,
     /// When the server stored it.
     pub stored: Timestamp,
@@ -42,17 +42,17 @@ pub struct Event {
     pub body: Bytes,
 }
 
-/// More events than this are not read at once.
+/// Most events that are read at once.
 pub const LAST_MAX: usize = 10_000;
-/// The server's reason when nothing stands at a sequence.
+/// The server's error code if there is no message at a sequence.
 const NO_MESSAGE: u64 = 10037;
 /// The status of a direct get that finds nothing.
 const NOT_FOUND: u16 = 404;
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
-/// How far the first step back goes at least.
+/// Length of the first step back, at least, in messages.
 const BACK_MIN: usize = 64;
 
-/// The stored events: a cheap handle for whoever only reads them.
+/// The stored events, for readers: a cheap handle.
 #[derive(Debug, Clone)]
 pub struct EventLog {
     bus: Bus,
@@ -64,11 +64,11 @@ pub struct EventLog {
 pub struct Query<'a> {
     /// On subjects that one of these covers; no two of them may cover the same subject.
     pub filters: &'a [String],
-    /// The newest so many of them, at most [`LAST_MAX`].
+    /// How many of the newest, at most [`LAST_MAX`].
     pub last: usize,
     /// Only those that the server stored at this time or after it.
     pub since: Option<Timestamp>,
-    /// How long it may take.
+    /// How long the read may take.
     pub within: Duration,
 }
 
@@ -77,12 +77,12 @@ pub struct Query<'a> {
 pub struct Stored {
     /// Oldest first.
     pub events: Vec<Event>,
-    /// Whether there may be more that answer the query, older than these.
+    /// Whether older events may match the query too.
     pub more: bool,
-    /// How the stream stood: everything before this sequence was looked at. Follow
-    /// [from here](EventLog::follow_from) to go on.
+    /// Everything before this sequence was read. To go on, follow [from
+    /// here](EventLog::follow_from).
     pub next: u64,
-    /// When the oldest event that is left was stored, if older ones are gone by age or size.
+    /// When the oldest event in the stream was stored, if older ones were removed by age or size.
     pub begins: Option<Timestamp>,
 }
 
@@ -96,22 +96,22 @@ pub struct EventError {
 }
 
 impl EventError {
-    /// What a caller of ours is told.
+    /// The problem to answer the service's caller with.
     pub fn into_problem(self, step: &str) -> Problem {
         Problem::new(Code::BusUnavailable, chain(&self)).retryable().at_step(step)
     }
 }
 
 impl Bus {
-    /// The events that are stored. Unlike [`Bus::events`] this makes no stream: who only looks
-    /// must not decide how many copies it has.
+    /// The stored events. Unlike [`Bus::events`] this makes no stream: a reader must not decide how
+    /// many copies the stream has.
     pub fn event_log(&self, spec: &StreamSpec) -> EventLog {
         EventLog::new(self.clone(), spec.name.to_owned())
     }
 }
 
 impl Event {
-    /// The answer to a direct get: the message, with where it stands in headers.
+    /// Reads the answer to a direct get: the message, with its position in headers.
     fn got(all: &HeaderMap, body: Bytes) -> Option<Self> {
         Some(Self {
             subject: headers::get(all, headers::SUBJECT)?.to_owned(),
@@ -141,7 +141,7 @@ impl EventLog {
         Self { bus, stream }
     }
 
-    /// Reads the newest events that answer the query and that `keep` wants.
+    /// Reads the newest events that match the query and that `keep` accepts.
     pub async fn read(
         &self,
         query: Query<'_>,
@@ -159,13 +159,13 @@ impl EventLog {
         Ok(self.follow_from(filters, next))
     }
 
-    /// Follows the events from a place in the stream on, such as [`Stored::next`].
+    /// Follows the events from a sequence on, such as [`Stored::next`].
     pub fn follow_from(&self, filters: &[String], next: u64) -> EventFeed {
         let filters = filters.to_vec();
         EventFeed { log: self.clone(), filters, feed: None, next, before: None, resumed: None }
     }
 
-    /// When what stands at a place in the stream was stored; none when nothing stands there.
+    /// When the message at a sequence was stored; `None` if there is no message.
     async fn stored_at(&self, sequence: u64) -> Result<Option<Timestamp>, ApiError> {
         #[derive(Deserialize)]
         struct Got {
@@ -192,7 +192,7 @@ impl EventLog {
         self.get_event(json!({ "last_by_subj": filter }), within).await
     }
 
-    /// The first event after a place in the stream on subjects that the filter covers.
+    /// The first event after a sequence, on subjects that the filter covers.
     pub async fn first_after(
         &self,
         filter: &str,
@@ -202,7 +202,7 @@ impl EventLog {
         self.get_event(json!({ "next_by_subj": filter, "seq": sequence + 1 }), within).await
     }
 
-    /// One event, by a direct get: any server that has the stream answers.
+    /// One event, by a direct get: any server with a copy of the stream answers.
     async fn get_event(&self, which: Value, within: Duration) -> Result<Option<Event>, EventError> {
         let subject = format!("$JS.API.DIRECT.GET.{}", self.stream);
         let body = which.to_string().into();
@@ -230,7 +230,7 @@ impl EventLog {
         let count = query.last.min(LAST_MAX);
         let next = state.last_seq + 1;
         let mut read = ReadWindow { events: VecDeque::new(), more: false };
-        // Each step back is four times the last: few steps, and not much more read than is wanted.
+        // Each step back is four times as long as the last: few steps, and few events read in vain.
         let (mut end, mut back) = (next, count.max(BACK_MIN) as u64);
         while end > state.first_seq && read.events.len() < count {
             let begin = end.saturating_sub(back).max(state.first_seq);
@@ -242,7 +242,7 @@ impl EventLog {
             if query.since.is_some() {
                 break;
             }
-            // Older ones that were not looked at may answer as well.
+            // Older events that were not read may match as well.
             read.more |= begin > state.first_seq;
             (end, back) = (begin, back.saturating_mul(4));
         }
@@ -255,13 +255,13 @@ impl EventLog {
     }
 }
 
-/// A stretch of the stream: the newest of what is wanted there.
+/// A part of the stream, with the newest of its wanted events.
 struct ReadWindow {
     events: VecDeque<Event>,
     more: bool,
 }
 
-/// Reads up to, and without, a sequence.
+/// Reads up to a sequence, which is not included.
 async fn window(
     mut feed: Feed,
     end: u64,
@@ -274,7 +274,7 @@ async fn window(
     while pending > 0 {
         let message = match feed.next().await? {
             FeedItem::Message(message) => message,
-            // What was counted and does not come was removed by age or size meanwhile.
+            // Events that were counted and do not come were removed by age or size meanwhile.
             FeedItem::Idle(reached) if idle || reached + 1 >= end => break,
             FeedItem::Idle(_) => {
                 idle = true;
@@ -303,18 +303,18 @@ pub struct EventFeed {
     log: EventLog,
     filters: Vec<String>,
     feed: Option<Feed>,
-    /// What comes next: the first sequence that was not given out.
+    /// The first sequence that was not returned yet.
     next: u64,
-    /// When what stands right before that was stored, once it is known.
+    /// When the message right before that was stored, once it is known.
     before: Option<Timestamp>,
-    /// Set while the feed begins with what may have been given out: all up to this time was.
+    /// Set while the feed may repeat events: events stored up to this time were returned already.
     resumed: Option<Timestamp>,
 }
 
 impl EventFeed {
-    /// The next event. Goes on by itself after the connection was away, without a gap. A server
-    /// that was killed may have forgotten the newest events, which it writes down a little later:
-    /// then new ones bear their sequences, and are given out all the same.
+    /// The next event. Continues without a gap after a lost connection. A server that was killed
+    /// may have lost the newest events, which it writes to disk a little later. Then new events get
+    /// their sequences, and are returned too.
     pub async fn next(&mut self) -> Event {
         let mut tries = 0;
         loop {
@@ -340,22 +340,22 @@ impl EventFeed {
                     (self.next, self.before) = (sequence + 1, Some(event.stored));
                     return event;
                 }
-                // How far the stream is, is no place to go on from: it may be taken back.
+                // An idle feed's sequence is no position to resume at: the stream may lose its end.
                 Ok(FeedItem::Idle(_)) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "events are followed anew");
+                    tracing::debug!(%error, "the event feed ended; it is opened again");
                     self.feed = None;
                 }
             }
         }
     }
 
-    /// Opens the feed where it left off: at its place in the stream, or, when that place is not
-    /// what it was, with whatever was stored since.
+    /// Opens the feed at the next sequence. If the stream lost its end, opens the feed at the time
+    /// of the last returned event.
     async fn open(&mut self) -> Result<Feed, FeedError> {
         let state = self.log.bus.describe(&self.log.stream).await?.state;
         let place = self.next.saturating_sub(1);
-        // What is older than the stream's first was removed by age or size.
+        // Messages before the stream's first were removed by age or size.
         let stands = match place {
             0 => None,
             place if place < state.first_seq => self.before,
@@ -363,7 +363,10 @@ impl EventFeed {
         };
         match self.before {
             Some(before) if stands != self.before => {
-                tracing::info!(place, "the stream was taken back; events go on from {before}");
+                tracing::info!(
+                    place,
+                    "the stream lost its newest events; reading continues at {before}"
+                );
                 self.resumed = Some(before);
                 self.log.open(&self.filters, FeedStart::Since(before)).await
             }

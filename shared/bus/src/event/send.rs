@@ -1,9 +1,10 @@
-//! The way of events to the stream.
+//! Sends events to the stream.
 //!
-//! An event that comes when none was sent for a moment goes at once, and those that follow it
-//! closely go together. On a cluster, where each message is an entry of a log that three servers
-//! write, they are one batch and cost as little as one. On one server the stream is written without
-//! a sync and a batch would cost more than it saves; but both ends are woken once for all of them.
+//! An event that comes after a quiet moment is sent at once; events that follow closely are sent
+//! together. On a cluster, each message is a log entry that three servers write, so they go in one
+//! batch, which costs as little as one message. On one server the stream is written without a sync,
+//! and a batch would cost more than it saves. Sending them together still wakes both ends only
+//! once.
 
 use std::time::Duration;
 
@@ -19,11 +20,11 @@ use crate::ack::{Ack, read_ack};
 use crate::handle::Bus;
 use crate::headers;
 
-/// Events that go together.
+/// Most events that are sent together.
 const TOGETHER_MAX: usize = 256;
-/// How often events go together at most.
+/// Shortest time between two sends of several events.
 const GATHER: Duration = Duration::from_millis(5);
-/// How long the next ones wait for the last ones to be stored.
+/// How long the next events wait for the last ones to be stored.
 const PACE: Duration = Duration::from_millis(500);
 
 /// What the queue in front of the stream holds.
@@ -44,7 +45,7 @@ pub(super) struct QueuedEvent {
 pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, replicated: bool) {
     let mut gather_until = Instant::now();
     while let Some(next) = outgoing.recv().await {
-        // What is queued in the client while it is away would stand in the way of everything else.
+        // Events queued in the client while disconnected would delay everything else.
         while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
         let (mut events, mut then) = (Vec::new(), Some(next));
         while let Some(Outgoing::Event(event)) = then {
@@ -61,13 +62,13 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, replicated:
         }
         if let Some(Outgoing::Flush(done)) = then {
             let _: Result<_, _> = timeout(HEARTBEAT, bus.client().flush()).await;
-            // Whoever waited may have given up.
+            // The caller of `flush` may have given up.
             let _: Result<(), ()> = done.send(());
         }
     }
 }
 
-/// Each for itself, and none waited for.
+/// Sends each event by itself, and waits for no acknowledgement.
 async fn publish(bus: &Bus, events: Vec<QueuedEvent>) {
     for QueuedEvent { subject, headers, body } in events {
         if let Err(error) = bus.client().publish_with_headers(subject, headers, body).await {
@@ -76,7 +77,8 @@ async fn publish(bus: &Bus, events: Vec<QueuedEvent>) {
     }
 }
 
-/// All in one step, and waited for, so that more may gather meanwhile.
+/// Sends all events in one batch and waits for the acknowledgement, so that more events gather
+/// meanwhile.
 async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
     let count = events.len();
     let Some((last, others)) = events.split_last() else { return };
@@ -102,13 +104,13 @@ async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
     match bus.exchange(subject, headers, body, PACE).await {
         Ok(answer) => match read_ack(&answer) {
             Ok(Ack { error: Some(error), .. }) if count > 1 => {
-                tracing::debug!(%error, "events go one by one");
+                tracing::debug!(%error, "the batch was refused; its events are sent one by one");
                 publish(bus, events).await;
             }
             Ok(Ack { error: Some(error), .. }) => tracing::warn!(%error, "an event is lost"),
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "events were acknowledged in other words"),
+            Err(error) => tracing::debug!(%error, "the acknowledgement of events cannot be read"),
         },
-        Err(error) => tracing::debug!(%error, count, "events are not known to be stored"),
+        Err(error) => tracing::debug!(%error, count, "events may be lost: no acknowledgement came"),
     }
 }

@@ -12,7 +12,7 @@ use super::{BootTime, Lease, LeaseError};
 use crate::cause::chain;
 use crate::exchange::pause;
 
-/// Until when a kept lease is surely held; none once it is lost.
+/// The time until which a kept lease is surely held; none once it is lost.
 #[derive(Debug, Clone, Copy)]
 struct HeldUntil {
     until: Option<BootTime>,
@@ -23,22 +23,22 @@ struct HeldUntil {
 pub struct LeaseHold(watch::Receiver<HeldUntil>);
 
 impl LeaseHold {
-    /// The hold of a lease that nobody renews, for tests.
+    /// The hold of a lease without renewal, for tests.
     pub fn lasting(ttl: Duration) -> Self {
         Self(watch::channel(HeldUntil { until: Some(BootTime::now().after(ttl)) }).1)
     }
 
-    /// Whether it is surely held now. True also while a renewal is late but in time.
+    /// Whether the lease is surely held now. True also while a renewal is late but in time.
     pub fn is_held(&self) -> bool {
         self.0.borrow().until.is_some_and(|until| !until.left().is_zero())
     }
 }
 
-/// How often a lease is compared with the clock. A timer does not go on in suspend.
+/// How often a lease is compared with the clock: timers stop while the host is suspended.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// A lease that is renewed in the background. Dropped without [`release`](Self::release), it ends
-/// by itself.
+/// A lease that is renewed in the background. If it is dropped without [`release`](Self::release),
+/// it expires.
 #[derive(Debug)]
 pub struct KeptLease {
     key: String,
@@ -77,12 +77,12 @@ impl KeptLease {
         self.hold.clone()
     }
 
-    /// Returns when it is lost. May be dropped while it waits.
+    /// Returns when the lease is lost. Cancel-safe.
     pub async fn lost(&self) {
         let mut holding = self.hold.0.clone();
         loop {
             let Some(until) = holding.borrow_and_update().until else { return };
-            // Also when the task that renews did not run in time.
+            // Also detects that the renewing task did not run in time.
             match timeout(until.left().min(CHECK_EVERY), holding.changed()).await {
                 Ok(Err(_)) => return,
                 Err(_) if !self.is_held() => return,
@@ -91,7 +91,7 @@ impl KeptLease {
         }
     }
 
-    /// Stops renewing and gives it up.
+    /// Stops renewing and releases the lease.
     pub async fn release(mut self) -> Result<(), LeaseError> {
         self.stop.cancel();
         let lease = match self.task.take() {
@@ -100,7 +100,7 @@ impl KeptLease {
         };
         match lease {
             Some(lease) => lease.release().await,
-            // It was lost before: there is nothing to give up.
+            // The lease was lost before: there is nothing to release.
             None => Ok(()),
         }
     }
@@ -114,17 +114,17 @@ impl Drop for KeptLease {
     }
 }
 
-/// A lease of this length is long: half of it is time enough for a renewal that fails at first.
+/// From this TTL on, a lease counts as long. Half of it leaves enough time to retry a renewal.
 const LONG: Duration = Duration::from_secs(30);
-/// Time enough for that whatever goes on in a cluster meanwhile, however long the lease is.
+/// Time left when a long lease is renewed, at most: enough even during an election.
 const AMPLE: Duration = Duration::from_secs(20);
 
-/// When a lease is renewed: each renewal is a write, so a long one is renewed less often.
+/// Time between two renewals. Each renewal is a write, so a long lease is renewed less often.
 fn renewed_after(ttl: Duration) -> Duration {
     if ttl >= LONG { (ttl / 2).max(ttl.saturating_sub(AMPLE)) } else { ttl / 3 }
 }
 
-/// Renews until it is lost (none), or is to stop (the lease as it stands).
+/// Renews until the lease is lost (`None`) or renewing is to stop (the lease).
 async fn keep(
     mut lease: Lease,
     ttl: watch::Receiver<Duration>,

@@ -1,17 +1,20 @@
-//! Leases: keys that go by themselves unless they are renewed.
+//! Leases: keys that expire unless they are renewed.
 //!
-//! **Owns** acquiring, renewing and releasing by guarded writes with a TTL. The client library's
-//! own way drops the TTL when the key's last message is an expiry marker, so that the second holder
-//! of a lease would hold it for ever; here every write carries it.
+//! **Owns** acquiring, renewing and releasing by guarded writes with a TTL. The client library
+//! drops the TTL when the key's last message is an expiry marker, so the second holder of a lease
+//! would hold it for ever. Here every write carries the TTL.
 //!
-//! **Promises** that a holder counts itself out before the server can: the lease ends, by this
-//! host's clock since boot, which goes on in suspend, a TTL after the last renewal was *sent*, less
-//! a tenth for the clocks' rates. A value without a TTL ([`Entry::has_ttl`]) was written by hand.
-//! It never expires, so it is no lease, and a caller may [take it over](Bucket::inherit).
+//! **Promises** that the holder considers the lease ended before the server does. For the holder
+//! the lease ends one TTL after the last renewal was *sent*, less a tenth for the difference of the
+//! clocks' rates. The clock is this host's time since boot, which continues in suspend.
 //!
-//! **Never** fences anything: a process that was stopped for a minute believes for an instant that
-//! it still holds. Put [`Lease::fence`] into what the lease guards, and let the guard of that write
-//! decide. The bucket must keep one value per key: with more, the server raises every TTL.
+//! A value without a TTL ([`Entry::has_ttl`]) was written by hand. It never expires, so it is no
+//! lease, and a caller may [take it over](Bucket::inherit).
+//!
+//! **Never** fences anything: a process that was paused for a minute believes for an instant that
+//! it still holds the lease. Put [`Lease::fence`] into the records that the lease protects, and let
+//! the guard of that write decide. The bucket must keep one value per key: with more, the server
+//! raises every TTL.
 
 mod keep;
 
@@ -34,24 +37,24 @@ pub use keep::{KeptLease, LeaseHold};
 /// The shortest TTL, which is also the server's.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
-/// Why a lease was not got or kept.
+/// Why a lease was not acquired or kept.
 #[derive(Debug, Error)]
 pub enum LeaseError {
-    /// Somebody else holds it.
-    #[error("{key} is held by another since revision {}", holder.revision)]
+    /// Another process holds it.
+    #[error("{key} is held by another process since revision {}", holder.revision)]
     Held {
         /// The key.
         key: String,
         /// What the holder wrote.
         holder: Box<Entry>,
     },
-    /// It was ours, and is not any more: it ran out, or somebody else has it.
-    #[error("{key} is lost: it was not renewed in time, or was taken")]
+    /// The lease is no longer held by this process: it expired, or another process took it.
+    #[error("{key} is lost: it was not renewed in time, or another process took it")]
     Lost {
         /// The key.
         key: String,
     },
-    /// It cannot be asked for like this.
+    /// The request for the lease is not valid.
     #[error("{key} cannot be a lease: {why}")]
     Refused {
         /// The key.
@@ -59,8 +62,8 @@ pub enum LeaseError {
         /// What is wrong.
         why: String,
     },
-    /// The bus does not answer. Acquired or not, it ends by itself after its TTL.
-    #[error("{key} cannot be asked for now")]
+    /// The bus does not answer. If the lease was acquired, it expires after its TTL.
+    #[error("{key} cannot be acquired, renewed or released now")]
     Unavailable {
         /// The key.
         key: String,
@@ -71,7 +74,7 @@ pub enum LeaseError {
 }
 
 impl LeaseError {
-    /// What a caller of ours is told.
+    /// The problem to answer the service's caller with.
     pub fn into_problem(self, step: &str) -> Problem {
         let code = match &self {
             Self::Held { .. } | Self::Lost { .. } => Code::Busy,
@@ -82,7 +85,7 @@ impl LeaseError {
     }
 }
 
-/// A lease that was got, and that ends by itself.
+/// An acquired lease. It expires by itself.
 #[derive(Debug)]
 pub struct Lease {
     bucket: Bucket,
@@ -96,8 +99,8 @@ pub struct Lease {
 }
 
 impl Bucket {
-    /// Takes the lease `key` for `ttl` (whole seconds, at least one), if nobody holds it. `value`
-    /// says who holds it, for people and for whoever finds it taken.
+    /// Takes the lease `key` for `ttl` (whole seconds, at least one) if it is free. `value` names
+    /// the holder, for operators and for other processes that want the lease.
     pub async fn acquire(
         &self,
         key: &str,
@@ -107,15 +110,15 @@ impl Bucket {
     ) -> Result<Lease, LeaseError> {
         let revision = match self.get(key).await.map_err(|error| unreadable(key, error))? {
             Some(entry) if entry.value.is_some() => return Err(held(entry)),
-            // A guard on nothing does not hold over a marker.
+            // A guard with revision 0 fails if there is a marker.
             marker => marker.map_or(0, |marker| marker.revision),
         };
         self.hold(key, value, ttl, trace, revision).await
     }
 
     /// Takes over the lease of a holder that is known to have ended, as [`LeaseError::Held`] showed
-    /// it. A process takes over its own lease of before its restart, or a value that was written by
-    /// hand. Other processes never see the lease unheld.
+    /// it: a process's own lease from before its restart, or a value that was written by hand.
+    /// Other processes never see the lease free.
     pub async fn inherit(
         &self,
         holder: &Entry,
@@ -126,7 +129,7 @@ impl Bucket {
         self.hold(&holder.key, value, ttl, trace, holder.revision).await
     }
 
-    /// Writes a lease over the revision that was seen.
+    /// Writes the lease, guarded by the revision that was read.
     async fn hold(
         &self,
         key: &str,
@@ -174,8 +177,8 @@ impl Lease {
         &self.key
     }
 
-    /// The revision at which it was acquired: higher than every earlier holder's, the same for as
-    /// long as it is held. This is what the records that the lease guards should carry.
+    /// The revision at which the lease was acquired: higher than every earlier holder's, and
+    /// constant while the lease is held. Records that the lease protects should carry it.
     pub fn fence(&self) -> u64 {
         self.fence
     }
@@ -185,18 +188,18 @@ impl Lease {
         self.revision
     }
 
-    /// Whether it is surely held now.
+    /// Whether the lease is surely held now.
     pub fn is_held(&self) -> bool {
         !self.ends.left().is_zero()
     }
 
-    /// Holds it for another TTL from now, which may be another than before.
+    /// Renews the lease for this TTL from now, which may differ from the previous one.
     async fn renew_for(&mut self, ttl: Duration) -> Result<(), LeaseError> {
         self.ttl = Duration::from_secs(ttl.max(TTL_MIN).as_secs());
         self.renew().await
     }
 
-    /// Holds it for another TTL from now.
+    /// Renews the lease for its TTL from now.
     pub async fn renew(&mut self) -> Result<(), LeaseError> {
         let left = self.ends.left();
         if left.is_zero() {
@@ -205,7 +208,7 @@ impl Lease {
         self.write(left).await
     }
 
-    /// Gives it up, so that the next holder need not wait for its end.
+    /// Releases the lease, so that the next holder need not wait until it expires.
     pub async fn release(self) -> Result<(), LeaseError> {
         let write = Write {
             key: &self.key,
@@ -215,26 +218,27 @@ impl Lease {
             trace: self.trace,
         };
         match self.bucket.commit(write).await {
-            // Taken by another meanwhile: it is given up all the same.
+            // Another process took it meanwhile, so it is released already.
             Ok(_) | Err(CommitError::Conflict { .. }) => Ok(()),
             Err(error) => Err(self.failed(error)),
         }
     }
 
-    /// Renews it in the background, three times in each TTL, twice in one of 30 s or more, until it
-    /// is lost or released.
+    /// Renews the lease in the background until it is lost or released: three times in each TTL, or
+    /// twice if the TTL is 30 s or more.
     pub fn keep(self) -> KeptLease {
         let (_, ttl) = watch::channel(self.ttl);
         KeptLease::new(self, ttl)
     }
 
-    /// The same, each time for the TTL that `ttl` says then: whole seconds, at least one.
+    /// As [`keep`](Self::keep), each time for the current value of `ttl`: whole seconds, at least
+    /// one.
     pub fn keep_for(self, ttl: watch::Receiver<Duration>) -> KeptLease {
         KeptLease::new(self, ttl)
     }
 
     async fn write(&mut self, within: Duration) -> Result<(), LeaseError> {
-        // Counted from before the write is sent: the server's count begins later.
+        // Measured from before the write is sent: the server's TTL begins later.
         let ends = BootTime::now().after(self.ttl * 9 / 10);
         let write = Write {
             key: &self.key,

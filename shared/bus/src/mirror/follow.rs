@@ -1,5 +1,5 @@
-//! The task that keeps a mirror: it reads, applies, and starts again when anything is not as it
-//! was.
+//! The task that keeps a mirror current: it reads and applies, and starts again after any
+//! interruption.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::loss::BucketLoss;
 use crate::read::{ReadError, value};
 use crate::stream::{Description, NOT_FOUND};
 
-/// Why following ended; it begins again.
+/// Why following ended. The task then begins again.
 #[derive(Debug, Error)]
 enum FollowStop {
     #[error(transparent)]
     Feed(#[from] FeedError),
-    #[error("the stream cannot be looked at")]
+    #[error("the stream's state cannot be read")]
     Stream(#[from] ApiError),
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -40,23 +40,23 @@ enum FollowStop {
     Panic,
 }
 
-/// How the stream is to the one that was followed.
+/// How the stream relates to the one that was followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamIdentity {
-    /// It is the same one, with all that was applied still in it.
+    /// The same stream, with everything that was applied still in it.
     Same,
-    /// Nothing was followed yet, or what would tell is overwritten.
+    /// Nothing was followed yet, or the message that would tell was overwritten.
     Unsure,
-    /// It was made anew, or restored from a backup.
+    /// The stream was made again, or restored from a backup.
     Another,
 }
 
-/// What is found in place of a bucket: nothing.
+/// The loss of a bucket whose stream does not exist.
 const MISSING: &str = "was deleted; what is known of it here is not answered any more";
-/// What is found in place of a bucket: another one.
-const REPLACED: &str = "was replaced or restored; nothing is answered until all of it was read";
+/// The loss of a bucket whose stream is another one.
+const REPLACED: &str = "was replaced or restored; no request is answered until all keys were read";
 
-/// The last message that was applied: while it stands, the stream is the one we know.
+/// The last message that was applied. While it is in the stream, the stream is the known one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Anchor {
     sequence: u64,
@@ -65,40 +65,40 @@ struct Anchor {
 
 pub(super) struct Follower<F> {
     shared: Arc<MirrorShared<F>>,
-    /// When the stream was made; another time means another stream.
+    /// When the stream was made. A different time means a different stream.
     created: String,
     anchor: Option<Anchor>,
-    /// The server's time up to which nothing was missed. Never this host's clock: a process that
-    /// was stopped, or a machine that was suspended, notices late or never.
+    /// The server's time up to which nothing was missed. This host's clock is not used: a paused
+    /// process or a suspended machine notices late or never.
     current_at: Timestamp,
     resync_at: Instant,
-    /// Whether the next reading must be of all keys.
+    /// Whether the next reading must cover all keys.
     resync: bool,
-    /// How many times the usual silence is borne: more after each try that did not catch up, or a
-    /// bus that is slow for long would be begun with again and again.
+    /// Multiplies the silence that is accepted. It grows with each try that did not catch up.
+    /// Otherwise a bus that is slow for long would make the mirror begin again and again.
     patience: u32,
 }
 
 const PATIENCE_MAX: u32 = 4;
 
-/// How many keys the leader is asked for at once.
+/// Keys that the leader is asked for at once.
 const LOOKS_AT_ONCE: usize = 16;
 
-/// One feed and what it was opened for.
+/// One feed and the state when it was opened.
 struct FeedPass {
-    /// Whether it brings all keys, so that what it does not bring is gone.
+    /// Whether the feed brings all keys, so that a key that it does not bring is gone.
     whole: bool,
-    /// The leader's head below the filter when it was opened: before this feed has come to it, it
-    /// has not caught up. A consumer may begin on a replica that lags behind.
+    /// The leader's head below the filter when the feed was opened. The feed has not caught up
+    /// before it reaches this head: a consumer may begin on a replica that lags.
     head: u64,
-    /// The leader's last sequence just before: nothing below the filter stands between both.
+    /// The leader's last sequence just before. Nothing below the filter lies between both.
     last: u64,
-    /// The server's time when its leader said so.
+    /// The server's time of that answer.
     last_at: Timestamp,
-    /// How many messages were waiting when it was opened and have not come. A feed that brings
+    /// Messages that waited when the feed was opened and have not come. A feed that has brought
     /// them has caught up, however many are written meanwhile.
     due: u64,
-    /// How far this feed has come, and how far it had when it was last probed.
+    /// How far this feed has come, and how far it had come at the last probe.
     seen: u64,
     probed: u64,
     caught_up: bool,
@@ -121,19 +121,19 @@ impl<F: Fold> Follower<F> {
         let mut tries = 0;
         loop {
             let began = Instant::now();
-            // A fold that panics must not leave a mirror that seems current.
+            // A fold that panics must not leave a mirror that looks current.
             let stop = match AssertUnwindSafe(self.follow()).catch_unwind().await {
                 Ok(Ok(never)) => match never {},
                 Ok(Err(stop)) => stop,
                 Err(_) => FollowStop::Panic,
             };
             if matches!(stop, FollowStop::Resync) {
-                // Nothing is wrong: the mirror goes on answering as current.
+                // Nothing is wrong: the mirror still counts as current.
                 self.resync = true;
                 continue;
             }
             if matches!(stop, FollowStop::Panic) {
-                // What the fold holds of what it was told is unknown: it is told everything again.
+                // The fold's state is unknown after a panic, so it receives everything again.
                 self.created.clear();
             }
             if matches!(stop, FollowStop::Away) {
@@ -165,8 +165,8 @@ impl<F: Fold> Follower<F> {
         let probe_every = shared.options.probe_every * self.patience;
         self.patience = (self.patience * 2).min(PATIENCE_MAX);
         let from = |start, heartbeat| {
-            // A filter, even one that covers everything, has the server look through the keys
-            // whenever it counts what waits: at each delete. The newest of each cannot do without.
+            // With a filter, even one that covers everything, the server searches the keys at each
+            // delete to count the waiting messages. The newest message of each key needs a filter.
             let whole_bucket = shared.filter == ">" && !matches!(start, FeedStart::LastOfEach);
             let subjects = if whole_bucket { &[][..] } else { &filter[..] };
             FeedSpec { stream: &bucket.shape.stream, subjects, start, heartbeat }
@@ -177,7 +177,7 @@ impl<F: Fold> Follower<F> {
         }
         pass.due = feed.pending;
         let mut probe_at = Instant::now() + probe_every;
-        // A feed that was not listened to for so long may have passed over a marker.
+        // A feed that was not read for so long may have skipped a marker.
         let unheard_max = self.absence_max().max(heartbeat * 3);
         let mut heard = Instant::now();
         self.look_up(&mut pass).await?;
@@ -185,13 +185,13 @@ impl<F: Fold> Follower<F> {
             let item = tokio::select! {
                 biased;
                 () = sleep_until(probe_at) => {
-                    // Messages wait in the feed meanwhile; the leader is asked seldom.
+                    // Messages wait in the feed during a probe. Probes are rare.
                     pass = self.probe(pass).await?;
                     probe_at = Instant::now() + probe_every;
                     continue;
                 }
                 item = feed.next() => item?,
-                // Last, so that the feed is known to be good to the end.
+                // Last, so that the feed is known to be good until now.
                 () = sleep_until(self.resync_at), if pass.caught_up => {
                     return Err(FollowStop::Resync);
                 }
@@ -214,7 +214,7 @@ impl<F: Fold> Follower<F> {
                 FeedItem::Idle(sequence) => (sequence, 0, sequence != pass.seen),
             };
             if !pass.whole {
-                // A reading of all keys has reached nothing before it is complete.
+                // A reading of all keys has reached no revision before it is complete.
                 self.reached(pass.seen, torn);
             }
             self.look_up(&mut pass).await?;
@@ -222,9 +222,10 @@ impl<F: Fold> Follower<F> {
                 self.patience = 1;
             }
             if pass.whole && pass.caught_up {
-                // The server counts what waits for a consumer of the newest of each key by walking
-                // over all keys, at each delete anywhere in the bucket. One that began at a
-                // sequence costs it nothing, so the first is for the first reading only.
+                // A consumer of the newest message of each key is expensive: at each delete
+                // anywhere in the bucket, the server walks over all keys to count the waiting
+                // messages. A consumer that begins at a sequence costs nothing. So the first kind
+                // serves only the first reading.
                 let next = FeedStart::From(shared.progress.borrow().applied + 1);
                 let next = from(next, shared.options.heartbeat);
                 feed = tokio::select! {
@@ -240,7 +241,7 @@ impl<F: Fold> Follower<F> {
         }
     }
 
-    /// Looks at the stream and decides where to begin.
+    /// Reads the stream's state and decides where to begin.
     async fn plan(&mut self) -> Result<(FeedStart, FeedPass), FollowStop> {
         let shared = Arc::clone(&self.shared);
         let bucket = &shared.bucket;
@@ -288,8 +289,9 @@ impl<F: Fold> Follower<F> {
         now.since(self.current_at) > self.absence_max()
     }
 
-    /// The bucket holds another stream than before. It counts as lost until all of it was read; an
-    /// empty one that nobody accepted stays lost ([`Bus::bucket`](crate::Bus::bucket)).
+    /// Handles a bucket whose stream is another one than before. The bucket counts as lost until
+    /// all of it was read. An empty one that no operator accepted stays lost
+    /// ([`Bus::bucket`](crate::Bus::bucket)).
     async fn check_replaced(&self, stream: &Description) -> Result<(), FollowStop> {
         let bucket = &self.shared.bucket;
         let loss = match bucket.bus.check_birth(bucket.name(), stream).await? {
@@ -310,8 +312,9 @@ impl<F: Fold> Follower<F> {
         }
         let Some(anchor) = self.anchor else { return Ok(StreamIdentity::Same) };
         let Some(message) = self.shared.bucket.message(anchor.sequence).await? else {
-            // Overwritten or expired, as it should be, or restored without it: who knows. A feed
-            // that was good until now does: its consumer would have ended with its stream.
+            // The message was overwritten or has expired, which is normal, or the bucket was
+            // restored without it. If the feed was good until now, the stream is the same: a
+            // consumer ends with its stream.
             let good = self.shared.progress.borrow().stale_since.is_none();
             return Ok(if good { StreamIdentity::Same } else { StreamIdentity::Unsure });
         };
@@ -332,7 +335,7 @@ impl<F: Fold> Follower<F> {
 
     fn reached(&self, sequence: u64, torn: bool) {
         let shared = &self.shared;
-        // The table first: whoever is woken finds it there.
+        // The table first, so that a woken waiter finds the change there.
         shared.table_mut().reached(sequence, torn);
         shared.progress.send_if_modified(|progress| {
             let further = sequence > progress.applied;
@@ -341,7 +344,7 @@ impl<F: Fold> Follower<F> {
         });
     }
 
-    /// Notes when the feed has brought all that the leader had when it was opened.
+    /// Records when the feed has brought all that the leader had when the feed was opened.
     async fn look_up(&mut self, pass: &mut FeedPass) -> Result<(), FollowStop> {
         if pass.caught_up || pass.due > 0 || pass.seen < pass.head {
             return Ok(());
@@ -354,7 +357,8 @@ impl<F: Fold> Follower<F> {
             self.resync = false;
             self.resync_at = Instant::now() + jittered(self.shared.options.resync_every);
         }
-        // Not before what is gone is. The newest of each key came without what it replaced.
+        // Only after keys that are gone were removed. The newest message of each key came without
+        // the ones that it replaced.
         self.reached(pass.seen, pass.whole);
         self.shared.progress.send_modify(|progress| {
             progress.started = true;
@@ -364,14 +368,14 @@ impl<F: Fold> Follower<F> {
         Ok(())
     }
 
-    /// All keys were read up to a sequence. What the reading did not show is gone; or it was
-    /// written again meanwhile, and comes only now: the leader knows.
+    /// Removes the keys that a reading of all keys up to a sequence did not show. Such a key is
+    /// gone, or was written again meanwhile and comes later; the leader is asked.
     async fn complete(&self, sequence: u64) -> Result<(), FollowStop> {
         let shared = &self.shared;
         let bucket = &shared.bucket;
         let unseen = shared.table().unseen(sequence);
         let looks = stream::iter(unseen).map(async |(key, known)| match known {
-            // Of another stream.
+            // The revision belongs to another stream.
             0 => Ok((key, None)),
             _ => bucket.last(&key).await.map(|message| (key, message)),
         });
@@ -388,15 +392,15 @@ impl<F: Fold> Follower<F> {
         }
         if gone > 0 {
             let bucket = bucket.name();
-            tracing::info!(bucket, gone, "keys were deleted while the mirror did not look");
+            tracing::info!(bucket, gone, "keys were deleted while the mirror was not current");
             shared.changes.send_modify(|changes| *changes += 1);
         }
         shared.table_mut().complete();
         Ok(())
     }
 
-    /// Asks the leader how far the stream is. The next probe finds that the feed came to it, or at
-    /// least came on; or the consumer hangs.
+    /// Asks the leader how far the stream is. By the next probe the feed must have reached that
+    /// sequence, or at least have advanced. Otherwise the consumer hangs.
     async fn probe(&mut self, pass: FeedPass) -> Result<FeedPass, FollowStop> {
         if pass.seen < pass.head && pass.seen == pass.probed {
             return Err(FollowStop::Lag(pass.head));
@@ -412,7 +416,7 @@ impl<F: Fold> Follower<F> {
     }
 }
 
-/// The time give or take a quarter, so that the services of a fleet do not read all at once.
+/// The time plus or minus up to a quarter, so that the services of a fleet do not all read at once.
 fn jittered(every: Duration) -> Duration {
     every.mul_f64(0.75 + 0.5 * rand::rng().random::<f64>())
 }

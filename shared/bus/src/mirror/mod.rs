@@ -1,31 +1,33 @@
-//! Projections: what a bucket holds, kept at hand.
+//! Projections: the contents of a bucket, kept current in memory.
 //!
 //! **Owns** a [`Fold`] of the service's choice and keeps it equal to the bucket below a filter: all
 //! keys first, then each change as it comes.
 //!
 //! **Promises**
 //! - [`Mirror::start`] returns when the first reading is complete, for an empty bucket too.
-//! - A key never goes back: what is applied is newer than what was. That holds also after a service
-//!   applied its own commit at once ([`Mirror::put`]) and the watch brings older news, and when the
-//!   answer to that commit is late and the watch has brought newer.
-//! - A silent watch is noticed within two heartbeats and a half, a broken connection at once; until
+//! - A key never goes back to an older revision. That holds after a service applied its own commit
+//!   at once ([`Mirror::put`]) and the watch then brings an older message. It also holds when the
+//!   answer to that commit is late and the watch has brought a newer message.
+//! - A silent watch is noticed within two and a half heartbeats, a broken connection at once. Until
 //!   the mirror has caught up again, [`Mirror::stale_since`] says so.
-//! - After a gap it goes on from where it stood, if the last message it applied is still there
-//!   unchanged. If it is not (the bucket was made anew, restored from a backup, or too much time
-//!   has passed for delete markers to have stayed) all keys are read again and compared, so that
-//!   deleted keys are noticed. The same happens now and then without a reason, and nobody sees it.
-//! - How much time has passed is said by the server's clock alone (decision 0022): a process that
-//!   was stopped does not notice when, nor a machine that was suspended that it was.
+//! - After a gap the mirror continues where it was, if the last message that it applied is
+//!   unchanged in the stream. Otherwise all keys are read again and compared, so that deleted keys
+//!   are noticed: the bucket was made again or restored from a backup, or the gap was longer than
+//!   delete markers stay. All keys are also read again now and then without a reason; readers do
+//!   not notice.
+//! - Only the server's clock measures how much time has passed (decision 0022): neither a paused
+//!   process nor a suspended machine notices its pause.
 //! - A bucket that is deleted or replaced is lost until all of it was read ([`loss`](crate::loss)):
 //!   no endpoint of the process answers a request meanwhile.
-//! - A snapshot ([`Mirror::snapshot`]) is the bucket as it was at one revision. A bucket keeps few
-//!   values of a key: what was replaced before it came here never comes, and no picture is shown
-//!   until what replaced it has.
+//! - A snapshot ([`Mirror::snapshot`]) is the bucket as of one revision. A bucket keeps few values
+//!   of a key, and a value that was replaced before the watch reached it never comes. Then no
+//!   snapshot is taken until the newer value has come.
 //!
-//! A mirror may be behind. Decide by it and write with a guard; answer by the leader
-//! ([`Bucket::get`], [`Bucket::list`]), or [`Mirror::reach`] its head first.
+//! A mirror may be behind. A decision may use it if the write has a guard. An answer uses the
+//! leader ([`Bucket::get`], [`Bucket::list`]), or first waits with [`Mirror::reach`] for the
+//! leader's head.
 //!
-//! **Never** keeps more than the fold itself does, and the revision of each live key.
+//! **Never** keeps more than the fold does, except the revision of each live key.
 
 mod follow;
 mod table;
@@ -64,14 +66,14 @@ pub trait Fold: Send + Sync + 'static {
     fn delete(&mut self, key: &str, revision: u64);
 }
 
-/// How a mirror watches. The defaults suit a service; tests hurry it.
+/// How a mirror watches. The defaults suit a service; tests use shorter times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MirrorOptions {
     /// How long the first reading may take.
     pub start_within: Duration,
-    /// How often the watch says that it lives; two and a half silences end it.
+    /// The heartbeat interval of the watch; silence for two and a half intervals ends the watch.
     pub heartbeat: Duration,
-    /// How often all keys are read again and compared, give or take a quarter.
+    /// How often all keys are read again and compared, plus or minus up to a quarter.
     pub resync_every: Duration,
     /// How often the leader is asked whether the mirror is behind.
     pub probe_every: Duration,
@@ -91,7 +93,7 @@ impl Default for MirrorOptions {
 /// Why there is no mirror, or why it is behind.
 #[derive(Debug, Error)]
 pub enum MirrorError {
-    /// The filter is none.
+    /// The filter is not valid.
     #[error("{filter:?} is no key or filter of bucket {bucket}")]
     Filter {
         /// The bucket.
@@ -104,7 +106,7 @@ pub enum MirrorError {
     Start {
         /// The bucket.
         bucket: String,
-        /// How long it was tried.
+        /// How long the process tried.
         within: Duration,
         /// What the last try ended with.
         #[source]
@@ -115,15 +117,15 @@ pub enum MirrorError {
     Behind {
         /// The bucket.
         bucket: String,
-        /// Where it is.
+        /// The revision up to which everything is applied.
         applied: u64,
-        /// What was waited for.
+        /// The revision that the caller waited for.
         wanted: u64,
     },
 }
 
 impl MirrorError {
-    /// What a caller of ours is told.
+    /// The problem to answer the service's caller with.
     pub fn into_problem(self, step: &str) -> Problem {
         Problem::new(Code::BusUnavailable, crate::cause::chain(&self)).retryable().at_step(step)
     }
@@ -236,23 +238,25 @@ impl<F: Fold> Mirror<F> {
         Err(MirrorError::Start { bucket: name, within: options.start_within, source })
     }
 
-    /// Looks at the projection. The watch waits meanwhile: look briefly, and copy what is kept.
+    /// Reads the projection. The watch waits meanwhile: be brief, and copy what is kept.
     pub fn read<T>(&self, look: impl FnOnce(&F) -> T) -> T {
         look(self.shared.table().fold())
     }
 
-    /// Looks at the projection when it is a picture of the bucket at one revision, which is
-    /// answered too: with everything up to it, and nothing of what came after. An own commit that
-    /// was applied ahead of the watch ([`Mirror::put`]) makes it wait until the watch is there.
-    /// When there is always one, the next ones are shown by the watch instead. No commit is held
-    /// back: it is stored meanwhile, and shown a moment later.
+    /// Reads the projection when it shows the bucket as of one revision, which is returned too:
+    /// everything up to it, and nothing after it.
+    ///
+    /// A process's own commit that was applied ahead of the watch ([`Mirror::put`]) makes the
+    /// snapshot wait until the watch has reached it. If there is always such a commit, the next
+    /// ones are applied by the watch. No commit is delayed: it is stored at once, and visible here
+    /// a moment later.
     pub async fn snapshot<T>(
         &self,
         deadline: Instant,
         look: impl FnOnce(&F) -> T,
     ) -> Result<(u64, T), MirrorError> {
         let mut look = Some(look);
-        // Once it is taken there is an answer.
+        // `look` is taken only when there is an answer.
         let mut glance = || match self.glance(|fold| look.take().map(|look| look(fold))) {
             Ok((revision, Some(seen))) => Ok((revision, seen)),
             Ok((revision, None)) => Err(NoPicture::Before(revision)),
@@ -277,14 +281,14 @@ impl<F: Fold> Mirror<F> {
         }
     }
 
-    /// As [`snapshot`](Self::snapshot), now or not at all: else answered with what to wait for
-    /// ([`Mirror::mend`]).
+    /// As [`snapshot`](Self::snapshot), but without waiting. If there is no snapshot now, the error
+    /// says what to wait for ([`Mirror::mend`]).
     pub fn glance<T>(&self, look: impl FnOnce(&F) -> T) -> Result<(u64, T), NoPicture> {
         let table = self.shared.table();
         table.shows().map(|revision| (revision, look(table.fold())))
     }
 
-    /// Waits for what keeps the projection from being a picture, as far as that is known.
+    /// Waits until the reason for having no snapshot is gone, as far as that is known.
     pub async fn mend(&self, why: NoPicture, deadline: Instant) -> Result<(), MirrorError> {
         let at = match why {
             NoPicture::Before(revision) => return self.reach(revision, deadline).await,
@@ -298,14 +302,14 @@ impl<F: Fold> Mirror<F> {
         self.reach(head, deadline).await
     }
 
-    /// Shows an own commit: at once, or by the watch while a snapshot waits for it. Not when the
-    /// watch is past it or knows newer of the key.
+    /// Applies a commit of this process: at once, or by the watch while a snapshot waits. Does
+    /// nothing if the watch has passed it, or has brought a newer revision of the key.
     pub async fn put(&self, key: &str, revision: u64, value: &[u8]) {
         self.wait_for_watch(revision).await;
         self.shared.apply_beside(key, revision, Some(value));
     }
 
-    /// Shows an own delete, under the same conditions.
+    /// Applies a delete of this process, under the same conditions.
     pub async fn delete(&self, key: &str, revision: u64) {
         self.wait_for_watch(revision).await;
         self.shared.apply_beside(key, revision, None);
@@ -313,19 +317,19 @@ impl<F: Fold> Mirror<F> {
 
     async fn wait_for_watch(&self, revision: u64) {
         if self.shared.snapshots_waiting.load(Ordering::Relaxed) > 0 {
-            // Later than that it is shown ahead of the watch.
+            // After that time the commit is applied ahead of the watch.
             let _: Result<(), MirrorError> = self.reach(revision, Instant::now() + WATCH_MAX).await;
         }
     }
 
-    /// Reads the keys below a filter again at the leader, and forgets the others below it: for a
-    /// leader's head that is lower than what was seen here. Either a marker was purged, or this
-    /// mirror missed a delete. Answers the head that goes with the keys; none when others write
-    /// there all the time.
+    /// Reads the keys below a filter again at the leader, and forgets the other keys below it. For
+    /// a leader's head that is lower than one that the mirror saw: a marker was purged, or this
+    /// mirror missed a delete. Returns the head that belongs to the keys; `None` if other writers
+    /// change them all the time.
     pub async fn read_again(&self, filter: &str) -> Result<Option<u64>, ReadError> {
         let bucket = &self.shared.bucket;
-        // What it lacks is judged by what the list itself is read from: a leader that was deposed
-        // and does not know it yet may have answered.
+        // A key counts as missing only up to the revision that the list was read from: the list may
+        // come from a deposed leader.
         let list = bucket.list_known(filter).await?;
         if !list.settled {
             return Ok(None);
@@ -348,13 +352,13 @@ impl<F: Fold> Mirror<F> {
         self.shared.progress.borrow().applied
     }
 
-    /// Since when the mirror may be behind without knowing by how much; none while it follows.
+    /// Since when the mirror may be behind by an unknown amount; `None` while it follows.
     pub fn stale_since(&self) -> Option<Instant> {
         self.shared.progress.borrow().stale_since
     }
 
-    /// Waits until everything up to `revision` is applied. For a revision of a key that the filter
-    /// does not cover this may take a heartbeat longer.
+    /// Waits until everything up to `revision` is applied. This may take a heartbeat longer if the
+    /// filter does not cover the revision's key.
     pub async fn reach(&self, revision: u64, deadline: Instant) -> Result<(), MirrorError> {
         let mut progress = self.shared.progress.subscribe();
         let reached = progress.wait_for(|progress| progress.applied >= revision);
@@ -369,7 +373,7 @@ impl<F: Fold> Mirror<F> {
         MirrorError::Behind { bucket, applied: self.applied(), wanted }
     }
 
-    /// Woken at each change of the projection; the number counts them.
+    /// Notifies of each change of the projection; the value counts the changes.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.changes.subscribe()
     }
@@ -391,13 +395,14 @@ impl<F: Fold> MirrorShared<F> {
         gone
     }
 
-    /// Applies what the watch brought, if it is newer than what is known of the key.
+    /// Applies a message of the watch, if it is newer than the known revision of the key.
     fn apply(&self, key: &str, revision: u64, value: Option<&[u8]>) {
         let changed = self.table_mut().apply(key, revision, value);
         self.count_change(changed);
     }
 
-    /// Applies what did not come by the watch, if it is newer than what is known of the key.
+    /// Applies a change that did not come by the watch, if it is newer than the known revision of
+    /// the key.
     fn apply_beside(&self, key: &str, revision: u64, value: Option<&[u8]>) {
         let changed = self.table_mut().apply_beside(key, revision, value);
         self.count_change(changed);

@@ -1,4 +1,4 @@
-//! The fold with the revision of each key, and who was seen in the reading under way.
+//! The fold, the revision of each key, and which keys the current reading has shown.
 //!
 //! **Promises** that a key's revision never goes back, except when the stream itself was replaced.
 
@@ -11,34 +11,35 @@ use crate::read::Entry;
 pub(super) struct Table<F> {
     fold: F,
     keys: HashMap<Box<str>, KeyState>,
-    /// The reading under way, or the last one.
+    /// The current reading, or the last one.
     reading: u32,
-    /// Deletes that the watch has not come to: older news of these keys must not bring them back.
+    /// Deletes that the watch has not reached: older messages of these keys must not restore them.
     ahead: Vec<(u64, Box<str>)>,
     /// The newest revision in the fold, and how far the watch is.
     newest: u64,
     came: u64,
-    /// The fold shows some keys of one stream and some of another.
+    /// The fold has keys of two streams.
     mixed: bool,
     tear: Option<Tear>,
 }
 
-/// Before `at` something did not come, since the bucket no longer held it: what replaced it is
-/// newer, perhaps than all that has come.
+/// Before `at` a value did not come, because the bucket no longer held it. The value that replaced
+/// it is newer, perhaps newer than everything that has come.
 #[derive(Debug)]
 struct Tear {
     at: u64,
-    /// What replaced it has come with this revision at the latest, if that is known yet.
+    /// The replacing value has come once the watch has reached this revision; `None` while that is
+    /// unknown.
     until: Option<u64>,
 }
 
-/// Why the fold is no picture of the bucket at one revision.
+/// Why the fold does not show the bucket as of one revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoPicture {
-    /// The watch must have come to this revision first.
+    /// The watch must reach this revision first.
     Before(u64),
-    /// Something that was replaced before this revision did not come, and what replaced it may be
-    /// missing: the leader's head tells by when it has come.
+    /// A value that was replaced before this revision did not come, and the newer value may be
+    /// missing. The leader's head tells how far the watch must come.
     Torn(u64),
 }
 
@@ -59,7 +60,7 @@ impl<F: Fold> Table<F> {
         &self.fold
     }
 
-    /// The revision of which the fold is a picture.
+    /// The revision that the fold shows.
     pub(super) fn shows(&self) -> Result<u64, NoPicture> {
         if self.newest > self.came || self.mixed {
             return Err(NoPicture::Before(self.newest.max(self.came + 1)));
@@ -71,17 +72,18 @@ impl<F: Fold> Table<F> {
         }
     }
 
-    /// The leader's head was this after the fold was found torn at a revision.
+    /// Records the leader's head, read after the fold was found torn at a revision.
     pub(super) fn mend(&mut self, torn_at: u64, head: u64) {
         let came = self.came;
-        // Another tear since needs another look at the head.
+        // A later tear needs a later head.
         self.tear.take_if(|tear| tear.at == torn_at && came >= head);
         if let Some(tear) = self.tear.as_mut().filter(|tear| tear.at == torn_at) {
             tear.until = Some(head);
         }
     }
 
-    /// Applies what is newer than what is known of the key; says whether the fold changed.
+    /// Applies a message that is newer than the key's known revision. Returns whether the fold
+    /// changed.
     pub(super) fn apply(&mut self, key: &str, revision: u64, value: Option<&[u8]>) -> bool {
         let now = KeyState { revision, reading: self.reading, live: value.is_some() };
         self.newest = self.newest.max(revision);
@@ -107,15 +109,16 @@ impl<F: Fold> Table<F> {
         was_live
     }
 
-    /// As [`apply`](Self::apply), of what did not come by the watch: an own commit, whose answer
-    /// may be late, or a look at the leader. The watch may be past it, and past a delete of it.
+    /// As [`apply`](Self::apply), for a change that did not come by the watch: this process's own
+    /// commit, whose answer may be late, or a read at the leader. The watch may have passed it, and
+    /// may have passed a later delete of the key.
     pub(super) fn apply_beside(&mut self, key: &str, revision: u64, value: Option<&[u8]>) -> bool {
         let past = revision <= self.came && !self.keys.contains_key(key);
         !past && self.apply(key, revision, value)
     }
 
-    /// The watch has come to `revision`: deletes before it need no memory. `torn` says that
-    /// something may have been replaced before it came.
+    /// The watch has reached `revision`, so deletes before it need not be remembered. `torn` says
+    /// that a value may have been replaced before it came.
     pub(super) fn reached(&mut self, revision: u64, torn: bool) {
         self.came = self.came.max(revision);
         let came = self.came;
@@ -134,8 +137,8 @@ impl<F: Fold> Table<F> {
         });
     }
 
-    /// A reading of all keys begins. If the stream is another one than before, what is known of
-    /// revisions says nothing any more.
+    /// Begins a reading of all keys. If the stream is another one than before, the known revisions
+    /// mean nothing.
     pub(super) fn begin(&mut self, another_stream: bool) {
         self.reading = self.reading.wrapping_add(1);
         if another_stream {
@@ -144,8 +147,8 @@ impl<F: Fold> Table<F> {
         }
     }
 
-    /// The keys up to `revision` that the reading, which has come so far, did not show: they are
-    /// gone, or were written again after it began. With each what was known of its revision.
+    /// The keys up to `revision` that the reading did not show, with their known revisions. They
+    /// are gone, or were written again after the reading began.
     pub(super) fn unseen(&self, revision: u64) -> Vec<(Box<str>, u64)> {
         let unseen = |known: &KeyState| {
             known.live && known.reading != self.reading && known.revision <= revision
@@ -164,7 +167,7 @@ impl<F: Fold> Table<F> {
         others.map(|(key, _)| key.clone()).collect()
     }
 
-    /// A key that was unseen up to `revision` is not there. Says whether the fold changed.
+    /// Removes a key that is not there up to `revision`. Returns whether the fold changed.
     pub(super) fn gone(&mut self, key: &str, revision: u64) -> bool {
         let Some(known) = self.keys.get_mut(key) else { return false };
         if !known.live || known.revision > revision {
@@ -172,13 +175,13 @@ impl<F: Fold> Table<F> {
         }
         (known.revision, known.live) = (revision, false);
         self.ahead.push((revision, key.into()));
-        // From now on the fold is no picture of what was before this.
+        // From now on the fold cannot show an earlier revision.
         self.newest = self.newest.max(revision);
         self.fold.delete(key, revision);
         true
     }
 
-    /// All keys of the stream were read.
+    /// Ends the reading: all keys of the stream were read.
     pub(super) fn complete(&mut self) {
         self.mixed = false;
     }
@@ -232,8 +235,9 @@ mod tests {
         assert_eq!(keys(&table), [("a", 8)]);
     }
 
-    /// Seen: a process was paused while it wrote, another deleted the key meanwhile, and the answer
-    /// to the write was read after the watch had brought both. The key stood there again.
+    /// Seen: a process was paused while it wrote, and another process deleted the key. The first
+    /// process read the answer to its write after the watch had brought both. The key was there
+    /// again.
     #[test]
     fn an_own_commit_that_is_answered_late_does_not_undo_a_delete() {
         let mut table = Table::new(Keys::default());
@@ -272,7 +276,7 @@ mod tests {
         table.apply("b", 7, Some(b"7"));
         table.reached(7, false);
         assert_eq!(table.shows(), Ok(7));
-        // Another stream: nothing is a picture before all of it was read.
+        // Another stream: the fold shows no revision before all of it was read.
         table.begin(true);
         assert_eq!(table.shows(), Err(NoPicture::Before(1)));
         table.apply("a", 3, Some(b"3"));
@@ -286,13 +290,13 @@ mod tests {
     #[test]
     fn what_was_replaced_before_it_came_leaves_no_picture_until_the_newer_has_come() {
         let mut table = Table::new(Keys::default());
-        // Of "a", 3 was replaced by 6 before the watch came so far.
+        // For "a", revision 3 was replaced by 6 before the watch reached it.
         table.apply("b", 4, Some(b"4"));
         table.reached(4, true);
         assert_eq!(table.shows(), Err(NoPicture::Torn(4)));
         table.mend(4, 6);
         assert_eq!(table.shows(), Err(NoPicture::Before(6)));
-        // Of "c", 5 was replaced: the head that was asked for before says nothing of that.
+        // For "c", revision 5 was replaced. The head that was read before says nothing about that.
         table.apply("a", 6, Some(b"6"));
         table.reached(6, true);
         assert_eq!(table.shows(), Err(NoPicture::Torn(6)));
@@ -325,7 +329,7 @@ mod tests {
         }
         table.begin(false);
         table.apply("a", 2, Some(b""));
-        // Committed by ourselves while the reading runs: newer than it.
+        // Committed by this process while the reading runs: newer than the reading.
         table.apply("c", 9, Some(b""));
         assert_eq!(table.unseen(3), [("b".into(), 2)]);
         assert!(table.gone("b", 3) && !table.gone("b", 3));

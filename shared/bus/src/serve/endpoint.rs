@@ -1,4 +1,4 @@
-//! One endpoint: its subscription, the requests under way, and how each is answered.
+//! One endpoint: its subscription, its requests in progress, and their answers.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -35,7 +35,7 @@ use crate::request::Failure;
 /// How long before the caller's deadline a handler must end, so that the answer arrives in time.
 const MARGIN_MAX: Duration = Duration::from_millis(100);
 
-/// What clients of the services API share work in when no group is named.
+/// The queue group of the services API if none is named.
 const QUEUE_GROUP: &str = "q";
 
 /// What `nats micro stats` shows of an endpoint.
@@ -44,12 +44,12 @@ pub(super) struct EndpointStats {
     pub(super) requests: u64,
     pub(super) errors: u64,
     pub(super) last_error: String,
-    /// When that was, and in which trace.
+    /// When the last error happened, and in which trace.
     pub(super) last_error_at: Option<Timestamp>,
     pub(super) last_error_trace: Option<String>,
     /// How many requests were answered with which error.
     pub(super) by_code: BTreeMap<Code, u64>,
-    /// How many were only told to wait, by the code that said so. They are no errors.
+    /// How many requests were answered "wait", by code. They are not errors.
     pub(super) waits: BTreeMap<Code, u64>,
     pub(super) busy: Duration,
 }
@@ -58,7 +58,7 @@ pub(super) struct EndpointStats {
 pub(super) struct RunningEndpoint {
     pub(super) spec: EndpointSpec,
     pub(super) queue_group: String,
-    /// What its spans and metrics are named after.
+    /// The service's name in spans and metrics.
     service: String,
     labels: [Label; 2],
     stats: Mutex<EndpointStats>,
@@ -115,7 +115,7 @@ async fn serve<R, F, H>(
         };
         if !drained && running.stop.is_cancelled() {
             drained = true;
-            // What the server has sent already still comes; then the subscription ends.
+            // Messages that the server has sent already still arrive; then the subscription ends.
             let draining = timeout(bus.config().request_timeout, requests.drain()).await;
             if !matches!(draining, Ok(Ok(()))) {
                 return;
@@ -144,7 +144,7 @@ async fn serve<R, F, H>(
     }
 }
 
-/// The fault of a message that was published, and is no request: nobody would learn its outcome.
+/// The problem of a message without a reply subject: no caller would learn its outcome.
 fn no_caller() -> Problem {
     Problem::new(Code::BadInput, "the message has no reply subject, so it is not handled")
 }
@@ -158,7 +158,8 @@ impl RunningEndpoint {
         (self.slots as usize).saturating_sub(self.room.available_permits())
     }
 
-    /// Ends the subscription, then waits for what is under way; false when it took too long.
+    /// Ends the subscription, then waits for the requests in progress; false if that takes longer
+    /// than `within`.
     pub(super) async fn stop(&self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         self.stop.cancel();
@@ -201,7 +202,7 @@ impl RunningEndpoint {
     }
 }
 
-/// With both clocks: when they differ by far more than a request takes, one of them is wrong.
+/// Names both clocks: if they differ by far more than a request takes, one of them is wrong.
 fn late_message(headers: &HeaderMap, now: Timestamp) -> String {
     let deadline = headers::number(headers, header::DEADLINE).map(Timestamp::from_unix_ms);
     deadline.map_or_else(String::new, |deadline| {
@@ -228,7 +229,7 @@ impl RequestAnswer {
         let began = Instant::now();
         let span = self.span();
         let trace = span.context();
-        // What is in memory may be of records that are gone: nothing is answered from it.
+        // The records in memory may be gone from the bucket, so nothing is answered from them.
         let step = self.running.spec.name.replace('-', ".");
         let lost = self.bus.losses().any();
         let lost = lost.map(|loss| loss.problem().at_step(step).trace(trace.trace_id()));
@@ -238,13 +239,13 @@ impl RequestAnswer {
             Err(problem) => return self.end(span, Err(problem), began).await,
         };
         let (id, caller) = (request.trace.trace_id(), Caller::with_deadline(request.deadline));
-        // A panic is ours to answer for: the caller must not wait for its deadline.
+        // A panic is answered too: the caller must not wait until its deadline.
         let work = AssertUnwindSafe(async { handler(request).await }).catch_unwind();
         let mut work = pin!(caller.run(work));
         let Ok(worked) = timeout_at(answer_by, &mut work).await else {
             let problem = self.unfinished(caller.blocker()).trace(id);
             self.end(span, Err(problem), began).await;
-            // The handler ends by itself: dropped in the middle, it could leave a flow half done.
+            // The handler runs to its end: dropped in the middle, it could leave a flow half done.
             // It keeps its slot, so that the number of running handlers stays bounded.
             drop(work.await);
             return;
@@ -264,29 +265,29 @@ impl RequestAnswer {
         drop(slot);
     }
 
-    /// The answer to a caller whose deadline comes before the handler has ended. What was asked for
-    /// may be done, or done later.
+    /// The answer to a caller whose deadline comes before the handler has ended. The request may be
+    /// done now, or later.
     fn unfinished(&self, blocker: Option<String>) -> Problem {
         let step = self.running.spec.name.replace('-', ".");
         let reason = blocker
             .unwrap_or_else(|| "the request takes longer than its deadline allows".to_owned());
-        let message = format!("{reason}; the service goes on with the request, so ask again");
+        let message = format!("{reason}; the service continues with the request, so retry");
         Problem::new(Code::NoAnswer, message).retryable().at_step(step)
     }
 
-    /// Answers, and tells of it.
+    /// Answers, and records the outcome in the span and metrics.
     async fn end(&self, mut span: Span, outcome: Result<Bytes, Problem>, began: Instant) {
         let trace = span.context();
         if let Err(problem) = &outcome {
             span.set(attribute::ERROR_TYPE, problem.code.as_str());
             span.fail(problem.code.as_str());
         }
-        // Ended before the answer: whoever has the answer may look for the span.
+        // Ended before the answer is sent: its receiver may look for the span.
         span.end();
         self.answer(outcome, began.elapsed(), trace).await;
     }
 
-    /// What is told of the request: a step of its caller's trace, or of a new one.
+    /// The request's span: a child of the caller's span, or the root of a new trace.
     fn span(&self) -> Span {
         let traced = self.message.headers.as_ref();
         let parent = traced
@@ -301,13 +302,14 @@ impl RequestAnswer {
             .with(attribute::MESSAGING_BODY_SIZE, self.message.payload.len())
     }
 
-    /// The request, and when it is answered though its work goes on; unless it comes too late.
+    /// The request, and the time at which it is answered although its handler still runs. An error
+    /// if the request comes too late.
     fn request(&self, trace: TraceContext) -> Result<(Request, Instant), Problem> {
         let empty = HeaderMap::new();
         let all = self.message.headers.as_ref().unwrap_or(&empty);
         let now = now();
         let within = match headers::get(all, header::DEADLINE) {
-            // A person with the NATS CLI.
+            // An operator with the NATS CLI sets no deadline.
             None => limits::REQUEST_TIMEOUT,
             Some(given) => {
                 let deadline = given.parse().map(Timestamp::from_unix_ms).map_err(|_| {
@@ -348,7 +350,7 @@ impl RequestAnswer {
                     let message =
                         format!("the answer has {bytes} bytes, more than the bus carries");
                     let problem = Problem::new(Code::Internal, message);
-                    self.send_problem(&problem.next("ask for less at once")).await
+                    self.send_problem(&problem.next("request less at once")).await
                 } else {
                     sent
                 }

@@ -1,26 +1,27 @@
-//! Micro services: what answers requests on the bus, seen by `nats micro`.
+//! Micro services: they answer requests on the bus, and `nats micro` shows them.
 //!
 //! **Owns** a service, its endpoints and their bounds. Each request is handled in a task of its
 //! own, at most [`EndpointSpec::max_in_flight`] at once. A request beyond that is answered
 //! "overloaded" at once: it is not queued where nobody sees it.
 //!
 //! **Promises** an answer to every request that arrives in time:
-//! - A handler that panics is answered for, and a result too large is answered as a problem.
-//! - No text of a problem can end an endpoint. A line break in an error header ends the client
-//!   library's own.
+//! - If a handler panics or its result is too large, the caller gets a problem.
+//! - No text of a problem can end an endpoint. (A line break in an error header ends an endpoint of
+//!   the client library.)
 //! - A request past its deadline is answered "late" and not begun (safety rule 8), unless the
-//!   endpoint is for [any clock](EndpointSpec::any_clock).
-//! - A request whose work outlasts its deadline is answered before that with what holds it up, and
-//!   its work goes on to its end.
+//!   endpoint accepts [any clock](EndpointSpec::any_clock).
+//! - A request whose handler outlasts the deadline is answered before the deadline with what blocks
+//!   it. The handler runs to its end.
 //!
-//! [`Service::stop`] takes nothing new and lets what is under way finish. A request that the server
-//! is sending at that very moment may get no answer: the client library forgets a subscription
-//! before the server does ([nats.rs 1325](https://github.com/nats-io/nats.rs/issues/1325)).
+//! [`Service::stop`] accepts no new request and lets the requests in progress finish. A request
+//! that the server is sending at that very moment may get no answer: the client library forgets a
+//! subscription before the server does ([nats.rs
+//! 1325](https://github.com/nats-io/nats.rs/issues/1325)).
 //!
-//! **Never** handles a message without a reply subject: it is counted, and nobody could learn its
-//! outcome. The client library's own service panics there
-//! ([nats.rs 1511](https://github.com/nats-io/nats.rs/issues/1511)). Never ends because one answer
-//! could not be sent, or because the connection was away.
+//! **Never** handles a message without a reply subject, because no caller would learn its outcome.
+//! The message is counted. The client library's own service panics there ([nats.rs
+//! 1511](https://github.com/nats-io/nats.rs/issues/1511)). Never ends because an answer could not
+//! be sent, or because the connection was lost.
 
 mod endpoint;
 mod monitor;
@@ -48,9 +49,9 @@ use crate::handle::Bus;
 use endpoint::RunningEndpoint;
 pub use verb::{Listen, VerbRequest};
 
-/// The metadata that an instance's id begins with.
+/// The metadata fields that an instance's id begins with.
 const ID_FACTS: [&str; 3] = ["node", "plugin", "worker"];
-/// Characters of each of them in the id; the metadata has them whole.
+/// Most characters of each field in the id; the metadata has the whole value.
 const ID_FACT_CHARS_MAX: usize = 40;
 
 /// A service as `nats micro info` shows it.
@@ -69,27 +70,27 @@ pub struct ServiceSpec {
 /// An endpoint as `nats micro info` shows it.
 #[derive(Debug, Clone, Default)]
 pub struct EndpointSpec {
-    /// The name, `[A-Za-z0-9_-]+`, short: people ask by it (`nats micro req`).
+    /// The name, `[A-Za-z0-9_-]+`; short, because operators type it (`nats micro req`).
     pub name: String,
-    /// What it answers; may hold wildcards.
+    /// The subject that it answers; may contain wildcards.
     pub subject: String,
     /// What it does, in a line.
     pub description: String,
     /// Facts for people: the shape of the request and of the reply.
     pub metadata: BTreeMap<String, String>,
-    /// Who shares the work: one member of a group gets each request. `q` when none is named.
+    /// The queue group: one member of the group gets each request. `q` if none is named.
     pub queue_group: Option<String>,
-    /// How many requests may be under way at once; at least 1.
+    /// Most requests in progress at once; at least 1.
     pub max_in_flight: u32,
-    /// Whether a request past its deadline is taken all the same, like one that says none: for what
-    /// must be heard also from a host whose clock is wrong, and does no harm when it comes late.
+    /// Whether a request is handled even past its deadline or without one. For requests that must
+    /// also be handled from a host whose clock is wrong, and that do no harm when late.
     pub any_clock: bool,
     /// What becomes of a request's field that this version does not know.
     pub unknown: Unknown,
 }
 
 impl ServiceSpec {
-    /// One of our services; `facts` are of this process alone.
+    /// One of Berth's services; `facts` describe this process alone.
     pub fn describe(service: ServiceName, version: &str, facts: &[(&str, &str)]) -> Self {
         let facts = facts.iter().map(|(fact, value)| ((*fact).to_owned(), (*value).to_owned()));
         Self {
@@ -109,14 +110,14 @@ pub enum ServeError {
     Name {
         /// The service.
         service: String,
-        /// What it names.
+        /// Which name, version or subject is not valid.
         what: &'static str,
-        /// What was given.
+        /// The value.
         given: String,
-        /// What would be right.
+        /// What a valid value looks like.
         rule: &'static str,
     },
-    /// The bus does not take the subscription now.
+    /// The bus does not accept the subscription now.
     #[error("service {service} cannot listen at {subject} now")]
     Unavailable {
         /// The service.
@@ -132,14 +133,14 @@ pub enum ServeError {
 /// One request.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The subject it came on.
+    /// The subject on which it arrived.
     pub subject: String,
     /// Its body.
     pub body: Bytes,
-    /// The trace it belongs to; a new one when it carried none.
+    /// The trace that it belongs to; a new one if it carried none.
     pub trace: TraceContext,
-    /// When it is to be answered: shortly before its caller stops waiting, which is five seconds
-    /// from its arrival when it does not say.
+    /// When it must be answered: shortly before its caller stops waiting. A request without a
+    /// deadline has five seconds from its arrival.
     pub deadline: Instant,
     /// The version of the contract that its caller speaks, if it says so.
     pub contract: Option<u32>,
@@ -163,7 +164,7 @@ impl Request {
         self.subject.split('.').nth(place)
     }
 
-    /// How long its caller still waits.
+    /// How long the caller still waits.
     pub fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -177,7 +178,7 @@ pub struct Service {
     monitor: JoinHandle<()>,
 }
 
-/// What the monitoring answers from.
+/// The state that monitoring requests are answered from.
 #[derive(Debug)]
 struct ServiceState {
     spec: ServiceSpec,
@@ -212,8 +213,8 @@ impl Bus {
 }
 
 impl Service {
-    /// Answers a subject from now on, until the endpoint or the service is stopped. For a verb of
-    /// Berth's there is [`Service::on`].
+    /// Answers requests on a subject, until the endpoint or the service is stopped. For a verb of
+    /// Berth's use [`Service::on`].
     pub async fn endpoint<R, F>(
         &self,
         spec: EndpointSpec,
@@ -236,13 +237,13 @@ impl Service {
         Ok(Endpoint { state: Arc::clone(&self.state), running })
     }
 
-    /// How many requests are under way.
+    /// How many requests are in progress.
     pub fn in_flight(&self) -> usize {
         self.state.endpoints().iter().map(|endpoint| endpoint.in_flight()).sum()
     }
 
-    /// Takes nothing new and waits until what is under way is answered; false when some was not by
-    /// the deadline, and was given up.
+    /// Accepts no new request and waits until the requests in progress are answered. False if some
+    /// were not answered by the deadline; those are given up.
     pub async fn stop(self, within: Duration) -> bool {
         let endpoints = self.state.endpoints();
         let stopped = join_all(endpoints.iter().map(|endpoint| endpoint.stop(within))).await;
@@ -259,8 +260,8 @@ impl Drop for Service {
     }
 }
 
-/// A handle to one endpoint, for those that come and go while the service runs. It may be dropped:
-/// the endpoint goes on.
+/// A handle to one endpoint, for endpoints that come and go while the service runs. If it is
+/// dropped, the endpoint continues.
 #[derive(Debug)]
 pub struct Endpoint {
     state: Arc<ServiceState>,
@@ -268,8 +269,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Takes nothing new and waits until what is under way is answered; false when some was not by
-    /// the deadline, and was given up.
+    /// Accepts no new request and waits until the requests in progress are answered. False if some
+    /// were not answered by the deadline; those are given up.
     pub async fn stop(self, within: Duration) -> bool {
         let stopped = self.running.stop(within).await;
         let mut endpoints = self.state.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,9 +279,9 @@ impl Endpoint {
     }
 }
 
-/// What tells an instance of a service apart in `nats micro ls`: whose it is, as far as its
-/// metadata says so, and a random part. It is a token of a subject (`$SRV.INFO.<name>.<id>`), so
-/// other characters than those of a name stand as `_`.
+/// The id of a service's instance in `nats micro ls`: the fields of [`ID_FACTS`] that its metadata
+/// has, and a random part. It is a token of a subject (`$SRV.INFO.<name>.<id>`), so characters that
+/// a name does not allow become `_`.
 fn instance_id(metadata: &BTreeMap<String, String>, random: u32) -> String {
     let plain = |fact: &String| -> String {
         let letters = fact.chars().take(ID_FACT_CHARS_MAX);
@@ -290,7 +291,7 @@ fn instance_id(metadata: &BTreeMap<String, String>, random: u32) -> String {
     facts.chain([format!("{random:08x}")]).collect::<Vec<_>>().join("-")
 }
 
-/// What tools hold a name to.
+/// Refuses a name that NATS tools do not accept.
 fn check_name(service: &str, what: &'static str, name: &str) -> Result<(), ServeError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !name.is_empty() && name.bytes().all(allowed) {

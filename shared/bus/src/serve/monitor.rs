@@ -1,6 +1,6 @@
 //! Monitoring as the services API asks for it (NATS ADR-32): `$SRV.PING|INFO|STATS[.name[.id]]`.
 //!
-//! **Promises** to go on answering, also when one answer could not be sent.
+//! **Promises** to continue after an answer that could not be sent.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::{ServeError, ServiceState, listen};
 use crate::handle::Bus;
 
-/// What may be asked.
+/// The kinds of monitoring requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Ping,

@@ -30,12 +30,15 @@ impl<V: Verb> VerbRequest<V> {
     /// The ids in its subject.
     pub fn to(&self) -> Result<V::To, Problem> {
         V::read(&self.request.subject).ok_or_else(|| {
-            let message = format!("{:?} does not name what it is for", self.request.subject);
+            let message = format!(
+                "the subject {:?} lacks the ids that the request is for",
+                self.request.subject
+            );
             Problem::new(Code::BadInput, message).at_step(V::STEP)
         })
     }
 
-    /// Its body, or a problem that names every fault.
+    /// The body, or a problem that names every fault.
     pub fn message(&self) -> Result<V::Request, Problem> {
         self.request.decode(V::STEP)
     }

@@ -12,26 +12,26 @@ use berth_domain::{AllocId, Namespace};
 #[derive(Debug, Default)]
 pub struct Allocs {
     allocs: HashMap<(Namespace, AllocId), (u64, Alloc)>,
-    /// Those whose record this version cannot read.
+    /// Allocs whose record this version cannot read.
     unreadable: HashMap<(Namespace, AllocId), UnreadableRecord>,
 }
 
 impl Allocs {
-    /// An alloc and its revision; none also while its record cannot be read: what it said before
-    /// may not hold any more.
+    /// An alloc and its revision; `None` also if its record cannot be read: its earlier content may
+    /// be outdated.
     pub fn get(&self, namespace: &Namespace, alloc: &AllocId) -> Option<(u64, &Alloc)> {
         let found = self.allocs.get(&(namespace.clone(), alloc.clone()));
         found.map(|(revision, alloc)| (*revision, alloc))
     }
 
-    /// Whether the alloc is there and has not ended: whether it wants its claims. One that cannot
-    /// be read may be running.
+    /// Whether the alloc exists and has not ended, so that it wants its claims. An alloc that
+    /// cannot be read may be running.
     pub fn is_live(&self, namespace: &Namespace, alloc: &AllocId) -> bool {
         self.unreadable_of(namespace, alloc).is_some()
             || self.get(namespace, alloc).is_some_and(|(_, alloc)| !alloc.state.is_terminal())
     }
 
-    /// Those whose record this version cannot read, and which may be running.
+    /// Allocs whose record this version cannot read. They may be running.
     pub fn unreadable(&self) -> impl Iterator<Item = (&Namespace, &AllocId, &UnreadableRecord)> {
         self.unreadable.iter().map(|((namespace, id), record)| (namespace, id, record))
     }
@@ -54,7 +54,7 @@ impl Allocs {
 impl Fold for Allocs {
     fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
         let Some(id) = key::parse_alloc(key) else {
-            tracing::warn!(key, "a key that is none of ours is in the allocs bucket");
+            tracing::warn!(key, "the allocs bucket has a key that is not Berth's");
             return;
         };
         match record::read::<Alloc>(value) {
@@ -62,10 +62,10 @@ impl Fold for Allocs {
                 self.unreadable.remove(&id);
                 self.allocs.insert(id, (revision, record.body));
             }
-            // To forget an alloc would be to say that it ended.
+            // Removing the alloc would mean that it ended.
             Err(error) => {
                 let unreadable = error.unreadable_at(key);
-                tracing::error!(key, error = unreadable.error, "not read");
+                tracing::error!(key, error = unreadable.error, "the record cannot be read");
                 self.allocs.remove(&id);
                 self.unreadable.insert(id, unreadable);
             }

@@ -13,10 +13,10 @@ pub struct Handles(HashMap<Handle, HandleEntry>);
 /// What is known of one handle.
 #[derive(Debug, Default)]
 pub struct HandleEntry {
-    /// Its key; none while there is no key.
+    /// The handle's key, if there is one.
     pub guard: Option<HandleGuard>,
-    /// The volumes that are registered with it. More than one is a fault of an older version, of a
-    /// restored backup, or of a person who wrote keys by hand.
+    /// The volumes that are registered with it. More than one is a fault: of an older version, of a
+    /// restored backup, or of keys that an operator wrote by hand.
     pub registered: Vec<VolumeKey>,
 }
 

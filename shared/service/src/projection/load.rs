@@ -1,13 +1,13 @@
-//! How many volumes each node has, by plugin: kept while claims come and go, so that a claim need
-//! not look through all volumes to learn whether there is room for it (E10).
+//! How many volumes each node has, by plugin. The counts follow the claims, so that a claim need
+//! not read all volumes to check whether the node has room (E10).
 
 use std::collections::HashMap;
 
 use berth_domain::volume::{Claim, Claims, State};
 use berth_domain::{AllocId, NodeId, PluginId};
 
-/// How many volumes of each plugin have a claim that holds them, or may, by node. A volume counts
-/// once, however many claims it has there, and in whichever namespace it is.
+/// How many volumes of each plugin have a claim that holds them, or may hold them, by node. A
+/// volume counts once per node, however many claims it has there, in whichever namespace it is.
 #[derive(Debug, Default)]
 pub struct Load(HashMap<PluginId, HashMap<NodeId, u64>>);
 
@@ -17,7 +17,7 @@ impl Load {
         self.0.get(plugin).and_then(|nodes| nodes.get(node)).copied().unwrap_or(0)
     }
 
-    /// What a change of a volume makes of it: `before` and `after` are its plugin.
+    /// Applies a change of a volume. `before` and `after` are its plugin.
     pub(super) fn record_change(
         &mut self,
         (before, after): (Option<PluginId>, Option<&PluginId>),
@@ -57,17 +57,18 @@ impl Load {
     }
 }
 
-/// What a change of one claim does to the nodes that hold its volume, or may.
+/// The nodes that a change of one claim removes from or adds to the nodes that hold its volume, or
+/// may.
 #[derive(Debug, Default)]
 pub(super) struct NodeChange {
-    /// The node that has no claim any more.
+    /// The node that has no claim of the volume any more.
     left: Option<NodeId>,
-    /// The node that has its first.
+    /// The node that has its first claim of the volume.
     came: Option<NodeId>,
 }
 
 impl NodeChange {
-    /// The alloc has this claim, or none, from now on.
+    /// Sets or removes the alloc's claim.
     pub fn by(claims: &mut Claims, alloc: AllocId, new: Option<Claim>) -> Self {
         let node = |claim: &Claim| (claim.state != State::Waiting).then(|| claim.node.clone());
         let came = new.as_ref().and_then(node).filter(|node| !claims.held_on(node));
@@ -79,7 +80,7 @@ impl NodeChange {
         Self { left, came }
     }
 
-    /// The nodes there were before the change that led to these claims.
+    /// The nodes before the change that led to these claims.
     fn before<'a>(&'a self, claims: &'a Claims) -> impl Iterator<Item = &'a NodeId> {
         let stayed = claims.nodes().filter(|node| Some(*node) != self.came.as_ref());
         stayed.chain(&self.left)
@@ -95,7 +96,7 @@ mod tests {
 
     use super::super::Volumes;
 
-    /// What [`super::Load`] is to say, counted anew from all there is.
+    /// The expected [`super::Load`], counted from all volumes.
     fn counted(volumes: &Volumes) -> BTreeMap<(PluginId, NodeId), u64> {
         let mut counts = BTreeMap::new();
         for (_, subtree) in volumes.iter() {

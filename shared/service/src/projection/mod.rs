@@ -1,10 +1,10 @@
-//! What the buckets say, in memory, kept current by watching.
+//! The contents of the buckets, kept current in memory by watching.
 //!
 //! **Owns** how records fold into volumes, allocs, plugins and nodes. Decisions may use a
 //! projection that lags, because the guard of the write catches it.
 //!
-//! **Promises** that a record of a newer version makes its volume read-only here rather than
-//! vanish, and that whatever a writer could not know of its own write (epochs) is filled in.
+//! **Promises** that a record of a newer version makes its volume read-only here, and does not
+//! remove it. Fills in what a writer cannot know of its own write, such as epochs.
 //!
 //! **Never** writes.
 

@@ -39,8 +39,7 @@ impl Instances {
         self.unreadable.values()
     }
 
-    /// What is stored at the key, unless this version cannot read it. What was known of it before
-    /// stands.
+    /// Reads the record at the key. If this version cannot read it, the earlier record stays.
     fn readable<T: record::Body>(&mut self, of: &PluginId, key: &str, value: &[u8]) -> Option<T> {
         let place = (of.clone(), key.to_owned());
         match readable(key, value) {
@@ -57,7 +56,7 @@ impl Instances {
 }
 
 impl Instances {
-    /// Changes a plugin, and forgets it when nothing is left of it (D4).
+    /// Changes a plugin, and removes it when it has no instance and no job (D4).
     fn change(&mut self, id: PluginId, change: impl FnOnce(&mut Plugin)) {
         let plugin = self.plugins.entry(id.clone()).or_default();
         change(plugin);
@@ -82,7 +81,7 @@ impl Fold for Instances {
                 });
             }
         } else {
-            tracing::warn!(key, "a key that is none of ours is in the plugins bucket");
+            tracing::warn!(key, "the plugins bucket has a key that is not Berth's");
         }
     }
 
@@ -101,13 +100,13 @@ impl Fold for Instances {
     }
 }
 
-/// What is stored at the key, if this version can read it.
+/// Reads the record at the key, if this version can.
 fn readable<T: record::Body>(key: &str, value: &[u8]) -> Result<T, UnreadableRecord> {
     match record::read::<T>(value) {
         Ok(record) => Ok(record.body),
         Err(error) => {
             let unreadable = error.unreadable_at(key);
-            tracing::error!(key, error = unreadable.error, "not read");
+            tracing::error!(key, error = unreadable.error, "the record cannot be read");
             Err(unreadable)
         }
     }
@@ -139,12 +138,12 @@ impl Nodes {
         self.get(node).is_some_and(|node| node.state == NodeState::Ready)
     }
 
-    /// All nodes, by id, but for those whose record this version cannot read.
+    /// All nodes, by id, except those whose record this version cannot read.
     pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
         self.all.iter().map(|(id, (node, _))| (id, node))
     }
 
-    /// Mounts that no claim covers, and their nodes; none of a node that counts as gone, since
+    /// Mounts that no claim covers, and their nodes. Nodes that count as gone are left out, since
     /// nothing there can write.
     pub fn unaccounted(&self) -> impl Iterator<Item = (&NodeId, &UnaccountedMount)> {
         let nodes = self.unaccounted.iter().filter_map(|id| Some((id, self.get(id)?)));
@@ -152,7 +151,7 @@ impl Nodes {
         there.flat_map(|(id, node)| node.unaccounted.iter().map(move |mount| (id, mount)))
     }
 
-    /// The same of one volume.
+    /// As [`unaccounted`](Self::unaccounted), for one volume.
     pub fn unaccounted_of<'a>(
         &'a self,
         volume: &'a VolumeKey,
@@ -169,7 +168,7 @@ impl Nodes {
 impl Fold for Nodes {
     fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
         let Some(id) = key::parse_node(key) else {
-            tracing::warn!(key, "a key that is none of ours is in the nodes bucket");
+            tracing::warn!(key, "the nodes bucket has a key that is not Berth's");
             return;
         };
         match readable::<Node>(key, value) {
@@ -182,7 +181,7 @@ impl Fold for Nodes {
                 }
                 self.all.insert(id, (node, revision));
             }
-            // What was known before may not hold any more: the node may count as gone by now.
+            // The earlier record may be outdated: the node may count as gone by now.
             Err(unreadable) => {
                 self.all.remove(&id);
                 self.unreadable.insert(id, unreadable);

@@ -15,8 +15,8 @@ use super::handles::Handles;
 use super::load::{Load, NodeChange};
 use crate::clock;
 
-/// All volumes, in order: a page of a list reads as many as it shows. Each is boxed: a node of the
-/// tree has room for more than it holds.
+/// All volumes, sorted: a page of a list reads only the volumes that it shows. Each subtree is
+/// boxed: a node of the tree has room for more entries than it holds.
 #[derive(Debug, Default)]
 pub struct Volumes {
     subtrees: BTreeMap<VolumeKey, Box<Subtree>>,
@@ -30,22 +30,23 @@ pub struct Volumes {
 /// One volume's subtree.
 #[derive(Debug, Default, Clone)]
 pub struct Subtree {
-    /// The newest revision seen below the volume: what a write is guarded with.
+    /// The newest revision seen below the volume. It guards writes.
     pub head: u64,
     /// The volume.
     pub volume: Volume,
-    /// What is recorded of each claim for those who follow it.
+    /// The trace of each claim, as far as it is recorded.
     traces: BTreeMap<AllocId, Box<Traced>>,
-    /// Records of it that this version cannot read, by key; while there are any it is read-only.
+    /// Records of the volume that this version cannot read, by key. While there are any, the volume
+    /// is read-only.
     pub unreadable: BTreeMap<String, UnreadableRecord>,
 }
 
 /// How a claim can be followed.
 #[derive(Debug, Clone)]
 enum Traced {
-    /// By the spans of its life.
+    /// By the spans of the whole claim.
     Trail(Trail),
-    /// By the trace of its last change, where no more is recorded.
+    /// By the trace of its last change, if no spans are recorded.
     Change(String),
 }
 
@@ -55,7 +56,7 @@ impl Volumes {
         self.subtrees.get(volume).map(Box::as_ref)
     }
 
-    /// As [`get`](Self::get), with the key as it is kept here.
+    /// As [`get`](Self::get), with the stored key.
     pub fn get_key_value(&self, volume: &VolumeKey) -> Option<(&VolumeKey, &Subtree)> {
         self.subtrees.get_key_value(volume).map(|(key, subtree)| (key, subtree.as_ref()))
     }
@@ -65,7 +66,7 @@ impl Volumes {
         self.iter_from(None)
     }
 
-    /// The subtrees from this volume on, in the same order; all without one.
+    /// The subtrees from this volume on, in the same order; all if `None`.
     pub fn iter_from(
         &self,
         first: Option<&VolumeKey>,
@@ -90,7 +91,7 @@ impl Volumes {
         &self.handles
     }
 
-    /// What a volume needs to know of the handle that it has, or is to be registered with.
+    /// The other users of a handle that a volume has, or is to be registered with.
     pub fn handle_use(&self, volume: &VolumeKey, handle: &Handle) -> HandleUse {
         let registered = self.handles.get(handle).map_or(&[][..], |entry| &entry.registered);
         let others = || registered.iter().filter(|other| *other != volume);
@@ -103,7 +104,7 @@ impl Volumes {
         HandleUse { others: named.collect(), claims: claims.collect() }
     }
 
-    /// Bounds the deadlines of attempts by this; by [`limits::CALL_TIMEOUT`] without it.
+    /// Bounds the deadlines of attempts by `call_timeout`. The default is [`limits::CALL_TIMEOUT`].
     #[must_use]
     pub fn with_call_timeout(mut self, call_timeout: Duration) -> Self {
         self.call_timeout = Some(call_timeout);
@@ -178,7 +179,7 @@ impl Fold for Volumes {
                     if claim.epoch == 0 {
                         claim.epoch = revision;
                     }
-                    located(&mut claim, &alloc);
+                    assign_unknown_node(&mut claim, &alloc);
                     if let Some(attempt) = &mut claim.attempt {
                         attempt.bound_deadline(clock::now(), call_timeout);
                     }
@@ -191,7 +192,7 @@ impl Fold for Volumes {
                 });
             }
             Some(VolumeEntry::Handle(handle)) => self.handles.put(key, handle, revision, value),
-            None => tracing::warn!(key, "a key that is none of ours is in the volumes bucket"),
+            None => tracing::warn!(key, "the volumes bucket has a key that is not Berth's"),
         }
     }
 
@@ -222,7 +223,7 @@ impl Subtree {
         })
     }
 
-    /// The spans of a claim's life, as far as they are recorded.
+    /// The spans of a claim, as far as they are recorded.
     pub fn trail(&self, alloc: &AllocId) -> Option<Trail> {
         match self.traces.get(alloc)?.as_ref() {
             Traced::Trail(trail) => Some(*trail),
@@ -230,7 +231,7 @@ impl Subtree {
         }
     }
 
-    /// The record that keeps the volume from being changed here, if there is one.
+    /// The unreadable record that makes the volume read-only here, if there is one.
     pub fn first_unreadable(&self) -> Option<&UnreadableRecord> {
         self.unreadable.values().next()
     }
@@ -259,9 +260,9 @@ impl Subtree {
     }
 }
 
-/// Two claims on nodes that nobody knows must not pass for neighbours: one would leave its node to
-/// the other (rule 9).
-fn located(claim: &mut Claim, alloc: &AllocId) {
+/// Gives a claim on an unknown node a node of its own. Two such claims must not count as claims on
+/// one node: one claim would leave its node to the other (rule 9).
+fn assign_unknown_node(claim: &mut Claim, alloc: &AllocId) {
     if claim.node.as_str() == record::NODE_UNKNOWN {
         let (unknown, mut alloc) = (record::NODE_UNKNOWN, alloc.to_string());
         while unknown.len() + 1 + alloc.len() > limits::ID_BYTES_MAX {
