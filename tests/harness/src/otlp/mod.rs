@@ -104,14 +104,6 @@ impl Collector {
         self.lock().metrics.iter().filter(|metric| metric.name == name).cloned().collect()
     }
 
-    /// The names of all metrics it took.
-    pub fn metric_names(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.lock().metrics.iter().map(|m| m.name.clone()).collect();
-        names.sort();
-        names.dedup();
-        names
-    }
-
     /// Whether a request had this header.
     pub fn had_header(&self, name: &str, value: &str) -> bool {
         self.lock().headers.contains(&format!("{name}: {value}"))
