@@ -58,14 +58,7 @@ impl Collector {
     /// # Panics
     /// When its ports cannot be listened on.
     pub async fn start() -> Self {
-        Self::start_at(Port::reserve(), Port::reserve()).await
-    }
-
-    /// Starts one on ports that were reserved, for gRPC and HTTP.
-    ///
-    /// # Panics
-    /// When they cannot be listened on.
-    pub async fn start_at(grpc: Port, http: Port) -> Self {
+        let (grpc, http) = (Port::reserve(), Port::reserve());
         let received = Arc::<Mutex<Received>>::default();
         let tasks = vec![
             receive::grpc(grpc.address(), Arc::clone(&received)).await,
