@@ -10,7 +10,7 @@ use berth_contract::bucket;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_harness::dirs::Dir;
-use berth_harness::nats::{Cluster, Server};
+use berth_harness::nats::NatsServers;
 use berth_harness::process::{Daemon, Program};
 use berth_harness::wait;
 use serde_json::{Value, json};
@@ -30,46 +30,31 @@ pub struct Site {
     pub bus: Bus,
     // Dropped in this order: the processes before the servers, the files last.
     running: BTreeMap<String, Daemon>,
-    nats: Nats,
+    nats: NatsServers,
     dir: Dir,
-}
-
-enum Nats {
-    One(Server),
-    Three(Cluster),
-}
-
-impl Nats {
-    fn all(&self) -> &[Server] {
-        match self {
-            Self::One(server) => std::slice::from_ref(server),
-            Self::Three(cluster) => cluster.servers(),
-        }
-    }
 }
 
 impl Site {
     /// Starts the servers and connects to them; no service yet.
     pub async fn start(servers: u32) -> Result<Self, Fatal> {
-        let nats = match servers {
-            1 => Nats::One(Server::start().await),
-            3 => Nats::Three(Cluster::start(3).await),
-            other => return Err(format!("{other} servers: it is 1 or 3").into()),
-        };
+        if !matches!(servers, 1 | 3) {
+            return Err(format!("{servers} servers: it is 1 or 3").into());
+        }
+        let nats = NatsServers::start(usize::try_from(servers)?).await;
         let bus =
-            Bus::connect(bare::plain(Config::new([nats.all()[0].url()], "load/bench/1"))).await?;
+            Bus::connect(bare::plain(Config::new([nats.first().url()], "load/bench/1"))).await?;
         Ok(Self { servers, bus, running: BTreeMap::new(), nats, dir: Dir::new("bench") })
     }
 
     /// Where everybody connects to: the first server. On three that is the leader of every stream
     /// that is measured (see [`Self::lead_from_the_first`]), for raw writes and services alike.
     pub fn url(&self) -> String {
-        self.nats.all()[0].url()
+        self.nats.first().url()
     }
 
     /// Copies of each stream.
     pub fn copies(&self) -> u8 {
-        if self.servers == 1 { 1 } else { 3 }
+        self.nats.copies()
     }
 
     /// A path in the site's own directory.
@@ -134,7 +119,7 @@ impl Site {
 
     /// The nats-servers' processes.
     pub fn nats_pids(&self) -> Vec<u32> {
-        self.nats.all().iter().map(|server| server.daemon().pid()).collect()
+        self.nats.servers().iter().map(|server| server.daemon().pid()).collect()
     }
 
     /// Starts the claim service and the registry, and waits until both answer.
@@ -217,13 +202,12 @@ impl Site {
     /// On three servers: has the first one lead the streams, so that chance does not decide who is
     /// a hop nearer to what it writes.
     pub async fn lead_from_the_first(&self) -> Result<(), Fatal> {
-        let Nats::Three(cluster) = &self.nats else { return Ok(()) };
         let ours = [bucket::VOLUMES.name, bucket::ALLOCS.name];
         for name in ours.into_iter().chain([bare::BUCKET.name, bare::FOLLOWED.name]) {
             let stream = format!("KV_{name}");
             let subject = format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}");
             let mut tries = 0;
-            while cluster.leader_of(&stream).await != 0 {
+            while self.nats.leader_of(&stream).await != 0 {
                 tries += 1;
                 if tries > 20 {
                     return Err(format!("{stream} is not led by the first server").into());

@@ -12,7 +12,7 @@ use std::time::Duration;
 use berth_bus::{Bus, Config};
 use berth_contract::bucket;
 use berth_harness::dirs::{Dir, Disk, mounts_beneath};
-use berth_harness::nats::{Cluster, Server};
+use berth_harness::nats::{NatsOptions, NatsServers, Server};
 use berth_harness::process::{Daemon, Program, binary, clock};
 use berth_harness::proxy::Proxy;
 use berth_harness::storage;
@@ -36,36 +36,11 @@ pub struct Site {
     pub bus: Bus,
     daemons: BTreeMap<Target, Daemon>,
     cables: BTreeMap<Target, Vec<Proxy>>,
-    nats: Nats,
+    /// What the bus is made of.
+    pub nats: NatsServers,
     journals: Vec<Disk>,
     // Last: it undoes what the processes left.
     dir: Dir,
-}
-
-enum Nats {
-    One(Server),
-    Three(Cluster),
-}
-
-impl Nats {
-    async fn start(servers: usize) -> Self {
-        if servers == 1 {
-            Self::One(Server::start_on_disk(DISK_BYTES).await)
-        } else {
-            Self::Three(Cluster::start_breakable(servers, DISK_BYTES).await)
-        }
-    }
-
-    fn all(&self) -> &[Server] {
-        match self {
-            Self::One(server) => std::slice::from_ref(server),
-            Self::Three(cluster) => cluster.servers(),
-        }
-    }
-
-    fn url(&self) -> String {
-        self.all().iter().map(Server::url).collect::<Vec<_>>().join(",")
-    }
 }
 
 /// A volume's directory, or image, is made before anything is started.
@@ -93,7 +68,9 @@ impl Site {
         let journals = (0..shape.nodes)
             .map(|node| Disk::mount(state_dir(&dir, node).join("journal"), DISK_BYTES))
             .collect();
-        let nats = Nats::start(shape.servers).await;
+        let (disk_bytes, breakable) = (Some(DISK_BYTES), true);
+        let more = NatsOptions { disk_bytes, breakable, ..NatsOptions::default() };
+        let nats = NatsServers::start_with(shape.servers, more).await;
         let bus = Bus::connect(Config::new([nats.url()], "chaos")).await;
         let bus = bus.expect("the test reaches the bus");
         for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
@@ -102,15 +79,14 @@ impl Site {
             if shape.is_purged_soon() {
                 (spec.marker_ttl, spec.purged_after) = (Duration::from_secs(shape.marker_ttl_s), 0);
             }
-            let copies = u8::try_from(shape.servers).expect("there are few servers");
-            bus.bucket(&spec, copies).await.expect("the bucket can be made");
+            bus.bucket(&spec, nats.copies()).await.expect("the bucket can be made");
         }
         let (mut daemons, mut cables) = (BTreeMap::new(), BTreeMap::new());
         for target in Target::processes(shape) {
             let mut url = nats.url();
             if target.is_client() {
                 let mut own = Vec::new();
-                for server in nats.all() {
+                for server in nats.servers() {
                     own.push(Proxy::start(server.address()).await);
                 }
                 url = own.iter().map(Proxy::url).collect::<Vec<_>>().join(",");
@@ -130,7 +106,7 @@ impl Site {
     /// A process.
     pub fn daemon(&self, target: Target) -> &Daemon {
         match target {
-            Target::Nats(at) => self.nats.all()[at].daemon(),
+            Target::Nats(at) => self.nats.servers()[at].daemon(),
             other => &self.daemons[&other],
         }
     }
@@ -144,22 +120,14 @@ impl Site {
     pub fn disk(&self, target: Target) -> Option<&Disk> {
         match target {
             Target::Agent(node) => self.journals.get(node),
-            Target::Nats(at) => self.nats.all()[at].disk(),
+            Target::Nats(at) => self.nats.servers()[at].disk(),
             _ => None,
-        }
-    }
-
-    /// The servers, where there are several.
-    pub fn cluster(&self) -> Option<&Cluster> {
-        match &self.nats {
-            Nats::Three(cluster) => Some(cluster),
-            Nats::One(_) => None,
         }
     }
 
     /// A server that answers, asked past every cable; none when none does.
     pub fn server(&self) -> Option<&Server> {
-        self.nats.all().iter().find(|server| server.daemon().is_running())
+        self.nats.servers().iter().find(|server| server.daemon().is_running())
     }
 
     /// Sets a process's clock so many milliseconds ahead of the machine's.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use berth_bus::Bus;
 use berth_contract::bucket::{self, BucketSpec};
 use berth_harness::dirs::Dir;
-use berth_harness::nats::{Cluster, Server};
+use berth_harness::nats::{NatsOptions, NatsServers, Server};
 use berth_harness::process::{Daemon, Program, binary, clock};
 use berth_harness::proxy::{Proxy, Wire};
 use berth_harness::wait;
@@ -39,7 +39,7 @@ pub struct Options {
     /// Processes with a wall clock of their own, and how far ahead it is at the start, in
     /// milliseconds. Needs `faketime`.
     pub clocks: &'static [(&'static str, i64)],
-    /// The size of the disk below the only server's store, where it has one of its own. Needs root.
+    /// The size of a disk below each server's store, where it has one of its own. Needs root.
     pub disk_bytes: Option<u64>,
     /// Whether the driver has a controller that attaches.
     pub attach: bool,
@@ -194,46 +194,22 @@ pub struct System {
     /// Trips at the n-th message of a kind, whichever process sends it.
     pub wire: Wire,
     cables: Cables,
-    servers: Servers,
+    /// What the bus is made of.
+    pub nats: NatsServers,
     // Last: it unmounts and removes what the processes left.
     dir: Dir,
-}
-
-enum Servers {
-    One(Server),
-    Three(Cluster),
-}
-
-impl Servers {
-    fn url(&self) -> String {
-        match self {
-            Self::One(server) => server.url(),
-            Self::Three(cluster) => cluster.url(),
-        }
-    }
-
-    fn all(&self) -> &[Server] {
-        match self {
-            Self::One(server) => std::slice::from_ref(server),
-            Self::Three(cluster) => cluster.servers(),
-        }
-    }
-
-    fn first(&self) -> &Server {
-        &self.all()[0]
-    }
 }
 
 /// A process's way to the bus: one cable to each server. None when it has no cables of its own.
 type Cables = BTreeMap<String, Vec<Proxy>>;
 
-async fn lay(servers: &Servers, options: Options, wire: &Wire) -> Cables {
+async fn lay(nats: &NatsServers, options: Options, wire: &Wire) -> Cables {
     let mut cables = Cables::new();
     if !options.cables {
         return cables;
     }
     for name in Part::all(options).filter_map(Part::name) {
-        for server in servers.all() {
+        for server in nats.servers() {
             let cable = Proxy::across(server.address(), &name, wire).await;
             cables.entry(name.clone()).or_default().push(cable);
         }
@@ -245,32 +221,24 @@ impl System {
     /// Starts everything and waits until the plugin is healthy on every node.
     pub async fn start(options: Options) -> Self {
         let dir = Dir::new("flow");
-        let servers = if options.servers == 1 {
-            Servers::One(match options.disk_bytes {
-                Some(bytes) => Server::start_on_disk(bytes).await,
-                None => Server::start().await,
-            })
-        } else if options.cables {
-            Servers::Three(Cluster::start_unadvertised(options.servers).await)
-        } else {
-            Servers::Three(Cluster::start(options.servers).await)
-        };
+        let Options { disk_bytes, cables: unadvertised, .. } = options;
+        let more = NatsOptions { disk_bytes, unadvertised, ..NatsOptions::default() };
+        let nats = NatsServers::start_with(options.servers, more).await;
         let wire = Wire::default();
-        let cables = lay(&servers, options, &wire).await;
+        let cables = lay(&nats, options, &wire).await;
         let (seed, _) = berth_service::seal::new_seed().expect("a key can be made");
         std::fs::write(dir.join("secrets.key"), seed).expect("the key can be written");
-        let bus = Bus::connect(berth_bus::Config::new([servers.url()], "test"))
+        let bus = Bus::connect(berth_bus::Config::new([nats.url()], "test"))
             .await
             .expect("the test reaches the bus");
         if let Some(marker_ttl) = options.marker_ttl {
             // Whoever opens a bucket that is there takes it as it is.
-            let replicas = if options.servers == 1 { 1 } else { 3 };
             for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
                 let spec = BucketSpec { marker_ttl, purged_after: 0, ..*spec };
-                bus.bucket(&spec, replicas).await.expect("the bucket can be made");
+                bus.bucket(&spec, nats.copies()).await.expect("the bucket can be made");
             }
         }
-        let start = Start { dir: &dir, url: servers.url(), cables: &cables, options };
+        let start = Start { dir: &dir, url: nats.url(), cables: &cables, options };
         let each = |what: &str| -> Vec<Daemon> {
             (0..options.replicas).map(|at| start.service(what, &format!("{what}-{at}"))).collect()
         };
@@ -292,7 +260,7 @@ impl System {
             dockers,
             wire,
             cables,
-            servers,
+            nats,
             dir,
         };
         system.healthy().await;
@@ -330,7 +298,7 @@ impl System {
     /// The process.
     pub fn daemon(&self, part: Part) -> &Daemon {
         match part {
-            Part::Nats => self.servers.first().daemon(),
+            Part::Nats => self.nats.first().daemon(),
             Part::Claim => &self.claims[0],
             Part::SecondClaim => &self.claims[1],
             Part::Registry => &self.registries[0],
@@ -348,8 +316,8 @@ impl System {
     /// Kills a process with SIGKILL, and starts it again.
     pub async fn kill9_and_restart(&self, part: Part) {
         if part == Part::Nats {
-            self.servers.first().kill9();
-            self.servers.first().restart().await;
+            self.nats.first().kill9();
+            self.nats.first().restart().await;
         } else {
             self.kill9(part);
             self.daemon(part).restart();
@@ -391,15 +359,7 @@ impl System {
 
     /// The servers of the bus.
     pub fn servers(&self) -> &[Server] {
-        self.servers.all()
-    }
-
-    /// The cluster, where there are three servers.
-    pub fn cluster(&self) -> Option<&Cluster> {
-        match &self.servers {
-            Servers::One(_) => None,
-            Servers::Three(cluster) => Some(cluster),
-        }
+        self.nats.servers()
     }
 
     /// Starts a killed process again.
@@ -452,12 +412,12 @@ impl System {
 
     /// Where the bus is.
     pub fn url(&self) -> String {
-        self.servers.url()
+        self.nats.url()
     }
 
     /// Where the bus keeps its store and its log.
     pub fn nats_dir(&self) -> PathBuf {
-        let log = self.servers.first().daemon().log_path();
+        let log = self.nats.first().daemon().log_path();
         log.parent().unwrap_or(log).to_owned()
     }
 

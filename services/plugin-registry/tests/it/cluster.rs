@@ -20,8 +20,8 @@ async fn one_of_three_servers_lost_costs_time_and_nothing_else() {
     site.node_is("n1", "ready", PATIENCE).await;
 
     let stream = format!("KV_{}", bucket::PLUGINS.name);
-    let leader = site.cluster().leader_of(&stream).await;
-    site.cluster().servers()[leader].kill9();
+    let leader = site.nats.leader_of(&stream).await;
+    site.nats.servers()[leader].kill9();
     // Agents report again until they are heard: an election takes 4 to 9 s.
     wait::until("a change is written", 2 * PATIENCE, async || {
         let told = report("n1", &[("p", Half::Node, instance(false))]);
@@ -46,7 +46,7 @@ async fn one_of_three_servers_lost_costs_time_and_nothing_else() {
         .collect();
     assert_eq!(said, [("n1", false), ("n2", true)]);
 
-    site.cluster().servers()[leader].restart().await;
+    site.nats.servers()[leader].restart().await;
     let _lease = wait::until("the lease is had", 2 * PATIENCE, async || {
         let leases =
             site.bus.bucket(&bucket::LEASES, 3).await.map_err(|error| error.to_string())?;

@@ -16,7 +16,7 @@ use berth_contract::{key, stream, subject};
 use berth_domain::plugin::{Half, Instance};
 use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
 use berth_harness::dirs::Dir;
-use berth_harness::nats::{Cluster, Server};
+use berth_harness::nats::{NatsServers, Server};
 use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::wait;
 use serde::Serialize;
@@ -31,27 +31,23 @@ pub struct Site {
     pub replicas: Vec<Daemon>,
     claim: Option<Daemon>,
     pub bus: Bus,
-    nats: Nats,
+    pub nats: NatsServers,
     dir: Dir,
-}
-
-enum Nats {
-    One(Server),
-    Three(Cluster),
 }
 
 impl Site {
     /// Starts a server and so many replicas, and waits until each serves.
     pub async fn start(replicas: usize) -> Self {
-        Self::start_on(Nats::One(Server::start().await), replicas).await
+        Self::start_on(1, replicas).await
     }
 
     /// The same on three servers, with three copies of everything.
     pub async fn start_on_three(replicas: usize) -> Self {
-        Self::start_on(Nats::Three(Cluster::start(3).await), replicas).await
+        Self::start_on(3, replicas).await
     }
 
-    async fn start_on(nats: Nats, replicas: usize) -> Self {
+    async fn start_on(servers: usize, replicas: usize) -> Self {
+        let nats = NatsServers::start(servers).await;
         let bus = Bus::connect(Config::new([nats.url()], "test/host/1")).await.unwrap();
         let mut site =
             Self { replicas: Vec::new(), claim: None, bus, nats, dir: Dir::new("registry") };
@@ -88,20 +84,9 @@ impl Site {
         .await;
     }
 
-    /// The one server.
+    /// The first server, or the only one.
     pub fn server(&self) -> &Server {
-        match &self.nats {
-            Nats::One(server) => server,
-            Nats::Three(_) => panic!("there are three"),
-        }
-    }
-
-    /// The three servers.
-    pub fn cluster(&self) -> &Cluster {
-        match &self.nats {
-            Nats::One(_) => panic!("there is one"),
-            Nats::Three(cluster) => cluster,
-        }
+        self.nats.first()
     }
 
     /// Ends a replica as a crash would.
@@ -243,22 +228,6 @@ impl Site {
             if now == state { Ok(status) } else { Err(now) }
         })
         .await
-    }
-}
-
-impl Nats {
-    fn url(&self) -> String {
-        match self {
-            Self::One(server) => server.url(),
-            Self::Three(cluster) => cluster.url(),
-        }
-    }
-
-    fn copies(&self) -> u8 {
-        match self {
-            Self::One(_) => 1,
-            Self::Three(_) => 3,
-        }
     }
 }
 

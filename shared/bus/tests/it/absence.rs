@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_bus::{Bus, Config, Guard};
-use berth_harness::nats::Cluster;
+use berth_harness::nats::{NatsOptions, NatsServers};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use tokio::time::Instant;
@@ -33,7 +33,8 @@ async fn a_deposed_leader_confirms_nothing() {
     if !or_skip("disks of their own") {
         return;
     }
-    let cluster = Cluster::start_breakable(3, DISK).await;
+    let more = NatsOptions { disk_bytes: Some(DISK), breakable: true, ..NatsOptions::default() };
+    let cluster = NatsServers::start_with(3, more).await;
     let stream = "KV_state";
     let first = connect(&cluster.url()).await.bucket(&STATE, 3).await.unwrap();
     set(&first, "v.before", "1").await;

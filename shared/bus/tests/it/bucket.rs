@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Config, OpenError};
 use berth_contract::bucket::BucketSpec;
-use berth_harness::nats::Server;
+use berth_harness::nats::{NatsOptions, NatsServers, Server};
 use futures_util::future::join_all;
 
 use crate::support::{LEASES, STATE, config, connect, one, plain, put};
@@ -87,7 +87,8 @@ async fn what_one_server_cannot_keep_is_refused_at_once() {
 
 #[tokio::test]
 async fn a_server_without_jetstream_is_said_to_be_one() {
-    let server = Server::start_with("jetstream: disabled").await;
+    let more = NatsOptions { extra: "jetstream: disabled", ..NatsOptions::default() };
+    let server = NatsServers::start_with(1, more).await;
     let config = Config { start_timeout: Duration::from_millis(600), ..config(&server.url()) };
     let bus = Bus::connect(config).await.unwrap();
     let error = bus.bucket(&STATE, 1).await.unwrap_err();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use berth_bus::{Bucket, Bus, List};
 use berth_contract::bucket::BucketSpec;
 use berth_contract::stream::EVENTS;
-use berth_harness::nats::Cluster;
+use berth_harness::nats::NatsServers;
 use berth_harness::wait;
 use futures_util::future::join_all;
 use serde_json::json;
@@ -25,7 +25,7 @@ const ELECTION: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_servers() {
-    let cluster = Cluster::start(3).await;
+    let cluster = NatsServers::start(3).await;
     let buses =
         join_all(cluster.servers().iter().map(|server| connect_via(&cluster, server))).await;
     services_that_start_at_once_make_one_bucket(&buses).await;
@@ -36,7 +36,7 @@ async fn three_servers() {
 }
 
 /// A bus that prefers one server, and knows the others.
-async fn connect_via(cluster: &Cluster, first: &berth_harness::nats::Server) -> Bus {
+async fn connect_via(cluster: &NatsServers, first: &berth_harness::nats::Server) -> Bus {
     let urls = [first.url(), cluster.url()];
     let config = berth_bus::Config::new(urls, "test/host/1");
     // Few writers are enough for each bus to store some together.
@@ -53,7 +53,7 @@ async fn services_that_start_at_once_make_one_bucket(buses: &[Bus]) {
 }
 
 /// One that comes alone is there without a flush; those right behind it are there after one.
-async fn events_that_come_closely_go_together_in_order(cluster: &Cluster, bus: &Bus) {
+async fn events_that_come_closely_go_together_in_order(cluster: &NatsServers, bus: &Bus) {
     const COUNT: u64 = 20;
     let events = bus.events(&EVENTS, 3).await.unwrap();
     let mut followed = events.follow("berth.v1.event.>").await.unwrap();
@@ -81,7 +81,7 @@ async fn events_that_come_closely_go_together_in_order(cluster: &Cluster, bus: &
 }
 
 /// At R3 the leader refuses most lost races with 10164, which the client library does not know.
-async fn a_lost_race_is_a_conflict_whatever_its_code(cluster: &Cluster, buses: &[Bus]) {
+async fn a_lost_race_is_a_conflict_whatever_its_code(cluster: &NatsServers, buses: &[Bus]) {
     let buckets = open(buses, &HOT).await;
     let plain = plain(&cluster.url()).await;
     let mut constant = 0;
@@ -121,7 +121,7 @@ async fn settled_list(bucket: &Bucket) -> List {
     .await
 }
 
-async fn a_leader_read_sees_what_was_acknowledged(cluster: &Cluster, buses: &[Bus]) {
+async fn a_leader_read_sees_what_was_acknowledged(cluster: &NatsServers, buses: &[Bus]) {
     let buckets = open(buses, &READS).await;
     let stop = Flag::new(AtomicBool::new(false));
     let noise: Vec<_> = (0..8)
@@ -157,7 +157,7 @@ async fn a_leader_read_sees_what_was_acknowledged(cluster: &Cluster, buses: &[Bu
 }
 
 async fn a_leader_killed_under_writes_loses_nothing_and_no_result_lies(
-    cluster: &Cluster,
+    cluster: &NatsServers,
     buses: &[Bus],
 ) {
     let buckets = open(buses, &STATE).await;

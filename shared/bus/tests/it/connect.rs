@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_bus::{Bus, Config, ConnectError, Credentials};
-use berth_harness::nats::Server;
+use berth_harness::nats::{NatsOptions, NatsServers, Server};
 use berth_harness::ports::Port;
 use berth_harness::proxy::Proxy;
 use berth_harness::wait;
@@ -61,7 +61,8 @@ async fn a_connection_that_carries_nothing_any_more_is_made_anew() {
 
 #[tokio::test]
 async fn wrong_credentials_are_said_to_be_wrong() {
-    let server = Server::start_with("authorization { user: u, password: right }").await;
+    let extra = "authorization { user: u, password: right }";
+    let server = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
     let with = |password: &str| Config {
         credentials: Credentials::Password { user: "u".into(), password: password.into() },
         start_timeout: Duration::from_secs(2),
@@ -78,8 +79,8 @@ async fn the_seed_of_an_nkey_is_taken_from_a_file() {
     // A key pair made for this test alone.
     const SEED: &str = "SUAEIYF5XP7U5TK256NNI5PTD6MW2ZZUSUFAYAD34CLXEVQADLYDYRZVGY";
     const USER: &str = "UD4CSX7KCWU3EGIHUW5TUX3FRI5NPGMNXGWNXLKETLJMDJLERVHWLIQC";
-    let extra = format!("authorization {{ users: [{{ nkey: {USER} }}] }}");
-    let server = Server::start_with(&extra).await;
+    let extra = &format!("authorization {{ users: [{{ nkey: {USER} }}] }}");
+    let server = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
     let dir = berth_harness::dirs::Dir::new("seed");
     let path = dir.join("test.nk");
     std::fs::write(&path, format!("{SEED}\n")).unwrap();
@@ -94,7 +95,7 @@ async fn the_seed_of_an_nkey_is_taken_from_a_file() {
 async fn a_refused_permission_is_counted_and_not_only_a_timeout() {
     let extra = "authorization { users: [{ user: u, password: p, permissions: {
         publish: { deny: [\"$KV.state.secret.>\"] } } }] }";
-    let server = Server::start_with(extra).await;
+    let server = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
     let config = Config {
         credentials: Credentials::Password { user: "u".into(), password: "p".into() },
         commit_timeout: Duration::from_millis(300),
@@ -116,7 +117,7 @@ async fn a_refused_permission_is_counted_and_not_only_a_timeout() {
 async fn answers_come_to_an_inbox_of_ones_own() {
     let extra = "authorization { users: [{ user: u, password: p, permissions: {
         subscribe: { allow: [\"_INBOX_test.>\"] } } }] }";
-    let server = Server::start_with(extra).await;
+    let server = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
     let with = |inbox_prefix: Option<&str>| Config {
         credentials: Credentials::Password { user: "u".into(), password: "p".into() },
         inbox_prefix: inbox_prefix.map(str::to_owned),

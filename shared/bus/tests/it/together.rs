@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use berth_bus::{Bucket, Bus, CommitError, Config};
-use berth_harness::nats::{Cluster, Server};
+use berth_harness::nats::{NatsServers, Server};
 use berth_harness::wait;
 use futures_util::future::join_all;
 use tokio::time::sleep;
@@ -196,7 +196,7 @@ async fn a_server_killed_under_pairs_stores_none_by_half() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_killed_under_pairs_stores_none_by_half() {
-    let cluster = Cluster::start(3).await;
+    let cluster = NatsServers::start(3).await;
     let stop = Flag::new(AtomicBool::new(false));
     let bucket = connect(&cluster.url()).await.bucket(&STATE, 3).await.unwrap();
     let writers: Vec<_> = (0..40)

@@ -61,8 +61,7 @@ impl Run {
     /// Starts the system and registers the volumes.
     pub(crate) async fn start(shape: Shape) -> Arc<Self> {
         let site = Site::start(shape).await;
-        let copies = if shape.servers == 1 { 1 } else { 3 };
-        let volumes = site.bus.bucket(&bucket::VOLUMES, copies).await;
+        let volumes = site.bus.bucket(&bucket::VOLUMES, site.nats.copies()).await;
         let run = Self {
             site,
             ledger: Ledger::default(),

@@ -168,7 +168,7 @@ impl Run {
 
     /// The newest revisions of what is written by requests alone: agents report now and then.
     async fn heads(&self) -> Vec<Option<u64>> {
-        let copies = if self.site.shape.servers == 1 { 1 } else { 3 };
+        let copies = self.site.nats.copies();
         let mut heads = Vec::new();
         for spec in [bucket::VOLUMES, bucket::ALLOCS, bucket::SECRETS] {
             let opened: Result<Bucket, _> = self.site.bus.bucket(&spec, copies).await;

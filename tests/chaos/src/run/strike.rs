@@ -84,7 +84,7 @@ impl Run {
             }
             Fault::Part | Fault::Mute { .. } => {
                 let Target::Link(one, other) = target else { return };
-                let cluster = self.site.cluster().expect("a link is one of a cluster");
+                let cluster = &self.site.nats;
                 match fault {
                     Fault::Mute { second: false } => cluster.mute(one, other),
                     Fault::Mute { second: true } => cluster.mute(other, one),

@@ -77,7 +77,7 @@ impl Drop for Dir {
 /// Unmounts whatever is mounted at `root` or below it, and returns what would not go.
 ///
 /// A busy mount is detached from the tree, so that nothing can be reached through its path.
-pub fn unmount_beneath(root: &Path) -> Vec<PathBuf> {
+fn unmount_beneath(root: &Path) -> Vec<PathBuf> {
     // The newest mount first: it may lie upon an older one, even at the same path.
     for mount in mounts_beneath(root).iter().rev() {
         if umount2(mount, MntFlags::UMOUNT_NOFOLLOW).is_err() {

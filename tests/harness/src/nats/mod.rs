@@ -4,9 +4,9 @@
 //! too (`sync_interval: always`, limits, pings); only names, addresses and the store's place are
 //! set here. Never: reuses a store or a server between tests.
 
-mod cluster;
 pub mod raw;
 mod server;
+mod servers;
 mod wire;
 
 use std::fs;
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-pub use cluster::Cluster;
 pub use server::Server;
+pub use servers::{NatsOptions, NatsServers};
 
 use crate::repository;
 

@@ -26,19 +26,7 @@ pub struct Server {
 impl Server {
     /// Starts one with the shipped `nats.conf` and waits until clients are served.
     pub async fn start() -> Self {
-        Self::start_with("").await
-    }
-
-    /// As [`Self::start`], with more configuration text, which wins over the shipped one.
-    pub async fn start_with(extra: &str) -> Self {
-        let server = Self::launch("nats.conf", "berth", extra, &[], None);
-        server.ready().await;
-        server
-    }
-
-    /// As [`Self::start`], with its store on a disk of this size. Needs root.
-    pub async fn start_on_disk(bytes: u64) -> Self {
-        let server = Self::launch("nats.conf", "berth", "", &[], Some(bytes));
+        let server = Self::launch("nats.conf", "berth", "", &[], None);
         server.ready().await;
         server
     }

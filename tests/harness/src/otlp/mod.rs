@@ -58,14 +58,7 @@ impl Collector {
     /// # Panics
     /// When its ports cannot be listened on.
     pub async fn start() -> Self {
-        Self::start_at(Port::reserve(), Port::reserve()).await
-    }
-
-    /// Starts one on ports that were reserved, for gRPC and HTTP.
-    ///
-    /// # Panics
-    /// When they cannot be listened on.
-    pub async fn start_at(grpc: Port, http: Port) -> Self {
+        let (grpc, http) = (Port::reserve(), Port::reserve());
         let received = Arc::<Mutex<Received>>::default();
         let tasks = vec![
             receive::grpc(grpc.address(), Arc::clone(&received)).await,
@@ -102,14 +95,6 @@ impl Collector {
     /// Every metric of that name it took, whichever process sent it; the newest comes last.
     pub fn metrics(&self, name: &str) -> Vec<Metric> {
         self.lock().metrics.iter().filter(|metric| metric.name == name).cloned().collect()
-    }
-
-    /// The names of all metrics it took.
-    pub fn metric_names(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.lock().metrics.iter().map(|m| m.name.clone()).collect();
-        names.sort();
-        names.dedup();
-        names
     }
 
     /// Whether a request had this header.

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use berth_harness::nats::{self, Cluster, Server};
+use berth_harness::nats::{self, NatsOptions, NatsServers, Server};
 use berth_harness::ports::Port;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -33,15 +33,16 @@ async fn a_killed_server_comes_back_on_its_port_with_its_data() {
 #[tokio::test]
 async fn the_shipped_configuration_is_what_runs() {
     let monitor = Port::reserve();
-    let extra = format!("ping_max: 7, http: \"{}\"", monitor.address());
-    let server = Server::start_with(&extra).await;
+    let extra = &format!("ping_max: 7, http: \"{}\"", monitor.address());
+    let more = NatsOptions { extra, ..NatsOptions::default() };
+    let servers = NatsServers::start_with(1, more).await;
 
     let jetstream = client::http_get(monitor.number(), "/jsz");
     assert!(jetstream.contains(r#""sync_always": true"#), "{jetstream}");
     let all = client::http_get(monitor.number(), "/varz");
     assert!(all.contains(r#""ping_interval": 10000000000"#), "{all}");
     assert!(all.contains(r#""ping_max": 7"#), "what a test adds wins: {all}");
-    assert!(server.terminate().await.success());
+    assert!(servers.first().terminate().await.success());
 }
 
 #[test]
@@ -87,7 +88,7 @@ async fn servers_started_side_by_side_do_not_meet() {
 #[tokio::test]
 async fn a_cluster_of_three_outlives_the_leader_of_a_stream() {
     let started = Instant::now();
-    let cluster = Cluster::start(3).await;
+    let cluster = NatsServers::start(3).await;
     println!("three servers took {:?}", started.elapsed());
     let config = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
     // The leader may not have heard yet of all servers that could have it.
@@ -119,7 +120,9 @@ async fn servers_are_parted_muted_and_joined() {
     if !or_skip("disks of their own") {
         return;
     }
-    let cluster = Cluster::start_breakable(3, 64 << 20).await;
+    let disk_bytes = Some(64 << 20);
+    let more = NatsOptions { disk_bytes, breakable: true, ..NatsOptions::default() };
+    let cluster = NatsServers::start_with(3, more).await;
     let config = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
     let created = ask(&cluster.servers()[0], "$JS.API.STREAM.CREATE.S", config);
     assert!(!created.contains(r#""error""#), "{created}");

@@ -11,7 +11,7 @@ use berth_bus::{Bus, Call};
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::dirs::Dir;
-use berth_harness::nats::{self, Cluster, Server};
+use berth_harness::nats::{self, NatsServers, Server};
 use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::{repository, wait};
 use berth_service::clock;
@@ -275,7 +275,7 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
 /// by its manager, since it did not end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_waits_for_a_quorum_at_its_start_ends_when_it_is_told_to() {
-    let (cluster, dir) = (Cluster::start(3).await, Dir::new("notify"));
+    let (cluster, dir) = (NatsServers::start(3).await, Dir::new("notify"));
     let [only, others @ ..] = cluster.servers() else { panic!("there are three") };
     others.iter().for_each(Server::kill9);
     for service in ["claim", "plugin-registry", "node-agent", "volumewatcher", "gc"] {

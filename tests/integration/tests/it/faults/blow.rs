@@ -88,11 +88,7 @@ async fn alone(part: Part, flow: impl Future<Output = ()>) -> bool {
 async fn kill_bus(system: &System, sender: Part, subject: &str) {
     let written = subject.strip_prefix("$KV.").and_then(|key| key.split('.').next());
     let stream = format!("KV_{}", written.unwrap_or(bucket::VOLUMES.name));
-    let leader = match system.cluster() {
-        Some(cluster) => cluster.leader_of(&stream).await,
-        None => 0,
-    };
-    let server = &system.servers()[leader];
+    let server = &system.servers()[system.nats.leader_of(&stream).await];
     server.kill9();
     system.cables(sender).iter().for_each(Proxy::snap);
     server.restart().await;

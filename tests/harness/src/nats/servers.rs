@@ -1,4 +1,4 @@
-//! Servers that replicate to each other.
+//! One server, or several that replicate to each other.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,72 +14,73 @@ use crate::wait;
 /// Elections take 4 to 9 s, and a start under load more than one.
 const READY: Duration = Duration::from_secs(60);
 
-/// nats-servers `n1`, `n2`, … in one cluster, with the shipped `cluster.conf`.
+/// How [`NatsServers`] differ from those that [`NatsServers::start`] starts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NatsOptions<'a> {
+    /// More configuration text, which wins over the shipped one.
+    pub extra: &'a str,
+    /// The size of a disk below each store, where it has one of its own. Needs root.
+    pub disk_bytes: Option<u64>,
+    /// Whether servers tell clients nothing of each other: a client that is given a cable to each
+    /// stays on the cables.
+    pub unadvertised: bool,
+    /// Whether servers can be parted from each other ([`NatsServers::part`]). They are then
+    /// unadvertised too.
+    pub breakable: bool,
+}
+
+/// One nats-server with the shipped `nats.conf`, or several, `n1`, `n2`, …, in one cluster with the
+/// shipped `cluster.conf`.
 #[derive(Debug)]
-pub struct Cluster {
+pub struct NatsServers {
     servers: Vec<Server>,
     /// From each server to each other, where routes go through cables.
     cables: BTreeMap<(usize, usize), Proxy>,
     _ports: Vec<Port>,
 }
 
-impl Cluster {
-    /// Starts `size` servers and waits until streams with `size` replicas can be made.
-    pub async fn start(size: usize) -> Self {
-        Self::launch(size, &[]).await
+impl NatsServers {
+    /// Starts `count` servers and waits until streams with a replica on each can be made.
+    pub async fn start(count: usize) -> Self {
+        Self::start_with(count, NatsOptions::default()).await
     }
 
-    /// As [`Self::start`], of servers that tell clients nothing of each other: a client that is
-    /// given a cable to each stays on the cables.
-    pub async fn start_unadvertised(size: usize) -> Self {
-        Self::launch(size, &["--no_advertise=true".to_owned()]).await
-    }
-
-    async fn launch(size: usize, more: &[String]) -> Self {
-        let ports: Vec<Port> = (0..size).map(|_| Port::reserve()).collect();
-        let routes = ports.iter().map(route).collect::<Vec<_>>().join(",");
-        let servers = ports.iter().enumerate().map(|(index, port)| {
-            let args = ["--cluster".into(), route(port), "--routes".into(), routes.clone()];
-            let args = [args.as_slice(), more].concat();
-            Server::launch("cluster.conf", &name(index), "", &args, None)
-        });
-        Self { servers: servers.collect(), cables: BTreeMap::new(), _ports: ports }.started().await
-    }
-
-    /// As [`Self::start_unadvertised`], of servers that can be parted from each other
-    /// ([`Self::part`]) and have their stores on disks of this size. Needs root.
-    pub async fn start_breakable(size: usize, disk_bytes: u64) -> Self {
-        let mut ports: Vec<Port> = (0..size).map(|_| Port::reserve()).collect();
+    /// As [`Self::start`], with what `options` ask for.
+    pub async fn start_with(count: usize, options: NatsOptions<'_>) -> Self {
+        let NatsOptions { extra, disk_bytes, unadvertised, breakable } = options;
+        if count == 1 {
+            let server = Server::launch("nats.conf", "berth", extra, &[], disk_bytes);
+            server.ready().await;
+            return Self { servers: vec![server], cables: BTreeMap::new(), _ports: Vec::new() };
+        }
+        // One more than there are servers: nobody listens on the last.
+        let ports: Vec<Port> = (0..=count).map(|_| Port::reserve()).collect();
         let mut cables = BTreeMap::new();
-        for from in 0..size {
-            for to in (0..size).filter(|to| *to != from) {
+        for from in 0..count {
+            for to in (0..count).filter(|to| breakable && *to != from) {
                 cables.insert((from, to), Proxy::start(ports[to].address()).await);
             }
         }
-        // A server also connects to the route address that another tells it, past the cables.
-        let nowhere = Port::reserve();
-        let servers = ports.iter().enumerate().map(|(from, port)| {
-            let own = cables.iter().filter(|((one, _), _)| *one == from);
-            let routes = own.map(|(_, cable)| cable.url()).collect::<Vec<_>>().join(",");
-            let advertised = nowhere.address().to_string();
-            let args = ["--cluster", &route(port), "--routes", &routes]
-                .into_iter()
-                .chain(["--cluster_advertise", &advertised, "--no_advertise=true"])
-                .map(str::to_owned)
-                .collect::<Vec<_>>();
-            Server::launch("cluster.conf", &name(from), "", &args, Some(disk_bytes))
+        let servers = (0..count).map(|from| {
+            let way = |to| cables.get(&(from, to)).map_or_else(|| route(&ports[to]), Proxy::url);
+            let routes = (0..count).filter(|to| *to != from).map(way).collect::<Vec<_>>().join(",");
+            let mut args = vec!["--cluster".into(), route(&ports[from]), "--routes".into(), routes];
+            if unadvertised || breakable {
+                args.push("--no_advertise=true".into());
+            }
+            if breakable {
+                // A server also connects to the route address that another tells it, past the
+                // cables.
+                args.extend(["--cluster_advertise".into(), ports[count].address().to_string()]);
+            }
+            Server::launch("cluster.conf", &name(from), extra, &args, disk_bytes)
         });
-        let servers = servers.collect();
-        ports.push(nowhere);
-        Self { servers, cables, _ports: ports }.started().await
-    }
-
-    async fn started(self) -> Self {
-        for server in &self.servers {
+        let servers = Self { servers: servers.collect(), cables, _ports: ports };
+        for server in &servers.servers {
             server.ready().await;
         }
-        self.ready().await;
-        self
+        servers.ready().await;
+        servers
     }
 
     /// Breaks every connection between two servers, and new ones at once, until [`Self::join`].
@@ -102,12 +103,22 @@ impl Cluster {
     }
 
     fn cable(&self, from: usize, to: usize) -> &Proxy {
-        self.cables.get(&(from, to)).expect("the cluster was started with cables")
+        self.cables.get(&(from, to)).expect("the servers were started breakable")
     }
 
-    /// The servers; `n1` is the first. Kill, pause or restart them one by one.
+    /// The servers, in the order of their names. Kill, pause or restart them one by one.
     pub fn servers(&self) -> &[Server] {
         &self.servers
+    }
+
+    /// The first server, or the only one.
+    pub fn first(&self) -> &Server {
+        &self.servers[0]
+    }
+
+    /// How many copies each stream has: one on every server.
+    pub fn copies(&self) -> u8 {
+        u8::try_from(self.servers.len()).expect("there are few servers")
     }
 
     /// All client addresses, comma-separated.
@@ -122,7 +133,7 @@ impl Cluster {
             "name": PROBE, "subjects": ["harness.probe"], "num_replicas": self.servers.len(),
         });
         wait::until("the cluster makes streams", READY, async || {
-            let first = self.servers[0].address();
+            let first = self.first().address();
             wire::ask(first, &format!("$JS.API.STREAM.CREATE.{PROBE}"), &config).await?;
             for server in &self.servers {
                 wire::ask(server.address(), "$JS.API.INFO", &json!({})).await?;
@@ -132,8 +143,12 @@ impl Cluster {
         .await;
     }
 
-    /// Which of [`Self::servers`] leads `stream` now; waits for an election to end.
+    /// Which of [`Self::servers`] leads `stream` now; waits for an election to end. The only server
+    /// leads all.
     pub async fn leader_of(&self, stream: &str) -> usize {
+        if self.servers.len() == 1 {
+            return 0;
+        }
         wait::until(&format!("{stream} has a leader"), READY, async || {
             let mut seen = String::from("no server runs");
             for (at, server) in self.servers.iter().enumerate() {
