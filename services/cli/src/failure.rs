@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::exit;
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// A service said no, or could not be reached.

@@ -71,7 +71,7 @@ async fn exported<T>(work: impl Future<Output = T>) -> T {
     outcome
 }
 
-/// Does what was asked; the exit code, when it is not a failure's.
+/// Runs the command. Returns its exit code, unless it fails.
 async fn perform(cli: Cli) -> Result<u8, Failure> {
     let Cli { global, command } = cli;
     match &command {

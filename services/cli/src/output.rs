@@ -1,6 +1,6 @@
 //! Where words go: data to stdout, talk to stderr.
 //!
-//! **Promises** that stdout holds nothing but what was asked for: a table for people, or with
+//! **Promises** that stdout has only the requested output: a table for people, or with
 //! `--json` exactly one JSON document, which is the reply as it came over the bus.
 //!
 //! **Never** panics on a closed pipe: `berth volume status | head -1` ends well.

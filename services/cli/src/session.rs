@@ -74,7 +74,7 @@ pub struct Session {
     /// The bus.
     pub bus: Bus,
     client: Client,
-    /// The namespace asked about.
+    /// The namespace of the requests.
     pub namespace: Namespace,
     /// How answers are printed.
     pub output: Output,

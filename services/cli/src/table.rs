@@ -10,7 +10,7 @@ use std::fmt;
 
 use unicode_width::UnicodeWidthStr as _;
 
-/// Where a column stands, by its heading in any case.
+/// The index of a column, by its heading in any case.
 pub fn column_index(columns: &[&str], name: &str) -> Option<usize> {
     columns.iter().position(|column| column.eq_ignore_ascii_case(name))
 }

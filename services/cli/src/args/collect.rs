@@ -16,10 +16,10 @@ use crate::span;
     berth gc --json | jq -r '.kept[]'")]
 #[expect(clippy::struct_excessive_bools, reason = "each is one flag")]
 pub struct Gc {
-    /// How long a thing must have been to go [default: claims none, records as is configured]
+    /// The age that a claim or record must have [default: claims none, records as configured]
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     pub grace: Option<Duration>,
-    /// Claims that nobody wants, and volumes that were to go with their last claim
+    /// Claims without a running alloc, and volumes that are to go with their last claim
     #[arg(long)]
     pub claims: bool,
     /// Records of allocs that have ended and have no claim left
@@ -28,13 +28,13 @@ pub struct Gc {
     /// Nodes that are down with nothing on them, and their plugin instances
     #[arg(long)]
     pub nodes: bool,
-    /// Plugin instances on nodes that nobody knows
+    /// Plugin instances on unknown nodes
     #[arg(long)]
     pub plugins: bool,
 }
 
 impl Gc {
-    /// What was asked for; nothing means all.
+    /// The requested kinds; none given means all.
     pub fn kinds(&self) -> Vec<Kind> {
         let asked = |kind: &Kind| match kind {
             Kind::Claims => self.claims,

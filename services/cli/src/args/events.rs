@@ -11,28 +11,28 @@ use crate::span;
 #[derive(Debug, Args)]
 #[command(after_long_help = EVENTS)]
 pub struct Events {
-    /// Only what is about this volume
+    /// Only events of this volume
     #[arg(long, value_name = "ID")]
     pub volume: Option<VolumeId>,
-    /// Only what is about this alloc
+    /// Only events of this alloc
     #[arg(long, value_name = "ID")]
     pub alloc: Option<AllocId>,
-    /// Only what is about this node
+    /// Only events of this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<NodeId>,
-    /// Only what is about this plugin
+    /// Only events of this plugin
     #[arg(long, value_name = "ID")]
     pub plugin: Option<PluginId>,
     /// Only these kinds of events, separated by commas
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub kind: Vec<Kind>,
-    /// Only what was told within this time: 30s, 5m, 2h
+    /// Only events of this last time: 30s, 5m, 2h
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     pub since: Option<Duration>,
-    /// Only the newest so many, at most 10000 [default: 50; with --since all of them]
+    /// Only this many of the newest events, at most 10000 [default: 50; with --since all of them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=10_000))]
     pub last: Option<u16>,
-    /// Go on with what comes, until Ctrl-C
+    /// Print new events as they come, until Ctrl-C
     #[arg(long)]
     pub follow: bool,
 }
@@ -51,7 +51,7 @@ pub enum Kind {
     Volume,
     /// Claims: waiting, taken, freed, …
     Claim,
-    /// Calls of the claim protocol, by whoever made them of a plugin
+    /// Calls of plugins, as the claim protocol makes them
     Call,
     /// Allocs: registered, complete, …
     Alloc,
@@ -64,7 +64,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As it stands in names and subjects.
+    /// The word in names and subjects.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Volume => "volume",
@@ -85,7 +85,7 @@ pub struct Trace {
     /// VOLUME/ALLOC, an alloc or a volume (all its claims), or a trace id of 32 hex digits
     #[arg(value_name = "CLAIM")]
     pub claim: String,
-    /// Leave nothing out: earlier claims of the same alloc on the same volume, and every try
+    /// Show also earlier claims of the same alloc on the same volume, and every try
     #[arg(long)]
     pub all: bool,
 }

@@ -1,4 +1,4 @@
-//! What every list can be asked for, and words of which an option takes one.
+//! Options of every list, and the words that an option accepts.
 
 use berth_contract::message::query;
 use berth_contract::message::registry::PluginType;
@@ -10,24 +10,24 @@ use berth_domain::volume::State;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 
-/// Which part of a list.
+/// The page of a list.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PageArgs {
-    /// At most so many entries; a list that does not fit a message comes in several pages
+    /// At most this many entries; a list that does not fit a message comes in several pages
     #[arg(long, value_name = "N")]
     pub limit: Option<u32>,
-    /// Only what comes after: what the page before says
+    /// Only entries after this one, as the page before says
     #[arg(long, value_name = "TEXT")]
     pub after: Option<String>,
 }
 
-/// How a list is shown.
+/// The form of a list.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ListView {
     /// Sort the table by this column, named by its heading [default: the first, the name]
     #[arg(long, value_name = "COLUMN", conflicts_with = "json")]
     pub sort: Option<String>,
-    /// Show it again on each change, until Ctrl-C; with --json one line for each
+    /// Show the list again after each change, until Ctrl-C; with --json one line for each
     #[arg(long)]
     pub watch: bool,
 }
@@ -83,7 +83,7 @@ pub fn plugin_type() -> ValueParser {
     one_of(PluginType::ALL, PluginType::as_str)
 }
 
-/// By what it is known that a node is gone.
+/// How it is known that a node is gone.
 pub fn proof_kind() -> ValueParser {
     const ALL: &[ProofKind] =
         &[ProofKind::PoweredOff, ProofKind::StorageFenced, ProofKind::Confirmed];

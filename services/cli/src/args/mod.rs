@@ -1,4 +1,4 @@
-//! The command line: what may be asked, and the help that teaches it.
+//! The command line and its help.
 //!
 //! **Owns** names, defaults and help texts. **Promises** that every command explains itself in a
 //! paragraph and shows examples, and that ids are checked before anything is sent.
@@ -42,18 +42,18 @@ use crate::{exit, span};
 
 /// Volumes for any fleet of Linux hosts
 ///
-/// Berth hands out volumes from any CSI storage plugin: claimed by workloads, attached and mounted
-/// where the workload runs, released safely when it ends. Its services talk over NATS; this
-/// program asks them, runs a command with volumes (`berth run`), and runs the whole system on one
-/// machine to try it (`berth dev`).
+/// Berth gives workloads volumes of any CSI storage plugin. A workload claims a volume. Berth
+/// attaches and mounts it where the workload runs, and releases it safely when the workload ends.
+/// The services talk over NATS. This program sends them requests, runs a command with volumes
+/// (`berth run`), and runs the whole system on one machine (`berth dev`).
 #[derive(Debug, Parser)]
 #[command(name = "berth", version, propagate_version = false, max_term_width = 100)]
 #[command(after_long_help = exit::HELP, after_help = "More, with exit codes: berth --help")]
 pub struct Cli {
-    /// What holds for every command.
+    /// Options of every command.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -72,86 +72,87 @@ pub struct Global {
     #[arg(hide_env_values = true)]
     pub namespace: Option<Namespace>,
 
-    /// Print the reply as one JSON document on stdout; words for people stay on stderr
+    /// Print the reply as one JSON document on stdout; messages for people go to stderr
     #[arg(long, global = true)]
     pub json: bool,
 
-    /// How long to keep asking: 500ms, 30s, 5m [default: 5s; for `run` and `stop --wait` 5m, for
-    /// `detach` 1m]
+    /// How long to retry a request: 500ms, 30s, 5m [default: 5s; for `run` and `stop --wait` 5m,
+    /// for `detach` 1m]
     #[arg(long, global = true, value_name = "SPAN", value_parser = span::parse)]
     pub timeout: Option<Duration>,
 }
 
 impl Global {
-    /// The namespace, also when none was given.
+    /// The namespace, or the default one.
     pub fn namespace(&self) -> Namespace {
         self.namespace.clone().unwrap_or_default()
     }
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Register, look at and deregister volumes
+    /// Register, show and deregister volumes
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// See which storage plugins there are, and how they are
+    /// Show storage plugins and their health
     #[command(subcommand)]
     Plugin(PluginCommand),
-    /// See which hosts run an agent, and how they are; say that one is gone
+    /// Show nodes and their state; declare that a node is gone
     #[command(subcommand)]
     Node(NodeCommand),
-    /// Look at allocs, the placed runs of workloads, and stop them
+    /// Show and stop allocs, the placed runs of workloads
     #[command(subcommand)]
     Alloc(AllocCommand),
-    /// See who holds what, and where a release stands
+    /// Show who holds which volume, and how far a release is
     #[command(subcommand)]
     Claim(ClaimCommand),
-    /// Say why a volume, an alloc, a node or a plugin stands as it does, and what to do
+    /// Explain the state of a volume, alloc, node or plugin, and what to do
     ///
-    /// One screen: the state and since when, the cause in one sentence with what shows it, who must
-    /// act (nobody, the plugin's operator, or you), and the next command. Where several facts are
-    /// wrong, the one is told that keeps everything else: a service that is away before a node that
-    /// is down before a plugin that hangs. Who waits for another claim is told what keeps that one.
+    /// Prints one screen: the state and since when, the cause in one sentence with its evidence,
+    /// who must act (nobody, the plugin's operator, or you), and the next command. If several
+    /// things are wrong, it names the one that blocks the others: a service that is away before a
+    /// node that is down, and that before a plugin that hangs. For a claim that waits for another
+    /// claim, it names what blocks the other one.
     ///
-    /// The services, the agents of the nodes concerned and the plugins' counts are asked at the
-    /// same time, each for two seconds at most. What did not answer is told as not known.
+    /// It asks the services, the agents of the nodes and the plugins' counts at the same time, each
+    /// for two seconds at most. What did not answer is shown as not known.
     Why(Why),
-    /// Collect what is left behind, now
+    /// Collect garbage now
     ///
-    /// The collector does so by itself now and then. It has claims released whose allocs have ended
-    /// or do not exist, deregisters volumes that were to go with their last claim, and removes
+    /// The collector also runs by itself at intervals. It releases claims whose allocs have ended
+    /// or do not exist, and deregisters volumes that are to go with their last claim. It removes
     /// records of allocs that have ended, of nodes that are down with nothing on them, and of
-    /// plugin instances on nodes that nobody knows. Each line says what was collected and on what
-    /// evidence; what should go and cannot yet is told with the reason.
+    /// plugin instances on unknown nodes. Each line says what was collected and why. What cannot be
+    /// collected yet is shown with the reason.
     ///
-    /// Nothing is freed by it: a claim goes the ordinary way, which may take longer than this
-    /// command, and its node must have let go of the volume first.
+    /// The collector frees no claim itself: the release takes its ordinary steps, which may take
+    /// longer than this command, and the node has to unmount the volume first.
     Gc(Gc),
-    /// See what happened to volumes, claims, allocs, plugins and nodes
+    /// Show what happened to volumes, claims, allocs, plugins and nodes
     ///
-    /// Prints the newest events, oldest first: when, what, of which volume, alloc, node and plugin,
-    /// how long it took, the words of whoever told it, and the first digits of the trace. Several
-    /// options must all hold. Events of plugins and nodes are in no namespace, and shown with each;
-    /// `--namespace '*'` shows all. They are kept for a week, or as many as the stream has room
-    /// for, and events may be lost: nothing of Berth decides by them.
+    /// Prints the newest events, oldest first: the time, the event, its volume, alloc, node and
+    /// plugin, how long it took, the detail, and the first digits of the trace. If several options
+    /// are given, all of them must match. Events of plugins and nodes are in no namespace, and are
+    /// shown for every namespace; `--namespace '*'` shows all. Events are kept for a week, or as
+    /// many as the stream has room for. Events may be lost: Berth decides nothing by them.
     ///
     /// With --json each event is one line, as it is stored.
     Events(Events),
     /// Print what happened to a claim, with times
     ///
-    /// From the events that are kept, and from the claim's record while it lives: when each step
-    /// began and how long it took, which failed and why, who made it, what is under way and what is
-    /// waited for. A step that is part of another is indented below it. No collector of traces is
-    /// needed.
+    /// Uses the stored events, and the claim's record while it exists. Shows when each step began
+    /// and how long it took, which step failed and why, who made it, what is under way, and what
+    /// the claim waits for. A step that is part of another one is indented below it. No trace
+    /// collector is needed.
     ///
     /// When an alloc claimed the same volume several times, the newest claim is printed.
     Trace(Trace),
     /// Run a command with volumes mounted, and release them when it ends
     ///
-    /// Registers an alloc, has the node's agent claim and mount each volume, runs CMD, and when it
-    /// ends stops the alloc and tells each step of the release. CMD never starts unless all its
-    /// volumes are mounted; when one is refused, what was claimed is released again.
+    /// Registers an alloc, has the node's agent claim and mount each volume, and runs CMD. When CMD
+    /// ends, it stops the alloc and prints each step of the release. CMD starts only if all volumes
+    /// are mounted. If one is refused, the others are released again.
     ///
     /// CMD finds each volume at `$BERTH_VOLUME_<SOURCE>` (upper case, every other character as _).
     /// With :PATH the volume is also at PATH, in a mount namespace that only CMD sees; PATH must
@@ -162,20 +163,20 @@ pub enum Command {
     /// Starts, as processes of their own on loopback: one nats-server with JetStream, the claim
     /// service, the plugin registry, the volume watcher, the collector, and for each node n1, n2, …
     /// an agent with its own instance of the development CSI driver (directories with real mounts).
-    /// A process that dies is started again. State, configuration and logs are in one directory and
+    /// A process that dies is restarted. State, configuration and logs are in one directory and
     /// survive a restart. With --plugin each node also runs a driver of your own.
     ///
-    /// Mounting needs root; an ordinary user is taken into a user and mount namespace of its own,
-    /// which `berth run` must then join: how is printed at the start. Ctrl-C stops everything in
-    /// order.
+    /// Mounting needs root. Without root, the system runs in a user and mount namespace of its own,
+    /// which `berth run` must join: the command for that is printed at the start. Ctrl-C stops
+    /// everything in order.
     Dev(Dev),
-    /// Say more about an error code
+    /// Explain an error code
     ///
-    /// Every error of Berth has a code, the same on the bus, in logs and here. Without a code, all
-    /// of them are listed.
+    /// Every error of Berth has a code, which is the same on the bus, in logs and here. Without a
+    /// code, all codes are listed.
     #[command(after_long_help = "EXAMPLES\n    berth explain BERTH0106\n    berth explain")]
     Explain(Explain),
-    /// Make the key that volumes' secrets are sealed for
+    /// Make the key that the secrets of volumes are sealed for
     ///
     /// Writes a new X25519 seed to FILE, which only its owner can read, and prints the public key.
     /// All replicas of berth-claim need the same file, named in `secrets.key_file`. To change the
@@ -184,7 +185,7 @@ pub enum Command {
     Keygen(Keygen),
     /// Print completions for a shell
     ///
-    /// The script goes to stdout; where it belongs is the shell's affair.
+    /// The script goes to stdout. Your shell's manual says where to store it.
     #[command(after_long_help = COMPLETIONS)]
     Completions {
         /// Which shell.
@@ -218,9 +219,9 @@ pub(crate) const LISTS: [&str; 2] = ["list", "ls"];
 pub enum PluginCommand {
     /// List plugins, or show one with its instances
     ///
-    /// A plugin is what its instances on the nodes add up to: how many controllers and node
-    /// services are healthy of how many there are, whether volumes are attached by the controller,
-    /// and what each instance said when it was last probed.
+    /// A plugin is the sum of its instances on the nodes. Shows how many controllers and node
+    /// services are healthy and how many there are, whether the controller attaches volumes, and
+    /// what each instance answered to its last probe.
     #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
     berth plugin list
     berth plugin status ebs.csi.aws.com
@@ -230,43 +231,44 @@ pub enum PluginCommand {
     Status(PluginStatus),
     /// Say how many instances of a plugin a job is to have
     ///
-    /// For the scheduler that runs a plugin, or its operator: instances that are to be there and
-    /// are not count as missing from then on. Expected are as many instances as are known, or as
-    /// the plugin's jobs are to have together, whichever is more. It replaces what the job said
-    /// before; with neither controllers nor nodes, the job is taken back.
+    /// For the scheduler that runs a plugin, or its operator. From then on, absent instances count
+    /// as missing. The expected number is the number of known instances, or the sum over the
+    /// plugin's jobs if that is larger. The job's earlier numbers are replaced. With neither
+    /// controllers nor nodes, the job is removed.
     #[command(after_long_help = "EXAMPLES
     berth plugin expect ebs.csi.aws.com ebs-controller --controllers 2
     berth plugin expect ebs.csi.aws.com ebs-nodes --nodes 12
     berth plugin expect ebs.csi.aws.com ebs-nodes")]
     Expect(PluginExpect),
-    /// Remove what is left of a plugin that nobody runs or uses
+    /// Remove a plugin that is neither run nor used
     ///
-    /// A plugin goes by itself with its last instance and job. This removes instances of nodes that
-    /// are down or not known, and takes back the jobs. It is refused while a volume of any
-    /// namespace uses the plugin, or a node that is there has it.
+    /// A plugin is removed by itself with its last instance and job. This command removes instances
+    /// of nodes that are down or unknown, and the jobs. It is refused while a volume of any
+    /// namespace uses the plugin, or a ready node runs it.
     #[command(after_long_help = "EXAMPLES
     berth plugin delete ebs.csi.aws.com")]
     Delete(PluginDelete),
     /// Show each plugin instance on a node, its process, and files that are no plugin
     ///
-    /// Asks the node's agent. Several instances of a plugin may run side by side, as in an upgrade;
-    /// calls go to the newest that is healthy. One whose file or socket is gone stays while mounts
-    /// need it. What is wrong with a file in `plugins_dir` or `sockets_dir` is said below.
+    /// Asks the node's agent. Several instances of a plugin may run side by side, as in an upgrade.
+    /// Calls go to the newest healthy one. An instance whose file or socket is gone stays while
+    /// mounts need it. Faults of files in `plugins_dir` or `sockets_dir` are shown below.
     #[command(after_long_help = "EXAMPLES
     berth plugin instances n1
     berth plugin instances n1 --plugin ebs.csi.aws.com")]
     Instances(PluginInstances),
     /// Stop the process of a plugin that a node's agent runs
     ///
-    /// It stays stopped until it is started, or its file is removed or changed. It is refused while
-    /// mounts need it, unless you say so.
+    /// The plugin stays stopped until it is started, or its file is removed or changed. The command
+    /// is refused while mounts need the plugin, unless an option says otherwise.
     #[command(after_long_help = "EXAMPLES
     berth plugin stop ebs.csi.aws.com --node n1
     berth plugin stop ebs.csi.aws.com --node n1 --instance 3f2c9a10b4de --even-with-mounts")]
     Stop(PluginStop),
-    /// Run a plugin again that was stopped
+    /// Start a plugin that was stopped
     ///
-    /// What runs already is left alone. A file that is put back or changed is run in any case.
+    /// A plugin that runs already is left alone. A file that is put back or changed is run in any
+    /// case.
     #[command(after_long_help = "EXAMPLES
     berth plugin start ebs.csi.aws.com --node n1")]
     Start(PluginStart),
@@ -278,7 +280,7 @@ pub struct PluginStatus {
     /// Only this one, in detail
     #[arg(conflicts_with_all = ["prefix", "sort"])]
     pub id: Option<PluginId>,
-    /// Only plugins whose id begins so
+    /// Only plugins whose id begins with this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Only plugins with an instance on this node; of one plugin, only those instances
@@ -288,10 +290,10 @@ pub struct PluginStatus {
     /// is both on one node, and of the other two types as well
     #[arg(long = "type", value_name = "TYPE", value_parser = list::plugin_type())]
     pub kind: Option<PluginType>,
-    /// Which part of the list.
+    /// The page of the list.
     #[command(flatten)]
     pub page: PageArgs,
-    /// How it is shown.
+    /// The form of the list.
     #[command(flatten)]
     pub view: ListView,
 }
@@ -301,8 +303,8 @@ pub struct PluginStatus {
 pub enum AllocCommand {
     /// List allocs, or show one with its claims
     ///
-    /// An alloc is one placed run of a workload on one node; it is what holds claims. `berth run`
-    /// registers one for its command, a scheduler one for each of its placements.
+    /// An alloc is one placed run of a workload on one node. It holds claims. `berth run` registers
+    /// one for its command, and a scheduler one for each placement.
     ///
     /// A list shows live allocs; --all adds those that have ended and whose records are still kept.
     #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
@@ -311,12 +313,12 @@ pub enum AllocCommand {
     berth alloc list --watch
     berth alloc status run-7f3a91c2")]
     Status(AllocStatus),
-    /// Say that an alloc has ended, so that its volumes are released
+    /// Declare that an alloc has ended, so that its volumes are released
     ///
-    /// Stopping is a statement, not a kill: end the workload first. From here on the volumes are
-    /// unmounted, detached and freed, one recorded step at a time; a failed step is repeated for as
-    /// long as it takes. With --wait each step is told as it happens, until all is freed or
-    /// --timeout has passed; the release goes on in either case.
+    /// This ends no process: end the workload first. Then the volumes are unmounted, detached and
+    /// freed, one recorded step at a time. A failed step is retried until it succeeds. With --wait
+    /// each step is printed as it happens, until all volumes are freed or --timeout has passed. The
+    /// release goes on in either case.
     #[command(after_long_help = "EXAMPLES
     berth alloc stop run-7f3a91c2
     berth alloc stop run-7f3a91c2 --wait --timeout 10m")]
@@ -329,7 +331,7 @@ pub struct AllocStatus {
     /// Only this one, in detail
     #[arg(conflicts_with_all = ["prefix", "node", "state", "all", "limit", "after", "sort"])]
     pub id: Option<AllocId>,
-    /// Only allocs whose id begins so
+    /// Only allocs whose id begins with this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Only allocs on this node
@@ -341,10 +343,10 @@ pub struct AllocStatus {
     /// Allocs in every state, also those that have ended
     #[arg(long, conflicts_with = "state")]
     pub all: bool,
-    /// Which part of the list.
+    /// The page of the list.
     #[command(flatten)]
     pub page: PageArgs,
-    /// How it is shown.
+    /// The form of the list.
     #[command(flatten)]
     pub view: ListView,
 }
@@ -352,12 +354,12 @@ pub struct AllocStatus {
 /// `berth alloc stop`
 #[derive(Debug, Args)]
 pub struct AllocStop {
-    /// Which alloc has ended
+    /// The alloc that has ended
     pub id: AllocId,
-    /// Tell each step of the release until all its volumes are freed
+    /// Print each step of the release until all its volumes are freed
     #[arg(long)]
     pub wait: bool,
-    /// Why, for the record
+    /// The reason, for the record
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }
@@ -367,9 +369,9 @@ pub struct AllocStop {
 pub enum ClaimCommand {
     /// List claims: of a volume, of an alloc, or all
     ///
-    /// A claim is an alloc's right to use a volume. One that is being released says which step it
-    /// is at, what it waits for, how often the step has been tried, what the last try said, when
-    /// the next comes and what can be done about it. One in line says who is ahead of it.
+    /// A claim is an alloc's right to use a volume. For a claim that is being released, the list
+    /// shows its step, what it waits for, the number of tries, the last error, the time of the next
+    /// try, and what you can do. For a waiting claim it shows which claims are ahead in line.
     #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
     berth claim list
     berth claim status --volume data --watch
@@ -383,7 +385,7 @@ pub enum ClaimCommand {
 /// `berth claim status`
 #[derive(Debug, Args)]
 pub struct ClaimStatus {
-    /// Only claims on volumes whose id begins so
+    /// Only claims on volumes whose id begins with this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Only claims on this volume
@@ -401,10 +403,10 @@ pub struct ClaimStatus {
     /// Only claims in this state
     #[arg(long, value_name = "STATE", value_parser = list::claim_state())]
     pub state: Option<State>,
-    /// Which part of the list.
+    /// The page of the list.
     #[command(flatten)]
     pub page: PageArgs,
-    /// How it is shown.
+    /// The form of the list.
     #[command(flatten)]
     pub view: ListView,
 }
@@ -412,7 +414,7 @@ pub struct ClaimStatus {
 /// `berth explain`
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// Which code: BERTH0106, or 106
+    /// The code: BERTH0106, or 106
     #[arg(value_parser = code)]
     pub code: Option<Code>,
 }

@@ -14,32 +14,33 @@ pub enum NodeCommand {
     /// List nodes, or show one with its plugin instances
     ///
     /// A node is ready while its agent holds its lease. SKEW is how far the node's clock is from
-    /// the registry's; too far, and the node gets no new claims. A node that somebody said is gone
-    /// is shown so, with who said it and when, until it is back and has undone its mounts.
+    /// the registry's; with too much of it the node gets no new claims. A node that was declared
+    /// gone is shown as such, with who declared it and when, until it is back and has undone its
+    /// mounts.
     ///
-    /// Of one node it is also shown what its agent has mounted, for whom, whether the mount table
-    /// shows it and it answers, what is under way or hangs and since when, what failed last and
-    /// when it is tried again, and which claims stand behind it.
+    /// For one node, the command also shows what its agent has mounted and for which alloc, whether
+    /// the mount table has the mount and whether it answers, which calls are under way or hang and
+    /// since when, the last error and the next try, and the claims of the mounts.
     #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
     berth node list
     berth node list --sort skew --watch
     berth node status n1")]
     Status(NodeStatus),
-    /// Say that nothing on a node can write any more, so that its volumes can go elsewhere
+    /// Declare that nothing on a node can write any more, so that its volumes can be used elsewhere
     ///
     /// A volume leaves a node when the node's agent says that it is unmounted there. The agent of a
-    /// host that burnt down says nothing, and Berth never takes silence for an answer. With this
-    /// command a person, or the program that fences hosts, answers instead: each claim of the node
-    /// is released by that, its allocs have failed, and the volumes may be attached elsewhere at
-    /// once. If anything on the host still writes, data is lost.
+    /// destroyed host says nothing, and Berth never takes silence for an answer. With this command
+    /// an operator, or the program that fences hosts, answers instead. Each claim of the node is
+    /// released, its allocs count as failed, and the volumes may be attached elsewhere at once. If
+    /// anything on the host still writes, data is lost.
     ///
-    /// Look first: `berth node status NODE` shows the revision of the node's record. Then make sure
-    /// that nothing there can write, and only then say so, with that revision. It is refused when
+    /// First read the revision of the node's record: `berth node status NODE`. Then make sure that
+    /// nothing there can write. Only then run this command, with that revision. It is refused if
     /// the record has changed since, because the node may have been back in between.
     ///
-    /// Refused while the node's agent holds its lease. What was said first stands; saying it again
-    /// is harmless. The node need not be known any more. If the host comes back after all, its
-    /// agent undoes every mount before the node takes anything new, and counts as any other again.
+    /// Refused while the node's agent holds its lease. A first declaration stays; repeating it
+    /// changes nothing. The node need not be known any more. If the host comes back, its agent
+    /// undoes every mount before the node takes anything new. Then the node counts as any other.
     #[command(after_long_help = "EXAMPLES
     berth node status n7
     berth node gone n7 --seen 1042 --kind powered-off --note 'ticket 4711: PSU' --yes
@@ -47,23 +48,23 @@ pub enum NodeCommand {
     Gone(NodeGone),
     /// Unmount a volume on a node that no claim covers
     ///
-    /// A claim's record may be lost: it was deleted by hand, or is not in a backup that was
-    /// restored. The volume is then still mounted, and Berth neither detaches it from the node nor
-    /// grants it to another one. End the workload first. With this command the node's agent has the
-    /// plugin undo the mount.
+    /// A claim's record may be lost: it was deleted by hand, or is missing in a restored backup.
+    /// The volume is still mounted, and Berth neither detaches it from the node nor grants it to
+    /// another node. End the workload first. Then this command makes the node's plugin undo the
+    /// mount.
     ///
-    /// Refused where a claim covers the mount (stop its alloc instead), and while a process of the
-    /// node has the volume: it is named. A plugin that attaches volumes still has it attached then:
-    /// take a claim on the node once more, and release it.
+    /// Refused if a claim covers the mount (stop its alloc instead), and while a process of the
+    /// node uses the volume: the process is named. If the plugin's controller attaches volumes, the
+    /// volume is still attached afterwards: claim it on the node once more, and release it.
     #[command(after_long_help = "EXAMPLES
     berth node unmount n7 data
     berth node unmount n7 data --alloc web-0")]
     Unmount(NodeUnmount),
-    /// Forget a node that does not come back, and its plugin instances
+    /// Remove the record of a node that does not come back, and its plugin instances
     ///
-    /// For a host that was taken away in good order: drained, and its agent stopped. Claims that
-    /// still name the node stay, and are released by `berth node gone`. A node that counts as gone
-    /// stays on record, so that it is told if it comes back.
+    /// For a host that was retired in order: drained, and its agent stopped. Claims of the node
+    /// stay, and are released by `berth node gone`. The record of a node that was declared gone
+    /// stays, so that its agent learns of it if the host comes back.
     #[command(after_long_help = "EXAMPLES
     berth node leave n7")]
     Leave(NodeLeave),
@@ -75,7 +76,7 @@ pub struct NodeStatus {
     /// Only this one, in detail
     #[arg(conflicts_with_all = ["prefix", "plugin", "state", "limit", "after", "sort"])]
     pub id: Option<NodeId>,
-    /// Only nodes whose id begins so
+    /// Only nodes whose id begins with this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Only nodes with an instance of this plugin
@@ -84,10 +85,10 @@ pub struct NodeStatus {
     /// Only nodes in this state
     #[arg(long, value_name = "STATE", value_parser = list::node_state())]
     pub state: Option<NodeState>,
-    /// Which part of the list.
+    /// The page of the list.
     #[command(flatten)]
     pub page: PageArgs,
-    /// How it is shown.
+    /// The form of the list.
     #[command(flatten)]
     pub view: ListView,
 }
@@ -95,23 +96,23 @@ pub struct NodeStatus {
 /// `berth node gone`
 #[derive(Debug, Args)]
 pub struct NodeGone {
-    /// Which node
+    /// The node
     pub id: NodeId,
     /// The revision of its record, as `berth node status` showed it while the node was down and
     /// before you made sure; 0 for a node that has no record
     #[arg(long, value_name = "REVISION")]
     pub seen: u64,
-    /// By what it is known: powered-off (the host is without power, or destroyed), storage-fenced
-    /// (the storage takes nothing from it any more), confirmed (a person says so)
+    /// How it is known: powered-off (the host is without power, or destroyed), storage-fenced (the
+    /// storage refuses all access by it), confirmed (an operator says so)
     #[arg(long, value_name = "KIND", value_parser = list::proof_kind())]
     pub kind: ProofKind,
-    /// What else is to be kept with it
+    /// A note, stored with the declaration
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub note: String,
-    /// Who answers for it [default: the user at this host]
+    /// Who declares it [default: the user at this host]
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
-    /// Really: nothing on the node can write any more
+    /// Confirm it: nothing on the node can write any more
     #[arg(long)]
     pub yes: bool,
 }
@@ -119,11 +120,11 @@ pub struct NodeGone {
 /// `berth node unmount`
 #[derive(Debug, Args)]
 pub struct NodeUnmount {
-    /// Which node
+    /// The node
     pub node: NodeId,
-    /// Which volume
+    /// The volume
     pub volume: VolumeId,
-    /// Only the mount for this alloc
+    /// Only the mount of this alloc
     #[arg(long, value_name = "ALLOC")]
     pub alloc: Option<AllocId>,
 }
@@ -131,6 +132,6 @@ pub struct NodeUnmount {
 /// `berth node leave`
 #[derive(Debug, Args)]
 pub struct NodeLeave {
-    /// Which node
+    /// The node
     pub id: NodeId,
 }

@@ -16,12 +16,12 @@ use crate::span;
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Run {
-    /// A volume: its id, where CMD shall find it, and whether CMD only reads it; a backslash makes
-    /// a colon part of the id or the path. One volume may be at several paths
+    /// A volume: its id, the path for CMD, and whether CMD only reads it; a backslash makes a colon
+    /// part of the id or the path. One volume may be at several paths
     #[arg(long = "volume", short = 'v', value_name = "SOURCE[:PATH][:ro]", required = true)]
     pub volumes: Vec<VolumeArg>,
 
-    /// This machine, by the name its agent goes by [default: the host name]
+    /// The node's name of this machine's agent [default: the host name]
     #[arg(long, value_name = "ID", env = "BERTH_NODE", hide_env_values = true)]
     pub node: Option<NodeId>,
 
@@ -29,7 +29,7 @@ pub struct Run {
     #[arg(long, value_name = "ID")]
     pub alloc: Option<AllocId>,
 
-    /// Get in line for a volume that others hold, for so long, or until --timeout
+    /// Wait in line for a volume that others hold, for this long, or until --timeout
     #[arg(
         long,
         value_name = "SPAN",
@@ -39,20 +39,20 @@ pub struct Run {
     )]
     pub wait: Option<Option<Duration>>,
 
-    /// Which of several runs alike this is, from 0: each SOURCE stands for the volume SOURCE[N]
+    /// The run's index among equal ones, from 0: each SOURCE means the volume SOURCE[N]
     #[arg(long, value_name = "N", visible_alias = "index")]
     pub per_alloc: Option<u32>,
 
-    /// What whoever runs CMD can mount for it: nothing, directories of the host only, or
-    /// everything. What it cannot is refused before anything is claimed
+    /// What CMD's runner can mount for it: nothing, directories of the host only, or everything. A
+    /// volume that it cannot mount is refused before anything is claimed
     #[arg(long, value_name = "WHAT", default_value = "all", value_parser = driver_mounts())]
     pub task_driver_mounts: TaskDriverMounts,
 
-    /// How the volumes are to be shared [default: each volume's first capability]
+    /// The access mode [default: each volume's first capability]
     #[arg(long, value_name = "MODE", value_parser = access_modes())]
     pub access: Option<AccessMode>,
 
-    /// What the volumes are to be [default: as each volume's first capability that fits]
+    /// File system or block device [default: as each volume's first capability that fits]
     #[arg(long, value_name = "MODE", value_parser = attachment_modes())]
     pub attachment: Option<AttachmentMode>,
 

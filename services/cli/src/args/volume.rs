@@ -14,9 +14,9 @@ use super::list::{self, ListView, PageArgs};
 /// `berth volume …`
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
-    /// Write an example of a volume's document, to be edited
+    /// Write an example of a volume's document, for editing
     ///
-    /// Every field is there, explained by a comment. With --json the example is JSON, which has no
+    /// It has every field, explained by a comment. With --json the example is JSON, which has no
     /// comments. A file that exists is not overwritten.
     #[command(after_long_help = "EXAMPLES
     berth volume init
@@ -25,21 +25,21 @@ pub enum VolumeCommand {
     Init(Init),
     /// Register a volume, or update it
     ///
-    /// The document is TOML or JSON; `berth volume init` writes an example. It is checked here
-    /// first: every fault is told at once, by file, line and field, and nothing is sent.
-    /// Registering the same again is nothing; what may change of a volume in use is decided by the
-    /// service.
+    /// The document is TOML or JSON; `berth volume init` writes an example. It is checked before
+    /// anything is sent: all faults are printed at once, by file, line and field. Registering the
+    /// same document again changes nothing. The service decides which fields of a volume in use may
+    /// change.
     #[command(after_long_help = "EXAMPLES
     berth volume register data.toml
     generate-spec | berth volume register -")]
     Register(Register),
     /// List volumes, or show one with its claims
     ///
-    /// Shows each volume's health (derived from its plugin now, not stored), how it is in use, and
-    /// for each claim its state, what it waits for, tries, the last error and the next try.
+    /// Shows each volume's health (computed from its plugin now, not stored), how it is in use, and
+    /// for each claim its state, what it waits for, the tries, the last error and the next try.
     ///
-    /// In a list, HOLDERS are the allocs with a claim that is not in line, and NODES where those
-    /// claims are for; of many the first few are named.
+    /// In a list, HOLDERS are the allocs whose claim holds the volume, and NODES the nodes of those
+    /// claims. Of many, the first few are named.
     #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
     berth volume list
     berth volume list --plugin ebs.csi.aws.com --node n1
@@ -47,39 +47,39 @@ pub enum VolumeCommand {
     berth volume status data
     berth volume status data --json | jq '.claims[].state'")]
     Status(List),
-    /// See which nodes could host volumes now, and why the others cannot
+    /// Show which nodes could host volumes now, and why the others cannot
     ///
-    /// For each node, whether a workload that asks for all of these volumes would be given them at
-    /// this moment, and else everything that is in the way: the node down or its clock off, the
-    /// plugin missing or unhealthy there, no room for another volume, the volume out of reach, held
-    /// by others, or not to be used so. Nothing is reserved.
+    /// For each node, whether a workload would get all of these volumes there at this moment. If
+    /// not, all reasons are shown: the node is down or its clock is wrong, the plugin is missing or
+    /// unhealthy there, the node has no room for another volume, or the volume is out of reach,
+    /// held by others, or does not offer the capability. Nothing is reserved.
     #[command(after_long_help = "EXAMPLES
     berth volume placement -v data -v models:ro
     berth volume placement -v shard --per-alloc 2 --node n1
     berth volume placement -v data --json | jq -r '.nodes[] | select(.fits).node'")]
     Placement(Placement),
-    /// Deregister a volume; its data stays where it is
+    /// Deregister a volume; its data stays at the storage
     ///
-    /// Refused while claims remain. With --force the claims of allocs that have ended are released
-    /// first, by the same steps as ever, and the volume goes with the last of them; a claim whose
-    /// alloc still runs is not taken away.
+    /// Refused while the volume has claims. With --force, claims of allocs that have ended are
+    /// released first, by the ordinary steps, and the volume is removed with the last claim.
+    /// Refused in any case while an alloc with a claim still runs.
     #[command(after_long_help = "EXAMPLES
     berth volume deregister data
     berth volume deregister data --force --reason 'host n7 was scrapped'")]
     Deregister(Deregister),
-    /// Have a volume leave a node, whatever became of its allocs
+    /// Detach a volume from a node whose allocs have ended
     ///
-    /// Releases every claim there whose alloc has ended or vanished, by the same steps as ever, and
-    /// waits until the last is gone; the release goes on also when --timeout has passed. No alloc
-    /// has to be named, and neither it nor the node has to be known any more. Again is harmless.
+    /// Releases every claim there whose alloc has ended or is gone, by the ordinary steps, and
+    /// waits until the last claim is freed. After --timeout the release goes on by itself. You need
+    /// not name allocs, and neither they nor the node need to be known any more. The command may be
+    /// repeated.
     ///
-    /// Refused while an alloc on the node has not been said to have ended. Only the node's agent
-    /// can say that the volume is unmounted there: while it is away the release stands, visibly,
-    /// until it is back or `berth node gone` says that the host is off for good. A plugin whose
-    /// controller cannot say that the volume is detached (it was deleted at the storage, say) keeps
-    /// the claim too, until it can, or somebody who has looked says it: --detached-at-storage. A
-    /// plugin that never takes the volume down on the node, although nothing of it is left there:
-    /// --unstaged-on-node.
+    /// Refused while an alloc on the node is not declared as ended. Only the node's agent can say
+    /// that the volume is unmounted there. While the agent is away, the release waits, and says so,
+    /// until the agent is back or `berth node gone` declares the host gone. If the plugin's
+    /// controller cannot confirm that the volume is detached (it was deleted at the storage, for
+    /// example), the claim waits, too, until you confirm it: --detached-at-storage. If the plugin
+    /// on the node keeps failing although nothing of the volume is left there: --unstaged-on-node.
     #[command(after_long_help = "EXAMPLES
     berth volume detach data n7
     berth volume detach data n7 --detached-at-storage --yes --reason 'deleted at the storage'
@@ -87,14 +87,14 @@ pub enum VolumeCommand {
     Detach(Detach),
     /// Bring dead mounts of a volume on a node back, at the same paths
     ///
-    /// For mounts that `berth node status NODE` shows as missing or dead: a FUSE server that died,
-    /// a device that vanished, a mount that somebody unmounted. The plugin unpublishes and, where
-    /// nobody else uses it, unstages the volume there, then stages and publishes it again. The
-    /// claims stay as they are.
+    /// For mounts that `berth node status NODE` shows as missing or dead: a FUSE server died, a
+    /// device is gone, or a mount was unmounted by hand. The plugin unpublishes the volume there,
+    /// and unstages it if no other alloc uses it. Then it stages and publishes it again. The claims
+    /// stay.
     ///
-    /// Refused where an alloc has ended, and told where a workload still holds the dead mount: end
-    /// it, then ask again. A workload that runs sees the new mount only if it opens the path anew
-    /// and shares the host's mounts.
+    /// Refused if an alloc has ended. If a workload still holds the dead mount, the command names
+    /// it: end it, then repeat the command. A running workload sees the new mount only if it opens
+    /// the path again and shares the host's mounts.
     #[command(after_long_help = "EXAMPLES
     berth volume republish data --node n7
     berth volume republish data --node n7 --alloc web-1")]
@@ -104,7 +104,7 @@ pub enum VolumeCommand {
 /// `berth volume init`
 #[derive(Debug, Args)]
 pub struct Init {
-    /// Where to: a file, or - for stdout [default: volume.toml; volume.json with --json]
+    /// The file to write, or - for stdout [default: volume.toml; volume.json with --json]
     pub file: Option<PathBuf>,
 }
 
@@ -121,7 +121,7 @@ pub struct List {
     /// Only this one, in detail
     #[arg(conflicts_with_all = ["prefix", "plugin", "node", "state", "limit", "after", "sort"])]
     pub id: Option<VolumeId>,
-    /// Only volumes whose id begins so
+    /// Only volumes whose id begins with this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Only volumes of this plugin
@@ -133,10 +133,10 @@ pub struct List {
     /// Only volumes with a claim in this state
     #[arg(long, value_name = "STATE", value_parser = list::claim_state())]
     pub state: Option<State>,
-    /// Which part of the list.
+    /// The page of the list.
     #[command(flatten)]
     pub page: PageArgs,
-    /// How it is shown.
+    /// The form of the list.
     #[command(flatten)]
     pub view: ListView,
 }
@@ -147,19 +147,19 @@ pub struct Placement {
     /// A volume: its id, and whether it is only read; as for `berth run`
     #[arg(long = "volume", short = 'v', value_name = "SOURCE[:PATH][:ro]", required = true)]
     pub volumes: Vec<VolumeArg>,
-    /// Which of several alike it is, from 0: each SOURCE stands for the volume SOURCE[N]
+    /// The workload's index among equal ones, from 0: each SOURCE means the volume SOURCE[N]
     #[arg(long, value_name = "N")]
     pub per_alloc: Option<u32>,
-    /// How the volumes are to be shared [default: each volume's first capability]
+    /// The access mode [default: each volume's first capability]
     #[arg(long, value_name = "MODE", value_parser = list::access_modes())]
     pub access: Option<AccessMode>,
-    /// What the volumes are to be [default: as each volume's first capability that fits]
+    /// File system or block device [default: as each volume's first capability that fits]
     #[arg(long, value_name = "MODE", value_parser = list::attachment_modes())]
     pub attachment: Option<AttachmentMode>,
     /// Only of this node
     #[arg(long, value_name = "ID")]
     pub node: Option<NodeId>,
-    /// Which part of the list.
+    /// The page of the list.
     #[command(flatten)]
     pub page: PageArgs,
 }
@@ -170,26 +170,26 @@ pub struct Placement {
     ArgGroup::new("answered_for").multiple(true).args(["detached_at_storage", "unstaged_on_node"])
 ))]
 pub struct Detach {
-    /// Which volume
+    /// The volume
     pub id: VolumeId,
-    /// From which node
+    /// The node
     pub node: NodeId,
-    /// Why, for the history
+    /// The reason, for the history
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub reason: String,
-    /// The storage itself was looked at, and has the volume attached to the node no more: this
-    /// stands in for the plugin's answer, where it was asked and cannot give it
+    /// You checked the storage itself: it has detached the volume from the node. This replaces the
+    /// answer of a plugin that was asked and cannot give it
     #[arg(long, requires = "yes")]
     pub detached_at_storage: bool,
-    /// The node itself was looked at, and nothing of the volume is left there, no device and no
-    /// session: this stands in for the plugin's answer on the node, where it was asked and answers
-    /// with errors; the node's agent must find nothing mounted
+    /// You checked the node itself: nothing of the volume is left there, no device and no session.
+    /// This replaces the answer of a node plugin that answers with errors; the node's agent must
+    /// find nothing mounted
     #[arg(long, requires = "yes")]
     pub unstaged_on_node: bool,
-    /// Yes, whoever says so answers for it
+    /// Confirm it: if it is wrong, data may be lost
     #[arg(long, requires = "answered_for")]
     pub yes: bool,
-    /// Who says so; user and host unless given
+    /// Who confirms it [default: the user at this host]
     #[arg(long, value_name = "NAME", requires = "answered_for")]
     pub by: Option<String>,
 }
@@ -197,12 +197,12 @@ pub struct Detach {
 /// `berth volume republish`
 #[derive(Debug, Args)]
 pub struct Republish {
-    /// Which volume
+    /// The volume
     pub id: VolumeId,
-    /// On which node
+    /// The node
     #[arg(long, value_name = "ID")]
     pub node: NodeId,
-    /// Only for this alloc, not for all that use it there
+    /// Only the mount of this alloc, not all mounts of the volume there
     #[arg(long, value_name = "ID")]
     pub alloc: Option<AllocId>,
 }
@@ -210,12 +210,12 @@ pub struct Republish {
 /// `berth volume deregister`
 #[derive(Debug, Args)]
 pub struct Deregister {
-    /// Which volume
+    /// The volume
     pub id: VolumeId,
-    /// Release the claims of allocs that have ended, rather than refuse
+    /// Release the claims of allocs that have ended, instead of refusing
     #[arg(long)]
     pub force: bool,
-    /// Why, for the history
+    /// The reason, for the history
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub reason: String,
 }

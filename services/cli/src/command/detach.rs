@@ -17,8 +17,7 @@ use tokio::time::{Instant, sleep};
 use crate::args::Detach;
 use crate::command::node;
 use crate::failure::Failure;
-use crate::output::print_note;
-use crate::release::describe;
+use crate::release::{describe, print_step};
 use crate::session::Session;
 use crate::table::plain;
 use crate::{exit, span};
@@ -52,7 +51,7 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
             return Err(unaccounted(&detached));
         }
         for line in printed.new_lines(&detached, clock::now()) {
-            print_note(format_args!("  {:>5}  {line}", span::short(printed.started.elapsed())));
+            print_step(printed.started, &line);
         }
         if Instant::now() + RELEASE_POLL >= patience.until {
             return Err(unfinished(&detached, printed.started.elapsed(), clock::now()));

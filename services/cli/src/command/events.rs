@@ -73,7 +73,7 @@ pub async fn events(args: &Events, session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Subjects that cover what is asked for, and no more than needed; no two cover the same.
+/// The fewest subjects that cover the requested events; no two of them overlap.
 fn filters(args: &Events, namespace: &Namespace) -> Vec<String> {
     let of = events_of(namespace);
     let volume = args.volume.as_ref().map(VolumeId::as_str);
@@ -103,12 +103,12 @@ fn filters(args: &Events, namespace: &Namespace) -> Vec<String> {
     said.into_iter().map(of_kind).collect()
 }
 
-/// Whose events are asked for by a namespace: `*` is all.
+/// The events of a namespace; `*` means all namespaces.
 pub(super) fn events_of(namespace: &Namespace) -> EventsOf<'_> {
     if namespace.as_str() == "*" { EventsOf::All } else { EventsOf::Namespace(namespace) }
 }
 
-/// Whether an event is about each of what was asked for.
+/// Whether an event matches all options.
 fn matches(args: &Events, event: &Event) -> bool {
     fn is_wanted<T: PartialEq>(asked: Option<&T>, found: Option<&T>) -> bool {
         asked.is_none() || asked == found

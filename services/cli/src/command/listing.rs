@@ -29,7 +29,7 @@ const POLL_TERMINAL: Duration = Duration::from_secs(1);
 const POLL_MARGIN: Duration = Duration::from_secs(5);
 /// The shortest time between two polls, so that a busy list does not flood a terminal.
 const POLL_REST: Duration = Duration::from_millis(200);
-/// How long after an error it is asked again.
+/// Pause after an error before the next request.
 const ERROR_REST: Duration = Duration::from_secs(1);
 /// Fields that change without anything being different to a reader.
 const IGNORED_FIELDS: [&str; 2] = ["index", "clock_skew_ms"];
@@ -47,7 +47,7 @@ pub struct PollAnswer<T> {
     pub next: Option<String>,
 }
 
-/// Refuses a column that the table lacks, before anything is asked.
+/// Refuses a column that the table lacks, before a request is sent.
 pub fn check_sort(view: &ListView, columns: &[&str]) -> Result<(), Failure> {
     let Some(name) = &view.sort else { return Ok(()) };
     match column_index(columns, name) {

@@ -22,7 +22,7 @@ use crate::show::{self, NodeTruth};
 
 /// How long a node's agent may take to say what is mounted.
 const AGENT: Duration = Duration::from_secs(3);
-/// How often a node that is watched is asked about.
+/// How often a watched node is read.
 const TRUTH_POLL: Duration = Duration::from_secs(2);
 /// How long claims of a node that is gone are followed: most are released at once.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
     if let Some(id) = &args.id {
         let ask = async |newer: Newer| {
             if newer.than.is_some() {
-                // What its agent has mounted is under no revision: it is asked now and then.
+                // The agent's mounts have no revision: they are read at intervals.
                 sleep(TRUTH_POLL).await;
             }
             let shown = truth(session, id).await?;
@@ -74,7 +74,7 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
 /// All that is known of a node: by the registry, by its agent, and by the claims. Each is asked at
 /// the same time, and of one that does not answer the others say what they can.
 async fn truth(session: &Session, id: &NodeId) -> Result<NodeTruth, Failure> {
-    // A node's agent may be away: it is asked once.
+    // A node's agent may be away: it gets one request.
     let deadline = Instant::now() + AGENT;
     let agent = session.once::<verb::AgentStatus>(id, &agent::Status {}, deadline);
     let (node, agent, claims) = tokio::join!(query(session, id), agent, claims(session, id));
@@ -162,7 +162,7 @@ pub async fn unmount(args: &args::NodeUnmount, session: &Session) -> Result<(), 
         volume: args.volume.clone(),
         alloc: args.alloc.clone(),
     };
-    // Asked once: what failed is told, and not tried again behind the operator's back.
+    // Sent once: a failure is shown to the operator, and not retried.
     let until = session.patience(UNMOUNT_PATIENCE).until;
     let done = session.once::<verb::AgentUnmount>(&args.node, &body, until).await?;
     session.output.reply(&done, |done| {

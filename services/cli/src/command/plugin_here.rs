@@ -1,4 +1,4 @@
-//! `berth plugin …`, where a node's agent is asked.
+//! The `berth plugin` commands that a node's agent answers.
 
 use berth_contract::message::plugin::{Ordered, Query, Start, Stop};
 use berth_contract::verb;

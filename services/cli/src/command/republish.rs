@@ -19,7 +19,7 @@ pub async fn republish(args: &Republish, session: &Session) -> Result<(), Failur
         volume: args.id.clone(),
         alloc: args.alloc.clone(),
     };
-    // Asked once: what failed is told, and not tried again behind the operator's back.
+    // Sent once: a failure is shown to the operator, and not retried.
     let until = session.patience(REPUBLISH_PATIENCE).until;
     let done = session.once::<verb::AgentRepublish>(&args.node, &body, until).await?;
     session.output.reply(&done, |done| {

@@ -166,7 +166,7 @@ impl Reader<'_> {
         Ok(self.read(&filters, "", |_| true).await?.events)
     }
 
-    /// All that was told of some claims and their allocs.
+    /// All events of some claims and their allocs.
     async fn read_claims(&self, wanted: &NamedClaims) -> Result<Stored, Failure> {
         let of = events_of(&self.session.namespace);
         let is_wanted = |event: &Event| {
@@ -239,7 +239,7 @@ impl Reader<'_> {
     ) -> Result<Stored, Failure> {
         let within = self.session.timeout.unwrap_or(READING);
         let query = Query { filters, last: LAST_MAX, since: None, within };
-        // As it stands in JSON: most events need not be read to see that they are others'.
+        // Searched as text in the JSON: most events belong to others and need no decoding.
         let text = serde_json::to_string(text).unwrap_or_default();
         let text = text.trim_matches('"').as_bytes();
         let holds = |body: &[u8]| text.is_empty() || body.windows(text.len()).any(|at| at == text);
@@ -254,7 +254,7 @@ impl Reader<'_> {
         Ok(Stored { events, more: stored.more, begins: stored.begins })
     }
 
-    /// The claims that live, asked for once. Those that cannot be read are named.
+    /// The present claims, read once. Unreadable claims are named.
     async fn claims(&self, status: &Status) -> Result<Vec<ClaimStatus>, Problem> {
         let deadline = Instant::now() + self.session.timeout.unwrap_or(CLAIMS_READ_MAX);
         let (session, namespace) = (self.session, &self.session.namespace);

@@ -86,7 +86,7 @@ fn nats(layout: &Layout, port: u16) -> String {
         .replace(SHIPPED_STORE, &format!("store_dir: {store}"))
 }
 
-/// Each service and what it is told besides where the bus is.
+/// Each service and its settings besides the bus address.
 fn services(layout: &Layout, settings: Settings) -> [(&'static str, Value); 4] {
     let call_timeout_ms = u64::try_from(settings.call_timeout.as_millis()).unwrap_or(u64::MAX);
     let policy = json!({

@@ -1,4 +1,4 @@
-//! Whether the whole system works, asked as any client would.
+//! Checks that the whole system works, with the requests of an ordinary client.
 
 use std::time::Duration;
 

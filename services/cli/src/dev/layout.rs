@@ -82,7 +82,7 @@ impl Layout {
         self.dir.join("log").join(format!("{name}.log"))
     }
 
-    /// The file with the process id of a process, written anew at each start.
+    /// The file with the process id of a process, written at each start.
     pub fn pid(&self, name: &str) -> PathBuf {
         self.dir.join("pids").join(format!("{name}.pid"))
     }

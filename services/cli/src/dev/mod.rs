@@ -42,7 +42,7 @@ const BAD_CONFIG: i32 = 64;
 /// How much of a log is shown when the start fails.
 const TAIL_LINES: usize = 12;
 
-/// Runs the system until it is told to end.
+/// Runs the system until a signal ends it.
 pub async fn dev(args: &Dev) -> Result<u8, Failure> {
     namespace::enter_unless_root()?;
     let binaries = Binaries::beside_our_own()?;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::layout::Layout;
 use crate::failure::Failure;
 
-/// What stands for the node's name. Each node needs an id of its own in the driver, too.
+/// Replaced by the node's name. Each node needs an id of its own in the driver, too.
 const NODE_PLACEHOLDER: &str = "${NODE}";
 const ENDPOINT_PLACEHOLDER: &str = "${CSI_ENDPOINT}";
 /// How many files `--plugin` may name.
@@ -110,7 +110,7 @@ impl OwnPlugin {
         !self.file.command.is_empty() && !words.any(|word| word.contains(ENDPOINT_PLACEHOLDER))
     }
 
-    /// What a node's agent is told of it.
+    /// The plugin's part of an agent's configuration.
     pub fn declaration(&self, layout: &Layout, node: &str) -> Value {
         let socket = match &self.file.socket {
             Some(socket) => socket.replace(NODE_PLACEHOLDER, node),

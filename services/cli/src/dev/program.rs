@@ -163,7 +163,8 @@ impl Program {
                 _ => {}
             }
         }
-        // A group of its own: Ctrl-C is for us, who stop the others in order.
+        // A process group of its own: Ctrl-C reaches `berth dev` only, which stops the others in
+        // order.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         command.spawn().map_err(|error| {

@@ -126,10 +126,13 @@ impl<'a> Follow<'a> {
     }
 
     fn print(&self, steps: impl IntoIterator<Item = String>) {
-        for step in steps {
-            print_note(format_args!("  {:>5}  {step}", span::short(self.started.elapsed())));
-        }
+        steps.into_iter().for_each(|step| print_step(self.started, &step));
     }
+}
+
+/// Prints a step of a release, with the time since its start.
+pub fn print_step(started: Instant, step: &str) {
+    print_note(format_args!("  {:>5}  {step}", span::short(started.elapsed())));
 }
 
 async fn open_events(bus: &Bus, namespace: &Namespace) -> Option<berth_bus::event::EventFeed> {

@@ -1,4 +1,4 @@
-//! What has been told of a release, so that each step is told once and in order.
+//! The printed steps of a release, so that each step is printed once and in order.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use berth_domain::{Timestamp, VolumeId};
 use crate::span::until;
 use crate::table::plain;
 
-/// How far one claim is, as far as its events have told.
+/// How far one claim is, by its events so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct ClaimProgress {
     stage: Stage,
@@ -31,7 +31,7 @@ enum Stage {
     Free,
 }
 
-/// What has been told so far.
+/// The steps printed so far.
 #[derive(Debug, Default)]
 pub struct Steps {
     told: BTreeMap<VolumeId, ClaimProgress>,
@@ -61,7 +61,7 @@ impl Steps {
         Some(line)
     }
 
-    /// The lines for what the status says that was not told yet.
+    /// The lines for steps of the status that were not printed yet.
     pub fn status(&mut self, claims: &[ClaimStatus], now: Timestamp) -> Vec<String> {
         self.silence = None;
         let mut lines = Vec::new();
@@ -73,7 +73,7 @@ impl Steps {
                 tries: claim.tries,
                 error: claim.error.clone(),
             };
-            // Asked before an event came that is already told: old news.
+            // The status is older than an event that is printed already.
             if seen.stage < told.stage || seen == *told {
                 continue;
             }

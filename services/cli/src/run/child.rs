@@ -105,7 +105,7 @@ pub async fn start(
             .and_then(|()| command.spawn().map_err(StartError::Spawn));
         // Our copy goes: the lock is the command's now.
         drop(mark);
-        // All receivers live until they are told, unless the whole process ends.
+        // All receivers exist until they get the signal, unless the whole process ends.
         match spawned {
             Err(error) => _ = tell_started.send(Err(error)),
             Ok(child) => {
@@ -193,7 +193,7 @@ fn wait_for_all(mut child: std::process::Child, ended: oneshot::Sender<ExitStatu
 }
 
 impl Child {
-    /// Waits for its end. May be asked again after it was not waited out.
+    /// Waits for its end. May be called again after a cancelled call.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
         (&mut self.ended).await.ok()
     }

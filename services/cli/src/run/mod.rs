@@ -44,7 +44,7 @@ use watched::Watched;
 enum NotStarted {
     /// Something failed.
     Failure(Failure),
-    /// We were told to end before it began.
+    /// A signal ended `berth run` before the command began.
     Signal(Signal),
 }
 
@@ -187,7 +187,7 @@ async fn with_volumes(
     Ok(code)
 }
 
-/// Waits for the command's end, and hands on to it what we are told meanwhile.
+/// Waits for the command's end, and passes signals on to it.
 async fn wait(child: &mut Child, signals: &mut Signals) -> u8 {
     loop {
         tokio::select! {

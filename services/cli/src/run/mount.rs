@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::output::print_note;
 use crate::session::{Patience, Session};
 
-/// How long volumes are asked for, unless said otherwise: a cloud attaches in minutes.
+/// How long claims and mounts are retried by default: a cloud takes minutes to attach.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A volume that is mounted here.

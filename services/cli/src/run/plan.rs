@@ -65,7 +65,7 @@ impl Plan {
             None => AllocId::new(format!("run-{chance:08x}"))
                 .map_err(|fault| Failure::local(fault, "name the alloc with --alloc"))?,
         };
-        // One claim for each volume, whatever number of places it is at; who writes at one, writes.
+        // One claim for each volume, at however many paths. It writes if it writes at one of them.
         let only_read = |source: &VolumeId| {
             args.volumes.iter().all(|other| other.source != *source || other.read_only)
         };
@@ -169,7 +169,7 @@ impl Plan {
     }
 }
 
-/// The command, told where its volumes are.
+/// The command, with the paths of its volumes in the environment.
 pub fn command(args: &Run, mounted: &[Mounted]) -> Command {
     let mut command = stage::command(&args.command);
     for volume in mounted {
@@ -178,7 +178,7 @@ pub fn command(args: &Run, mounted: &[Mounted]) -> Command {
     command
 }
 
-/// What is asked for twice, or could not be told apart by the command.
+/// Volumes that are requested twice, or that the command could not distinguish.
 fn unambiguous(volumes: &[VolumeArg]) -> Result<(), Failure> {
     if volumes.len() > limits::VOLUMES_PER_ALLOC_MAX {
         let message = format!("{} volumes are too many for one command", volumes.len());

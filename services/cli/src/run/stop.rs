@@ -1,4 +1,4 @@
-//! The end of a `berth run`: the alloc is stopped, and its release told.
+//! The end of a `berth run`: the alloc is stopped, and its release printed.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::output::print_note;
 use crate::release::{Follow, unfinished};
 use crate::session::{Patience, Session};
 
-/// How long the claim service is told that the alloc has ended.
+/// How long the stop of the alloc is retried.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
 /// How long the release is watched.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(60);
@@ -64,7 +64,7 @@ async fn try_to_stop(
     let asked = session.pursue::<verb::AllocStop>(&session.namespace, &body, patience);
     let stopped = match asked.await {
         Ok(stopped) => stopped,
-        // It never came to be: then nothing was claimed by it. What asked for it may still arrive.
+        // The alloc was never registered, so it has no claim. Its registration may still arrive.
         Err(failure) if failure.code() == Some(Code::NoSuchAlloc) => return Ok(()),
         Err(failure) => return Err(Some(failure)),
     };
@@ -92,7 +92,7 @@ fn how_it_goes_on(session: &Session, plan: &Plan) -> String {
     )
 }
 
-/// What remains when the claim service could not be told: the node's agent stops the alloc, as it
+/// The message if the claim service could not be reached: the node's agent stops the alloc, as it
 /// does after a run that was killed.
 fn how_to_finish(session: &Session, plan: &Plan) -> String {
     let volumes: Vec<&str> = plan.volumes().iter().map(|wanted| wanted.volume.as_ref()).collect();

@@ -1,4 +1,4 @@
-//! Claims: where each stands, and what it waits for.
+//! Claims: the state of each, and what it waits for.
 
 use berth_contract::message::claim::ClaimStatus;
 use berth_domain::Timestamp;

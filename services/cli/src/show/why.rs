@@ -6,7 +6,7 @@ use crate::span::ago;
 use crate::table::plain;
 use crate::why::{Cause, Diagnoses, Diagnosis};
 
-/// All that is told, one screen after another.
+/// All findings, one screen after another.
 pub fn why(told: &Diagnoses, now: Timestamp) -> String {
     let screens: Vec<String> = told.diagnoses.iter().map(|one| screen(one, now)).collect();
     screens.join("\n")

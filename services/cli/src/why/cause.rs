@@ -1,4 +1,4 @@
-//! Causes, who must act, and what is told of one thing.
+//! Causes, who must act, and the findings for one name.
 
 use std::fmt;
 
@@ -66,7 +66,7 @@ pub enum Cause {
     NobodyWorks,
     /// The last claim could not be granted.
     Refused,
-    /// Something on the way was not asked for.
+    /// A part was not read.
     NotAskedFor,
     /// A step is under way, or due within moments.
     UnderWay,
@@ -107,7 +107,7 @@ impl fmt::Display for Actor {
     }
 }
 
-/// A cause with all that is told of it.
+/// A cause with its details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Which it is, for programs.
@@ -119,7 +119,7 @@ pub struct Finding {
     pub evidence: Vec<String>,
     /// Who must act.
     pub who: Actor,
-    /// Commands that help, in order; what stands behind a `#` is a comment to the shell too.
+    /// Commands that help, in order. Text after a `#` is a comment for the shell, too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<String>,
 }
@@ -152,7 +152,7 @@ impl Finding {
     }
 }
 
-/// What is told of one volume, alloc, node or plugin.
+/// The findings for one volume, alloc, node or plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
     /// `volume data`, `node n1`.
@@ -160,7 +160,7 @@ pub struct Diagnosis {
     /// Its namespace, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// How it stands.
+    /// Its state.
     pub state: String,
     /// Since when.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -197,7 +197,7 @@ impl Diagnosis {
     }
 }
 
-/// All that is told of a name, as `--json` prints it.
+/// All findings for a name, as `--json` prints them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnoses {
     /// One for each thing that has the name.

@@ -33,14 +33,14 @@ pub struct ServiceInfo {
     pub clock_skew_ms: Option<i64>,
 }
 
-/// Everything that was read. A thing that was not asked for is not in its map.
+/// Everything that was read. What was not requested is absent from its map.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// When it was read.
     pub now: Timestamp,
     /// The namespace of the names.
     pub namespace: Namespace,
-    /// What was asked about.
+    /// The name to explain.
     pub names: Names,
     /// Volumes with their claims.
     pub volumes: BTreeMap<VolumeKey, SourceAnswer<VolumeStatus>>,

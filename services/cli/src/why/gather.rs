@@ -36,7 +36,7 @@ const ROUNDS_MAX: usize = 5;
 const CLAIMS_MAX: usize = 8;
 /// Volumes of one alloc that are looked into.
 const VOLUMES_MAX: usize = 16;
-/// Agents of one plugin's nodes that are asked.
+/// The most agents of one plugin's nodes that get a request.
 const AGENTS_MAX: usize = 16;
 /// Claims of a node or a plugin that are read.
 const CLAIMS_READ_MAX: u32 = 500;

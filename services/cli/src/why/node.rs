@@ -1,4 +1,4 @@
-//! Why a node stands as it does.
+//! Explains the state of a node.
 
 use berth_contract::code::Code;
 use berth_contract::hint;
@@ -18,7 +18,7 @@ use crate::span::ago;
 const JOURNAL: &str = "journal";
 const HOST_HANGS: &str = "hung";
 const RETURNING: &str = "returning";
-/// Claims of one node that are told beside its own cause.
+/// The most claims of one node that are shown beside its own cause.
 const ALSO_MAX: usize = 5;
 
 /// What is found out about a node; none when there is no such node.

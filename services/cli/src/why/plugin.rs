@@ -1,4 +1,4 @@
-//! Why a plugin stands as it does.
+//! Explains the state of a plugin.
 
 use berth_contract::message::registry::{InstanceStatus, PluginStatus};
 use berth_domain::plugin::{Half, NodeState};

@@ -9,7 +9,7 @@ use berth_domain::volume::{CallKind, State};
 
 use super::{Actor, Cause, Diagnosis, Facts, Finding, NOT_KNOWN, next};
 
-/// What is told of a name when the bus cannot be reached.
+/// The finding for a name when the bus cannot be reached.
 pub fn bus_away(name: &str, problem: &Problem) -> Diagnosis {
     let finding = Finding::new(Cause::BusAway, Actor::You, problem.message.clone())
         .next("nats server check connection")

@@ -15,13 +15,13 @@ use super::{
 };
 use crate::span::ago;
 
-/// Claims of one volume that are told beside the one that decides.
+/// The most claims of one volume that are shown beside the deciding one.
 const ALSO_MAX: usize = 5;
 
 /// What is found out about a volume of the names' namespace; none when there is no such volume.
 pub fn diagnose(facts: &Facts, id: &VolumeId) -> Option<Diagnosis> {
     let subject = format!("volume {id}");
-    // Whether there is such a volume is not known; what else has the name is told.
+    // The volume may not exist. Other things with the name are shown.
     let unanswered =
         |problem: &_| (!other_names(facts)).then(|| service::away(facts, CLAIM.name, problem));
     let told = match read_record(facts.volume(id)?, &subject, unanswered) {

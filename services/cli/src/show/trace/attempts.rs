@@ -18,7 +18,7 @@ struct Attempt<'a> {
     began: Option<Timestamp>,
     /// What the record says of its end.
     end: Option<End<'a>>,
-    /// What those who executed it say.
+    /// The spans of its executors.
     executed: Vec<&'a Event>,
 }
 

@@ -1,7 +1,7 @@
 //! Which event belongs to which claim.
 //!
 //! Events of a claim name its trace, and those of its release name both; an alloc may claim a
-//! volume again and again, also in one trace. What names neither is told by its time.
+//! volume again and again, also in one trace. An event that names neither is placed by its time.
 
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::claim::ClaimStatus;

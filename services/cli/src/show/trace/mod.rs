@@ -34,11 +34,12 @@ pub struct TreeSource<'a> {
     pub claims: &'a [ClaimStatus],
     /// When the oldest event left was stored, if older ones are gone.
     pub begins: Option<Timestamp>,
-    /// When the claims were asked for.
+    /// When the claims were read.
     pub now: Timestamp,
 }
 
-/// The claims, and the refused requests, of which the newest are shown unless all are asked for.
+/// The claims and the refused requests. Only the newest refusals are shown, unless `--all` is
+/// given.
 const SHOWN_MAX: usize = 20;
 
 /// Which claims are in the tree.

@@ -206,7 +206,7 @@ impl Scene<'_> {
         self.life.events.iter().copied().filter(move |event| event.event == name)
     }
 
-    /// When it was given up, as far as that was told.
+    /// When it was given up, if an event says so.
     fn left(&self) -> Option<Timestamp> {
         let told = self
             .life

@@ -31,13 +31,13 @@ pub struct Claim {
     pub volume: VolumeId,
     /// Whose claim.
     pub alloc: AllocId,
-    /// Where it is for, if that was told.
+    /// Its node, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
     /// Which claim of the alloc, while it lives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// Where it stands, while it lives.
+    /// Its state, while it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
     /// Taking it.
@@ -67,7 +67,7 @@ pub struct Phase {
     pub steps: Vec<Step>,
 }
 
-/// How something stands.
+/// The outcome of a step so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
@@ -84,7 +84,7 @@ pub enum How {
     UnderWay,
     /// No event names its outcome.
     NotTold,
-    /// For so long nothing was told.
+    /// A time without events.
     Quiet,
 }
 
@@ -93,7 +93,7 @@ pub enum How {
 pub struct Step {
     /// The call, the RPC or the event.
     pub name: String,
-    /// When it began; of an attempt whose beginning was not told, the first that is known of it.
+    /// When it began. If the beginning of an attempt is not known, the first event of it.
     pub at: Timestamp,
     /// How long it took, or how long it is under way.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,7 @@ use super::{Case, find};
 use crate::span::ago;
 use crate::why::{Actor, Cause, Facts, Finding, next};
 
-/// Another claim stands on the attachment that this one is to give up.
+/// Another claim uses the attachment that this claim has to give up.
 pub fn standing_use(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     if claim.state != State::NodeDetached || claim.attempt.is_some() {
@@ -31,7 +31,7 @@ pub fn standing_use(case: &Case<'_>) -> Option<Finding> {
     )
 }
 
-/// In line: what keeps the first who holds the volume is the cause.
+/// A waiting claim: the cause is what blocks the first holder of the volume.
 pub fn turn(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     if claim.state != State::Waiting {

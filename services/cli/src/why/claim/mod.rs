@@ -1,4 +1,4 @@
-//! Why one claim stands as it does.
+//! Explains the state of one claim.
 //!
 //! Rules are asked in the order of [`Cause`]: the first that finds something decides.
 
@@ -68,7 +68,7 @@ pub fn find(case: &Case<'_>) -> Finding {
     found.unwrap_or_else(|| case.at_rest())
 }
 
-/// How the claim stands, in words, with what its node does with it.
+/// The claim's state in words, with the state of its mount on the node.
 pub fn state(case: &Case<'_>) -> String {
     let claim = case.claim;
     let of = format!("{} by {} on {}", claim.state, claim.alloc, claim.node);
@@ -215,7 +215,7 @@ fn unreadable(case: &Case<'_>) -> Option<Finding> {
     Some(unreadable_record(&problem))
 }
 
-/// What is told of a record that cannot be read.
+/// The finding for an unreadable record.
 pub fn unreadable_record(problem: &Problem) -> Finding {
     let newer = problem.code == berth_contract::code::Code::NewerRecord;
     let sentence = if newer {
@@ -293,7 +293,7 @@ fn held_back(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// What an error of the plugin's means, and who must act.
+/// What an error of the plugin means, and who must act.
 fn refused(case: &Case<'_>, error: &str, node: Option<&NodeId>) -> Option<Finding> {
     let code = super::words::grpc_code(error)?;
     let rpc = super::words::rpc(error).unwrap_or("the call");
