@@ -35,8 +35,9 @@ lint: setup-lint ## check formatting, and clippy with warnings denied
 	$(call section,clippy)
 	cargo clippy $(CARGO_LOCKED) --workspace --all-targets -- -D warnings
 
-# Most tests wait for conditions, so more of them run at once than there are cores.
-TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+# Most tests wait for conditions, so more of them run at once than there are cores: three for each
+# core, in two lanes.
+TEST_THREADS ?= $(shell echo $$((3 * $$(nproc) / 2)))
 TEST_LANES ?= 2
 
 # The programs come before the tests: tests that start them find them built. CI goes on after a
