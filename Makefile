@@ -35,10 +35,8 @@ lint: setup-lint ## check formatting, and clippy with warnings denied
 	$(call section,clippy)
 	cargo clippy $(CARGO_LOCKED) --workspace --all-targets -- -D warnings
 
-# Most tests wait for conditions, so more of them run at once than there are cores: three for each
-# core, in two lanes.
-TEST_THREADS ?= $(shell echo $$((3 * $$(nproc) / 2)))
-TEST_LANES ?= 2
+# Test binaries that run beside each other: most tests wait for conditions.
+TEST_LANES ?= 3
 
 # The programs come before the tests: tests that start them find them built. CI goes on after a
 # failure: what it says once is all that can be learnt from it.
@@ -46,8 +44,8 @@ test: setup-test nats-server lint build ## run every check and every test
 	$(call section,build the tests)
 	cargo test $(CARGO_LOCKED) --workspace --no-run
 	$(call section,tests)
-	@RUST_TEST_THREADS=$(TEST_THREADS) $(MAKE) --no-print-directory -f tests/lanes.mk \
-		--jobs=$(TEST_LANES) $(if $(CI),--keep-going) TEST_FLAGS=$(TEST_FLAGS)
+	@$(MAKE) --no-print-directory -f tests/lanes.mk --jobs=$(TEST_LANES) \
+		$(if $(CI),--keep-going) TEST_FLAGS=$(TEST_FLAGS)
 
 # Much longer: every point of every flow under every fault, and the tests that take longest.
 test-all: export BERTH_FAULTS := all
