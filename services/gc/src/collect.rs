@@ -29,10 +29,10 @@ use crate::plan::{EndedAlloc, UnwantedClaim, describe};
 
 const TIME_UP: &str = "the sweep's time was up before its turn came; the next one takes it up";
 
-/// A thing that seems to be nobody's any more.
+/// A thing that seems to be garbage.
 #[derive(Debug)]
 pub enum CollectCandidate {
-    /// A claim that nobody wants.
+    /// A claim without a running alloc.
     Claim(UnwantedClaim),
     /// A volume that is to go, without claims.
     Volume(VolumeKey),
@@ -40,7 +40,7 @@ pub enum CollectCandidate {
     Alloc(EndedAlloc),
     /// A node that is down, with nothing on it.
     Node(NodeId),
-    /// A node that nobody knows, of which there are plugin instances.
+    /// An unknown node that has plugin instances.
     Stray(NodeId),
 }
 

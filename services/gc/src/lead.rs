@@ -30,7 +30,7 @@ use crate::collector::{Collector, Order};
 
 /// Requests for a sweep under way at once.
 const SWEEPS_MAX: u32 = 4;
-/// How long a sweep may take when nobody waits for it.
+/// Timeout of a sweep without a caller.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
 /// How soon the next sweep comes when one could not take it all.
 const MORE: Duration = Duration::from_secs(1);
@@ -44,11 +44,11 @@ const STEPPED_DOWN: Duration = Duration::from_secs(1);
 /// How long a request under way may go on when the leader ends.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Leads whenever nobody else does, until told to end.
+/// Leads while no other replica does, until shutdown.
 pub async fn stand_by(collector: &Arc<Collector>, process: &Process) -> Result<(), Fatal> {
     let service = process.announce().await?;
     tracing::info!("standing by");
-    // One that stands by answers nothing yet, and is all that it can be.
+    // A standby replica answers no request yet. It is ready all the same.
     notify::ready();
     loop {
         let lease = tokio::select! {

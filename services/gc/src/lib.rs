@@ -31,7 +31,7 @@ use berth_service::process::{Fatal, Process};
 
 pub use config::Config;
 
-/// Runs until told to end.
+/// Runs until shutdown.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let collector = process.prepare(collector::Collector::open(config, &process)).await?;
     lead::stand_by(&Arc::new(collector), &process).await

@@ -20,7 +20,7 @@ use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 /// What was found. The evidence of each is still to be read at the leader.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Claims that nobody seems to want.
+    /// Claims that seem to have no running alloc.
     pub unwanted: Vec<UnwantedClaim>,
     /// Volumes that are to go, and have no claim left.
     pub closing: Vec<VolumeKey>,
@@ -34,7 +34,7 @@ pub struct Plan {
     pub kept: Vec<String>,
 }
 
-/// A claim that nobody seems to want.
+/// A claim that seems to have no running alloc.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnwantedClaim {
     /// On which volume.

@@ -53,7 +53,7 @@ pub const VOLUMES: BucketSpec = BucketSpec {
     purged_after: A_FILE,
 };
 
-/// Allocs: who runs where, terminal or not, `<ns>.<alloc>`.
+/// Allocs: which alloc runs on which node, or has ended, `<ns>.<alloc>`.
 pub const ALLOCS: BucketSpec = BucketSpec {
     name: "berth-allocs",
     description: "Allocs: one placed run of a workload on a node, <ns>.<alloc>",

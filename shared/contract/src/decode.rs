@@ -54,10 +54,10 @@ pub enum Unknown {
 
 /// A type that can be read from input.
 pub trait Decode: Sized {
-    /// Reads `value`, which stands at the decoder's path; none after noting a fault.
+    /// Reads `value`, which is at the decoder's path. None after noting a fault.
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self>;
 
-    /// What stands for a field that is not there; none means that it must be.
+    /// The value of an absent field. None means that the field is required.
     fn absent() -> Option<Self> {
         None
     }
@@ -101,7 +101,7 @@ pub fn json(body: &[u8]) -> Result<Value, Vec<Fault>> {
     serde_json::from_slice(body).map_err(|error| whole(format!("the body is not JSON: {error}")))
 }
 
-/// Where a reading stands, and what it found wrong so far.
+/// The present path of a reading, and the faults so far.
 #[derive(Debug)]
 pub struct Decoder {
     unknown: Unknown,
@@ -110,7 +110,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Notes a fault where the reading stands.
+    /// Notes a fault at the present path.
     pub fn fault(&mut self, problem: impl fmt::Display) {
         let path = self.path.concat();
         let path = path.strip_prefix('.').unwrap_or(&path).to_owned();
@@ -126,7 +126,7 @@ impl Decoder {
         holds
     }
 
-    /// Reads a part that stands at `segment` (`.name` or `[3]`) below.
+    /// Reads the part at `segment` (`.name` or `[3]`) below the present path.
     pub fn read_at<T>(&mut self, segment: String, read: impl FnOnce(&mut Self) -> T) -> T {
         self.path.push(segment);
         let part = read(self);
@@ -174,7 +174,7 @@ impl Decoder {
         Some(Fields { decoder: self, object, known: Vec::new() })
     }
 
-    /// Faults for what nobody took, if such are faults here; `known` is named for the next try.
+    /// Faults for unknown fields, if they are faults here; `known` names the known ones.
     pub fn finish(&mut self, rest: &Map<String, Value>, known: &[&str]) {
         if self.unknown == Unknown::Ignore {
             return;
@@ -218,7 +218,7 @@ impl Fields<'_> {
         self.object.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// Reads a number within a range. `default` stands for a field that is not there.
+    /// Reads a number within a range. `default` is the value of an absent field.
     pub fn number(
         &mut self,
         name: &'static str,

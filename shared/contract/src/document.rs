@@ -130,7 +130,7 @@ fn convert(
             i64::from_str_radix(digits, integer.radix())
                 .map(Number::from)
                 .or_else(|_| u64::from_str_radix(digits, integer.radix()).map(Number::from))
-                // Beyond 64 bits it stays text, and whoever wants a number says so.
+                // Beyond 64 bits it stays text. A reader that needs a number reports the fault.
                 .map_or_else(|_| Value::String(digits.to_owned()), Value::Number)
         }
         DeValue::Float(float) => float

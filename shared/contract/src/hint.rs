@@ -1,4 +1,4 @@
-//! Commands of `berth` that a person is told to type.
+//! Commands of `berth` in hints for people.
 //!
 //! **Promises** that a command runs as printed: it names the ids it is about, and the namespace
 //! where it is not the default one.
@@ -53,7 +53,7 @@ pub fn unmount(volume: &VolumeKey, node: &NodeId) -> String {
     format!("end its workload on node {node}, then `berth node unmount {node} {volume}`")
 }
 
-/// Fills in one placeholder where it stands as a word in backticks.
+/// Fills in one placeholder where it is a word in backticks.
 pub(crate) fn fill(text: &str, placeholder: &str, value: &str) -> String {
     let part = |(at, part): (usize, &str)| {
         if at % 2 == 0 {

@@ -1,4 +1,4 @@
-//! What stands in a lease: who holds it.
+//! The value of a lease: its holder.
 //!
 //! That the key is there says that the lease is held; the value says by whom, for people, and for
 //! an agent that finds its node's lease held and must know whether by itself.

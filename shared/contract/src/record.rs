@@ -1,4 +1,4 @@
-//! Records: what stands in the buckets.
+//! Records: the values in the buckets.
 //!
 //! **Owns** the envelope of every value: the thing itself first, state at the front, for people who
 //! look with `nats kv get`; then the trace id of its last change and the schema's version.
@@ -69,7 +69,7 @@ impl RecordError {
         }
     }
 
-    /// What is told of the record at this key.
+    /// The report of the unreadable record at this key.
     pub fn unreadable_at(&self, key: &str) -> UnreadableRecord {
         let error = match self {
             Self::Newer { .. } => self.to_string(),
@@ -113,7 +113,7 @@ pub fn is_node_unknown(node: &NodeId) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// What stands in a record.
+/// The content of a record.
 pub trait Body: DeserializeOwned {
     /// Whether the next report says all that the record says, so that a damaged one may be written
     /// over. A node's record may say that the node is gone, which no report says.

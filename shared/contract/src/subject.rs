@@ -15,7 +15,7 @@ pub fn step(subject: &str) -> Option<(&str, &str)> {
     let mut tokens = subject.strip_prefix("berth.v1.")?.split('.');
     let noun = tokens.next()?;
     let verb = match noun {
-        // The second token is the id of whoever is asked.
+        // The second token is the id of the node or plugin that answers.
         "agent" | "controller" => tokens.nth(1),
         "event" => None,
         _ => tokens.next(),

@@ -83,7 +83,7 @@ pub(crate) fn check_topologies(decoder: &mut Decoder, topologies: &[BTreeMap<Str
     }
 }
 
-/// Notes each key at `path` that is no key. What it stands for is the plugin's business.
+/// Notes each key at `path` that is no key. Its meaning is the plugin's.
 pub(crate) fn check_keys(decoder: &mut Decoder, path: &str, map: &BTreeMap<String, String>) {
     for key in map.keys() {
         let fault = segment_fault(key).map(|fault| format!("has the key {key:?}, which {fault}"));

@@ -46,7 +46,7 @@ impl TraceContext {
         Self { trace, span: low, sampled: true }
     }
 
-    /// The next step of the same trace: the identity of a span that somebody will record.
+    /// The next step of the same trace: the identity of a span that will be recorded.
     #[must_use]
     pub fn child(self, random: &mut impl Rng) -> Self {
         // Not the one that says "no span yet".
@@ -69,7 +69,7 @@ impl TraceContext {
         NonZeroU64::new(self.span).filter(|span| span.get() != self.low()).map(SpanId)
     }
 
-    /// Whether those who record spans are to record this trace's.
+    /// Whether the spans of this trace are recorded (the flag `sampled`).
     pub const fn sampled(self) -> bool {
         self.sampled
     }

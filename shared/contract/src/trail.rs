@@ -23,7 +23,7 @@ use crate::trace::{SpanId, TraceContext};
 pub struct Trail {
     /// The span from the claim's first word to its grant.
     pub claim: TraceContext,
-    /// The span of whoever asked for it, where that is recorded.
+    /// The span of the caller, if it is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SpanId>,
     /// When it was asked for.

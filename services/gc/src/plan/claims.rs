@@ -1,4 +1,4 @@
-//! Claims that nobody wants, and volumes that are to go with their last one (F1).
+//! Claims without a running alloc, and volumes that are to go with their last claim (F1).
 
 use std::time::Duration;
 

@@ -137,7 +137,7 @@ impl SweepView<'_> {
         })
     }
 
-    /// Nodes that nobody knows, of which there are instances: each since before.
+    /// Unknown nodes that have plugin instances, all of them older than the grace.
     pub(super) fn plugins(&self, after: Duration, plan: &mut Plan) {
         let mut strays: BTreeMap<&NodeId, bool> = BTreeMap::new();
         for (_, plugin) in self.plugins.iter() {

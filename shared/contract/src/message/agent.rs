@@ -176,7 +176,7 @@ pub struct WorkStatus {
     /// Since when that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpc_since: Option<Timestamp>,
-    /// Whether it is past its deadline: whoever asked for it was told that it hangs.
+    /// Whether it is past its deadline: its caller was told that it hangs.
     pub hung: bool,
 }
 
@@ -213,7 +213,7 @@ pub struct Republish {
     pub namespace: Namespace,
     /// The volume.
     pub volume: VolumeId,
-    /// For whom; none is everybody who uses it on this node.
+    /// Only this alloc's mount. Absent means all mounts of the volume on this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alloc: Option<AllocId>,
 }

@@ -112,7 +112,7 @@ decode_struct!(Release { alloc, volume, epoch, reason = String::new() });
 /// `claim.release` was recorded; the rest is the watcher's work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
-    /// Where the claim stands now; none when there is no such claim (any more).
+    /// The claim's present state. Absent if there is no such claim (any more).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
 }
@@ -207,7 +207,7 @@ impl Report {
 /// `claim.checkpoint` was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpointed {
-    /// Where the claim stands now; none when it is freed.
+    /// The claim's present state. Absent if it is freed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
     /// The call to make next, once.
@@ -290,13 +290,13 @@ pub struct ClaimStatus {
     pub volume: VolumeId,
     /// Whose claim.
     pub alloc: AllocId,
-    /// Where it stands.
+    /// The claim's state.
     pub state: State,
     /// Where it is for.
     pub node: NodeId,
     /// What it may do.
     pub mode: Mode,
-    /// Since when it stands so.
+    /// When it entered its state.
     pub since: Timestamp,
     /// The call that it is at, or that comes next; none when none is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -316,7 +316,7 @@ pub struct ClaimStatus {
     /// In line: how many are before it in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<usize>,
-    /// In line: who holds the volume, and who comes first; the first few.
+    /// For a waiting claim: the first few claims that hold the volume or are ahead in line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<AllocId>,
     /// Whether the plugin said that it has no room for it (A7).

@@ -1,4 +1,4 @@
-//! Collection: what was found that nobody else saw.
+//! Garbage collection: its request and its findings.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::{decode_leaf, decode_struct};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Claims that nobody wants, and volumes that are to go with their last claim.
+    /// Claims without a running alloc, and volumes that are to go with their last claim.
     Claims,
     /// Records of allocs that have ended and have no claim left.
     Allocs,

@@ -85,7 +85,7 @@ pub struct UnreadableRecord {
     pub error: String,
 }
 
-/// The newest refused request about a volume or an alloc, as an event told it.
+/// The newest refused request about a volume or an alloc, from its event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedRequest {
     /// When it was refused.

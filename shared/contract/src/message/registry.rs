@@ -153,7 +153,7 @@ pub struct Left {
     pub gone: bool,
 }
 
-/// `node.gone`: somebody says that nothing on the node can write any more, and answers for it.
+/// `node.gone`: declares that nothing on the node can write any more.
 /// Refused while the node's agent holds its lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gone {
@@ -174,10 +174,10 @@ pub struct Gone {
 decode_leaf!(ProofKind);
 decode_struct!(Gone { node, kind, by, note = String::new(), seen });
 
-/// `node.gone` is on record; what was said first stands, whoever says it again.
+/// `node.gone` is recorded. A first declaration stays if another one follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declared {
-    /// What stands.
+    /// The recorded declaration.
     pub proof: Proof,
     /// The first claims of the node that are not released yet, each with what it waits for. None
     /// when no claim service answered in time.

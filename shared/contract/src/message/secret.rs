@@ -48,7 +48,7 @@ impl Decode for Secrets {
 /// Something sealed for one X25519 key, in the form of NATS's xkeys.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
-    /// The public key of whoever sealed it, used for this alone.
+    /// The sealer's public key, used for this envelope only.
     pub from: String,
     /// The sealed bytes, in base64.
     pub sealed: String,

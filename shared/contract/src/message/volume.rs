@@ -20,7 +20,7 @@ use crate::{decode_struct, text};
 
 /// `volume.register`: a volume's document, as its owner writes it in TOML or JSON.
 ///
-/// An unknown field is a fault, here as in a file: it is a person's document, whoever sends it.
+/// An unknown field is a fault, as in a file: a person wrote the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Register {
     /// The volume's id.
@@ -37,7 +37,7 @@ pub struct Register {
 /// A volume's secrets as they are given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GivenSecrets {
-    /// `secrets`: as they are, readable by whoever may subscribe to the request.
+    /// `secrets`: in plain text, readable by every client that may subscribe to the request.
     Plain(Secrets),
     /// `sealed_secrets`: for the key that `secret.key` answers. `berth` sends them so.
     Sealed(Sealed),
@@ -59,7 +59,7 @@ pub const DOCUMENT_FIELDS: [&str; 12] = [
     "secrets",
 ];
 
-/// What stands in place of `secrets` on the bus.
+/// The form of `secrets` on the bus.
 pub const SEALED_FIELD: &str = "sealed_secrets";
 
 impl Decode for Register {
@@ -236,7 +236,7 @@ pub struct Deregistered {
 pub struct Detach {
     /// The volume.
     pub id: VolumeId,
-    /// The node, also one that is down, or that nobody knows any more.
+    /// The node, also if it is down or no longer known.
     pub node: NodeId,
     /// Why, for the history.
     #[serde(default)]
@@ -504,7 +504,7 @@ pub struct Placement {
 }
 decode_struct!(Placement { volumes, index, node } + page);
 
-/// `volume.placement`: what claims would be told at this moment; nothing is reserved.
+/// `volume.placement`: the answer that claims would get at this moment. Nothing is reserved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placements {
     /// The nodes, by id.

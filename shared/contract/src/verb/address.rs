@@ -23,7 +23,7 @@ pub trait Address: fmt::Debug + Clone + Send + Sync + Sized + 'static {
         None
     }
 
-    /// The group in which those who listen at the subject share its requests, when it is their own.
+    /// The queue group of the subject's listeners, if it has one of its own.
     fn queue_group(&self) -> Option<String> {
         None
     }
@@ -109,7 +109,7 @@ pub(super) fn wildcards(form: &str) -> String {
     form.replace(NAMESPACE, "*").replace(NODE, "*").replace(PLUGIN, "*")
 }
 
-/// The token of a subject that stands where the form has this placeholder.
+/// The token of a subject at the place of this placeholder of the form.
 fn token<'a>(form: &str, subject: &'a str, placeholder: &str) -> Option<&'a str> {
     let (mut found, mut tokens) = (None, subject.split('.'));
     for expected in form.split('.') {
