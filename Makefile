@@ -36,7 +36,7 @@ lint: setup-lint ## check formatting, and clippy with warnings denied
 	cargo clippy $(CARGO_LOCKED) --workspace --all-targets -- -D warnings
 
 # Test binaries that run beside each other: most tests wait for conditions.
-TEST_LANES ?= 3
+TEST_LANES ?= 2
 
 # The programs come before the tests: tests that start them find them built. CI goes on after a
 # failure: what it says once is all that can be learnt from it.

@@ -1,6 +1,6 @@
 # All tests, in lanes beside each other: most tests wait, so one lane leaves a machine idle.
 #
-#   make -f tests/lanes.mk --jobs=3
+#   make -f tests/lanes.mk --jobs=2
 #
 # `make test` calls it, with everything built. The lanes print into each other, line by line.
 # The longest lanes come first. `rest` has every test binary that is called `it`.
@@ -9,16 +9,14 @@ CARGO_TEST := cargo test $(if $(CI),--locked --no-fail-fast) --workspace
 
 LANES := integration docker bus chaos
 
-# Tests at once in the longest lane, and in each other one.
+# Tests at once in each lane.
 TEST_THREADS ?= $(shell echo $$((3 * $$(nproc) / 2)))
-OTHER_THREADS ?= $(shell nproc)
 
 .PHONY: all rest docs $(LANES)
 
 all: integration rest docker bus chaos docs
 
-export RUST_TEST_THREADS := $(OTHER_THREADS)
-integration: RUST_TEST_THREADS := $(TEST_THREADS)
+export RUST_TEST_THREADS := $(TEST_THREADS)
 
 # The whole workspace is named in each lane, so that all have the same features: nothing is built
 # again.
