@@ -114,7 +114,7 @@ pub const LEASES: BucketSpec = BucketSpec {
 pub const BUCKETS: BucketSpec = BucketSpec {
     name: "berth-buckets",
     description: "Which buckets were made, and when: <bucket>; see docs/backup.md",
-    writer: "whoever opens a bucket first",
+    writer: "the process that opens a bucket first",
     history: 8,
     marker_ttl: HOUR,
     guard_tokens: 0,

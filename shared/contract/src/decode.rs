@@ -5,7 +5,7 @@
 //!
 //! **Promises** every fault of the input in one pass, each with its path (`capability[1].access`),
 //! and a value only when there is none. An unknown field is a fault in a document and in a request
-//! that changes something; other requests ignore it ([`VerbKind`](crate::endpoint::VerbKind)).
+//! that changes something; other requests ignore it ([`Row::unknown`](crate::verb::Row::unknown)).
 //!
 //! **Never** panics, whatever the input.
 

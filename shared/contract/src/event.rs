@@ -70,7 +70,7 @@ events! {
     AllocRegistered = "alloc.registered", "An alloc was registered, or changed.";
     AllocComplete = "alloc.complete", "An alloc ended by itself.";
     AllocFailed = "alloc.failed", "An alloc ended with an error, or its runner vanished.";
-    AllocStopped = "alloc.stopped", "An alloc ended because somebody said so.";
+    AllocStopped = "alloc.stopped", "An alloc ended by a request.";
     AllocForgotten = "alloc.forgotten", "The record of an alloc that had ended was removed.";
 
     RequestRefused = "request.refused",
@@ -89,7 +89,7 @@ events! {
     NodeReady = "node.ready", "A node's agent is there.";
     NodeDown = "node.down", "A node's agent is not there any more; nothing is freed by that.";
     NodeLeft = "node.left", "A node was removed for good.";
-    NodeGone = "node.gone", "Somebody says that nothing on a node can write; see the detail.";
+    NodeGone = "node.gone", "A node was declared gone: nothing on it can write. The detail has the note.";
     NodeBack = "node.back", "A node that was gone is back, and has undone what it had mounted.";
 }
 

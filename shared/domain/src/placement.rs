@@ -33,7 +33,7 @@ pub struct Site<'a> {
     /// A mount of the volume on another node that no claim covers.
     pub unaccounted: Option<(&'a NodeId, &'a UnaccountedMount)>,
     /// How many volumes of the plugin, in all namespaces, have a claim on the node. None if the
-    /// requested volume is one of them: it needs no more room.
+    /// requested volume already has a claim there: it needs no more room.
     pub volumes: Option<u64>,
 }
 

@@ -1,4 +1,10 @@
-//! Volumes: registering, deregistering, looking.
+//! The messages of the `volume.*` requests.
+//!
+//! **Owns** their fields, and the document by which a volume is registered.
+//!
+//! **Promises** that a reply shows no secret and no mount flag.
+//!
+//! **Never** decides: what may change of a volume is `domain::volume`'s.
 
 use std::collections::BTreeMap;
 

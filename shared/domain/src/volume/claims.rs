@@ -268,9 +268,9 @@ impl Claims {
 
     /// Whether the summary equals a fresh count of the claims.
     pub(super) fn is_summed(&self) -> bool {
-        let mut anew = Summary::default();
-        self.iter().for_each(|(alloc, claim)| anew.count_claim(alloc, claim, Change::Comes));
-        self.summary().is_none_or(|summary| *summary == anew)
+        let mut fresh = Summary::default();
+        self.iter().for_each(|(alloc, claim)| fresh.count_claim(alloc, claim, Change::Comes));
+        self.summary().is_none_or(|summary| *summary == fresh)
     }
 
     fn summary(&self) -> Option<&Summary> {

@@ -173,7 +173,7 @@ fn open_path(open: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
 }
 
-/// Refuses what is not an empty directory or an empty file.
+/// Refuses a path unless it is an empty directory or an empty file.
 fn check_empty(path: &Path, kind: FileType, bytes: u64) -> Result<(), BindPathError> {
     let unseen = |error| BindPathError::Open(path.display().to_string(), error);
     let is_empty = if kind.is_dir() {

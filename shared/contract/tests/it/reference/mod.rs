@@ -1,5 +1,5 @@
-//! `docs/contract.md`, its JSON Schema and its `AsyncAPI` document: the whole wire, for whoever
-//! speaks it without this code.
+//! `docs/contract.md`, its JSON Schema and its `AsyncAPI` document: the whole wire, for authors
+//! of clients that do not use this code.
 //!
 //! Promises that they are complete, because they are made from what there is: endpoints from their
 //! tables, subjects and keys from their constructors, fields from the source of the types, examples

@@ -134,7 +134,7 @@ fn buckets(page: &mut Page) {
         "{description}. Written by: {writer}. History: {history} values of each key. Stream \
          `KV_{name}`. A key is a bucket's name, its value a JSON object with `created`, the time \
          at which the bucket's stream was made. A bucket that has a key here and no stream was \
-         deleted: no process makes it again before a person writes the value `begin-anew`. The \
+         deleted: no process makes it again until an operator writes the value `begin-anew`. The \
          key `complete` says that the buckets of an installation of before are on record."
     ));
 }
