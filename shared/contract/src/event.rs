@@ -89,7 +89,7 @@ events! {
     NodeReady = "node.ready", "A node's agent is there.";
     NodeDown = "node.down", "A node's agent is not there any more; nothing is freed by that.";
     NodeLeft = "node.left", "A node was removed for good.";
-    NodeGone = "node.gone", "A node was declared gone: nothing on it can write. The detail says why.";
+    NodeGone = "node.gone", "A node was declared gone: nothing on it can write; see the detail.";
     NodeBack = "node.back", "A node that was gone is back, and has undone what it had mounted.";
 }
 
