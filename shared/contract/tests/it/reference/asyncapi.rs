@@ -45,8 +45,8 @@ pub fn write() -> Value {
     let made = json!({
         "type": "object",
         "properties": { "created": { "type": "string", "format": "date-time" } },
-        "description": "When the bucket's stream was made. An operator may replace it by `begin-anew`; \
-            see contract.md.",
+        "description": "When the bucket's stream was made. An operator may replace it by \
+            `begin-anew`; see contract.md.",
     });
     let name = channel_name(&format!("{}.<bucket>", bucket::BUCKETS.name));
     channels.insert(name.clone(), kept(&bucket::BUCKETS, "<bucket>", json!({ "payload": made })));
