@@ -21,7 +21,7 @@ use berth_domain::{AllocId, Namespace};
 use berth_service::clock;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout, timeout_at};
 
 use crate::exit;
 use crate::failure::Failure;
@@ -35,6 +35,8 @@ pub use steps::describe;
 const STATUS_POLL: Duration = Duration::from_millis(200);
 /// How long the event stream may take to open; without it fewer steps are printed.
 const EVENTS_OPEN_MAX: Duration = Duration::from_secs(2);
+/// How long events may be later than the status that shows the release as done.
+const EVENTS_LATE_MAX: Duration = Duration::from_secs(1);
 /// Events that may wait to be printed.
 const EVENTS_WAITING_MAX: usize = 64;
 
@@ -111,11 +113,24 @@ impl<'a> Follow<'a> {
                     continue;
                 }
             };
+            if alloc.claims.is_empty() {
+                self.print_late_events().await;
+            }
             let lines = self.steps.status(&alloc.claims, clock::now());
             self.print(lines);
             if alloc.claims.is_empty() || Instant::now() >= until {
                 return Ok(Some(alloc));
             }
+        }
+    }
+
+    /// Prints the last steps whose events come after the status.
+    async fn print_late_events(&mut self) {
+        let until = Instant::now() + EVENTS_LATE_MAX;
+        while !self.steps.are_all_free() {
+            let Ok(Some(event)) = timeout_at(until, self.events.recv()).await else { return };
+            let step = self.steps.event(&event);
+            self.print(step);
         }
     }
 

@@ -90,6 +90,11 @@ impl Steps {
         lines
     }
 
+    /// Whether the last printed step of each claim is that it is free.
+    pub fn are_all_free(&self) -> bool {
+        self.told.values().all(|told| told.stage == Stage::Free)
+    }
+
     /// The line for a status that could not be had, once per reason.
     pub fn silence(&mut self, problem: &Problem) -> Option<String> {
         let new = self.silence != Some(problem.code);
