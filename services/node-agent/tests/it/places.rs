@@ -107,7 +107,8 @@ async fn a_volume_under_two_names_has_options_of_its_own_for_each() {
     world.agent.restart();
     world.healthy(true).await;
     world.answer_take("a", as_view(look()));
-    wait::until("it is mounted again", PATIENCE, async || {
+    // The first request may still have gone to the agent that was killed.
+    wait::until("it is mounted again", 3 * PATIENCE, async || {
         let again = world.mount_as("a", Some("look"), None).await;
         again.map(|again| assert_eq!(again, seen)).map_err(|problem| problem.to_string())
     })
