@@ -15,7 +15,11 @@ TEST_THREADS ?= $(shell echo $$((3 * $$(nproc) / 2)))
 
 .PHONY: all rest docs $(LANES)
 
-all: integration rest docker bus chaos docs
+all: integration rest bus chaos docker docs
+
+# A container that starts has a copy of each mount of the host for a moment. An agent sees it, and
+# tries its unmount again: so not beside tests that count tries.
+docker: integration rest
 
 export RUST_TEST_THREADS := $(TEST_THREADS)
 
