@@ -3,24 +3,38 @@
 //! Owns: the one thread that starts children. Promises: the kernel kills the child when this
 //! process dies, however it dies. Never: forks by hand; `setpriv` (util-linux) asks for it.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use super::Program;
+
+/// Of util-linux.
+const SETPRIV: &str = "setpriv";
 
 type Job = (Command, Sender<io::Result<Child>>);
 
 /// Starts `program` in a process group of its own, its output appended to its log.
 pub(super) fn spawn(program: &Program) -> Child {
     let command = command(program);
-    let started = hand_over(command);
+    let started = hand_over(command).and_then(await_death_signal);
     started.unwrap_or_else(|error| {
         panic!("{} could not be started: {error} (is setpriv of util-linux here?)", program.name)
     })
+}
+
+/// Waits until `setpriv` has become the program, and so has set the death signal: the death of this
+/// process before that would go unnoticed.
+fn await_death_signal(mut child: Child) -> io::Result<Child> {
+    let name = format!("/proc/{}/comm", child.id());
+    while child.try_wait()?.is_none() && fs::read_to_string(&name)?.trim_end() == SETPRIV {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(child)
 }
 
 fn command(program: &Program) -> Command {
@@ -29,7 +43,7 @@ fn command(program: &Program) -> Command {
     let same_log = log.try_clone().expect("a file handle can be cloned");
 
     // The child becomes the program itself: same pid, with the death signal set.
-    let mut command = Command::new("setpriv");
+    let mut command = Command::new(SETPRIV);
     command.args(["--pdeathsig", "KILL", "--"]).arg(&program.path).args(&program.args);
     for (key, _) in std::env::vars_os() {
         let key_text = key.to_string_lossy();
