@@ -8,11 +8,10 @@ use std::process::Command;
 use berth_contract::code::Code;
 use berth_domain::NodeId;
 use berth_domain::volume::CallKind;
-use berth_harness::{root, wait};
+use berth_harness::{namespace, root, wait};
 use nix::mount::{MntFlags, umount2};
 use serde_json::json;
 
-use crate::apart;
 use crate::world::{Differences, PATIENCE, World, call, hold};
 
 async fn without_attach() -> World {
@@ -187,9 +186,8 @@ async fn an_agent_killed_while_it_mounts_takes_down_what_it_had_begun() {
 
 /// The driver begins again, in a mount namespace of its own with what is mounted below `keeps`.
 async fn drive_apart(world: &mut World, keeps: &Path) {
-    let line = apart::wrapper("private", keeps);
+    let line = namespace::wrapper("private", keeps);
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    let _alone = apart::alone().await;
     world.replace_driver(&line, &["--no-attach"]).await;
 }
 

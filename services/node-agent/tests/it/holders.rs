@@ -8,10 +8,9 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_harness::process::Daemon;
-use berth_harness::{root, wait};
+use berth_harness::{namespace, root, wait};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use crate::apart;
 use crate::world::{Differences, PATIENCE, World, hold};
 
 const NONE: Option<&str> = None;
@@ -26,8 +25,8 @@ async fn in_namespace(world: &World, propagation: &str, script: &str) -> Daemon 
     let _ = fs::remove_file(&there);
     let script = format!("{script}; echo > {}; exec sleep 1000", there.display());
     let log = world.dir.join("holder.log");
-    let _alone = apart::alone().await;
-    let holder = apart::shell("holder", &log, propagation, &world.dir.join(""), &script).start();
+    let holder =
+        namespace::shell("holder", &log, propagation, &world.dir.join(""), &script).start();
     wait::until("the holder is there", PATIENCE, async || {
         if there.exists() { Ok(()) } else { Err(holder.log()) }
     })

@@ -6,7 +6,6 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
-mod apart;
 mod block;
 mod comeback;
 mod dead;

@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use berth_contract::message::agent::{AgentStatus, MountHealth, MountState};
 use berth_contract::verb::{self, Verb as _};
 use berth_harness::process::Daemon;
-use berth_harness::{root, wait};
+use berth_harness::{namespace, root, wait};
 
-use crate::apart;
 use crate::world::{Differences, PATIENCE, World, id};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -29,8 +28,8 @@ impl Boot {
         fs::write(&file, format!("{boot_id}\n")).unwrap();
         let script = format!("mount --bind {} {BOOT_ID} && exec sleep 3600", file.display());
         let log = world.dir.join(format!("{boot_id}.log"));
-        let _alone = apart::alone().await;
-        let holder = apart::shell("host", &log, "private", &world.dir.join(""), &script).start();
+        let holder =
+            namespace::shell("host", &log, "private", &world.dir.join(""), &script).start();
         let own = format!("/proc/{}/root{BOOT_ID}", holder.pid());
         wait::until("the host is up", PATIENCE, async || {
             let says = fs::read_to_string(&own).unwrap_or_default();

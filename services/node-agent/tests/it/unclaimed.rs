@@ -13,10 +13,9 @@ use berth_contract::message::claim::{Claims, Grant, Status};
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::AccessMode;
 use berth_domain::volume::CallKind;
-use berth_harness::{root, wait};
+use berth_harness::{namespace, root, wait};
 use serde_json::json;
 
-use crate::apart;
 use crate::world::{Differences, PATIENCE, World, call, grant, id, node};
 
 /// Says that nothing is claimed, by a list of the revision `index`.
@@ -170,7 +169,7 @@ async fn a_mount_without_a_claim_is_unmounted_when_a_person_says_so() {
     let subject = verb::AgentUnmount::subject(&node());
     let body = json!({"namespace": "default", "volume": "data"});
     let unmount = async || {
-        let _held = apart::releases().await;
+        let _held = namespace::lock_for_release().await;
         world.ask::<Unmounted>(&subject, &body, PATIENCE).await
     };
     // The list may be older than the claim.
@@ -181,16 +180,12 @@ async fn a_mount_without_a_claim_is_unmounted_when_a_person_says_so() {
     let there = world.dir.join("there");
     let script = format!("echo > {}; exec sleep 1000", there.display());
     let log = world.dir.join("holder.log");
-    let holder = {
-        let _alone = apart::alone().await;
-        let own = world.dir.join("");
-        let holder = apart::shell("holder", &log, "private", &own, &script).start();
-        wait::until("the holder is there", PATIENCE, async || {
-            if there.exists() { Ok(()) } else { Err(holder.log()) }
-        })
-        .await;
-        holder
-    };
+    let own = world.dir.join("");
+    let holder = namespace::shell("holder", &log, "private", &own, &script).start();
+    wait::until("the holder is there", PATIENCE, async || {
+        if there.exists() { Ok(()) } else { Err(holder.log()) }
+    })
+    .await;
     let refused = unmount().await.unwrap_err();
     assert_eq!(refused.code, Code::VolumeHeldByProcess, "{refused}");
     assert!(refused.message.contains(&format!("process {} (sleep)", holder.pid())), "{refused}");

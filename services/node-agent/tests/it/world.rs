@@ -31,16 +31,13 @@ use berth_domain::proof::Proof;
 use berth_domain::volume::{CallKind, MountOptions};
 use berth_domain::{AllocId, AttemptId, Namespace, NodeId, PluginId, VolumeId};
 use berth_harness::dirs::{Dir, mounts_beneath};
-use berth_harness::judge;
 use berth_harness::nats::Server;
 use berth_harness::process::{Daemon, Program, binary};
-use berth_harness::wait;
+use berth_harness::{judge, namespace, wait};
 use berth_service::clock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use crate::apart;
 
 /// How long anything may take in a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -255,13 +252,13 @@ impl World {
         within: Duration,
     ) -> Result<Called, Problem> {
         let call = call(CallKind::NodeDetach, alloc, epoch, revision);
-        let _held = apart::releases().await;
+        let _held = namespace::lock_for_release().await;
         self.ask(&call.subject(), &call, within).await
     }
 
     /// Sends a call to where it belongs.
     pub async fn call(&self, call: Call) -> Result<Called, Problem> {
-        let _held = apart::releases().await;
+        let _held = namespace::lock_for_release().await;
         self.ask(&call.subject(), &call, PATIENCE).await
     }
 

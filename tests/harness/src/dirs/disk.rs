@@ -1,6 +1,6 @@
 //! A small disk that a test can fill.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,9 @@ impl Disk {
 
     /// Gives the space back.
     pub fn free(&self) {
-        // Fails only when the disk was not filled.
+        // Its blocks are given back also while a program that another test starts has the file open
+        // for a moment. Fails only when the disk was not filled.
+        let _ = OpenOptions::new().write(true).truncate(true).open(self.path.join(FILLER));
         let _ = fs::remove_file(self.path.join(FILLER));
     }
 }
