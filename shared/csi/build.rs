@@ -129,7 +129,7 @@ fn write_debug(
 }
 
 /// `impl Sensitive` for a request: shows each secret value in it to the visitor, and the id of its
-/// volume to whoever asks.
+/// volume.
 fn write_sensitive(
     code: &mut String,
     pool: &DescriptorPool,

@@ -8,8 +8,8 @@
 //! - The request may be repeated, and the reply then says how far the release is by now.
 //!
 //! **Never** releases a claim of an alloc that may be live: then nothing is written. A node that
-//! does not answer proves nothing: only a [proof](crate::proof) stands in for its answer. For a
-//! plugin that has answered with an error, an operator's confirmation stands in (rules 16, 18).
+//! does not answer proves nothing: only a [proof](crate::proof) replaces its answer. An operator's
+//! confirmation replaces the answer of a plugin that returned an error (rules 16, 18).
 
 mod plan;
 

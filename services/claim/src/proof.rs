@@ -24,7 +24,7 @@ use crate::state::State;
 
 const STEP: &str = verb::ClaimCheckpoint::STEP;
 
-/// The proof that stands in for the answer of the claim's node; none for a node that was not
+/// The proof that replaces the answer of the claim's node. `None` for a node that was not
 /// declared gone.
 pub async fn proof_for_claim(
     state: &State,

@@ -135,7 +135,7 @@ impl VolumeDriver {
                 let problem = describe(&problem);
                 return Err(format!("whether volume {name} is in use is not known: {problem}"));
             }
-            // A name of a volume that is no longer registered stands for nothing.
+            // A name whose volume is no longer registered is not listed.
             Ok(_) | Err(_) => {}
         }
         let forget = self.sessions.names.update(name, |record| {
@@ -277,7 +277,7 @@ fn check_target(target: &VolumeTarget, volume: &VolumeStatus) -> Result<(), Stri
     }
 }
 
-/// What a name stands for, in words.
+/// The volume and the access of a name, in words.
 fn describe_target(target: &VolumeTarget) -> String {
     let VolumeTarget { mode, access, fs, size, .. } = target;
     let mut words = format!("{} of {}", mode_option(*mode), target.key());

@@ -201,7 +201,7 @@ impl Sessions {
     }
 }
 
-/// What a name stands for that was not created: the volume with this id in the default namespace.
+/// The target of a name that was not created: the volume with this id in the default namespace.
 pub fn default_target(name: &str) -> Result<VolumeTarget, Problem> {
     let volume = VolumeId::new(name)
         .map_err(|fault| Problem::new(Code::BadInput, format!("the volume's name {fault}")))?;

@@ -102,7 +102,7 @@ impl NameTable {
         self.inner.records().len() < NAMES_MAX
     }
 
-    /// Tells of changes, each of which may be of any name.
+    /// Counts changes. A change may be of any name.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.inner.changed.subscribe()
     }

@@ -19,7 +19,7 @@ use super::record::VolumeTarget;
 /// Every option; `docs/docker.md` says what each of them means.
 const OPTIONS: [&str; 6] = ["volume", "namespace", "mode", "access", "fs", "size"];
 
-/// What a name with these options stands for, or everything that is wrong with them.
+/// The volume and the access that these options of a name ask for, or all their faults.
 pub fn parse(name: &str, options: &BTreeMap<String, String>) -> Result<VolumeTarget, String> {
     let mut faults = Vec::new();
     let mut options = options.clone();

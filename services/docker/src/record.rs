@@ -31,7 +31,8 @@ pub struct NameRecord {
     pub session: Option<Session>,
 }
 
-/// What a name stands for. An option is `None` where `docker volume create` did not give it.
+/// The volume and the access of a name. An option is `None` where `docker volume create` did not
+/// give it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeTarget {
     pub namespace: Namespace,
@@ -137,7 +138,7 @@ impl NameRecord {
         }
     }
 
-    /// What the name stands for, where this node knows.
+    /// `None` until this node has learnt it.
     pub fn target(&self) -> Option<&VolumeTarget> {
         let session = self.session.as_ref().map(|session| &session.target);
         self.definition.as_ref().map(|definition| &definition.target).or(session)

@@ -130,7 +130,7 @@ impl Sessions {
         reference: MountReference,
         delivery: &ResponseDelivery,
     ) -> Result<(), Problem> {
-        // On the disk first: what the engine is told must outlive this process.
+        // On the disk first: what was answered to the engine must survive this process.
         self.add_reference(&reference).await?;
         self.forget(&reference.name);
         if let Err(reference) = delivery.add_reference(reference) {

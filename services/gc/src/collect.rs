@@ -102,8 +102,8 @@ impl Collector {
         }
     }
 
-    /// Deregisters a volume that is closing and has no claims. The leader is asked once more, so
-    /// that one that was registered anew meanwhile is not taken for the old one.
+    /// Deregisters a volume that is closing and has no claims. Its record is read again at the
+    /// stream's leader, because the id may have been registered again meanwhile.
     async fn deregister(&self, volume: &VolumeKey, what: &str, order: &Order) -> Collected {
         let entry = self.volumes.get(&key::spec(volume)).await;
         let entry = entry.map_err(|error| process::chain(&error))?;
@@ -137,7 +137,8 @@ impl Collector {
     /// The claim service looks at the leader for the alloc and for claims.
     async fn forget(&self, ended: &EndedAlloc, what: &str, order: &Order) -> Collected {
         let EndedAlloc { namespace, alloc, state, at } = ended;
-        // What ended then, and nothing that ended since: the time is compared with less.
+        // The service forgets an alloc that ended before this time. One millisecond later includes
+        // the end that was seen, and no later one.
         let before = at.after(Duration::from_millis(1));
         let request = Forget { id: alloc.clone(), before };
         match self.ask_once::<verb::AllocForget>(namespace, &request, order).await {
@@ -150,8 +151,8 @@ impl Collector {
         }
     }
 
-    /// Whether nobody knows the alloc, by whom they belong to: a leader that was deposed without
-    /// knowing it may have told us. To forget what ended before all time changes nothing.
+    /// Whether the claim service has no record of the alloc. Our read may have gone to a deposed
+    /// leader of the stream. A request to forget what ended before 1970 changes nothing.
     async fn is_gone(
         &self,
         namespace: &Namespace,

@@ -1,14 +1,14 @@
-//! One leader, by lease; the others stand by.
+//! The election of one leader by a lease. The other replicas are standbys.
 //!
-//! **Owns** the lease `leader.gc`. The leader alone listens for `gc.force`, so that a request finds
-//! it whichever replica it is; when nobody leads, nobody answers.
+//! **Owns** the lease `leader.gc`. Only the leader listens for `gc.force`, so a request reaches the
+//! leader, whichever replica that is. Without a leader the request gets "no responders".
 //!
-//! **Promises** that nothing is asked for once the lease may have ended, by this host's monotonic
-//! clock: a leader that was stopped for a while looks before each thing that it asks for.
+//! **Promises** that no request is sent once the lease may have ended, by this host's monotonic
+//! clock. The leader checks the clock before each request, because it may have been paused.
 //!
-//! **Never** relies on being the only one: what was asked for just before may arrive late, and two
-//! sweeps at once do no harm. Each request names what was seen, and its owner refuses when it is
-//! another by now.
+//! **Never** relies on being the only leader. A request of an earlier leader may arrive late, and
+//! two sweeps at once do no harm: each request names the revision or time that the leader saw, and
+//! its receiver refuses it after a change.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -32,14 +32,14 @@ use crate::collector::{Collector, Order};
 const SWEEPS_MAX: u32 = 4;
 /// Timeout of a sweep without a caller.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
-/// How soon the next sweep comes when one could not take it all.
+/// Pause before the next sweep when a sweep had to leave something.
 const MORE: Duration = Duration::from_secs(1);
 /// How far ahead of a caller's deadline a sweep ends, so that its answer still arrives.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
-/// The longest pause between two tries of one that stands by: a lease that was given up is not
-/// waited out.
+/// Longest pause between two attempts of a standby to take the lease. A released lease is free
+/// before its TTL.
 const TRY_MAX: Duration = Duration::from_secs(1);
-/// How long one that led lets others go first.
+/// How long a former leader lets the standbys go first.
 const STEPPED_DOWN: Duration = Duration::from_secs(1);
 /// How long a request under way may go on when the leader ends.
 const DRAIN: Duration = Duration::from_secs(5);

@@ -17,31 +17,30 @@ use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeKey};
 use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 
-/// What was found. The evidence of each is still to be read at the leader.
+/// The result of a scan of the caches. The collector reads the evidence for each again, at the
+/// stream's leader.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Claims that seem to have no running alloc.
     pub unwanted: Vec<UnwantedClaim>,
-    /// Volumes that are to go, and have no claim left.
+    /// Volumes that are closing and have no claim left.
     pub closing: Vec<VolumeKey>,
     /// Allocs that have ended for long, and have no claim left.
     pub ended: Vec<EndedAlloc>,
     /// Nodes that are down for long, with nothing on them that anybody may still need.
     pub idle: Vec<NodeId>,
-    /// Nodes that are not known, of which there are plugin instances.
+    /// Nodes without a record that have plugin instances.
     pub strays: Vec<NodeId>,
-    /// What should go and cannot yet, in words.
+    /// What must stay for now, and why, in words.
     pub kept: Vec<String>,
 }
 
 /// A claim that seems to have no running alloc.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnwantedClaim {
-    /// On which volume.
     pub volume: VolumeKey,
-    /// Whose.
     pub alloc: AllocId,
-    /// Which claim of the alloc's.
+    /// Tells the claims of one alloc on one volume apart.
     pub epoch: u64,
 }
 

@@ -5,7 +5,8 @@
 //! **Promises** that a use whose claim is gone for certain is undone when no workload can have its
 //! path, and reported when a workload can. The claim protocol leaves no such use: a claim goes with
 //! its node's answer, or by a proof, after which the node undoes everything (rules 11 and 12). This
-//! is for claims that were lost outside of the protocol, such as after a bus was set up anew.
+//! is for claims that were lost outside of the protocol, for example with a bus that was set up
+//! again without its data.
 //!
 //! **Never** unmounts what a workload may have. Without a list of claims that is younger than a
 //! use, the use counts as claimed.

@@ -1,8 +1,8 @@
-//! Which agent this is, of all that may call themselves by the node's name.
+//! Tells this agent from another agent that was configured with the same node id.
 //!
 //! **Owns** `<state_dir>/agent-id`: made once, kept for as long as the state directory. The
-//! journal's lock allows one agent at a time per state directory, so whoever bears the same id is
-//! this agent, or an earlier life of it that has ended.
+//! journal's lock allows one agent at a time per state directory, so a process with the same id is
+//! this agent, or an earlier process of it that has ended.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};

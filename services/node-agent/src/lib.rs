@@ -4,28 +4,29 @@
 //! **Owns** its node's lease and its state directory: the journal of what is, or may be, mounted
 //! here, and the paths below which plugins mount.
 //!
-//! **Promises** the executor's half of the claim protocol (rules 4, 10 and 11): a call that is late
-//! or old does nothing; one plugin call at a time for each volume, until the plugin has really
-//! answered; what is about to be done is on the disk before it is done; a volume is gone from here
-//! when the kernel's mount table says so.
+//! **Promises** the executor's half of the claim protocol (rules 4, 10 and 11):
+//! - A late or outdated call does nothing.
+//! - Each volume has one plugin call at a time, until the plugin has answered.
+//! - The journal on the disk has each step before the step is taken.
+//! - A volume is unmounted when the kernel's mount table says so.
 //!
 //! **Never** sets the state of a claim, decides who may have a volume, or removes a file.
 //!
 //! | | |
 //! | --- | --- |
-//! | [`config`], [`agent`] | what is configured; the parts put together |
-//! | [`host`], [`identity`], [`lease`], [`report`] | what the node is, and that it lives |
-//! | [`plugin`] | who sits behind each socket, and whether it is well |
-//! | [`roster`] | which plugins there are, and the processes that the agent runs for them |
+//! | [`config`], [`agent`] | the configuration; starts all parts |
+//! | [`host`], [`identity`], [`lease`], [`report`] | facts about the node, and its liveness |
+//! | [`plugin`] | identity and health of the plugin behind each socket |
+//! | [`roster`] | the plugin instances, and the processes that the agent runs for them |
 //! | [`executor`], [`start_revision`] | the rules of an executor |
 //! | [`controller`] | calls to controllers that are hosted here |
-//! | [`plan`], [`journal`], [`paths`] | what to do on this node, and why |
-//! | [`node`] | doing it |
+//! | [`plan`], [`journal`], [`paths`] | which steps are due on this node, and why |
+//! | [`node`] | takes the steps: mounts and unmounts |
 //! | [`mount_health`] | whether what is mounted still answers |
 //! | [`claimed`], [`compare`] | whether what is mounted is still claimed |
 //! | [`unaccounted`] | mounts that no claim covers |
-//! | [`gate`], [`comeback`] | taking nothing new before the node is known to count as there |
-//! | [`runs`] | commands that use what is mounted, watched to their end |
+//! | [`gate`], [`comeback`] | refuse new work until the registry counts the node as ready |
+//! | [`runs`] | commands that use a mount, watched until they end |
 //! | [`host_pool`] | operations that may hang |
 //! | [`secret`] | the secrets of a call |
 //! | [`events`] | events |

@@ -95,7 +95,7 @@ impl VolumePaths {
     }
 }
 
-/// What stands for a path of a caller's in the name of a file.
+/// Replaces a caller's path in the name of a file.
 pub(crate) fn path_hash(path: &Path) -> String {
     name::<ALLOC_BYTES>(&[path.as_os_str().as_encoded_bytes()])
 }

@@ -315,7 +315,7 @@ mod tests {
         }
     }
 
-    // Tokio's time passes here, and the clock stands still: as if it were set back all the while.
+    // Tokio's time passes here and the wall clock does not, as if it were set back all the time.
     #[tokio::test(start_paused = true)]
     async fn who_waits_is_told_within_seconds_of_the_clock_being_set() {
         let began = Instant::now();

@@ -177,7 +177,7 @@ fn processes(held_name: &str) -> io::Result<Vec<ProcessHandle>> {
             break;
         }
         let path = Path::new("/proc").join(pid.to_string());
-        // A process that ends meanwhile, or is nobody's business, has nothing to read.
+        // A process that ended meanwhile, or is hidden from the agent, has nothing to read.
         let marked =
             || fs::read(path.join("mountinfo")).is_ok_and(|mounts| is_of(held_name, &mounts));
         let inherited = || {

@@ -11,8 +11,9 @@ use serde_json::Value;
 pub struct Config {
     /// Questions to the claim service under way at once.
     pub max_in_flight: usize,
-    /// Calls under way at once for each plugin's controller, and for each plugin on each node; as
-    /// many again for claims whose last call failed, so that those that hang are in nobody's way.
+    /// Calls under way at once for each plugin's controller, and for each plugin on each node.
+    /// Claims whose last call failed have as many of their own, so that hung calls do not delay the
+    /// others.
     pub per_plugin: usize,
     /// A claim is tried again early, because something changed, no oftener than this.
     pub early: Duration,

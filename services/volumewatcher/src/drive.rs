@@ -51,9 +51,9 @@ pub struct Driver {
     pub bus: Bus,
     pub worker: WorkerId,
     pub view: Arc<WatchView>,
-    /// Calls under way, by who executes them.
+    /// Calls under way, by their executor.
     pub calls: Slots<CallLane>,
-    /// Questions to the claim service under way: what a call takes does not count here.
+    /// Requests to the claim service under way. The time of a plugin call does not count here.
     pub questions: Semaphore,
     pub look_again: Duration,
 }
@@ -77,8 +77,8 @@ impl Driver {
             question.early = true;
             RELEASES_WOKEN_EARLY.add(1, []);
         }
-        // Until when the report of a call is worth delivering: after that the attempt is dead, and
-        // whoever asks makes another.
+        // Until when the result of a call is worth delivering: after that the attempt is dead, and
+        // the next replica makes another.
         let mut deliver_until = Timestamp::default();
         loop {
             let error = match self.checkpoint(&claim, &question, trace).await {

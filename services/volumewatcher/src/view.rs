@@ -158,7 +158,7 @@ impl WatchView {
         })
     }
 
-    /// The claim's release is one trace, whoever works on it and however often.
+    /// The trace of the claim's release: one trace for all replicas and attempts.
     pub fn trace(&self, (volume, alloc): &ClaimKey) -> TraceContext {
         let trail = self.volumes.read(|watched| {
             let subtree = watched.volumes.get(volume);

@@ -11,7 +11,7 @@ pub(crate) fn is_key(key: &str) -> bool {
     key.split('.').all(token)
 }
 
-/// Whether `filter` is a key or a pattern: `*` stands for one token, a last `>` for all that
+/// Whether `filter` is a key or a pattern: `*` matches one token, a last `>` all that
 /// follow.
 pub(crate) fn is_filter(filter: &str) -> bool {
     let tokens: Vec<&str> = filter.split('.').collect();

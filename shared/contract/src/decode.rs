@@ -391,8 +391,8 @@ macro_rules! decode_part {
     (@called $field:ident $called:literal) => { $called };
 }
 
-/// Reads a struct field by field; a `= default` stands for a field that is not there, and what
-/// follows `as` is its name in messages. Parts that it has in common with others
+/// Reads a struct field by field. `= default` replaces an absent field, and the string after `as`
+/// is the field's name in messages. Parts that it has in common with others
 /// ([`Part`](crate::decode::Part)) stand behind a `+`.
 #[macro_export]
 macro_rules! decode_struct {

@@ -103,8 +103,8 @@ pub fn write_claim(claim: &Claim, trail: Trail) -> Result<Vec<u8>, serde_json::E
     serde_json::to_vec(&Record { body: claim, trace, trail: Some(trail), schema: SCHEMA })
 }
 
-/// The node of a claim whose record names none. Nobody answers there, so such a claim holds its
-/// volume until somebody proves that the node is gone: nothing is freed because a field is missing.
+/// The node of a claim whose record names none. No agent answers there, so such a claim holds its
+/// volume until an operator proves that the node is gone. A missing field never frees a volume.
 pub const NODE_UNKNOWN: &str = "unknown";
 
 /// Whether a claim's record named no node: then the projection has it on a node of its own.

@@ -1,6 +1,6 @@
 //! Subjects of events (blueprint 3), and what is common to those of requests.
 //!
-//! **Owns** `berth.v1.event.…`. The subject of a request stands in its verb's row
+//! **Owns** `berth.v1.event.…`. The subject of a request is in its verb's row
 //! ([`verb`](crate::verb)). A namespaced request ends in the namespace, so that permissions can be
 //! given per namespace. A call to a plugin's controller names the plugin, and the bus finds the
 //! node by queue group. A call to the controller beside a volume names its node, too.

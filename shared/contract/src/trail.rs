@@ -1,6 +1,6 @@
 //! The spans of a claim's life, written down beside it.
 //!
-//! A claim outlives every process that works on it, and a span is emitted once, by whoever ends it.
+//! A claim outlives every process that works on it, and a span is emitted once, when it ends.
 //! So the identities of the long ones are made when they begin and stand on the record: whatever is
 //! killed meanwhile, the next process goes on below them and nothing is left without a parent.
 //!

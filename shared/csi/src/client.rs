@@ -107,7 +107,7 @@ impl Client {
         Self { trace: Some(trace), ..self.clone() }
     }
 
-    /// Makes one call. The plugin is told `timeout`, and the call ends after it at the latest.
+    /// Makes one call. The plugin receives `timeout`, and the call ends after it at the latest.
     ///
     /// The type of the request selects the call:
     ///

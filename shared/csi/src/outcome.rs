@@ -139,7 +139,7 @@ pub const fn classify(rpc: Rpc, answer: CallAnswer) -> Class {
         CallAnswer::Code(code) => classify_code(rpc, code),
     };
     match (rpc, class) {
-        // An unmount that failed half way leaves a state nobody can name, whatever the code.
+        // A failed unmount leaves an unknown state, whatever the code.
         (Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume, Class::Retry(remedy))
             if !matches!(answer, CallAnswer::Unsent) =>
         {

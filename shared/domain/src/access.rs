@@ -239,7 +239,7 @@ impl fmt::Display for Conflict {
 macro_rules! show_as_serialized {
     ($($name:ident { $($variant:ident => $text:literal),* $(,)? })*) => {$(
         impl $name {
-            /// The name as it stands in specs, records and messages.
+            /// The name in specs, records and messages.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }
             }

@@ -193,7 +193,7 @@ pub fn connect_trusted_blocking(
     let socket = socket.map_err(io::Error::from)?;
     let address = SocketAddrUnix::new(open).map_err(io::Error::from)?;
     connect(&socket, &address).map_err(io::Error::from)?;
-    // The kernel noted who called listen(2), or made the socket pair.
+    // The kernel stores the process that called listen(2) or made the socket pair.
     let user = socket_peercred(&socket).map_err(io::Error::from)?.uid.as_raw();
     if !users.has(user) {
         return Err(ConnectError::Peer { user });

@@ -23,7 +23,7 @@ use thiserror::Error;
 
 use crate::process::{self, Fatal, Process};
 
-/// Lost races after which the caller is told to retry later.
+/// Lost races after which the caller gets a retryable error.
 const LOST_RACES_MAX: u32 = 8;
 
 /// Runs the attempt until it loses no race. An attempt reads at the leader, decides, and writes

@@ -48,7 +48,7 @@ pub const WORKER: &str = "berth.worker";
 
 /// The key that is written.
 pub const KEY: &str = "berth.key";
-/// The revision that a write's guard stands on.
+/// The revision in the guard of a write.
 pub const GUARD: &str = "berth.guard";
 /// The revision that a write was stored at.
 pub const REVISION: &str = "berth.revision";

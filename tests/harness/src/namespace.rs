@@ -19,7 +19,8 @@ exec 9>"$lock"; flock 9
 exec unshare --mount --propagation "$propagation" sh -c '
     own=$1; shift
     awk -v own="$own/" "index(\$5, \"/tmp/berth-\") == 1 && index(\$5, own) != 1 { print \$5 }" \
-        /proc/self/mountinfo | sort -r | while read -r at; do umount --lazy "$(printf %b "$at")"; done
+        /proc/self/mountinfo | sort -r |
+        while read -r at; do umount --lazy "$(printf %b "$at")"; done
     exec 9>&- "$@"' sh "$own" "$@""#;
 
 /// The lock of all tests on this machine.

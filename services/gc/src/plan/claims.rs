@@ -17,7 +17,7 @@ enum ClaimVerdict {
 }
 
 impl SweepView<'_> {
-    /// Looks through every claim. What is younger than the grace is somebody else's to see first.
+    /// Judges every claim. The volumewatcher has the grace to release a claim first.
     pub(super) fn claims(&self, grace: Duration, plan: &mut Plan) {
         let mut all: Vec<(&VolumeKey, &Subtree)> = self.volumes.iter().collect();
         all.sort_by_key(|(volume, _)| *volume);

@@ -1,9 +1,9 @@
-//! Records that are of no use any more (F2): allocs that have ended, nodes that are down, plugin
-//! instances of nodes that nobody knows.
+//! Records without further use (F2): allocs that have ended, nodes that are down, plugin instances
+//! of nodes without a record.
 //!
-//! **Never** picks a node by its silence alone. Whatever may still be mounted there is a claim, an
-//! alloc that nobody has reported ended, or a proof that the node has not answered yet; any of them
-//! keeps it.
+//! **Never** picks a node by its silence alone. A claim, an alloc that was not reported ended, and
+//! a proof that the node has not answered yet each say that something may be mounted there. Each of
+//! them keeps the node.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;

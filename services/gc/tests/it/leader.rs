@@ -41,7 +41,7 @@ async fn one_leads_and_another_takes_over_when_it_is_killed() {
     let second = next_leader(&site, first).await;
     assert_eq!(times_led(&site).iter().sum::<usize>(), 2);
 
-    // The first one stands by from now on.
+    // The first replica is a standby now.
     site.collectors[first].restart();
     site.collectors[second].kill9();
     next_leader(&site, second).await;
@@ -73,7 +73,7 @@ async fn a_leader_that_was_paused_in_a_sweep_does_not_go_on_with_it() {
     for at in 0..CLAIMS {
         site.plant_claim(&format!("v{at}"), "gone", State::Taken).await;
     }
-    // Somebody who is asked for releases, and answers when told to.
+    // A claim service that answers releases once the channel is closed.
     let (open, closed) = watch::channel(false);
     let asked = Arc::new(AtomicUsize::new(0));
     let mine = trace().trace_id();

@@ -141,7 +141,7 @@ async fn instances_of_a_node_that_nobody_knows_are_removed_and_only_those() {
     let mut site = Site::start(1, ON_DEMAND).await;
     site.start_registry().await;
     site.plant_node("n1", down(LONG_AGO)).await;
-    // A node of a newer version is one, although nobody here can read it.
+    // A node record of a newer version cannot be read here. It still counts as a node.
     let newer = br#"{"state":"dreaming","schema":7}"#.to_vec();
     site.plant(&bucket::NODES, &key::node(&node_id("newer")), newer).await;
     let stray = site.plant_instance("stray").await;

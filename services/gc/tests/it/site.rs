@@ -101,7 +101,7 @@ impl Site {
         .await;
     }
 
-    /// Sweeps now, as who says nothing more.
+    /// Sweeps now, with the default options.
     pub async fn force(&self) -> Result<Sweep, RequestError> {
         self.force_with(&Force::default()).await
     }
@@ -112,13 +112,13 @@ impl Site {
         self.bus.request(&verb::GcForce::subject(&()), force, &call).await
     }
 
-    /// What stands at a key.
+    /// Whether the key has a value.
     pub async fn stands(&self, spec: &BucketSpec, key: &str) -> bool {
         let bucket = self.bus.bucket(spec, 1).await.unwrap();
         bucket.get(key).await.unwrap().is_some_and(|entry| entry.value.is_some())
     }
 
-    /// Waits until somebody leads, and answers.
+    /// Waits until a leader answers.
     pub async fn led(&self) {
         wait::until("a collector leads", PATIENCE, async || self.force().await).await;
     }
@@ -191,7 +191,7 @@ impl Site {
         self.plant(&bucket::VOLUMES, &key, value).await
     }
 
-    /// The claim as it stands.
+    /// The stored claim.
     pub async fn claim(&self, id: &str, alloc: &str) -> Option<Claim> {
         let volumes = self.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
         let key = key::claim(&volume(id), &alloc_id(alloc));

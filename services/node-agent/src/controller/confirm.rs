@@ -1,7 +1,7 @@
 //! What a controller's answer to `ValidateVolumeCapabilities` says of the volume.
 //!
-//! **Promises** that no is no, and that a plugin which cannot be asked keeps nobody from
-//! registering a volume: what it cannot do, it then refuses at the mount.
+//! **Promises** that a refusal of the plugin refuses the registration. A plugin that cannot be
+//! called does not block it: that plugin refuses at the mount what it cannot do.
 
 use berth_contract::message::call::Validated;
 use berth_contract::problem::Problem;

@@ -75,8 +75,8 @@ impl ControllerExecutor {
         self.run_call(&call, &request, &plugin, work).await.map_err(locate)
     }
 
-    /// `ValidateVolumeCapabilities` (A3). It changes nothing, so it is given up when nobody waits
-    /// for it any more, and holds up no other call here.
+    /// `ValidateVolumeCapabilities` (A3). It changes nothing: it is cancelled at the caller's
+    /// deadline, and takes no lock of the volume.
     pub(super) async fn validate(
         self,
         asked: Validate,
@@ -235,8 +235,8 @@ fn not_detached(volume: &str, node: &NodeId, error: &CallError) -> Problem {
     Problem { message, ..problem }
 }
 
-/// Whether the plugin may be at this call or an earlier one for the volume: it says so, or was not
-/// heard. While it may, nobody can answer in its place (rule 16).
+/// Whether the plugin may still work on this call or an earlier one for the volume: it says so, or
+/// its answer is missing. Until then no operator can confirm in its place (rule 16).
 pub(crate) fn may_be_at_work(error: &CallError) -> bool {
     use CsiCode::{Aborted, Cancelled, DeadlineExceeded};
     match &error.failure {

@@ -44,7 +44,7 @@ async fn what_is_late_or_old_does_not_begin() {
     executor.run(turn(5, 5_000), async { Ok(()) }).await.unwrap();
 }
 
-/// Safety 8: who begins anew does not know what came after a call that was named before.
+/// Safety 8: a restarted executor does not know which calls followed one from before its start.
 #[tokio::test]
 async fn what_was_named_before_it_began_does_not_begin() {
     let executor = VolumeExecutor::new(StartRevision(7));
@@ -77,8 +77,8 @@ async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
     assert!(executor.wait_idle(Duration::from_secs(5)).await);
 }
 
-/// What is said of a call that hangs has to be there before its caller gives up. A machine that
-/// stands still for a moment excuses what comes too late, but not each time.
+/// The answer about a hung call must arrive before its caller gives up. A pause of the machine
+/// excuses one late answer, but not three.
 #[tokio::test]
 async fn a_caller_hears_by_its_deadline_that_there_is_no_answer() {
     for _ in 0..3 {
@@ -124,7 +124,7 @@ async fn a_call_whose_process_was_paused_past_its_deadline_does_not_begin() {
         tokio::task::yield_now().await;
     }
     answer.send(()).unwrap();
-    // The whole process stands still: nobody is polled.
+    // The thread is blocked, so no task is polled.
     while clock::now() <= deadline {
         std::thread::sleep(Duration::from_millis(20));
     }

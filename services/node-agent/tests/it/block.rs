@@ -143,8 +143,8 @@ async fn a_block_device_takes_what_is_written_and_a_read_only_one_does_not() {
     assert_eq!(&bytes, b"kept", "it arrived");
 }
 
-/// What a device stands for vanishes. It stays bound: one that is let go of could be another
-/// test's before the agent has looked.
+/// The file behind a loop device vanishes. The device stays bound: a detached one could belong to
+/// another test before the agent has looked.
 #[tokio::test]
 async fn a_device_that_lost_what_is_behind_it_is_seen_told_and_brought_back() {
     if !root::or_skip("binds loop devices") {
@@ -285,7 +285,7 @@ async fn nothing_is_left_when_both_were_killed_half_way() {
         let fs_type = (attachment == AttachmentMode::FileSystem).then_some("ext4");
         let mut world = world(16 * MIB, fs_type).await;
         world.answer_take("a", Ok(of_image("a", attachment, Mode::Write)));
-        // Its work is done, and nobody is told.
+        // The plugin does its work and does not answer.
         let mut held = hold(rpc);
         held[0]["when"] = json!("after");
         world.plant(&held);

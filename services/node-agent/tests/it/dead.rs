@@ -139,7 +139,7 @@ async fn a_mount_that_somebody_unmounted_is_seen_told_and_brought_back() {
     })
     .await;
 
-    // With all of them the staging is made anew, too.
+    // When all mounts are dead, the staging is mounted again as well.
     let before = world.calls().len();
     assert_eq!(republish(&world, None).await.unwrap().mounts.len(), 2);
     let expected = [
@@ -243,7 +243,7 @@ async fn a_mount_that_hangs_and_then_dies_delays_nobody() {
     assert!(refused.message.contains("not connected"), "{refused}");
     assert!(refused.next.contains("berth volume republish data --node n.1 --alloc a"), "{refused}");
     assert_eq!(world.calls(), before, "what may be held is not taken down unasked");
-    // This plugin takes nothing away that is not its own, and so it is told.
+    // This plugin leaves the mounts of others alone, and the refusal says so.
     let refused = republish(&world, None).await.unwrap_err();
     assert!(refused.next.contains("fuser"), "{refused}");
     umount2(Path::new(&path), MntFlags::empty()).unwrap();
@@ -283,7 +283,7 @@ async fn a_hung_unmount_is_shown_as_hung_with_its_age_and_its_tries() {
     let [mount] = &status.mounts[..] else { panic!("{status:?}") };
     assert_eq!((mount.state, mount.mounted), (MountState::Leaving, true), "{mount:?}");
 
-    // What was asked for too long ago is not gone on with; who asks anew is served.
+    // A request past its deadline is dropped; a new request is served.
     world.plant(&serde_json::json!([]));
     wait::until("the next try is let in", PATIENCE, async || {
         world.detach("a", 7, 13).await.map_err(|problem| problem.to_string())

@@ -82,8 +82,8 @@ async fn an_agent_that_lost_its_journal_still_takes_down_what_it_had() {
     world.judge();
 }
 
-/// Rule 4, safety 8: a call that was named before the agent began does nothing. Without its journal
-/// it could not tell of which claim the mount is.
+/// Rule 4, safety 8: a call that was issued before the agent started does nothing. Without its
+/// journal the agent could not tell whose claim the mount is.
 #[tokio::test]
 async fn an_agent_that_begins_anew_does_nothing_that_was_named_before() {
     if !root::or_skip("mounts a volume") {
@@ -119,7 +119,7 @@ async fn a_grant_of_an_alloc_that_was_told_to_go_mounts_nothing() {
     let void = world.mount("a").await.unwrap_err();
     assert_eq!(void.code, Code::GrantVoid, "{void}");
     assert_eq!(world.calls(), calls, "no call was made");
-    // It is told to the next life of the agent as well.
+    // The restarted agent refuses it as well.
     world.agent.restart();
     answers(&world).await;
     assert_eq!(world.mount("a").await.unwrap_err().code, Code::GrantVoid);

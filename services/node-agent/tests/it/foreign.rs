@@ -67,7 +67,7 @@ async fn a_mount_of_somebody_else_is_left_alone_and_named() {
     is_released(&world, "a", 12).await;
 }
 
-/// Its flags may be others than ours, and nobody knows whose it is.
+/// Its flags may differ from ours, and its owner is unknown.
 #[tokio::test]
 async fn a_mount_of_somebody_else_that_shows_the_volume_is_not_taken_for_ours() {
     if !root::or_skip("mounts a volume") {
@@ -140,7 +140,7 @@ async fn a_mount_that_was_only_intended_is_proven_by_what_it_shows_and_where() {
     assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
 }
 
-/// A boot ends every mount: what is at the path now is somebody else's.
+/// A boot ends every mount: what is at the path now was not mounted by the agent.
 #[tokio::test]
 async fn after_a_boot_what_is_mounted_at_a_callers_path_is_left_alone() {
     if !root::or_skip("mounts a volume") {

@@ -55,7 +55,7 @@ async fn a_release_waits_for_a_process_that_has_the_volume_in_its_own_namespace(
     names(&refused, &holder);
     assert!(refused.message.contains(&path), "{refused}");
     assert_eq!(world.count("NodeUnpublishVolume OK"), 0, "nothing is unmounted under it");
-    // It is told in the node's status as well.
+    // The node's status names it as well.
     let status = world.status().await.unwrap();
     assert!(status.failures[0].error.contains("(sleep)"), "{status:?}");
     let refused = world.detach("a", 7, 12).await.unwrap_err();
@@ -104,7 +104,7 @@ async fn a_part_of_the_volume_at_another_path_is_the_volume() {
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
 }
 
-/// Those that propagation takes away go with ours: nobody waits for them.
+/// The kernel unmounts the copies in a slave namespace together with ours.
 #[tokio::test]
 async fn a_mount_that_goes_with_ours_delays_nothing() {
     if !root::or_skip("mounts a volume") {
@@ -130,7 +130,8 @@ async fn a_mount_that_goes_with_ours_delays_nothing() {
     world.judge();
 }
 
-/// Also in the agent's own namespace, and whoever shares the node keeps nobody waiting.
+/// The bind is in the agent's own namespace. The release of an alloc that shares the node's staging
+/// with another does not wait for it.
 #[tokio::test]
 async fn a_bind_by_hand_holds_the_last_release_and_no_other() {
     if !root::or_skip("mounts a volume") {
@@ -207,8 +208,8 @@ async fn a_process_that_takes_the_volume_during_the_release_keeps_it() {
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
 }
 
-/// The kernel leaves a copy that has something mounted in it when ours goes, also a busy one. Its
-/// directory is removed, and then nobody sees it any more.
+/// When ours is unmounted, the kernel keeps a copy that has something mounted in it. Its directory
+/// is removed, and then no mount table shows it.
 #[tokio::test]
 async fn a_mount_in_use_that_would_not_go_with_ours_keeps_the_volume() {
     if !root::or_skip("mounts a volume") {

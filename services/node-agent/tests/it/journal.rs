@@ -1,6 +1,6 @@
-//! Killed at every point of a mount and of an unmount: before and after each write of the journal
-//! and each call of the plugin. Whatever stands then, `agent.status` says what is, what was begun
-//! can be brought to its end or undone, and the volume is unstaged once.
+//! The agent is killed at every point of a mount and of an unmount: before and after each write of
+//! the journal and each call of the plugin. Then `agent.status` is true, the operation can be
+//! finished or undone, and the volume is unstaged once.
 
 #![expect(clippy::print_stdout, reason = "what was done before it failed is half of a failure")]
 
@@ -103,7 +103,7 @@ async fn tripwire(world: &World, syscall: Syscall) -> Daemon {
     .await
 }
 
-/// The threads of the agent that nobody traces.
+/// The threads of the agent without a tracer.
 fn beside(world: &World) -> Vec<PathBuf> {
     let threads = std::fs::read_dir(format!("/proc/{}/task", world.agent.pid())).unwrap();
     let threads = threads.flatten().map(|thread| thread.path());
@@ -199,7 +199,7 @@ async fn strike(world: &World, way: Way, point: Point, epoch: u64) {
     world.healthy_now().await;
 }
 
-/// Waits until the call stands still on this side of its work.
+/// Waits until the call is held, before or after its work.
 async fn under_way(world: &World, rpc: &str, side: &str) {
     wait::until(&format!("{rpc} is under way"), PATIENCE, async || {
         let status = world.status().await.map_err(|problem| problem.to_string())?;

@@ -170,8 +170,8 @@ async fn a_plugin_that_says_it_is_not_staged_is_asked_to_stage_again() {
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
 }
 
-/// What is staged has one set of mount options: whoever comes with others is told so, and gets the
-/// volume once those before it have left.
+/// A staged volume has one set of mount options. An alloc with other options is refused until the
+/// allocs before it have left.
 #[tokio::test]
 async fn other_mount_options_than_those_it_is_staged_with_wait_for_their_turn() {
     if !root::or_skip("mounts a volume") {

@@ -239,7 +239,7 @@ async fn a_process_outlives_the_agent_and_is_found_again_with_its_mounts() {
     assert_eq!(again.since, first.since);
     assert_eq!(plant.mounts(), mounts);
 
-    // Also when it is told to end, and not only killed.
+    // Also after SIGTERM, and not only after a kill.
     assert!(plant.agent.terminate().await.success());
     plant.agent.restart();
     wait::until("the agent answers", LONG, async || plant.here().await).await;
@@ -426,7 +426,7 @@ async fn waits_between_starts_double_with_jitter_and_are_waited_out() {
             assert!(passed >= wait, "{name}: {passed:?} passed, and {wait:?} was to be waited");
         }
     }
-    // What fails together does not come back together: each wait is chosen anew, to the nanosecond.
+    // Plugins that fail together do not restart together: each pause is random, in nanoseconds.
     let equal = chosen[0].iter().zip(&chosen[1]).filter(|(one, two)| one == two).count();
     assert!(chosen[0].len() >= STARTS - 1 && equal <= 1, "{chosen:?}");
     for name in names {

@@ -1,4 +1,4 @@
-//! Whom the agent trusts as a plugin, and who keeps a socket.
+//! Which processes the agent trusts as a plugin, and which of two keeps a socket.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};

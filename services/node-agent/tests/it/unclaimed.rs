@@ -1,4 +1,4 @@
-//! What is here without a claim: undone where nobody was given it, and never on a guess.
+//! Mounts without a claim: undone where no workload has the path, and only on evidence.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ async fn nothing_is_gone_while_a_mount_is_here_that_no_claim_covers() {
     let refused = world.call(leave(12, &[])).await.unwrap_err();
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
     assert!(refused.message.contains(&path), "{refused}");
-    // With its claim it keeps nobody waiting.
+    // With its claim the mount delays no call.
     world.call(leave(13, &["a"])).await.unwrap();
     world.detach("a", 7, 14).await.unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));

@@ -53,7 +53,7 @@ fn writes(known: &NodeRecords, received: &ReceivedReport) -> Vec<Write> {
     }
 }
 
-/// What stands after the writes.
+/// The records after the writes.
 fn after(known: &NodeRecords, received: &ReceivedReport) -> NodeRecords {
     let mut known = known.clone();
     for write in writes(&known, received) {
@@ -84,7 +84,8 @@ fn a_report_that_says_nothing_new_writes_nothing() {
     let first = received(100, &[("p", Half::Node, told(true, 40))]);
     let known = after(&NodeRecords::default(), &first);
     assert_eq!(writes(&known, &first), []);
-    // Later, by an agent that began to count anew: the same health since the same time.
+    // Later, by a restarted agent with a later `since`: the health is unchanged since the same
+    // time.
     assert_eq!(writes(&known, &received(900, &[("p", Half::Node, told(true, 890))])), []);
 }
 

@@ -184,7 +184,7 @@ impl Buckets {
         }
     }
 
-    /// All plugins as they are shown; also when all is read anew.
+    /// The status of all plugins. It is the same when all records are read again.
     fn shown(&self) -> BTreeMap<PluginId, PluginStatus> {
         let show = |instances: &Instances, nodes: &Nodes| -> BTreeMap<_, _> {
             instances.iter().map(|(id, one)| (id.clone(), whole(id, one, nodes))).collect()

@@ -1,4 +1,4 @@
-//! Nodes of which somebody says that they are gone (rule 12).
+//! Nodes that an operator declares gone (rule 12).
 
 use std::time::Duration;
 
@@ -77,8 +77,8 @@ async fn a_node_is_gone_when_its_lease_has_ended_and_back_when_it_has_undone_all
     site.events_are("node.", &events).await;
 }
 
-/// The record as it was seen before somebody made sure: it tells one absence from the next, and no
-/// other change of it comes from a node that is down.
+/// The operator names the revision of the record that they saw. It tells one absence from the next,
+/// because a node that is down writes no other change.
 #[tokio::test]
 async fn what_was_made_sure_of_in_an_earlier_absence_does_not_count() {
     let site = Site::start(2).await;
@@ -123,7 +123,8 @@ async fn a_lease_that_ended_only_now_is_waited_for() {
     site.node_is("n1", "ready", PATIENCE).await;
     site.replicas[0].pause();
     held.release().await.unwrap();
-    // Asked while nobody could follow the lease yet; both are found when it goes on.
+    // The request comes while the only replica is paused. Resumed, it finds the request and the
+    // lease.
     let asked = gone("n1", "ada");
     let (declared, ()) = tokio::join!(declare(&site, &asked), async {
         tokio::time::sleep(Duration::from_millis(300)).await;

@@ -38,7 +38,7 @@ async fn plugins_are_listed_by_type() {
     let sound = || instance(true);
     let on_n1 = [("mono", controller, sound()), ("mono", node, sound())];
     site.report(&report("n1", &on_n1)).await;
-    // An unhealthy instance counts like any other: who looks for it wants to know.
+    // An unhealthy instance is listed like any other.
     let on_n2 = [("lone", node, sound()), ("split", node, instance(false))];
     site.report(&report("n2", &on_n2)).await;
     site.report(&report("n3", &[("split", controller, sound())])).await;

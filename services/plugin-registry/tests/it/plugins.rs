@@ -164,7 +164,7 @@ async fn a_node_leaves_only_as_it_was_seen_when_its_revision_is_given() {
     site.node_is("n1", "down", PATIENCE).await;
     let left: Left = site.ask::<verb::NodeLeave>(&leave(seen().await)).await.unwrap();
     assert_eq!(left, Left { known: true, instances: 1, gone: false });
-    // Of one that nobody knows.
+    // A node without a record.
     let left: Left = site.ask::<verb::NodeLeave>(&leave(0)).await.unwrap();
     assert_eq!(left, Left { known: false, instances: 0, gone: false });
 }

@@ -65,7 +65,7 @@ async fn reports_that_race_at_two_replicas_end_as_the_last_one_says() {
         while let Some(raced) = racing.join_next().await {
             match raced.unwrap() {
                 Ok(_) => {}
-                // One that lost every race is told so, and would come again.
+                // A request that lost every race is refused as retryable.
                 Err(RequestError::Problem(problem)) => assert_eq!(problem.code, Code::Overloaded),
                 Err(error) => panic!("{error:?}"),
             }
@@ -102,7 +102,7 @@ async fn many_nodes_report_to_two_replicas_and_each_counts_once() {
                 let call = berth_bus::Call::within(crate::site::trace(), crate::site::PATIENCE);
                 let subject = verb::NodeReport::subject(&());
                 bus.request::<Reported>(&subject, &told, &call).await.unwrap();
-                // Reports of one node are told apart by their clocks.
+                // Reports of one node differ in their clocks.
                 while berth_service::clock::now() == told.clock {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }

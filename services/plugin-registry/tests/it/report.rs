@@ -80,7 +80,8 @@ async fn health_flips_and_since_goes_with_it() {
         since: Timestamp::from_unix_ms(since),
         ..instance(healthy)
     };
-    // The agent was started anew and counts from then: the health is the same since the same time.
+    // The agent was restarted and reports a later `since`: the health is unchanged since the same
+    // time.
     let healthy = said("well again", true, 1_800_000_000_000);
     site.report(&report("n1", &[(PLUGIN, Half::Node, healthy)])).await;
     let record = site.node("n1").await.instances.remove(0);

@@ -1,4 +1,4 @@
-//! A nats-server or three, some replicas of the service, and those who ask them.
+//! One nats-server or three, some replicas of the service, and their callers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -198,8 +198,8 @@ impl Site {
             .collect()
     }
 
-    /// Waits until these events, of those that begin so, have been told in this order, and no
-    /// others. Between what is told of an instance and of its node there is no order.
+    /// Waits until the events with this prefix are these, in this order. Events of an instance and
+    /// of its node have no order between them.
     pub async fn events_are(&self, about: &str, expected: &[&str]) {
         wait::until("the events are told", PATIENCE, async || {
             let mut events = self.events().await;
@@ -209,7 +209,7 @@ impl Site {
         .await;
     }
 
-    /// Waits until the test's own connection stands again.
+    /// Waits until the test's own connection is back.
     pub async fn bus_is_back(&self) {
         wait::until("the bus is connected", PATIENCE, async || {
             if self.bus.connected() { Ok(()) } else { Err("it is not") }

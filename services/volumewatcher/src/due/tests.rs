@@ -153,7 +153,7 @@ fn a_failed_call_waits_for_its_time_unless_something_changed() {
     assert_eq!(site.due(1, ENDED), on_node(1), "its time has come");
 }
 
-/// Rule 14: a reservation nobody comes back for is undone, once its publish can no longer act.
+/// Rule 14: an abandoned reservation is undone once its publish can no longer act.
 #[test]
 fn a_reservation_is_looked_at_when_its_publish_may_act_no_more() {
     let mut site = Site::new(&[(1, 1)]);

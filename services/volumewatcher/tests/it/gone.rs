@@ -35,8 +35,8 @@ async fn claims_leave_a_node_that_is_gone_without_asking_it() {
     assert!(of_ended >= 2 && of_ended == asked.len(), "{asked:?}");
 }
 
-/// A grant that is given again writes nothing, so no guard stops it: whoever still holds the proof
-/// of an earlier life of the node would take the volume from under its new mount.
+/// A repeated grant writes nothing, so no guard stops it. A release with the proof of the earlier
+/// absence would then take the volume from under the new mount.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_before_the_node_was_gone_is_not_granted_again() {
     const WITHIN: Duration = Duration::from_secs(5);

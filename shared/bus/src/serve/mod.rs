@@ -2,7 +2,7 @@
 //!
 //! **Owns** a service, its endpoints and their bounds. Each request is handled in a task of its
 //! own, at most [`EndpointSpec::max_in_flight`] at once. A request beyond that is answered
-//! "overloaded" at once: it is not queued where nobody sees it.
+//! "overloaded" at once, and is not queued.
 //!
 //! **Promises** an answer to every request that arrives in time:
 //! - If a handler panics or its result is too large, the caller gets a problem.

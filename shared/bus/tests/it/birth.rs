@@ -67,7 +67,7 @@ async fn an_empty_bucket_in_place_of_a_deleted_one_is_refused() {
     assert!(error.to_string().contains("empty"), "{error}");
 }
 
-/// An installation of before the record: what is missing is told by what others hold.
+/// An installation from before the record: other buckets show that this one is missing.
 #[tokio::test]
 async fn buckets_of_before_the_record_are_put_on_it() {
     let (server, bus) = one().await;

@@ -117,7 +117,7 @@ async fn of_two_that_delete_a_key_one_hears_of_a_conflict() {
     let before = set(&bucket, "v.k", "v").await;
     let marker = bucket.commit(delete("v.k", "v.>", before)).await.unwrap();
     assert!(is_conflict(&bucket.commit(delete("v.k", "v.>", before)).await));
-    // Also of one that looked at an older state, or writes the key anew.
+    // Also of a writer that saw an older revision, or that creates the key again.
     bucket.commit(put("v.k", "again", "v.>", marker)).await.unwrap();
     assert!(is_conflict(&bucket.commit(put("v.k", "stale", "v.>", before)).await));
     assert!(is_conflict(&bucket.commit(put("v.k", "stale", "v.>", 0)).await));

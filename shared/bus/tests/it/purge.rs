@@ -81,7 +81,7 @@ async fn an_old_marker_goes_with_all_it_hides_and_nothing_else_does() {
     set(&bucket, "v.spec", "second").await;
     deleted(&bucket, "v.gone", 3).await;
     let marker = deleted(&bucket, "v.again", 3).await;
-    // A key that was written anew keeps what it has since.
+    // A key that was written again keeps the later value.
     bucket.commit(put("v.again", "anew", "v.again", marker)).await.unwrap();
     bucket.commit(put("v.again", "and again", "v.again", marker + 1)).await.unwrap();
     // More than is read at once, with a marker at each end.
@@ -98,7 +98,7 @@ async fn an_old_marker_goes_with_all_it_hides_and_nothing_else_does() {
     left.retain(|key| !key.starts_with("many."));
     assert_eq!(left, ["v.spec", "v.spec", "v.again", "v.again"]);
     assert_eq!(bucket.list("many.>").await.unwrap().entries.len(), 600);
-    // Who followed holds the same, and what is written now is guarded by what stands there now.
+    // A follower holds the same, and the next write is guarded by the last revision.
     agrees(&followed, &bucket, "v.>").await;
     assert_eq!(bucket.head("v.gone").await.unwrap(), 0);
     let last = bucket.head(">").await.unwrap();
@@ -232,8 +232,8 @@ async fn stored(server: &Server) -> usize {
     about["state"]["messages"].as_u64().unwrap().try_into().unwrap()
 }
 
-/// A purge that stands in one file with what it takes away, a server that is killed twice may
-/// forget (decision 0030).
+/// A server that is killed twice may forget a purge that is in one file with the values that it
+/// removes (decision 0030).
 #[tokio::test]
 async fn a_marker_that_few_writes_have_followed_stays() {
     const AFTER: u64 = 10;

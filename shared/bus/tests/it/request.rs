@@ -77,8 +77,8 @@ async fn no_answer_is_told_at_the_deadline() {
     assert_eq!(error.into_problem("x").code, Code::NoAnswer);
 }
 
-/// A service of which the first so many requests find one that stands still; how often it was
-/// asked.
+/// A service that does not answer its first requests, so many of them. Returns the count of
+/// requests.
 async fn standing_still(bus: &Bus, many: u32) -> (Service, watch::Receiver<u32>) {
     let service = bus.service(service("half")).await.unwrap();
     let (counted, count) = watch::channel(0);

@@ -85,13 +85,13 @@ pub fn delete<'a>(key: &'a str, filter: &'a str, revision: u64) -> Write<'a> {
     Write { change: Change::Delete, ..put(key, "", filter, revision) }
 }
 
-/// Writes a key whatever stands there; for tests where nobody else writes it.
+/// Writes a key over any value; for tests that alone write it.
 pub async fn set(bucket: &Bucket, key: &str, value: &str) -> u64 {
     let revision = bucket.head(key).await.unwrap();
     bucket.commit(put(key, value, key, revision)).await.unwrap()
 }
 
-/// Deletes a key whatever stands there.
+/// Deletes a key with any value.
 pub async fn unset(bucket: &Bucket, key: &str) -> u64 {
     let revision = bucket.head(key).await.unwrap();
     bucket.commit(delete(key, key, revision)).await.unwrap()
@@ -132,7 +132,7 @@ pub async fn messages(url: &str, bucket: &str) -> Vec<(u64, String)> {
     found
 }
 
-/// A fold that keeps what it is told.
+/// A fold that keeps every entry.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Keys(pub BTreeMap<String, (u64, String)>);
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 
 /// A deadline that only a broken run reaches.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What a loaded machine may add to a deadline before the caller is told.
+/// What a loaded machine may add to a deadline before the caller gets its error.
 const SLACK: Duration = Duration::from_secs(3);
 
 /// Short pauses, and tries of at most `each`.

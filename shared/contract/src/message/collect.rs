@@ -41,9 +41,8 @@ pub struct Force {
     /// Only these kinds; all when there are none.
     #[serde(default)]
     pub kinds: Vec<Kind>,
-    /// How long a thing must have been to go, in milliseconds, instead of what is configured. When
-    /// it is not given nobody is left time to see a claim first, and records are kept as long as is
-    /// configured.
+    /// Minimum age of what is collected, in milliseconds, in place of the configured ages. Without
+    /// it, claims are collected at any age, and records at the configured age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
 }

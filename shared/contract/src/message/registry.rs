@@ -109,8 +109,8 @@ pub struct Reported {
     /// The registry's clock when the report came; none from an older registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<Timestamp>,
-    /// Whether the node counts as there. Once it does, and for as long as its agent holds its
-    /// lease from then on, nobody can say that it is gone.
+    /// Whether the registry counts the node as ready. From then on, while the agent holds its
+    /// lease, the node cannot be declared gone.
     pub state: NodeState,
     /// Why the node counts as gone although it reports: it is to undo all that it has mounted, and
     /// to say so, before it takes anything new (rule 12).
@@ -147,8 +147,8 @@ pub struct Left {
     pub known: bool,
     /// How many plugin instances went with it.
     pub instances: usize,
-    /// Whether its record stays because it counts as gone: were that forgotten, the node could come
-    /// back with mounts whose claims are gone, and nobody would tell it to undo them.
+    /// Whether its record stays because it was declared gone. Without the record, the node could
+    /// return with mounts whose claims are gone, and would not undo them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
 }

@@ -1,5 +1,5 @@
-//! Secrets of volumes on their way (A9): from whoever registers a volume to the claim service, and
-//! from there to the agent that is about to make a plugin call.
+//! Secrets of volumes in transit (A9): from the client that registers a volume to the claim
+//! service, and from there to the agent that is about to make a plugin call.
 //!
 //! **Promises** that secrets have no printable form: [`Secrets`] prints how many there are, and
 //! what crosses the bus or rests in a bucket is [`Sealed`] for one key.
@@ -78,8 +78,8 @@ impl Decode for Sealed {
     }
 }
 
-/// What is sealed: the secrets, and whose they are, so that nobody passes another volume's sealed
-/// secrets for those of a volume of his own.
+/// The sealed content: the secrets and their volume, so that a client cannot use the sealed secrets
+/// of another volume for its own.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Envelope {
     /// The volume's namespace.

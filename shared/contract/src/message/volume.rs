@@ -247,9 +247,9 @@ pub struct Detach {
     /// Why, for the history.
     #[serde(default)]
     pub reason: String,
-    /// Who answers for it that the storage has the volume attached to the node no more. It stands
-    /// in for the controller's answer where the plugin was asked and cannot give it, and frees the
-    /// claims that have left the node.
+    /// The operator who confirms that the storage has detached the volume from the node. This
+    /// replaces the controller's answer where the plugin was asked and cannot give it, and frees
+    /// the claims that have left the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed_by: Option<String>,
     /// Who answers for it that nothing of the volume is left on the node. It counts where the

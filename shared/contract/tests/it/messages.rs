@@ -508,7 +508,7 @@ fn registry_agents_and_collection() {
 
 #[test]
 fn problems_and_events() {
-    // What waits for others is not retryable: it needs somebody to end their workload.
+    // A wait for other allocs is not retryable: an operator must end their workload.
     let problem = Problem::new(Code::Held, "the volume is held by others")
         .at_step("claim.take")
         .volume(sample::key())

@@ -94,8 +94,7 @@ fn read<T: Body>(fields: &Map<String, Value>) -> Result<T, RecordError> {
     record::read::<T>(&bytes).map(|record| record.body)
 }
 
-/// The body as it is read when its record is of before there were versions, lacks these fields, and
-/// has others that nobody knows.
+/// The body of a record from before schema versions, without these fields, and with unknown ones.
 fn mended<T: Body + Serialize + PartialEq + Debug>(
     body: &T,
     lacks: &[(&str, &str)],

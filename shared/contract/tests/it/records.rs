@@ -1,4 +1,4 @@
-//! What stands in the buckets.
+//! The values in the buckets.
 
 use std::fmt::Debug;
 

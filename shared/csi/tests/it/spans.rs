@@ -1,4 +1,4 @@
-//! What is told of a call: a span that the plugin may continue, with ids and codes in it only.
+//! The span of a call: the plugin may continue it, and it has ids and codes only.
 
 use std::time::Duration;
 

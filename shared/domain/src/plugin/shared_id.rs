@@ -115,7 +115,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let second = |node: &NodeId, first: &NodeId| (node.to_string(), first.to_string());
-        // Neither name nor health decides, but who had it first.
+        // The first owner keeps it, whatever the names and the health.
         let down = Instance { healthy: false, ..called("x", 1) };
         assert_eq!(
             shared([(h1, called("x", 5)), (h2, down), (h3, called("x", 5))]),
@@ -125,7 +125,7 @@ mod tests {
             shared([(h1, called("x", 5)), (h2, called("y", 1)), (h3, called("x", 5))]),
             [second(h3, h1)]
         );
-        // A plugin that has said nothing calls nobody alike.
+        // A plugin without a reported id shares none.
         assert_eq!(shared([(h1, called("", 5)), (h2, called("", 1)), (h3, called("x", 5))]), []);
     }
 }

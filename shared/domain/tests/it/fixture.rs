@@ -62,7 +62,7 @@ pub fn live(call: CallKind) -> Attempt {
     }
 }
 
-/// An attempt that nobody answered, and whose deadline has passed by more than the margin.
+/// An unanswered attempt whose deadline has passed by more than the margin.
 pub fn dead(call: CallKind) -> Attempt {
     let deadline = ago(Policy::default().clock_margin + Duration::from_millis(1));
     Attempt { id: AttemptId::new("dead").unwrap(), deadline, ..live(call) }
@@ -97,7 +97,7 @@ pub fn asks(volume: &Volume, take: Take) -> Result<Step, Refusal> {
     decide(volume, &Command::Take(take))
 }
 
-/// What comes of a call is recorded, by a worker who goes on.
+/// Records the result of a call, by a worker that goes on.
 pub fn answer(
     volume: &Volume,
     alloc: AllocId,

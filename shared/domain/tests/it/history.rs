@@ -388,7 +388,7 @@ fn again_is_harmless(world: &mut World, command: &Command) -> Result<(), TestCas
     Ok(())
 }
 
-/// A perfect world: every call is answered well at once, and nobody wants the volume.
+/// Every call succeeds at once, and no other alloc wants the volume.
 fn wind_down(world: &mut World) -> Result<(), TestCaseError> {
     for _ in 0..100 {
         if world.volume.claims.is_empty() {

@@ -267,7 +267,7 @@ proptest! {
         }
     }
 
-    /// In particular, a node of which nobody said that it is gone is not gone.
+    /// In particular, a node that was not declared gone is not gone.
     #[test]
     fn what_a_node_does_not_say(node in a_node(), other in other()) {
         let optional = [

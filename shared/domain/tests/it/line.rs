@@ -47,8 +47,8 @@ fn b11_a_place_is_lost_when_nobody_asks_again() {
     assert!(world.apply(&waits("c", "n2")).unwrap().call.is_some());
 }
 
-/// It is kept for as long as somebody asks, at the same ticket, and written down no oftener than
-/// every half of the time it is kept for.
+/// A place is kept while its alloc retries, with the same ticket. It is written at most once in
+/// half of the time that it is kept for.
 #[test]
 fn b11_a_place_is_kept_by_asking_again() {
     let mut world = in_line();
@@ -100,7 +100,7 @@ fn a7_no_room_is_remembered_and_in_the_way_of_others() {
     // In line one may get all the same.
     world.apply(&waits("c", "n2")).unwrap();
     assert_eq!(world.claim("c").state, State::Waiting);
-    // While it is tried again, and while nobody has answered, it is as it was.
+    // During a retry, and without an answer, it is unchanged.
     world.pass_all_deadlines();
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
     assert!(world.claim("a").exhausted);
@@ -161,7 +161,7 @@ fn a7_a_release_that_finds_no_room_is_retried() {
     assert!(world.volume.claims.is_empty());
 }
 
-/// What is only for a while in the way of somebody whose turn has come does not cost the place.
+/// A temporary obstacle does not cost an alloc the place whose turn has come.
 #[test]
 fn b11_a_place_is_kept_while_the_plugin_is_away() {
     let mut world = in_line();

@@ -33,8 +33,8 @@ fn held_by(record: &str) -> Volume {
     Volume { spec: Some(spec.unwrap()), claims: [(alloc("a"), claim)].into() }
 }
 
-/// What an older version wrote means what it meant: who was in line stays there, however long ago
-/// that was written, what is being published is not full, and what has a call under way waits.
+/// A record of an older version keeps its meaning: a waiter keeps its place at any age, a claim in
+/// `publishing` does not fill its node, and a claim with a call under way waits.
 #[test]
 fn an_older_record_keeps_its_meaning() {
     let [waiting, publishing, unpublishing] = OLD_CLAIMS.map(held_by);
@@ -58,7 +58,7 @@ fn an_older_record_keeps_its_meaning() {
     ));
 }
 
-/// A node of which nobody said anything is not gone.
+/// A node that was not declared gone is not gone.
 #[test]
 fn an_older_node_is_not_gone() {
     let old = r#"{"state":"down","since":"2026-01-31T12:00:00.000Z","boot_id":"b"}"#;

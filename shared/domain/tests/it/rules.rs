@@ -236,7 +236,8 @@ fn rule_9_who_leaves_a_shared_node_relies_on_a_fresh_unpublish_only() {
     assert_eq!(kind, Some(CallKind::ControllerUnpublish), "b is no one to rely on");
 }
 
-/// Rule 13: first come, first served; who is not in line is behind all who are, if in their way.
+/// Rule 13: first come, first served. An alloc that is not in the queue is behind every conflicting
+/// waiter.
 #[test]
 fn rule_13_waiting_claims_are_granted_in_their_turn() {
     let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
@@ -262,7 +263,7 @@ fn rule_13_waiting_claims_are_granted_in_their_turn() {
     assert!(!world.volume.claims.contains_key(&alloc("c")));
 }
 
-/// Rule 13: whoever is ahead in line and not in the way is passed, whoever is behind.
+/// Rule 13: waiters without a conflict, and waiters behind, do not hold an alloc up.
 #[test]
 fn rule_13_a_writer_passes_a_waiting_reader_it_is_not_in_the_way_of() {
     let mut world = taken(&[AccessMode::MultiNodeSingleWriter], &[("w1", "n1")]);
@@ -362,8 +363,8 @@ fn an_update_of_a_claimed_volume_changes_only_what_is_safe() {
     assert_eq!(fields, ["context"]);
 }
 
-/// Rule 15: an update is of the same registration, and registering anew begins another; neither
-/// closes the volume.
+/// Rule 15: an update keeps the registration, and a new registration begins another. Neither closes
+/// the volume.
 #[test]
 fn rule_15_an_update_keeps_the_registration() {
     let registered = VolumeSpec { create_index: 7, ..spec(EXCLUSIVE) };
@@ -380,7 +381,7 @@ fn rule_15_an_update_keeps_the_registration() {
     assert_eq!(written(None), (0, None), "its own revision, which the write cannot know");
 }
 
-/// Whoever looks at a claim on its way out is told why it goes.
+/// A claim in release shows the reason of its release.
 #[test]
 fn a_release_says_why_until_the_claim_is_gone() {
     let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
@@ -407,7 +408,7 @@ fn rule_10_each_life_of_a_claim_has_a_higher_epoch() {
         assert!(matches!(world.apply(&late), Err(Refusal::NoSuchClaim(_))));
         last = epoch;
         world.apply(&begin("a", false)).unwrap();
-        // On its way out it is granted to nobody, also not to the alloc that came back.
+        // A claim in release is not granted again, not even to its own alloc.
         let refused = world.apply(&Command::Take(take("a", "n1"))).unwrap_err();
         assert!(matches!(refused, Refusal::Releasing { .. }), "{refused}");
         world.done("a").unwrap();
@@ -444,8 +445,8 @@ fn rule_5_a_timeout_is_noted_once() {
     assert_eq!(world.volume, noted);
 }
 
-/// Safety 4: whoever calls a controller next is to ask the nodes whose last call did not succeed,
-/// whose caller died before it could say so among them; a first call has nobody to ask.
+/// Safety 4: before a controller call, the nodes whose last call did not succeed are asked. A call
+/// whose caller died counts among them. Before the first call there is no node to ask.
 #[test]
 fn a_controller_call_that_did_not_succeed_leaves_its_node_unsettled() {
     let unsettled = |world: &World, calling: &str| -> Vec<String> {
@@ -472,8 +473,8 @@ fn a_controller_call_that_did_not_succeed_leaves_its_node_unsettled() {
     assert!(unsettled(&world, "b").is_empty(), "a node's call is no controller's");
 }
 
-/// Safety 4: that a claim was given up makes nobody forget that its publish may be under way (found
-/// by the model).
+/// Safety 4: a claim that is given up stays known as one whose publish may be under way (found by
+/// the model).
 #[test]
 fn a_publish_that_was_given_up_leaves_its_node_unsettled() {
     let unasked = || Outcome::Unasked("still busy".to_owned());

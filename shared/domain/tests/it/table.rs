@@ -1,5 +1,5 @@
 //! Every state against every answer, and every neighbour against every call: as tables, so that
-//! whoever changes one sees what else changes.
+//! a change shows everything that changes with it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -266,7 +266,7 @@ leaving, dead       node-detached + controller.unpublish | node-detached + contr
     );
 }
 
-/// Rule 16: when a person's word stands in for the controller's answer.
+/// Rule 16: when an operator's confirmation replaces the controller's answer.
 #[test]
 fn rule_16_when_a_word_counts() {
     let left = || claim(SHARED, NodeDetached, "n1");
@@ -363,8 +363,8 @@ fn rule_18_when_a_word_for_the_node_counts() {
     }
 }
 
-/// Rule 17: of a volume that is registered twice neither registration is granted or changed but in
-/// what leaves its handle as it is; and a handle that is taken is registered for nobody else.
+/// Rule 17: of a volume that is registered twice, neither registration is granted, and only changes
+/// that keep the handle are accepted. A handle in use cannot be registered again.
 #[test]
 fn rule_17_a_handle_is_of_one_volume() {
     let others = vec!["volume other".to_owned()];

@@ -1,6 +1,6 @@
 //! Two whole tables, as golden files: what every command does in every state, and who may join whom
-//! in every access mode. `INSTA_UPDATE=always` writes them anew; whoever changes a line is to say
-//! why it is safe.
+//! in every access mode. `INSTA_UPDATE=always` writes them again. The commit that changes a line
+//! says why the change is safe.
 
 use std::fmt::Write as _;
 
@@ -220,7 +220,7 @@ fn every_command_in_every_state() {
     insta::assert_snapshot!(table);
 }
 
-/// One who is there already, or ahead in line.
+/// A claim that is there already, or ahead in the queue.
 #[derive(Clone, Copy)]
 struct Other {
     state: State,
@@ -261,7 +261,7 @@ fn joins(capability: Capability, mode: Mode, others: &[Other]) -> String {
 }
 
 /// Safety 1 and 2, B3: all seven access modes, both attachment modes, reading and writing, against
-/// those who may be there. The states of a release count like the claim itself (rule 7).
+/// the claims that may be there. A claim in release counts like a held one (rule 7).
 #[test]
 fn who_may_join_whom() {
     use Mode::{Read, Write};

@@ -111,7 +111,7 @@ impl World {
             }
             Write::DeleteSpec => self.volume.spec = None,
             Write::PutClaim(alloc, mut claim) => {
-                // A write cannot know its own revision: whoever reads it fills it in.
+                // A write cannot know its own revision: the reader fills it in.
                 if claim.epoch == 0 {
                     claim.epoch = self.revision;
                 }

@@ -156,7 +156,7 @@ impl World<'_> {
                 gone["gone_us"] = self.tick().into();
                 self.write(node, gone);
             }
-            // It asks again, and is told that the first call is not done yet.
+            // It retries, and the answer says that the first call is not done yet.
             13 => {
                 let step = call.step;
                 if step.0.starts_with("Node") {

@@ -143,7 +143,7 @@ impl Log {
         self
     }
 
-    /// Another line as it stands.
+    /// Another line, unchanged.
     pub fn push(mut self, line: Value) -> Self {
         self.lines.push(line);
         self

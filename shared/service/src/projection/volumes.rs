@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(volumes.handle_use(&sibling, &handle).others[0], "volume data");
         volumes.put("other.copy.spec", 4, spec("another").as_bytes());
         assert_eq!(volumes.handle_use(&volume(), &handle), HandleUse::default());
-        // The key says who is registered for it.
+        // The key names the registered volume.
         let owner = br#"{"namespace":"default","volume":"data","schema":1}"#;
         volumes.put("=handle.p.data", 5, owner);
         let guard = volumes.handles().get(&handle).unwrap().guard.clone().unwrap();

@@ -71,7 +71,7 @@ async fn values_come_by_otlp_and_can_be_scraped() {
     assert!(!body.contains("lost"), "{body}");
     assert!(body.contains("# HELP berth_commits_total") && body.contains("# TYPE"), "{body}");
     assert_eq!(get(address, "/").await.0, "HTTP/1.1 404 Not Found");
-    // Somebody who connects and says nothing keeps nobody else waiting.
+    // A client that connects and sends nothing delays no other.
     let _silent = TcpStream::connect(address).await.unwrap();
     assert_eq!(get(address, "/metrics").await.0, "HTTP/1.1 200 OK");
 

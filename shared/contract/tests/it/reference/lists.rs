@@ -63,7 +63,7 @@ pub fn write(page: &mut Page) {
     );
 }
 
-/// Why a list has no such filter, or what stands for it.
+/// Why a list has no such filter, or what replaces it.
 fn why_not(step: &str, filter: &str) -> &'static str {
     match (step, filter) {
         ("plugin.status", "plugin") | ("node.status", "node") => "`id`",

@@ -1,4 +1,4 @@
-//! An error of each code, as whoever asked gets it.
+//! An error of each code, as its caller receives it.
 //!
 //! Promises one for every code, with the facts that go with it: a new code says here how it reads.
 //! What the domain refuses is said in its own words; of the rest these are the words of the place
@@ -13,7 +13,7 @@ use berth_domain::{AllocId, NodeId, limits};
 
 use crate::sample;
 
-/// The code's example, as it stands in the field `error` of a reply.
+/// The code's example, as in the field `error` of a reply.
 pub fn example(code: Code) -> Problem {
     let problem = match code {
         Code::BadInput => {

@@ -1,7 +1,7 @@
 //! The types of the wire as their own source tells them: fields, kinds and meanings.
 //!
-//! Promises that what the reference says of a field is what stands above it in the source. That it
-//! says it rightly is held against real messages, in [`super::hold`].
+//! Promises that the text of a field in the reference is its doc comment in the source. That the
+//! text is true is tested with real messages, in [`super::hold`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -228,7 +228,7 @@ fn tokens(attr: &Attribute) -> String {
     }
 }
 
-/// Whether serde is told this of a field.
+/// Whether a field has this serde attribute.
 fn says(attrs: &[Attribute], what: &str) -> bool {
     let serde = attrs.iter().filter(|attr| attr.path().is_ident("serde"));
     serde.map(tokens).any(|list| list.contains(what))
