@@ -1,7 +1,6 @@
 //! Servers, services and what stands beside them, each a process of its own.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -69,13 +68,10 @@ impl Site {
 
     /// Starts a service with fields of its own, configured otherwise as it comes.
     pub fn service(&mut self, program: &str, name: &str, own: &str) -> Result<(), Fatal> {
-        let mut text = own.to_owned();
-        // Its own fields first: in TOML what follows a table belongs to it.
-        write!(text, "\n[nats]\nurl = \"{}\"\nreplicas = {}\n", self.url(), self.copies())?;
-        let file = self.path(&format!("{name}.toml"));
-        std::fs::write(&file, text)?;
-        let args = ["--config".into(), file.into_os_string()];
-        self.start_program(program, name, args)
+        let program = Program::service_at(beside(program)?, name, &self.dir).configured(own);
+        let daemon = program.on_bus(self.url(), self.copies()).start();
+        self.running.insert(name.to_owned(), daemon);
+        Ok(())
     }
 
     /// Starts this program again, as one of its servants.
@@ -95,8 +91,7 @@ impl Site {
         name: &str,
         args: impl IntoIterator<Item = std::ffi::OsString>,
     ) -> Result<(), Fatal> {
-        let path = beside(program)?;
-        let daemon = Program::new(name, path, self.path(&format!("{name}.log"))).args(args).start();
+        let daemon = Program::service_at(beside(program)?, name, &self.dir).args(args).start();
         self.running.insert(name.to_owned(), daemon);
         Ok(())
     }

@@ -92,7 +92,7 @@ impl Site {
                 url = own.iter().map(Proxy::url).collect::<Vec<_>>().join(",");
                 cables.insert(target, own);
             }
-            if let Some(mut program) = program(&dir, shape, target, &url) {
+            if let Some(mut program) = program(&dir, shape, target, &url, nats.copies()) {
                 if target.has_clock() {
                     clock::set(&clock_file(&dir, target), 0);
                     program = program.envs(clock::settable(&clock_file(&dir, target)));
@@ -184,8 +184,8 @@ impl Site {
 }
 
 /// How each process is run; none for a nats-server, which is started otherwise.
-fn program(dir: &Dir, shape: Shape, target: Target, url: &str) -> Option<Program> {
-    let (binary, own) = match target {
+fn program(dir: &Dir, shape: Shape, target: Target, url: &str, copies: u8) -> Option<Program> {
+    let (program, own) = match target {
         Target::Nats(_) | Target::Link(..) | Target::Records => return None,
         Target::Driver { plugin, node } => return Some(driver(dir, shape, plugin, node)),
         Target::Claim(_) => (
@@ -201,21 +201,8 @@ fn program(dir: &Dir, shape: Shape, target: Target, url: &str) -> Option<Program
         Target::Gc(_) => ("berth-gc", "[gc]\ninterval_ms = 1000\ngrace_ms = 1000\n".to_owned()),
         Target::Agent(node) => ("berth-node-agent", agent(dir, node)),
     };
-    let mut text = own;
-    // Its own fields first: in TOML what follows a table belongs to it.
-    write!(
-        text,
-        "\n[nats]\nurl = \"{url}\"\nreplicas = {}\n[log]\nfilter = \"info,berth=debug\"\n",
-        shape.servers
-    )
-    .expect("text can be written");
-    let file = dir.join(format!("{target}.toml"));
-    std::fs::write(&file, text).expect("the configuration can be written");
-    Some(named(dir, target, binary).arg("--config").arg(file))
-}
-
-fn named(dir: &Dir, target: Target, program: &str) -> Program {
-    Program::new(&target.to_string(), binary(program), dir.join(format!("{target}.log")))
+    let program = Program::service(program, &target.to_string(), dir).configured(&own);
+    Some(program.on_bus(url, copies).env("BERTH__LOG__FILTER", "info,berth=debug"))
 }
 
 /// Where a node's agent keeps its journal and mounts volumes.
@@ -246,7 +233,7 @@ fn agent(dir: &Dir, node: usize) -> String {
 fn driver(dir: &Dir, shape: Shape, plugin: usize, node: usize) -> Program {
     let target = Target::Driver { plugin, node };
     let file = |kind: &str| dir.join(format!("{target}.{kind}"));
-    named(dir, target, "berth-csi-dev")
+    Program::service("berth-csi-dev", &target.to_string(), dir)
         .args(["serve", "--driver-name", PLUGINS[plugin], "--endpoint"])
         .arg(format!("unix://{}", file("sock").display()))
         .args(["--node-id".to_owned(), external_node(node)])

@@ -8,7 +8,6 @@
 mod docker;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -486,23 +485,12 @@ impl Start<'_> {
     }
 
     fn run(&self, program: &str, name: &str, own: &str) -> Daemon {
-        let replicas = if self.options.servers == 1 { 1 } else { 3 };
-        let mut text = own.to_owned();
-        // Its own fields first: in TOML what follows a table belongs to it.
-        write!(
-            text,
-            "\n[nats]\nurl = \"{}\"\nreplicas = {replicas}\n\
-             [log]\nfilter = \"{}\"\n",
-            self.url_for(name),
-            // Where a secret is about, no crate may mention it, however much it logs.
-            if self.options.secret.is_some() { "debug,async_nats=warn" } else { LOG_FILTER }
-        )
-        .expect("text can be written");
-        let file = self.dir.join(format!("{name}.toml"));
-        std::fs::write(&file, text).expect("the configuration can be written");
-        let mut program = Program::new(name, binary(program), self.dir.join(format!("{name}.log")))
-            .arg("--config")
-            .arg(file);
+        // Where a secret is about, no crate may mention it, however much it logs.
+        let secret = self.options.secret.is_some();
+        let mut program = Program::service(program, name, self.dir)
+            .configured(own)
+            .on_bus(self.url_for(name), if self.options.servers == 1 { 1 } else { 3 })
+            .env("BERTH__LOG__FILTER", if secret { "debug,async_nats=warn" } else { LOG_FILTER });
         if let Some(port) = self.options.otlp {
             program = program
                 .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}"))
@@ -528,21 +516,17 @@ impl Start<'_> {
         }
         // Not among the arguments, which every process may read.
         let secret = self.options.secret.map(|secret| ("BERTH_CSI_DEV_SECRET", secret));
-        Program::new(
-            &format!("driver-{node}"),
-            binary("berth-csi-dev"),
-            self.dir.join(format!("driver-{node}.log")),
-        )
-        .args(["serve", "--endpoint"])
-        .arg(format!("unix://{dir}/d{node}.sock"))
-        .args(["--node-id".to_owned(), (self.options.external_node)(at)])
-        .args(["--backend".to_owned(), format!("{dir}/backend")])
-        .args(["--log".to_owned(), format!("{dir}/calls-{node}")])
-        .args(["--faults".to_owned(), format!("{dir}/faults-{node}.json")])
-        .args(["--max-volumes".to_owned(), self.options.max_volumes.to_string()])
-        .args(off.into_iter().filter(|(_, on)| !on).map(|(flag, _)| flag))
-        .args((self.options.driver)(at))
-        .envs(secret)
-        .start()
+        Program::service("berth-csi-dev", &format!("driver-{node}"), self.dir)
+            .args(["serve", "--endpoint"])
+            .arg(format!("unix://{dir}/d{node}.sock"))
+            .args(["--node-id".to_owned(), (self.options.external_node)(at)])
+            .args(["--backend".to_owned(), format!("{dir}/backend")])
+            .args(["--log".to_owned(), format!("{dir}/calls-{node}")])
+            .args(["--faults".to_owned(), format!("{dir}/faults-{node}.json")])
+            .args(["--max-volumes".to_owned(), self.options.max_volumes.to_string()])
+            .args(off.into_iter().filter(|(_, on)| !on).map(|(flag, _)| flag))
+            .args((self.options.driver)(at))
+            .envs(secret)
+            .start()
     }
 }

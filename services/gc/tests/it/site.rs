@@ -16,7 +16,7 @@ use berth_domain::volume::{Claim, Closing, MountOptions, State, VolumeSpec};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
 use berth_harness::dirs::Dir;
 use berth_harness::nats::Server;
-use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::process::{Daemon, Program};
 use berth_harness::wait;
 use berth_service::clock;
 use serde_json::{Value, json};
@@ -63,12 +63,8 @@ impl Site {
         let dir = Dir::new("gc");
         let mut site = Self { collectors: vec![], claim: None, registry: None, bus, server, dir };
         for at in 0..collectors {
-            let program = Program::new(
-                &format!("berth-gc {at}"),
-                env!("CARGO_BIN_EXE_berth-gc"),
-                site.dir.join(format!("{at}.log")),
-            );
-            let program = pace.of(program.env("BERTH__NATS__URL", site.server.url()));
+            let program = Program::service("berth-gc", &format!("gc-{at}"), &site.dir);
+            let program = pace.of(program.on_bus(site.server.url(), 1));
             site.collectors.push(program.start());
         }
         site.led().await;
@@ -77,9 +73,8 @@ impl Site {
 
     /// Starts the claim service, and waits until it answers.
     pub async fn start_claim(&mut self) {
-        let program =
-            Program::new("berth-claim", binary("berth-claim"), self.dir.join("claim.log"));
-        self.claim = Some(program.env("BERTH__NATS__URL", self.server.url()).start());
+        let program = Program::service("berth-claim", "claim", &self.dir);
+        self.claim = Some(program.on_bus(self.server.url(), 1).start());
         let subject = verb::ClaimStatus::subject(&namespace());
         wait::until("the claim service answers", PATIENCE, async || {
             let call = Call::within(trace(), Duration::from_secs(1));
@@ -90,9 +85,8 @@ impl Site {
 
     /// Starts the plugin registry, and waits until it answers.
     pub async fn start_registry(&mut self) {
-        let name = "berth-plugin-registry";
-        let program = Program::new(name, binary(name), self.dir.join("registry.log"));
-        self.registry = Some(program.env("BERTH__NATS__URL", self.server.url()).start());
+        let program = Program::service("berth-plugin-registry", "registry", &self.dir);
+        self.registry = Some(program.on_bus(self.server.url(), 1).start());
         let subject = verb::NodeStatus::subject(&());
         wait::until("the registry answers", PATIENCE, async || {
             let call = Call::within(trace(), Duration::from_secs(1));

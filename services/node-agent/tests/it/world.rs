@@ -564,12 +564,7 @@ fn agent(dir: &Dir, url: &str, more: &str) -> Daemon {
         PROBE.as_millis(),
         dir.join("csi.sock").display(),
     );
-    let file = dir.join("agent.toml");
-    fs::write(&file, config).unwrap();
-    Program::new("berth-node-agent", binary("berth-node-agent"), dir.join("agent.log"))
-        .arg("--config")
-        .arg(file)
-        .start()
+    Program::service("berth-node-agent", "agent", dir).configured(&config).start()
 }
 
 /// Whether the node's lease is held, and by which agent since when.

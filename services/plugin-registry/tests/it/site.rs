@@ -17,7 +17,7 @@ use berth_domain::plugin::{Half, Instance};
 use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
 use berth_harness::dirs::Dir;
 use berth_harness::nats::{NatsServers, Server};
-use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::process::{Daemon, Program};
 use berth_harness::wait;
 use serde::Serialize;
 use serde_json::json;
@@ -59,23 +59,17 @@ impl Site {
 
     async fn start_replica(&mut self) {
         let at = self.replicas.len();
-        let daemon = Program::new(
-            &format!("berth-plugin-registry {at}"),
-            env!("CARGO_BIN_EXE_berth-plugin-registry"),
-            self.dir.join(format!("{at}.log")),
-        )
-        .env("BERTH__NATS__URL", self.nats.url())
-        .env("BERTH__NATS__REPLICAS", self.nats.copies().to_string())
-        .start();
+        let program =
+            Program::service("berth-plugin-registry", &format!("registry-{at}"), &self.dir);
+        let daemon = program.on_bus(self.nats.url(), self.nats.copies()).start();
         self.replicas.push(daemon);
         self.serving(at, 1).await;
     }
 
     /// Starts the claim service, and waits until it says what volumes there are.
     pub async fn start_claim(&mut self) {
-        let program =
-            Program::new("berth-claim", binary("berth-claim"), self.dir.join("claim.log"));
-        self.claim = Some(program.env("BERTH__NATS__URL", self.nats.url()).start());
+        let program = Program::service("berth-claim", "claim", &self.dir);
+        self.claim = Some(program.on_bus(self.nats.url(), self.nats.copies()).start());
         let subject = verb::VolumeList::subject(&Namespace::default());
         wait::until("the claim service answers", PATIENCE, async || {
             let call = Call::within(trace(), Duration::from_secs(1));

@@ -14,7 +14,7 @@ use berth_domain::volume::State;
 use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
 use berth_harness::dirs::Dir;
 use berth_harness::nats::Server;
-use berth_harness::process::{Daemon, Program, binary};
+use berth_harness::process::{Daemon, Program};
 use berth_harness::wait;
 use berth_service::clock;
 use serde::Serialize;
@@ -43,17 +43,12 @@ impl Site {
     pub async fn start(configured: &[(&str, &str)]) -> Self {
         let (server, dir) = (Server::start().await, Dir::new("watcher"));
         let bus = Bus::connect(Config::new([server.url()], "test/host/1")).await.unwrap();
-        let start = |name: &str, path: std::path::PathBuf, section: &str| {
-            let mut program = Program::new(name, path, dir.join(format!("{name}.log")))
-                .env("BERTH__NATS__URL", server.url());
-            for (key, value) in configured.iter().filter(|(key, _)| key.contains(section)) {
-                program = program.env(key, *value);
-            }
-            program.start()
+        let start = |name: &str, section: &str| {
+            let own = configured.iter().filter(|(key, _)| key.contains(section)).copied();
+            Program::service(name, name, &dir).on_bus(server.url(), 1).envs(own).start()
         };
-        let claim = start("berth-claim", binary("berth-claim"), "POLICY");
-        let watcher = env!("CARGO_BIN_EXE_berth-volumewatcher").into();
-        let watcher = start("berth-volumewatcher", watcher, "WATCHER");
+        let claim = start("berth-claim", "POLICY");
+        let watcher = start("berth-volumewatcher", "WATCHER");
         let executor = Executor::start(&bus, NODE).await;
         let site =
             Self { _watcher: watcher, _claim: claim, executor, bus, _server: server, _dir: dir };

@@ -9,6 +9,7 @@
 mod binary;
 pub mod clock;
 mod daemon;
+mod service;
 mod spawn;
 
 use std::ffi::OsString;

@@ -213,7 +213,6 @@ fn start(service: &str, server: &Server, dir: &Dir) -> (Daemon, Manager) {
     let socket = dir.join(format!("{service}.notify"));
     let manager = UnixDatagram::bind(&socket).unwrap();
     manager.set_nonblocking(true).unwrap();
-    let config = dir.join(format!("{service}.toml"));
     let own = match service {
         "node-agent" => format!("node = 'n1'\nstate_dir = '{}'\n", dir.join("a").display()),
         "docker" => format!(
@@ -223,11 +222,9 @@ fn start(service: &str, server: &Server, dir: &Dir) -> (Daemon, Manager) {
         ),
         _ => String::new(),
     };
-    fs::write(&config, format!("{own}[nats]\nurl = '{}'\n", server.url())).unwrap();
-    let log = dir.join(format!("{service}.log"));
-    let daemon = Program::new(service, binary(&format!("berth-{service}")), log)
-        .arg("--config")
-        .arg(config)
+    let daemon = Program::service(&format!("berth-{service}"), service, dir)
+        .configured(&own)
+        .on_bus(server.url(), 1)
         .env("NOTIFY_SOCKET", socket)
         .env("WATCHDOG_USEC", "200000")
         .start();
