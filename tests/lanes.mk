@@ -21,6 +21,9 @@ all: integration rest bus chaos docker docs
 # tries its unmount again: so not beside tests that count tries.
 docker: integration rest
 
+# Cargo and rustdoc would look for the job server of make, which is not open to them.
+unexport MAKEFLAGS MFLAGS
+
 export RUST_TEST_THREADS := $(TEST_THREADS)
 
 # The whole workspace is named in each lane, so that all have the same features: nothing is built
