@@ -19,7 +19,7 @@ use crate::Fatal;
 
 /// As the bucket of volumes in everything but its name.
 pub const BUCKET: BucketSpec = BucketSpec { name: "bench-volumes", ..bucket::VOLUMES };
-/// The same, for writes that somebody follows.
+/// The same, for writes that a follower reads.
 pub const FOLLOWED: BucketSpec = BucketSpec { name: "bench-followed", ..BUCKET };
 /// Where it answers.
 pub const SUBJECT: &str = "bench.write";

@@ -24,7 +24,7 @@ type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
 pub struct Freed {
     waiting: Waiting,
     volumes: Bucket,
-    // Watched for as long as somebody may wait.
+    // Followed for as long as a release may be awaited.
     _mirror: Mirror<Wake>,
 }
 
@@ -36,7 +36,7 @@ impl Fold for Wake {
     fn delete(&mut self, key: &str, _revision: u64) {
         let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         if let Some(waiting) = waiting {
-            // Whoever waited may have given up.
+            // The waiter may have given up.
             let _: Result<(), ()> = waiting.send(());
         }
     }

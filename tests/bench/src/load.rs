@@ -86,7 +86,7 @@ impl<T> Supply<T> {
         Arc::new(Self { things, next: AtomicUsize::new(0) })
     }
 
-    /// One that nobody took before.
+    /// The next item, which no caller took before.
     pub fn take(&self) -> Option<&T> {
         self.things.get(self.next.fetch_add(1, Ordering::Relaxed))
     }

@@ -158,7 +158,7 @@ fn say(text: &str) -> Result<(), Fatal> {
 
 /// To standard error: what is going on.
 fn tell(text: &str) {
-    // Who does not listen does not mind.
+    // A closed stderr is no reason to stop.
     let _: std::io::Result<()> = writeln!(std::io::stderr(), "{text}");
 }
 

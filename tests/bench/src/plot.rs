@@ -174,7 +174,7 @@ fn group_width() -> f64 {
     PANEL_WIDTH / crate::stats::count(LEVELS.len())
 }
 
-/// Where each row's bar stands: left edge, width, class.
+/// The position of each row's bar: left edge, width, class.
 fn placed<'a>(rows: &[&'a Row], left: f64) -> Vec<(f64, f64, &'static str, &'a Row)> {
     let gap = 5.0;
     let series = crate::stats::count(SERIES.len());

@@ -7,7 +7,7 @@ use crate::row::{Part, Row};
 /// What the bus and the registry may work together for a fleet that is idle, in hundredths of a
 /// core.
 const AIM_PERCENT: f64 = 5.0;
-/// The process whose work is the bus's, and the one that is told of every node.
+/// The process of the bus, and the service that receives every node's report.
 const SERVER: &str = "nats-server";
 const REGISTRY: &str = "registry";
 

@@ -1,4 +1,4 @@
-//! Servers, services and what stands beside them, each a process of its own.
+//! nats-servers, services and stand-ins, each a process of its own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -136,7 +136,7 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until somebody answers there.
+    /// Waits until a service answers there.
     pub async fn answers(&self, subject: &str) {
         wait::until(&format!("{subject} is answered"), READY, async || {
             ask::ask(&self.bus, subject, &json!({})).await

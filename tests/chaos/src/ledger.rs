@@ -63,7 +63,7 @@ pub struct Ledger {
     book: Mutex<Book>,
 }
 
-/// What stands in it.
+/// The entries.
 #[derive(Default, Clone)]
 pub struct Book {
     /// Every mount that was acknowledged.
@@ -145,8 +145,8 @@ impl Ledger {
         there.for_each(|hold| hold.let_go = hold.let_go.or(Some(now)));
     }
 
-    /// A number that changes whenever the node is declared gone or comes back; none while it is
-    /// gone. While it stays, nobody but its own caller ends an alloc there.
+    /// A number that changes whenever the node is declared gone or comes back; `None` while it is
+    /// gone. While the number is the same, an alloc on the node is ended only by its own caller.
     pub fn calm(&self, node: usize) -> Option<u64> {
         let changes = self.book().node_changes.get(&node).copied().unwrap_or_default();
         changes.is_multiple_of(2).then_some(changes)

@@ -34,7 +34,7 @@ pub async fn run(seed: u64, length: Duration) -> Report {
     let mounts = run.ledger.read().holds.len();
     let rest = run.come_to_rest().await;
     let report = Report { seed, shape, length, mounts, rest: rest.took, book: run.ledger.read() };
-    // What passed is of use, too, to whoever wonders at the summary.
+    // The logs of a run that passed explain its summary.
     let wanted = std::env::var_os("BERTH_CHAOS_KEEP").is_some();
     if (wanted || !report.violations().is_empty())
         && let Some(kept) = report.keep_evidence(&run)

@@ -74,7 +74,7 @@ impl Site {
         let bus = Bus::connect(Config::new([nats.url()], "chaos")).await;
         let bus = bus.expect("the test reaches the bus");
         for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
-            // Whoever opens a bucket that is there takes it as it is.
+            // A service takes an existing bucket as it is.
             let mut spec = *spec;
             if shape.is_purged_soon() {
                 (spec.marker_ttl, spec.purged_after) = (Duration::from_secs(shape.marker_ttl_s), 0);

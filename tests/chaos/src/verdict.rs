@@ -97,8 +97,8 @@ fn kept(hold: &Hold, calls: &[Call]) -> Vec<Violation> {
     violations
 }
 
-/// At no moment more hold the volume than its access mode allows. Whoever was acknowledged and has
-/// not let go holds it surely.
+/// At no moment more hold the volume than its access mode allows. A holder surely holds it from its
+/// acknowledged grant until its release.
 fn shared(kind: &Kind, holds: &[&Hold]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for hold in holds {
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(found(&holds, &calls()), ["two claims"]);
         let many = [hold("a", "many", 0, 10, None), hold("b", "many", 1, 11, None)];
         assert_eq!(found(&many, &calls()), [""; 0]);
-        // Who has let go may still be there: only the system can know.
+        // After its release it may still be there: only the system can know.
         holds[0].let_go = Some(11);
         assert_eq!(found(&holds, &calls()), [""; 0]);
     }

@@ -67,7 +67,7 @@ impl Plugin {
     pub async fn references(&self, name: &str) -> u64 {
         let shown = self.get(name).await;
         let held = &shown.body["Volume"]["Status"]["references"];
-        // One that nobody holds says nothing of it.
+        // A name without a holder shows no mount point.
         assert!(held.is_u64() || shown.body["Volume"].is_object(), "{shown:?}");
         held.as_u64().unwrap_or_default()
     }

@@ -52,14 +52,14 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Who does not listen does not mind.
+            // A closed stderr is no reason to stop.
             let _: std::io::Result<()> = writeln!(std::io::stderr(), "berth-fleet: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Runs until it is killed: whoever started it ends it.
+/// Runs until it is killed.
 async fn run(args: Args) -> Result<(), Fatal> {
     let place = Place { nats: args.nats.clone(), replicas: args.replicas };
     let agents: Vec<Agent> = stream::iter((0..args.agents).map(|number| place.start(number)))

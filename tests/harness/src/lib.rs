@@ -9,8 +9,8 @@
 //! Promises: nothing outlives the test. Processes, mounts and directories go when their owner is
 //! dropped, and also when the test is killed. Any number of tests run side by side.
 //!
-//! Never: stands in for a part that a user would run, sleeps for luck, or tries a test again.
-//! It is a tool of tests, so it panics, with all it knows, where a test could only unwrap.
+//! Never: replaces a part that a user would run, sleeps for luck, or tries a test again. It is a
+//! tool of tests, so it panics, with all it knows, where a test could only unwrap.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test must stop where its footing fails")]
 

@@ -16,8 +16,8 @@ pub const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Calls `look` until it answers `Ok`, and returns that.
 ///
-/// `Err` carries the status: what is so instead, in words for whoever reads the failed test.
-/// A look that hangs is cut off at the deadline.
+/// `Err` carries the status that a failed test prints: what is so instead. A look that hangs is cut
+/// off at the deadline.
 ///
 /// # Panics
 /// When `deadline` (counted from now) passes, naming `what` and the last status.

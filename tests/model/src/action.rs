@@ -14,7 +14,7 @@ pub enum Action {
     /// An agent asks for the claim of an alloc, which may have come back under the same id; the
     /// plugin says whether its controller attaches.
     Take(usize, bool),
-    /// Somebody gives the claim up.
+    /// A caller gives the claim up.
     Release(usize),
     /// A worker asks for the next call of a release; the alloc wants the claim, or has ended.
     Begin(usize, bool),
@@ -34,15 +34,15 @@ pub enum Action {
     Node(usize, Ending),
     /// A node's agent crashes and starts again; the plugin does not notice.
     Crash(usize),
-    /// A node starts anew: nothing is mounted there any more.
+    /// A node reboots: nothing is mounted there any more.
     Reboot(usize),
     /// A node's agent starts without its journal.
     LoseJournal(usize),
     /// A node goes, with whatever its agent and its plugin are at.
     Off(usize),
-    /// Somebody looks at a node's record, and then makes sure that nothing on the node can write.
+    /// An operator reads a node's record, and then makes sure that nothing on the node can write.
     Gather(usize),
-    /// Somebody says by this that the node is gone.
+    /// The operator declares the node gone by this evidence.
     Prove(usize),
     /// A node is back: after a boot, when nothing is mounted, or as it went.
     Return(usize, bool),
@@ -56,7 +56,7 @@ pub enum Action {
     UseProof(usize),
     /// A second claim service looks at the record.
     Look,
-    /// It decides on what it saw then: somebody asks, gives up, or looks after a release.
+    /// A replica decides on the record that it read before: a claim, a release, or a checkpoint.
     Late(usize, LateAsk),
     /// A person says of a claim that the storage has it detached, which is so when it is said.
     Confirm(usize),
@@ -260,7 +260,7 @@ impl Model {
             actions.push(Action::Release(alloc));
         }
         actions.push(Action::Begin(alloc, false));
-        // A place in line that nobody asked for any more, or a reservation.
+        // An abandoned place in the queue, or a reservation.
         if matches!(claim.state, State::Waiting | State::Publishing) {
             actions.push(Action::Begin(alloc, true));
         }

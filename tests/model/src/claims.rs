@@ -102,8 +102,8 @@ impl Model {
         self.ask_on(world, seen, ask)
     }
 
-    /// A grant that writes nothing is given after a look at the leader: for the claim that stands
-    /// there. Where journals are kept, the epoch alone does it; so there nobody looks, which is the
+    /// A grant without a write is given after a read at the leader: for the claim that is there.
+    /// Where journals are kept, the epoch alone decides. There this read is left out, which is the
     /// harder world.
     fn may_grant_again(&self, world: &World, seen: Record, alloc: usize) -> bool {
         let looks = self.scenario.loses_journal && !self.scenario.is(Mutation::NoLeader);
@@ -151,11 +151,11 @@ impl Model {
         self.ask_on(world, world.record, ask)
     }
 
-    /// Decides on the record as it was seen, writes under the guard, and sends the call that was
-    /// decided, or the grant. When calls are counted and none is left, nobody is there to ask.
+    /// Decides on the record as it was read, writes under the guard, and sends the call that was
+    /// decided, or the grant. When calls are counted and none is left, no caller remains.
     ///
-    /// A grant stays on its way also when it has arrived: whoever has a claim may ask for it again
-    /// (B4), so that there is always another that may still come.
+    /// A grant stays on its way also when it has arrived: a holder may ask for its claim again
+    /// (B4), so another grant may always still come.
     fn ask_on(&mut self, world: &mut World, seen: Record, ask: Ask) -> Result<(), Breach> {
         let decision = self.decider.decide(seen, ask)?;
         let Decision::Decided { record: decided, call, asks } = decision else { return Ok(()) };

@@ -4,10 +4,10 @@
 //! that the rest of the protocol must do without it. What it would refuse, the plugin may refuse
 //! here, so nothing that can happen with that memory is missing.
 //!
-//! Each executor sees its own lock only. When several serve one plugin, the plugin is asked for a
-//! volume while it is at another call for it: it answers ABORTED, or has the second wait. Where
-//! each node has one of its own, nothing of the kind is asked of the plugin: whoever calls one asks
-//! the other first, where an earlier call may be under way.
+//! Each executor sees its own lock only. When several serve one plugin, the plugin may be called
+//! for a volume while it works on another call for it: it answers ABORTED, or the second call
+//! waits. Where each node has a controller of its own, the plugin gives no such help: a caller
+//! first asks the other executors, where an earlier call may be under way.
 
 use berth_domain::volume::CallKind;
 
@@ -42,8 +42,8 @@ impl Model {
             }
             world.calls[at].at_work = true;
         } else {
-            // Too late, or nobody is there, or each has the volume's lock held by a call that the
-            // plugin has not answered.
+            // Too late, or no executor is there, or each executor holds the volume's lock for a
+            // call that the plugin has not answered.
             world.calls.remove(at);
             let told_apart = [Trouble::Confirmed, Trouble::OwnControllers];
             let told_apart = told_apart.into_iter().any(|trouble| self.scenario.has(trouble));

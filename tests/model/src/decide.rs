@@ -30,7 +30,7 @@ pub(crate) enum Ask {
     Answer { alloc: usize, attempt: AttemptId, outcome: Outcome },
     /// `volume.detach` with a person's word that the storage has it detached.
     Confirm { alloc: usize },
-    /// `volume.register`: anew, or with another name.
+    /// `volume.register`: the same again, or with another name.
     Register,
     /// `volume.deregister`.
     Deregister { force: bool },
@@ -88,7 +88,7 @@ impl Decider {
             policy: Policy {
                 call_timeout: TICK * u32::from(TIMEOUT.unsigned_abs()),
                 clock_margin: TICK * u32::from(margin.unsigned_abs()),
-                // Who waits longer is no different from who is slow.
+                // A caller that waits longer is no different from a slow one.
                 abandoned_after: Duration::ZERO,
                 place_kept: TICK,
                 retry: Schedule { first: Duration::ZERO, max: Duration::ZERO },

@@ -1,9 +1,9 @@
 //! Nodes that go and come back, and the proofs in between (rule 12).
 //!
-//! A node that is off, or fenced, has what it has, and can write none of it. It may come back as it
-//! went. Its agent is told that it counts as gone, undoes whatever it has, and says so; only then
-//! does it count as there, and only then is a fence lifted. And it follows no grant of a claim that
-//! is older than that: a proof that was read before may still be used for any of those.
+//! A node that is off, or fenced, has its mounts and can write to none of them. It may come back as
+//! it went. Its agent learns that it was declared gone, undoes everything, and reports that. Only
+//! then the node counts as ready, and only then a fence is lifted. Its agent refuses every older
+//! grant, because a proof that was read before may still be used for its claim.
 //!
 //! Its journal may be lost meanwhile. Then it goes by what is mounted: its agent takes down nothing
 //! that it does not know, and does not count as there either before a person has.
@@ -21,7 +21,7 @@ impl Model {
         node.life = Life::Off;
     }
 
-    /// Somebody looks at the node's record, and then makes sure that nothing on the node can write.
+    /// An operator reads the node's record, and then makes sure that nothing on the node can write.
     pub(crate) fn gather(world: &mut World, node_at: usize) {
         let node = &mut world.nodes[node_at];
         node.evidence = node.life == Life::Off && !node.gone;

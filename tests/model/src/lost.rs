@@ -42,7 +42,7 @@ impl Model {
         Ok(stays && call.is_some())
     }
 
-    /// Whether the next call for the claim, as it stands, goes to what is lost.
+    /// Whether the next call for the claim goes to a lost node or plugin.
     pub(crate) fn waits_for_the_lost(&self, world: &World, alloc: usize, claim: Claim) -> bool {
         match claim.state {
             State::Waiting | State::Taken => false,

@@ -100,7 +100,7 @@ impl Model {
         carried && (!is_left || self.scenario.is(Mutation::BlindWord))
     }
 
-    /// Safety rule 8: a call for an earlier claim takes nothing from the one that stands.
+    /// Safety rule 8: a call for an earlier claim takes nothing from the present one.
     fn check_newer(&self, world: &World, node_at: usize, now: NodeCall) -> Result<(), Breach> {
         let call = self.detaching(world, node_at).map(|at| world.calls[at]);
         let claim = world.record.claims[now.alloc].filter(|claim| claim.state == State::Taken);
@@ -135,7 +135,7 @@ impl Model {
         Ok(())
     }
 
-    /// Rule 11: nobody else on the node has an intent or a mount.
+    /// Rule 11: no other alloc has an intent or a mount on the node.
     fn is_last(&self, world: &World, node_at: usize, call: NodeCall) -> bool {
         let node = &world.nodes[node_at];
         let mut others = self.others_on(node_at, call.alloc);
@@ -179,10 +179,10 @@ impl Model {
         world.nodes[node_at] = kept;
     }
 
-    /// A journal goes only while no agent runs, so that the process which asked is gone, and a
-    /// grant that is still on its way reaches nobody (rule 10). The process that begins then takes
-    /// up no call of before (rule 4): it does not know of which claim its mounts are. Nor does one
-    /// that has its journal; but that does without, which is the harder world.
+    /// A journal is lost only while no agent runs. So the process that sent a request is gone, and
+    /// a grant on its way is ignored (rule 10). The next process refuses calls from before its
+    /// start (rule 4), because it does not know whose its mounts are. An agent with a journal
+    /// refuses them as well; the model does not, which is the harder world.
     pub(crate) fn lose_journal(&self, world: &mut World, node_at: usize) {
         self.crash(world, node_at);
         if !self.scenario.is(Mutation::NoBeginning) {

@@ -1,9 +1,9 @@
 //! Worlds that behave alike are made alike, so that there are finitely many.
 //!
-//! Epochs are compared only with those of the same alloc, and places in line with each other, so
-//! both become ranks. What can have no effect any more is dropped: an answer of an old attempt
-//! (after seeing that it is refused), a call too late for any executor (that it is told so is the
-//! same as that the plugin said so earlier), a grant that its agent would not follow.
+//! Epochs are compared only with those of the same alloc, and places in the queue with each other,
+//! so both become ranks. What can have no effect any more is dropped: an answer of an old attempt
+//! (after a check that it is refused), a call too late for any executor (its refusal has the effect
+//! of an earlier refusal by the plugin), a grant that its agent would ignore.
 
 use berth_domain::volume::CallKind;
 

@@ -22,7 +22,7 @@ impl Model {
         world.calls.push(again);
     }
 
-    /// Where a new call stands among those on their way.
+    /// The position of a new call among those on their way.
     pub(crate) fn next_order(&self, world: &World, kind: CallKind) -> u8 {
         if !self.scenario.has(Trouble::Repeated) || !kind.is_controller() {
             return 0;

@@ -85,7 +85,7 @@ fn calls(scenario: &Scenario, world: &World) -> Result<(), Breach> {
     Ok(())
 }
 
-/// What is attached or mounted, somebody claims: else nobody would ever undo it.
+/// Whatever is attached or mounted has a claim: otherwise it would never be undone.
 fn claimed(scenario: &Scenario, world: &World) -> Result<(), Breach> {
     for node in 0..NODES {
         let claims = || {

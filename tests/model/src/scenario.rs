@@ -43,7 +43,7 @@ pub enum Attaches {
 /// What else may happen in a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// The first node goes, somebody proves that it is gone, and it comes back.
+    /// The first node goes, is proven gone, and comes back.
     NodeGone,
     /// So does the second.
     OtherNodeGone,
@@ -70,7 +70,7 @@ pub enum Trouble {
     ControllerLost,
     /// The plugin's node service on the first node can be reached no more, for good.
     NodePluginLost,
-    /// A call arrives more than once: the bus repeats it, or whoever sent it does.
+    /// A call arrives more than once: the bus or its sender repeats it.
     Repeated,
     /// The plugin calls both nodes by one id, so that an attachment is both nodes'.
     SharedId,
@@ -123,13 +123,14 @@ pub enum Mutation {
     NoLeader,
     /// Executors do not remember the newest attempt that they saw (rule 4).
     NoMemory,
-    /// Agents that begin anew, without a journal, take up calls that were named before (rule 4).
+    /// Restarted agents without a journal accept calls that were issued before their start (rule
+    /// 4).
     NoBeginning,
-    /// An agent is told to detach an earlier claim, and does so to the one that it has (rule 10).
+    /// An agent takes a detach of an earlier claim for one of its present claim (rule 10).
     AnyDetach,
-    /// Nobody asks the other controllers before one is called (decision 0011).
+    /// A controller is called without asking the other controllers (decision 0011).
     NoAsking,
-    /// Only those are asked after whose attempt nobody has answered.
+    /// Only executors with an unanswered attempt are asked.
     AskTheUnheard,
     /// A plugin that is asked again for a volume acts on both calls as it likes: it neither answers
     /// ABORTED nor has the second wait for the first.

@@ -116,7 +116,7 @@ impl Translation {
             next_try: None,
             since: Timestamp::default(),
             reason: None,
-            // Long ago: whoever asks again in time is no different from who asks first.
+            // Long ago: a retry in time is no different from a first request.
             place_until: (claim.state == State::Waiting).then(Timestamp::default),
             exhausted: claim.exhausted,
             denied: claim.denied,
@@ -171,10 +171,10 @@ impl Translation {
         let claim = Claim {
             state: written.state,
             controller: written.controller,
-            // Where nobody asks what others are at, it makes no difference.
+            // Where executors are not asked, it makes no difference.
             failed: written.tries > 0 && self.scenario.has(Trouble::OwnControllers),
             exhausted: written.exhausted,
-            // Where nobody answers in its place, what the controller said makes no difference.
+            // Without an operator's confirmation, the controller's answer makes no difference.
             denied: written.denied && self.is_answered_for(written.state),
             // Once it has left its node, it makes no difference by whose word.
             word: written.unstaged_by.is_some() && written.state == State::Unpublishing,

@@ -16,7 +16,7 @@ use crate::world::{Claim, LONG_AGO, Life, NODES, Node, Spec, World};
 /// The longest way to rest.
 const STEPS_MAX: usize = 200;
 
-/// Who still wants the volume, if anybody does; all others have ended.
+/// The alloc that still wants the volume, if any; all others have ended.
 type Wish = Option<usize>;
 
 /// What is wished for, and the states from which it is known to come true.
@@ -121,7 +121,7 @@ fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
     for (at, node) in world.nodes.iter().enumerate() {
         match node.life {
             Life::Here => {}
-            // A node that nobody wants anything of stays away for good.
+            // A node that no alloc wants stays away for good.
             Life::Off if wished == Some(at) => actions.push(Action::Return(at, false)),
             Life::Off => actions.extend([Action::Gather(at), Action::Prove(at)]),
             Life::Back => actions.push(Action::Undo(at)),
@@ -163,7 +163,7 @@ fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
         if wish == Some(alloc) {
             actions.push(Action::Take(alloc, scenario.attaches != Attaches::Never));
         }
-        // Whoever waits in line, or for the controller, asks again in time.
+        // An alloc that waits in the queue, or for the controller, retries in time.
         let waits = |claim: Claim| matches!(claim.state, State::Waiting | State::Publishing);
         if claim.is_some_and(|claim| wish != Some(alloc) || !waits(claim)) {
             actions.push(Action::Begin(alloc, wish == Some(alloc)));
@@ -215,7 +215,7 @@ fn is_at_rest(model: &Model, world: &World, wish: Wish) -> bool {
             let node = &world.nodes[model.node_of(alloc)];
             let is_used = node.mounted[alloc] && !node.is_fenced();
             let in_line = is(alloc, State::Waiting);
-            // Nothing is mounted anew where the plugin is lost.
+            // Nothing is mounted again where the plugin is lost.
             is_used || waits(alloc) || in_line || node.plugin_lost
         }
         None => !is_left || is_blocked,

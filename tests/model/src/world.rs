@@ -36,8 +36,8 @@ pub struct World {
     pub nodes: [Node; NODES],
     /// Calls that may still be started, when they are counted.
     pub attempts_left: Option<u8>,
-    /// For whose claim somebody holds a proof: he saw the claim as it is, and then that its node is
-    /// gone. It may be so no more.
+    /// The claims for which an operator holds a proof: the operator saw the present claim, and then
+    /// that its node is gone. The proof may be outdated.
     pub proven: [bool; ALLOCS],
     /// The record as a second claim service saw it.
     pub view: Option<Record>,
@@ -52,7 +52,7 @@ pub struct Record {
     pub claims: [Option<Claim>; ALLOCS],
 }
 
-/// How a volume stands.
+/// The registration of the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Spec {
     /// Registered.
@@ -68,7 +68,7 @@ pub enum Spec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of the claim as it is stored")]
 pub struct Claim {
-    /// Where it stands.
+    /// Its state.
     pub state: State,
     /// Whether the controller attaches the volume for it.
     pub controller: bool,
@@ -118,7 +118,7 @@ pub enum AttemptId {
 pub struct Call {
     /// Which call.
     pub kind: CallKind,
-    /// For whose claim.
+    /// The alloc of its claim.
     pub alloc: usize,
     /// Of which attempt.
     pub attempt: AttemptId,
@@ -141,10 +141,10 @@ pub struct Call {
     pub old: bool,
 }
 
-/// An answer on its way to whoever records it.
+/// An answer on its way to the replica that records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Answer {
-    /// For whose claim.
+    /// The alloc of its claim.
     pub alloc: usize,
     /// Of which attempt.
     pub attempt: AttemptId,
@@ -196,7 +196,8 @@ pub struct Node {
     pub life: Life,
     /// Whether its record says that it is gone (rule 12).
     pub gone: bool,
-    /// Whether somebody saw its record, and then that nothing on it can write, and has not said so.
+    /// Whether an operator has read its record, then made sure that nothing on it can write, and
+    /// not yet declared it gone.
     pub evidence: bool,
     /// The highest epoch at which each alloc ended because its node was back (rule 12): the claim
     /// service grants nothing up to it. No part of the journal, which may be lost.
@@ -216,8 +217,8 @@ pub enum Life {
     Here,
     /// Nothing on it can write: it has no power, or the storage takes nothing from it.
     Off,
-    /// It is back, was told that it counts as gone, and undoes what it has. Nothing on it can write
-    /// yet: it booted, or the fence stands until it counts as there.
+    /// It is back, was told that it counts as gone, and undoes its mounts. Nothing on it can write
+    /// yet: it booted, or the fence stays until the node is ready.
     Back,
     /// It has undone everything, and counts as there; it does not know yet which claims are new.
     Undone,
@@ -230,7 +231,7 @@ pub struct NodeCall {
     pub kind: NodeCallKind,
     /// For whom.
     pub alloc: usize,
-    /// Who waits for it.
+    /// The caller that waits for it.
     pub whose: Whose,
 }
 
@@ -247,14 +248,14 @@ pub enum NodeCallKind {
     Unstage,
 }
 
-/// Who waits for a node call.
+/// The caller of a node call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Whose {
     /// The agent, on its way to a mount.
     Mount,
     /// The agent, on its way out: the call `agent.detach` that is at work on the node.
     Detach,
-    /// Nobody: the agent that made it is gone.
+    /// None: the agent that made it is gone.
     Nobody,
 }
 

@@ -25,7 +25,7 @@ impl TestPath {
         self.path.last().map(String::as_str).unwrap_or_default()
     }
 
-    /// Whether the words of `pattern` are in its path one after the other. A `*` stands for any
+    /// Whether the words of `pattern` are in its path one after the other. A `*` matches any
     /// letters.
     pub fn matches(&self, pattern: &str) -> bool {
         let words: Vec<&str> = pattern.split("::").collect();

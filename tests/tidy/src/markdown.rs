@@ -18,7 +18,7 @@ pub fn local_links(text: &str) -> Vec<&str> {
     links
 }
 
-/// What stands before the closing bracket, if it is a path.
+/// The text before the closing bracket, if it is a path.
 fn target(after_opening: &str) -> Option<&str> {
     let (target, _) = after_opening.split_once(')')?;
     let path = target.split('#').next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! As much of Rust's shape as the rules look at, read from text that rustfmt has laid out: a
-//! function ends at the first closing brace that stands as far in as the function began.
+//! As much of Rust's shape as the rules read, from text that rustfmt has laid out: a function ends
+//! at the first closing brace with the indentation of its first line.
 
-/// A function as it stands in a file.
+/// A function in a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function<'a> {
     /// Its name.

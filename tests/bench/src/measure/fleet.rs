@@ -31,7 +31,7 @@ const AGENTS: u32 = 1_000;
 const PLUGIN: &str = "fleet.example";
 /// Flips of plugins in a second, all together.
 const FLIPS: u64 = 100;
-/// The last agents flip only when somebody watches them.
+/// The last agents change their health only while the benchmark watches them.
 const WATCHED: u32 = 100;
 /// How often it is looked whether a flip shows.
 const LOOK: Duration = Duration::from_millis(2);

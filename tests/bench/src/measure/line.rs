@@ -1,7 +1,6 @@
 //! A line for one volume: each of many waiters takes it in turn and gives it back at once.
 //!
-//! Beside it what takes and gives the volume back one after another, with nobody in line: the line
-//! may cost no more than that.
+//! Beside it: the same claims and releases without a queue. The queue may cost no more than that.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use crate::stand_in::PLAIN;
 use crate::stats::Sample;
 
 const VOLUME: &str = "line";
-/// Claims that are taken and given back with nobody in line.
+/// Claims that are taken and released without a queue.
 const ALONE: usize = 50;
 /// How long a waiter asks again.
 const PATIENCE: Duration = Duration::from_secs(300);

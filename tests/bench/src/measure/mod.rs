@@ -51,9 +51,9 @@ pub struct Effort {
     pub returns: usize,
     /// How often many volumes are released at once.
     pub crowds: usize,
-    /// How long a fleet is left alone first. Who came first was told of a small fleet: such an
-    /// agent hears within a minute how large it is, and the lease that is longer from then on
-    /// begins with the renewal after that.
+    /// Pause before a fleet is measured. The first agents were told the size of a small fleet:
+    /// within a minute they learn the real size, and their longer lease begins with the next
+    /// renewal.
     pub settled: Duration,
     /// How long an idle fleet is looked at. Its reports are spread over five minutes, so that any
     /// two of them see their share.

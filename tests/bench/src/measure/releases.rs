@@ -1,9 +1,9 @@
 //! A claim and its release, until the volume is free again, with everything running.
 //!
-//! The watcher drives the release and the stand-in node answers its calls at once. What it costs is
-//! the steps that are written down: each is one durable write. Three follow them (the claim
-//! service, the watcher, and here whoever waits for the end), and a stream that is followed takes
-//! fewer writes: a row shows what the bare service makes where as many follow it.
+//! The watcher drives the release, and the stand-in node answers its calls at once. What remains is
+//! the recorded steps: each is one durable write. The claim service, the watcher and the waiting
+//! benchmark follow them, and a followed stream takes fewer writes. So one row shows the bare
+//! service with as many followers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,7 +71,7 @@ pub async fn measure(site: &mut Site, value: &[u8], effort: &Effort) -> Result<V
     Ok(rows)
 }
 
-/// Does nothing with what it is told.
+/// Ignores what it receives.
 struct Ignore;
 
 impl Fold for Ignore {

@@ -148,7 +148,7 @@ pub async fn enough(
     Ok(many)
 }
 
-/// A volume whose spec stands in the bare service's bucket, at a known revision.
+/// A volume whose spec is in the bare service's bucket, at a known revision.
 pub struct Prepared {
     id: String,
     revision: u64,
@@ -209,7 +209,7 @@ pub fn raw(bucket: &Bucket, value: &Bytes, supply: Arc<Supply<Prepared>>) -> Ope
     })
 }
 
-/// Guarded writes where nothing stands yet: to see for a moment how fast the bus is.
+/// Guarded writes of new keys: a short look at the speed of the bus.
 fn fresh(bucket: &Bucket, value: &Bytes) -> Operation {
     let (run, next) = (rand::random::<u32>(), Arc::new(AtomicUsize::new(0)));
     let (bucket, value) = (bucket.clone(), value.clone());

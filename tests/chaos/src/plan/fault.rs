@@ -109,7 +109,7 @@ impl fmt::Display for Target {
 /// A fault at a target, for a while.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Strike {
-    /// Who suffers it.
+    /// The process that it hits.
     pub target: Target,
     /// What it is.
     pub fault: Fault,
@@ -130,8 +130,8 @@ pub enum Fault {
     Cut,
     /// Its connections to the bus stand, and nothing passes until they are mended.
     Silence,
-    /// Its connections to the bus stand, and what is sent vanishes for ever: it has to notice by
-    /// itself, and connect anew.
+    /// Its connections to the bus stay open, and what is sent is lost: it has to notice by itself,
+    /// and reconnect.
     Loss,
     /// What passes to and from the bus is held up again and again, for a moment each.
     Lag,
@@ -262,7 +262,7 @@ fn strike(dice: &mut Dice, target: Target, shape: Shape) -> Strike {
             number: dice.below(1 << 32),
             restored: dice.percent(50),
         },
-        // Killed twice, a server may forget a purge that stands in the file which it writes to.
+        // A server that is killed twice may forget a purge that is in the file which it writes to.
         Target::Nats(_) if shape.is_purged_soon() => Fault::Pause,
         Target::Records => {
             Fault::Junk { volume: index(dice, VOLUMES.len()), text: JUNK[index(dice, JUNK.len())] }

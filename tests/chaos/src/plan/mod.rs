@@ -30,7 +30,7 @@ pub struct Event {
 /// An operation or a fault.
 #[derive(Clone, PartialEq, Debug)]
 pub enum What {
-    /// Somebody wants something.
+    /// A client's operation.
     Operation(Operation),
     /// Something breaks, and mends.
     Strike(Strike),

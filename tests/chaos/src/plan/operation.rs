@@ -7,7 +7,7 @@ use super::shape::{Shape, VOLUMES};
 use super::{Event, What};
 use crate::dice::Dice;
 
-/// One thing that somebody does.
+/// One operation of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operation {
     /// Its number: the name of its alloc, where it has one.
@@ -44,7 +44,7 @@ pub enum Deed {
     },
     /// `gc.force`.
     Collect,
-    /// Somebody looks.
+    /// A read.
     Look(Read),
 }
 
@@ -88,7 +88,7 @@ pub enum Sending {
 pub enum End {
     /// Its alloc is stopped.
     Stop,
-    /// It vanishes: nobody says so until so long after.
+    /// It vanishes: its end is reported only after this time.
     Vanish(Duration),
     /// Its claim is given up by hand, and its alloc stopped after that.
     Release,
@@ -109,7 +109,7 @@ pub enum Late {
     Stop,
 }
 
-/// What somebody looks at. No look changes anything.
+/// The subject of a read. No read changes anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Read {
     /// `volume.status` of one.
@@ -207,7 +207,7 @@ fn workload(dice: &mut Dice, volume: usize, node: usize) -> Workload {
         read_only: VOLUMES[volume].writers == 0 || dice.percent(20),
         wait,
         sending: dice.weigh(&[(70, Sending::Once), (20, Sending::Twice), (10, Sending::Unbounded)]),
-        // Who vanishes often does so in line, before anything was granted.
+        // A caller that vanishes often does so in the queue, before anything was granted.
         patience: if matches!(end, End::Vanish(_)) && dice.percent(50) {
             millis(dice, 100, 2_000)
         } else {

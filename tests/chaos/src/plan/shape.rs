@@ -16,8 +16,8 @@ pub struct Shape {
     pub replicas: usize,
     /// Hosts, each with an agent and a driver of each plugin.
     pub nodes: usize,
-    /// How long markers of deleted keys stay, in seconds. Where that is short, they are purged all
-    /// the time, and who was away for a moment reads all keys anew.
+    /// TTL of the markers of deleted keys, in seconds. Where it is short, markers are purged all
+    /// the time, and a follower that was away for a moment reads all keys again.
     pub marker_ttl_s: u64,
     /// What the second plugin lacks, as its driver's flag.
     pub lacks: &'static str,
@@ -37,8 +37,8 @@ impl Shape {
         }
     }
 
-    /// Whether what is deleted is purged all the time, and not once it stands in a file of the
-    /// server that is closed. Then no server is killed.
+    /// Whether deleted keys are purged all the time, and not only once their values are in a closed
+    /// file of the server. Then no server is killed.
     pub fn is_purged_soon(self) -> bool {
         self.marker_ttl_s < 3600
     }

@@ -39,7 +39,7 @@ pub(super) fn node_id(node: usize) -> NodeId {
     NodeId::new(format!("n{}", node + 1)).expect("the plan's nodes have ids")
 }
 
-/// Whether asking again may help whoever does not stand in line.
+/// Whether a retry may help a caller that is not in the queue.
 fn may_pass(problem: &Problem) -> bool {
     problem.retryable && !matches!(problem.code, Code::Held | Code::AccessInUse | Code::Waiting)
 }
@@ -145,7 +145,7 @@ impl Run {
         Ok(())
     }
 
-    /// The claim as the stream's leader has it; an error when nobody answers.
+    /// The claim as the stream's leader has it; an error when no server answers.
     pub(super) async fn claim(&self, alloc: &str, volume: usize) -> Result<Option<Claim>, String> {
         let volume = VolumeKey::new(Namespace::default(), volume_id(volume));
         let entry = self.volumes.get(&key::claim(&volume, &alloc_id(alloc))).await;

@@ -1,8 +1,8 @@
 //! A claim whose record is lost, by hand or by an older backup, while its workload goes on.
 //!
-//! Owns: three allocs of a volume on one node: one that ended and stands in the backup, one whose
-//! claim is lost, and one that ends beside it. Promises: what is lost is a claim that was held, and
-//! a person removes the mount at the end. Never: loses a claim that another operation looks at.
+//! Owns: three allocs of a volume on one node: one that ended and is in the backup, one whose claim
+//! is lost, and one that ends beside it. Promises: the lost claim was a held one, and an operator
+//! removes the mount at the end. Never: loses a claim that another operation reads.
 
 use std::path::Path;
 use std::time::Duration;

@@ -49,7 +49,7 @@ pub(crate) struct Run {
     /// Claims as the stream's leader has them, asked past every cable.
     volumes: Bucket,
     books: Vec<volume::Book>,
-    /// Who is down because the plan says so.
+    /// The processes that are down because the plan says so.
     down: Mutex<BTreeSet<Target>>,
     /// One fault at a time strikes a target.
     turns: BTreeMap<Target, Turn>,

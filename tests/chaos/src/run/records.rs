@@ -15,7 +15,8 @@ use super::client::volume_id;
 const MENDS: Duration = Duration::from_secs(60);
 
 impl Run {
-    /// What is no record stands among a volume's claims for a while, and a person removes it.
+    /// A value that is no record is among a volume's claims for a while. Then an operator removes
+    /// it.
     pub(super) async fn junk(&self, volume: usize, text: &'static str, lasts: Duration) {
         let volume = VolumeKey::new(Namespace::default(), volume_id(volume));
         let alloc = AllocId::new("junk").expect("the id is valid");

@@ -1,7 +1,7 @@
 //! The end of a run: everything ends, and nothing is left.
 //!
 //! Owns: what "at rest" means. Promises: a system that is not at rest within [`REST`] is a
-//! violation that says what is left. Never: helps it along: no process is started anew that runs.
+//! violation that says what is left. Never: restarts a running process to help it.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ impl Run {
         }
     }
 
-    /// No mount, no loop device, no attachment, nothing in a journal, nobody ill.
+    /// No mount, loop device, attachment or journal entry is left, and every plugin is healthy.
     async fn nothing_is_left(&self) {
         self.settles("every plugin is healthy", SOON, || self.healthy()).await;
         let root = self.site.dir().to_owned();
@@ -142,7 +142,7 @@ impl Run {
         }
     }
 
-    /// At rest, the buckets stay as they are whoever looks.
+    /// At rest, reads change nothing in the buckets.
     async fn looking_changes_nothing(&self) {
         let looks = [Read::Volumes, Read::Claims, Read::Allocs, Read::Plugins, Read::Nodes];
         let volumes = (0..VOLUMES.len()).map(Read::Volume);

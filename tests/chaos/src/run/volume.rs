@@ -140,8 +140,8 @@ impl Run {
         self.register(volume).await.map(|_| ())
     }
 
-    /// An operator's `berth volume detach`: claims of ended allocs go, and a live one refuses it.
-    /// Nobody lets go by it: a live claim that went would be one that was lost.
+    /// An operator's `berth volume detach`: it releases claims of ended allocs, and is refused for
+    /// a live one. A live claim that went by it would be a lost one.
     pub(super) async fn detach(&self, volume: usize, node: usize) -> String {
         let (id, node) = (volume_id(volume), node_id(node));
         let body = Detach {

@@ -62,7 +62,7 @@ impl Run {
         end
     }
 
-    /// Whether nobody but its own caller can have ended an alloc of the node since it was calm so.
+    /// Whether only its own caller can have ended an alloc of the node since this number was read.
     fn undisturbed(&self, workload: &Workload, calm: Option<u64>) -> bool {
         calm.is_some() && self.ledger.calm(workload.node) == calm
     }

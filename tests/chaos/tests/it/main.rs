@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use berth_harness::root::or_skip;
 
-/// Safety 1 to 5: whatever is killed, frozen, cut off or lied to by its plugin, nobody is told what
-/// is not so, no acknowledged claim or release is lost, no two write what one may write, and
-/// everything comes to rest.
+/// Safety 1 to 5. Processes are killed, frozen and cut off, and plugins give wrong answers. Still
+/// no reply is untrue, no acknowledged claim or release is lost, no two write what one may write,
+/// and everything comes to rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_breaks_claims_stay_true() -> Result<(), Failure> {
     if !or_skip("real mounts") {

@@ -20,7 +20,7 @@ async fn what_one_container_writes_another_reads() {
     let (engine, driver) = (site.engine(0).await, site.driver(0));
     engine.create("data", &[]).await;
     engine.shell("data", &["--rm"], "echo kept > /data/file && sync").await;
-    // Free between the two: the second one claims it anew.
+    // The volume is free between the two: the second container claims it again.
     site.settle("data").await;
     assert_eq!(engine.shell("data", &["--rm"], "cat /data/file").await, "kept");
     site.settle("data").await;
@@ -108,7 +108,7 @@ async fn a_volume_that_another_node_holds_is_refused_in_words() {
     let volume = "data:/data";
     let refused = engine.refused(&engine.shell_arguments(volume, &["--rm"], "true")).await;
     assert!(refused.contains("BERTH0106") && refused.contains("elsewhere"), "{refused}");
-    // And the name is not forgotten while anybody in the fleet uses what it stands for.
+    // And the name is kept while a container of the fleet uses its volume.
     engine.create("data", &[]).await;
     let removed = engine.refused(&["volume", "rm", "data"]).await;
     assert!(removed.contains("claimed by elsewhere on node n2"), "{removed}");

@@ -44,7 +44,7 @@ async fn each_id_is_unmounted_as_often_as_it_was_mounted() {
     assert!(removed.error().contains("in use on this node"), "{removed:?}");
     for (at, id) in ids.iter().enumerate() {
         assert_eq!(site.count("NodeUnpublishVolume"), 0, "before unmount {at}");
-        // Who never mounted it changes nothing.
+        // An unmount without a mount changes nothing.
         assert!(plugin.unmount("data", "z").await.is_done());
         assert!(plugin.unmount("data", id).await.is_done());
     }
@@ -254,7 +254,7 @@ async fn a_kill_of_the_plugin_while_it_mounts_leaves_nothing_for_ever() {
     site.system.let_go();
     drop(broken);
     site.system.healthy().await;
-    // Nobody asks again.
+    // No mount follows.
     site.settle("data").await;
 }
 

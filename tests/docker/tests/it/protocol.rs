@@ -24,7 +24,7 @@ async fn every_endpoint_answers_what_the_engine_reads() {
     assert_eq!(ask("Plugin.Activate", Value::Null).await, implements);
     let scope = json!({"Capabilities": {"Scope": "global"}});
     assert_eq!(ask("VolumeDriver.Capabilities", json!({})).await, scope);
-    // What is registered is there, also when nobody created it here.
+    // A registered volume is found, also when it was not created here.
     let got = ask("VolumeDriver.Get", named("data")).await;
     assert_eq!(
         (&got["Volume"]["Name"], &got["Volume"]["Mountpoint"]),
@@ -115,7 +115,7 @@ async fn without_the_bus_it_answers_what_it_knows() {
     assert!(plugin.get("data").await.is_done());
     let created = plugin.ask("VolumeDriver.Create", &json!({"Name": "other"})).await;
     assert!(!created.is_done(), "nobody can say whether there is such a volume");
-    // The unmount is not lost: it is kept, and told when somebody listens.
+    // The unmount is kept, and sent once the agent listens.
     assert!(plugin.unmount("data", "x").await.is_done());
     site.system.servers()[0].restart().await;
     site.system.healthy().await;

@@ -25,7 +25,7 @@ async fn running(engine: &Engine, name: &str) {
     .await;
 }
 
-/// It still uses the volume, and nobody has taken that from it.
+/// The container still uses the volume.
 async fn writes(site: &Site, engine: &Engine, name: &str) {
     let lines = async || {
         let counted = engine.run(&["exec", name, "/bin/cat", "/data/log"]).await;
@@ -97,7 +97,7 @@ async fn containers_that_died_with_a_killed_engine_hold_nothing() {
     engine.shell("data", &["-d", "--name", "one"], WRITE).await;
     writes(&site, &engine, "one").await;
     engine.daemon().kill9();
-    // Nobody has told the plugin yet.
+    // The plugin has no unmount yet.
     assert_eq!(site.mounted(0).await.len(), 2);
     engine.daemon().restart();
     engine.up().await;
@@ -190,7 +190,7 @@ async fn an_unmount_that_the_plugin_missed_is_found_out() {
     assert!(gone.stdout.is_empty(), "{gone:?}");
     site.system.restart(Part::Docker(0));
     site.system.healthy().await;
-    // It is there until it is known that nobody uses it, and then all of it goes.
+    // The mount stays until the host shows that no process uses it. Then all of it goes.
     assert!([0, 2].contains(&site.mounted(0).await.len()));
     wait::until("the volume is free", Duration::from_secs(240), || async {
         let claims = site.system.claims("data").await.claims;

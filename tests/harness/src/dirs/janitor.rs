@@ -1,8 +1,8 @@
-//! Who cleans up after a test process that was killed, and so dropped nothing.
+//! Cleans up after a test process that was killed, and so dropped nothing.
 //!
 //! Owns: one shell a process, in a session of its own, which waits at a pipe for the process's end.
-//! Promises: what stands in its list then is taken away as a drop would have done it. Never:
-//! touches a directory that was not entered, or one that its owner is still there for.
+//! Promises: it then takes away what is in its list, as a drop would have done. Never: touches a
+//! directory that was not entered, or whose owner still runs.
 
 use std::io::Write;
 use std::path::Path;

@@ -6,8 +6,8 @@ use std::process::Command;
 
 /// The loop devices whose image lies below `root`.
 ///
-/// Not those that go by themselves: one that was let go while somebody happened to look at it goes
-/// with the last to close it.
+/// Without those that go by themselves: a device that was detached while a process had it open goes
+/// when the last process closes it.
 pub fn loops_beneath(root: &Path) -> Vec<PathBuf> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let loops = devices.filter_map(|entry| {

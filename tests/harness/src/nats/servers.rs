@@ -53,7 +53,7 @@ impl NatsServers {
             server.ready().await;
             return Self { servers: vec![server], cables: BTreeMap::new(), _ports: Vec::new() };
         }
-        // One more than there are servers: nobody listens on the last.
+        // One more than there are servers: no server listens on the last.
         let ports: Vec<Port> = (0..=count).map(|_| Port::reserve()).collect();
         let mut cables = BTreeMap::new();
         for from in 0..count {

@@ -53,7 +53,7 @@ pub(super) async fn exchange(
     read_message(&mut stream).await
 }
 
-/// Sends a message so often, with an inbox to answer to that nobody reads; the server has them all
+/// Sends a message so often, with an inbox for answers that is not read. The server has them all
 /// when this returns.
 pub(super) async fn publish(
     server: SocketAddr,

@@ -1,7 +1,7 @@
 //! A collector of spans and metrics, in the test's own process.
 //!
-//! Owns: what it was sent over gRPC and HTTP, and what may be asked of it: which spans make a
-//! trace, which of them have a parent nobody sent ([`Spans::orphans`]), and whether a secret is
+//! Owns: what it was sent over gRPC and HTTP, and questions about it: which spans make a trace,
+//! which spans have a parent that was not sent ([`Spans::orphans`]), and whether a secret is
 //! anywhere in it ([`Collector::mentions`]). Promises: it takes what any exporter of OTLP sends.
 //! Never: knows what Berth's spans mean.
 
@@ -25,7 +25,7 @@ pub enum Manner {
     /// It takes everything.
     #[default]
     Takes,
-    /// It refuses everything for good: nobody is to try again.
+    /// It refuses everything for good: an exporter must not retry.
     Refuses,
     /// It takes the request and never answers.
     Hangs,
@@ -102,7 +102,7 @@ impl Collector {
         self.lock().headers.contains(&format!("{name}: {value}"))
     }
 
-    /// Whether this text stands anywhere in what it was sent: a name, a value, a message, a label.
+    /// Whether this text is anywhere in what it was sent: a name, a value, a message, a label.
     pub fn mentions(&self, text: &str) -> bool {
         let received = self.lock();
         // Protobuf keeps every string in one piece.

@@ -31,7 +31,7 @@ use super::{Manner, Received, lock, metric, span};
 
 type Shared = Arc<Mutex<Received>>;
 
-/// Takes a request, or does not, as the collector is told; false when it is refused.
+/// Takes a request, or refuses it, as the collector is set. Returns false when it is refused.
 async fn take(
     received: &Shared,
     headers: &HeaderMap<HeaderValue>,

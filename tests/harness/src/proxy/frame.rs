@@ -19,7 +19,7 @@ pub(super) struct Frame {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Publish {
     pub(super) subject: String,
-    /// Where an answer is to go. Without one nobody waits for it.
+    /// The subject for an answer. `None` for a message without an answer.
     pub(super) reply: Option<String>,
 }
 

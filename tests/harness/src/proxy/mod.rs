@@ -148,7 +148,7 @@ impl Proxy {
         });
     }
 
-    /// Ends what is lost: whoever still kept such a connection open learns that it is gone.
+    /// Ends the lost connections: a peer that still kept one open learns that it is gone.
     pub fn tell_lost(&self) {
         self.state.send_modify(|state| state.told = state.losses);
     }
@@ -264,7 +264,7 @@ impl Line {
 /// Carries one connection until either side closes it or the cable is cut.
 async fn join(client: TcpStream, target: SocketAddr, line: Line) {
     let carry = async {
-        // A silent cable reaches nobody: the target learns of the connection later.
+        // A silent cable connects to no target: the target learns of the connection later.
         line.whole().await;
         let (from_client, to_client) = client.into_split();
         let (from_target, to_target) = TcpStream::connect(target).await?.into_split();

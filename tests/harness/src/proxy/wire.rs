@@ -1,9 +1,9 @@
-//! A tripwire across cables: it goes off at the n-th message of a kind, whoever sends it.
+//! A tripwire across cables: it goes off at the n-th message of a kind, from any sender.
 //!
 //! Owns: which messages count, and which one is next. Promises: each message counts once, in the
-//! order in which the cables carry them; the cable that trips it stands still before the message or
-//! right behind it, and nothing of the answer has passed. Never: counts a message that nobody waits
-//! for an answer to: such a one is neither a write nor a call.
+//! order in which the cables carry them. The cable that trips it stops before the message or right
+//! behind it, before any of the answer has passed. Never: counts a message without a reply subject,
+//! which is neither a write nor a call.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -93,7 +93,7 @@ impl Wire {
         std::mem::take(&mut *self.laid()).passed
     }
 
-    /// Whether it was tripped: then a cable stands still.
+    /// Whether it was tripped: then a cable is stopped.
     pub fn is_tripped(&self) -> bool {
         self.progress.borrow().tripped.is_some()
     }

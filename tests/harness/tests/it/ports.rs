@@ -1,4 +1,4 @@
-//! A reserved port is nobody else's until dropped.
+//! A reserved port belongs to its test until it is dropped.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;

@@ -151,7 +151,7 @@ async fn a_tripwire_stops_a_cable_on_either_side_of_a_message() {
             publish(&mut stream, subject, reply).await;
             assert!(is_answered(&mut stream, reply).await);
         }
-        // Nobody waits for an answer to this one: it does not count.
+        // This message has no reply subject: it does not count.
         stream.write_all(b"PUB k.0 0\r\n\r\n").await.unwrap();
         publish(&mut stream, "k.2", "r3").await;
         let tripped = wire.tripped().await;

@@ -38,7 +38,7 @@ impl Heads {
 pub(super) enum Decision {
     /// No, or there is nothing to do.
     Nothing,
-    /// The claim that stands is granted once more.
+    /// The present claim is granted once more.
     Again,
     /// The leader is to be asked first.
     Asks { all: bool, filters: BTreeSet<Filter> },

@@ -14,7 +14,7 @@ use super::{Mutation, Scenario, Start};
 use crate::fingerprint::{Quick, fingerprint};
 use crate::safety::Breach;
 
-/// The steps in which everything comes to rest when nobody asks for more.
+/// The steps in which everything comes to rest without new requests.
 const REST_MAX: usize = 40;
 
 /// What may happen next.
@@ -379,7 +379,7 @@ impl Search {
         Ok(())
     }
 
-    /// When nobody asks for more: all claims are released, a second name is deregistered, keys are
+    /// Without new requests: all claims are released, a second name is deregistered, keys are
     /// repaired, and the volume is granted again.
     fn comes_to_rest(&mut self, world: &World) -> Result<(), Breach> {
         let mut world = World { stored: world.stored.clone(), ..World::default() };

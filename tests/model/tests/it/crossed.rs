@@ -64,7 +64,7 @@ fn calls_arrive_more_than_once() {
     holds(calling(3, Scenario { name: "calls repeated, one node", ..shared }));
 }
 
-/// Rules 12 and 16: what stands in for an answer, while calls are on their way once more.
+/// Rules 12 and 16: replacements of an answer, with each call on its way once more.
 #[test]
 fn calls_arrive_more_than_once_beside_proofs() {
     let base = Scenario { allocs: &[W1, W2], nodes_fail: false, ..BASE };

@@ -11,7 +11,7 @@ mod handles;
 mod mutations;
 mod scenarios;
 
-/// An exclusive volume behind a controller, in bad weather, which nobody wants.
+/// An exclusive volume behind a controller, in bad weather, without a waiter.
 const BASE: Scenario = Scenario {
     name: "",
     access: AccessMode::SingleNodeWriter,

@@ -99,7 +99,8 @@ fn a_word_that_is_taken_without_a_look() {
     is_missed(said, Mutation::BlindWord, "unstage while it is published");
 }
 
-/// Rules 9 and 16: nobody detaches for the other after the word.
+/// Rules 9 and 16: after an operator's confirmation the controller is not called for the other
+/// claim.
 #[test]
 fn relying_on_one_that_a_person_answers_for() {
     let shared = Scenario { allocs: SHARED.allocs, access: SHARED.access, ..CONFIRMED };

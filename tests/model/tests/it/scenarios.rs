@@ -1,5 +1,5 @@
-//! What must never go wrong: each search checks safety rules 1 to 4, 7 and 8 in every state, and
-//! that from every state the volume becomes free, and whoever still wants it gets it.
+//! What must never go wrong. Each search checks safety rules 1 to 4, 7 and 8 in every state. From
+//! every state the volume becomes free, and an alloc that still wants it gets it.
 
 use berth_domain::access::AccessMode;
 use berth_model::search::search;
@@ -106,8 +106,8 @@ fn three_allocs_share_two_nodes() {
     holds(Scenario { name: "one node at a time, in line", access, attempts, wait: true, ..base });
 }
 
-/// Rule 12: nodes go, are proven gone, and come back, while proofs are used that are as old as may
-/// be. In good weather a node that nobody wants anything of never comes back.
+/// Rule 12: nodes go, are proven gone, and come back, while the oldest possible proofs are used. In
+/// good weather a node that no alloc wants never comes back.
 #[test]
 fn nodes_go_and_come_back() {
     let troubles = &[Trouble::NodeGone];
@@ -225,8 +225,8 @@ fn controllers_do_not_see_each_others_locks() {
     holds(Scenario { name: "exclusive, three controllers", allocs: &[W1, W2], ..base });
 }
 
-/// Safety 4 where each node's controller is called for the claims there, and the plugin does
-/// nothing to keep two calls apart: whoever calls one asks the other first (decision 0011).
+/// Safety 4 where each node has a controller of its own, and the plugin does not keep two calls
+/// apart: before a call, the caller asks the other executors (decision 0011).
 #[test]
 fn controllers_are_asked_what_they_are_at() {
     let base = Scenario { troubles: &[Trouble::OwnControllers], ..BASE };

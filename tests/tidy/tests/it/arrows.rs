@@ -1,4 +1,4 @@
-//! Who may depend on whom: arrows point down only.
+//! The dependencies between crates: arrows point down only.
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 
@@ -42,7 +42,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-cli", ALL_SHARED),
     // It reads logs, and must not be built from the driver that writes them.
     ("berth-judge", &["berth-csi"]),
-    // It stands for a storage vendor's driver, who knows CSI and nothing of Berth; the judge is
+    // It represents a storage vendor's driver, which knows CSI and nothing of Berth. The judge is
     // only a command of its program.
     ("berth-csi-dev", &["berth-csi", "berth-judge", HOST]),
     // It judges the others, so it must not be built from them.

@@ -28,7 +28,7 @@ const PRESENT: [&str; 12] = [
     "gcc",
 ];
 
-/// A package that is missing is named in one command, which is told before anything is built.
+/// One command names all missing packages, and is printed before anything is built.
 #[test]
 fn a_user_is_told_the_command_that_installs_what_is_missing() {
     let path = tempfile::tempdir().unwrap();
