@@ -17,7 +17,7 @@ use berth_host::{HostMounts, MountPlace, MountTable};
 /// Users that are named at most.
 const NAMED_MAX: usize = 4;
 
-/// Who uses a mount, as the host shows.
+/// The users of a mount, as the host shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeUse {
     Nobody,

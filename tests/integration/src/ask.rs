@@ -171,7 +171,7 @@ impl System {
         self.about::<verb::VolumeStatus>(&json!({"id": id})).await
     }
 
-    /// Waits until nobody claims the volume.
+    /// Waits until the volume has no claim.
     pub async fn freed(&self, volume: &str) {
         wait::until(&format!("{volume} is free"), RECOVERY, || async {
             let claims = self.claims(volume).await.claims;

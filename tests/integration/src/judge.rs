@@ -14,7 +14,7 @@ impl System {
     /// Waits until nothing is left of a volume's use, then judges by the drivers' own logs.
     pub async fn settle(&self, volume: &str) {
         self.freed(volume).await;
-        // Free is free: what is still attached then, nobody will ever detach.
+        // An attachment that is left at a free volume would never be detached.
         assert_eq!(self.in_use(volume), None, "{volume} is free, and the storage has it in use");
         wait::until("no mount is left", Duration::from_secs(10), || async {
             let left = mounts_beneath(self.dir().path());

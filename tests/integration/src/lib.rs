@@ -6,7 +6,7 @@
 //! Promises: [`System::settle`] passes only when no claim, no mount and no attachment is left, and
 //! the judge finds nothing a CO must never do.
 //!
-//! Never: reaches into a process, or stands in for one.
+//! Never: reaches into a process, or replaces one.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test must stop where its footing fails")]
 

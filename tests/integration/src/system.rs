@@ -231,7 +231,7 @@ impl System {
             .await
             .expect("the test reaches the bus");
         if let Some(marker_ttl) = options.marker_ttl {
-            // Whoever opens a bucket that is there takes it as it is.
+            // A service takes an existing bucket as it is.
             for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
                 let spec = BucketSpec { marker_ttl, purged_after: 0, ..*spec };
                 bus.bucket(&spec, nats.copies()).await.expect("the bucket can be made");
@@ -331,8 +331,8 @@ impl System {
         }
     }
 
-    /// Ends every service as an operator would; what each still had to tell a collector is told
-    /// when this returns, and nothing comes after it.
+    /// Ends every service as an operator would. When this returns, each has exported everything to
+    /// its collector, and nothing follows.
     pub async fn end(&self) {
         let mut services: Vec<Part> = Part::all(self.options).collect();
         services.retain(|part| !matches!(part, Part::Nats | Part::Driver(_)));

@@ -18,8 +18,8 @@ use super::config::PLUGIN;
 const ASK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Waits until every node's driver and controller are healthy and claims are served; `missing` is
-/// told what is not there yet, in words. Does not end before.
+/// Waits until every node's driver and controller are healthy and claims are served. `missing`
+/// receives what is not there yet, in words. Returns only then.
 pub async fn wait(url: &str, nodes: usize, missing: &watch::Sender<String>) {
     let bus = loop {
         let mut config = Config::new([url], "berth-dev");

@@ -12,9 +12,9 @@ use berth_bus::version::{OLDEST, Version};
 use super::layout::Layout;
 use crate::failure::Failure;
 
-/// Below the range from which the kernel takes ports for outgoing connections: a client that keeps
-/// dialling such a port while nobody listens there may end up connected to itself, and the server
-/// could not come back.
+/// Below the range from which the kernel takes ports for outgoing connections. A client that keeps
+/// dialling such a port without a listener may end up connected to itself, and the server could not
+/// come back.
 const PORTS: Range<u16> = 20_000..32_000;
 
 /// A server that is new enough: the one named in `BERTH_NATS_SERVER`, or the first on the `PATH`,

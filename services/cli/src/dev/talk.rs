@@ -72,7 +72,7 @@ pub fn env_file(url: &str, binaries: &Path) -> String {
          # `berth` and `nats` find the bus.\n\
          export BERTH_NATS_URL={url} NATS_URL={url}\n\
          export PATH='{}':\"$PATH\"\n{join}",
-        // A quote ends the quotes, stands for itself, and begins them again.
+        // `'\''` ends the quotes, adds a quote, and begins them again.
         binaries.display().to_string().replace('\'', r"'\''")
     )
 }

@@ -173,7 +173,7 @@ fn put(bind: &Bind) -> Result<(), nix::Error> {
 fn wait_for_all(mut child: std::process::Child, ended: oneshot::Sender<ExitStatus>) {
     let mut ended = Some(ended);
     loop {
-        // Who it is, and nothing else yet: the command's own status has to be kept.
+        // Only the process id: the command's own status has to be kept.
         let next = waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         match next {
             Err(Errno::ECHILD) => return,

@@ -24,7 +24,7 @@ const ALSO_MAX: usize = 5;
 /// What is found out about a node; none when there is no such node.
 pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
     let subject = format!("node {id}");
-    // With another kind of name it may be something else, which is told instead.
+    // With another kind of name the cause may be something else, which is reported instead.
     let is_only = facts.names.volume.is_none() && facts.names.plugin.is_none();
     let unanswered =
         |problem: &_| is_only.then(|| service::away(facts, PLUGIN_REGISTRY.name, problem));

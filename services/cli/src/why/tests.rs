@@ -144,7 +144,7 @@ type Change = fn(&mut Facts);
 const OPERATOR: &str = "the operator of plugin p";
 const NOBODY: &str = "nobody: it goes on by itself";
 
-/// What is changed of facts that are well, and what is told then.
+/// A change of healthy facts, and what is reported then.
 const CASES: &[(Change, Cause, &str, &str)] = &[
     (|_| {}, Cause::Nothing, NOBODY, "nothing to do"),
     (no_agent, Cause::AgentAway, "you", "its lease has not run out yet"),

@@ -46,7 +46,7 @@ async fn whatever_is_killed_comes_back_and_goes_on() {
     system.stop().await;
 }
 
-/// The driver stands for one that reads its arguments only, as csi-driver-host-path does.
+/// The driver represents one that reads its arguments only, as csi-driver-host-path does.
 #[tokio::test]
 async fn a_driver_of_the_users_own_runs_on_each_node() {
     if !root::or_skip("mounts volumes") {

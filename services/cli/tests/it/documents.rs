@@ -4,7 +4,8 @@ use berth_harness::dirs::Dir;
 
 use crate::berth::{berth, redact, run};
 
-/// An address where nobody listens: what is sent in spite of a fault would be an exit code 4.
+/// An address without a listener: a request that is sent in spite of a fault would be an exit code
+/// 4.
 const NOWHERE: &str = "nats://127.0.0.1:1";
 
 fn register(file: &str, stdin: &str) -> crate::berth::Ran {

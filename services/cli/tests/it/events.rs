@@ -68,7 +68,7 @@ async fn tell(events: &Events, all: &[Event], count: usize) {
     .await;
 }
 
-/// What is told, and what each question finds of it.
+/// The events, and what each query finds of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_found_by_each_of_their_fields() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! Exit codes over a real bus on which nobody serves, and over none.
+//! Exit codes over a real bus without services, and over none.
 
 use berth_harness::nats::Server;
 
@@ -63,7 +63,7 @@ fn what_is_no_address_is_the_command_lines_fault() {
     }
 }
 
-/// Whoever asks an agent that is away is told of which node.
+/// A request to an agent that is away names the node in its error.
 #[tokio::test]
 async fn an_agent_that_is_away_is_named() {
     let server = Server::start().await;

@@ -1,8 +1,8 @@
 //! Every command that Berth tells a person to type is one that its own parser takes.
 //!
-//! The sources are read, so that no hint is missed: each `berth …` in a string literal of a
-//! service or a shared crate counts, whoever prints it. One in backticks ends with them; any other
-//! runs to the end of its line.
+//! The sources are read, so that no hint is missed: each `berth …` in a string literal of a service
+//! or a shared crate counts. One in backticks ends with them; any other runs to the end of its
+//! line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::inspect::words;
 const NAMES: [&str; 1] = ["berth run"];
 /// What the reader chooses.
 const CHOSEN: [&str; 1] = ["FILE"];
-/// An id, and a number, and what a format string's argument stands for.
+/// An id, a number, and the value of a format string's argument.
 const SAMPLE: &str = "7";
 
 /// A command in a text that is printed, and where it is written.

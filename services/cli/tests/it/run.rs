@@ -121,7 +121,8 @@ async fn who_is_refused_learns_who_holds_it_and_who_waits_gets_it_in_turn() {
     let waiter = [&on("n2", "waiter")[..], &["--wait"], &touch].concat();
     let mut waiter = system.spawn(&waiter);
     system.claims_become("data", &["taken holder", "waiting waiter"]).await;
-    // It is told its place long before the request for the mount runs out, after five seconds.
+    // The waiter prints its place in the queue long before its request for the mount times out,
+    // after five seconds.
     let mut said = BufReader::new(waiter.stderr.take().unwrap()).lines().map(Result::unwrap);
     let place = said.next().unwrap();
     let (told, place) = place.trim().split_once("s: ").unwrap();
@@ -147,7 +148,7 @@ async fn a_run_that_is_told_to_end_before_it_began_gives_everything_back() {
     }
     let system = System::start(1).await;
     system.volume("data", "single-node-writer");
-    // The attach stands still until the alloc has ended.
+    // The attach hangs until the alloc has ended.
     let hang = r#"[{"rpc":"ControllerPublishVolume","hang":true,"times":1}]"#;
     fs::write(system.state("faults.json"), hang).unwrap();
     let mark = system.dir.join("started");

@@ -1,5 +1,5 @@
-//! `berth run`, and whoever is killed meanwhile: the volumes are given back, and not before the
-//! command and all that it started is gone.
+//! `berth run` under kills: the volumes are released, and not before the command and all its
+//! children have ended.
 
 use std::fs;
 use std::path::Path;
@@ -64,7 +64,7 @@ async fn a_killed_runner_takes_its_command_along_and_the_agent_gives_the_volume_
     let mut run = system.spawn(&[&run[..], &["sh", "-c", &script]].concat());
     let (own, left) = (pid_in(&own).await, pid_in(&left).await);
 
-    // Whoever says that it has ended does not make it so.
+    // An alloc that was reported ended may still run.
     let stopped = system.berth(&["alloc", "stop", "a"]);
     assert_eq!(stopped.code, 0, "{stopped:?}");
     wait::until("the release says what it waits for", SOON, async || {
@@ -124,7 +124,7 @@ async fn what_ended_while_agent_and_bus_were_away_is_given_back_when_they_return
     ended(own).await;
     system.claims_become("data", &[]).await;
 
-    // The bus stands still when the command ends, and the runner is killed while it waits for it.
+    // The bus is paused when the command ends, and the runner is killed while it waits for the bus.
     let [own, go] = ["own-2", "go-2"].map(|name| system.dir.join(name));
     let mut run = begin("b", &own, &go);
     let own = pid_in(&own).await;
@@ -276,12 +276,12 @@ async fn of_fifty_who_wait_for_one_volume_each_gets_it_alone() {
     }
     let system = System::start(1).await;
     system.volume("data", "single-node-single-writer");
-    // Whoever finds another's mark was not alone.
+    // A command that finds the mark of another was not alone.
     let script = "cd $BERTH_VOLUME_DATA && mkdir alone && echo x >> all && rmdir alone";
     let run = ["run", "--node", "n1", "--volume", "data", "--wait=10m", "--no-wait-release", "--"];
     let runs: Vec<_> =
         (0..50).map(|_| system.spawn(&[&run[..], &["sh", "-c", script]].concat())).collect();
-    // One that is told to end while it is in line leaves the line.
+    // A runner that is terminated while it waits leaves the queue.
     let late = ["run", "--node", "n1", "--alloc", "late", "--volume", "data", "--wait", "--"];
     let late = system.spawn(&[&late[..], &["sh", "-c", script]].concat());
     signal(late.id(), Signal::SIGINT);

@@ -1,7 +1,7 @@
 //! What `docs/inspect.md` shows is what appears: each sample is made to happen, and printed.
 //!
 //! Times, ids of attempts, process ids and paths differ from run to run, and count as equal. `…` in
-//! a sample stands for any text.
+//! a sample matches any text.
 
 mod page;
 
@@ -231,7 +231,7 @@ async fn a_plugin_that_is_down_looks_as_the_page_shows() {
     let told = page::block("claim.take: the plugin cannot serve the volume there");
     let said = BufReader::new(begins.stderr.take().unwrap()).lines();
     let mut said = said.map(Result::unwrap).map(|line| {
-        // The step stands behind the time.
+        // The step follows the time.
         line.trim().split_once(": ").map(|(_, rest)| rest.to_owned()).unwrap_or_default()
     });
     assert!(said.any(|line| told.missing(&line).is_ok()), "{told:?}");
@@ -255,7 +255,7 @@ async fn what_is_away_looks_as_the_page_shows() {
     for volume in ["gone", "w"] {
         system.volume(volume, "single-node-writer");
     }
-    // A node, with a plugin that answers nobody there.
+    // A node with a plugin that answers no call there.
     let held = system.spawn(&run("n2", "g1", "gone", &["--no-wait-release", "--", "sleep", "600"]));
     system.claims_become("gone", &["taken g1"]).await;
     let agent = pid(&system, "agent-n2");

@@ -1,4 +1,4 @@
-//! Trees of claims, drawn from what is told of them.
+//! Trees of claims, drawn from their events.
 
 use berth_cli::show::Zone;
 use berth_cli::show::trace::{Drawing, How, Tree, TreeSource, Which, draw, tree};

@@ -16,7 +16,7 @@ use crate::why::{YOU, tells};
 /// Room for the 256 MiB that the event stream reserves.
 const DISK_BYTES: u64 = 1 << 30;
 
-/// nats-server keeps its error after space is freed. Whoever asks meanwhile is told why, in time.
+/// nats-server keeps its error after space is freed. Requests meanwhile get the reason, in time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_store_is_told_to_callers_and_in_the_status() {
     if !or_skip("a disk of its own") {

@@ -101,9 +101,9 @@ fn count(system: &System, call: &str) -> usize {
     story(system).iter().filter(|line| *line == call).count()
 }
 
-/// S2: a dead node keeps its volume until somebody answers for it; then it leaves by the controller
-/// alone, and not before that has succeeded; and the node that comes back takes down what it had
-/// before it takes anything new.
+/// S2: a dead node keeps its volume until an operator declares it gone. Then the controller alone
+/// detaches the volume, and the claim is released only once that succeeded. A node that comes back
+/// unmounts what it had before it takes anything new.
 #[tokio::test(flavor = "multi_thread")]
 async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     if !or_skip("real mounts") {
@@ -129,7 +129,7 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     assert_eq!(held.node.as_str(), "n1");
     assert_eq!(story(&system), before);
 
-    // Somebody answers for it; the controller fails, and nothing is freed by that.
+    // An operator declares it gone; the controller fails, and nothing is freed by that.
     system.plant(1, &json!([{"rpc": "ControllerUnpublishVolume", "code": "UNAVAILABLE"}]));
     system.fence(0, true);
     let fenced = ProofKind::StorageFenced;
@@ -229,7 +229,7 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     assert_eq!(left, Left { known: true, instances: 2, gone: false });
     node(&system, "n1").await.unwrap_err();
 
-    // Nobody there can say that it is unmounted.
+    // No agent there can confirm the unmount.
     system.stop("a").await;
     let stuck = claim(&system, "data", |claim| claim.tries >= 1).await;
     assert_eq!(stuck.state, State::Unpublishing, "{stuck:?}");
@@ -253,7 +253,7 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     assert_eq!(count(&system, "NodeUnpublishVolume n1"), 0);
     system.run("b", 1, "data").await;
 
-    // That it is gone is not forgotten, and so it is told when it comes back.
+    // The record that it is gone is kept, and so the node learns it when it comes back.
     let left = leave(&system).await;
     assert_eq!((left.known, left.gone), (true, true));
     system.fence(0, false);
@@ -264,8 +264,9 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     system.settle("data").await;
 }
 
-/// Somebody makes sure that a node is off; it comes back, takes the volume again, and its agent
-/// dies. What was made sure of then says nothing of now: the mount of now is written through.
+/// An operator makes sure that a node is off. The node comes back, takes the volume again, and its
+/// agent dies. The earlier evidence does not cover this absence: the present mount is written
+/// through.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_made_sure_of_in_an_earlier_absence_frees_nothing_in_a_later_one() {
     if !or_skip("real mounts") {

@@ -1,5 +1,5 @@
-//! In which way a volume is in use: the first claim fixes it, whoever wants another way is refused
-//! before the plugin hears of it, and the last release clears it (B3).
+//! The way in which a volume is in use. The first claim fixes it, a claim for another way is
+//! refused before the plugin is called, and the last release clears it (B3).
 
 use berth_contract::code::Code;
 use berth_contract::message::volume::{VolumeStatus, Volumes};
@@ -85,7 +85,7 @@ async fn the_first_claim_fixes_the_way_of_use_and_the_last_release_clears_it() {
     refused(&system, "reader", 1, &[READ, by_first[0], by_first[1]]).await;
     assert_eq!(in_use(&system).await, Some(shared));
 
-    // Whoever wants the same joins, and holds it so when the first has gone.
+    // A claim for the same way joins, and keeps it when the first has gone.
     place(&system, "second", 1, json!({"access": SHARED})).await;
     system.mount("second", 1, "data").await.unwrap();
     system.stop("first").await;

@@ -1,4 +1,4 @@
-//! Bad input on the bus: every fault at once, nothing written, nobody harmed.
+//! Bad input on the bus: every fault is named at once, and nothing is written.
 
 use berth_contract::code::Code;
 use berth_contract::message::volume::Volumes;
@@ -44,7 +44,7 @@ async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
         }
     }
 
-    // A good request for a plugin nobody has is refused by name.
+    // A good request for an unknown plugin is refused by name.
     let good =
         json!({"id": "v", "plugin": "none", "capability": [{"access": "single-node-writer"}]});
     let problem = system.ask::<Value>(&register, &good).await.unwrap_err();

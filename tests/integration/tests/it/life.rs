@@ -29,7 +29,7 @@ async fn whole_life(options: Options) {
     let read = std::fs::read_to_string(format!("{}/hello", mounted.path)).unwrap();
     assert_eq!(read, "from node 1");
 
-    // Safety 1: while it is held nobody else gets it, and is told who has it.
+    // Safety 1: while the volume is held, no other alloc gets it, and the refusal names the holder.
     system.alloc("third", 0, "data", false).await;
     let refused = system.mount("third", 0, "data").await.unwrap_err();
     assert_eq!(refused.code, Code::Held, "{refused}");

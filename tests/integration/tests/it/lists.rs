@@ -103,7 +103,7 @@ async fn rename_pairs(system: &System, race: &Race, writer: usize) -> History {
         history.put(&second, named, &label);
         if round % 5 == 4 {
             system.deregister(&first, false).await.unwrap();
-            // Nobody is told the revision of that: it came before the next write.
+            // No reader saw that revision: it came before the next write.
             let next = name(system, race, &second, "alone").await;
             history.gone(&first, named, next);
             history.put(&second, next, "alone");
@@ -266,7 +266,7 @@ async fn claims_are_listed_by_the_beginning_of_their_volumes_ids() {
     assert_eq!((instances.len(), &instances[0]["half"]), (1, &json!("controller")));
     let none = listed(&system, &["plugin", "status", "--type", "controller", "--node", "n2"]);
     assert_eq!(none["plugins"], json!([]));
-    // Who filters all away is not told that there are none.
+    // A filter that matches nothing is not reported as an absence of plugins.
     let none = said(&system, &["plugin", "status", "--type", "controller", "--node", "n2"]);
     assert_eq!(none, "no such plugins; without a filter all are listed\n");
     let none = said(&system, &["node", "status", "--prefix", "x"]);

@@ -1,5 +1,5 @@
-//! A bucket is deleted, and a replica stands still while a delete's marker is purged: nothing is
-//! answered or decided from what a process remembers.
+//! A bucket is deleted, and a replica is stopped while a delete's marker is purged: no answer and
+//! no decision comes from a process's memory.
 
 use std::path::Path;
 use std::time::Duration;

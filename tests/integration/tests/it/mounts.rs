@@ -91,7 +91,7 @@ async fn a_runner_that_mounts_no_volumes_is_told_so_before_anything_is_done() {
     }
     let refused = register(&system, alloc("a", "some", data())).await.unwrap_err();
     assert_eq!(refused.code, Code::BadInput, "{refused}");
-    // Nothing was written: nobody has the id, and nothing was attached.
+    // Nothing was written: the id is free, and nothing was attached.
     register(&system, alloc("a", "none", json!([]))).await.unwrap();
     register(&system, alloc("b", "all", data())).await.unwrap();
     assert_eq!(asked(&system, "ControllerPublishVolume"), 0);

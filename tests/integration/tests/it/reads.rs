@@ -148,8 +148,8 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
     assert_eq!(same.index, now);
     assert!(began.elapsed() >= Duration::from_millis(400), "{:?}", began.elapsed());
 
-    // Whoever waits for a volume that is not there yet is answered when it comes, and whoever waits
-    // for any change at all as well, each by whichever replica.
+    // A wait for a volume that is not there yet ends when it comes, and so does a wait for any
+    // change, at any replica.
     let (of_data, of_any) = (json!({"id": "data", "newer_than": 0}), json!({"newer_than": now}));
     let (first, any, ()) = tokio::join!(
         system.ask::<VolumeStatus>(&status, &of_data),
@@ -300,7 +300,7 @@ async fn a_placement_tells_why_a_node_cannot_host() {
         format!("n2 data {full}"),
     ];
     assert_eq!(told, expected);
-    // And a claim there is told the same, before the plugin is asked.
+    // And a claim there gets the same error, before the plugin is called.
     system.alloc("another", 0, "more", false).await;
     let refused = system.ask::<Value>(&at::<verb::ClaimTake>(), &take("another", "more")).await;
     let refused = refused.unwrap_err();
@@ -328,7 +328,7 @@ async fn a_placement_tells_why_a_node_cannot_host() {
     assert_eq!(told, ["n1 fits".to_owned(), away]);
 }
 
-/// Nobody who can be asked knows what is so: then that is the answer, and in time.
+/// No reachable server knows the state: then that is the answer, and in time.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_leader_a_read_says_so() {
     let system = System::start(Options { nodes: 0, servers: 3, ..Options::default() }).await;
@@ -356,7 +356,7 @@ async fn without_a_leader_a_read_says_so() {
                 Err(problem) if problem.code == Code::BusUnavailable => Ok(problem),
                 // The service itself may have lost its connection for a moment.
                 Err(problem) => Err(problem.to_string()),
-                // The last server leads until it notices that it is alone; nobody else can.
+                // The last server leads until it notices that it is alone; no other can.
                 Ok(answer) => Err(answer.to_string()),
             }
         })

@@ -211,7 +211,7 @@ async fn what_the_agent_refuses_by_itself_is_told_by_the_agent() {
     assert_eq!((refusal.step.as_str(), refusal.code), ("agent.mount", problem.code));
     is_found_everywhere(&system, &refusal).await;
 
-    // What the claim service refuses is told by the claim service alone.
+    // A refusal of the claim service is reported by the claim service alone.
     plant(&system, &json!([{"rpc": "ControllerPublishVolume", "code": "PERMISSION_DENIED"}]));
     let problem = system.mount("a", 0, "data").await.unwrap_err();
     let told = wait::until("the refusal is told", RECOVERY, || async {
@@ -225,7 +225,7 @@ async fn what_the_agent_refuses_by_itself_is_told_by_the_agent() {
     system.settle("data").await;
 }
 
-/// The refusal is a comfort: a status does without it where nobody answers for the events.
+/// A status does without the last refusal where the stream of events does not answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_is_answered_without_the_event_stream() {
     if !or_skip("real mounts") {

@@ -1,5 +1,5 @@
-//! Registering: every fault at once, nothing that the plugin does not confirm, and what the plugin
-//! is told of a volume is what its owner wrote (A3, A4, A7, A8, A10, A11, B4).
+//! Registering: every fault at once, nothing that the plugin does not confirm, and the plugin
+//! receives what the volume's owner wrote (A3, A4, A7, A8, A10, A11, B4).
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ async fn the_plugin_confirms_or_nothing_is_written() {
     system.provision("data");
     let topology = json!([{"zone": "a"}, {"zone": "b"}]);
     register(&system, json!({"topology": topology.clone()})).await.unwrap();
-    // A4: the same again, with topologies in another order, is nothing, and nobody is asked.
+    // A4: the same again, with topologies in another order, changes nothing and calls no plugin.
     let asked = |system: &System| {
         let calls = system.calls();
         calls.iter().filter(|call| call["rpc"] == "ValidateVolumeCapabilities").count()
@@ -152,9 +152,9 @@ async fn an_update_of_a_claimed_volume_says_which_field_it_refused() {
     system.settle("data").await;
 }
 
-/// A8, A10, A11, B4: each call brings along what its owner wrote, under the plugin's own name of
-/// the volume; the request's mount options replace the volume's, field by field; and asking again
-/// is answered with the same and calls nobody.
+/// A8, A10, A11, B4: each call brings along what the volume's owner wrote, under the plugin's own
+/// name of the volume. The request's mount options replace the volume's, field by field. A repeated
+/// request gets the same answer and calls no plugin.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plugin_is_told_what_the_owner_wrote() {
     if !or_skip("real mounts") {

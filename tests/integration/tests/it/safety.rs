@@ -23,8 +23,7 @@ fn count(system: &System, rpc: &str, node: &str) -> usize {
     calls.iter().filter(of).filter(|call| call["args"]["node_id"] == node).count()
 }
 
-/// Safety 1: a single-writer volume never has two live write claims, whoever asks whichever
-/// replica.
+/// Safety 1: a single-writer volume never has two live write claims, through any replica.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_1_of_many_who_race_one_wins() {
     if !or_skip("real mounts") {
@@ -60,8 +59,8 @@ async fn safety_1_of_many_who_race_one_wins() {
     }
 }
 
-/// Safety 2 and Safety 3: while a node's agent is dead its volume stays where it is, visibly,
-/// however long it takes; nobody else gets it, and the controller is not asked to detach it.
+/// Safety 2 and Safety 3: while a node's agent is dead, its volume stays where it is, visibly, for
+/// any time. No other alloc gets it, and the controller is not called to detach it.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_2_and_3_a_silent_node_keeps_its_volume() {
     if !or_skip("real mounts") {
@@ -94,8 +93,9 @@ async fn safety_2_and_3_a_silent_node_keeps_its_volume() {
     system.settle("data").await;
 }
 
-/// Safety 4: a call that goes on past its deadline holds up those for other nodes, which other
-/// controllers would make; who waits is told for what, and nobody waits longer than it takes.
+/// Safety 4: a call that goes on past its deadline holds up calls for other nodes, which other
+/// controllers would make. A waiting caller learns for what, and waits no longer than the call
+/// takes.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
     if !or_skip("real mounts") {

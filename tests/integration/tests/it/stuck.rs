@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What stands in the way of a release.
+/// An obstacle to a release.
 struct Trouble {
     volume: &'static str,
     /// Planted in the driver of the claim's node.
     faults: Option<Value>,
-    /// Where the claim stands.
+    /// The state of the claim.
     state: &'static str,
     /// What the last try said.
     error: &'static [&'static str],

@@ -192,7 +192,7 @@ impl Manager {
         }
     }
 
-    /// Waits until it is told this.
+    /// Waits until the service has sent this state.
     async fn is_told(&self, state: &str, service: &Daemon) {
         wait::until(&format!("{state} is told"), SOON, async || {
             assert!(service.is_running(), "{}", service.log());
@@ -257,7 +257,7 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
         server.resume();
         manager.is_told("READY=1", &daemon).await;
         if let Some(subject) = question {
-            // Asked once: whoever is started after it relies on it.
+            // One request without a retry: a unit that starts after it relies on it.
             let call = Call::within(clock::begin_trace(), SOON);
             let answer = bus.request::<Value>(&subject, &json!({}), &call).await;
             answer.unwrap_or_else(|error| panic!("{service}: {error}: {}", daemon.log()));

@@ -129,7 +129,7 @@ fn check_tree(tree: &Value, held: Duration) {
         steps(release, "NodeUnpublishVolume").iter().map(|call| &call["code"]).collect();
     assert_eq!(codes, ["UNAVAILABLE", "OK"], "{tree:#}");
 
-    // The killed watcher's: the plugin did it, and nobody reported it.
+    // The killed watcher's call: the plugin did it, and its result was not recorded.
     let detaches = steps(release, "controller.unpublish");
     assert_eq!(hows(&detaches).first().map(String::as_str), Some("abandoned"), "{tree:#}");
     assert_eq!(hows(&detaches).last().map(String::as_str), Some("done"), "{tree:#}");

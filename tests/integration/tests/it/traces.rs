@@ -70,7 +70,7 @@ fn is_of_the_claim(span: &Span) -> bool {
         || span.name == "drive a release"
 }
 
-/// Who takes part in which trace, and that there is no third.
+/// The processes of each trace, and that there is no third trace.
 fn check_life(all: &Spans, claim: &Spans, release: &Spans) {
     for trace in [claim, release] {
         let writes = trace.named("commit berth-volumes").0;

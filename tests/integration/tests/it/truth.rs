@@ -136,7 +136,7 @@ async fn node_status_is_the_truth_after_agent_plugin_and_mounts_were_killed() {
     assert_eq!(said(&status_now), logged(&system));
     assert_eq!(status_now["claims"].as_array().map(Vec::len), Some(3), "{status_now:#}");
 
-    // Somebody unmounts what `a` has, while neither agent nor plugin looks.
+    // An operator unmounts what `a` has, while neither agent nor plugin looks.
     system.kill9(Part::Agent(0));
     system.kill9(Part::Driver(0));
     let blind = berth(&system, &["node", "status", "n1"]).await;
@@ -154,7 +154,7 @@ async fn node_status_is_the_truth_after_agent_plugin_and_mounts_were_killed() {
     })
     .await;
     assert_eq!(said(&status_now), kernel(&system));
-    // The driver does not know of it either: of what is told, one thing is missing, and it is this.
+    // The driver does not know of it either: the status differs from its log in this one mount.
     let missing: Vec<PathBuf> = logged(&system).difference(&said(&status_now)).cloned().collect();
     assert_eq!(missing, [PathBuf::from(&paths["a"])]);
     assert_eq!(mount(&status_now, "a")["health"], "missing");
@@ -203,8 +203,8 @@ async fn node_status_is_the_truth_after_agent_plugin_and_mounts_were_killed() {
     assert_eq!((said(&status_now), logged(&system)), (BTreeSet::new(), BTreeSet::new()));
 }
 
-/// S10: nothing but a proof stands in for the node's answer, it is taken from nobody who has not
-/// said it twice, not while the agent is there, and it is on record.
+/// S10: only a proof replaces the node's answer. The operator must say it twice, and not while the
+/// agent is there, and it is on record.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_unmount_is_overridden_by_a_proof_only_and_that_is_recorded() {
     if !or_skip("real mounts") {
@@ -258,7 +258,7 @@ async fn a_hung_unmount_is_overridden_by_a_proof_only_and_that_is_recorded() {
     let told = events.lines().find(|line| line.contains("node.gone")).expect(&events);
     assert!(told.contains("ada") && told.contains("4711"), "{told}");
 
-    // It comes back, and undoes what nobody could before.
+    // It comes back, and undoes what could not be undone before.
     system.plant(0, &json!([]));
     system.restart(Part::Agent(0));
     system.healthy().await;

@@ -96,7 +96,7 @@ async fn a_second_name_for_a_volume_of_the_plugin_is_refused() {
         let refused = register(&system, "copy", "data").await.unwrap_err();
         assert_eq!(refused.code, Code::HandleTaken, "{refused}");
         assert!(refused.message.contains("volume data"), "{refused}");
-        // In another namespace nobody need know who has it.
+        // In another namespace the refusal does not name the holder.
         let other = Namespace::new("other").unwrap();
         let subject = verb::VolumeRegister::subject(&other);
         let hidden = system.ask::<Registered>(&subject, &document("copy", "data")).await;
@@ -231,16 +231,16 @@ async fn what_an_older_version_registered_gets_its_key_and_a_key_without_a_volum
     for id in ["old", "lost", "quick"] {
         system.provision(id);
     }
-    // Registered while nobody looks, and refused to others at once.
+    // Registered while no repair ran, and refused to others at once.
     register_as_before(&records, "before", "old").await;
     let refused = register(&system, "copy", "old").await.unwrap_err();
     assert_eq!(refused.code, Code::HandleTaken, "{refused}");
-    // A key that names a volume that is not there is in nobody's way.
+    // A key that names an absent volume blocks no registration.
     let left = json!({"namespace": "default", "volume": "nobody", "schema": 1});
     write(&records, &handle("lost"), &handle("lost"), &left).await;
     register(&system, "copy", "lost").await.unwrap();
     assert_eq!(owner(&records, "lost").await.as_deref(), Some("copy"));
-    // Whoever claims gets the key with the claim, and does not wait for a repair.
+    // A claim brings the key with it, and does not wait for a repair.
     register_as_before(&records, "hasty", "quick").await;
     system.run("a", 0, "hasty").await;
     assert_eq!(owner(&records, "quick").await.as_deref(), Some("hasty"));

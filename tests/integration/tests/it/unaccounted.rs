@@ -128,7 +128,7 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
     // A mount with its claim is none of this.
     let refused = unmount(&system).await.unwrap_err();
     assert_eq!(refused.code, Code::Held, "{refused}");
-    // While nobody says what is claimed, the agent's own answer comes before its caller has gone.
+    // While the list of claims is missing, the agent's own answer comes before its caller has gone.
     system.daemon(Part::Claim).pause();
     let subject = verb::AgentUnmount::subject(&n1());
     let asked = json!({"namespace": "default", "volume": "data"});
@@ -150,7 +150,7 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
     assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
     assert_eq!(unpublished(&system), 0);
     is_told(&system, &path).await;
-    // What the agent reported stands while it cannot be asked.
+    // The agent's last report counts while it cannot be asked.
     system.kill9(Part::Agent(0));
     let detached = detach(&system).await;
     assert!(detached.unaccounted[0].contains(&path), "{detached:?}");

@@ -1,5 +1,5 @@
-//! Records that this version cannot read: whoever needs one says so and names its key, nothing
-//! false is said, and nothing is written.
+//! Records that this version cannot read. A request that needs one fails and names its key, nothing
+//! false is reported, and nothing is written.
 
 use std::time::Duration;
 

@@ -37,7 +37,7 @@ impl Records {
         Self(system.bus.bucket(&bucket::VOLUMES, 1).await.unwrap())
     }
 
-    /// What stands at a key, and since which revision.
+    /// The value of a key, and its revision.
     async fn read(&self, key: &str) -> (u64, Map<String, Value>) {
         let entry = self.0.get(key).await.unwrap().unwrap();
         (entry.revision, serde_json::from_slice(&entry.value.unwrap()).unwrap())
@@ -123,8 +123,8 @@ async fn is_left_alone(system: &System) {
     assert!(kept.iter().any(|line| line.contains("newer") && line.contains(&schema)), "{kept:?}");
 }
 
-/// D9: a volume of which a newer version wrote a record stands as it is, with all that is mounted,
-/// while all others are served; also by replicas that have never read it as it was before.
+/// D9: a volume with a record of a newer version stays as it is, with all its mounts, while all
+/// others are served; also by replicas that have never read it as it was before.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_newer_replica_wrote_is_left_alone_and_all_else_is_served() {
     if !or_skip("real mounts") {

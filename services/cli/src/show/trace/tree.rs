@@ -106,7 +106,7 @@ pub struct Step {
     /// Which attempt it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// Who made the attempt.
+    /// The process that made the attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
     /// Whether another worker made the attempt before.

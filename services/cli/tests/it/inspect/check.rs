@@ -54,7 +54,7 @@ pub fn endpoint_at(subject: &str) -> Option<&'static Row> {
     verb::ALL.iter().find(alike)
 }
 
-/// `berth.v1.event.<ns>.<kind>.<id>`, of a kind that something is told of.
+/// `berth.v1.event.<ns>.<kind>.<id>`, of a kind that has events.
 fn is_event_subject(subject: &str) -> bool {
     let kinds = EventName::ALL.iter().filter_map(|event| event.as_str().split_once('.'));
     let mut kinds = kinds.map(|(kind, _)| kind);

@@ -68,7 +68,7 @@ impl Sample {
     }
 }
 
-/// Whether a line is as wanted, where `…` stands for any text.
+/// Whether a line is as wanted, where `…` matches any text.
 fn fits(line: &str, wanted: &str) -> bool {
     let mut parts = wanted.split('…');
     let first = parts.next().unwrap_or_default().trim_end();

@@ -50,7 +50,7 @@ async fn another_driver_at_the_same_socket_is_given_nothing_new() {
     at_rest(&system, "data").await;
 }
 
-/// What it can no longer do it is not asked for anew; what it did is undone, by itself once it can
+/// The plugin is not called for what it can no longer do. What it did before is undone once it can
 /// again, and until then the volume is not free.
 #[tokio::test(flavor = "multi_thread")]
 async fn abilities_that_are_gone_are_missed_where_they_are_needed() {

@@ -95,7 +95,8 @@ async fn not_found_by_the_controller_is_no_detach() {
     at_rest(&system, "data").await;
 }
 
-/// What is there already in another way is not forced: the caller is told, and nothing stays.
+/// What is there already in another way is not forced: the caller gets the error, and nothing
+/// stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn already_exists_is_a_refusal_that_leaves_nothing() {
     if !or_skip("real mounts") {

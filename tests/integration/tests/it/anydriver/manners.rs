@@ -41,8 +41,8 @@ async fn constraints_are_claimed_and_no_topology_is_told() {
     }
 }
 
-/// Calls that CSI wants of every plugin, and that many leave out: what they would have said is
-/// taken to be nothing, and whoever can be asked otherwise is.
+/// Calls that CSI requires of every plugin, and that many leave out. An absent answer counts as an
+/// empty one, and another call is used where there is one.
 #[tokio::test(flavor = "multi_thread")]
 async fn required_calls_are_not_offered() {
     if !or_skip("real mounts") {
@@ -58,8 +58,8 @@ async fn required_calls_are_not_offered() {
     assert_eq!(begun_at(&system, 0, "ControllerPublishVolume"), 1, "its controller was found");
 }
 
-/// A plugin that lists a controller and does not say what it can do may have it elsewhere: its
-/// volumes wait, and whoever asks is told for what.
+/// A plugin that lists a controller and does not report its capabilities may have it elsewhere. Its
+/// volumes wait, and each caller learns for what.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_does_not_say_what_it_can_do() {
     let planted = Some(r#"[{"rpc": "ControllerGetCapabilities", "code": "UNIMPLEMENTED"}]"#);

@@ -1,6 +1,6 @@
-//! Drivers that nobody here wrote: other shapes, other manners, and what is no driver at all. Each
-//! is the development driver with something switched; each test ends with everything at rest and
-//! the judge content, or with a refusal that says in words what is wrong.
+//! Foreign drivers: other shapes, other manners, and what is no driver at all. Each is the
+//! development driver with something switched. Each test ends with everything at rest and the judge
+//! content, or with a refusal that says in words what is wrong.
 
 mod changes;
 mod codes;

@@ -44,8 +44,8 @@ async fn a_monolith_bound_to_its_node_is_asked_there_and_nowhere_else() {
     assert_eq!(begun_at(&system, 1, "ControllerPublishVolume"), 1);
 }
 
-/// Its driver may be away when the volume is to be detached: then nobody else is asked, who would
-/// know nothing of it.
+/// Its driver may be away when the volume is to be detached. Then no other driver is called,
+/// because it would know nothing of the volume.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bound_monolith_that_is_away_is_waited_for() {
     if !or_skip("real mounts") {
@@ -73,7 +73,8 @@ async fn a_bound_monolith_that_is_away_is_waited_for() {
     assert_eq!(begun_at(&system, 1, "ControllerUnpublishVolume"), 0);
 }
 
-/// Who registers a volume need not know where it is: each controller is asked until one knows it.
+/// A client that registers a volume need not know where it is: each controller is asked until one
+/// knows it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_of_one_of_many_monoliths_is_found() {
     if !or_skip("real mounts") {
@@ -97,8 +98,8 @@ async fn a_volume_of_one_of_many_monoliths_is_found() {
     assert!(unknown.next.contains("topology"), "{unknown:?}");
 }
 
-/// The plugin knows where a volume is: an operator who names another topology is told, since the
-/// volume could be mounted nowhere.
+/// The plugin knows where a volume is. An operator who names another topology gets an error, since
+/// the volume could be mounted nowhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topology_that_contradicts_where_the_plugin_has_the_volume_is_refused() {
     if !or_skip("real mounts") {
@@ -138,7 +139,7 @@ async fn controller_and_node_are_on_different_hosts() {
     assert_eq!(begun_at(&system, 1, "NodeStageVolume"), 1);
 
     system.alloc("astray", 0, "data", false).await;
-    // It is waited for, and whoever waits is told for what: on a busy machine, at a later asking.
+    // The claim waits, and its caller learns for what: on a busy machine, at a later retry.
     wait::until("it is said what is missing", SOON, || async {
         let refused = system.try_mount("astray", 0, "data").await.unwrap_err();
         let says_so = refused.message.contains("no instance on node n1");

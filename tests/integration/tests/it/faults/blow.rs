@@ -1,4 +1,4 @@
-//! What happens at a point of a flow, to whoever stands there.
+//! The faults that may hit a process at a point of a flow.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use berth_harness::proxy::{Passed, Proxy};
 use berth_integration::{Part, System};
 use tokio::time::timeout;
 
-/// How long the other one of two has to end a flow by itself. Whatever goes to the one that stands
-/// still is asked for again, and half of it goes there again.
+/// How long the other replica has to finish a flow. Requests to the stopped replica are repeated,
+/// and half of the retries go there again.
 const ALONE: Duration = Duration::from_secs(90);
 
-/// How long an agent is away, which nobody stands in for.
+/// How long an agent is away. No other process replaces it.
 const AWAY: Duration = Duration::from_secs(5);
 
 /// A fault.
@@ -23,8 +23,8 @@ pub enum Blow {
     /// It is killed, and starts again only when the others are done without it; an agent, after a
     /// while.
     KillLong,
-    /// It stands still until the others are done without it; an agent, for a while. Then it goes on
-    /// where it was: what it was about to send is sent, late.
+    /// It is stopped until the others are done without it; an agent, for a while. Then it goes on
+    /// where it was: it sends late what it was about to send.
     Pause,
     /// Its connection breaks.
     Cut,

@@ -33,10 +33,10 @@ const CALLS: [(Flow, &str); 7] = [
     (Flow::Release, "ControllerUnpublishVolume"),
 ];
 
-/// Who asks an agent for a plugin's call, and waits for the answer.
+/// The process that asks an agent for a plugin's call, and waits for the answer.
 enum Caller {
     Service(Part),
-    /// Whoever asked for the mount: the test itself.
+    /// The client that asked for the mount: the test itself.
     Client,
 }
 
@@ -64,7 +64,7 @@ enum Fate {
     AnswerLost,
     /// It hangs, the agent that made it is killed, and then it goes on.
     AgentKilled,
-    /// It hangs, whoever asked the agent for it is killed, and then it goes on.
+    /// The call hangs, its caller is killed, and then the call goes on.
     CallerKilled,
 }
 
@@ -92,8 +92,8 @@ async fn around(fate: Fate, calls: &[(Flow, &str)]) {
 
 /// Starts drivers again that have ended, without their faults, as a supervisor does on each host.
 ///
-/// The fault stands in every driver, since any controller may be called. A retry may therefore end
-/// a second driver before the test has seen the end of the first.
+/// Every driver has the fault, since any controller may be called. A retry may therefore end a
+/// second driver before the test has seen the end of the first.
 async fn supervise(system: &System, restart_after: Duration) -> Infallible {
     loop {
         if nodes(system).any(|node| !runs(system, node)) {
@@ -160,8 +160,8 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
         at = begun(system, rpc, volume) => at,
     };
     match fate {
-        // A plugin that never answers holds the volume until it starts again: nobody may act on
-        // the volume while it may. Where another instance can be asked, it is done without that.
+        // A plugin that never answers holds the volume until it restarts, because it may still act
+        // on it. Where another instance can be called, the release goes on there.
         Fate::AnswerLost => {
             let done = ended || timeout(OWED, &mut running).await.is_ok();
             unplant(system);

@@ -1,6 +1,6 @@
-//! Each fault in each flow: the bus is killed there, or the way of one process to it breaks or goes
-//! deaf; or, of two of each service, one is killed there and stays dead, or stands still, and the
-//! other carries on. The one that stood still then goes on where it was, with old news.
+//! Each fault in each flow. The bus is killed there, or the way of one process to it breaks or goes
+//! deaf. Or, of two replicas of each service, one is killed there and stays dead, or is stopped,
+//! and the other carries on. The stopped one then goes on where it was, with an outdated cache.
 //!
 //! The rows are the faults, with the system that each befalls; the columns are the flows. A claim
 //! and a release, on which the data hang, are struck at one point in so many; the others where they
@@ -14,7 +14,7 @@ use super::flow::Flow;
 use super::points::at_points;
 use super::{options, some, turns};
 
-/// What somebody asks for, beside a claim and a release.
+/// Requests beside a claim and a release.
 const ASKED: [Flow; 3] = [Flow::Register, Flow::Detach, Flow::Join];
 /// What the collector sees to, the last part of it at least.
 const COLLECTED: [Flow; 4] = [Flow::Close, Flow::Collect, Flow::Forget, Flow::Leave];

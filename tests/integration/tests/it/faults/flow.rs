@@ -29,7 +29,7 @@ pub enum Flow {
     Detach,
     /// An alloc ends, and a person deregisters its volume by force, before it is released.
     Close,
-    /// An alloc has ended while nobody looked; the collector finds its claim.
+    /// An alloc has ended while no watcher ran; the collector finds its claim.
     Collect,
     /// An alloc has ended and holds nothing; the collector has it forgotten, and then there is one
     /// of its name again.

@@ -1,22 +1,22 @@
-//! Faults at every point: for each flow, before and after each write and each call, whoever makes
-//! it, something bad happens there; the flow is to end right all the same.
+//! Faults at every point: for each flow, before and after each write and each call, a fault hits
+//! the sender. The flow must still end right.
 //!
 //! Nothing in the programs helps. Each process reaches the bus by a cable of its own, and a
 //! tripwire lies across them all: it goes off at the n-th write or call of the flow. A run without
 //! faults counts the points, so a new write or call is tried by itself. `BERTH_FAULTS=all` tries
 //! also what takes long: every point where the fast run takes some.
 //!
-//! Crossed is every flow with every blow, as far as the time of a run allows: whoever writes or
-//! calls is killed at every point of every flow; all else that befalls it does so at one in a few
-//! points of a claim and of a release, and of the other flows where they turn, before a message and
-//! after one. Three times it is somebody else: of three servers the leader is killed, and around a
-//! plugin's call the driver, the agent or the caller.
+//! Crossed is every flow with every blow, as far as the time of a run allows. A kill hits the
+//! sender at every point of every flow. Each other fault hits one in a few points of a claim and of
+//! a release, and the turning points of the other flows, before and after a message. Three faults
+//! hit another process: of three servers the leader is killed, and around a plugin's call the
+//! driver, the agent or the caller.
 //!
-//! Not crossed, and why. Who has no part in the message at hand: `kills` and `chaos` hurt those.
-//! An agent by a second one: a node has one. Two blows at once: `chaos`. What an agent asks a
-//! plugin to learn what it is: that changes nothing and is asked again. A plugin's calls with a
-//! dead bus: what an agent does meanwhile needs no bus, and what is before it and after it is a
-//! point of the flow.
+//! Not crossed, and why. Processes without a part in the message at hand: `kills` and `chaos` hurt
+//! those. An agent by a second one: a node has one. Two faults at once: `chaos`. An agent's queries
+//! of a plugin's identity and capabilities: they change nothing and are repeated. A plugin's calls
+//! with a dead bus: the agent needs no bus meanwhile, and the writes before and after are points of
+//! the flow.
 //!
 //! ```text
 //! flow      what is done, and what is to be so at the end

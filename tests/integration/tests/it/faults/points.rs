@@ -31,14 +31,14 @@ pub enum Which {
 struct Place {
     flow: Flow,
     point: Point,
-    /// Whether something surely stands there.
+    /// Whether the point certainly has a value.
     sure: bool,
     /// Whether it is past all that was counted.
     past: bool,
 }
 
-/// Strikes at points of flows, each time with a volume of its own. Most of the time somebody waits
-/// for something, so several systems are struck side by side.
+/// Strikes at points of flows, each time with a volume of its own. Most of the time is spent
+/// waiting, so several systems are struck side by side.
 pub async fn at_points(flows: &[Flow], blow: Blow, which: Which, options: Options) {
     if or_skip("real mounts") {
         Box::pin(strike_all(flows, blow, which, options)).await;

@@ -1,4 +1,5 @@
-//! What is deleted stays deleted and leaves the bus for good, whoever is killed meanwhile.
+//! What is deleted stays deleted and leaves the bus for good, whichever process is killed
+//! meanwhile.
 
 use std::time::Duration;
 
@@ -86,7 +87,7 @@ async fn what_was_deleted_leaves_the_bus_whoever_is_killed() {
     purged(&system, &bucket::PLUGINS, ".n1.").await;
     system.deregister("data", false).await.unwrap();
     purged(&system, &bucket::VOLUMES, ".data.").await;
-    // Nothing of it comes back to life, whoever starts anew.
+    // No restart brings any of it back.
     for part in [Part::Nats, Part::Claim, Part::Registry] {
         system.kill9_and_restart(part).await;
     }

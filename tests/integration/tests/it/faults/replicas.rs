@@ -1,6 +1,6 @@
-//! One of two claim services stands still before a write, and goes on when its caller has given up
-//! and had the other one write something else; or it is behind, and has not heard what the other
-//! one wrote.
+//! One of two claim services stops before a write. Its caller gives up and has the other write
+//! something else, and then the first goes on. Or the first has an outdated cache, without the
+//! other's write.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use super::options;
 
-/// Whoever was not answered in time asked for something else, and was answered: nothing of the
-/// first asking is written over that when its replica wakes up.
+/// A caller without an answer asked for something else, and got an answer. When the first replica
+/// wakes up, it writes nothing of the first request over that.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_worked_in_after_its_deadline_overwrites_nothing() {
     if !or_skip("real mounts") {
@@ -59,7 +59,7 @@ async fn what_is_worked_in_after_its_deadline_overwrites_nothing() {
     system.daemon(sleeper).resume();
 
     let answer = late.await;
-    // Late, if it was told apart from what the server did not answer.
+    // `Late`, if the refusal was distinguished from a missing answer of the server.
     let code = answer["error"]["code"].as_str();
     assert!(
         [Code::Late, Code::NoAnswer].map(|code| Some(code.as_str())).contains(&code),
@@ -142,8 +142,8 @@ async fn an_alloc_that_has_ended_is_granted_nothing_by_a_service_that_is_behind(
     system.settle("data").await;
 }
 
-/// On three servers a leader may be deposed without knowing it yet. So whoever is told that
-/// something is not there is told after a write, which only a leader with a quorum stores.
+/// On three servers a leader may be deposed without knowing it yet. So the answer that something is
+/// absent follows a write, which only a leader with a quorum stores.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_absent_is_confirmed_at_a_quorum() {
     let system = System::start(Options { servers: 3, nodes: 1, ..options() }).await;
@@ -174,7 +174,7 @@ async fn what_is_absent_is_confirmed_at_a_quorum() {
     let taken = ask(verb::ClaimTake::subject(&namespace), take).await.unwrap_err();
     assert_eq!(taken.code, Code::NoSuchAlloc, "{taken}");
     newest("KV_berth-allocs", "$KV.berth-allocs.default.b").await;
-    // It is in nobody's way afterwards.
+    // It blocks no later claim.
     system.run("a", 0, "data").await;
     let detached =
         ask(verb::VolumeDetach::subject(&namespace), json!({"id": "data", "node": "n2"})).await;

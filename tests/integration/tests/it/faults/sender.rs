@@ -1,4 +1,4 @@
-//! Whoever wrote or called is killed there, by SIGKILL, and starts again.
+//! The sender of a write or call is killed there with SIGKILL, and restarts.
 
 use super::blow::Blow;
 use super::flow::Flow;

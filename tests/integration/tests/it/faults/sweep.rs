@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::flow::PATIENCE;
 
-/// Has a claim released that nobody wants, as far as that goes without a watcher.
+/// Releases an unwanted claim, as far as that goes without a watcher.
 pub async fn claims(system: &System, volume: &str) {
     until(system, &Force::default(), || async {
         let claims = system.claims(volume).await.claims;

@@ -9,7 +9,7 @@ pub struct Entry {
     pub id: String,
     /// Which revision it is said to be of.
     pub revision: u64,
-    /// What is told of it that changes: a name, a state.
+    /// The changing part of the record: a name, a state.
     pub is: String,
 }
 
@@ -171,7 +171,7 @@ fn what_never_stood_there_at_once_is_found() {
         page(8, &[("a", 3, "1"), ("b", 8, "2")]),
         page(10, &[("b", 8, "2")]),
         page(0, &[("a", 1, "0")]),
-        // Twice, out of order, or nobody's.
+        // Twice, out of order, or unknown.
         page(2, &[("a", 1, "0"), ("a", 1, "0"), ("b", 2, "0")]),
         page(2, &[("b", 2, "0"), ("a", 1, "0")]),
         page(2, &[("a", 1, "0"), ("b", 2, "0"), ("c", 2, "0")]),

@@ -57,7 +57,7 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
             if volumes.iter().all(at) { Ok(()) } else { Err("not yet") }
         })
         .await;
-        // The host is shut down: its agent is told to end while it unmounts.
+        // The host is shut down: its agent gets SIGTERM while it unmounts.
         let pid = system.daemon(Part::Agent(0)).pid().to_string();
         let told = std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap();
         assert!(told.success());
@@ -157,7 +157,8 @@ async fn all_free_of(system: &System, node: &str, volumes: &[&str]) -> bool {
     true
 }
 
-/// B11: three wait for one volume; whoever came first gets it first, and all see where they stand.
+/// B11: three wait for one volume. They get it in the order of their requests, and all see their
+/// places.
 #[tokio::test(flavor = "multi_thread")]
 async fn first_come_first_served() {
     if !or_skip("real mounts") {
@@ -179,7 +180,7 @@ async fn first_come_first_served() {
                 claim_is(system, "data", waiters[at - 1].0, State::Waiting).await;
             }
             system.mount_in_turn(id, node, "data").await.unwrap();
-            // Whoever is next gets it only when this one has ended.
+            // The next one gets it only when this one has ended.
             let claims = system.claims("data").await.claims;
             let held = claims.iter().filter(|claim| claim.state != State::Waiting);
             assert_eq!(held.map(|claim| claim.alloc.as_str()).collect::<Vec<_>>(), [id]);

@@ -1,4 +1,4 @@
-//! A controller that cannot just now is asked again, by a schedule, and nobody else waits for it.
+//! A controller with a temporary error is called again, by a schedule, and delays no other volume.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Whoever drives a release is killed at each of its steps and stays dead: the other goes on, skips
-//! nothing, and repeats at most what was interrupted. (Restarts of each are in [`crate::kills`].)
+//! The watcher that drives a release is killed at each of its steps and stays dead: the other goes
+//! on, skips nothing, and repeats at most what was interrupted. (Restarts of each are in
+//! [`crate::kills`].)
 
 use berth_harness::root::or_skip;
 use berth_integration::{Options, Part, System};

@@ -1,5 +1,4 @@
-//! A workload that was told to end and takes its time: until it has really ended nobody takes its
-//! volume away, whoever asks.
+//! A workload that ends slowly: until it has really ended, no request takes its volume away.
 
 use std::path::Path;
 use std::process::Stdio;

@@ -85,8 +85,8 @@ async fn s09_flips_on_one_node_never_interleave() {
     assert!(other.iter().any(within), "nothing of `other` was done beside `data`");
 }
 
-/// The same with claims that live through kill -9 of the node's agent or plugin, at moments that
-/// nobody chose: whoever comes finds what the one before wrote.
+/// The same with claims that live through kill -9 of the node's agent or plugin, at random moments:
+/// each alloc finds what the one before wrote.
 #[tokio::test(flavor = "multi_thread")]
 async fn s09_flips_go_on_whatever_of_the_node_is_killed_meanwhile() {
     if !or_skip("real mounts") {

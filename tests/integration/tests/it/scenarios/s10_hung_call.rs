@@ -1,4 +1,5 @@
-//! An unmount that never returns: bounded, told, and not taken for done; nobody else waits for it.
+//! An unmount that never returns: it is bounded, reported, and not taken for done. It delays no
+//! other volume.
 
 use berth_contract::code::Code;
 use berth_domain::volume::State;
@@ -36,7 +37,7 @@ async fn s10_a_hung_unmount_frees_nothing_and_stops_nobody_else() {
     system.stop("next").await;
     system.freed("other").await;
 
-    // Nobody gets it, and no order of a person's makes it free: each is told why.
+    // No alloc gets it, and no operator's command frees it: each refusal says why.
     system.alloc("b", 1, "data", false).await;
     let refused = system.mount("b", 1, "data").await.unwrap_err();
     assert_eq!(refused.code, Code::Held, "{refused}");

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{SOON, begun, berth, changes, detach};
 
-/// An alloc's record vanishes, as if somebody had cleaned up by hand.
+/// An alloc's record vanishes, as if an operator had deleted it.
 async fn vanish(system: &System, alloc: &str) {
     let allocs = system.bus.bucket(&bucket::ALLOCS, 1).await.unwrap();
     let key = key::alloc(&Namespace::default(), &AllocId::new(alloc).unwrap());
@@ -58,7 +58,7 @@ async fn s11_orders_are_refused_while_somebody_runs_and_carried_out_after() {
     let claim = system.claims("data").await.claims.pop().unwrap();
     assert!(claim.reason.is_none(), "and nothing is written: {claim:?}");
 
-    // It ends without a word, and its record goes: nobody asks for its claim any more.
+    // It ends without a stop, and its record goes: no request names its claim any more.
     vanish(&system, "a").await;
     let done = berth(&system, &["--json", "volume", "detach", "data", "n1"]).await;
     assert!(done.status.success(), "{done:?}");
@@ -111,8 +111,8 @@ async fn s11_by_force_the_volume_goes_with_its_last_claim_and_the_history_says_s
     }
 }
 
-/// A volume that was deleted at the storage: its plugin never says that it is detached, and
-/// somebody does who has looked. Not before the plugin was asked, and not in silence.
+/// A volume that was deleted at the storage: its plugin never confirms the detach, and an operator
+/// who has looked does. Only after the plugin was called, and visibly.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_person_answers_for_a_controller_that_cannot() {
     if !or_skip("real mounts") {
@@ -209,8 +209,8 @@ async fn s11_a_person_answers_for_a_plugin_that_never_unstages() {
     assert_eq!(system.in_use("data"), None);
 }
 
-/// The plugin answers OK and the mount remains, or it lost the volume while it is mounted: the
-/// claim says what to look at on the node and what to type, and no word stands in for it.
+/// The plugin answers OK and the mount remains, or it lost the volume while it is mounted. The
+/// claim says what to look at on the node and what to type, and no confirmation replaces that.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_mount_that_the_plugin_leaves_is_told_with_what_to_do() {
     if !or_skip("real mounts") {
@@ -268,8 +268,8 @@ async fn s11_an_agent_that_just_went_away_is_named_before_its_lease_ends() {
     system.settle("data").await;
 }
 
-/// Rule 16: while an attach hangs in the plugin, that the storage has the volume detached may be so
-/// no more when the plugin goes on. Who says it too early is told so, and nothing is freed.
+/// Rule 16: while an attach hangs in the plugin, an observed detach at the storage may be outdated
+/// when the plugin goes on. A confirmation that comes too early is refused, and nothing is freed.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_word_counts_for_nothing_while_the_plugin_may_be_at_a_call() {
     if !or_skip("real mounts") {
@@ -304,7 +304,7 @@ async fn s11_a_word_counts_for_nothing_while_the_plugin_may_be_at_a_call() {
     assert_eq!(begun(&system, "ControllerPublishVolume", "data"), 1);
 }
 
-/// A node that is away, and then forgotten: the order stands, visibly, and says what is to be done.
+/// A node that is away, and then forgotten: the order stays, visibly, and says what is to be done.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_detach_from_a_node_that_is_gone_stands_and_says_what_it_waits_for() {
     if !or_skip("real mounts") {

@@ -1,6 +1,6 @@
-//! What is derived is true: reads change nothing, whoever waits for something wakes when it is
-//! there, and an update loses no claim. (Counts of a plugin's instances are recomputed in the
-//! registry's own tests.)
+//! What is derived is true: reads change nothing, a waiter wakes when its condition holds, and an
+//! update loses no claim. (Counts of a plugin's instances are recomputed in the registry's own
+//! tests.)
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ async fn s12_reads_change_nothing() {
     system.settle("data").await;
 }
 
-/// Whoever waits for a volume that is not registered yet gets it when it is.
+/// A waiter for a volume that is not registered yet gets it when it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_missing_volume_is_waited_for_and_found_within_a_second() {
     if !or_skip("real mounts") {
@@ -91,7 +91,7 @@ async fn s12_a_missing_volume_is_waited_for_and_found_within_a_second() {
     system.settle("data").await;
 }
 
-/// Who waits for the volume has it as soon as it can be had, from the moment that is returned.
+/// The waiter has the volume soon after `can_be_had` returns.
 async fn mounted_soon_after(system: &System, can_be_had: impl Future<Output = Instant>) {
     let mounted = async { (system.mount_in_turn("a", 0, "data").await, Instant::now()) };
     let ((mounted, at), since) = tokio::join!(mounted, can_be_had);
@@ -101,7 +101,7 @@ async fn mounted_soon_after(system: &System, can_be_had: impl Future<Output = In
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
-/// Whoever waits for a plugin that is not well gets the volume when it is.
+/// A waiter for an unhealthy plugin gets the volume when the plugin is healthy.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_an_unhealthy_plugin_is_waited_for() {
     if !or_skip("real mounts") {

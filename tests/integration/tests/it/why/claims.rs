@@ -1,4 +1,4 @@
-//! Plugin calls that hang or fail, in every step of a claim; and who waits behind them.
+//! Plugin calls that hang or fail, in every step of a claim; and the allocs that wait behind them.
 
 use berth_harness::root::or_skip;
 use berth_integration::{Options, System};
@@ -105,7 +105,7 @@ async fn why_names_the_call_that_hangs_or_fails_and_whose_matter_it_is() {
     for volume in IN_ATTACH.into_iter().chain(IN_RELEASE) {
         system.freed(volume).await;
     }
-    // S1: what has failed and was released is nobody's any more.
+    // S1: a claim that failed and was released has no holder any more.
     tells(&system, "detach-flaky", "nothing", NOBODY, "nobody claims it, …").await;
     // Nothing was mounted since, so what the last one failed with still counts.
     let sentence = "the last request for it was refused … ago: …INTERNAL…";

@@ -37,8 +37,8 @@ pub async fn why(system: &System, name: &str) -> Result<Value, String> {
     }
 }
 
-/// Waits until the first screen has this cause, this actor and this sentence, in which `…` stands
-/// for any text; then runs what it names as the next step.
+/// Waits until the first screen has this cause, this actor and this sentence, in which `…` matches
+/// any text; then runs what it names as the next step.
 pub async fn tells(system: &System, name: &str, cause: &str, who: &str, sentence: &str) -> Value {
     // It is built here where it is not yet, which takes longer than any answer.
     binary("berth");
@@ -62,7 +62,7 @@ pub async fn tells(system: &System, name: &str, cause: &str, who: &str, sentence
     told
 }
 
-/// Whether the text is the pattern, in which `…` stands for any text.
+/// Whether the text is the pattern, in which `…` matches any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('…');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };

@@ -1,5 +1,5 @@
 //! Mounts that are dead or hang, operations on the host that hang, and an agent that is away while
-//! its lease still stands.
+//! its lease is still held.
 
 use std::path::Path;
 use std::process::Command;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{NOBODY, YOU, tells};
 
-/// S2, S3, S5, S8 and S9, and a mount that somebody took away.
+/// S2, S3, S5, S8 and S9, and a mount that an operator unmounted.
 #[tokio::test(flavor = "multi_thread")]
 async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
     if !or_skip("real mounts") {
@@ -55,7 +55,7 @@ async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
     drop(writer);
     system.freed("held").await;
 
-    // S2, S5: the agent is killed, and nobody says that the host is gone.
+    // S2, S5: the agent is killed, and the host is not declared gone.
     system.kill9(Part::Agent(0));
     let sentence = "node n1 is down for …: its agent renews no lease. …";
     let down = tells(&system, "kept", "node-down", YOU, sentence).await;

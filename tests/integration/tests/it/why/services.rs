@@ -1,4 +1,4 @@
-//! Services, plugins and the bus that are away; records that cannot be read; volumes that nobody
+//! Services, plugins and the bus that are away; records that cannot be read; volumes that no alloc
 //! can have.
 
 use berth_contract::bucket;
@@ -59,7 +59,7 @@ async fn why_tells_what_is_away_and_what_cannot_be_read() {
         mounted = system.mount("r", 0, "refused") => panic!("{mounted:?}"),
         () = told => {}
     }
-    // Nobody asks any more, the claim is undone, and what it was refused with stays to be seen.
+    // No request follows, the claim is undone, and the error of its refusal stays visible.
     system.freed("refused").await;
     let sentence = "the last request for it was refused … ago: …NOT_FOUND…";
     tells(&system, "refused", "refused", OPERATOR, sentence).await;
