@@ -1,4 +1,4 @@
-//! Asking as a user would: over the bus, again while the answer is "later".
+//! Requests as a user sends them: over the bus, retried while the answer is "later".
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::system::{PLUGIN, System};
 
-/// How long a system that was hurt may need to do what it was asked.
+/// How long a system may take to carry out a request after a fault.
 pub const RECOVERY: Duration = Duration::from_secs(120);
 
 fn volume_id(id: &str) -> VolumeId {
@@ -52,7 +52,7 @@ fn mount_request(alloc: &str, volume: &str, wait: bool) -> Mount {
 }
 
 impl System {
-    /// One request, asked once.
+    /// Sends a request without a retry.
     pub async fn ask<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -66,7 +66,7 @@ impl System {
         })
     }
 
-    /// One request, asked until it is answered otherwise than by "later".
+    /// Sends a request, and retries while the answer is "later".
     pub async fn persist<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -88,7 +88,7 @@ impl System {
         self.persist(&V::subject(&Namespace::default()), body).await
     }
 
-    /// Makes a volume on the storage, and registers it with these access modes.
+    /// Creates a volume on the storage, and registers it with these access modes.
     pub async fn volume(&self, id: &str, access: &[&str]) -> Registered {
         self.provision(id);
         let capability: Vec<Value> = access.iter().map(|mode| json!({"access": mode})).collect();
@@ -96,7 +96,7 @@ impl System {
         self.about::<verb::VolumeRegister>(&document).await.expect("the volume is registered")
     }
 
-    /// Makes a volume on the storage.
+    /// Creates a volume on the storage.
     pub fn provision(&self, id: &str) {
         let made = std::process::Command::new(binary("berth-csi-dev"))
             .args(["provision", "--volume", id, "--backend"])
@@ -123,12 +123,12 @@ impl System {
         self.about::<verb::AllocRegister>(&register).await.expect("the alloc is registered")
     }
 
-    /// Has the node's agent claim and mount the volume; asked until it is done or refused.
+    /// Has the node's agent claim and mount the volume; retried while the answer is "later".
     pub async fn mount(&self, alloc: &str, node: usize, volume: &str) -> Result<Mounted, Problem> {
         self.persist(&at_agent(node), &mount_request(alloc, volume, false)).await
     }
 
-    /// The same, asked once: as an agent answers by the request's deadline, also by "later".
+    /// The same without a retry. At the request's deadline the agent may answer "later".
     pub async fn try_mount(
         &self,
         alloc: &str,
@@ -138,7 +138,7 @@ impl System {
         self.ask(&at_agent(node), &mount_request(alloc, volume, false)).await
     }
 
-    /// The same, in line for the volume while others have it.
+    /// The same, waiting in the volume's queue while other allocs hold it.
     pub async fn mount_in_turn(
         &self,
         alloc: &str,
@@ -154,7 +154,7 @@ impl System {
         self.mount(alloc, node, volume).await.expect("the volume is mounted")
     }
 
-    /// Says that an alloc has ended.
+    /// Ends an alloc as complete.
     pub async fn stop(&self, alloc: &str) -> AllocStatus {
         let stop = alloc::Stop { id: alloc_id(alloc), state: AllocState::Complete, note: None };
         self.about::<verb::AllocStop>(&stop).await.expect("the alloc is stopped")

@@ -1,4 +1,4 @@
-//! Holding a plugin call for as long as a test needs, however slow its machine is.
+//! Plugin calls that hang until the test releases them, however slow the machine is.
 
 use std::time::Duration;
 
@@ -7,19 +7,18 @@ use serde_json::{Value, json};
 
 use crate::system::System;
 
-/// How soon a call begins that is due.
+/// How long the test waits for the held call to begin.
 const DUE: Duration = Duration::from_secs(30);
 
 impl System {
-    /// Has the next call of an RPC on each node stand still before its work, until
-    /// [`Self::let_go`].
+    /// Makes the next call of an RPC on each node hang before its work, until [`Self::let_go`].
     pub fn hold(&self, rpc: &str) {
         for node in 0..self.options.nodes {
             self.plant(node, &json!([{"rpc": rpc, "when": "before", "hang": true, "times": 1}]));
         }
     }
 
-    /// Waits until a call of the RPC is under way: begun and not ended.
+    /// Waits until a call of the RPC has begun and not ended.
     pub async fn under_way(&self, rpc: &str) {
         wait::until(&format!("{rpc} is under way"), DUE, || async {
             let calls = self.calls();
@@ -33,7 +32,7 @@ impl System {
         .await;
     }
 
-    /// Lets what is held go on, and plants nothing any more.
+    /// Lets held calls continue, and removes all planted faults.
     pub fn let_go(&self) {
         for node in 0..self.options.nodes {
             self.plant(node, &json!([]));

@@ -1,4 +1,4 @@
-//! The end of every test: everything at rest, and nothing was done that a CO must never do.
+//! The end of every test: everything is at rest, and no driver's log breaks a rule of CSI.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ impl System {
     /// Waits until nothing is left of a volume's use, then judges by the drivers' own logs.
     pub async fn settle(&self, volume: &str) {
         self.freed(volume).await;
-        // An attachment that is left at a free volume would never be detached.
+        // A free volume's leftover attachment would never be detached.
         assert_eq!(self.in_use(volume), None, "{volume} is free, and the storage has it in use");
         wait::until("no mount is left", Duration::from_secs(10), || async {
             let left = mounts_beneath(self.dir().path());
@@ -24,14 +24,14 @@ impl System {
         self.judge();
     }
 
-    /// What the storage itself says of where a volume is attached, staged or published, if it is.
+    /// What the storage reports of the volume's attachment, staging or publication, if any.
     pub fn in_use(&self, volume: &str) -> Option<Value> {
         storage::in_use(&self.backend()).into_iter().find(|one| one["volume_id"] == volume)
     }
 
     /// The judge reads the logs of all drivers together.
     pub fn judge(&self) {
-        // Where not every driver is a plugin, not every one has a log.
+        // A driver that is not a plugin writes no log.
         let is_expected = |log: &PathBuf| self.options.healthy.is_none() || log.exists();
         judge::assert_right(self.call_logs().into_iter().filter(is_expected));
         let calls = self.calls();
@@ -42,8 +42,8 @@ impl System {
         assert!(refused.is_empty(), "the driver refused what a CO must never do: {refused:#?}");
     }
 
-    /// Every line of every driver's log, in the order of time. An unfinished last line is left out:
-    /// the driver may be writing it. Any other line that cannot be read is a failure.
+    /// Every line of every driver's log, in the order of time. An unfinished last line is skipped,
+    /// because the driver may be writing it. Any other unreadable line is a failure.
     pub fn calls(&self) -> Vec<Value> {
         let mut calls: Vec<Value> = self.call_logs().iter().flat_map(read_log).collect();
         let at = |call: &Value| {

@@ -1,10 +1,10 @@
-//! A whole Berth on one machine, for tests: the real binaries, each a process of its own.
+//! A complete Berth on one machine, for tests: the real binaries, each in its own process.
 //!
-//! Owns: starting every process of the blueprint with real configuration, asking them over the bus
-//! as a user would, and judging at the end by the drivers' own call logs.
+//! Owns: starting every process of the blueprint with real configuration, sending requests over the
+//! bus as a user would, and judging at the end by the drivers' own call logs.
 //!
 //! Promises: [`System::settle`] passes only when no claim, no mount and no attachment is left, and
-//! the judge finds nothing a CO must never do.
+//! the judge finds no breach of CSI.
 //!
 //! Never: reaches into a process, or replaces one.
 

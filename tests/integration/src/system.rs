@@ -20,14 +20,14 @@ use berth_harness::process::{Daemon, Program, binary, clock};
 use berth_harness::proxy::{Proxy, Wire};
 use berth_harness::wait;
 
-/// What the services log: each line of ours, and of other crates what a failure may come from.
-/// Their debug lines, one for each frame of a connection, would hide it.
+/// Services log Berth's crates at debug and others at info. Debug lines of other crates, one for
+/// each frame of a connection, would hide a failure.
 const LOG_FILTER: &str = "info,berth=debug";
 
-/// The plugin of every test.
+/// The id of the plugin in every test.
 pub const PLUGIN: &str = "dev.berth";
 
-/// What kind of system.
+/// How a system is built and configured.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one switch, named where it is set")]
 pub struct Options {
@@ -35,51 +35,52 @@ pub struct Options {
     pub nodes: usize,
     /// NATS servers: 1 or 3.
     pub servers: usize,
-    /// Processes with a wall clock of their own, and how far ahead it is at the start, in
+    /// Processes with a wall clock of their own, and how far it is ahead at the start, in
     /// milliseconds. Needs `faketime`.
     pub clocks: &'static [(&'static str, i64)],
-    /// The size of a disk below each server's store, where it has one of its own. Needs root.
+    /// The size of a disk below each server's store. None: the store has no disk of its own. Needs
+    /// root.
     pub disk_bytes: Option<u64>,
-    /// Whether the driver has a controller that attaches.
+    /// Whether the driver has a controller with publish and unpublish.
     pub attach: bool,
     /// Whether the driver stages.
     pub stage: bool,
     /// Whether the driver has a controller service at all.
     pub controller: bool,
-    /// Services of each kind, beside the agents.
+    /// Replicas of each service, agents excluded.
     pub replicas: usize,
     /// How long a call may take.
     pub call_timeout_ms: u64,
-    /// How often watchers look without being woken.
+    /// Interval of the watchers' rescans, in milliseconds.
     pub rescan_ms: u64,
-    /// How long a failed call waits at most before it is made again: first, and ever.
+    /// The first and the longest delay before a failed call is retried, in milliseconds.
     pub retry_ms: (u64, u64),
-    /// How long a place in line is kept for a caller who does not ask again.
+    /// How long a waiter that sends no retry keeps its position in the queue, in milliseconds.
     pub place_kept_ms: u64,
     /// How long markers of deleted keys stay in buckets that keep history; an hour without it.
     pub marker_ttl: Option<Duration>,
     /// How many volumes the driver can attach to a node; 0 means no limit.
     pub max_volumes: u64,
-    /// What the driver wants among the secrets of each call that takes some.
+    /// The secret that the driver requires in each call that takes secrets.
     pub secret: Option<&'static str>,
-    /// Whether each process reaches the bus by a cable of its own, which can be cut, and with a
-    /// tripwire across all of them.
+    /// Whether each process reaches the bus by its own cable, which can be cut, with a tripwire
+    /// across all cables.
     pub cables: bool,
-    /// How long one request of the test may take, before it asks again.
+    /// Deadline of one request of the test, in milliseconds. Then the test retries.
     pub patience_ms: u64,
     /// The port of a collector of OTLP over HTTP on this host, where there is one.
     pub otlp: Option<u16>,
-    /// Where set, each node has a `berth-docker`, which serves at [`System::docker_socket`], and a
-    /// mount may keep the engine waiting so long.
+    /// Where set, each node has a `berth-docker` at [`System::docker_socket`]. The value is how
+    /// long a mount may keep the engine waiting, in milliseconds.
     pub docker_ms: Option<u64>,
-    /// What the driver of a node (from 0) is started with, beside what all of them are.
+    /// Extra arguments for the driver of a node (from 0).
     pub driver: fn(usize) -> Vec<String>,
-    /// What the plugin calls a node (from 0).
+    /// The plugin's id of a node (from 0).
     pub external_node: fn(usize) -> String,
-    /// Faults that stand in every driver from its start, as JSON.
+    /// Faults that every driver has from its start, as JSON.
     pub planted: Option<&'static str>,
-    /// How many node services and controllers are healthy once the system is; without it, as many
-    /// as there are nodes.
+    /// Healthy node services and controllers that the start waits for. None: as many as there are
+    /// nodes.
     pub healthy: Option<(usize, usize)>,
 }
 
@@ -113,7 +114,7 @@ impl Default for Options {
     }
 }
 
-/// One process of the system, by what it is.
+/// A process of the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// nats-server; the only one, or the first of three.
@@ -143,7 +144,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Every process that can be hurt, of a system with these options.
+    /// Every process of a system with these options that tests may kill.
     pub fn all(options: Options) -> impl Iterator<Item = Self> {
         let seconds =
             [Self::SecondClaim, Self::SecondWatcher, Self::SecondRegistry, Self::SecondGc];
@@ -159,7 +160,7 @@ impl Part {
             )
     }
 
-    /// What it is called where it is a client of the bus.
+    /// Its client name on the bus.
     fn name(self) -> Option<String> {
         Some(match self {
             Self::Nats | Self::Driver(_) => return None,
@@ -190,16 +191,16 @@ pub struct System {
     agents: Vec<Daemon>,
     drivers: Vec<Daemon>,
     dockers: Vec<Daemon>,
-    /// Trips at the n-th message of a kind, whichever process sends it.
+    /// Trips at the n-th message of a kind from any process.
     pub wire: Wire,
     cables: Cables,
-    /// What the bus is made of.
+    /// The servers of the bus.
     pub nats: NatsServers,
     // Last: it unmounts and removes what the processes left.
     dir: Dir,
 }
 
-/// A process's way to the bus: one cable to each server. None when it has no cables of its own.
+/// Each process's cables to the bus, one to each server. Empty when the system has no cables.
 type Cables = BTreeMap<String, Vec<Proxy>>;
 
 async fn lay(nats: &NatsServers, options: Options, wire: &Wire) -> Cables {
@@ -231,7 +232,7 @@ impl System {
             .await
             .expect("the test reaches the bus");
         if let Some(marker_ttl) = options.marker_ttl {
-            // A service takes an existing bucket as it is.
+            // Services accept an existing bucket unchanged.
             for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
                 let spec = BucketSpec { marker_ttl, purged_after: 0, ..*spec };
                 bus.bucket(&spec, nats.copies()).await.expect("the bucket can be made");
@@ -266,7 +267,7 @@ impl System {
         system
     }
 
-    /// Waits until the services answer and every node serves the plugin, and Docker where it does.
+    /// Waits until the services answer and every node serves the plugin, and Docker where enabled.
     pub async fn healthy(&self) {
         wait::until("the system is healthy", Duration::from_secs(60), || async {
             self.volumes().await.map_err(|problem| problem.to_string())?;
@@ -323,7 +324,7 @@ impl System {
         }
     }
 
-    /// Kills a process with SIGKILL and leaves it dead; what its cables held back is lost.
+    /// Kills a process with SIGKILL without a restart. Messages that its cables held back are lost.
     pub fn kill9(&self, part: Part) {
         self.daemon(part).kill9();
         for cable in self.cables(part) {
@@ -332,25 +333,25 @@ impl System {
     }
 
     /// Ends every service as an operator would. When this returns, each has exported everything to
-    /// its collector, and nothing follows.
+    /// its collector.
     pub async fn end(&self) {
         let mut services: Vec<Part> = Part::all(self.options).collect();
         services.retain(|part| !matches!(part, Part::Nats | Part::Driver(_)));
-        // Agents first: they ask the others for what is left to do.
+        // Agents first: while they end, they send requests to the other services.
         for part in services.into_iter().rev() {
             self.daemon(part).terminate().await;
         }
     }
 
-    /// A process's cables: one to each server, when the system has cables.
+    /// A process's cables, one to each server; empty when the system has none.
     pub fn cables(&self, part: Part) -> &[Proxy] {
         part.name().and_then(|name| self.cables.get(&name)).map_or(&[], Vec::as_slice)
     }
 
-    /// Whose cable this is, by its label.
+    /// The process that has the cable with this label.
     ///
     /// # Panics
-    /// When it is nobody's.
+    /// When no process has it.
     pub fn part_of(&self, label: &str) -> Part {
         let named = |part: &Part| part.name().as_deref() == Some(label);
         Part::all(self.options).find(named).expect("each cable is a process's")
@@ -383,8 +384,8 @@ impl System {
         self.dir.join(format!("faults-{}.json", node + 1))
     }
 
-    /// Fences a node at the storage, or lifts its fence: its volumes can be detached although they
-    /// are mounted there.
+    /// Fences a node at the storage, or lifts the fence. The volumes of a fenced node can be
+    /// detached while they are mounted there.
     pub fn fence(&self, node: usize, fenced: bool) {
         let done = std::process::Command::new(binary("berth-csi-dev"))
             .arg("fence")
@@ -399,7 +400,8 @@ impl System {
         assert!(done.status.success(), "{done:?}");
     }
 
-    /// Sets the clock of one of [`Options::clocks`] so many milliseconds ahead of the machine's.
+    /// Sets the clock of a process in [`Options::clocks`] so many milliseconds ahead of the
+    /// machine's.
     pub fn set_clock(&self, process: &str, ahead_ms: i64) {
         clock::set(&clock_file(&self.dir, process), ahead_ms);
     }
@@ -409,23 +411,23 @@ impl System {
         (0..self.options.nodes).map(|at| self.dir.join(format!("calls-{}", at + 1))).collect()
     }
 
-    /// Where the bus is.
+    /// The URL of the bus.
     pub fn url(&self) -> String {
         self.nats.url()
     }
 
-    /// Where the bus keeps its store and its log.
+    /// The directory of the bus's store and log.
     pub fn nats_dir(&self) -> PathBuf {
         let log = self.nats.first().daemon().log_path();
         log.parent().unwrap_or(log).to_owned()
     }
 
-    /// Where the storage itself is.
+    /// The directory of the storage.
     pub fn backend(&self) -> PathBuf {
         self.dir.join("backend")
     }
 
-    /// Everything the test runs in.
+    /// The directory of the test.
     pub fn dir(&self) -> &Dir {
         &self.dir
     }
@@ -476,7 +478,7 @@ impl Start<'_> {
         self.run("berth-node-agent", &format!("agent-{node}"), &own)
     }
 
-    /// Where a process finds the bus.
+    /// The URL that a process uses for the bus.
     fn url_for(&self, name: &str) -> String {
         match self.cables.get(name) {
             Some(cables) => cables.iter().map(Proxy::url).collect::<Vec<_>>().join(","),
@@ -485,7 +487,7 @@ impl Start<'_> {
     }
 
     fn run(&self, program: &str, name: &str, own: &str) -> Daemon {
-        // Where a secret is about, no crate may mention it, however much it logs.
+        // In a test with a secret, other crates log at debug too: none may log it.
         let secret = self.options.secret.is_some();
         let mut program = Program::service(program, name, self.dir)
             .configured(own)
@@ -514,7 +516,7 @@ impl Start<'_> {
             let file = self.dir.join(format!("faults-{node}.json"));
             std::fs::write(file, faults).expect("faults can be written");
         }
-        // Not among the arguments, which every process may read.
+        // Every process may read the arguments, so the secret is not among them.
         let secret = self.options.secret.map(|secret| ("BERTH_CSI_DEV_SECRET", secret));
         Program::service("berth-csi-dev", &format!("driver-{node}"), self.dir)
             .args(["serve", "--endpoint"])

@@ -8,12 +8,12 @@ use berth_harness::process::Daemon;
 use super::{Start, System};
 
 impl System {
-    /// Where a node's `berth-docker` serves; the name of the file is the name of the driver.
+    /// The socket of a node's `berth-docker`. The file's name is the driver's name.
     pub fn docker_socket(&self, node: usize) -> PathBuf {
         docker_socket(&self.dir, node)
     }
 
-    /// Where a node's `berth-docker` looks for its Docker engine.
+    /// The path at which a node's `berth-docker` looks for its Docker engine.
     pub fn engine_socket(&self, node: usize) -> PathBuf {
         engine_socket(&self.dir, node)
     }
@@ -22,7 +22,7 @@ impl System {
 impl Drop for System {
     fn drop(&mut self) {
         for node in 0..self.dockers.len() {
-            // A killed berth-docker leaves its own behind.
+            // A killed berth-docker leaves its own socket behind.
             let _ = std::fs::remove_file(self.docker_socket(node));
         }
     }
@@ -43,7 +43,7 @@ impl Start<'_> {
     }
 }
 
-/// Docker looks for its plugins there and nowhere else, so the name is the test's own.
+/// Docker looks for its plugins only there, so the name is unique to the test.
 fn docker_socket(dir: &Dir, node: usize) -> PathBuf {
     let test = dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
     PathBuf::from(format!("/run/docker/plugins/{test}-n{}.sock", node + 1))

@@ -1,4 +1,4 @@
-//! Clocks that are wrong, and delays that look like a wrong clock.
+//! Clocks that are wrong, and delays that resemble a wrong clock.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn a_report_delayed_by_a_paused_registry_makes_no_skew() {
 async fn a_service_with_a_wrong_clock_is_shown() {
     let clocks = &[("claim-0", -600_000), ("volumewatcher-0", 600_000)];
     let system = System::start(Options { clocks, ..Options::default() }).await;
-    // The plugin is asked about a volume by a deadline of the claim service's clock.
+    // The claim service's clock sets the deadline of a plugin call about a volume.
     system.set_clock("claim-0", 0);
     system.volume("data", &["single-node-writer"]).await;
     system.set_clock("claim-0", -600_000);
@@ -81,7 +81,7 @@ async fn an_attempt_of_a_clock_that_was_ahead_locks_the_volume_for_one_call_only
     system.hold("ControllerPublishVolume");
     system.set_clock("claim-0", DAY_MS);
     let take = json!({"alloc": "a", "volume": "data", "node": "n1"}).to_string();
-    // A person with the NATS CLI sends no deadline.
+    // A request from the NATS CLI has no deadline.
     let subject = verb::ClaimTake::subject(&Namespace::default());
     let asked = raw::ask(&system.servers()[0], &subject, &[], take.as_bytes());
     let killed = async {

@@ -1,5 +1,5 @@
-//! Configuration: the samples that ship are good, and a bad one is refused with every fault at
-//! once, exit code 64, and nothing started.
+//! Configuration: the shipped samples are valid. A bad one is refused with every fault at once and
+//! exit code 64, and nothing starts.
 
 use std::process::{Command, Output};
 

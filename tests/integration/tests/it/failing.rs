@@ -1,4 +1,4 @@
-//! A flow test that fails says why, in few lines, whatever its processes logged.
+//! A failing flow test prints the reason in few lines, however much its processes logged.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -6,11 +6,11 @@ use std::process::Command;
 use berth_harness::root::or_skip;
 use berth_integration::{Options, System};
 
-/// Lines that a failing flow test may print.
+/// The most lines that a failing flow test may print.
 const PRINTED_MAX: usize = 300;
 
-/// Fails only where the test below runs it in a process of its own: a driver's log is damaged, so
-/// that the judge cannot read it.
+/// Fails only when the test below runs it in its own process: a driver's log is damaged, so that
+/// the judge cannot read it.
 #[tokio::test(flavor = "multi_thread")]
 async fn case() {
     if std::env::var_os("FAILING_CASE").is_none() {

@@ -16,7 +16,8 @@ use crate::why::{YOU, tells};
 /// Room for the 256 MiB that the event stream reserves.
 const DISK_BYTES: u64 = 1 << 30;
 
-/// nats-server keeps its error after space is freed. Requests meanwhile get the reason, in time.
+/// nats-server keeps its error after space is freed. Until then requests get the reason within
+/// their deadlines.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_store_is_told_to_callers_and_in_the_status() {
     if !or_skip("a disk of its own") {
@@ -44,13 +45,14 @@ async fn a_full_store_is_told_to_callers_and_in_the_status() {
         }
     })
     .await;
-    // The server does not answer such a write at all: it may be stored.
+    // The server does not answer such a write: the write may be stored.
     assert_eq!(refused.code, Code::NoAnswer, "{refused}");
     assert!(refused.retryable && refused.message.contains("not acknowledged"), "{refused}");
     assert!(refused.next.contains("disk of nats-server"), "{refused}");
     assert_eq!(refused.step.as_deref(), Some("alloc.register"), "{refused}");
 
-    // The claim service still has room for a write or two: the claim begins to go, and then waits.
+    // The claim service still has room for a few writes: the claim's release begins, and then
+    // waits.
     let release = verb::ClaimRelease::subject(&Namespace::default());
     let body = json!({"alloc": "a", "volume": "data"});
     let _: Result<Value, Problem> = system.ask(&release, &body).await;

@@ -1,7 +1,7 @@
 //! Nodes that are gone (rule 12, C7): scenarios S2 and S3, from the outside.
 //!
-//! A node that is gone is one whose agent is dead and whose mounts live on, fenced at the storage:
-//! the hardest case, since everything is still there when it comes back.
+//! Here the agent of a node that is gone is dead, its mounts remain, and the storage fences it.
+//! This is the hardest case, since everything is still there when the node comes back.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ async fn is(system: &System, id: &str, state: NodeState) -> NodeStatus {
     .await
 }
 
-/// Kills the agent of `n1` for good, and waits until its lease has ended; answers the revision of
+/// Kills the agent of `n1` for good, and waits until its lease has ended; returns the revision of
 /// its record.
 async fn dies(system: &System) -> u64 {
     system.kill9(Part::Agent(0));
@@ -67,7 +67,7 @@ async fn leave(system: &System) -> Left {
     system.persist(&verb::NodeLeave::subject(&()), &leave).await.unwrap()
 }
 
-/// The only claim on the volume, once it is as wanted.
+/// The only claim on the volume, once it meets the condition.
 async fn claim(system: &System, volume: &str, is: impl Fn(&ClaimStatus) -> bool) -> ClaimStatus {
     wait::until("the claim is as it should be", PATIENCE, async || {
         let claims = system.claims(volume).await.claims;
@@ -82,8 +82,8 @@ async fn alloc(system: &System, id: &str) -> AllocStatus {
     system.persist(&subject, &json!({"id": id})).await.unwrap()
 }
 
-/// `RPC node` of each call that began and changes something, in order: the node that a controller
-/// call is about, or the one that a node call is made at.
+/// `RPC node` of each call that began and changes something, in order. The node is the subject of a
+/// controller call, or the place of a node call.
 fn story(system: &System) -> Vec<String> {
     let changes = |rpc: &str| rpc.contains("ublishVolume") || rpc.contains("tageVolume");
     let line = |call: &Value| {
@@ -102,8 +102,8 @@ fn count(system: &System, call: &str) -> usize {
 }
 
 /// S2: a dead node keeps its volume until an operator declares it gone. Then the controller alone
-/// detaches the volume, and the claim is released only once that succeeded. A node that comes back
-/// unmounts what it had before it takes anything new.
+/// detaches the volume. Only after that success is the claim released. A node that comes back
+/// unmounts its old volumes before it takes new ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     if !or_skip("real mounts") {
@@ -119,7 +119,7 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     assert_eq!(refused.code, Code::NodeReady, "{refused}");
     assert_eq!(node(&system, "n1").await.unwrap().gone, None);
 
-    // A lease that ended is no proof.
+    // An ended lease is no proof.
     let seen = dies(&system).await;
     let before = story(&system);
     system.alloc("b", 1, "data", false).await;
@@ -129,7 +129,7 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     assert_eq!(held.node.as_str(), "n1");
     assert_eq!(story(&system), before);
 
-    // An operator declares it gone; the controller fails, and nothing is freed by that.
+    // An operator declares the node gone; the controller fails, and nothing is freed.
     system.plant(1, &json!([{"rpc": "ControllerUnpublishVolume", "code": "UNAVAILABLE"}]));
     system.fence(0, true);
     let fenced = ProofKind::StorageFenced;
@@ -150,7 +150,7 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     assert!(system.try_mount("b", 1, "data").await.is_err());
     assert!(mounted_on_n1(&system), "the mount of n1 lives on");
 
-    // The controller succeeds, and the volume is n2's.
+    // The controller succeeds, and n2 gets the volume.
     system.plant(1, &json!([]));
     let elsewhere = mount(&system, "b", 1, "data").await;
     assert_eq!(std::fs::read_to_string(format!("{}/f", elsewhere.path)).unwrap(), "kept");
@@ -164,7 +164,7 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     ];
     assert_eq!(after, wanted, "no node call stands in for the one that was not made");
 
-    // The node comes back, and cannot undo what it had at once.
+    // The node comes back, and cannot undo its old mount immediately.
     system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "code": "UNAVAILABLE"}]));
     system.restart(Part::Agent(0));
     system.alloc("c", 0, "other", false).await;
@@ -191,7 +191,7 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     assert!(!mounted_on_n1(&system), "nothing is mounted that has no claim");
     assert!(back.back.is_some(), "{back:?}");
     system.fence(0, false);
-    // The alloc was ended with its node; another one starts.
+    // The alloc was ended with its node; another alloc starts.
     assert_eq!(alloc(&system, "c").await.state, AllocState::Failed);
     system.run("d", 0, "other").await;
     for (alloc, volume) in [("b", "data"), ("d", "other")] {
@@ -212,14 +212,14 @@ async fn mount(system: &System, alloc: &str, node: usize, volume: &str) -> Mount
     .await
 }
 
-/// S3: a node that was removed while its volume was attached: the release uses what the claim
-/// itself says of the node, and keeps to the schedule while the controller fails.
+/// S3: a node was removed while its volume was attached. The release uses the node's data in the
+/// claim, and follows the schedule while the controller fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     if !or_skip("real mounts") {
         return;
     }
-    // The schedule of the product.
+    // The production retry schedule.
     let options = Options { retry_ms: (1_000, 60_000), ..Options::default() };
     let system = System::start(options).await;
     system.volume("data", &["single-node-writer"]).await;
@@ -242,8 +242,8 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     let since = Instant::now();
     declare(&system, 0, ProofKind::PoweredOff, "").await.unwrap();
     let trying = claim(&system, "data", |claim| claim.tries >= 4).await;
-    // Of a schedule that doubles, the first minute is the busiest: 1 + 2 + 4 + 8 + 16 + 32 s, each
-    // shortened to half of it at most.
+    // The delays double, so the first minute is the busiest: 1 + 2 + 4 + 8 + 16 + 32 s, each
+    // shortened by jitter to at least half.
     assert!(since.elapsed() >= Duration::from_millis(3_500), "{:?}", since.elapsed());
     assert_eq!(count(&system, "ControllerUnpublishVolume n1"), 4, "{:?}", story(&system));
     let pause = trying.next_try.unwrap().since(clock::now());
@@ -253,7 +253,7 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     assert_eq!(count(&system, "NodeUnpublishVolume n1"), 0);
     system.run("b", 1, "data").await;
 
-    // The record that it is gone is kept, and so the node learns it when it comes back.
+    // The record that the node is gone is kept, so the node reads it when it comes back.
     let left = leave(&system).await;
     assert_eq!((left.known, left.gone), (true, true));
     system.fence(0, false);
@@ -264,9 +264,8 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     system.settle("data").await;
 }
 
-/// An operator makes sure that a node is off. The node comes back, takes the volume again, and its
-/// agent dies. The earlier evidence does not cover this absence: the present mount is written
-/// through.
+/// An operator declares a node gone. The node comes back, mounts the volume again, and its agent
+/// dies. The earlier evidence does not cover this absence: the present mount is being written to.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_made_sure_of_in_an_earlier_absence_frees_nothing_in_a_later_one() {
     if !or_skip("real mounts") {
@@ -295,8 +294,8 @@ async fn what_was_made_sure_of_in_an_earlier_absence_frees_nothing_in_a_later_on
     system.settle("data").await;
 }
 
-/// A node that was only frozen: its process wakes up with everything in hand, and its volume is
-/// another's by then.
+/// A frozen node: its process resumes with its old state, after its volume was given to another
+/// node.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_agent_that_wakes_up_undoes_what_was_taken_from_it() {
     if !or_skip("real mounts") {
@@ -322,9 +321,9 @@ async fn a_frozen_agent_that_wakes_up_undoes_what_was_taken_from_it() {
     system.settle("data").await;
 }
 
-/// A command of `berth run` lives through the death of its node's agent, and through the node's
-/// being gone: the agent that comes back ends it, with what it started and its runner, before the
-/// volume's mount is taken from it and before the node takes anything new.
+/// A command of `berth run` survives its node's agent, and the declaration that the node is gone.
+/// The returning agent ends the command, its children and its runner, before it unmounts the volume
+/// and before the node takes anything new.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_outlived_its_node_is_ended_when_the_node_comes_back() {
     if !or_skip("real mounts") {
@@ -334,7 +333,7 @@ async fn a_command_that_outlived_its_node_is_ended_when_the_node_comes_back() {
     system.volume("data", &["single-node-writer"]).await;
     let (place, pids) = (system.dir().join("place"), system.dir().join("pids"));
     std::fs::create_dir(&place).unwrap();
-    // It writes all the time, and so does what it leaves to itself, with a session of its own.
+    // The command writes all the time, and so does its child in a session of its own.
     let writes = format!("while :; do date >> {}/f; sleep 0.05; done", place.display());
     let alone = format!("setsid sh -c 'echo $$ >> {}; {writes}' &", pids.display());
     let script = format!("{alone} echo $$ >> {}; {writes}", pids.display());
@@ -376,26 +375,27 @@ async fn a_command_that_outlived_its_node_is_ended_when_the_node_comes_back() {
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await;
-    // What it wrote by then is in the past: the volume is n2's.
+    // Its writes end here: n2 has the volume.
     std::fs::write(format!("{}/f", elsewhere.path), "mine").unwrap();
     assert_eq!(std::fs::read_to_string(format!("{}/f", elsewhere.path)).unwrap(), "mine");
     system.stop("b").await;
     system.settle("data").await;
 }
 
-/// Whether there is such a process, and it is more than an entry that waits for its parent.
+/// Whether the process exists and is no zombie.
 fn is_running(pid: u32) -> bool {
     let stat = match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
-        // Nothing else says that there is no such process: ENOENT, or ESRCH while it goes.
+        // Only these errors mean that the process is gone: ENOENT, or ESRCH while it exits.
         Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => return false,
         Err(error) => panic!("process {pid} cannot be looked at: {error}"),
     };
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// A person confirms that a node is gone, and nothing fences it: a storage that does not let go of
-/// its host keeps the claim. The reply, the command and the node's status say what it waits for.
+/// An operator confirms that a node is gone, and nothing fences it. A storage that does not release
+/// its host keeps the claim. The reply, the command and the node's status name what the claim waits
+/// for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_gone_without_a_fence_says_what_its_claims_wait_for() {
     if !or_skip("real mounts") {
@@ -404,7 +404,7 @@ async fn a_node_that_is_gone_without_a_fence_says_what_its_claims_wait_for() {
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
-    // The fence is for the judge: the storage does as if there were none.
+    // The fence is for the judge only: the storage ignores it.
     let refuses = json!({"rpc": "ControllerUnpublishVolume", "code": "FAILED_PRECONDITION"});
     system.plant(1, &json!([refuses]));
     let seen = dies(&system).await;

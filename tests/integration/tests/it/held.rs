@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 /// How long the release may take once the process has ended.
 const PROMPTLY: Duration = Duration::from_secs(15);
 
-/// A process with a private copy of the host's mounts, as a container has it, which writes to the
-/// volume without end.
+/// A process with a private copy of the host's mounts, as in a container. It writes to the volume
+/// continuously.
 async fn writer(system: &System, path: &str) -> Daemon {
     let script = format!("while :; do echo x >> {path}/written; sleep 0.05; done");
     let log = system.dir().path().join("writer.log");
@@ -45,7 +45,7 @@ async fn a_stopped_alloc_keeps_its_volume_while_a_process_elsewhere_has_it() {
     let named = format!("process {} (sh)", writer.pid());
     system.stop("a").await;
 
-    // Every view names it.
+    // Every view names the process.
     let n1 = NodeId::new("n1").unwrap();
     let views = async || {
         let namespace = Namespace::default();

@@ -21,7 +21,7 @@ fn files(access: AccessMode) -> Capability {
     Capability { access, attachment: AttachmentMode::FileSystem }
 }
 
-/// Registers an alloc on a node (from 0) that asks for the volume in its own way.
+/// Registers an alloc on a node (from 0) that requests the volume with its own access.
 async fn place(system: &System, alloc: &str, node: usize, asked: Value) {
     let mut request = json!({"source": "data"});
     request.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
@@ -30,7 +30,7 @@ async fn place(system: &System, alloc: &str, node: usize, asked: Value) {
     system.persist::<Value>(&register, &body).await.unwrap();
 }
 
-/// In which way the volume is in use, as it is shown of it alone and in a list.
+/// The capability with which the volume is in use, by its status and by the list.
 async fn in_use(system: &System) -> Option<Capability> {
     let VolumeStatus { in_use, .. } = system.volume_status("data").await.unwrap();
     let list = verb::VolumeList::subject(&Namespace::default());
@@ -39,15 +39,15 @@ async fn in_use(system: &System) -> Option<Capability> {
     in_use
 }
 
-/// Every RPC about the volume that has begun, of whichever node, with what the plugin was given.
+/// Every RPC about the volume that has begun on any node, with the plugin's arguments.
 fn asked(system: &System) -> Vec<Value> {
     let calls = system.calls();
     let of = |call: &Value| call["entry"] == "begin" && call["volume_id"] == "data";
     calls.into_iter().filter(of).collect()
 }
 
-/// Has an alloc ask for the volume in vain: who holds it, and in which way, is said, and the plugin
-/// was asked for nothing.
+/// Sends an alloc's request for the volume, which must be refused. The error names the holder and
+/// its access, and the plugin is not called.
 async fn refused(system: &System, alloc: &str, node: usize, said: &[&str]) -> Problem {
     let before = asked(system);
     let problem = system.mount(alloc, node, "data").await.unwrap_err();
@@ -72,12 +72,12 @@ async fn the_first_claim_fixes_the_way_of_use_and_the_last_release_clears_it() {
     assert_eq!(in_use(&system).await, None);
 
     place(&system, "first", 0, json!({"access": SHARED})).await;
-    // To ask is not to hold.
+    // A request alone does not hold the volume.
     assert_eq!(in_use(&system).await, None);
     system.mount("first", 0, "data").await.unwrap();
     assert_eq!(in_use(&system).await, Some(shared));
 
-    // On the holder's node and on another, to write and to read.
+    // On the holder's node and on another, for writing and for reading.
     place(&system, "alone", 0, json!({"access": ALONE})).await;
     place(&system, "reader", 1, json!({"access": READ, "read_only": true})).await;
     let by_first = [SHARED, "held by alloc first on node n1"];
@@ -85,7 +85,7 @@ async fn the_first_claim_fixes_the_way_of_use_and_the_last_release_clears_it() {
     refused(&system, "reader", 1, &[READ, by_first[0], by_first[1]]).await;
     assert_eq!(in_use(&system).await, Some(shared));
 
-    // A claim for the same way joins, and keeps it when the first has gone.
+    // A claim with the same access joins, and keeps that access in use when the first is gone.
     place(&system, "second", 1, json!({"access": SHARED})).await;
     system.mount("second", 1, "data").await.unwrap();
     system.stop("first").await;
@@ -99,7 +99,7 @@ async fn the_first_claim_fixes_the_way_of_use_and_the_last_release_clears_it() {
     assert_eq!(in_use(&system).await, Some(shared));
     refused(&system, "alone", 0, &["held by alloc second on node n2"]).await;
 
-    // A release that has begun has cleared nothing yet.
+    // A release that has begun has not cleared the access yet.
     system.plant(1, &json!([{"rpc": "NodeUnpublishVolume", "code": "UNAVAILABLE"}]));
     system.stop("second").await;
     wait::until("the last release is under way", RECOVERY, || async {
@@ -111,7 +111,7 @@ async fn the_first_claim_fixes_the_way_of_use_and_the_last_release_clears_it() {
     })
     .await;
     assert_eq!(in_use(&system).await, Some(shared));
-    // The plugin is at the release all the while, so only its publishes are counted here.
+    // The plugin is working on the release meanwhile, so only its publishes are counted here.
     let problem = system.mount("alone", 0, "data").await.unwrap_err();
     assert_eq!(problem.code, Code::AccessInUse, "{problem}");
     let published = |call: &&Value| call["rpc"] == "ControllerPublishVolume";
@@ -122,7 +122,7 @@ async fn the_first_claim_fixes_the_way_of_use_and_the_last_release_clears_it() {
     assert_eq!(in_use(&system).await, None);
     system.mount("alone", 0, "data").await.unwrap();
     assert_eq!(in_use(&system).await, Some(files(AccessMode::SingleNodeWriter)));
-    // And now it is the other way that is in the way.
+    // Now the other access is in use.
     place(&system, "third", 0, json!({"access": SHARED})).await;
     refused(&system, "third", 0, &[SHARED, ALONE, "held by alloc alone on node n1"]).await;
 

@@ -20,7 +20,7 @@ async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
     let paths: Vec<&str> = problem.faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(paths, ["id", "plugin", "capability[0].access", "colour"]);
 
-    // A read ignores what it does not know.
+    // A read ignores unknown fields.
     let list = verb::VolumeList::subject(&namespace);
     let listed: Volumes = system.ask(&list, &json!({"newer": true})).await.unwrap();
     assert!(listed.volumes.is_empty());
@@ -44,7 +44,7 @@ async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
         }
     }
 
-    // A good request for an unknown plugin is refused by name.
+    // A valid request for an unknown plugin is refused, and the error names the plugin.
     let good =
         json!({"id": "v", "plugin": "none", "capability": [{"access": "single-node-writer"}]});
     let problem = system.ask::<Value>(&register, &good).await.unwrap_err();
@@ -54,8 +54,8 @@ async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
     assert!(listed.volumes.is_empty(), "nothing was written");
 }
 
-/// An alloc whose node or volumes are not there is refused before anything of it is written, with
-/// all that is missing; unless its caller says that they may come.
+/// An alloc with missing nodes or volumes is refused before anything of it is written. The error
+/// names all that is missing. The caller may allow them to be registered later.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alloc_is_refused_with_all_that_is_missing_unless_it_may_come() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
@@ -85,7 +85,7 @@ async fn an_alloc_is_refused_with_all_that_is_missing_unless_it_may_come() {
     assert_eq!(absent.code, Code::NoSuchAlloc, "nothing was written: {absent}");
 
     let _: Value = system.ask(&register, &alloc("a", "n1", true)).await.unwrap();
-    // What is registered stays so.
+    // A registered alloc stays registered.
     let _: Value = system.ask(&register, &alloc("a", "n1", false)).await.unwrap();
     system.stop("a").await;
 }

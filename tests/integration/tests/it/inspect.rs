@@ -1,4 +1,4 @@
-//! What people and tools see of a running system is what `docs/contract.md` lists.
+//! Everything that a running system exposes is listed in `docs/contract.md`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use berth_harness::wait;
 use berth_integration::{Options, System};
 use serde_json::{Value, json};
 
-/// What a service says of its endpoints: name and metadata.
+/// A service's description of its endpoints: name and metadata.
 async fn served(system: &System, service: &str) -> Result<BTreeMap<String, Value>, String> {
     let info = system.ask::<Value>(&format!("$SRV.INFO.{service}"), &json!({})).await;
     let info = info.map_err(|problem| problem.to_string())?;
@@ -35,7 +35,7 @@ async fn every_endpoint_that_is_served_is_in_the_reference_and_no_other() {
                 (one.endpoint.to_owned(), json!(metadata))
             })
             .collect();
-        // A collector leads, and so answers, a moment after it has started.
+        // A collector leads, and so answers, a moment after its start.
         wait::until(service.name, Duration::from_secs(20), || async {
             match served(&system, service.name).await {
                 Ok(served) if served == listed => Ok(()),

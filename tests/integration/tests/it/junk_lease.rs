@@ -51,7 +51,7 @@ async fn an_agent_takes_its_lease_back_from_junk() {
     write_junk(&system).await;
     system.run("a", 0, "data").await;
     assert_eq!(agent.pid(), pid, "the agent has not ended");
-    // Also when the agent finds it at its start.
+    // The same when the agent finds it at its start.
     agent.kill9();
     write_junk(&system).await;
     agent.restart();
@@ -70,7 +70,7 @@ async fn an_agent_takes_its_lease_back_from_junk() {
     system.settle("data").await;
 }
 
-/// Its agent is gone: junk is no sign of life.
+/// The agent is stopped: junk does not count as a lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn junk_in_the_lease_of_a_dead_agent_ends() {
     let system = System::start(Options::default()).await;

@@ -1,5 +1,5 @@
-//! One kill for each process and flow: SIGKILL while a plugin call of a claim or a release is under
-//! way, and the flow ends right. Safety 5: nothing acknowledged is lost.
+//! One SIGKILL for each process and flow, while a plugin call of a claim or a release is running.
+//! The flow ends correctly. Safety 5: nothing acknowledged is lost.
 
 use berth_harness::root::or_skip;
 use berth_integration::{Options, Part, System};
@@ -39,7 +39,7 @@ async fn killed_in_a_release(part: Part, rpc: &str) {
     system.let_go();
     system.settle("data").await;
 
-    // The volume is whole: another node gets it with what was written.
+    // Another node mounts the volume, and its data are complete.
     system.healthy().await;
     let mounted = system.run("b", 1, "data").await;
     assert_eq!(std::fs::read_to_string(format!("{}/f", mounted.path)).unwrap(), "kept");
@@ -74,7 +74,7 @@ kills! {
     driver_killed_while_unstaging: killed_in_a_release(Part::Driver(0), "NodeUnstageVolume");
 }
 
-/// The host of the controller dies over the call: another host's controller carries on.
+/// The host of the controller dies during the call: the controller of another host continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn controller_host_killed_while_attaching() {
     if !or_skip("real mounts") {

@@ -8,7 +8,7 @@ use berth_harness::wait;
 use berth_integration::{Options, System};
 use serde_json::Value;
 
-/// Writes on one node, reads on the other, and is free at the end.
+/// Writes on one node, reads on the other, then frees the volume.
 async fn whole_life(options: Options) {
     if !or_skip("real mounts") {
         return;
@@ -123,8 +123,8 @@ async fn on_three_servers_with_two_of_each_service() {
     whole_life(Options { servers: 3, replicas: 2, ..Options::default() }).await;
 }
 
-/// A5, rule 15: a claimed volume is not deregistered; by force it closes, and goes with its last
-/// claim.
+/// A5, rule 15: a claimed volume is not deregistered. Deregistered by force, it closes, and is
+/// removed with its last claim.
 #[tokio::test(flavor = "multi_thread")]
 async fn deregistered_by_force_it_goes_with_its_last_claim() {
     if !or_skip("real mounts") {
@@ -158,8 +158,8 @@ async fn deregistered_by_force_it_goes_with_its_last_claim() {
     assert!(second.index > first.index, "a new life has higher revisions");
 }
 
-/// A release begins when its alloc ends, whichever replica is asked and however far behind it is.
-/// Watchers look by themselves too seldom to help.
+/// A release begins when its alloc ends, whichever replica gets the request and however outdated
+/// its cache is. The watchers' rescans are too rare to help.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_release_waits_for_the_next_look() {
     if !or_skip("real mounts") {

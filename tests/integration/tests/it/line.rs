@@ -1,4 +1,4 @@
-//! A long line for one volume, on one node.
+//! A long queue for one volume, on one node.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use berth_integration::{Options, RECOVERY, System};
 use berth_service::clock;
 use serde_json::{Value, json};
 
-/// More claims of one volume on one node than a list of a request may have entries: a call names
-/// them all.
+/// More claims of one volume on one node than a list in a request may have entries. A call names
+/// all of them.
 const WAITERS: usize = 80;
 
 async fn pass_through(system: &System, at: usize) {
@@ -47,7 +47,7 @@ async fn each_of_a_long_line_on_one_node_gets_the_volume() {
     system.freed("data").await;
 }
 
-/// A request whose time runs out is answered with what it waited for, and not that it came late.
+/// A request whose deadline passes is answered with what it waited for, not as late.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_runs_out_of_time_says_what_it_waited_for() {
     let options = Options { attach: false, nodes: 1, ..Options::default() };
@@ -60,7 +60,7 @@ async fn a_request_that_runs_out_of_time_says_what_it_waited_for() {
     let body = |alloc: &str| json!({"alloc": alloc, "volume": "data", "node": "n1", "wait": true});
     let _: Value = system.persist(&take, &body("holder")).await.unwrap();
     let mut told = Vec::new();
-    // Wherever in its work the deadline meets the request.
+    // The deadline may pass at any step of the request.
     for within in (300..1_500).step_by(130) {
         let call = Call::within(clock::begin_trace(), Duration::from_millis(within));
         let refused = system.bus.request::<Value>(&take, &body("next"), &call).await.unwrap_err();

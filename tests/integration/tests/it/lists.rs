@@ -1,7 +1,7 @@
-//! Lists while others write: what a page shows is what the bucket held at the revision it names.
+//! Lists while writers change them: a page shows what the bucket held at the revision it names.
 //!
-//! Held against the history of acknowledged writes, not against the service's own reading: each
-//! writer changes its things in an order that it knows, and notes the revision that it was told.
+//! Pages are checked against the history of acknowledged writes, not against the service's own
+//! reads. Each writer changes its records in a fixed order, and records each acknowledged revision.
 
 mod history;
 
@@ -31,9 +31,9 @@ fn at<V: Verb<To = Namespace>>() -> String {
 /// What writers and readers of one list share.
 #[derive(Default)]
 struct Race {
-    /// The newest revision that a writer was told of.
+    /// The newest acknowledged revision.
     acknowledged: AtomicU64,
-    /// Set when the readers have seen enough.
+    /// Set when the readers have seen [`PICTURES`] revisions.
     seen_enough: AtomicBool,
 }
 
@@ -47,9 +47,9 @@ impl Race {
         revision
     }
 
-    /// Reads the list from its beginning to its end, page by page, again and again, until it has
-    /// seen enough pictures: a list that grows may have no end. Each page has what was acknowledged
-    /// before, and is no older than the one before.
+    /// Reads the whole list page by page, repeatedly, until it has seen enough revisions. A list
+    /// that grows may have no end. Each page contains all writes acknowledged before the request,
+    /// and is no older than the previous page.
     async fn read(
         &self,
         limit: Option<u32>,
@@ -88,8 +88,8 @@ async fn name(system: &System, race: &Race, id: &str, name: &str) -> u64 {
     race.acknowledge(told.index)
 }
 
-/// Renames two volumes, always the first before the second; now and then the first is deregistered
-/// and comes back.
+/// Renames two volumes, always the first before the second. In every fifth round the first is
+/// deregistered and registered again.
 async fn rename_pairs(system: &System, race: &Race, writer: usize) -> History {
     let [first, second] = ["a", "b"].map(|half| format!("pair-{writer}-{half}"));
     let mut history = History::default();
@@ -103,7 +103,7 @@ async fn rename_pairs(system: &System, race: &Race, writer: usize) -> History {
         history.put(&second, named, &label);
         if round % 5 == 4 {
             system.deregister(&first, false).await.unwrap();
-            // No reader saw that revision: it came before the next write.
+            // The revision of the deletion is unknown: it came before the next write.
             let next = name(system, race, &second, "alone").await;
             history.gone(&first, named, next);
             history.put(&second, next, "alone");
@@ -148,7 +148,7 @@ async fn a_list_of_volumes_is_the_bucket_at_its_index_whoever_writes() {
     let [one, two, three] = [0, 1, 2].map(|writer| rename_pairs(&system, &race, writer));
     let (pages, one, two, three) = tokio::join!(readers, one, two, three);
     assert_no_page_is_torn(&pages, &one.and(two).and(three));
-    // The readers met what they are there for.
+    // The readers saw pages from which a volume was missing.
     let missing = |page: &&Page| page.is_whole() && page.entries.len() < 2 * WRITERS;
     assert!(pages.iter().any(|page| missing(&page)), "nobody saw a volume gone");
 }
@@ -204,7 +204,7 @@ async fn a_list_of_allocs_is_the_bucket_at_its_index_whoever_writes() {
     assert_no_page_is_torn(&pages, &one.and(two).and(three));
 }
 
-/// What `berth` says.
+/// What `berth` prints on success.
 fn said(system: &System, args: &[&str]) -> String {
     let berth = std::process::Command::new(binary("berth"))
         .args(["--nats", &system.url()])
@@ -239,7 +239,7 @@ async fn claims_are_listed_by_the_beginning_of_their_volumes_ids() {
         (json!({"prefix": "shard[", "volume": "shared"}), vec![]),
         (json!({"prefix": "shard[", "node": "n1", "plugin": PLUGIN}), vec!["shard[0]", "shard[1]"]),
         (json!({"prefix": "shard[", "node": "n2"}), vec![]),
-        // Not of an alloc's id, and not of any part of a volume's.
+        // The prefix matches neither an alloc's id nor the middle of a volume's id.
         (json!({"prefix": "of"}), vec![]),
         (json!({"prefix": "hard"}), vec![]),
     ] {

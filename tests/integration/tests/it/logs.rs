@@ -1,4 +1,4 @@
-//! What services log of a claim leads to its trace.
+//! The services' log lines about a claim name its trace.
 
 use berth_harness::root::or_skip;
 use berth_integration::{Options, Part, System};
@@ -20,7 +20,7 @@ async fn a_line_about_a_claim_names_its_trace() {
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
-    // Work that fails is what is logged most.
+    // Failing work is logged most.
     let fails = ["NodeUnpublishVolume", "ControllerUnpublishVolume"]
         .map(|rpc| json!({"rpc": rpc, "when": "before", "code": "UNAVAILABLE", "times": 2}));
     system.plant(0, &json!(fails));

@@ -1,5 +1,5 @@
-//! A bucket is deleted, and a replica is stopped while a delete's marker is purged: no answer and
-//! no decision comes from a process's memory.
+//! A bucket is deleted; or a replica is stopped while a delete's marker is purged. No answer and no
+//! decision comes from a process's memory.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn is_there(system: &System, bucket: &str) -> bool {
     api(system, "INFO", bucket).await["error"].is_null()
 }
 
-/// Registers a volume that is registered already: what a service could answer from memory.
+/// Registers a registered volume again: a service could answer that from memory.
 async fn register(system: &System) -> Result<Registered, Code> {
     let document = json!({
         "id": "data", "plugin": PLUGIN, "capability": [{"access": "single-node-writer"}],
@@ -35,8 +35,8 @@ async fn register(system: &System) -> Result<Registered, Code> {
     system.ask(&subject, &document).await.map_err(|problem| problem.code)
 }
 
-/// Asks until the answer is that the bucket is lost. When it is the volumes' own, nothing may be
-/// acknowledged before that either; the loss of another one does not make the answer false.
+/// Retries until the answer is that the bucket is lost. If the volumes' bucket is lost, no earlier
+/// answer may acknowledge. If another bucket is lost, an acknowledgement is true.
 async fn is_refused(system: &System, lost: &str) {
     wait::until("the loss is told", PATIENCE, async || match register(system).await {
         Err(Code::BucketLost) => Ok(()),
@@ -48,7 +48,7 @@ async fn is_refused(system: &System, lost: &str) {
     .await;
 }
 
-/// Starts a service that is to refuse, and waits until it has ended with the reason.
+/// Starts a service that must refuse to start, and waits until it has exited with the reason.
 async fn refuses_to_start(system: &System, part: Part, bucket: &str) {
     let service = system.daemon(part);
     system.kill9(part);
@@ -67,7 +67,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(done.expect("cp runs").success());
 }
 
-/// Copies the store away while the server is down.
+/// Stops the server, and copies its store.
 pub async fn back_up(system: &System) -> std::path::PathBuf {
     let backup = system.nats_dir().join("backup");
     let server = &system.servers()[0];
@@ -129,7 +129,7 @@ async fn a_deleted_bucket_stops_every_answer_until_it_is_restored() {
     system.settle("data").await;
 }
 
-/// Without a restart of anything: the service that runs goes on by itself.
+/// No restart: the running service recovers without one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_service_goes_on_when_its_bucket_is_restored() {
     if !or_skip("real mounts") {
@@ -185,8 +185,7 @@ fn page_commands(heading: &str) -> String {
     below.split("```\n").nth(1).expect("a block of commands").to_owned()
 }
 
-/// Whether the stock `nats` CLI is in the path; `BERTH_NATS_CLI` names the directory of one that is
-/// not.
+/// Whether the stock `nats` CLI is in the path. `BERTH_NATS_CLI` names another directory for it.
 fn has_nats_cli() -> bool {
     let found = nats_cli("nats --version").is_ok();
     if !found {
@@ -195,7 +194,7 @@ fn has_nats_cli() -> bool {
     found
 }
 
-/// Runs commands as a person does who has the stock `nats` CLI.
+/// Runs shell commands with the stock `nats` CLI in the path.
 fn nats_cli(commands: &str) -> Result<String, String> {
     let dirs = [std::env::var("BERTH_NATS_CLI"), std::env::var("PATH")];
     let path = dirs.into_iter().flatten().collect::<Vec<_>>().join(":");
@@ -267,7 +266,7 @@ async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
     }
 }
 
-/// Starts a service that is to refuse, whichever of the lost buckets it names.
+/// Starts a service that must refuse to start, and name any of the lost buckets.
 async fn refuses_any_start(system: &System, part: Part) {
     let service = system.daemon(part);
     system.kill9(part);
@@ -278,8 +277,9 @@ async fn refuses_any_start(system: &System, part: Part) {
     assert!(log[before..].contains("BERTH0011"), "{part:?}:\n{}", &log[before..]);
 }
 
-/// The replica that stood still answers and decides alone when it goes on. It must know that the
-/// first claim is gone: else it frees the second without a detach, since another seems to stay.
+/// A replica that was stopped continues, answers and decides alone. It must know that the first
+/// claim is gone. Otherwise it frees the second without a detach, because another claim seems to
+/// remain.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_missed_a_delete_frees_nothing_without_a_detach() {
     if !or_skip("real mounts") {
@@ -296,7 +296,7 @@ async fn a_replica_that_missed_a_delete_frees_nothing_without_a_detach() {
     system.volume("data", &["multi-node-multi-writer"]).await;
     system.run("a", 0, "data").await;
     system.run("b", 0, "data").await;
-    // Both replicas have seen both claims: each is asked often enough.
+    // Both replicas have seen both claims: each was asked several times.
     for _ in 0..20 {
         assert_eq!(system.claims("data").await.claims.len(), 2);
     }
@@ -308,7 +308,7 @@ async fn a_replica_that_missed_a_delete_frees_nothing_without_a_detach() {
         if claims.len() == 1 { Ok(()) } else { Err(format!("{claims:?}")) }
     })
     .await;
-    // Something newer is written there, so that what is left of it may go once it is old.
+    // A newer write, so that the old marker may be purged.
     let newer = json!({
         "id": "data", "name": "newer", "plugin": PLUGIN,
         "capability": [{"access": "multi-node-multi-writer"}],

@@ -24,7 +24,7 @@ async fn mount(system: &System, wanted: Value) -> Result<Mounted, Problem> {
     system.persist(&subject, &wanted).await
 }
 
-/// What an agent is asked for an alloc's volume, under a name.
+/// The request to an agent for an alloc's volume, under a name.
 fn wanted(alloc: &str, volume: &str, alias: Option<&str>) -> Value {
     json!({"namespace": "default", "alloc": alloc, "volume": volume, "alias": alias})
 }
@@ -34,7 +34,7 @@ fn asked(system: &System, rpc: &str) -> usize {
     system.calls().iter().filter(is).count()
 }
 
-/// E6: one claim and one publication, also where the access mode allows no second, and a place for
+/// E6: one claim and one publication, even where the access mode allows no second, and a path for
 /// each name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_under_two_names_is_claimed_once_and_seen_in_two_ways() {
@@ -71,7 +71,7 @@ async fn a_volume_under_two_names_is_claimed_once_and_seen_in_two_ways() {
     }
 }
 
-/// E7: before anything is claimed or attached.
+/// E7: refused before anything is claimed or attached.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_mounts_no_volumes_is_told_so_before_anything_is_done() {
     if !or_skip("real mounts") {
@@ -98,7 +98,7 @@ async fn a_runner_that_mounts_no_volumes_is_told_so_before_anything_is_done() {
     assert_eq!(system.claims("data").await.claims.len(), 0);
 }
 
-/// E8: everything that is wrong with a request comes at once.
+/// E8: all faults of a request are reported at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_do_not_go_together_are_refused_with_every_fault() {
     if !or_skip("real mounts") {
@@ -130,7 +130,7 @@ async fn requests_that_do_not_go_together_are_refused_with_every_fault() {
     assert_eq!(paths, expected);
 }
 
-/// A13: `shard` of the alloc with index 2 is `shard[2]`, wherever it is asked about.
+/// A13: `shard` of the alloc with index 2 is `shard[2]` in every request.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_of_each_allocs_own_goes_all_the_way() {
     if !or_skip("real mounts") {
@@ -159,7 +159,7 @@ async fn a_volume_of_each_allocs_own_goes_all_the_way() {
     system.deregister("shard[2]", false).await.unwrap();
 }
 
-/// A group that the plugin cannot mount for is refused before the controller is asked.
+/// A group that the plugin cannot mount for is refused before the controller is called.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_the_plugin_cannot_mount_for_is_refused_before_anything_is_attached() {
     if !or_skip("real mounts") {

@@ -1,4 +1,4 @@
-//! Ids from users, with whatever they put into them, through every subject, key and path.
+//! Ids from users, with arbitrary characters, through every subject, key and path.
 
 use berth_harness::root::or_skip;
 use berth_integration::{Options, System};

@@ -1,4 +1,4 @@
-//! What a node does with a claim after its grant is seen wherever people look at the claim.
+//! The state of a claim on its node after the grant is shown in every view of the claim.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +22,7 @@ async fn berth(system: &System, args: &[&str]) -> String {
     String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()
 }
 
-/// Waits until the claim says so.
+/// Waits until the claim shows this.
 async fn becomes(system: &System, volume: &str, state: NodeMountState) -> ClaimStatus {
     wait::until(&format!("the claim on {volume} says {state}"), PATIENCE, || async {
         let claim = system.claims(volume).await.claims.pop().ok_or("there is no claim")?;
@@ -46,7 +46,7 @@ async fn has_event(system: &System, volume: &str, name: &str) {
     .await;
 }
 
-/// Each view shows the state, the node and the words.
+/// Each view shows the state, the node and the text.
 async fn is_shown(system: &System, volume: &str, alloc: &str, words: &[&str]) {
     let claim = format!("{volume}/{alloc}");
     for command in [
@@ -83,7 +83,7 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
         ]),
     );
 
-    // Hung, also for who looks while the agent is away and after it is back.
+    // Hung, also in views while the agent is away and after it is back.
     system.alloc("h", 0, "hangs", false).await;
     system.try_mount("h", 0, "hangs").await.unwrap_err();
     let hung = becomes(&system, "hangs", NodeMountState::Hung).await;
@@ -94,7 +94,7 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     has_event(&system, "hangs", "volume.mount-hung").await;
     is_shown(&system, "hangs", "h", &["NodeStageVolume on node n1, not answered since"]).await;
 
-    // Failing, with tries and the plugin's words.
+    // Failing, with its tries and the plugin's message.
     system.alloc("f", 0, "fails", false).await;
     for _ in 0..2 {
         system.try_mount("f", 0, "fails").await.unwrap_err();
@@ -104,7 +104,7 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     assert!(mount.tries >= 1 && mount.error.unwrap().contains("INTERNAL"));
     is_shown(&system, "fails", "f", &["fails since", "INTERNAL"]).await;
 
-    // Mounted, then taken away behind the agent's back.
+    // Mounted, then unmounted without the agent.
     let there = system.run("v", 0, "vanishes").await;
     becomes(&system, "vanishes", NodeMountState::Mounted).await;
     let unmounted = std::process::Command::new("umount").arg(&there.path).status().unwrap();
@@ -112,7 +112,7 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     becomes(&system, "vanishes", NodeMountState::Missing).await;
     is_shown(&system, "vanishes", "v", &["its mount is missing on node n1"]).await;
 
-    // The mount answers, and what it shows was deleted.
+    // The mount answers, and its directory was deleted.
     let mounted = system.run("d", 0, "deleted").await;
     becomes(&system, "deleted", NodeMountState::Mounted).await;
     let source = system.backend().join("volumes/deleted/data");
@@ -122,7 +122,7 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     has_event(&system, "deleted", "volume.mount-dead").await;
     is_shown(&system, "deleted", "d", &["its mount on node n1 fails since", "was deleted"]).await;
 
-    // The faults end, and the claims say so. What was refused before is no trouble any more.
+    // The faults end, and the claims show that. Earlier refusals no longer count as a failure.
     let refused = system.volume_status("fails").await.unwrap().last_refusal;
     assert!(refused.is_some_and(|refusal| refusal.message.contains("INTERNAL")));
     system.let_go();
@@ -136,7 +136,7 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     })
     .await;
 
-    // Of a node that is away it is said that nothing is known.
+    // The state on a node whose agent is away is unknown.
     system.kill9(Part::Agent(0));
     wait::until("the claim says that its node is down", PATIENCE, || async {
         let shown = berth(&system, &["claim", "status", "--volume", "hangs"]).await;
@@ -146,7 +146,7 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     .await;
     system.restart(Part::Agent(0));
     system.healthy().await;
-    // The driver does not unmount what it takes for another's: that goes by hand.
+    // The driver does not unmount a mount that it did not make: the test unmounts it.
     std::fs::create_dir(&source).unwrap();
     let of_volume = Path::new(&mounted.path).ancestors().nth(2).unwrap();
     for point in mounts_beneath(of_volume).into_iter().rev() {

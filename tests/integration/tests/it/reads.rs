@@ -1,5 +1,4 @@
-//! Reads: lists page by page, at one revision; answers when there is something newer; placements;
-//! and that nothing of it is ever written.
+//! Reads: lists in pages at one revision, long polls, and placements. Reads write nothing.
 
 use std::time::{Duration, Instant};
 
@@ -104,7 +103,7 @@ async fn a_list_comes_in_pages_of_what_is_asked_for() {
         .unwrap();
     assert_eq!(nodes.nodes.len(), 1);
 
-    // One plugin's instances come in pages too, and a list has none.
+    // The instances of one plugin come in pages too; the list of plugins contains none.
     let plugin = verb::PluginStatus::subject(&());
     let listed: Plugins = system.ask(&plugin, &json!({"prefix": "dev"})).await.unwrap();
     assert!(listed.plugins[0].instances.is_empty());
@@ -141,14 +140,14 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
     let status = at::<verb::VolumeStatus>();
     let now = system.volumes().await.unwrap().index;
 
-    // Nothing is newer: the wait is over, and the answer is what is so.
+    // Nothing newer comes: the wait ends with the present state.
     let began = Instant::now();
     let query = json!({"newer_than": now, "wait_ms": 400});
     let same: Volumes = system.ask(&list, &query).await.unwrap();
     assert_eq!(same.index, now);
     assert!(began.elapsed() >= Duration::from_millis(400), "{:?}", began.elapsed());
 
-    // A wait for a volume that is not there yet ends when it comes, and so does a wait for any
+    // A wait for an absent volume ends when the volume is registered. So does a wait for any
     // change, at any replica.
     let (of_data, of_any) = (json!({"id": "data", "newer_than": 0}), json!({"newer_than": now}));
     let (first, any, ()) = tokio::join!(
@@ -163,14 +162,14 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
     assert_eq!(ids(&any), ["default/data"]);
     assert!(any.index >= first.modify_index && first.modify_index > now, "{any:?} {first:?}");
 
-    // What is newer already is answered at once.
+    // A newer revision that exists already is answered immediately.
     let began = Instant::now();
     let query = json!({"id": "data", "newer_than": first.modify_index - 1});
     let again: VolumeStatus = system.ask(&status, &query).await.unwrap();
     assert_eq!(again, first);
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 
-    // A claim's whole way is followed so, without asking in between.
+    // Long polls follow a claim through all its states, without polling in between.
     system.alloc("web", 0, "data", false).await;
     let follow = async {
         let (mut index, mut seen) = (any.index, Vec::new());
@@ -195,7 +194,7 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
     assert!(down.unwrap().index > nodes);
 }
 
-/// D8: what is put together for a reader is stored nowhere.
+/// D8: composed answers are stored nowhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn reading_everything_changes_nothing() {
     if !or_skip("real mounts") {
@@ -232,7 +231,7 @@ async fn reading_everything_changes_nothing() {
     assert_eq!(heads().await, before);
 }
 
-/// What is in the way of volumes, by node: `n1: data BERTH0106`.
+/// The obstacles of volumes, by node: `n1: data BERTH0106`.
 async fn placed(system: &System, volumes: &Value) -> Vec<String> {
     let query = json!({"volumes": volumes, "index": 0});
     let answer: Result<Placements, Problem> =
@@ -244,7 +243,8 @@ async fn placed(system: &System, volumes: &Value) -> Vec<String> {
             told.push(format!("{} fits", node.node));
         }
         for one in node.obstacles {
-            // Waiting helps where others hold it, and where what is missing may come.
+            // Waiting helps while other allocs hold the volume, and where a missing volume may be
+            // registered.
             let waits = matches!(one.code, Code::Held | Code::NoSuchVolume);
             assert!(!waits || one.can_wait, "{one:?}");
             assert!(one.code != Code::Held || !one.retryable, "{one:?}");
@@ -254,7 +254,7 @@ async fn placed(system: &System, volumes: &Value) -> Vec<String> {
     told
 }
 
-/// D6 and E10: a placement says of each node what a claim there would be told.
+/// D6 and E10: a placement gives for each node the error that a claim there would get.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_placement_tells_why_a_node_cannot_host() {
     if !or_skip("real mounts") {
@@ -269,13 +269,13 @@ async fn a_placement_tells_why_a_node_cannot_host() {
 
     assert_eq!(placed(&system, &json!([{"source": "data"}])).await, ["n1 fits", "n2 fits"]);
     system.run("web", 0, "data").await;
-    // An exclusive volume is held for every node; nothing else is in the way.
+    // An exclusive volume is held for every node; there is no other obstacle.
     let told = placed(&system, &json!([{"source": "data"}, {"source": "gone"}])).await;
     let missing = Code::NoSuchVolume.as_str();
     let both = |node| [format!("{node} data {held}"), format!("{node} gone {missing}")];
     assert_eq!(told, [both("n1"), both("n2")].concat());
 
-    // A volume of each alloc's own counts, and one of another namespace.
+    // A per-alloc volume counts, and so does a volume of another namespace.
     let take = |alloc: &str, volume: &str| json!({"alloc": alloc, "volume": volume, "node": "n1"});
     let register = json!({
         "id": "theirs", "node": "n1", "volumes": [{"source": "theirs"}],
@@ -300,7 +300,7 @@ async fn a_placement_tells_why_a_node_cannot_host() {
         format!("n2 data {full}"),
     ];
     assert_eq!(told, expected);
-    // And a claim there gets the same error, before the plugin is called.
+    // A claim there gets the same error, before the plugin is called.
     system.alloc("another", 0, "more", false).await;
     let refused = system.ask::<Value>(&at::<verb::ClaimTake>(), &take("another", "more")).await;
     let refused = refused.unwrap_err();
@@ -321,14 +321,14 @@ async fn a_placement_tells_why_a_node_cannot_host() {
         }
     })
     .await;
-    // Room comes back with the release.
+    // The release makes room again.
     system.stop("web").await;
     system.freed("data").await;
     let told = placed(&system, &json!([{"source": "more"}])).await;
     assert_eq!(told, ["n1 fits".to_owned(), away]);
 }
 
-/// No reachable server knows the state: then that is the answer, and in time.
+/// No reachable server has a quorum: requests get that error, within their deadlines.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_leader_a_read_says_so() {
     let system = System::start(Options { nodes: 0, servers: 3, ..Options::default() }).await;
@@ -354,9 +354,10 @@ async fn without_a_leader_a_read_says_so() {
             assert!(began.elapsed() < Duration::from_secs(11), "{:?}", began.elapsed());
             match answer {
                 Err(problem) if problem.code == Code::BusUnavailable => Ok(problem),
-                // The service itself may have lost its connection for a moment.
+                // The service itself may lose its connection for a moment.
                 Err(problem) => Err(problem.to_string()),
-                // The last server leads until it notices that it is alone; no other can.
+                // The last server leads until it notices the loss of its quorum; no other server
+                // can lead.
                 Ok(answer) => Err(answer.to_string()),
             }
         })

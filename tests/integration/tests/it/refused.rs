@@ -20,7 +20,7 @@ use berth_integration::{Options, RECOVERY, System};
 use berth_service::clock;
 use serde_json::{Value, json};
 
-/// What `berth` prints, each line of JSON or one document; none when it fails.
+/// The output of `berth`: each line of JSON or one document; none when it fails.
 async fn berth(system: &System, args: &[&str]) -> Option<Vec<Value>> {
     let ran = tokio::process::Command::new(binary("berth"))
         .args(["--nats", &system.url(), "--json"])
@@ -71,7 +71,7 @@ async fn last_refusals(system: &System, volume: &str, alloc: &str) -> RefusedReq
     .await
 }
 
-/// Each way to find the refusal finds it, and it alone.
+/// Each way to find the refusal finds exactly this one.
 async fn is_found_everywhere(system: &System, refusal: &RefusedRequest) {
     let (volume, alloc) = (refusal.volume.as_ref().unwrap(), refusal.alloc.as_ref().unwrap());
     let shown = serde_json::to_value(refusal).unwrap();
@@ -84,7 +84,7 @@ async fn is_found_everywhere(system: &System, refusal: &RefusedRequest) {
     assert_eq!((&told[0]["trace"], &told[0]["code"]), (&shown["trace"], &shown["code"]));
 }
 
-/// A system with a volume, whose agents take mounts.
+/// A system with a volume, whose agents accept mounts.
 async fn with_volume(nodes: usize) -> System {
     start_with_volume(Options { nodes, patience_ms: 4_000, ..Options::default() }).await
 }
@@ -132,11 +132,11 @@ async fn a_failed_attach_is_shown_by_volume_alloc_and_trace_until_a_claim_is_gra
     assert_eq!(alloc_status(&system, "a").await.last_refusal, Some(refusal), "a had no claim");
     system.stop("b").await;
     system.settle("data").await;
-    // The claim is gone, and its events still tell that it was granted.
+    // The claim is gone, and its events still show the grant.
     assert_eq!(volume_status(&system, "data").await.last_refusal, None);
 }
 
-/// The caller's time runs out during a later try, which says less than the failure before it.
+/// The caller's deadline passes during a later try. The failure before it is more useful.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_attach_is_told_although_the_next_try_is_under_way() {
     if !or_skip("real mounts") {
@@ -148,7 +148,7 @@ async fn a_failed_attach_is_told_although_the_next_try_is_under_way() {
     let publish = "ControllerPublishVolume";
     let fails_once = json!({"rpc": publish, "code": "NOT_FOUND", "times": 1});
     plant(&system, &json!([fails_once, {"rpc": publish, "hang": true}]));
-    // One request, whose deadline comes during the second call.
+    // One request, whose deadline passes during the second call.
     let take = json!({"alloc": "a", "volume": "data", "node": "n1"});
     let subject = verb::ClaimTake::subject(&Namespace::default());
     let call = Call::within(clock::begin_trace(), Duration::from_secs(4));
@@ -211,7 +211,7 @@ async fn what_the_agent_refuses_by_itself_is_told_by_the_agent() {
     assert_eq!((refusal.step.as_str(), refusal.code), ("agent.mount", problem.code));
     is_found_everywhere(&system, &refusal).await;
 
-    // A refusal of the claim service is reported by the claim service alone.
+    // Only the claim service itself reports its refusals.
     plant(&system, &json!([{"rpc": "ControllerPublishVolume", "code": "PERMISSION_DENIED"}]));
     let problem = system.mount("a", 0, "data").await.unwrap_err();
     let told = wait::until("the refusal is told", RECOVERY, || async {
@@ -225,7 +225,7 @@ async fn what_the_agent_refuses_by_itself_is_told_by_the_agent() {
     system.settle("data").await;
 }
 
-/// A status does without the last refusal where the stream of events does not answer.
+/// A status omits the last refusal while the event stream does not answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_is_answered_without_the_event_stream() {
     if !or_skip("real mounts") {

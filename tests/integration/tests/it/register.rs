@@ -1,4 +1,4 @@
-//! Registering: every fault at once, nothing that the plugin does not confirm, and the plugin
+//! Registration: all faults at once, nothing that the plugin does not confirm, and the plugin
 //! receives what the volume's owner wrote (A3, A4, A7, A8, A10, A11, B4).
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn document(fields: Value) -> Value {
     document
 }
 
-/// Asked once: also what may pass is an answer here.
+/// Without a retry: a retryable error is an answer here.
 async fn register(system: &System, fields: Value) -> Result<Value, Problem> {
     let subject = verb::VolumeRegister::subject(&Namespace::default());
     system.ask(&subject, &document(fields)).await
@@ -69,7 +69,8 @@ async fn the_plugin_confirms_or_nothing_is_written() {
     system.provision("data");
     let topology = json!([{"zone": "a"}, {"zone": "b"}]);
     register(&system, json!({"topology": topology.clone()})).await.unwrap();
-    // A4: the same again, with topologies in another order, changes nothing and calls no plugin.
+    // A4: an identical registration, with topologies in another order, changes nothing and calls no
+    // plugin.
     let asked = |system: &System| {
         let calls = system.calls();
         calls.iter().filter(|call| call["rpc"] == "ValidateVolumeCapabilities").count()
@@ -89,12 +90,12 @@ async fn the_plugin_confirms_or_nothing_is_written() {
     .await;
     let status = system.volume_status("data").await.unwrap();
     assert!(status.context.is_empty(), "nothing was written: {status:?}");
-    // A name is for people, and no plugin is asked.
+    // A name is for people: a change of it calls no plugin.
     let renamed = json!({"topology": topology, "name": "anew"});
     assert_eq!(register(&system, renamed).await.unwrap()["changed"], true);
 }
 
-/// A registration whose caller gave up asks the plugin no more.
+/// A registration stops calling the plugin when its caller has given up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_is_given_up_with_its_caller() {
     if !or_skip("real mounts") {
@@ -113,7 +114,7 @@ async fn a_question_is_given_up_with_its_caller() {
         if left { Ok(()) } else { Err(format!("{calls:?}")) }
     })
     .await;
-    // The plugin itself is still at it, and says so.
+    // The plugin is still working on the call, and says so.
     let at_it = register(&system, json!({})).await.unwrap_err();
     assert!(at_it.message.contains("ABORTED"), "{at_it}");
     system.plant(0, &json!([]));
@@ -124,7 +125,8 @@ async fn a_question_is_given_up_with_its_caller() {
     system.settle("data").await;
 }
 
-/// A4: what may not change while the volume is claimed is named, and the plugin is not even asked.
+/// A4: fields that may not change while the volume is claimed are named, and the plugin is not
+/// called.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_update_of_a_claimed_volume_says_which_field_it_refused() {
     if !or_skip("real mounts") {
@@ -152,9 +154,9 @@ async fn an_update_of_a_claimed_volume_says_which_field_it_refused() {
     system.settle("data").await;
 }
 
-/// A8, A10, A11, B4: each call brings along what the volume's owner wrote, under the plugin's own
-/// name of the volume. The request's mount options replace the volume's, field by field. A repeated
-/// request gets the same answer and calls no plugin.
+/// A8, A10, A11, B4: each call contains what the volume's owner wrote, with the plugin's own id of
+/// the volume. The request's mount options replace the volume's, field by field. A repeated request
+/// gets the same answer and calls no plugin.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plugin_is_told_what_the_owner_wrote() {
     if !or_skip("real mounts") {
@@ -194,7 +196,7 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
     assert_eq!(again, mounted, "B4");
     assert_eq!(mount_flags(&mounted), ["noatime"], "A11: the request's flags, not the volume's");
     system.stop("a").await;
-    // The claim goes by the volume's own name, and the storage by the external id.
+    // The claim uses the volume's own name, and the storage the external id.
     system.freed("data").await;
     system.settle("ext/7").await;
 
@@ -220,7 +222,7 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
     }
 }
 
-/// Those of the flags that a test asks for, as the kernel shows them.
+/// The flags under test, as the kernel shows them.
 fn mount_flags(mounted: &Mounted) -> Vec<&'static str> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = table.lines().find(|line| line.split(' ').nth(4) == Some(mounted.path.as_str()));
@@ -229,8 +231,8 @@ fn mount_flags(mounted: &Mounted) -> Vec<&'static str> {
     asked.into_iter().filter(|flag| options.split(',').any(|one| one == *flag)).collect()
 }
 
-/// A7: a plugin that has no room says so on the claim, is not asked for others meanwhile, and is
-/// asked again until it has.
+/// A7: the claim shows that a plugin has no room. The plugin gets no other publish meanwhile, and
+/// this one is retried until there is room.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
     if !or_skip("real mounts") {

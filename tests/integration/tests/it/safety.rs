@@ -1,4 +1,4 @@
-//! The safety rules over the running system, each by a test that names it.
+//! The safety rules in a running system: each test names its rule.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const PUBLISH: &str = "ControllerPublishVolume";
 
-/// How often an RPC was begun for a node, by what the plugin calls it.
+/// How often an RPC began for a node, by the plugin's id of the node.
 fn count(system: &System, rpc: &str, node: &str) -> usize {
     let calls = system.calls();
     let of = |call: &&Value| call["entry"] == "begin" && call["rpc"] == rpc;
@@ -59,8 +59,8 @@ async fn safety_1_of_many_who_race_one_wins() {
     }
 }
 
-/// Safety 2 and Safety 3: while a node's agent is dead, its volume stays where it is, visibly, for
-/// any time. No other alloc gets it, and the controller is not called to detach it.
+/// Safety 2 and Safety 3: while a node's agent is dead, its volume stays there, visibly and without
+/// a time limit. No other alloc gets it, and the controller is not called to detach it.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_2_and_3_a_silent_node_keeps_its_volume() {
     if !or_skip("real mounts") {
@@ -93,9 +93,8 @@ async fn safety_2_and_3_a_silent_node_keeps_its_volume() {
     system.settle("data").await;
 }
 
-/// Safety 4: a call that goes on past its deadline holds up calls for other nodes, which other
-/// controllers would make. A waiting caller learns for what, and waits no longer than the call
-/// takes.
+/// Safety 4: a call that runs past its deadline blocks calls for other nodes, even at other
+/// controllers. A waiting caller gets the reason, and waits only as long as the call runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
     if !or_skip("real mounts") {
@@ -144,8 +143,8 @@ async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
     system.settle("data").await;
 }
 
-/// Safety 4: the controller beside a claim was unwell, and another was asked in its place. That one
-/// is waited for, also when the first is well again.
+/// Safety 4: the controller on the claim's node was unhealthy, and another one was called. The
+/// release waits for that one, even after the first has recovered.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_4_a_controller_that_was_asked_in_anothers_place_is_waited_for() {
     const UNPUBLISH: &str = "ControllerUnpublishVolume";
@@ -188,7 +187,7 @@ async fn safety_4_a_controller_that_was_asked_in_anothers_place_is_waited_for() 
     system.settle("data").await;
 }
 
-/// Safety 5: no acknowledged claim is lost when one of three servers, whichever, is killed.
+/// Safety 5: no acknowledged claim is lost when any one of three servers is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_5_one_of_three_servers_is_killed() {
     if !or_skip("real mounts") {
@@ -213,7 +212,7 @@ async fn safety_5_one_of_three_servers_is_killed() {
     }
 }
 
-/// Safety 6: what may be a secret appears in no log, error, event or listing. Mount flags may be.
+/// Safety 6: possible secrets appear in no log, error, event or listing. Mount flags may appear.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_6_a_mount_flag_is_printed_nowhere() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
@@ -241,7 +240,7 @@ async fn safety_6_a_mount_flag_is_printed_nowhere() {
     assert!(read > 8, "the logs were read");
 }
 
-/// Safety 7: an answer of an attempt that is not on the record changes nothing.
+/// Safety 7: a result of an attempt that is not on the record changes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_7_an_answer_of_another_attempt_changes_nothing() {
     if !or_skip("real mounts") {

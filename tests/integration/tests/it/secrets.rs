@@ -35,7 +35,7 @@ async fn register(system: &System, secret: &str) -> std::process::Output {
         .expect("berth runs")
 }
 
-/// Files below a directory that hold one of the texts.
+/// Files below a directory that contain one of the texts.
 fn mentions(dir: &Path, texts: &[&str]) -> Vec<PathBuf> {
     let (mut open, mut found, mut read) = (vec![dir.to_owned()], Vec::new(), 0);
     while let Some(path) = open.pop() {
@@ -54,7 +54,7 @@ fn mentions(dir: &Path, texts: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// Waits until the collector was sent spans of these plugin calls, and how many calls there were.
+/// Waits until the collector has spans of these plugin calls; returns the number of calls.
 async fn told(collector: &Collector, rpcs: &[&str]) {
     wait::until("the collector is told of the calls", Duration::from_secs(30), || async {
         let spans = collector.spans();
@@ -88,7 +88,7 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
     assert!(said.contains("UNAUTHENTICATED") && !said.contains(OTHER), "{said}");
     assert_eq!(system.volume_status("data").await.unwrap_err().code, Code::NoSuchVolume);
 
-    // With the right one a whole life works, also after everybody was killed.
+    // With the right secret a whole life works, also after every process was killed.
     let registered = register(&system, SECRET).await;
     assert!(registered.status.success(), "{registered:?}");
     let again = register(&system, SECRET).await;
@@ -97,7 +97,7 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
     for (round, node) in [(0, 0), (1, 1)] {
         let alloc = format!("a{round}");
         system.run(&alloc, node, "data").await;
-        // What a process that is killed has not sent by then, it never sends.
+        // A killed process never sends its buffered spans.
         told(&collector, &["csi.v1.Node/NodeStageVolume", "csi.v1.Node/NodePublishVolume"]).await;
         told(&collector, &["csi.v1.Controller/ControllerPublishVolume"]).await;
         for part in [Part::Claim, Part::Watcher, Part::Agent(node)] {
@@ -108,8 +108,8 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
         system.settle("data").await;
     }
 
-    // An update without secrets keeps those there are; who has nothing to do with the volume gets
-    // none, and does not learn whether it exists.
+    // An update without secrets keeps the stored ones. A service without a part in the volume gets
+    // none, and does not learn whether the volume exists.
     let named = json!({"id": "data", "name": "Data", "plugin": "dev.berth",
         "capability": [{"access": "single-node-writer"}]});
     system.persist::<Value>(&subject, &named).await.unwrap();
@@ -120,7 +120,7 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
     let refused = system.ask::<Value>(&stranger, &ask).await.unwrap_err();
     assert_eq!(refused.code, Code::SecretsUnavailable, "{refused}");
 
-    // A volume that is gone leaves none behind.
+    // A deleted volume leaves no secrets.
     let gone = verb::VolumeDeregister::subject(&Namespace::default());
     system.persist::<Value>(&gone, &json!({"id": "data"})).await.unwrap();
     let bucket = system.bus.bucket(&berth_contract::bucket::SECRETS, 1).await.unwrap();
@@ -135,7 +135,7 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
     }
 }
 
-/// Secrets change while the volume is claimed, and the release is made with the new ones.
+/// Secrets change while the volume is claimed, and the release uses the new ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_may_change_under_a_claim() {
     if !or_skip("real mounts") {

@@ -1,5 +1,5 @@
-//! Two nodes that the plugin calls by one id: the unit file was copied, or the machine cloned. The
-//! storage cannot tell them apart, so a detach for one is a detach for both.
+//! Two nodes to which the plugin gives one id: the unit file was copied, or the machine cloned. The
+//! storage cannot tell the nodes apart, so a detach for one detaches both.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::why::{OPERATOR, tells};
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHARED: &str = "multi-node-multi-writer";
 
-/// How often the controller was asked to detach the volume from this id.
+/// How often the controller was called to detach the volume from this id.
 fn detached(system: &System, external: &str) -> usize {
     let calls = system.calls();
     let asked = calls.iter().filter(|call| {
@@ -31,7 +31,8 @@ fn detached(system: &System, external: &str) -> usize {
     asked.count()
 }
 
-/// The node that had the id first, and the other, counted from 0; once the registry has seen both.
+/// The node that had the id first, and the clone, counted from 0. Waits until the registry has seen
+/// both.
 async fn first_and_second(system: &System) -> (usize, usize) {
     wait::until("one of two clones is refused", PATIENCE, async || {
         let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
@@ -50,8 +51,8 @@ async fn first_and_second(system: &System) -> (usize, usize) {
     .await
 }
 
-/// Seen: the volume was held on one node, a run ended on the other, and the controller was asked
-/// ten times to detach the id of both.
+/// Found: one node held the volume, a run ended on the clone, and the controller was called ten
+/// times to detach the id of both.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cloned_node_gets_no_volume_and_takes_none_from_its_original() {
     if !or_skip("real mounts") {
@@ -67,7 +68,7 @@ async fn a_cloned_node_gets_no_volume_and_takes_none_from_its_original() {
     let (first, second) = first_and_second(&system).await;
     let held = system.run("a", first, "data").await;
     system.alloc("b", second, "data", false).await;
-    // The clone's agent may not have heard yet that its node counts as there.
+    // The clone's agent may not know yet that its node is registered.
     let refused = wait::until("the registry has told the clone's agent", PATIENCE, async || {
         let refused = system.try_mount("b", second, "data").await.unwrap_err();
         if refused.code == Code::NodeReturning { Err(refused.to_string()) } else { Ok(refused) }
@@ -89,7 +90,7 @@ async fn a_cloned_node_gets_no_volume_and_takes_none_from_its_original() {
     system.settle("data").await;
 }
 
-/// A claim that an older version granted to the clone, before anybody compared ids: it leaves, and
+/// A claim that an older version granted to the clone, without comparing ids. It is released, and
 /// the volume stays attached for the node that has it mounted under the same id.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_a_clone_leaves_and_the_originals_attachment_stays() {
@@ -116,7 +117,7 @@ async fn a_claim_of_a_clone_leaves_and_the_originals_attachment_stays() {
     assert_eq!(detached(&system, "external-n1"), 1);
 }
 
-/// Writes a claim that is taken, like another's but for its alloc and its node's name.
+/// Writes a copy of a claim with another alloc and node.
 async fn claim_as_of_before(system: &System, like: &str, alloc: &str, node: &str) -> Value {
     let volumes = system.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
     let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());

@@ -1,4 +1,4 @@
-//! Nothing is stuck in silence: what an operator reads at the terminal of a claim that hangs (B9).
+//! Nothing is stuck silently: what commands print of a claim that hangs (B9).
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ struct Trouble {
     faults: Option<Value>,
     /// The state of the claim.
     state: &'static str,
-    /// What the last try said.
+    /// Texts in the error of the last try.
     error: &'static [&'static str],
 }
 
-/// What a person reads; the words of a command that succeeded.
+/// The output of a command, which must succeed.
 async fn said(system: &System, args: &[&str]) -> String {
     let mut berth = tokio::process::Command::new(binary("berth"));
     berth.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
@@ -30,13 +30,13 @@ async fn said(system: &System, args: &[&str]) -> String {
     String::from_utf8(ran.stdout).unwrap()
 }
 
-/// What of these is not told.
+/// The expected texts that are missing.
 fn untold<'a>(text: &str, due: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     due.into_iter().filter(|words| !text.contains(words)).collect()
 }
 
-/// Waits until both commands tell of the claim all that is due, at one look: step, since when, how
-/// often it was tried, what was said last, when it is tried next, what it waits for, what to do.
+/// Waits until each command prints everything expected about the claim: step, start, tries, last
+/// error, next try, what it waits for, and what to do.
 async fn is_told(system: &System, trouble: &Trouble) {
     let alloc = format!("of-{}", trouble.volume);
     for command in [
@@ -99,7 +99,7 @@ async fn what_a_release_hangs_on_is_read_at_the_terminal() {
         is_told(&system, trouble).await;
         system.plant(0, &json!([]));
         match &trouble.faults {
-            // What hangs is in the plugin for good.
+            // A hung call ends only with the plugin's process.
             Some(_) => system.kill9_and_restart(Part::Driver(0)).await,
             None => system.restart(Part::Agent(0)),
         }

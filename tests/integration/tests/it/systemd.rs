@@ -36,8 +36,8 @@ fn directives(unit: &str) -> String {
     unit.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
 }
 
-/// The example of a bus starts with the configuration that is installed beside it, which keeps what
-/// it stores where the unit lets it write.
+/// The example bus starts with the configuration installed beside it. That configuration stores
+/// data where the unit allows writes.
 #[test]
 fn the_bus_takes_its_unit_and_its_configuration_together() {
     let unit = repository().join("deploy/systemd/nats-server.service");
@@ -50,7 +50,7 @@ fn the_bus_takes_its_unit_and_its_configuration_together() {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains(r#"store_dir: "/var/lib/nats-server""#), "{sample}: {text}");
         let words = words.replace("/etc/berth/nats.conf", path.to_str().unwrap());
-        // `-t` only reads the configuration, as it would at a start.
+        // `-t` reads the configuration as a start would, and stops.
         let read = Command::new(nats::program()).arg("-t").args(words.split(' ')).output().unwrap();
         let said = String::from_utf8_lossy(&read.stderr);
         assert!(read.status.success(), "{sample}: {said}");
@@ -63,7 +63,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
     let mut files = Vec::new();
     for path in units() {
         let mut unit = fs::read_to_string(&path).unwrap();
-        // It looks whether the programs are there; they are not installed here.
+        // `systemd-analyze` checks that the programs exist, and they are not installed here.
         unit = unit.replace("/usr/bin/nats-server", nats::program().to_str().unwrap());
         for program in SERVICES.map(|service| format!("berth-{service}")) {
             let installed = format!("/usr/bin/{program} ");
@@ -72,7 +72,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
         let berth = format!("{} run", binary("berth").display());
         unit = unit.replace("/usr/bin/berth run", &berth);
         assert!(!directives(&unit).contains("=/usr/bin/"), "{unit}");
-        // What is a template is looked at as one of its instances.
+        // A template is verified as one of its instances.
         let file = dir.join(name(&path).replace("@.", "@web."));
         fs::write(&file, unit).unwrap();
         files.push(file);
@@ -99,8 +99,8 @@ fn every_service_has_a_unit_that_waits_until_it_is_ready() {
     }
 }
 
-/// Each of these gives a service a mount namespace of its own, and what it mounts never reaches the
-/// host (systemd.exec(5)).
+/// Each of these gives a service its own mount namespace, so its mounts never reach the host
+/// (systemd.exec(5)).
 const OWN_NAMESPACE: &[&str] = &[
     "PrivateMounts",
     "PrivateTmp",
@@ -134,7 +134,7 @@ const OWN_NAMESPACE: &[&str] = &[
 
 #[test]
 fn what_the_agent_mounts_reaches_the_host() {
-    // Docker's plugin looks at the agent's mounts.
+    // Docker's plugin reads the agent's mounts.
     for service in ["node-agent", "docker"] {
         let path = repository().join(format!("deploy/systemd/berth-{service}.service"));
         let unit = directives(&fs::read_to_string(path).unwrap());
@@ -174,7 +174,7 @@ fn what_is_installed_is_whole_and_keeps_configuration_that_is_there() {
     assert!(dir.join("usr/bin/berth").is_file());
 }
 
-/// A service manager's end: what it was told since it was asked last.
+/// A service manager's end of the notify socket: the messages since the last read.
 struct Manager(UnixDatagram);
 
 impl Manager {
@@ -203,7 +203,7 @@ impl Manager {
     }
 }
 
-/// How many connections to this port of this host are open, also unanswered ones.
+/// Open connections to this port of this host, unanswered ones included.
 fn calls(port: u16) -> usize {
     let remote = format!("0100007F:{port:04X} 01");
     fs::read_to_string("/proc/net/tcp").unwrap().matches(&remote).count()
@@ -257,7 +257,8 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
         server.resume();
         manager.is_told("READY=1", &daemon).await;
         if let Some(subject) = question {
-            // One request without a retry: a unit that starts after it relies on it.
+            // One request without a retry: a unit that starts after the service relies on the
+            // answer.
             let call = Call::within(clock::begin_trace(), SOON);
             let answer = bus.request::<Value>(&subject, &json!({}), &call).await;
             answer.unwrap_or_else(|error| panic!("{service}: {error}: {}", daemon.log()));
@@ -268,8 +269,8 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
     }
 }
 
-/// Seen: of three servers two were down, and an agent that waited for them at its start was killed
-/// by its manager, since it did not end.
+/// Found: with two of three servers down, an agent that waited for them at its start did not end on
+/// stop. Its service manager killed it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_waits_for_a_quorum_at_its_start_ends_when_it_is_told_to() {
     let (cluster, dir) = (NatsServers::start(3).await, Dir::new("notify"));

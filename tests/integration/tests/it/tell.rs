@@ -1,4 +1,4 @@
-//! `berth events` and `berth trace`, over what a running system told of a claim that had trouble.
+//! `berth events` and `berth trace`, for a claim with failures in a running system.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Runs `berth` and reads what it prints: each line of JSON, or one document.
+/// Runs `berth` and parses its output: each line of JSON, or one document.
 async fn berth(system: &System, args: &[&str]) -> Result<Vec<Value>, String> {
     let ran = tokio::process::Command::new(binary("berth"))
         .args(["--nats", &system.url(), "--json"])
@@ -34,7 +34,7 @@ async fn tree(system: &System, of: &str) -> Value {
     tree["claims"][0].take()
 }
 
-/// Steps of a name, at any depth, in order.
+/// Steps with this name, at any depth, in order.
 fn steps<'a>(phase: &'a Value, name: &str) -> Vec<&'a Value> {
     let mut found = Vec::new();
     for step in phase["steps"].as_array().into_iter().flatten() {
@@ -62,14 +62,14 @@ async fn a_claims_trouble_is_told_by_its_events() {
     }
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
-    // Both hosts of the controller may be asked first: each fails once.
+    // Either host's controller may be called first: each fails once.
     plant(&system, &json!([{"rpc": "ControllerPublishVolume", "code": "UNAVAILABLE", "times": 1}]));
     system.run("a", 0, "data").await;
     let held = tree(&system, "data/a").await;
     assert_eq!((&held["state"], &held["claim"]["how"]), (&json!("taken"), &json!("done")));
     assert_eq!(held.get("release"), None, "{held:#}");
 
-    // The unmount fails once; over the detach by the controller the watcher is killed.
+    // The unmount fails once. The watcher is killed during the controller's detach.
     plant(
         &system,
         &json!([
@@ -99,7 +99,7 @@ async fn a_claims_trouble_is_told_by_its_events() {
     check_tree(&tree, held);
     check_events(&told, &tree);
 
-    // Each name of it leads to the same tree.
+    // Each name of the claim leads to the same tree.
     let release = tree["release"]["trace"].as_str().unwrap();
     for of in ["a", "data", release] {
         assert_eq!(self::tree(&system, of).await, tree, "{of}");
@@ -108,7 +108,7 @@ async fn a_claims_trouble_is_told_by_its_events() {
     assert!(unknown.contains("BERTH0112") && unknown.contains("exit code Some(3)"), "{unknown}");
 }
 
-/// Both phases have ended, and every attempt is there, with who made it and what it was made of.
+/// Both phases have ended, and every attempt is there with its maker and its parts.
 fn check_tree(tree: &Value, held: Duration) {
     let (claim, release) = (&tree["claim"], &tree["release"]);
     assert_eq!((&claim["how"], &release["how"]), (&json!("done"), &json!("done")), "{tree:#}");
@@ -129,7 +129,7 @@ fn check_tree(tree: &Value, held: Duration) {
         steps(release, "NodeUnpublishVolume").iter().map(|call| &call["code"]).collect();
     assert_eq!(codes, ["UNAVAILABLE", "OK"], "{tree:#}");
 
-    // The killed watcher's call: the plugin did it, and its result was not recorded.
+    // The killed watcher's call: the plugin did the work, and its result was not recorded.
     let detaches = steps(release, "controller.unpublish");
     assert_eq!(hows(&detaches).first().map(String::as_str), Some("abandoned"), "{tree:#}");
     assert_eq!(hows(&detaches).last().map(String::as_str), Some("done"), "{tree:#}");
@@ -161,7 +161,7 @@ fn check_tree(tree: &Value, held: Duration) {
     }
 }
 
-/// One claim, one release that names it, and the order in which it went.
+/// One claim, one release that names it, and the order of their steps.
 fn check_events(told: &[Value], tree: &Value) {
     let (claim, release) = (&tree["claim"]["trace"], &tree["release"]["trace"]);
     let of_record: Vec<&Value> = told

@@ -1,5 +1,5 @@
-//! H3: a claim is one trace, its release another that is linked to it, whatever is killed
-//! meanwhile; told by what a collector receives from every process.
+//! H3: a claim is one trace, and its release another, linked one, whichever process is killed. The
+//! test reads what a collector receives from every process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use berth_harness::wait;
 use berth_integration::{Options, PLUGIN, Part, System};
 use serde_json::json;
 
-/// Spans are sent some time after they ended.
+/// Delay until ended spans are sent.
 const SENT: Duration = Duration::from_secs(30);
 
 async fn system(collector: &Collector) -> System {
@@ -33,8 +33,8 @@ async fn run(system: &System, collector: &Collector, alloc: &str) {
     assert!(ran.status.success(), "{ran:?}");
 }
 
-/// The traces of the claim and of its release, once both have ended and are whole. All services are
-/// ended: what they have not sent by then does not exist.
+/// The traces of the claim and of its release, once both are complete. All services are ended
+/// first: spans that they have not sent by then are lost.
 async fn told(system: &System, collector: &Collector) -> (Spans, Spans) {
     system.settle("data").await;
     system.end().await;
@@ -58,8 +58,8 @@ async fn told(system: &System, collector: &Collector) -> (Spans, Spans) {
 /// The key of the claim of alloc `a` on the volume.
 const KEY: &str = "default.data.claim.a";
 
-/// Whether a span tells of the one claim there is: it names volume and alloc, writes the claim, or
-/// is a step that is made for claims alone.
+/// Whether a span belongs to the only claim: it names volume and alloc, writes the claim, or is a
+/// step of claims only.
 fn is_of_the_claim(span: &Span) -> bool {
     let names = |key: &str, value: &str| span.get(key) == Some(value);
     let call = span.name.to_lowercase();
@@ -70,7 +70,7 @@ fn is_of_the_claim(span: &Span) -> bool {
         || span.name == "drive a release"
 }
 
-/// The processes of each trace, and that there is no third trace.
+/// The processes of each trace; there is no third trace.
 fn check_life(all: &Spans, claim: &Spans, release: &Spans) {
     for trace in [claim, release] {
         let writes = trace.named("commit berth-volumes").0;
@@ -86,8 +86,8 @@ fn check_life(all: &Spans, claim: &Spans, release: &Spans) {
     assert!(stray.is_none(), "a third trace, with {stray:#?}\n{}", all.tree());
 }
 
-/// A metric of a service as it was sent last: each value, or how many a histogram holds, by label.
-/// None when it never was sent.
+/// A service's metric as last sent: each value, or a histogram's count, by label. None when it was
+/// never sent.
 fn last(collector: &Collector, service: &str, name: &str) -> Option<BTreeMap<String, f64>> {
     let sent = collector.metrics(name);
     let of_service = |metric: &&Metric| metric.resource["service.name"] == service;
@@ -98,7 +98,7 @@ fn last(collector: &Collector, service: &str, name: &str) -> Option<BTreeMap<Str
     Some(newest.points.iter().map(|point| (labels(point), value(point))).collect())
 }
 
-/// What is counted of one claim and its release.
+/// The metrics of one claim and its release.
 fn check_counts(collector: &Collector) {
     let is = |service: &str, name: &str, expected: &[(&str, f64)]| {
         let expected = expected.iter().map(|(label, value)| ((*label).to_owned(), *value));
@@ -124,7 +124,7 @@ fn ancestry(spans: &Spans, span: &Span) -> Vec<String> {
     names
 }
 
-/// What each plugin call is part of.
+/// Checks the ancestor span of each plugin call.
 fn check_calls(spans: &Spans, expected: &[(&str, &str)]) {
     for (rpc, part_of) in expected {
         let calls = spans.named(rpc);

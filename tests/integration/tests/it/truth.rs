@@ -1,4 +1,4 @@
-//! What Berth says of a node is what the kernel and the driver's log say, whatever was killed.
+//! Berth reports of a node what the kernel and the driver's log say, whichever process was killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ fn mounts(status: &Value) -> &[Value] {
     status["agent"]["mounts"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Where the status says that something is mounted.
+/// Paths that the status reports as mounted.
 fn said(status: &Value) -> BTreeSet<PathBuf> {
     let path = |mount: &Value, field: &str, is: &str| {
         (mount[is] == true).then(|| PathBuf::from(mount[field].as_str().unwrap()))
@@ -47,8 +47,8 @@ fn said(status: &Value) -> BTreeSet<PathBuf> {
     targets.chain(stagings).chain(strays).collect()
 }
 
-/// Where the driver's log says that something is: what was published or staged with success last,
-/// and not undone since.
+/// Paths that are mounted by the driver's log: published or staged with success, and not undone
+/// since.
 fn logged(system: &System) -> BTreeSet<PathBuf> {
     let mut there = BTreeMap::new();
     for call in system.calls() {
@@ -76,14 +76,14 @@ fn mount<'a>(status: &'a Value, alloc: &str) -> &'a Value {
     found.expect(alloc)
 }
 
-/// The worst moment: the plugin is killed as its consumer stops. The claim stays for as long as the
-/// mount does, and is gone soon after the plugin is back.
+/// The plugin is killed while its consumer stops. The claim stays as long as the mount, and is gone
+/// soon after the plugin's restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_killed_as_its_consumer_stops_frees_nothing_before_it_is_back() {
     if !or_skip("real mounts") {
         return;
     }
-    // As it is by default: waits after failures grow far beyond what is awaited here.
+    // The default schedule: delays after failures grow far beyond what is awaited here.
     let system = System::start(Options { retry_ms: (1_000, 60_000), ..Options::default() }).await;
     let mut took = Vec::new();
     for round in 0..3 {
@@ -113,11 +113,11 @@ async fn a_plugin_killed_as_its_consumer_stops_frees_nothing_before_it_is_back()
         system.healthy().await;
     }
     println!("from the start of the plugin's process to the volume being free: {took:?}");
-    // Not after the wait that failures had grown to.
+    // The release does not wait for the delay that failures had reached.
     assert!(took.iter().all(|took| *took < Duration::from_secs(15)), "{took:?}");
 }
 
-/// Agent, plugin and mounts are killed; what is said of the node is true at each moment.
+/// Agent, plugin and mounts are killed; the node's status is true at each moment.
 #[tokio::test(flavor = "multi_thread")]
 async fn node_status_is_the_truth_after_agent_plugin_and_mounts_were_killed() {
     if !or_skip("real mounts") {
@@ -136,7 +136,7 @@ async fn node_status_is_the_truth_after_agent_plugin_and_mounts_were_killed() {
     assert_eq!(said(&status_now), logged(&system));
     assert_eq!(status_now["claims"].as_array().map(Vec::len), Some(3), "{status_now:#}");
 
-    // An operator unmounts what `a` has, while neither agent nor plugin looks.
+    // An operator unmounts what `a` has, while agent and plugin are stopped.
     system.kill9(Part::Agent(0));
     system.kill9(Part::Driver(0));
     let blind = berth(&system, &["node", "status", "n1"]).await;
@@ -154,7 +154,7 @@ async fn node_status_is_the_truth_after_agent_plugin_and_mounts_were_killed() {
     })
     .await;
     assert_eq!(said(&status_now), kernel(&system));
-    // The driver does not know of it either: the status differs from its log in this one mount.
+    // The driver does not know of the unmount: the status differs from its log in this mount only.
     let missing: Vec<PathBuf> = logged(&system).difference(&said(&status_now)).cloned().collect();
     assert_eq!(missing, [PathBuf::from(&paths["a"])]);
     assert_eq!(mount(&status_now, "a")["health"], "missing");
@@ -171,7 +171,7 @@ async fn node_status_is_the_truth_after_agent_plugin_and_mounts_were_killed() {
     assert_eq!(said(&status_now), kernel(&system));
     assert_eq!(said(&status_now), logged(&system));
 
-    // A release that cannot go on, seen in its claim and at its node.
+    // A release that is blocked, seen in its claim and at its node.
     system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "hang": true}]));
     system.stop("c").await;
     let status_now = wait::until("it hangs", PATIENCE, async || {
@@ -203,8 +203,8 @@ async fn node_status_is_the_truth_after_agent_plugin_and_mounts_were_killed() {
     assert_eq!((said(&status_now), logged(&system)), (BTreeSet::new(), BTreeSet::new()));
 }
 
-/// S10: only a proof replaces the node's answer. The operator must say it twice, and not while the
-/// agent is there, and it is on record.
+/// S10: only a proof replaces the node's answer. The operator must confirm it twice, and only while
+/// the agent is away. The proof is recorded.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_unmount_is_overridden_by_a_proof_only_and_that_is_recorded() {
     if !or_skip("real mounts") {
@@ -231,7 +231,7 @@ async fn a_hung_unmount_is_overridden_by_a_proof_only_and_that_is_recorded() {
     let claim = system.claims("data").await.claims.pop().expect("it was freed");
     assert_eq!(claim.state, State::Unpublishing);
 
-    // The agent has ended, and then the host is cut off from its storage.
+    // The agent has exited; then the host is cut off from its storage.
     system.kill9(Part::Agent(0));
     let down = wait::until("it is down", PATIENCE, async || {
         let node = system.nodes().await.unwrap().nodes.remove(0);
@@ -239,7 +239,7 @@ async fn a_hung_unmount_is_overridden_by_a_proof_only_and_that_is_recorded() {
     })
     .await;
     system.fence(0, true);
-    // What was seen while it was there is of no use any more.
+    // The revision seen while the agent ran is outdated.
     let changed = berth(&system, &said).await;
     assert!(String::from_utf8_lossy(&changed.stderr).contains("BERTH0009"), "{changed:?}");
     let seen = down.revision.to_string();
@@ -258,7 +258,7 @@ async fn a_hung_unmount_is_overridden_by_a_proof_only_and_that_is_recorded() {
     let told = events.lines().find(|line| line.contains("node.gone")).expect(&events);
     assert!(told.contains("ada") && told.contains("4711"), "{told}");
 
-    // It comes back, and undoes what could not be undone before.
+    // The node comes back, and undoes the rest.
     system.plant(0, &json!([]));
     system.restart(Part::Agent(0));
     system.healthy().await;

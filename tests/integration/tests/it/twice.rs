@@ -1,5 +1,5 @@
-//! One volume of a plugin is registered once; where an older version registered it twice, neither
-//! registration is granted, and the release of one does not detach the other's node.
+//! A volume of a plugin is registered once. Where an older version registered it twice, neither
+//! registration is granted, and a release of one does not detach the other's node.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -40,13 +40,13 @@ fn document(id: &str, external_id: &str) -> Value {
         "capability": [{"access": "single-node-writer"}]})
 }
 
-/// Registers a volume under a name of its own, asked until it is registered or refused.
+/// Registers a volume under its own name; retried until it is registered or refused.
 async fn register(system: &System, id: &str, external_id: &str) -> Result<Registered, Problem> {
     let subject = verb::VolumeRegister::subject(&Namespace::default());
     system.persist(&subject, &document(id, external_id)).await
 }
 
-/// How often a call was begun.
+/// How often a call has begun.
 fn count(system: &System, rpc: &str) -> usize {
     let calls = system.calls();
     calls.iter().filter(|call| call["entry"] == "begin" && call["rpc"] == rpc).count()
@@ -56,7 +56,7 @@ async fn records(system: &System) -> Bucket {
     system.bus.bucket(&bucket::VOLUMES, 1).await.unwrap()
 }
 
-/// Writes a key as an older version would: alone, below its volume's guard.
+/// Writes a key without its companion keys, as an older version would, under the volume's guard.
 async fn write(records: &Bucket, key: &str, filter: &str, value: &Value) -> u64 {
     let revision = records.head(filter).await.unwrap();
     let operation = clock::new_attempt();
@@ -119,7 +119,7 @@ async fn a_second_name_for_a_volume_of_the_plugin_is_refused() {
         register(&system, "data", "data").await.unwrap();
         system.run("a", 0, "copy").await;
         system.run("b", 1, "data").await;
-        // By force it is closed, and goes with its last claim.
+        // Deregistered by force, the volume closes, and is removed with its last claim.
         system.stop("b").await;
         system.deregister("data", true).await.unwrap();
         wait::until("it is gone", SOON, || async {
@@ -160,7 +160,7 @@ async fn of_many_who_register_one_volume_at_once_one_wins() {
     }
 }
 
-/// Every spec has its handle's key, and every key its spec.
+/// Every spec has the key of its handle, and every handle key has its spec.
 async fn are_whole(records: &Bucket) -> BTreeSet<String> {
     let (mut specs, mut keys) = (BTreeSet::new(), BTreeSet::new());
     for entry in records.list(">").await.unwrap().entries {
@@ -194,7 +194,7 @@ async fn whoever_is_killed_while_volumes_are_registered_nothing_is_left_by_half(
     for (round, part) in
         [Part::Claim, Part::Nats, Part::SecondClaim, Part::Nats].into_iter().enumerate()
     {
-        // Two names each ask for every volume, and the first of them gives it up again.
+        // Two names each request every volume, and the first is deregistered again.
         let work = (0..24).map(|at| {
             let (id, external) = (format!("r{round}-{at}"), format!("d{}", at / 2));
             let system = &system;
@@ -231,7 +231,7 @@ async fn what_an_older_version_registered_gets_its_key_and_a_key_without_a_volum
     for id in ["old", "lost", "quick"] {
         system.provision(id);
     }
-    // Registered while no repair ran, and refused to others at once.
+    // Registered while no repair ran, and refused to others immediately.
     register_as_before(&records, "before", "old").await;
     let refused = register(&system, "copy", "old").await.unwrap_err();
     assert_eq!(refused.code, Code::HandleTaken, "{refused}");
@@ -240,7 +240,7 @@ async fn what_an_older_version_registered_gets_its_key_and_a_key_without_a_volum
     write(&records, &handle("lost"), &handle("lost"), &left).await;
     register(&system, "copy", "lost").await.unwrap();
     assert_eq!(owner(&records, "lost").await.as_deref(), Some("copy"));
-    // A claim brings the key with it, and does not wait for a repair.
+    // A claim writes the key itself, and does not wait for a repair.
     register_as_before(&records, "hasty", "quick").await;
     system.run("a", 0, "hasty").await;
     assert_eq!(owner(&records, "quick").await.as_deref(), Some("hasty"));
@@ -266,7 +266,7 @@ async fn of_a_volume_that_was_registered_twice_neither_is_granted_nor_the_others
         let records = records(&system).await;
         system.volume("data", &["single-node-writer"]).await;
         let mounted = system.run("a", 0, "data").await;
-        // An older version let another name have it, and the second publish was refused.
+        // An older version let a second name have the handle, and the second publish was refused.
         register_as_before(&records, "copy", "data").await;
         system.alloc("b", 0, "copy", false).await;
         let claim = json!({"state": "publishing", "tries": 1, "node": "n1", "mode": "write",
@@ -290,7 +290,7 @@ async fn of_a_volume_that_was_registered_twice_neither_is_granted_nor_the_others
         }
         let sentence = "it is the same volume of its plugin as volume …, so neither is granted";
         tells(&system, "data", "registered-twice", YOU, sentence).await;
-        // Nor is a grant given once more.
+        // A repeated request for an earlier grant is refused too.
         let again = system.mount("b", 0, "copy").await.unwrap_err();
         assert_eq!(again.code, Code::RegisteredTwice, "{again}");
         let listed = system.volumes().await.unwrap().volumes;
@@ -302,7 +302,7 @@ async fn of_a_volume_that_was_registered_twice_neither_is_granted_nor_the_others
         })
         .await;
 
-        // The claim that should never have been is released, and its node stays attached.
+        // The claim that should not exist is released, and its node stays attached.
         system.stop("b").await;
         if attach {
             let held_back = wait::until("it waits for the other", SOON, || async {
@@ -326,7 +326,7 @@ async fn of_a_volume_that_was_registered_twice_neither_is_granted_nor_the_others
         system.freed("copy").await;
         assert_eq!(system.in_use("data"), None);
 
-        // One is deregistered, and the other is as good as new.
+        // After one registration is deregistered, the other works normally.
         system.deregister("copy", false).await.unwrap();
         system.run("c", 1, "data").await;
         assert!(system.volume_status("data").await.unwrap().registered_twice.is_empty());

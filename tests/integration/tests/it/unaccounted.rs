@@ -1,5 +1,5 @@
-//! A claim's record is lost while its volume is mounted: nothing is detached under the mount, it is
-//! shown, and no other node gets the volume.
+//! A claim's record is lost while its volume is mounted. Nothing is detached under the mount, the
+//! mount is shown, and no other node gets the volume.
 
 use std::fs;
 use std::time::Duration;
@@ -43,7 +43,7 @@ async fn delete_claim(system: &System, alloc: &str) {
     .await;
 }
 
-/// Asks for the detach until the answer names a mount. It must never say that nothing is left.
+/// Requests the detach until the answer names a mount. No answer may say that nothing is left.
 async fn detach(system: &System) -> Detached {
     let subject = verb::VolumeDetach::subject(&Namespace::default());
     wait::until("the detach names the mount", PATIENCE, || async {
@@ -61,7 +61,7 @@ async fn unmount(system: &System) -> Result<Unmounted, Problem> {
     system.persist(&verb::AgentUnmount::subject(&n1()), &unmount).await
 }
 
-/// Waits until the node reports the mount, and answers the refusal of another node.
+/// Waits until the node reports the mount, and returns the refusal of another node's claim.
 async fn is_reported(system: &System, path: &str) -> Problem {
     wait::until("the mount is reported", PATIENCE, || async {
         let said = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
@@ -83,7 +83,7 @@ async fn is_reported(system: &System, path: &str) -> Problem {
     system.try_mount("b", 1, "data").await.unwrap_err()
 }
 
-/// Everything that the bus holds is lost, with what says that it was there.
+/// All data of the bus are lost, including the records that it was initialised.
 async fn lose_the_store(system: &System) {
     let server = &system.servers()[0];
     server.terminate().await;
@@ -93,7 +93,7 @@ async fn lose_the_store(system: &System) {
     server.restart().await;
 }
 
-/// Waits until the events show the mount, with whose it is.
+/// Waits until the events show the mount, with its alloc.
 async fn is_told(system: &System, path: &str) {
     let told = wait::until("the mount is told", PATIENCE, || async {
         let ran = tokio::process::Command::new(binary("berth"))
@@ -125,10 +125,10 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
     system.volume("data", &["single-node-writer"]).await;
     let path = system.run("a", 0, "data").await.path;
     fs::write(format!("{path}/f"), "kept").unwrap();
-    // A mount with its claim is none of this.
+    // A mount with its claim is not reported.
     let refused = unmount(&system).await.unwrap_err();
     assert_eq!(refused.code, Code::Held, "{refused}");
-    // While the list of claims is missing, the agent's own answer comes before its caller has gone.
+    // While the list of claims is missing, the agent answers before its caller's deadline.
     system.daemon(Part::Claim).pause();
     let subject = verb::AgentUnmount::subject(&n1());
     let asked = json!({"namespace": "default", "volume": "data"});
@@ -142,7 +142,7 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
     let detached = detach(&system).await;
     assert!(detached.unaccounted[0].contains(&path), "{detached:?}");
     assert!(detached.hint.unwrap().contains("berth node unmount n1 data"));
-    // Its agent compares as it starts, and then every minute.
+    // Its agent compares mounts with claims at its start, and then every minute.
     system.kill9_and_restart(Part::Agent(0)).await;
     let refused = is_reported(&system, &path).await;
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
@@ -157,7 +157,7 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
     system.restart(Part::Agent(0));
     system.healthy().await;
 
-    // While a process has it, it is not unmounted.
+    // A mount that a process uses is not unmounted.
     let mut holder = std::process::Command::new("sleep").arg("600").current_dir(&path).spawn();
     let busy: Result<Unmounted, Problem> = system.ask(&subject, &asked).await;
     assert!(busy.is_err(), "{busy:?}");
@@ -171,7 +171,7 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
         if said.unaccounted.is_empty() { Ok(()) } else { Err(format!("{said:?}")) }
     })
     .await;
-    // The storage still has it attached to n1: a claim there, released, takes it away.
+    // The storage still has the volume attached to n1: a claim there and its release detach it.
     system.run("c", 0, "data").await;
     system.stop("c").await;
     system.freed("data").await;
@@ -235,7 +235,7 @@ async fn an_older_backup_that_lacks_a_claim_frees_nothing() {
     system.settle("data").await;
 }
 
-/// Services that start begin an installation, since nothing remembers one. The agents do.
+/// Services start a new installation, since no bucket records an old one. The agents remember it.
 #[tokio::test(flavor = "multi_thread")]
 async fn when_the_whole_store_is_lost_the_mounts_keep_their_volumes() {
     if !or_skip("real mounts") {

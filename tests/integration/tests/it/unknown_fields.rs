@@ -1,4 +1,4 @@
-//! Fields that a service does not know, in every request of the contract, at every level.
+//! Unknown fields in every request of the contract, at every level.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::widened::widened;
 
-/// The request that the contract's reference shows for a verb.
+/// The example request of the contract's reference for a verb.
 fn sample(row: &Row) -> Value {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/contract/tests/it");
     if row.step == "volume.register" {
@@ -31,7 +31,7 @@ fn sample(row: &Row) -> Value {
     of(&anchor).or_else(|| of("call")).unwrap()
 }
 
-/// Where the system answers it.
+/// The subject at which the system answers it.
 fn subject(row: &Row) -> String {
     let ids = [("<ns>", "default"), ("<node>", "n1"), ("<plugin>", "dev=2Eberth")];
     ids.iter().fold(row.subject.to_owned(), |subject, (name, id)| subject.replace(name, id))
@@ -83,7 +83,7 @@ async fn only_requests_that_change_something_are_refused_for_an_unknown_field() 
     }
 }
 
-/// The typing error of a user: the alloc would have been registered for writing.
+/// A user's typing error: the alloc would be registered for writing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_misspelt_read_only_registers_no_writer() {
     let system = System::start(Options { nodes: 0, ..Options::default() }).await;

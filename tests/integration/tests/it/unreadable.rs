@@ -1,5 +1,5 @@
-//! Records that this version cannot read. A request that needs one fails and names its key, nothing
-//! false is reported, and nothing is written.
+//! Records that this version cannot read. A request that needs one fails and names its key. No
+//! false report is given, and nothing is written.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use berth_integration::{Options, PLUGIN, Part, System};
 use berth_service::clock;
 use serde_json::{Value, json};
 
-/// What a record may be that cannot be read, and the code of it.
+/// Kinds of unreadable records, each with its code.
 fn unreadable() -> [(&'static str, Vec<u8>, Code); 4] {
     let newer = json!({"schema": SCHEMA + 1, "mood": "well"}).to_string();
     [
@@ -45,7 +45,7 @@ fn alloc() -> AllocId {
 struct Place {
     bucket: Bucket,
     key: String,
-    /// What a write is guarded by.
+    /// The subjects that guard a write.
     filter: String,
 }
 
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-/// A verb that is asked, where, and its request.
+/// A verb, its subject and its request.
 type Question = (&'static str, String, Value);
 
 fn claim<V: Verb<To = Namespace>>(body: Value) -> Question {
@@ -87,7 +87,7 @@ fn global<V: Verb<To = ()>>(body: Value) -> Question {
     (V::STEP, V::subject(&()), body)
 }
 
-/// The verbs that are asked, each with its request.
+/// The verbs under test, each with its request.
 fn questions() -> Vec<Question> {
     vec![
         claim::<verb::VolumeStatus>(json!({"id": "data"})),
@@ -113,7 +113,7 @@ fn questions() -> Vec<Question> {
     ]
 }
 
-/// The verbs whose answers rest on a record of the kind.
+/// The verbs that need a record of this kind.
 fn needing(kind: &str) -> &'static [&'static str] {
     match kind {
         "spec" => &[
@@ -180,7 +180,7 @@ async fn every_answer_that_needs_a_record_names_it_when_it_cannot_be_read() {
         let whole = place.read().await;
         for (how, bytes, code) in unreadable() {
             place.put(&bytes).await;
-            // A replica that read it before, and one that never did.
+            // A replica that read the record before, and a restarted one that never did.
             for began in ["before", "anew"] {
                 if began == "anew" {
                     if how != "newer" && how != "empty" {
@@ -221,7 +221,7 @@ async fn every_answer_that_needs_a_record_names_it_when_it_cannot_be_read() {
     system.settle("data").await;
 }
 
-/// What a command prints: stdout and stderr.
+/// The output of a command: stdout and stderr.
 fn berth(system: &System, command: &[&str]) -> [String; 2] {
     let berth = std::process::Command::new(binary("berth"))
         .args([&["--nats", &system.url()], command].concat())
@@ -230,8 +230,7 @@ fn berth(system: &System, command: &[&str]) -> [String; 2] {
     [berth.stdout, berth.stderr].map(|text| String::from_utf8(text).unwrap())
 }
 
-/// The next report of its agent writes it over; until then, and where the agent is away, it is
-/// named.
+/// The agent's next report replaces the unreadable record. Until then the status names it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_of_a_node_names_plugin_instances_that_cannot_be_read() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
@@ -247,8 +246,8 @@ async fn the_status_of_a_node_names_plugin_instances_that_cannot_be_read() {
     system.healthy().await;
 }
 
-/// `berth node status NODE` is put together of several answers; none of them may lose what it says
-/// of records that cannot be read.
+/// `berth node status NODE` combines several answers. Unreadable records named in any of them must
+/// be printed.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_of_a_node_names_records_that_cannot_be_read() {
     if !or_skip("real mounts") {
@@ -282,7 +281,7 @@ async fn the_status_of_a_node_names_records_that_cannot_be_read() {
     system.settle("data").await;
 }
 
-/// A claim of before there were versions names no node; its alloc does.
+/// A claim from before schema versions names no node; its alloc does.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_claim_without_a_node_is_freed_on_the_node_of_its_alloc() {
     if !or_skip("real mounts") {

@@ -1,7 +1,7 @@
-//! A fleet of two versions: what one replica wrote, another reads that is newer, or older.
+//! Two versions in a fleet: each replica reads records that a newer or older replica wrote.
 //!
-//! Both replicas are of this version here. What the newer one would have written, the test writes
-//! as it would: below the same guard.
+//! Both replicas here are of this version. The test writes the newer version's records itself,
+//! under the same guard.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Records {
         (entry.revision, serde_json::from_slice(&entry.value.unwrap()).unwrap())
     }
 
-    /// Changes the record as another version would; answers the revision of that.
+    /// Changes the record as another version would, and returns the new revision.
     async fn change(&self, id: &str, key: &str, change: impl Fn(&mut Map<String, Value>)) -> u64 {
         let subtree = key::subtree(&volume(id));
         let revision = self.0.head(&subtree).await.unwrap();
@@ -61,19 +61,19 @@ impl Records {
     }
 }
 
-/// What a newer version may have made of a record.
+/// A record as a newer version may have changed it.
 fn newer(fields: &mut Map<String, Value>) {
     fields["schema"] = json!(SCHEMA + 1);
     fields.insert("mood".to_owned(), json!({"well": true}));
 }
 
-/// And back: what it did is done, in words that this version has, too.
+/// Reverts that: the newer version finished, and wrote fields of this version only.
 fn as_it_was(fields: &mut Map<String, Value>) {
     fields["schema"] = json!(SCHEMA);
     fields.remove("mood");
 }
 
-/// The alloc on the second node gets the volume, once it is released on the first.
+/// Waits until the alloc on the second node gets the volume, after its release on the first.
 async fn handed_over(system: &System, to: &str, volume: &str) {
     wait::until("the next one has it", Duration::from_secs(30), || async {
         system.mount(to, 1, volume).await.map_err(|problem| problem.to_string())
@@ -81,7 +81,7 @@ async fn handed_over(system: &System, to: &str, volume: &str) {
     .await;
 }
 
-/// Each way in which the volume `newer` could be changed is refused, and says why.
+/// Each change of the volume `newer` is refused with the reason.
 async fn is_left_alone(system: &System) {
     let namespace = Namespace::default();
     let schema = format!("schema {}", SCHEMA + 1);
@@ -123,8 +123,8 @@ async fn is_left_alone(system: &System) {
     assert!(kept.iter().any(|line| line.contains("newer") && line.contains(&schema)), "{kept:?}");
 }
 
-/// D9: a volume with a record of a newer version stays as it is, with all its mounts, while all
-/// others are served; also by replicas that have never read it as it was before.
+/// D9: a volume with a record of a newer version stays unchanged, with all its mounts, while all
+/// others are served. That holds for replicas that never read the older record, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_newer_replica_wrote_is_left_alone_and_all_else_is_served() {
     if !or_skip("real mounts") {
@@ -140,7 +140,7 @@ async fn what_a_newer_replica_wrote_is_left_alone_and_all_else_is_served() {
     let key = key::claim(&volume("newer"), &alloc("a"));
     let written = records.change("newer", &key, newer).await;
     let (_, before) = records.read(&key).await;
-    // From here on everybody but the newer version would release it.
+    // From here on every process of this version would release it.
     system.stop("a").await;
     is_left_alone(&system).await;
 
@@ -167,7 +167,7 @@ async fn what_a_newer_replica_wrote_is_left_alone_and_all_else_is_served() {
     assert_eq!(records.read(&key).await, (written, before), "nobody wrote to it");
     std::fs::write(format!("{}/f", mounted.path), "x").expect("it is mounted as it was");
 
-    // The newer version is done with it, or gone: the release that was due begins.
+    // The newer version is finished or gone: the pending release begins.
     records.change("newer", &key, as_it_was).await;
     handed_over(&system, "b", "newer").await;
     system.stop("b").await;
@@ -203,8 +203,8 @@ async fn a_volume_that_a_newer_replica_registered_is_claimed_through_no_older_on
     system.settle("data").await;
 }
 
-/// D9: a claim of before there were versions, and one with a field more than this version knows,
-/// are claims like any other: held, refused to others, released.
+/// D9: a claim from before schema versions, and one with an unknown field, are treated as any
+/// claim: held, refused to others, released.
 #[tokio::test(flavor = "multi_thread")]
 async fn older_records_and_unknown_fields_go_the_whole_way() {
     if !or_skip("real mounts") {

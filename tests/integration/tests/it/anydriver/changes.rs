@@ -1,4 +1,4 @@
-//! A driver that comes back as another.
+//! A driver whose version, name or capabilities change at a restart.
 
 use berth_domain::plugin::Half;
 use berth_harness::root::or_skip;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{alone, at_rest, provision, register, seen};
 
-/// One volume mounted, by a driver that is then restarted with these faults.
+/// A system with a mounted volume, whose driver was then restarted with these faults.
 async fn restarted_with(faults: &Value) -> System {
     let system = System::start(alone()).await;
     provision(&system, "data", &[]);
@@ -32,8 +32,8 @@ async fn another_version_is_seen_and_mounts_stay() {
     at_rest(&system, "data").await;
 }
 
-/// Another name is another driver, which would say of every volume that there is nothing to undo:
-/// it gets nothing new, and is not believed where the kernel knows better.
+/// Another name is another driver, which would answer for every volume that nothing is left to
+/// undo. It gets no new volumes, and the kernel's mount table overrides its answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_driver_at_the_same_socket_is_given_nothing_new() {
     if !or_skip("real mounts") {
@@ -50,8 +50,8 @@ async fn another_driver_at_the_same_socket_is_given_nothing_new() {
     at_rest(&system, "data").await;
 }
 
-/// The plugin is not called for what it can no longer do. What it did before is undone once it can
-/// again, and until then the volume is not free.
+/// The plugin is not called for a capability that it lost. Its earlier work is undone once the
+/// capability is back. Until then the volume is not free.
 #[tokio::test(flavor = "multi_thread")]
 async fn abilities_that_are_gone_are_missed_where_they_are_needed() {
     if !or_skip("real mounts") {

@@ -1,4 +1,4 @@
-//! Codes that careless drivers answer with: nothing is forgotten, nothing is stuck for ever.
+//! Codes that careless drivers return: nothing is lost, and nothing is stuck for ever.
 
 use berth_contract::code::Code;
 use berth_harness::root::or_skip;
@@ -15,7 +15,7 @@ async fn with_volume() -> System {
     system
 }
 
-/// Uses the volume under these faults, from beginning to end.
+/// Mounts and releases the volume under these faults.
 async fn used_under(system: &System, alloc: &str, faults: &Value) {
     system.plant(0, faults);
     let mounted = system.run(alloc, 0, "data").await;
@@ -24,7 +24,7 @@ async fn used_under(system: &System, alloc: &str, faults: &Value) {
     at_rest(system, "data").await;
 }
 
-/// The faults on each call that brings a use about or takes it down.
+/// The fault on each call of an attach, a mount or their release.
 fn on_each(fault: &Value) -> Value {
     let rpcs = [
         "ControllerPublishVolume",
@@ -42,7 +42,7 @@ fn on_each(fault: &Value) -> Value {
     rpcs.into_iter().map(on).collect()
 }
 
-/// Plain errors of a driver's language say nothing of what was done; pending operations end.
+/// Generic errors do not tell whether the work was done; pending operations end.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_call_fails_once_by_unknown_or_aborted_before_or_after_its_work() {
     if !or_skip("real mounts") {
@@ -57,7 +57,7 @@ async fn each_call_fails_once_by_unknown_or_aborted_before_or_after_its_work() {
     }
 }
 
-/// A plugin that has lost a volume: that nothing is mounted says the kernel.
+/// A plugin that has lost a volume: the kernel decides whether something is mounted.
 #[tokio::test(flavor = "multi_thread")]
 async fn not_found_on_the_node_is_taken_as_done_only_where_nothing_is_mounted() {
     if !or_skip("real mounts") {
@@ -74,7 +74,8 @@ async fn not_found_on_the_node_is_taken_as_done_only_where_nothing_is_mounted() 
     assert_eq!(begun_at(&system, 0, "NodeUnstageVolume"), 1 + 3, "it was mounted still");
 }
 
-/// CSI: it is not safe to assume that the volume is detached. The claim stays, and says why.
+/// CSI: it is not safe to assume that the volume is detached. The claim stays, and gives the
+/// reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn not_found_by_the_controller_is_no_detach() {
     if !or_skip("real mounts") {
@@ -95,8 +96,8 @@ async fn not_found_by_the_controller_is_no_detach() {
     at_rest(&system, "data").await;
 }
 
-/// What is there already in another way is not forced: the caller gets the error, and nothing
-/// stays.
+/// A volume that is already published in another way is not forced. The caller gets the error, and
+/// no claim is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn already_exists_is_a_refusal_that_leaves_nothing() {
     if !or_skip("real mounts") {

@@ -42,7 +42,7 @@ async fn a_volume_id_of_128_bytes_with_slashes_and_spaces() {
     used_on(&system, 0, "data").await;
 }
 
-/// CSI forbids a negative limit, and takes none for no limit: so do we.
+/// CSI forbids a negative limit. We treat it as no limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_of_volumes_that_is_none() {
     if !or_skip("real mounts") {
@@ -54,7 +54,7 @@ async fn a_limit_of_volumes_that_is_none() {
     assert!(node["abilities"]["max_volumes"].is_null(), "{node}");
 }
 
-/// A volume has many entries in its context, each of which comes back in every call.
+/// A volume context with many entries, each of which is repeated in every call.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_context_of_a_hundred_entries() {
     if !or_skip("real mounts") {

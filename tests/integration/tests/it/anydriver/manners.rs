@@ -1,4 +1,4 @@
-//! Answers that are wrong in small ways, or unusual and right: volumes are used all the same.
+//! Answers that are slightly wrong, or unusual and right: the volumes are used anyway.
 
 use berth_domain::plugin::Half;
 use berth_harness::root::or_skip;
@@ -23,7 +23,7 @@ async fn readiness_is_not_said_and_topology_is_empty() {
     let planted = Some(r#"[{"rpc": "Probe", "wrong": "no-ready"}, {"wrong": "empty-topology"}]"#);
     let driver: fn(usize) -> Vec<String> = |_| vec!["--topology=zone=a".to_owned()];
     let system = whole_life(Options { planted, driver, ..alone() }).await;
-    // A volume of a place needs a node that says where it is.
+    // A volume with a topology needs a node that reports one.
     provision(&system, "placed", &[]);
     register(&system, "placed", json!({"topology": [{"zone": "a"}]})).await.unwrap();
     system.alloc("a", 0, "placed", false).await;
@@ -41,8 +41,8 @@ async fn constraints_are_claimed_and_no_topology_is_told() {
     }
 }
 
-/// Calls that CSI requires of every plugin, and that many leave out. An absent answer counts as an
-/// empty one, and another call is used where there is one.
+/// Calls that CSI requires of every plugin, and that many leave out. An absent answer counts as
+/// empty, and another call is used where one exists.
 #[tokio::test(flavor = "multi_thread")]
 async fn required_calls_are_not_offered() {
     if !or_skip("real mounts") {
@@ -58,8 +58,8 @@ async fn required_calls_are_not_offered() {
     assert_eq!(begun_at(&system, 0, "ControllerPublishVolume"), 1, "its controller was found");
 }
 
-/// A plugin that lists a controller and does not report its capabilities may have it elsewhere. Its
-/// volumes wait, and each caller learns for what.
+/// A plugin that lists a controller and does not report its capabilities may run it elsewhere. Its
+/// volumes wait, and each caller gets the reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_does_not_say_what_it_can_do() {
     let planted = Some(r#"[{"rpc": "ControllerGetCapabilities", "code": "UNIMPLEMENTED"}]"#);
@@ -87,8 +87,8 @@ async fn attaching_tells_the_node_nothing() {
     }
 }
 
-/// A hundred entries in each map; texts of 64 KiB with line breaks, control characters and what
-/// looks like passwords.
+/// A hundred entries in each map; texts of 64 KiB with line breaks, control characters and text
+/// that resembles passwords.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_talks_much() {
     if !or_skip("real mounts") {

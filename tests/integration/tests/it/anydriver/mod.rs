@@ -1,6 +1,6 @@
-//! Foreign drivers: other shapes, other manners, and what is no driver at all. Each is the
-//! development driver with something switched. Each test ends with everything at rest and the judge
-//! content, or with a refusal that says in words what is wrong.
+//! Foreign drivers: other shapes, other behaviour, and processes that are no driver. Each is the
+//! development driver with an option or fault. Each test ends at rest and passes the judge, or ends
+//! with a refusal that names the fault.
 
 mod changes;
 mod codes;
@@ -20,15 +20,15 @@ use berth_harness::{storage, wait};
 use berth_integration::{Options, PLUGIN, System};
 use serde_json::{Value, json};
 
-/// How long anything may take that is not slowed on purpose.
+/// How long any step may take that is not slowed on purpose.
 const SOON: Duration = Duration::from_secs(60);
 
-/// One node.
+/// Options for one node.
 fn alone() -> Options {
     Options { nodes: 1, call_timeout_ms: 5_000, ..Options::default() }
 }
 
-/// A volume as its owner writes it down, with `fields` over what is usual.
+/// A volume's registration, with `fields` over the defaults.
 fn document(id: &str, fields: Value) -> Value {
     let mut document = json!({
         "id": id, "plugin": PLUGIN, "capability": [{"access": "single-node-writer"}],
@@ -39,19 +39,19 @@ fn document(id: &str, fields: Value) -> Value {
     document
 }
 
-/// Registers a volume, asked until the answer is no "later".
+/// Registers a volume; retried while the answer is "later".
 async fn register(system: &System, id: &str, fields: Value) -> Result<Value, Problem> {
     let subject = verb::VolumeRegister::subject(&Namespace::default());
     system.persist(&subject, &document(id, fields)).await
 }
 
-/// Registers a volume, asked once.
+/// Registers a volume without a retry.
 async fn try_register(system: &System, id: &str, fields: Value) -> Result<Value, Problem> {
     let subject = verb::VolumeRegister::subject(&Namespace::default());
     system.ask(&subject, &document(id, fields)).await
 }
 
-/// Makes a volume on the storage, with these arguments beside its id.
+/// Creates a volume on the storage, with these arguments besides its id.
 fn provision(system: &System, id: &str, args: &[&str]) {
     let made = std::process::Command::new(binary("berth-csi-dev"))
         .args(["provision", "--volume", id, "--backend"])
@@ -62,7 +62,7 @@ fn provision(system: &System, id: &str, args: &[&str]) {
     assert!(made.status.success(), "{made:?}");
 }
 
-/// Claims, mounts and writes on a node, and releases: nothing is left, and the judge is content.
+/// Claims, mounts and writes on a node, and releases. Nothing is left, and the judge passes.
 async fn used_on(system: &System, node: usize, volume: &str) {
     let alloc = format!("user-of-{volume}");
     let mounted = system.run(&alloc, node, volume).await;
@@ -71,14 +71,14 @@ async fn used_on(system: &System, node: usize, volume: &str) {
     at_rest(system, volume).await;
 }
 
-/// Nothing is left of a volume, here or at the storage.
+/// Waits until nothing is left of a volume, here or at the storage.
 async fn at_rest(system: &System, volume: &str) {
     system.settle(volume).await;
     let left = storage::in_use(&system.backend());
     assert!(left.is_empty(), "still in use: {left:?}");
 }
 
-/// The whole life of a volume with a driver that is a little otherwise.
+/// The whole life of a volume with these options of a driver.
 async fn whole_life(options: Options) -> System {
     let system = System::start(options).await;
     provision(&system, "data", &[]);
@@ -96,8 +96,7 @@ fn begun_at(system: &System, node: usize, rpc: &str) -> usize {
     system.calls().iter().filter(is_it).count()
 }
 
-/// Waits until the plugin's instance on a node is seen as it should be, and returns what is said of
-/// it.
+/// Waits until the status of the plugin's instance on a node is as expected, and returns it.
 async fn seen(system: &System, node: &str, half: Half, is_so: impl Fn(&Value) -> bool) -> Value {
     wait::until("the instance is seen so", SOON, || async {
         let plugins: Result<Value, Problem> =
@@ -111,7 +110,7 @@ async fn seen(system: &System, node: &str, half: Half, is_so: impl Fn(&Value) ->
     .await
 }
 
-/// What a person can be shown: one line, not too long, nothing that moves a terminal's cursor.
+/// Whether people can be shown the text: one line, not too long, no control characters.
 fn is_showable(text: &str) -> bool {
     text.len() < 4096 && !text.contains(char::is_control)
 }

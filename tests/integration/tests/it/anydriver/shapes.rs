@@ -1,4 +1,4 @@
-//! How a driver is spread over processes and hosts.
+//! Drivers spread over several processes and hosts.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use serde_json::json;
 
 use super::{SOON, at_rest, begun_at, provision, register, used_on};
 
-/// Each node is a storage system of its own, and says so by its topology.
+/// Each node is its own storage system, which its topology shows.
 const BOUND: fn(usize) -> Vec<String> =
     |node| ["--bound".to_owned(), format!("--topology=host=n{}", node + 1)].into();
 /// The controller on the first node, the node service on the second.
 const SPLIT: fn(usize) -> Vec<String> =
     |node| ["--serve", if node == 0 { "controller" } else { "node" }].map(str::to_owned).into();
 
-/// A monolith's controller knows the volumes of its own node only, and says where they are.
+/// A monolith's controller knows the volumes of its own node only, and reports their topology.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_monolith_bound_to_its_node_is_asked_there_and_nowhere_else() {
     if !or_skip("real mounts") {
@@ -35,7 +35,7 @@ async fn a_monolith_bound_to_its_node_is_asked_there_and_nowhere_else() {
     assert_eq!([0, 1].map(|at| begun_at(&system, at, "ControllerPublishVolume")), [1, 1]);
     assert_eq!([0, 1].map(|at| begun_at(&system, at, "ControllerUnpublishVolume")), [1, 1]);
 
-    // Elsewhere it is refused before anything is asked.
+    // A claim on another node is refused before any plugin call.
     system.alloc("astray", 1, "d1", false).await;
     let refused = system.mount("astray", 1, "d1").await.unwrap_err();
     assert_eq!(refused.code, Code::OutOfReach, "{refused}");
@@ -44,7 +44,7 @@ async fn a_monolith_bound_to_its_node_is_asked_there_and_nowhere_else() {
     assert_eq!(begun_at(&system, 1, "ControllerPublishVolume"), 1);
 }
 
-/// Its driver may be away when the volume is to be detached. Then no other driver is called,
+/// The driver may be down when the volume is to be detached. Then no other driver is called,
 /// because it would know nothing of the volume.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bound_monolith_that_is_away_is_waited_for() {
@@ -73,7 +73,7 @@ async fn a_bound_monolith_that_is_away_is_waited_for() {
     assert_eq!(begun_at(&system, 1, "ControllerUnpublishVolume"), 0);
 }
 
-/// A client that registers a volume need not know where it is: each controller is asked until one
+/// A client that registers a volume need not know its location: controllers are tried until one
 /// knows it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_of_one_of_many_monoliths_is_found() {
@@ -98,7 +98,7 @@ async fn a_volume_of_one_of_many_monoliths_is_found() {
     assert!(unknown.next.contains("topology"), "{unknown:?}");
 }
 
-/// The plugin knows where a volume is. An operator who names another topology gets an error, since
+/// The plugin knows the volume's location. A registration with another topology is refused, because
 /// the volume could be mounted nowhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topology_that_contradicts_where_the_plugin_has_the_volume_is_refused() {
@@ -107,7 +107,7 @@ async fn a_topology_that_contradicts_where_the_plugin_has_the_volume_is_refused(
     }
     let system = System::start(Options { driver: BOUND, ..Options::default() }).await;
     provision(&system, "data", &["--node", "external-n1"]);
-    // Each time another controller may be asked first.
+    // Each registration may reach another controller first.
     for _ in 0..3 {
         let topology = json!({"topology": [{"host": "n2"}]});
         let refused = super::try_register(&system, "data", topology).await.unwrap_err();
@@ -117,14 +117,15 @@ async fn a_topology_that_contradicts_where_the_plugin_has_the_volume_is_refused(
             assert!(refused.faults[0].problem.contains(part), "{refused:?}");
         }
     }
-    // What the plugin does not contradict is taken: the right one, several, and none.
+    // Topologies that the plugin does not contradict are accepted: the right one, several, and
+    // none.
     for topology in [json!([{"host": "n1"}]), json!([{"host": "n2"}, {"host": "n1"}]), json!([])] {
         register(&system, "data", json!({ "topology": topology })).await.unwrap();
     }
     used_on(&system, 0, "data").await;
 }
 
-/// The controller is on a host that mounts nothing, the node service on one without a controller.
+/// One host runs the controller only, and another host the node service only.
 #[tokio::test(flavor = "multi_thread")]
 async fn controller_and_node_are_on_different_hosts() {
     if !or_skip("real mounts") {
@@ -139,7 +140,7 @@ async fn controller_and_node_are_on_different_hosts() {
     assert_eq!(begun_at(&system, 1, "NodeStageVolume"), 1);
 
     system.alloc("astray", 0, "data", false).await;
-    // The claim waits, and its caller learns for what: on a busy machine, at a later retry.
+    // The claim waits, and its caller gets the reason; on a busy machine, at a later retry.
     wait::until("it is said what is missing", SOON, || async {
         let refused = system.try_mount("astray", 0, "data").await.unwrap_err();
         let says_so = refused.message.contains("no instance on node n1");
@@ -149,7 +150,7 @@ async fn controller_and_node_are_on_different_hosts() {
     system.stop("astray").await;
 }
 
-/// A plugin without a controller, without staging: all it can do is publish.
+/// A plugin without a controller and without staging: it can only publish.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_service_that_can_only_publish() {
     if !or_skip("real mounts") {

@@ -1,4 +1,4 @@
-//! What is at the socket is no driver: it is unhealthy, and says why; the node goes on.
+//! A process at the socket that is no driver is unhealthy with a reason; the node continues.
 
 use berth_domain::plugin::Half;
 use berth_integration::{Options, System};

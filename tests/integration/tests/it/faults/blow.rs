@@ -1,4 +1,4 @@
-//! The faults that may hit a process at a point of a flow.
+//! Faults that hit a process at a point of a flow.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use tokio::time::timeout;
 /// and half of the retries go there again.
 const ALONE: Duration = Duration::from_secs(90);
 
-/// How long an agent is away. No other process replaces it.
+/// How long an agent is killed or stopped. No other process replaces it.
 const AWAY: Duration = Duration::from_secs(5);
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blow {
-    /// The process that sent the message is killed and starts again.
+    /// The sender of the message is killed and restarts.
     Kill,
-    /// It is killed, and starts again only when the others are done without it; an agent, after a
-    /// while.
+    /// The sender is killed. It restarts when the other replica has finished the flow; an agent
+    /// restarts after [`AWAY`].
     KillLong,
-    /// It is stopped until the others are done without it; an agent, for a while. Then it goes on
-    /// where it was: it sends late what it was about to send.
+    /// The sender is stopped until the other replica has finished the flow; an agent for [`AWAY`].
+    /// Then it continues, and sends its message late.
     Pause,
-    /// Its connection breaks.
+    /// The sender's connection breaks.
     Cut,
-    /// Its connection goes deaf: both ends keep it open, and nothing passes any more.
+    /// The sender's connection stays open at both ends, and passes nothing.
     Lose,
-    /// The bus is killed and starts again; of three, whichever leads the bucket that is written
-    /// there, at a call the volumes.
+    /// The bus is killed and restarts. Of three servers: the leader of the bucket that is written,
+    /// or at a call the leader of the volumes' bucket.
     KillBus,
 }
 
-/// Runs a flow, with the blow when the wire trips; what tripped it, if anything did.
+/// Runs a flow, with the fault when the wire trips. Returns the message that tripped it, if any.
 pub async fn strike(system: &System, blow: Blow, flow: impl Future<Output = ()>) -> Option<Passed> {
     let mut flow = pin!(flow);
     let passed = tokio::select! {
@@ -44,7 +44,7 @@ pub async fn strike(system: &System, blow: Blow, flow: impl Future<Output = ()>)
     };
     let (passed, mut done) = match passed {
         Some(passed) => (passed, false),
-        // The last message of a flow may end it before its sender is struck.
+        // The last message of a flow may end it before the fault hits its sender.
         None if system.wire.is_tripped() => (system.wire.tripped().await, true),
         None => return None,
     };
@@ -77,7 +77,7 @@ pub async fn strike(system: &System, blow: Blow, flow: impl Future<Output = ()>)
     Some(passed)
 }
 
-/// Whether the others end the flow without this one; of two services the other one does.
+/// Whether the flow ends without this process. For a service, its other replica must finish it.
 async fn alone(part: Part, flow: impl Future<Output = ()>) -> bool {
     let agent = matches!(part, Part::Agent(_));
     let done = timeout(if agent { AWAY } else { ALONE }, flow).await.is_ok();

@@ -1,5 +1,5 @@
-//! Around each call of a plugin, before its work and after: the driver is killed, or its answer is
-//! lost, or the agent or the caller is killed while it hangs.
+//! Faults around each plugin call, before its work and after: the driver is killed, its answer is
+//! lost, or the agent or the caller is killed while the call hangs.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -18,9 +18,9 @@ use super::options;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a flow may go on while its driver owes an answer.
 const OWED: Duration = Duration::from_secs(5);
-/// How often the supervisor looks for drivers that have ended.
+/// Interval at which the supervisor checks for drivers that have ended.
 const SUPERVISED: Duration = Duration::from_millis(50);
-/// How late a slow supervisor starts a driver again: later than the caller's first retries.
+/// Delay before a slow supervisor restarts a driver: longer than the caller's first retries.
 const LATE: Duration = Duration::from_secs(3);
 
 const CALLS: [(Flow, &str); 7] = [
@@ -33,14 +33,14 @@ const CALLS: [(Flow, &str); 7] = [
     (Flow::Release, "ControllerUnpublishVolume"),
 ];
 
-/// The process that asks an agent for a plugin's call, and waits for the answer.
+/// The process that sends an agent the request for a plugin call, and waits for the response.
 enum Caller {
     Service(Part),
-    /// The client that asked for the mount: the test itself.
+    /// The client of the mount request: the test itself.
     Client,
 }
 
-/// The agent makes the call itself, for a caller elsewhere.
+/// The caller of the agent, which makes the plugin call itself.
 fn caller(flow: Flow, rpc: &str) -> Caller {
     match (flow, rpc) {
         (Flow::Release, _) => Caller::Service(Part::Watcher),
@@ -52,19 +52,19 @@ fn caller(flow: Flow, rpc: &str) -> Caller {
     }
 }
 
-/// What happens to a call.
+/// The fault that hits a call.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
-    /// The driver kills itself, and is started again at once.
+    /// The driver kills itself, and restarts immediately.
     DriverKilled,
-    /// The driver kills itself and is started again late. Until then the retry goes to the other
-    /// node's driver, which the fault kills too.
+    /// The driver kills itself, and restarts late. Until then the retry goes to the other node's
+    /// driver, which the fault kills too.
     DriversKilled,
-    /// The driver has done it and says nothing.
+    /// The driver does the work and never answers.
     AnswerLost,
-    /// It hangs, the agent that made it is killed, and then it goes on.
+    /// The call hangs, the agent that made it is killed, and then the call continues.
     AgentKilled,
-    /// The call hangs, its caller is killed, and then the call goes on.
+    /// The call hangs, its caller is killed, and then the call continues.
     CallerKilled,
 }
 
@@ -90,7 +90,7 @@ async fn around(fate: Fate, calls: &[(Flow, &str)]) {
     }
 }
 
-/// Starts drivers again that have ended, without their faults, as a supervisor does on each host.
+/// Restarts ended drivers without their faults, as a supervisor does on each host.
 ///
 /// Every driver has the fault, since any controller may be called. A retry may therefore end a
 /// second driver before the test has seen the end of the first.
@@ -151,7 +151,7 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
     let mut running = Box::pin(flow.run(system, volume));
     let mut ended = false;
     let at = tokio::select! {
-        // A flow that goes on by itself may be over before the next look at the log.
+        // A flow may end by itself before the next read of the log.
         () = &mut running => {
             ended = true;
             let hit = asked(system, rpc, volume).first().copied();
@@ -161,11 +161,12 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
     };
     match fate {
         // A plugin that never answers holds the volume until it restarts, because it may still act
-        // on it. Where another instance can be called, the release goes on there.
+        // on it. Where another instance can be called, the release continues there.
         Fate::AnswerLost => {
             let done = ended || timeout(OWED, &mut running).await.is_ok();
             unplant(system);
-            // Each of them owes an answer: the retry lost its own, at the other controller.
+            // Each of these drivers owes an answer: the answer to the retry, at the other
+            // controller, was lost too.
             for node in asked(system, rpc, volume) {
                 system.kill9_and_restart(Part::Driver(node)).await;
             }
@@ -178,7 +179,7 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
                 let fresh = starts().zip(&before).any(|(now, before)| now != *before);
                 if fresh { Ok(()) } else { Err("both drivers run since before") }
             });
-            // The flow goes on meanwhile: its retry is what reaches the other driver.
+            // The flow continues meanwhile: its retry reaches the other driver.
             let goes_on = async {
                 if !ended {
                     running.await;
@@ -194,7 +195,7 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
         Fate::CallerKilled => {
             match caller(flow, rpc) {
                 Caller::Service(part) => system.kill9_and_restart(part).await,
-                // It is gone with all that it waited for, and another one asks for the same.
+                // The client ends with its request, and another client sends the same request.
                 Caller::Client => {
                     drop(running);
                     running = Box::pin(flow.run(system, volume));
@@ -214,7 +215,7 @@ fn unplant(system: &System) {
     }
 }
 
-/// Waits until the call has begun; at which node, from 0.
+/// Waits until the call has begun, and returns its node, from 0.
 async fn begun(system: &System, rpc: &str, volume: &str) -> usize {
     wait::until(&format!("{rpc} is under way"), PATIENCE, || async {
         asked(system, rpc, volume).first().copied().ok_or("no driver was called")
@@ -222,7 +223,7 @@ async fn begun(system: &System, rpc: &str, volume: &str) -> usize {
     .await
 }
 
-/// The nodes, from 0, whose drivers were asked for this call.
+/// The nodes, from 0, whose drivers received this call.
 fn asked(system: &System, rpc: &str, volume: &str) -> BTreeSet<usize> {
     let calls = system.calls().into_iter().filter(|call| {
         call["entry"] == "begin" && call["rpc"] == rpc && call["args"]["volume_id"] == volume

@@ -1,11 +1,11 @@
-//! Each fault in each flow. The bus is killed there, or the way of one process to it breaks or goes
-//! deaf. Or, of two replicas of each service, one is killed there and stays dead, or is stopped,
-//! and the other carries on. The stopped one then goes on where it was, with an outdated cache.
+//! Each fault in each flow. The bus is killed, or one process's connection to it breaks or passes
+//! nothing. Or one of two replicas of each service is killed for good or stopped, and the other
+//! continues. The stopped replica then resumes with an outdated cache.
 //!
-//! The rows are the faults, with the system that each befalls; the columns are the flows. A claim
-//! and a release, on which the data hang, are struck at one point in so many; the others where they
-//! turn, before a write or call and after one. The faults that take longest to recover from befall
-//! those others in `make test-all` only.
+//! Rows are the faults with their systems; columns are the flows. A claim and a release, on which
+//! the data depend, are hit at one point in so many. The other flows are hit at their turning
+//! points, before and after a write or call. The faults with the longest recovery hit those other
+//! flows in `make test-all` only.
 
 use berth_integration::Options;
 
@@ -14,9 +14,9 @@ use super::flow::Flow;
 use super::points::at_points;
 use super::{options, some, turns};
 
-/// Requests beside a claim and a release.
+/// Flows of requests besides a claim and a release.
 const ASKED: [Flow; 3] = [Flow::Register, Flow::Detach, Flow::Join];
-/// What the collector sees to, the last part of it at least.
+/// Flows that the collector ends.
 const COLLECTED: [Flow; 4] = [Flow::Close, Flow::Collect, Flow::Forget, Flow::Leave];
 
 fn one_server() -> Options {

@@ -1,4 +1,4 @@
-//! What is done to a volume, as a user does it: asked again while the answer is "later".
+//! Operations on a volume, sent as a user sends them: retried while the answer is "later".
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use super::sweep;
 
-/// How long a flow may take, whatever befalls it: a machine with much else to do is not stuck.
+/// Deadline of a flow with any fault, also on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A flow.
+/// An operation whose writes and calls are hit by faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// A volume is registered, changed, and deregistered.
@@ -25,24 +25,24 @@ pub enum Flow {
     Claim,
     /// An alloc ends, and its claim is released.
     Release,
-    /// An alloc ends, and a person has its volume detached from the node, while it is released.
+    /// An alloc ends, and an operator detaches its volume from the node during the release.
     Detach,
-    /// An alloc ends, and a person deregisters its volume by force, before it is released.
+    /// An alloc ends, and an operator deregisters its volume by force before the release.
     Close,
     /// An alloc has ended while no watcher ran; the collector finds its claim.
     Collect,
-    /// An alloc has ended and holds nothing; the collector has it forgotten, and then there is one
-    /// of its name again.
+    /// An ended alloc holds nothing; the collector removes its record, and then an alloc with the
+    /// same id is registered.
     Forget,
-    /// A node is down, with nothing on it; the collector has it leave, and then it is there again.
+    /// A node is down and empty; the collector removes it, and then it comes back.
     Leave,
     /// A node comes back.
     Join,
 }
 
 impl Flow {
-    /// The writes and calls that belong to it, as subjects. Each process tells the registry how it
-    /// is all the time; that belongs to a node's coming only.
+    /// Subjects of the flow's writes and calls. Processes report their state to the registry all
+    /// the time; those reports belong to a node's return only.
     pub fn subjects(self) -> Vec<String> {
         let of: &[&str] = match self {
             Self::Join => &[
@@ -67,8 +67,9 @@ impl Flow {
         of.iter().map(ToString::to_string).collect()
     }
 
-    /// Where it turns: a message before and one after which the rest of it hangs on one process, by
-    /// the side, the subject, with `{}` for the volume, and which message on it, from 0.
+    /// The turning points: a message before which and one after which the rest of the flow depends
+    /// on one process. Each has a side, a subject with `{}` for the volume, and the message's
+    /// number on it, from 0.
     pub fn turns(self) -> [(Side, &'static str, usize); 2] {
         match self {
             Self::Register => [
@@ -83,7 +84,7 @@ impl Flow {
                 (Before, "berth.v1.agent.n1.controller.*.unpublish", 0),
                 (After, "berth.v1.agent.n1.detach", 0),
             ],
-            // The spec goes with the last claim, and in one batch with it the key of its handle.
+            // The spec is deleted with the last claim, in one batch with the key of its handle.
             Self::Close => [
                 (Before, "$KV.berth-volumes.=handle.*.{}", 0),
                 (After, "berth.v1.agent.n1.controller.*.unpublish", 0),
@@ -103,7 +104,7 @@ impl Flow {
         }
     }
 
-    /// Brings the system to where the flow begins.
+    /// Brings the system to the state in which the flow begins.
     pub async fn prepare(self, system: &System, volume: &str) {
         match self {
             Self::Register => system.provision(volume),
@@ -127,7 +128,7 @@ impl Flow {
         }
     }
 
-    /// The flow itself.
+    /// Runs the flow.
     pub async fn run(self, system: &System, volume: &str) {
         match self {
             Self::Register => register(system, volume).await,
@@ -169,8 +170,8 @@ impl Flow {
         }
     }
 
-    /// What is to be so afterwards: all serve again, the volume can be had, with what was written
-    /// to it, on the other node too; and then nothing is left of it.
+    /// Checks the end: all processes serve again, the volume can be mounted with its data on the
+    /// other node too, and then nothing of its use is left.
     pub async fn rest(self, system: &System, volume: &str) {
         system.healthy().await;
         match self {
@@ -219,7 +220,7 @@ fn volume_key(volume: &str) -> VolumeKey {
     VolumeKey::new(Namespace::default(), VolumeId::new(volume).unwrap())
 }
 
-/// The keys of a volume that stand in the bucket itself.
+/// The keys of a volume in the bucket.
 async fn stored(system: &System, volume: &str) -> Vec<String> {
     let replicas = if system.options.servers == 1 { 1 } else { 3 };
     let volumes = system.bus.bucket(&bucket::VOLUMES, replicas).await.unwrap();
@@ -241,12 +242,12 @@ async fn register(system: &System, volume: &str) {
     }
     match system.deregister(volume, false).await {
         Ok(done) => assert!(done.gone, "{done:?}"),
-        // It was, and the answer was lost.
+        // The first request succeeded, and its response was lost.
         Err(problem) => assert_eq!(problem.code, Code::NoSuchVolume, "{problem}"),
     }
 }
 
-/// Waits until a volume that is closing is gone.
+/// Waits until a closing volume is gone.
 async fn gone(system: &System, volume: &str) {
     wait::until(&format!("{volume} is gone"), PATIENCE, || async {
         match system.volume_status(volume).await {

@@ -1,4 +1,4 @@
-//! Points of flows, struck one after another.
+//! Faults at points of flows, one after another.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -11,34 +11,34 @@ use berth_integration::{Options, System};
 use super::blow::{Blow, strike};
 use super::flow::Flow;
 
-/// A flow of more writes and calls than this does not end.
+/// A flow with more writes and calls than this never ends.
 const POINTS_MAX: usize = 60;
 
-/// More places than this are struck on several systems.
+/// More points than this are spread over several systems.
 const SEVERAL: usize = 4;
 
 /// Which points are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     Every,
-    /// One in so many, from the first on, on either side in turn.
+    /// One point in so many, from the first, before and after its message in turn.
     OneIn(usize),
-    /// Where the flow turns, before and after.
+    /// The turning points of the flow, before and after.
     Turns,
 }
 
-/// A place in a flow.
+/// A point of a flow at which a fault is due.
 struct Place {
     flow: Flow,
     point: Point,
-    /// Whether the point certainly has a value.
+    /// Whether the flow certainly reaches the point.
     sure: bool,
-    /// Whether it is past all that was counted.
+    /// Whether the point is past all counted points.
     past: bool,
 }
 
-/// Strikes at points of flows, each time with a volume of its own. Most of the time is spent
-/// waiting, so several systems are struck side by side.
+/// Runs a fault at points of flows, each with its own volume. Most of the time is spent waiting, so
+/// several systems run in parallel.
 pub async fn at_points(flows: &[Flow], blow: Blow, which: Which, options: Options) {
     if or_skip("real mounts") {
         Box::pin(strike_all(flows, blow, which, options)).await;
@@ -58,7 +58,7 @@ async fn strike_all(flows: &[Flow], blow: Blow, which: Which, options: Options) 
     };
     let several = struck.left() > SEVERAL;
     let second = async || if several { another().await } else { 0 };
-    // What takes time on three servers is their elections; and three times three are many.
+    // On three servers, elections take the time; and three systems of three servers are too many.
     let third = async || if several && options.servers == 1 { another().await } else { 0 };
     let done = tokio::join!(struck.work(&first), second(), third());
     assert!(done.0 + done.1 + done.2 > 0, "{flows:?} were never struck");
@@ -83,7 +83,7 @@ impl Flow {
             .flat_map(|at| [(at, Side::Before), (at, Side::After)])
             .step_by(step)
             .map(|(at, side)| self.place(at, side, false))
-            // One more: it is past the end, or what was counted was not all.
+            // One more point: if the flow reaches it, the count was too low.
             .chain((which == Which::Every).then(|| self.place(count, Side::Before, true)))
             .collect()
     }
@@ -93,12 +93,12 @@ impl Flow {
         Place { flow: self, point, sure: false, past }
     }
 
-    /// The volume it is tried with there.
+    /// The id of the volume for this point.
     fn volume(self, at: usize, side: Side) -> String {
         format!("{self:?}-{side:?}-{at}").to_lowercase()
     }
 
-    /// How many points it has when nothing happens.
+    /// The number of points of the flow without faults.
     async fn count(self, system: &System) -> usize {
         let quiet = format!("{self:?}-quiet").to_lowercase();
         self.prepare(system, &quiet).await;
@@ -125,7 +125,7 @@ impl Struck {
         self.places.lock().unwrap().pop_front()
     }
 
-    /// Takes one place after another; at how many of them something stood.
+    /// Takes points until none is left; returns at how many a message tripped the wire.
     async fn work(&self, system: &System) -> usize {
         let mut struck = 0;
         while let Some(Place { flow, point, sure, past }) = self.next() {
@@ -138,9 +138,9 @@ impl Struck {
             system.wire.disarm();
             let (over, subject) = (began.elapsed(), tripped.as_ref().map(|at| &at.subject));
             if let Some(Passed { cable, .. }) = &tripped {
-                // A server takes half a minute to see that a connection is lost, and has it share
-                // in the requests until then. The flow is over in spite of that; what follows, and
-                // the next point, is to be without.
+                // A server takes half a minute to notice a lost connection. Until then it sends
+                // requests there too. The flow has ended in spite of that; the steps that follow,
+                // and the next point, must not be affected.
                 system.cables(system.part_of(cable)).iter().for_each(Proxy::tell_lost);
             }
             flow.rest(system, &volume).await;

@@ -1,5 +1,4 @@
-//! What is deleted stays deleted and leaves the bus for good, whichever process is killed
-//! meanwhile.
+//! Deleted records stay deleted and leave the bus for good, whichever process is killed.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use super::flow::PATIENCE;
 use super::sweep;
 
-/// The subjects of a bucket with the name in it, and how many messages each of them holds.
+/// A bucket's subjects that contain the name, and the number of messages on each.
 async fn held(system: &System, spec: &BucketSpec, name: &str) -> Value {
     let subject = format!("$JS.API.STREAM.INFO.KV_{}", spec.name);
     let all = json!({"subjects_filter": ">"}).to_string();
@@ -67,8 +66,8 @@ async fn what_was_deleted_leaves_the_bus_whoever_is_killed() {
     for part in [Part::Nats, Part::Claim] {
         use_once(&system, "a").await;
         system.kill9_and_restart(part).await;
-        // What was released last stays until there is something newer: the guard's head must not
-        // fall.
+        // The last release stays until there is a newer write: the guard's head revision must not
+        // decrease.
         use_once(&system, "b").await;
         purged(&system, &bucket::VOLUMES, ".claim.a").await;
         assert_eq!(system.claims("data").await.claims.len(), 0, "after {part:?} was killed");
@@ -77,7 +76,7 @@ async fn what_was_deleted_leaves_the_bus_whoever_is_killed() {
             purged(&system, &bucket::ALLOCS, &format!(".{alloc}")).await;
         }
     }
-    // The volume itself, and the alloc that comes again, are as they were.
+    // The volume, and the alloc that was registered again, are unchanged.
     use_once(&system, "a").await;
     system.kill9(Part::Agent(0));
     sweep::down(&system, "n1").await;
@@ -87,7 +86,7 @@ async fn what_was_deleted_leaves_the_bus_whoever_is_killed() {
     purged(&system, &bucket::PLUGINS, ".n1.").await;
     system.deregister("data", false).await.unwrap();
     purged(&system, &bucket::VOLUMES, ".data.").await;
-    // No restart brings any of it back.
+    // No restart restores any of it.
     for part in [Part::Nats, Part::Claim, Part::Registry] {
         system.kill9_and_restart(part).await;
     }

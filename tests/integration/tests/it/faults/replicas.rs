@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use super::options;
 
-/// A caller without an answer asked for something else, and got an answer. When the first replica
-/// wakes up, it writes nothing of the first request over that.
+/// A caller without a response sends a different request, which is answered. When the first replica
+/// resumes, it writes nothing of the first request over that.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_worked_in_after_its_deadline_overwrites_nothing() {
     if !or_skip("real mounts") {
@@ -68,8 +68,8 @@ async fn what_is_worked_in_after_its_deadline_overwrites_nothing() {
     assert_eq!(system.volume_status("data").await.unwrap().name, "newer");
 }
 
-/// A service that has not heard of a claim's end grants nothing by it (decision 0012), not even to
-/// an agent that has lost its journal, and with it what it was told to detach.
+/// A service whose cache still has an ended claim grants nothing by it (decision 0012). That holds
+/// even for an agent that has lost its journal, and with it the pending detach.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_is_behind_does_not_grant_again_what_was_released() {
     if !or_skip("real mounts") {
@@ -80,7 +80,7 @@ async fn a_service_that_is_behind_does_not_grant_again_what_was_released() {
     let first = system.run("a", 0, "data").await;
     let behind = system.cables(Part::SecondClaim);
     behind.iter().for_each(Proxy::cut);
-    // The claim of an alloc that lives is given up.
+    // The claim of a running alloc is given up.
     let release = json!({"alloc": "a", "volume": "data"});
     let subject = verb::ClaimRelease::subject(&Namespace::default());
     system.persist::<Value>(&subject, &release).await.unwrap();
@@ -116,8 +116,8 @@ async fn a_service_that_is_behind_does_not_grant_again_what_was_released() {
     system.settle("data").await;
 }
 
-/// Seen: an alloc was stopped at one service, and the other, which had not heard of that, granted
-/// it a claim. A service may be behind without knowing it yet.
+/// Found: an alloc was stopped at one service, and the other granted it a claim, because it had not
+/// heard of the stop. A service may be behind without knowing it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alloc_that_has_ended_is_granted_nothing_by_a_service_that_is_behind() {
     const ALLOCS: usize = 20;
@@ -131,7 +131,7 @@ async fn an_alloc_that_has_ended_is_granted_nothing_by_a_service_that_is_behind(
     withhold(Some("KV_berth-allocs"));
     let take = verb::ClaimTake::subject(&Namespace::default());
     for alloc in 0..ALLOCS {
-        // One of the two stops it, and one of the two is asked: often not the same.
+        // One replica handles the stop and one the mount: often different ones.
         let alloc = format!("a{alloc}");
         system.stop(&alloc).await;
         let body = json!({"alloc": alloc, "volume": "data", "node": "n1"});
@@ -142,7 +142,7 @@ async fn an_alloc_that_has_ended_is_granted_nothing_by_a_service_that_is_behind(
     system.settle("data").await;
 }
 
-/// On three servers a leader may be deposed without knowing it yet. So the answer that something is
+/// Of three servers, a leader may be deposed without knowing it. So an answer that something is
 /// absent follows a write, which only a leader with a quorum stores.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_absent_is_confirmed_at_a_quorum() {
@@ -174,7 +174,7 @@ async fn what_is_absent_is_confirmed_at_a_quorum() {
     let taken = ask(verb::ClaimTake::subject(&namespace), take).await.unwrap_err();
     assert_eq!(taken.code, Code::NoSuchAlloc, "{taken}");
     newest("KV_berth-allocs", "$KV.berth-allocs.default.b").await;
-    // It blocks no later claim.
+    // The write blocks no later claim.
     system.run("a", 0, "data").await;
     let detached =
         ask(verb::VolumeDetach::subject(&namespace), json!({"id": "data", "node": "n2"})).await;
@@ -184,7 +184,7 @@ async fn what_is_absent_is_confirmed_at_a_quorum() {
     system.settle("data").await;
 }
 
-/// How many publishes were begun at the node.
+/// How many publishes began at the node.
 fn published(system: &System) -> usize {
     let is = |call: &&Value| call["entry"] == "begin" && call["rpc"] == "NodePublishVolume";
     system.calls().iter().filter(is).count()

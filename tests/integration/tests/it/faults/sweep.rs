@@ -1,4 +1,4 @@
-//! The collector is made to sweep, until what was to go is gone.
+//! Runs collector sweeps until the record in question is gone.
 
 use std::fmt::Display;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::flow::PATIENCE;
 
-/// Releases an unwanted claim, as far as that goes without a watcher.
+/// Releases an unwanted claim, as far as that is possible without a watcher.
 pub async fn claims(system: &System, volume: &str) {
     until(system, &Force::default(), || async {
         let claims = system.claims(volume).await.claims;
@@ -28,12 +28,11 @@ pub async fn claims(system: &System, volume: &str) {
     .await;
 }
 
-/// Has the record of an alloc forgotten that has ended.
+/// Has the collector remove the record of an ended alloc.
 pub async fn alloc(system: &System, alloc: &str) {
     until(system, &at_once(&[Kind::Allocs]), || forgotten(system, alloc)).await;
 }
 
-/// Whether the record of an alloc is gone.
 pub async fn forgotten(system: &System, alloc: &str) -> Result<(), String> {
     let subject = verb::AllocStatus::subject(&Namespace::default());
     match system.persist::<Value>(&subject, &json!({"id": alloc})).await {
@@ -42,7 +41,7 @@ pub async fn forgotten(system: &System, alloc: &str) -> Result<(), String> {
     }
 }
 
-/// Has a node forgotten that is down, and its plugin instances, whichever go first.
+/// Has the collector remove a down node and its plugin instances, in either order.
 pub async fn node(system: &System, node: &str) {
     let replicas = if system.options.servers == 1 { 1 } else { 3 };
     let plugins = system.bus.bucket(&bucket::PLUGINS, replicas).await.unwrap();

@@ -1,5 +1,4 @@
-//! What a bucket held at each revision, as far as its writers were told; and what of a page is not
-//! so.
+//! What a bucket held at each revision, by its writers' acknowledgements, and the faults of a page.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub id: String,
-    /// Which revision it is said to be of.
+    /// The revision that the page gives it.
     pub revision: u64,
     /// The changing part of the record: a name, a state.
     pub is: String,
@@ -19,13 +18,13 @@ pub struct Page {
     pub index: u64,
     /// The last id of the page before.
     pub after: Option<String>,
-    /// The last id of this one, unless the list ends with it.
+    /// The last id of this page. None: the list ends with it.
     pub until: Option<String>,
     pub entries: Vec<Entry>,
 }
 
 impl Page {
-    /// Whether the list has no other page.
+    /// Whether the page holds the whole list.
     pub fn is_whole(&self) -> bool {
         self.after.is_none() && self.until.is_none()
     }
@@ -36,28 +35,29 @@ impl Page {
     }
 }
 
-/// One change of one thing.
+/// A change of one record.
 #[derive(Debug, Clone)]
 struct Change {
-    /// The first revision at which it may be so.
+    /// The first revision at which the change may have happened.
     may: u64,
-    /// The first revision at which it is so; the same, when its writer was told.
+    /// The first revision at which the change has happened; equal to `may` for an acknowledged
+    /// write.
     is: u64,
-    /// What it is then; none for gone.
+    /// The new content. None: the record was deleted.
     becomes: Option<String>,
 }
 
-/// The changes of each thing, in their order.
+/// The changes of each record, in order.
 #[derive(Debug, Default)]
 pub struct History(BTreeMap<String, Vec<Change>>);
 
 impl History {
-    /// It was written, at this revision.
+    /// Adds a write at this revision.
     pub fn put(&mut self, id: &str, at: u64, becomes: &str) {
         self.add(id, Change { may: at, is: at, becomes: Some(becomes.to_owned()) });
     }
 
-    /// It was deleted, somewhere between these two revisions.
+    /// Adds a deletion at an unknown revision between these two.
     pub fn gone(&mut self, id: &str, after: u64, before: u64) {
         self.add(id, Change { may: after + 1, is: before, becomes: None });
     }
@@ -66,13 +66,13 @@ impl History {
         self.0.entry(id.to_owned()).or_default().push(change);
     }
 
-    /// With what another writer did to other things.
+    /// Adds the history of another writer, which wrote other records.
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// What of the page is not as it was at its revision.
+    /// Differences between the page and the history at the page's revision.
     pub fn faults(&self, page: &Page) -> Vec<String> {
         let ids: Vec<&String> = page.entries.iter().map(|entry| &entry.id).collect();
         let mut faults = Vec::new();
@@ -98,13 +98,13 @@ impl History {
     }
 }
 
-/// What a thing may have been at a revision: what the last change had made of it that is known to
-/// have been there, or any that may have been there since.
+/// The states that a record may have had at a revision: its last certain change, or any possible
+/// change after it.
 fn possible(changes: &[Change], index: u64) -> Vec<Option<(u64, &str)>> {
     let known = changes.iter().rposition(|change| change.is <= index);
     let later = known.map_or(0, |known| known + 1);
     let since = changes[later..].iter().filter(|change| change.may <= index);
-    // Before its first change there was no such thing.
+    // Before its first change the record did not exist.
     let before = known.and_then(|known| as_seen(&changes[known]));
     std::iter::once(before).chain(since.map(as_seen)).collect()
 }
@@ -113,7 +113,8 @@ fn as_seen(change: &Change) -> Option<(u64, &str)> {
     change.becomes.as_deref().map(|is| (change.is, is))
 }
 
-/// The first of two things is changed before the second; the first then goes and comes back.
+/// The first of two records is always changed before the second. The first is then deleted and
+/// written again.
 fn told() -> History {
     let mut history = History::default();
     history.put("a", 1, "0");
@@ -143,7 +144,7 @@ fn a_picture_of_each_revision_has_no_fault() {
         page(2, &[("a", 1, "0"), ("b", 2, "0")]),
         page(5, &[("a", 3, "1"), ("b", 2, "0")]),
         page(6, &[("a", 3, "1"), ("b", 6, "1")]),
-        // Between 6 and 8 it went.
+        // The record was deleted between 6 and 8.
         page(7, &[("a", 3, "1"), ("b", 6, "1")]),
         page(7, &[("b", 6, "1")]),
         page(8, &[("b", 8, "2")]),
@@ -159,19 +160,19 @@ fn a_picture_of_each_revision_has_no_fault() {
 #[test]
 fn what_never_stood_there_at_once_is_found() {
     for torn in [
-        // The second without the first, which came before.
+        // The second change without the first, which came before.
         page(6, &[("a", 1, "0"), ("b", 6, "1")]),
-        // Newer than its index, or older.
+        // An entry newer than the page's revision, or older than the record at it.
         page(5, &[("a", 3, "1"), ("b", 6, "1")]),
         page(6, &[("a", 3, "1"), ("b", 2, "0")]),
-        // Of another revision than it says.
+        // A wrong revision.
         page(5, &[("a", 2, "1"), ("b", 2, "0")]),
-        // Missing, or still there.
+        // A record that is missing, or one that was deleted.
         page(5, &[("b", 2, "0")]),
         page(8, &[("a", 3, "1"), ("b", 8, "2")]),
         page(10, &[("b", 8, "2")]),
         page(0, &[("a", 1, "0")]),
-        // Twice, out of order, or unknown.
+        // Records twice, out of order, or unknown.
         page(2, &[("a", 1, "0"), ("a", 1, "0"), ("b", 2, "0")]),
         page(2, &[("b", 2, "0"), ("a", 1, "0")]),
         page(2, &[("a", 1, "0"), ("b", 2, "0"), ("c", 2, "0")]),

@@ -1,7 +1,7 @@
-//! Twelve situations in which an orchestrator of storage once failed its users, each with real
-//! processes and the development driver, judged at the end by the drivers' own logs.
+//! Twelve situations in which a storage orchestrator once failed its users. Each test runs real
+//! processes and the development driver, and is judged at the end by the drivers' own logs.
 //!
-//! `s02` (a dead node, failed over by a proof) and `s03` (a node that was forgotten) are in
+//! `s02` (failover of a dead node by a proof) and `s03` (a removed node) are in
 //! [`gone`](crate::gone).
 
 mod s01_failed_workload;
@@ -30,10 +30,10 @@ use berth_harness::wait;
 use berth_integration::System;
 use serde_json::{Value, json};
 
-/// How long anything may take that is not slowed on purpose.
+/// How long any step may take that is not slowed on purpose.
 const SOON: Duration = Duration::from_secs(20);
 
-/// One of so many, from 0, by chance.
+/// A random number below `among`.
 fn drawn(among: usize) -> usize {
     berth_service::clock::jitter() as usize % among
 }
@@ -64,14 +64,14 @@ fn changes(system: &System, volume: &str) -> Vec<String> {
     rpcs.filter(change).map(str::to_owned).collect()
 }
 
-/// Plants the same faults on every node.
+/// Plants the same faults in every node's driver.
 fn plant(system: &System, faults: &Value) {
     for node in 0..system.options.nodes {
         system.plant(node, faults);
     }
 }
 
-/// Says how an alloc has ended.
+/// Reports how an alloc has ended.
 async fn ended(system: &System, alloc: &str, state: AllocState) -> AllocStatus {
     let stop = Stop { id: AllocId::new(alloc).unwrap(), state, note: None };
     let subject = verb::AllocStop::subject(&Namespace::default());
@@ -88,7 +88,7 @@ async fn claim_is(system: &System, volume: &str, alloc: &str, state: State) {
     .await;
 }
 
-/// A change of a volume, asked with `fields` over what `System::volume` registers.
+/// Sends a change of a volume without a retry: `fields` over what `System::volume` registers.
 async fn register(
     system: &System,
     id: &str,
@@ -103,7 +103,7 @@ async fn register(
     system.persist(&verb::VolumeRegister::subject(&Namespace::default()), &document).await
 }
 
-/// Detaches a volume by hand, asked once.
+/// Sends a detach of a volume without a retry.
 async fn detach(system: &System, volume: &str, node: &str) -> Result<Value, Problem> {
     let body = json!({"id": volume, "node": node});
     system.ask(&verb::VolumeDetach::subject(&Namespace::default()), &body).await

@@ -1,4 +1,4 @@
-//! A workload that failed gives its volume back at once, without anybody's tick.
+//! A failed workload's volume is released immediately, without any periodic scan.
 
 use std::time::Duration;
 

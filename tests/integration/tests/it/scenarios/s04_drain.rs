@@ -1,5 +1,5 @@
-//! A node is drained: what comes after is in line already, while the old is still being released,
-//! and gets its volume in turn; the node's plugin serves until the last is unmounted.
+//! A node is drained. The new allocs wait in the queue while the old claims are released, and get
+//! their volumes in turn. The node's plugin serves until the last unmount.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ async fn healthy_nodes(system: &System) -> usize {
     system.plugins().await.unwrap().plugins[0].nodes.healthy
 }
 
-/// Of a volume, the alloc on the node that is drained and the one that is to follow it.
+/// For a volume, the alloc on the drained node and its successor.
 fn names(volume: &str) -> (String, String) {
     (format!("old-{volume}"), format!("new-{volume}"))
 }
 
-/// Volumes in use on the first node, each with a word of its alloc's in it, and with an alloc on
-/// the second node that is to follow.
+/// Volumes in use on the first node. Each contains its alloc's name, and has a successor alloc on
+/// the second node.
 async fn occupied(system: &System) -> [&'static str; 3] {
     let volumes = ["data0", "data1", "data2"];
     for volume in volumes {
@@ -43,7 +43,7 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
     }
     let system = System::start(Options::default()).await;
     let volumes = occupied(&system).await;
-    // Each unmount takes a while: what comes after asks while the old is being released.
+    // Each unmount takes a while: the new allocs send their requests during the release of the old.
     plant(&system, &json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 700}]));
     let drain = async {
         for volume in volumes {
@@ -97,7 +97,7 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
     system.settle("data0").await;
 }
 
-/// A drain goes on though everything that takes part in it is killed, once each and in any order.
+/// A drain completes although each process in it is killed once, in random order.
 #[tokio::test(flavor = "multi_thread")]
 async fn s04_a_drain_goes_on_whatever_is_restarted_meanwhile() {
     if !or_skip("real mounts") {
@@ -118,7 +118,7 @@ async fn s04_a_drain_goes_on_whatever_is_restarted_meanwhile() {
     let restarts = async {
         while !parts.is_empty() {
             let part = parts.swap_remove(drawn(parts.len()));
-            // What a failed run needs to be told again.
+            // The order of the kills, to reproduce a failed run.
             eprintln!("{part:?} is killed");
             system.kill9_and_restart(part).await;
             sleep(Duration::from_millis(50 * drawn(10) as u64)).await;
@@ -146,7 +146,7 @@ async fn s04_a_drain_goes_on_whatever_is_restarted_meanwhile() {
     system.settle("data0").await;
 }
 
-/// Whether no claim of the node's is left on any of the volumes.
+/// Whether none of the volumes has a claim of the node.
 async fn all_free_of(system: &System, node: &str, volumes: &[&str]) -> bool {
     for volume in volumes {
         let claims = system.claims(volume).await.claims;
@@ -157,8 +157,8 @@ async fn all_free_of(system: &System, node: &str, volumes: &[&str]) -> bool {
     true
 }
 
-/// B11: three wait for one volume. They get it in the order of their requests, and all see their
-/// places.
+/// B11: three allocs wait for one volume. They get it in the order of their requests, and all see
+/// their positions.
 #[tokio::test(flavor = "multi_thread")]
 async fn first_come_first_served() {
     if !or_skip("real mounts") {
@@ -167,7 +167,7 @@ async fn first_come_first_served() {
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("holder", 0, "data").await;
-    // Not in the order of their names, and on both nodes.
+    // In another order than that of their names, and on both nodes.
     let waiters = [("w2", 1), ("w0", 0), ("w1", 1)];
     for (id, node) in waiters {
         system.alloc(id, node, "data", false).await;
@@ -180,7 +180,7 @@ async fn first_come_first_served() {
                 claim_is(system, "data", waiters[at - 1].0, State::Waiting).await;
             }
             system.mount_in_turn(id, node, "data").await.unwrap();
-            // The next one gets it only when this one has ended.
+            // The next alloc gets the volume only when this one has ended.
             let claims = system.claims("data").await.claims;
             let held = claims.iter().filter(|claim| claim.state != State::Waiting);
             assert_eq!(held.map(|claim| claim.alloc.as_str()).collect::<Vec<_>>(), [id]);
@@ -205,7 +205,7 @@ async fn first_come_first_served() {
     assert_eq!(order, ["external-n1", "external-n2", "external-n1", "external-n2"]);
 }
 
-/// B11: a place in line is lost with the alloc that ended, and with the caller that was killed.
+/// B11: an alloc loses its position in the queue when it ends, and when its caller is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_place_in_line_is_lost_by_whoever_does_not_come_back() {
     if !or_skip("real mounts") {

@@ -1,4 +1,4 @@
-//! Two share what is staged, and their agent is killed: it is unstaged after the last of them.
+//! Two allocs share a staged volume, and their agent is killed: it is unstaged after the last one.
 
 use berth_contract::message::alloc::{AllocStatus, Register};
 use berth_contract::verb::{self, Verb as _};

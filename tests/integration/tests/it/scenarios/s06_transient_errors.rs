@@ -1,4 +1,4 @@
-//! A controller with a temporary error is called again, by a schedule, and delays no other volume.
+//! A controller with a temporary error is retried on a schedule, and delays no other volume.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn s06_transient_errors_are_retried_and_stop_nobody_else() {
     system.stop("on-data").await;
     let stuck = wait::until("it has failed, and says so", SOON, || async {
         let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
-        // While a try is under way, no next one is due.
+        // While a try is running, no next one is scheduled.
         if claim.tries > 0 && claim.next_try.is_some() {
             Ok(claim)
         } else {
@@ -56,7 +56,7 @@ async fn s06_transient_errors_are_retried_and_stop_nobody_else() {
         .map(|pair| Duration::from_micros(us(&pair[1], "begin_us") - us(&pair[0], "begin_us")))
         .collect();
     assert!(gaps[0] <= Duration::from_secs(2), "the first retry comes soon: {gaps:?}");
-    // The test's schedule ends at 2 s; jitter and a machine under load are beside it.
+    // The test's delays end at 2 s; jitter and load on the machine come on top.
     assert!(gaps.iter().all(|gap| *gap < Duration::from_secs(10)), "{gaps:?}");
     let sum: Duration = gaps.iter().take(3).sum();
     assert!(sum > Duration::from_millis(300), "it is not asked in a frenzy: {gaps:?}");

@@ -1,5 +1,5 @@
-//! The watcher that drives a release is killed at each of its steps and stays dead: the other goes
-//! on, skips nothing, and repeats at most what was interrupted. (Restarts of each are in
+//! The watcher that drives a release is killed at each of its steps for good. The other watcher
+//! continues, skips nothing, and repeats at most the interrupted step. (Restarts of each are in
 //! [`crate::kills`].)
 
 use berth_harness::root::or_skip;

@@ -1,4 +1,4 @@
-//! A workload that ends slowly: until it has really ended, no request takes its volume away.
+//! A workload that ends slowly: until its process has ended, no request takes its volume away.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -24,7 +24,7 @@ async fn s08_a_slow_stopping_task_keeps_its_volume_to_the_end() {
     }
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
-    // Told to end it says so, and goes on writing until it is let go.
+    // On SIGTERM it creates a file, and keeps writing until the test ends it.
     let [up, told, go] = ["up", "told", "go"].map(|name| system.dir().join(name));
     let script = format!(
         "trap 'echo told > {}' TERM; echo up > {}; \

@@ -1,5 +1,5 @@
-//! One leaves a volume while another comes, on the same node, twenty times over: at most one call
-//! at a time is at work on a volume of a node, and other volumes do not wait.
+//! One alloc leaves a volume while another comes, on the same node, twenty times. At most one call
+//! at a time runs for a volume on a node, and other volumes do not wait.
 
 use std::fs;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use tokio::time::sleep;
 
 use super::{drawn, us};
 
-/// Which flips go where: to the same node, or away; in no order.
+/// For each flip, whether the old alloc stops while the new one waits (true) or before it comes.
 const ORDER: [bool; 20] = [
     true, true, false, true, true, true, false, false, true, true, true, false, true, false, true,
     true, true, true, false, true,
 ];
 
-/// Calls of node n1's driver about a volume, by when each was at work.
+/// Begin, end and RPC of each call of node n1's driver about a volume, in order.
 fn spans(system: &System, volume: &str) -> Vec<(u64, u64, String)> {
     let calls = system.calls();
     let of = |call: &&Value| call["entry"] == "end" && call["volume_id"] == volume;
@@ -40,7 +40,7 @@ async fn s09_flips_on_one_node_never_interleave() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-multi-writer"]).await;
     system.volume("other", &["single-node-multi-writer"]).await;
-    // Calls about `data` take a while, so that others have time to come between.
+    // Calls about `data` are slowed, so that other calls can interleave.
     let slow = |rpc: &str| json!({"rpc": rpc, "volume": "data", "delay_ms": 60});
     let rpcs = ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"];
     system.plant(0, &Value::Array(rpcs.map(slow).to_vec()));
@@ -53,7 +53,7 @@ async fn s09_flips_on_one_node_never_interleave() {
             for (at, stay) in stay.iter().enumerate() {
                 let (old, new) = (name(at), name(at + 1));
                 system.alloc(&new, 0, volume, false).await;
-                // Sometimes the old is gone for good before the new comes, mostly not.
+                // In some rounds the old alloc is released before the new one comes.
                 if *stay {
                     let (mounted, _) =
                         tokio::join!(system.mount_in_turn(&new, 0, volume), system.stop(&old));
@@ -85,8 +85,8 @@ async fn s09_flips_on_one_node_never_interleave() {
     assert!(other.iter().any(within), "nothing of `other` was done beside `data`");
 }
 
-/// The same with claims that live through kill -9 of the node's agent or plugin, at random moments:
-/// each alloc finds what the one before wrote.
+/// The same while the node's agent or plugin is killed with SIGKILL at random moments. Each alloc
+/// finds what the previous one wrote.
 #[tokio::test(flavor = "multi_thread")]
 async fn s09_flips_go_on_whatever_of_the_node_is_killed_meanwhile() {
     if !or_skip("real mounts") {
@@ -104,7 +104,7 @@ async fn s09_flips_go_on_whatever_of_the_node_is_killed_meanwhile() {
         let (old, new) = (name(at), name(at + 1));
         let victim = [Part::Agent(0), Part::Driver(0)][drawn(2)];
         let (delay, stays) = (Duration::from_millis(10 * drawn(40) as u64), drawn(3) > 0);
-        // What a failed run needs to be told again.
+        // The order of the kills, to reproduce a failed run.
         eprintln!("flip {at}: {victim:?} is killed after {delay:?}, the old one stays: {stays}");
         system.alloc(&new, 0, "data", false).await;
         let kill = async {
@@ -126,6 +126,6 @@ async fn s09_flips_go_on_whatever_of_the_node_is_killed_meanwhile() {
         fs::write(&file, &new).unwrap();
     }
     system.stop(&name(8)).await;
-    // The judge holds the counts of stagings against each other, call by call.
+    // The judge compares the counts of stagings, call by call.
     system.settle("data").await;
 }

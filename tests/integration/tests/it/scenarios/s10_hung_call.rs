@@ -1,5 +1,5 @@
-//! An unmount that never returns: it is bounded, reported, and not taken for done. It delays no
-//! other volume.
+//! An unmount that never returns has a deadline, is reported, and does not count as done. It delays
+//! no other volume.
 
 use berth_contract::code::Code;
 use berth_domain::volume::State;
@@ -30,14 +30,14 @@ async fn s10_a_hung_unmount_frees_nothing_and_stops_nobody_else() {
     assert_eq!(stuck.state, State::Unpublishing);
     assert!(stuck.error.is_some() && stuck.next_try.is_some(), "{stuck:?}");
 
-    // Others go on: another volume there, and its way to another node.
+    // Other work continues: another volume on the node, and that volume's move to another node.
     system.stop("on-other").await;
     system.freed("other").await;
     system.run("next", 1, "other").await;
     system.stop("next").await;
     system.freed("other").await;
 
-    // No alloc gets it, and no operator's command frees it: each refusal says why.
+    // No alloc gets the volume, and no operator's command frees it: each refusal gives the reason.
     system.alloc("b", 1, "data", false).await;
     let refused = system.mount("b", 1, "data").await.unwrap_err();
     assert_eq!(refused.code, Code::Held, "{refused}");
@@ -49,7 +49,7 @@ async fn s10_a_hung_unmount_frees_nothing_and_stops_nobody_else() {
     assert!(!closing.gone, "{closing:?}");
     assert_eq!(begun(&system, "ControllerUnpublishVolume", "data"), 0);
 
-    // When the call comes back after all, everything goes its way.
+    // When the call returns after all, the release completes.
     system.plant(0, &json!([]));
     system.settle("data").await;
 }

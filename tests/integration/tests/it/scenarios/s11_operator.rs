@@ -1,5 +1,5 @@
-//! Operators in a hurry: whatever they order, nothing that runs loses its volume, nothing is left
-//! behind, and they are told what is so.
+//! Operators under pressure: whatever they order, no running workload loses its volume, nothing is
+//! left behind, and they get the true state.
 
 use std::time::Duration;
 
@@ -58,7 +58,8 @@ async fn s11_orders_are_refused_while_somebody_runs_and_carried_out_after() {
     let claim = system.claims("data").await.claims.pop().unwrap();
     assert!(claim.reason.is_none(), "and nothing is written: {claim:?}");
 
-    // It ends without a stop, and its record goes: no request names its claim any more.
+    // The alloc ends without a stop, and its record is deleted: no request names its claim any
+    // more.
     vanish(&system, "a").await;
     let done = berth(&system, &["--json", "volume", "detach", "data", "n1"]).await;
     assert!(done.status.success(), "{done:?}");
@@ -111,8 +112,8 @@ async fn s11_by_force_the_volume_goes_with_its_last_claim_and_the_history_says_s
     }
 }
 
-/// A volume that was deleted at the storage: its plugin never confirms the detach, and an operator
-/// who has looked does. Only after the plugin was called, and visibly.
+/// A volume that was deleted at the storage: its plugin never confirms the detach. An operator who
+/// checked confirms it instead, only after a plugin call, and the confirmation is recorded.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_person_answers_for_a_controller_that_cannot() {
     if !or_skip("real mounts") {
@@ -120,7 +121,7 @@ async fn s11_a_person_answers_for_a_controller_that_cannot() {
     }
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
-    // It is detached, and the plugin does not know it.
+    // The plugin detaches it, and answers that it does not know the volume.
     let lost = json!({"rpc": "ControllerUnpublishVolume", "code": "NOT_FOUND", "when": "after"});
     system.plant(0, &json!([lost]));
     system.run("a", 0, "data").await;
@@ -157,8 +158,8 @@ async fn s11_a_person_answers_for_a_controller_that_cannot() {
     system.settle("data").await;
 }
 
-/// Rule 18: a plugin never unstages, although nothing is mounted. A person who has looked says so;
-/// not while something is mounted, and not for an agent that is away.
+/// Rule 18: a plugin never confirms an unstage, although nothing is mounted. An operator confirms
+/// it instead; not while something is mounted, and not while the agent is away.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_person_answers_for_a_plugin_that_never_unstages() {
     if !or_skip("real mounts") {
@@ -167,7 +168,7 @@ async fn s11_a_person_answers_for_a_plugin_that_never_unstages() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
-    // The volume is unmounted, and the plugin says otherwise for ever.
+    // The volume is unmounted, and the plugin keeps answering with an error.
     let refuses = json!({"rpc": "NodeUnstageVolume", "code": "INTERNAL", "when": "after"});
     system.plant(0, &json!([refuses]));
     system.stop("a").await;
@@ -184,7 +185,7 @@ async fn s11_a_person_answers_for_a_plugin_that_never_unstages() {
     let unsure = berth(&system, &says).await;
     assert_eq!(unsure.status.code(), Some(2), "{unsure:?}");
     let says = [&says[..], &["--yes", "--reason", "no session is left"]].concat();
-    // What is away cannot see that nothing is mounted.
+    // An agent that is away cannot check that nothing is mounted.
     system.kill9(Part::Agent(0));
     let away = berth(&system, &[&says[..], &["--timeout", "3s"]].concat()).await;
     assert_eq!(away.status.code(), Some(4), "{away:?}");
@@ -204,13 +205,13 @@ async fn s11_a_person_answers_for_a_plugin_that_never_unstages() {
     system.plant(0, &json!([]));
     system.run("b", 0, "data").await;
     system.stop("b").await;
-    // The judge knows of no person's word: to it the unstage was never confirmed.
+    // The judge ignores an operator's confirmation: to it the unstage was never confirmed.
     system.freed("data").await;
     assert_eq!(system.in_use("data"), None);
 }
 
 /// The plugin answers OK and the mount remains, or it lost the volume while it is mounted. The
-/// claim says what to look at on the node and what to type, and no confirmation replaces that.
+/// claim says what to check on the node and what to type. No confirmation replaces that.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_mount_that_the_plugin_leaves_is_told_with_what_to_do() {
     if !or_skip("real mounts") {
@@ -241,12 +242,12 @@ async fn s11_a_mount_that_the_plugin_leaves_is_told_with_what_to_do() {
         let path = command.split('`').next().unwrap();
         assert!(std::process::Command::new("umount").arg(path).status().unwrap().success());
         system.plant(0, &json!([]));
-        // The judge finds that the driver reported falsely, as it was told to.
+        // The judge would report the driver's false answer, which the test planted.
         system.freed(volume).await;
     }
 }
 
-/// An agent that went away a moment ago: its node is still ready, and the hint says so.
+/// The agent was killed a moment ago: its node is still ready, and the hint names the agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_an_agent_that_just_went_away_is_named_before_its_lease_ends() {
     if !or_skip("real mounts") {
@@ -269,7 +270,7 @@ async fn s11_an_agent_that_just_went_away_is_named_before_its_lease_ends() {
 }
 
 /// Rule 16: while an attach hangs in the plugin, an observed detach at the storage may be outdated
-/// when the plugin goes on. A confirmation that comes too early is refused, and nothing is freed.
+/// once the plugin continues. A confirmation during the call is refused, and nothing is freed.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_word_counts_for_nothing_while_the_plugin_may_be_at_a_call() {
     if !or_skip("real mounts") {
@@ -304,7 +305,7 @@ async fn s11_a_word_counts_for_nothing_while_the_plugin_may_be_at_a_call() {
     assert_eq!(begun(&system, "ControllerPublishVolume", "data"), 1);
 }
 
-/// A node that is away, and then forgotten: the order stays, visibly, and says what is to be done.
+/// A node is down, and then removed: the release stays visible, and its hint says what to do.
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_a_detach_from_a_node_that_is_gone_stands_and_says_what_it_waits_for() {
     if !or_skip("real mounts") {

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 
 use super::{SOON, lines};
 
-/// An alloc of a namespace that is placed on a node and asks for `data`.
+/// An alloc in a namespace that is placed on a node and requests `data`.
 #[derive(Clone, Copy)]
 struct Asking<'a> {
     namespace: &'a str,
     alloc: &'a str,
     node: &'a str,
-    /// Its own volume: `data[0]` for 0.
+    /// The index of its per-alloc volume: `data[0]` for 0.
     index: Option<u32>,
 }
 
@@ -39,7 +39,7 @@ impl Asking<'_> {
         self.request().volume(self.index).unwrap()
     }
 
-    /// Makes and registers its volume.
+    /// Creates and registers its volume.
     async fn register(self, system: &System, external_id: &str) {
         system.provision(external_id);
         let document = json!({
@@ -81,7 +81,7 @@ impl Asking<'_> {
         system.persist(&subject, &self.body()).await.unwrap()
     }
 
-    /// What the claim service says to it, asked once.
+    /// The claim service's answer to its request, without a retry.
     async fn refused(self, system: &System) -> Problem {
         let subject = verb::ClaimTake::subject(&self.namespace());
         let take = json!({"alloc": self.alloc, "volume": self.volume(), "node": self.node});
@@ -94,7 +94,7 @@ impl Asking<'_> {
         system.persist::<Claims>(&subject, &body).await.unwrap().claims.len()
     }
 
-    /// Ends it, and waits until its volume is free.
+    /// Ends the alloc, and waits until its volume is free.
     async fn stop(self, system: &System) {
         let subject = verb::AllocStop::subject(&self.namespace());
         let body = json!({"id": self.alloc, "state": "complete"});
@@ -132,7 +132,7 @@ async fn s12_the_same_id_in_two_namespaces_is_two_volumes() {
     };
     assert_ne!(staged("ext-1"), staged("ext-2"));
 
-    // One ends; the other's claim, and its files, are as they were.
+    // One alloc ends; the other's claim and files are unchanged.
     ONE.stop(&system).await;
     assert_eq!(TWO.claims(&system).await, 1);
     assert_eq!(std::fs::read_to_string(&paths[1]).unwrap(), "two");
@@ -140,8 +140,8 @@ async fn s12_the_same_id_in_two_namespaces_is_two_volumes() {
     system.settle("ext-2").await;
 }
 
-/// E10: a node takes as many volumes as its plugin says: those of all namespaces, and each alloc's
-/// own, but a volume that several allocs use there once.
+/// E10: a node takes as many volumes as its plugin allows. Volumes of all namespaces and per-alloc
+/// volumes count, and a volume that several allocs use there counts once.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_full_node_counts_each_volume_once_whose_ever_it_is() {
     if !or_skip("real mounts") {
@@ -171,7 +171,7 @@ async fn s12_a_full_node_counts_each_volume_once_whose_ever_it_is() {
     elsewhere.mount(&system).await;
     elsewhere.stop(&system).await;
 
-    // The volume of two allocs is there until both have left.
+    // The volume of two allocs counts until both have left.
     let stop = verb::AllocStop::subject(&beside.namespace());
     let body = json!({"id": beside.alloc, "state": "complete"});
     let _: Value = system.persist(&stop, &body).await.unwrap();

@@ -1,6 +1,5 @@
-//! What is derived is true: reads change nothing, a waiter wakes when its condition holds, and an
-//! update loses no claim. (Counts of a plugin's instances are recomputed in the registry's own
-//! tests.)
+//! Derived answers are true: reads change nothing, a waiter wakes when its condition holds, and an
+//! update loses no claim. (The registry's own tests check counts of plugin instances.)
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::{SOON, lines, register};
 /// The newest revision of each bucket.
 async fn heads(system: &System) -> Vec<(&'static str, u64)> {
     let mut heads = Vec::new();
-    // Leases are renewed all the time.
+    // Leases are renewed all the time, so their bucket is left out.
     for one in [&bucket::VOLUMES, &bucket::ALLOCS, &bucket::PLUGINS, &bucket::NODES] {
         let open = system.bus.bucket(one, 1).await.unwrap();
         heads.push((one.name, open.head(">").await.unwrap()));
@@ -52,7 +51,7 @@ async fn s12_reads_change_nothing() {
             (verb::AllocStatus::subject(&namespace), json!({"id": "a"})),
             (verb::AllocList::subject(&namespace), json!({})),
         ] {
-            // Some are not there in the namespace `*`: that is an answer, too.
+            // Some records are absent in the namespace `*`: that is an answer, too.
             let _: Result<Value, _> = system.ask(&subject, &body).await;
         }
     }
@@ -61,7 +60,7 @@ async fn s12_reads_change_nothing() {
         let _: Value = system.ask(&subject, &json!({})).await.unwrap();
     }
     assert_eq!(heads(&system).await, before);
-    // The secrets are as they were: the next node gets the volume by them.
+    // The secrets are unchanged: the next node mounts the volume with them.
     system.run("b", 1, "data").await;
     for alloc in ["a", "b"] {
         system.stop(alloc).await;
@@ -69,7 +68,7 @@ async fn s12_reads_change_nothing() {
     system.settle("data").await;
 }
 
-/// A waiter for a volume that is not registered yet gets it when it is.
+/// A waiter for an unregistered volume gets it after its registration.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_missing_volume_is_waited_for_and_found_within_a_second() {
     if !or_skip("real mounts") {
@@ -81,7 +80,7 @@ async fn s12_a_missing_volume_is_waited_for_and_found_within_a_second() {
     let refused = system.mount("a", 0, "data").await.unwrap_err();
     assert_eq!(refused.code, Code::NoSuchVolume, "who does not wait is told: {refused}");
     let registered = async {
-        // Longer than one asking of the agent's, so that it has asked again meanwhile.
+        // Longer than one request of the agent, so that the agent has retried meanwhile.
         tokio::time::sleep(Duration::from_millis(5_500)).await;
         register(&system, "data", &["single-node-writer"], json!({})).await.unwrap();
         Instant::now()
@@ -91,13 +90,13 @@ async fn s12_a_missing_volume_is_waited_for_and_found_within_a_second() {
     system.settle("data").await;
 }
 
-/// The waiter has the volume soon after `can_be_had` returns.
+/// Checks that the waiter has the volume soon after `can_be_had` returns.
 async fn mounted_soon_after(system: &System, can_be_had: impl Future<Output = Instant>) {
     let mounted = async { (system.mount_in_turn("a", 0, "data").await, Instant::now()) };
     let ((mounted, at), since) = tokio::join!(mounted, can_be_had);
     mounted.unwrap();
     let took = at.saturating_duration_since(since);
-    // A second to wake, and what the mount itself takes.
+    // One second for the waiter to wake, and the time of the mount.
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
@@ -132,8 +131,8 @@ async fn s12_an_unhealthy_plugin_is_waited_for() {
     system.settle("data").await;
 }
 
-/// An update whose validation takes long, while claims come and go: it is stored, and each claim is
-/// as it became meanwhile.
+/// Claims come and go during the slow validation of an update. The update is stored, and each claim
+/// keeps its latest state.
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_a_slow_update_loses_no_claim_and_brings_none_back() {
     if !or_skip("real mounts") {
@@ -159,7 +158,7 @@ async fn s12_a_slow_update_loses_no_claim_and_brings_none_back() {
         assert_eq!(ended, 1, "the update is still being validated");
         system.let_go();
     };
-    // A name alone is no matter of the plugin's.
+    // A change of the name alone does not concern the plugin.
     let changes = json!({"name": "anew", "capacity_bytes": 1_048_576});
     let update = register(&system, "data", &["multi-node-multi-writer"], changes);
     let (updated, ()) = tokio::join!(update, meanwhile);

@@ -1,4 +1,5 @@
-//! Plugin calls that hang or fail, in every step of a claim; and the allocs that wait behind them.
+//! Plugin calls that hang or fail, in every step of a claim; and the allocs in the queue behind
+//! them.
 
 use berth_harness::root::or_skip;
 use berth_integration::{Options, System};
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{NOBODY, OPERATOR, ask_to_mount, tells};
 
-/// Each on a volume of its own, which has the name of what is wrong.
+/// Each fault has its own volume, which is named after the fault.
 const IN_ATTACH: [&str; 4] = ["stage", "publish", "attach", "stage-fails"];
 const IN_RELEASE: [&str; 5] = ["unpublish", "unstage", "detach", "detach-refused", "detach-flaky"];
 
@@ -79,18 +80,18 @@ async fn why_names_the_call_that_hangs_or_fails_and_whose_matter_it_is() {
     let told = tells(&system, "detach-flaky", "plugin-retries", NOBODY, sentence).await;
     assert!(told["who"]["nobody"].get("by").is_some(), "{told}");
 
-    // In line behind a release that hangs: the cause is the holder's.
+    // In the queue behind a release that hangs: the cause is the holder's.
     ask_to_mount(&system, "after", 1, "unpublish").await;
     let sentence = "… waits for of-unpublish: plugin dev.berth on node n1 has not answered \
                     NodeUnpublishVolume for …";
     tells(&system, "alloc/after", "plugin-hangs", OPERATOR, sentence).await;
-    // Also for an alloc that was refused and does not wait.
+    // The same for an alloc that was refused and does not wait.
     system.alloc("late", 1, "unstage", false).await;
     let sentence = "late waits for of-unstage: plugin dev.berth on node n1 has not answered \
                     NodeUnstageVolume for …";
     tells(&system, "alloc/late", "plugin-hangs", OPERATOR, sentence).await;
     system.stop("late").await;
-    // The node and the plugin are told the same.
+    // `berth why` reports the same for the node and the plugin.
     tells(&system, "n1", "plugin-hangs", OPERATOR, "plugin dev.berth has not answered …").await;
     tells(&system, "dev.berth", "plugin-hangs", OPERATOR, "volume …").await;
     for node in 0..2 {
@@ -107,7 +108,7 @@ async fn why_names_the_call_that_hangs_or_fails_and_whose_matter_it_is() {
     }
     // S1: a claim that failed and was released has no holder any more.
     tells(&system, "detach-flaky", "nothing", NOBODY, "nobody claims it, …").await;
-    // Nothing was mounted since, so what the last one failed with still counts.
+    // Nothing was mounted since, so the last failure still counts.
     let sentence = "the last request for it was refused … ago: …INTERNAL…";
     tells(&system, "stage-fails", "refused", OPERATOR, sentence).await;
     system.settle("stage").await;

@@ -1,5 +1,5 @@
-//! `berth why` on real systems that are broken on purpose: it names the true cause, who must act,
-//! and commands that run as they are printed.
+//! `berth why` on real systems with deliberate faults. It names the true cause, the actor, and
+//! commands that run as printed.
 
 mod claims;
 mod mounts;
@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 /// How long a cause may take to show.
 const SOON: Duration = Duration::from_secs(40);
 
-/// Who is to act.
+/// The actor in a finding.
 pub const NOBODY: &str = "nobody";
 pub const OPERATOR: &str = "plugin-operator";
 pub const YOU: &str = "you";
 
-/// Commands that change nothing, so that a test can run them as they were printed.
+/// Commands that change nothing, so that a test can run them as printed.
 const LOOKING: [&str; 7] = ["status", "list", "instances", "events", "why", "explain", "placement"];
 
 /// The first screen that `berth why NAME` prints, for programs.
@@ -38,9 +38,9 @@ pub async fn why(system: &System, name: &str) -> Result<Value, String> {
 }
 
 /// Waits until the first screen has this cause, this actor and this sentence, in which `…` matches
-/// any text; then runs what it names as the next step.
+/// any text; then runs its next steps.
 pub async fn tells(system: &System, name: &str, cause: &str, who: &str, sentence: &str) -> Value {
-    // It is built here where it is not yet, which takes longer than any answer.
+    // A missing binary is built here, outside the time limit.
     binary("berth");
     let told = wait::until(&format!("`berth why {name}` tells {cause}"), SOON, async || {
         let told = why(system, name).await?;
@@ -76,7 +76,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     rest.is_empty()
 }
 
-/// Runs a command of ours that only looks, as it was printed.
+/// Runs a printed command if it is a read of `berth`.
 async fn runs(system: &System, command: &str) {
     let command = command.split("   #").next().unwrap_or_default();
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -97,7 +97,7 @@ pub async fn berth(system: &System, args: &[&str]) -> (Option<i32>, String) {
     (ran.status.code(), String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// Asks a node's agent once to mount a volume, in line for it where others have it.
+/// Sends a node's agent one mount request without a retry. The claim may wait in the queue.
 async fn ask_to_mount(system: &System, alloc: &str, node: usize, volume: &str) {
     system.alloc(alloc, node, volume, false).await;
     let id = NodeId::new(format!("n{}", node + 1)).unwrap();

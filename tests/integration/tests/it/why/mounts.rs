@@ -28,7 +28,7 @@ async fn why_tells_a_mount_that_hangs_from_one_that_is_dead() {
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
     let mounted = system.run("a", 0, "data").await;
-    // In place of the plugin's mount.
+    // A mount that hangs replaces the plugin's mount.
     let path = Path::new(&mounted.path);
     unmount(path);
     let server = mount_hanging(path);
@@ -51,7 +51,7 @@ async fn why_tells_a_mount_that_hangs_from_one_that_is_dead() {
     system.settle("data").await;
 }
 
-/// Writes or deletes the lease of n2. What is written so never ends.
+/// Writes or deletes the lease of n2. A lease written here never ends.
 async fn set_lease(system: &System, change: impl Fn() -> Change) {
     let leases = system.bus.bucket(&bucket::LEASES, 1).await.unwrap();
     let key = key::node_lease(&NodeId::new("n2").unwrap());
@@ -78,7 +78,8 @@ async fn why_tells_an_agent_that_is_away_from_a_node_that_is_down() {
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 1, "data").await;
     let agent = system.daemon(Part::Agent(1));
-    // The lease would end within seconds: one that does not end holds the moment.
+    // The real lease would end within seconds. A lease without an end keeps the agent away, not
+    // down.
     agent.pause();
     set_lease(&system, || Change::Put("held by the test".into())).await;
     let hangs = "the agent of node n2 does not answer: it hangs, or is cut off";

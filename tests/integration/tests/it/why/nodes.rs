@@ -1,4 +1,4 @@
-//! Nodes that are down, forgotten or held, and mounts that are gone.
+//! Nodes that are down, removed or held, and mounts that are gone.
 
 use berth_contract::verb::{self, Verb as _};
 use berth_harness::dirs::Disk;
@@ -65,7 +65,7 @@ async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
     system.stop("of-kept").await;
     tells(&system, "kept", "node-down", YOU, sentence).await;
 
-    // S3: its record is removed meanwhile.
+    // S3: the node's record is removed meanwhile.
     let _: Value =
         system.persist(&verb::NodeLeave::subject(&()), &json!({"node": "n1"})).await.unwrap();
     tells(&system, "kept", "node-unknown", YOU, "nobody knows node n1: …").await;

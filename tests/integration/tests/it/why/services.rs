@@ -1,5 +1,4 @@
-//! Services, plugins and the bus that are away; records that cannot be read; volumes that no alloc
-//! can have.
+//! Services, plugins and the bus are away; records are unreadable; no alloc can get a volume.
 
 use berth_contract::bucket;
 use berth_harness::nats::raw;
@@ -31,12 +30,12 @@ async fn why_tells_what_is_away_and_what_cannot_be_read() {
     }
     system.run("a", 0, "data").await;
 
-    // S11: it is in use, and by whom.
+    // S11: the volume is in use, and the state names its holder.
     system.deregister("data", false).await.unwrap_err();
     let used = tells(&system, "data", "nothing", NOBODY, "nothing to do").await;
     assert_eq!(used["state"], "taken by a on n1, mounted");
 
-    // S12: the plugin is not well. What is mounted stays so; nothing new is begun.
+    // S12: the plugin is unhealthy. Existing mounts stay, and no new one begins.
     let down = |rpc: &str| json!({"rpc": rpc, "code": "UNAVAILABLE"});
     system.plant(0, &json!([down("GetPluginInfo"), down("Probe")]));
     let sentence = "the controller of plugin dev.berth on node n1 is unhealthy";
@@ -59,7 +58,7 @@ async fn why_tells_what_is_away_and_what_cannot_be_read() {
         mounted = system.mount("r", 0, "refused") => panic!("{mounted:?}"),
         () = told => {}
     }
-    // No request follows, the claim is undone, and the error of its refusal stays visible.
+    // No request follows: the claim is undone, and the error of its refusal stays visible.
     system.freed("refused").await;
     let sentence = "the last request for it was refused … ago: …NOT_FOUND…";
     tells(&system, "refused", "refused", OPERATOR, sentence).await;
@@ -76,7 +75,7 @@ async fn why_tells_what_is_away_and_what_cannot_be_read() {
     put(&system, &whole).await;
     tells(&system, "data", "nothing", NOBODY, "nothing to do").await;
 
-    // S7: the watcher is killed, and none is there.
+    // S7: the only watcher is killed.
     system.kill9(Part::Watcher);
     system.stop("a").await;
     let sentence = "no berth-volumewatcher answers, …";
@@ -93,7 +92,7 @@ async fn why_tells_what_is_away_and_what_cannot_be_read() {
     system.restart(Part::Claim);
     system.healthy().await;
 
-    // No node is there.
+    // The only node is down.
     system.kill9(Part::Agent(0));
     tells(&system, "free", "node-down", YOU, "node n1 is down for …").await;
     system.restart(Part::Agent(0));
