@@ -1,4 +1,4 @@
-//! A Docker engine of a test's own.
+//! A Docker engine for one test.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,18 +18,18 @@ use nix::unistd::Pid;
 /// How long an engine may take to start.
 const START: Duration = Duration::from_secs(120);
 const IMAGE: &str = "busybox";
-/// What [`Engine::import_with_data`] makes.
+/// The image that [`Engine::import_with_data`] makes.
 pub const IMAGE_WITH_DATA: &str = "busybox-data";
 
-/// A `dockerd` without network and a containerd, as two processes like where users are: containers
+/// A `dockerd` without network and a containerd, in two processes as in production: containers
 /// outlive a killed engine.
 pub struct Engine {
     socket: PathBuf,
     driver: String,
     daemon: Daemon,
     containerd: Daemon,
-    // Last: it unmounts and removes what the processes left. Apart from the rest of Berth, whose
-    // mounts are counted.
+    // Last: its drop unmounts and removes what the processes left. It is no directory of the
+    // system, whose mounts are counted.
     dir: Dir,
 }
 
@@ -65,7 +65,7 @@ impl Engine {
         engine
     }
 
-    /// Waits until it answers.
+    /// Waits until the engine answers.
     pub async fn up(&self) {
         wait::until("the engine answers", START, || async {
             let version = self.docker(&["version"]);
@@ -74,7 +74,7 @@ impl Engine {
         .await;
     }
 
-    /// An image of nothing but a static busybox: no registry is asked.
+    /// Imports an image of only a static busybox: no image registry is needed.
     fn import(&self) {
         let root = self.dir.join("image");
         let bin = root.join("bin");
@@ -89,7 +89,7 @@ impl Engine {
         self.import_as(&root, IMAGE);
     }
 
-    /// An image that has `/data/seed` besides, which Docker copies into a volume mounted there.
+    /// Imports an image with `/data/seed`, which Docker copies into a volume mounted there.
     pub fn import_with_data(&self) {
         let root = self.dir.join("image");
         fs::create_dir_all(root.join("data")).expect("a directory for the image");
@@ -118,19 +118,19 @@ impl Engine {
         command
     }
 
-    /// A docker command.
+    /// Runs a docker command.
     pub fn docker(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().expect("docker runs")
     }
 
-    /// A docker command that succeeds, off the test's own thread; what it printed.
+    /// Runs a docker command that must succeed, off the test's own thread; returns its output.
     pub async fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
         assert!(output.status.success(), "docker {arguments:?}: {}", said(&output));
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// A docker command that fails; what it said.
+    /// Runs a docker command that must fail; returns its error.
     pub async fn refused(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
         assert!(!output.status.success(), "docker {arguments:?} should fail: {}", said(&output));
@@ -142,7 +142,7 @@ impl Engine {
         assert_eq!(self.ok(&self.create_arguments(name, options)).await, name);
     }
 
-    /// The same where it is refused; what is said.
+    /// The same where it must be refused; returns the error.
     pub async fn create_refused(&self, name: &str, options: &[&str]) -> String {
         self.refused(&self.create_arguments(name, options)).await
     }
@@ -152,14 +152,14 @@ impl Engine {
         ["volume", "create", "-d", &self.driver, name].into_iter().chain(options).collect()
     }
 
-    /// A docker command, off the test's own thread.
+    /// Runs a docker command, off the test's own thread.
     pub async fn run(&self, arguments: &[&str]) -> Output {
         let mut command = self.command(arguments);
         let run = tokio::task::spawn_blocking(move || command.output());
         run.await.expect("the thread lives").expect("docker runs")
     }
 
-    /// A `docker-compose` command of a project that succeeds; what it printed.
+    /// Runs a `docker-compose` command of a project, which must succeed; returns its output.
     pub async fn compose(&self, file: &Path, project: &str, arguments: &[&str]) -> String {
         let mut command = Command::new("docker-compose");
         command.arg("--file").arg(file).args(["--project-name", project]).args(arguments);
@@ -171,8 +171,8 @@ impl Engine {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// The volumes of this engine's driver. Without the filter Docker would wake the plugins of the
-    /// tests beside this one, for which that is an engine that starts.
+    /// The volumes of this engine's driver. Without the filter Docker would activate the plugins of
+    /// parallel tests, which would take it for a restarted engine.
     pub async fn volumes(&self) -> Vec<String> {
         let filter = format!("driver={}", self.driver);
         let listed = self.ok(&["volume", "ls", "-q", "--filter", &filter]).await;
@@ -185,7 +185,7 @@ impl Engine {
         self.ok(&self.shell_arguments(&volume, options, script)).await
     }
 
-    /// The arguments of that.
+    /// The arguments of [`Self::shell`], except that `volume` includes the path.
     pub fn shell_arguments<'a>(
         &'a self,
         volume: &'a str,
@@ -202,7 +202,7 @@ impl Engine {
         &self.daemon
     }
 
-    /// Ends what the engine started and did not end, and waits until it has.
+    /// Kills the engine's leftover processes, and waits until they have ended.
     fn end_leftovers(&self) {
         for _ in 0..100 {
             let left = self.leftovers();
@@ -210,15 +210,15 @@ impl Engine {
                 return;
             }
             for pid in left {
-                // Fails only when it has ended already.
+                // Fails only when the process has ended already.
                 let _ = kill(pid, Signal::SIGKILL);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Processes that bear the engine's directory in their command line, or whose file system has
-    /// its root below it.
+    /// Processes with the engine's directory in their command line, or with a root file system
+    /// below it.
     fn leftovers(&self) -> Vec<Pid> {
         let needle = self.dir.path().as_os_str().as_bytes();
         let holds = |text: &[u8]| text.windows(needle.len()).any(|part| part == needle);
@@ -242,7 +242,7 @@ impl Engine {
     }
 }
 
-/// Whether this machine can run engines: root may, where they are installed. Where not, a line says
+/// Whether this machine can run engines: as root, where they are installed. If not, a line names
 /// what was skipped.
 ///
 /// # Panics
@@ -251,7 +251,7 @@ pub fn engine_or_skip() -> bool {
     tools_or_skip("runs a Docker engine", &["dockerd", "docker", "containerd", "busybox"])
 }
 
-/// The same of one that Compose is to use.
+/// The same for an engine that Compose uses.
 pub fn compose_or_skip() -> bool {
     engine_or_skip() && tools_or_skip("runs Compose", &["docker-compose"])
 }
@@ -265,7 +265,7 @@ fn tools_or_skip(what: &str, tools: &[&str]) -> bool {
     let Some(missing) = tools.iter().find(|tool| !is_there(tool)) else { return true };
     let line = format!("SKIPPED (needs {missing}): {what}");
     assert!(std::env::var_os("CI").is_none(), "{line}; but CI is set, where nothing is skipped");
-    // Written past the capture of test output, which would hide it when the test passes.
+    // Written past the capture of test output, which hides it when the test passes.
     let _ = writeln!(std::io::stderr().lock(), "{line}");
     false
 }

@@ -1,11 +1,11 @@
-//! Docker on one machine, for tests: a whole Berth, real engines, and the plugin's socket.
+//! Docker on one machine, for tests: a complete Berth, real engines, and the plugin's socket.
 //!
-//! Owns: engines that share nothing with the host's own, and what they leave behind.
+//! Owns: engines that share nothing with the host's own, and the removal of what they leave.
 //!
-//! Promises: that a test without a network needs none; that no container, mount, process or socket
-//! outlives it.
+//! Promises: a test without a network needs none; no container, mount, process or socket outlives
+//! it.
 //!
-//! Never: talks to the host's own engine.
+//! Never: sends a request to the host's own engine.
 
 #![expect(clippy::expect_used, reason = "a test must stop where its footing fails")]
 

@@ -1,4 +1,4 @@
-//! The plugin's socket, spoken to as the engine does: HTTP/1.1 by hand.
+//! A client of the plugin's socket, as the engine is one: HTTP/1.1 by hand.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// Longer than any answer may take.
+/// Deadline of an answer, longer than any answer takes.
 const ANSWER: Duration = Duration::from_secs(130);
 
 /// A plugin's socket.
@@ -16,12 +16,12 @@ pub struct Plugin {
     socket: PathBuf,
 }
 
-/// What was answered.
+/// A response of the plugin.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
-    /// The body, as JSON; null when it is none.
+    /// The body, as JSON; null when it is no JSON.
     pub body: Value,
 }
 
@@ -31,7 +31,7 @@ impl Answer {
         self.body["Err"].as_str().unwrap_or_default()
     }
 
-    /// Whether it was done.
+    /// Whether the request succeeded.
     pub fn is_done(&self) -> bool {
         self.status == 200 && self.error().is_empty()
     }
@@ -42,28 +42,28 @@ impl Plugin {
         Self { socket }
     }
 
-    /// Asks an endpoint, such as `VolumeDriver.Mount`, and hears its answer.
+    /// Sends a request to an endpoint, such as `VolumeDriver.Mount`, and returns its response.
     pub async fn ask(&self, endpoint: &str, body: &Value) -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         self.say(&request("POST", endpoint, &body)).await.expect("the plugin answers")
     }
 
-    /// Mounts for an ID.
+    /// Mounts a volume for an ID.
     pub async fn mount(&self, name: &str, id: &str) -> Answer {
         self.ask("VolumeDriver.Mount", &json!({"Name": name, "ID": id})).await
     }
 
-    /// Unmounts for an ID.
+    /// Unmounts a volume for an ID.
     pub async fn unmount(&self, name: &str, id: &str) -> Answer {
         self.ask("VolumeDriver.Unmount", &json!({"Name": name, "ID": id})).await
     }
 
-    /// What it shows of a volume.
+    /// The response of `VolumeDriver.Get` for a volume.
     pub async fn get(&self, name: &str) -> Answer {
         self.ask("VolumeDriver.Get", &json!({"Name": name})).await
     }
 
-    /// How often a volume is held, as it shows.
+    /// How many references a volume has, by its status.
     pub async fn references(&self, name: &str) -> u64 {
         let shown = self.get(name).await;
         let held = &shown.body["Volume"]["Status"]["references"];
@@ -72,7 +72,7 @@ impl Plugin {
         held.as_u64().unwrap_or_default()
     }
 
-    /// Says these bytes, and hears the answer; none when it hangs up.
+    /// Sends these bytes, and returns the response; none when the plugin closes the connection.
     pub async fn say(&self, bytes: &[u8]) -> Option<Answer> {
         let mut stream = self.connect().await;
         stream.write_all(bytes).await.ok()?;
@@ -85,7 +85,8 @@ impl Plugin {
         Some(Answer { status, body: serde_json::from_str(body).unwrap_or_default() })
     }
 
-    /// Asks for a mount and goes away; the connection is closed when what is returned is dropped.
+    /// Sends a mount request without waiting. The connection closes when the returned value is
+    /// dropped.
     pub async fn mount_and_leave(&self, name: &str, id: &str) -> UnixStream {
         let mut stream = self.connect().await;
         let body = json!({"Name": name, "ID": id}).to_string();

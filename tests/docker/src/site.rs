@@ -9,39 +9,41 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{Engine, Plugin};
 
-/// How long what goes on by itself may take on a busy machine.
+/// How long a step without further requests may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Engines look for plugins in one place of the host. One that is asked for a volume by its name
-/// alone asks all that are there, to which it is an engine that starts.
+/// Engines look for plugins in one directory of the host. An engine that looks for a volume by its
+/// name alone activates all plugins there, and each takes it for a restarted engine.
 static HOST: RwLock<()> = RwLock::const_new(());
 
-/// A whole Berth, and the sockets of its volume plugins.
+/// A complete Berth, and the sockets of its volume plugins.
 pub struct Site {
-    /// The rest of it.
+    /// The rest of Berth.
     pub system: System,
     _host: Host,
 }
 
-/// Whether there are other sites meanwhile.
+/// Whether other sites may run at the same time.
 enum Host {
     Shared { _turn: RwLockReadGuard<'static, ()> },
     Alone { _turn: RwLockWriteGuard<'static, ()> },
 }
 
 impl Site {
-    /// Of so many nodes. A mount may keep an engine waiting as long as it does where users are.
+    /// Starts a site with so many nodes. Mounts may keep an engine waiting as long as in
+    /// production.
     pub async fn start(nodes: usize) -> Self {
         Self::start_with(Options { nodes, ..Options::default() }).await
     }
 
-    /// One that differs.
+    /// Starts a site with other options.
     pub async fn start_with(options: Options) -> Self {
         let host = Host::Shared { _turn: HOST.read().await };
         Self::start_on(host, options).await
     }
 
-    /// One whose engine may ask for volumes by their names alone: no other is there meanwhile.
+    /// Starts a site while no other site runs: its engine may look for volumes by their names
+    /// alone.
     pub async fn start_alone(nodes: usize) -> Self {
         let host = Host::Alone { _turn: HOST.write().await };
         Self::start_on(host, Options { nodes, ..Options::default() }).await
@@ -53,28 +55,28 @@ impl Site {
         Self { system, _host: host }
     }
 
-    /// The driver of a node, as `docker volume create -d` wants it.
+    /// The driver of a node, as an argument of `docker volume create -d`.
     pub fn driver(&self, node: usize) -> String {
         let socket = self.system.docker_socket(node);
         socket.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// An engine on a node.
+    /// Starts an engine on a node.
     pub async fn engine(&self, node: usize) -> Engine {
         self.engine_with(node, &[]).await
     }
 
-    /// An engine on a node, started with these arguments besides.
+    /// Starts an engine on a node, with these arguments besides.
     pub async fn engine_with(&self, node: usize, more: &[&str]) -> Engine {
         Engine::start(self.system.engine_socket(node), self.driver(node), more).await
     }
 
-    /// The plugin's socket of a node, asked without an engine.
+    /// A client of a node's plugin socket, without an engine.
     pub fn plugin(&self, node: usize) -> Plugin {
         Plugin::at(self.system.docker_socket(node))
     }
 
-    /// Waits until the volume is free, and nothing of its use is left anywhere.
+    /// Waits until the volume is free, and nothing of its use is left.
     pub async fn settle(&self, volume: &str) {
         wait::until(&format!("{volume} is free"), PATIENCE, || async {
             let claims = self.system.claims(volume).await.claims;
@@ -84,7 +86,7 @@ impl Site {
         self.system.settle(volume).await;
     }
 
-    /// How many calls of a kind the drivers have done.
+    /// How many calls of an RPC succeeded in all drivers.
     pub fn count(&self, rpc: &str) -> usize {
         let done = |call: &&Value| call["rpc"] == rpc && call["code"] == "OK";
         self.system.calls().iter().filter(done).count()

@@ -1,4 +1,4 @@
-//! What a node says is mounted, held against the kernel's table and the driver's own log.
+//! The mounts that a node reports, compared with the kernel's table and the driver's own log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use serde_json::Value;
 use crate::{PATIENCE, Site};
 
 impl Site {
-    /// What is mounted on a node: said by `berth node status`, by `/proc/self/mountinfo` and by the
-    /// driver's log, which agree. Waits for no more than that nothing is under way.
+    /// The mounts on a node. `berth node status`, `/proc/self/mountinfo` and the driver's log must
+    /// agree. Waits only until no operation is running.
     ///
     /// # Panics
-    /// When they do not agree, or something stays under way.
+    /// When they do not agree, or an operation does not end.
     pub async fn mounted(&self, node: usize) -> BTreeSet<PathBuf> {
         let (said, kernel, logged) = wait::until("nothing is under way", PATIENCE, || async {
             let before = kernel(&self.system, node);
@@ -35,7 +35,7 @@ impl Site {
     }
 }
 
-/// `berth node status NODE`, for programs; an error while its agent does not answer.
+/// `berth node status NODE` as JSON; an error while the node's agent does not answer.
 async fn status(system: &System, node: usize) -> Result<Value, String> {
     let mut command = tokio::process::Command::new(binary("berth"));
     command.args(["--nats", &system.url(), "--json", "node", "status"]);
@@ -45,7 +45,7 @@ async fn status(system: &System, node: usize) -> Result<Value, String> {
     if status["agent"].is_null() { Err(status.to_string()) } else { Ok(status) }
 }
 
-/// Where it says that something is mounted, strays included.
+/// Paths that the status reports as mounted, strays included.
 fn said(status: &Value) -> BTreeSet<PathBuf> {
     let path = |path: &Value| path.as_str().map(PathBuf::from);
     let listed = |field: &str| status["agent"][field].as_array().cloned().unwrap_or_default();
@@ -61,7 +61,7 @@ fn kernel(system: &System, node: usize) -> BTreeSet<PathBuf> {
     mounts_beneath(&system.dir().join(format!("n{}/csi", node + 1))).into_iter().collect()
 }
 
-/// What the driver staged or published with success last, and did not undo since.
+/// Paths that the driver staged or published with success, and did not undo since.
 fn logged(system: &System, node: usize) -> BTreeSet<PathBuf> {
     let mut there = BTreeMap::new();
     let its_id = (system.options.external_node)(node);

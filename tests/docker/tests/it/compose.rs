@@ -1,4 +1,4 @@
-//! Compose, as `docs/docker.md` shows it.
+//! Compose files as in `docs/docker.md`.
 
 use std::fs;
 
@@ -23,7 +23,8 @@ async fn a_project_has_its_volume_while_it_is_up() {
     let site = Site::start_alone(1).await;
     site.system.volume("data", &["single-node-writer"]).await;
     let (engine, driver) = (site.engine(0).await, site.driver(0));
-    // Under the project's name for it, and under its own, which is there without being made.
+    // Under the project's name for the volume, and under the volume's own, which exists without a
+    // create.
     let named = format!("    driver: {driver}\n    driver_opts: {{volume: data}}\n");
     let external = "    external: true\n    name: data\n".to_owned();
     for (volume, name) in [(named, "web_data"), (external, "data")] {
@@ -42,7 +43,7 @@ async fn a_project_has_its_volume_while_it_is_up() {
         site.settle("data").await;
         run(&["start"]).await;
         assert_eq!(site.system.claims("data").await.claims.len(), 1);
-        // With its volumes: only names go, and the data stays.
+        // With its volumes: only the names are removed, and the data stays.
         run(&["down", "-t", "0", "--volumes"]).await;
         site.settle("data").await;
         assert_eq!(engine.volumes().await, ["data"]);

@@ -20,7 +20,7 @@ async fn what_one_container_writes_another_reads() {
     let (engine, driver) = (site.engine(0).await, site.driver(0));
     engine.create("data", &[]).await;
     engine.shell("data", &["--rm"], "echo kept > /data/file && sync").await;
-    // The volume is free between the two: the second container claims it again.
+    // The volume is free in between: the second container claims it again.
     site.settle("data").await;
     assert_eq!(engine.shell("data", &["--rm"], "cat /data/file").await, "kept");
     site.settle("data").await;
@@ -33,7 +33,7 @@ async fn what_one_container_writes_another_reads() {
     assert_eq!(site.count("NodePublishVolume"), 2);
     assert_eq!(site.count("NodeUnstageVolume"), 2);
 
-    // Only the name goes.
+    // Only the name is removed.
     engine.ok(&["volume", "rm", "data"]).await;
     assert_eq!(engine.shell("data", &["--rm"], "cat /data/file").await, "kept");
     site.settle("data").await;
@@ -84,7 +84,7 @@ async fn a_copy_into_a_running_container_does_not_end_its_use() {
     assert_eq!(site.plugin(0).references("data").await, 1);
     assert_eq!(engine.ok(&["exec", "one", "/bin/cat", "/data/file"]).await, "copied");
     assert_eq!(site.count("NodeUnpublishVolume"), 0);
-    // Of a container that has stopped, Docker mounts the volume for the copy alone.
+    // For a stopped container, Docker mounts the volume only for the copy.
     engine.ok(&["stop", "-t", "0", "one"]).await;
     site.settle("data").await;
     let back = engine.ok(&["cp", "one:/data/file", "-"]).await;
@@ -108,7 +108,7 @@ async fn a_volume_that_another_node_holds_is_refused_in_words() {
     let volume = "data:/data";
     let refused = engine.refused(&engine.shell_arguments(volume, &["--rm"], "true")).await;
     assert!(refused.contains("BERTH0106") && refused.contains("elsewhere"), "{refused}");
-    // And the name is kept while a container of the fleet uses its volume.
+    // The name is kept while another container of the fleet uses its volume.
     engine.create("data", &[]).await;
     let removed = engine.refused(&["volume", "rm", "data"]).await;
     assert!(removed.contains("claimed by elsewhere on node n2"), "{removed}");
@@ -149,11 +149,11 @@ async fn options_say_which_volume_and_what_may_be_done() {
     for name in ["rw-name", "ro-name"] {
         engine.ok(&["volume", "rm", name]).await;
     }
-    // What is there under no name of its own is not for Docker to name.
+    // A volume without a name of its own is not listed to Docker.
     assert!(engine.volumes().await.is_empty());
 }
 
-/// `fs` goes with the request to the plugin, and `size` is held against what is registered.
+/// `fs` is sent to the plugin with the request, and `size` is compared with the registration.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_system_is_asked_of_the_plugin_and_a_size_of_what_is_registered() {
     if !engine_or_skip() {
@@ -190,7 +190,7 @@ async fn a_file_system_is_asked_of_the_plugin_and_a_size_of_what_is_registered()
     let asked = calls.iter().filter(staged).map(Value::to_string).collect::<Vec<_>>();
     assert!(!asked.is_empty() && asked.iter().all(|call| call.contains("ext4")), "{asked:?}");
 
-    // What the volume cannot be, the plugin says.
+    // The plugin refuses what the volume cannot be.
     engine.create("other", &["volume=disk", "fs=xfs"]).await;
     let refused = engine.refused(&engine.shell_arguments("other:/data", &["--rm"], "true")).await;
     assert!(refused.contains("the volume was made with ext4"), "{refused}");

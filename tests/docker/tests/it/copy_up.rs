@@ -1,4 +1,4 @@
-//! What Docker copies from an image into a volume when a container is created.
+//! Data that Docker copies from an image into a volume when a container is created.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn site(access: &[&'static str]) -> (Site, Engine) {
     (site, engine)
 }
 
-/// `docker run` or `docker create` of a shell from the image that has something at `/data`.
+/// `docker run` or `docker create` of a shell from the image with a file in `/data`.
 fn arguments<'a>(verb: &'a str, driver: &'a str, volume: &'a str, name: &'a str) -> Vec<&'a str> {
     let fixed = [verb, "--network", "none", "--volume-driver", driver, "-v", volume];
     let shell = ["--name", name, IMAGE_WITH_DATA, "/bin/sh", "-c", "cat /data/seed"];
@@ -48,7 +48,7 @@ async fn one_claim_serves_the_copy_and_the_container() {
     engine.ok(&["rm", "one"]).await;
 }
 
-/// A container that is created and not started holds nothing; nor is any other release delayed.
+/// A container that is created and not started holds no claim. No other release is delayed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_without_a_container_is_kept_for_a_moment_only() {
     if !engine_or_skip() {
@@ -59,11 +59,11 @@ async fn a_copy_without_a_container_is_kept_for_a_moment_only() {
     engine.ok(&arguments("create", &driver, "data:/data", "one")).await;
     assert_eq!(state(&site, "data").await, "kept");
     assert_eq!(site.system.claims("data").await.claims.len(), 1);
-    // Two seconds, and what a release takes on a busy machine.
+    // The two seconds of the delay, and the time of a release on a busy machine.
     let free = tokio::time::timeout(Duration::from_secs(15), site.settle("data")).await;
     assert!(free.is_ok(), "it is released by itself");
     assert_eq!(claims_made(&site), [1, 1]);
-    // The image without such a directory: free as soon as Docker has its answer.
+    // An image without that directory: the volume is free once Docker has its answer.
     engine.shell("data", &["--rm"], "true").await;
     assert!(site.system.claims("data").await.claims.is_empty(), "a release is not delayed");
     let seen = engine.ok(&["start", "-a", "one"]).await;
@@ -93,8 +93,8 @@ async fn a_plugin_that_is_killed_between_copy_and_container_loses_nothing() {
     engine.ok(&["rm", "one"]).await;
 }
 
-/// The engine does not say whether it mounts for its copy or for the container, so the copy fails
-/// in Docker's own words; `docs/docker.md` names the remedy.
+/// The engine does not tell the plugin whether it mounts for its copy or for the container. So the
+/// copy fails with Docker's own message; `docs/docker.md` gives the remedy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_into_what_is_only_read_fails_and_nocopy_is_the_remedy() {
     if !engine_or_skip() {

@@ -16,7 +16,7 @@ async fn site() -> Site {
     site
 }
 
-/// Waits until the question has arrived.
+/// Waits until the mount request has arrived.
 async fn under_way(plugin: &Plugin) {
     wait::until("the mount is under way", PATIENCE, || async {
         let shown = plugin.get("data").await.body;
@@ -80,7 +80,7 @@ async fn mounts_at_once_are_one_mount_and_as_many_references() {
     site.settle("data").await;
 }
 
-/// The engine waits for 120 s and sends no unmount for what it did not wait out.
+/// The engine waits for 120 s. It sends no unmount for a mount that it stopped waiting for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mount_that_takes_long_is_answered_in_time_and_holds_nothing() {
     if !or_skip("real mounts") {
@@ -116,14 +116,14 @@ async fn an_answer_that_nobody_waits_for_counts_for_nobody() {
     let gone = plugin.mount_and_leave("data", "x").await;
     under_way(&plugin).await;
     drop(gone);
-    // The plugin has time to notice.
+    // Time for the plugin to notice the closed connection.
     tokio::time::sleep(Duration::from_millis(300)).await;
     site.system.let_go();
     wait::until("it is mounted", PATIENCE, || async {
         if site.count("NodePublishVolume") == 1 { Ok(()) } else { Err("not yet") }
     })
     .await;
-    // The engine asks again, and this time it waits.
+    // The engine retries, and this time it waits.
     let mounted = plugin.mount("data", "x").await;
     assert!(mounted.is_done(), "{mounted:?}");
     assert_eq!(plugin.references("data").await, 1);
@@ -142,7 +142,7 @@ async fn a_mount_for_nobody_is_released_in_the_end() {
     let gone = plugin.mount_and_leave("data", "x").await;
     under_way(&plugin).await;
     drop(gone);
-    // The plugin has time to notice.
+    // Time for the plugin to notice the closed connection.
     tokio::time::sleep(Duration::from_millis(300)).await;
     site.system.let_go();
     wait::until("it is mounted", PATIENCE, || async {
@@ -165,12 +165,12 @@ async fn what_an_engine_held_that_starts_anew_is_in_doubt_until_the_host_is_look
     let activated = plugin.ask("Plugin.Activate", &Value::Null).await;
     assert_eq!(activated.body, json!({"Implements": ["VolumeDriver"]}));
     assert_eq!(plugin.references("data").await, 2);
-    // Its container is started again: that is the reference there is.
+    // The engine starts the container again: this mount takes over the reference in doubt.
     assert!(plugin.mount("data", "x").await.is_done());
     assert_eq!(plugin.references("data").await, 2);
     assert!(plugin.unmount("data", "x").await.is_done());
     assert_eq!(plugin.references("data").await, 1);
-    // Of the other nothing is heard any more. No process has the mount, so it goes.
+    // The engine does not mention the other ID again. No process uses the mount, so it is released.
     site.settle("data").await;
 }
 
@@ -203,7 +203,7 @@ async fn references_outlive_a_kill_of_the_plugin_and_of_the_agent() {
     site.settle("data").await;
 }
 
-/// Waits until the volume is claimed; the mount that was asked for is under way.
+/// Waits until the volume is claimed, while the requested mount is running.
 async fn claimed(site: &Site) {
     wait::until("the claim is there", PATIENCE, || async {
         let claims = site.system.claims("data").await.claims;
@@ -212,7 +212,7 @@ async fn claimed(site: &Site) {
     .await;
 }
 
-/// Docker asks again after a connection that broke.
+/// Docker retries after a broken connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mount_is_retried_after_a_kill_of_the_plugin_in_its_middle() {
     if !or_skip("real mounts") {
@@ -254,7 +254,7 @@ async fn a_kill_of_the_plugin_while_it_mounts_leaves_nothing_for_ever() {
     site.system.let_go();
     drop(broken);
     site.system.healthy().await;
-    // No mount follows.
+    // No mount request follows.
     site.settle("data").await;
 }
 
@@ -273,7 +273,7 @@ async fn a_mount_outlives_a_kill_of_the_agent_in_its_middle() {
     claimed(&site).await;
     site.system.kill9(Part::Agent(0));
     site.system.let_go();
-    // An unmount of another's while the agent is away changes nothing, and is answered.
+    // An unmount for another ID while the agent is away changes nothing, and is answered.
     assert!(plugin.unmount("data", "z").await.is_done());
     site.system.restart(Part::Agent(0));
     let mounted = asked.await.unwrap();

@@ -1,4 +1,4 @@
-//! A container that Berth did not start has a volume of an alloc.
+//! A container without Berth's driver uses an alloc's volume.
 
 use berth_docker_tests::{PATIENCE, Site, engine_or_skip};
 use berth_harness::wait;
@@ -14,7 +14,8 @@ async fn a_stopped_allocs_volume_stays_while_a_container_has_it() {
     let system = &site.system;
     system.volume("data", &["single-node-writer"]).await;
     let path = system.run("a", 0, "data").await.path;
-    // Bound by its path: the engine knows nothing of Berth's volume, and Berth nothing of it.
+    // Bound by its path: the engine knows nothing of Berth's volume, and Berth nothing of the
+    // container.
     let engine = site.engine(0).await;
     let volume = format!("{path}:/data");
     let arguments = engine.shell_arguments(&volume, &["-d", "--name", "one"], WRITE);

@@ -1,4 +1,4 @@
-//! `List`: from what berth-docker knows, at once, whatever the claim service does.
+//! `List` answers immediately from berth-docker's cache, even while the claim service hangs.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use berth_integration::{Part, System};
 use serde_json::json;
 
 const WRITER: &[&str] = &["single-node-writer"];
-/// Much less than any wait for an answer, and more than a busy machine needs for a local question.
+/// Much less than any wait for a service, and more than a busy machine needs for a local request.
 const AT_ONCE: Duration = Duration::from_millis(1_500);
 
 async fn listed(plugin: &Plugin) -> Vec<String> {
@@ -19,7 +19,7 @@ async fn listed(plugin: &Plugin) -> Vec<String> {
     volumes.map(|volume| volume["Name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Waits until it lists these, which it learns behind its answers.
+/// Waits until the plugin lists these names. It refreshes its cache after its answers.
 async fn lists(plugin: &Plugin, names: &[&str]) {
     wait::until("what is registered is listed", PATIENCE, || async {
         let listed = listed(plugin).await;
@@ -28,7 +28,7 @@ async fn lists(plugin: &Plugin, names: &[&str]) {
     .await;
 }
 
-/// Lists so often that questions behind the answers are under way, and none waits for them.
+/// Lists so often that requests for the cache are running, and checks that no list waits for them.
 async fn lists_at_once(plugin: &Plugin, names: &[&str]) {
     for _ in 0..20 {
         let began = Instant::now();
@@ -50,10 +50,10 @@ async fn a_list_waits_for_no_claim_service() {
     let named = json!({"Name": "mine", "Opts": {"volume": "data"}});
     assert!(plugin.ask("VolumeDriver.Create", &named).await.is_done());
 
-    // It keeps its subscriptions, so that each question hangs until its deadline.
+    // The paused service keeps its subscriptions, so that each request hangs until its deadline.
     system.daemon(Part::Claim).pause();
     lists_at_once(&plugin, &["data", "mine"]).await;
-    // What this node does itself is seen all the same.
+    // Changes by this node itself are visible anyway.
     let record = plugin.ask("VolumeDriver.Get", &json!({"Name": "mine"})).await;
     assert!(record.is_done(), "{record:?}");
     system.daemon(Part::Claim).resume();
@@ -67,7 +67,7 @@ async fn a_list_waits_for_no_claim_service() {
     assert_eq!(listed(&plugin).await, ["data"]);
 }
 
-/// Kills `berth-docker`, and waits until its successor answers.
+/// Kills `berth-docker`, and waits until the restarted one answers.
 async fn kill_plugin(system: &System) {
     system.kill9_and_restart(Part::Docker(0)).await;
     wait::until("the plugin answers again", PATIENCE, || async {
@@ -108,12 +108,12 @@ async fn what_is_created_is_listed_right_after() {
     for at in 0..5 {
         let (id, name) = (format!("data{at}"), format!("name{at}"));
         system.volume(&id, WRITER).await;
-        // The volume itself, which is there without being created, and a name of its own for it.
+        // The volume itself, which exists without a create, and another name for it.
         engine.create(&id, &[]).await;
         engine.create(&name, &[&format!("volume={id}")]).await;
         let listed = engine.volumes().await;
         assert!(listed.contains(&id) && listed.contains(&name), "{listed:?}");
-        // What the plugin says of it, not what the engine remembers.
+        // The plugin's own list, not the engine's cache.
         let listed = self::listed(&site.plugin(0)).await;
         assert!(listed.contains(&id) && listed.contains(&name), "{listed:?}");
         engine.ok(&["volume", "rm", &name]).await;

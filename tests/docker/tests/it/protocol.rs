@@ -1,4 +1,4 @@
-//! Every endpoint, asked without an engine.
+//! Every endpoint, called without an engine.
 
 use berth_docker_tests::{PATIENCE, Site, request};
 use berth_harness::root::or_skip;
@@ -24,7 +24,7 @@ async fn every_endpoint_answers_what_the_engine_reads() {
     assert_eq!(ask("Plugin.Activate", Value::Null).await, implements);
     let scope = json!({"Capabilities": {"Scope": "global"}});
     assert_eq!(ask("VolumeDriver.Capabilities", json!({})).await, scope);
-    // A registered volume is found, also when it was not created here.
+    // A registered volume is found, even if this node did not create it.
     let got = ask("VolumeDriver.Get", named("data")).await;
     assert_eq!(
         (&got["Volume"]["Name"], &got["Volume"]["Mountpoint"]),
@@ -93,7 +93,7 @@ async fn what_cannot_be_is_refused_in_words() {
     assert!(plugin.say(&large).await.is_none_or(|answer| answer.status == 400));
     let _ = plugin.say(b"\x16\x03\x01 this is no HTTP\r\n\r\n").await;
     assert!(plugin.ask("VolumeDriver.List", &json!({})).await.is_done(), "it still answers");
-    // Nothing that was refused has left anything behind.
+    // Refused requests have left nothing behind.
     for volume in ["data", "read"] {
         site.settle(volume).await;
     }
@@ -115,7 +115,7 @@ async fn without_the_bus_it_answers_what_it_knows() {
     assert!(plugin.get("data").await.is_done());
     let created = plugin.ask("VolumeDriver.Create", &json!({"Name": "other"})).await;
     assert!(!created.is_done(), "nobody can say whether there is such a volume");
-    // The unmount is kept, and sent once the agent listens.
+    // The plugin keeps the unmount, and sends it once the agent listens.
     assert!(plugin.unmount("data", "x").await.is_done());
     site.system.servers()[0].restart().await;
     site.system.healthy().await;

@@ -1,4 +1,4 @@
-//! The engine, its plugin and the agent, stopped and killed while containers use volumes.
+//! The engine, its plugin and the agent are stopped or killed while containers use volumes.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use berth_harness::wait;
 use berth_integration::Part;
 
 const WRITER: &[&str] = &["single-node-writer"];
-/// Writes all the time, and ends when it cannot.
+/// A shell script that writes continuously, and ends when a write fails.
 const WRITE: &str = "while echo x >> /data/log; do sleep 1; done";
 
 async fn site() -> Site {
@@ -25,7 +25,7 @@ async fn running(engine: &Engine, name: &str) {
     .await;
 }
 
-/// The container still uses the volume.
+/// Checks that the container still uses the volume.
 async fn writes(site: &Site, engine: &Engine, name: &str) {
     let lines = async || {
         let counted = engine.run(&["exec", name, "/bin/cat", "/data/log"]).await;
@@ -40,11 +40,11 @@ async fn writes(site: &Site, engine: &Engine, name: &str) {
     let claims = site.system.claims("data").await.claims;
     assert!(claims.iter().all(|claim| claim.waits_for.is_none()), "{claims:?}");
     assert_eq!(claims.len(), 1);
-    // What the node says of it is what is: staged once, and published once.
+    // The node's status is true: staged once, and published once.
     assert_eq!(site.mounted(0).await.len(), 2);
 }
 
-/// The volume is free, nothing of it is left, and the node says so.
+/// Checks that the volume is free, nothing of its use is left, and the node reports that.
 async fn settles(site: &Site) {
     site.settle("data").await;
     assert!(site.mounted(0).await.is_empty());
@@ -97,11 +97,11 @@ async fn containers_that_died_with_a_killed_engine_hold_nothing() {
     engine.shell("data", &["-d", "--name", "one"], WRITE).await;
     writes(&site, &engine, "one").await;
     engine.daemon().kill9();
-    // The plugin has no unmount yet.
+    // The plugin has received no unmount yet.
     assert_eq!(site.mounted(0).await.len(), 2);
     engine.daemon().restart();
     engine.up().await;
-    // The first thing that has to do with the driver tells that the engine is another.
+    // The first request to the driver shows that the engine is a new one.
     engine.volumes().await;
     settles(&site).await;
     engine.ok(&["start", "one"]).await;
@@ -110,8 +110,8 @@ async fn containers_that_died_with_a_killed_engine_hold_nothing() {
     settles(&site).await;
 }
 
-/// With live-restore the containers outlive the engine, which sends nothing for them but one
-/// unmount at their end.
+/// With live-restore the containers outlive the engine. The engine sends only one unmount for each,
+/// at its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_that_outlive_a_killed_engine_keep_their_volume() {
     if !engine_or_skip() {
@@ -131,7 +131,7 @@ async fn containers_that_outlive_a_killed_engine_keep_their_volume() {
         if problem.contains("in use") { Ok(()) } else { Err(shown.to_string()) }
     })
     .await;
-    // A copy into it is mounted and unmounted by the ID that is in doubt.
+    // A copy from the container mounts and unmounts with the ID whose reference is in doubt.
     engine.ok(&["cp", "one:/data/log", "-"]).await;
     writes(&site, &engine, "one").await;
     assert_eq!(site.count("NodeUnpublishVolume"), 0);
@@ -184,13 +184,13 @@ async fn an_unmount_that_the_plugin_missed_is_found_out() {
     engine.shell("data", &["-d", "--name", "one"], WRITE).await;
     writes(&site, &engine, "one").await;
     site.system.kill9(Part::Docker(0));
-    // The engine tries for half a minute, and gives up.
+    // The engine retries for half a minute, and gives up.
     let _ = engine.run(&["rm", "-f", "one"]).await;
     let gone = engine.run(&["ps", "-aq"]).await;
     assert!(gone.stdout.is_empty(), "{gone:?}");
     site.system.restart(Part::Docker(0));
     site.system.healthy().await;
-    // The mount stays until the host shows that no process uses it. Then all of it goes.
+    // The mount stays until no process on the host uses it. Then it is released.
     assert!([0, 2].contains(&site.mounted(0).await.len()));
     wait::until("the volume is free", Duration::from_secs(240), || async {
         let claims = site.system.claims("data").await.claims;
