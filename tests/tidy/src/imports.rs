@@ -1,6 +1,6 @@
-//! Which top-level modules of a crate use which others, read from `use` lines and inline paths.
+//! The uses between top-level modules of a crate, read from `use` lines and inline paths.
 //!
-//! Test code does not count: `#[cfg(test)] mod` blocks and files are left out.
+//! Test code is left out: `#[cfg(test)] mod` blocks and files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,14 +91,14 @@ impl Source {
 
 const TEST_ONLY: &str = "#[cfg(test)]";
 
-/// The text without comments and without modules that are written out for tests.
+/// The text without comments and without inline test modules.
 fn code(text: &str) -> String {
     let mut code = String::new();
     let mut lines = text.lines().filter(|line| !line.trim_start().starts_with("//")).peekable();
     while let Some(line) = lines.next() {
         let next = lines.peek().copied().unwrap_or_default();
         if line == TEST_ONLY && next.starts_with("mod ") && next.ends_with('{') {
-            // rustfmt puts the module's own brace at the margin.
+            // rustfmt puts the module's own brace at column 0.
             for line in lines.by_ref() {
                 if line == "}" {
                     break;
@@ -112,7 +112,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// The names that the crate's root takes from its modules, and from which.
+/// The names that the crate's root imports from its modules, with their modules.
 fn reexports(sources: &[Source], directory: &str) -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
     let roots = sources.iter().filter(|one| one.directory == directory && one.modules.is_empty());
@@ -125,7 +125,7 @@ fn reexports(sources: &[Source], directory: &str) -> BTreeMap<String, String> {
     names
 }
 
-/// The names right below the crate's root that a file `depth` modules deep mentions.
+/// The names right below the crate's root in a file that is `depth` modules deep.
 fn names_below_root(text: &str, depth: usize) -> Vec<&str> {
     let mut names = Vec::new();
     let above = "super::".repeat(depth);

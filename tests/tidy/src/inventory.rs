@@ -6,16 +6,16 @@ use crate::source::{Function, functions};
 /// A test.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TestPath {
-    /// The directory of its crate, such as `services/claim`.
+    /// The directory of the test's crate, such as `services/claim`.
     pub directory: String,
-    /// Its modules and its name, as `cargo test` prints them.
+    /// The modules and the name of the test, as `cargo test` prints them.
     pub path: Vec<String>,
-    /// The doc comments and attributes above it.
+    /// The doc comments and attributes above the test.
     pub heading: Vec<String>,
 }
 
 impl TestPath {
-    /// The name of its crate, without `berth-`.
+    /// The name of the test's crate, without `berth-`.
     pub fn krate(&self) -> &str {
         self.directory.rsplit('/').next().unwrap_or_default()
     }
@@ -25,7 +25,7 @@ impl TestPath {
         self.path.last().map(String::as_str).unwrap_or_default()
     }
 
-    /// Whether the words of `pattern` are in its path one after the other. A `*` matches any
+    /// Whether the parts of `pattern` occur consecutively in the test's path. A `*` matches any
     /// letters.
     pub fn matches(&self, pattern: &str) -> bool {
         let words: Vec<&str> = pattern.split("::").collect();
@@ -71,7 +71,7 @@ pub(crate) fn locate(path: &str) -> Option<(String, String, Vec<String>)> {
     Some((directory.clone(), format!("{directory}/{root}"), modules))
 }
 
-/// Whether each module down to these is declared in the one above, for tests at least.
+/// Whether each of these modules is declared in its parent, at least for tests.
 fn is_compiled(files: &[File], root: &str, modules: &[String]) -> bool {
     (0..modules.len()).all(|depth| {
         let (above, name) = (modules[..depth].join("/"), &modules[depth]);
@@ -97,7 +97,7 @@ fn declares(text: &str, module: &str) -> bool {
     })
 }
 
-/// The module that is written out in a file around this line, which counts from 1.
+/// The inline module of a file around this line, counted from 1.
 fn module_around(text: &str, line: usize) -> Option<&str> {
     let before = text.lines().take(line).filter(|line| !line.starts_with(' '));
     before.fold(None, |around, line| match line.strip_prefix("mod ") {

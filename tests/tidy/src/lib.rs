@@ -1,9 +1,9 @@
-//! What the tidy tests read the repository with.
+//! Reads the repository for the tidy tests.
 //!
 //! Owns: which files count ([`repository::files`]) and the little parsing that the rules need
-//! ([`source`], [`imports`], [`markdown`], [`inventory`]). Promises: it reads what is on disk, so a
-//! rule holds before a commit as it does after. Never: knows a rule; those are tables in
-//! `tests/it`, one module per matter.
+//! ([`source`], [`imports`], [`markdown`], [`inventory`]). Promises: it reads the files on disk, so
+//! a rule holds before a commit, too. Never: contains a rule; rules are tables in `tests/it`, one
+//! module per subject.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a file that cannot be read fails the test")]
 

@@ -1,7 +1,7 @@
 //! The links of a Markdown page.
 
-/// The targets of `[text](target)` outside of code, without their `#anchor`, as far as they point
-/// into the repository.
+/// The targets of `[text](target)` outside of code, without their `#anchor`, that are paths of the
+/// repository.
 pub fn local_links(text: &str) -> Vec<&str> {
     let mut links = Vec::new();
     let mut in_code = false;

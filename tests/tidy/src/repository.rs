@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Directories that hold nothing anyone wrote.
+/// Directories without source files.
 const NOT_OURS: [&str; 4] = [".git", ".bin", ".berth", "target"];
 
 /// A text file.
 #[derive(Debug)]
 pub struct File {
-    /// Relative to the root, with `/` between names.
+    /// The path relative to the root, with `/` between names.
     pub path: String,
     /// Its whole content.
     pub text: String,
@@ -22,13 +22,13 @@ impl File {
     }
 }
 
-/// Where the repository lies.
+/// The root directory of the repository.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).expect("tests/tidy lies two levels deep").to_path_buf()
 }
 
-/// Every text file, in order of its path.
+/// Every text file, sorted by path.
 pub fn files() -> Vec<File> {
     let mut files = Vec::new();
     collect(&root(), "", &mut files);
@@ -36,7 +36,7 @@ pub fn files() -> Vec<File> {
     files
 }
 
-/// Every file of Rust.
+/// Every Rust file.
 pub fn rust_files() -> impl Iterator<Item = File> {
     files().into_iter().filter(|file| file.is("rs"))
 }

@@ -1,16 +1,16 @@
-//! As much of Rust's shape as the rules read, from text that rustfmt has laid out: a function ends
-//! at the first closing brace with the indentation of its first line.
+//! As much of Rust's syntax as the rules need, from text formatted by rustfmt: a function ends at
+//! the first closing brace with the indentation of its first line.
 
 /// A function in a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The line it begins at, counted from 1.
+    /// The first line of the function, counted from 1.
     pub line: usize,
     /// From signature to closing brace.
     pub lines: usize,
-    /// The doc comments and attributes right above it, in order.
+    /// The doc comments and attributes right above the function, in order.
     pub heading: Vec<&'a str>,
 }
 
@@ -22,7 +22,7 @@ impl Function<'_> {
     }
 }
 
-/// Every function in the text, with those inside others.
+/// Every function in the text, nested ones included.
 pub fn functions(text: &str) -> Vec<Function<'_>> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -43,7 +43,7 @@ pub fn functions(text: &str) -> Vec<Function<'_>> {
 }
 
 /// Every type and trait that the text declares, with its line, counted from 1. An indented `type`
-/// is a trait's or an implementation's, and no type of its own.
+/// belongs to a trait or an implementation, and is left out.
 pub fn types(text: &str) -> Vec<(&str, usize)> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -52,7 +52,7 @@ pub fn types(text: &str) -> Vec<(&str, usize)> {
             let rest_of_type = || rest.strip_prefix("type ").filter(|_| indent(line) == 0);
             kinds.iter().find_map(|kind| rest.strip_prefix(kind)).or_else(rest_of_type)
         });
-        // A macro's `$name` is no name.
+        // A macro's `$name` is left out.
         if let Some(name) = declared.map(leading_name).filter(|name| !name.is_empty()) {
             found.push((name, index + 1));
         }

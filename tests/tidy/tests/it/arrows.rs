@@ -19,16 +19,17 @@ const ALL_SHARED: &[&str] = &[
     "berth-service",
 ];
 
-/// Each crate of the workspace and those of the others it may use; its tests may use the harness
-/// as well.
+/// Each crate of the workspace, and the workspace crates that it may use. Its tests may also use
+/// the harness.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-domain", &[]),
-    // It knows the kernel and nothing of Berth: drivers, tests and judges may use it as well.
+    // This crate knows the kernel and nothing of Berth: drivers, tests and judges may use it as
+    // well.
     (HOST, &[]),
     ("berth-contract", &["berth-domain"]),
     ("berth-telemetry", &["berth-domain", "berth-contract"]),
     ("berth-bus", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
-    // What any client of the bus may use: it knows nothing of how a service of ours is run.
+    // This crate is for any client of the bus: it does not know how our services are run.
     ("berth-client", &["berth-domain", "berth-contract", "berth-bus"]),
     ("berth-csi", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
     ("berth-durable", &[]),
@@ -40,15 +41,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-node-agent", ALL_SHARED),
     ("berth-docker", ALL_SHARED),
     ("berth-cli", ALL_SHARED),
-    // It reads logs, and must not be built from the driver that writes them.
+    // The judge reads logs, and must not be built from the driver that writes them.
     ("berth-judge", &["berth-csi"]),
-    // It represents a storage vendor's driver, which knows CSI and nothing of Berth. The judge is
-    // only a command of its program.
+    // This crate represents a storage vendor's driver, which knows CSI and nothing of Berth. The
+    // judge is only a command of its program.
     ("berth-csi-dev", &["berth-csi", "berth-judge", HOST]),
-    // It judges the others, so it must not be built from them.
+    // The harness judges the others, so it must not be built from them.
     (HARNESS, &[HOST]),
     ("berth-tidy", &[]),
-    // It asks the claim service's own decisions about handles.
+    // The model calls the claim service's own decisions about handles.
     (
         "berth-model",
         &["berth-domain", "berth-contract", "berth-bus", "berth-service", "berth-claim"],
@@ -67,7 +68,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("berth-docker-tests", &["berth-integration", HOST, HARNESS]),
     ("berth-bench", &["berth-domain", "berth-contract", "berth-bus", HARNESS]),
-    // A thousand agents that are the agent's own code.
+    // A thousand agents that run the agent's own code.
     (
         "berth-fleet",
         &[
@@ -82,7 +83,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-chaos", &["berth-domain", "berth-contract", "berth-bus", "berth-service", HARNESS]),
 ];
 
-/// Crates from outside that stay behind one of ours.
+/// External crates that only one of our crates may use, or few.
 const KEPT_BEHIND: &[(&str, &[&str])] = &[
     ("async-nats", &["berth-bus"]),
     ("procfs", &[HOST]),
@@ -92,7 +93,7 @@ const KEPT_BEHIND: &[(&str, &[&str])] = &[
     ("opentelemetry-http", &["berth-telemetry"]),
     ("opentelemetry-otlp", &["berth-telemetry"]),
     ("opentelemetry-prometheus", &["berth-telemetry"]),
-    // The collector of the harness receives what others send.
+    // The harness's collector receives what other processes send.
     ("opentelemetry-proto", &[HARNESS]),
     ("opentelemetry_sdk", &["berth-telemetry"]),
     ("prometheus", &["berth-telemetry"]),
@@ -101,7 +102,7 @@ const KEPT_BEHIND: &[(&str, &[&str])] = &[
     ("tonic-prost", &["berth-csi"]),
 ];
 
-/// What pure crates do without: no clock, no chance, no IO, no waiting.
+/// Crates that pure crates may not use: no clock, no randomness, no I/O, no waiting.
 const NOT_IN: &[(&str, &[&str])] = &[
     ("berth-domain", &["tokio", "futures-util", "rand", "nix", "tracing"]),
     ("berth-contract", &["tokio", "futures-util", "nix", "tracing"]),
@@ -113,7 +114,7 @@ fn packages() -> Vec<Package> {
     metadata.packages
 }
 
-/// The row of a table, or nothing.
+/// The row of a table with this key.
 fn row<'a>(table: &[(&str, &'a [&'a str])], key: &str) -> Option<&'a [&'a str]> {
     table.iter().find(|(name, _)| *name == key).map(|(_, values)| *values)
 }

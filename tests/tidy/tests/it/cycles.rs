@@ -1,4 +1,4 @@
-//! The top-level modules of a crate form no cycle: each can be read without those above it.
+//! The top-level modules of a crate form no cycle: each can be read without those that use it.
 
 use berth_tidy::imports::{cycles, imports};
 use berth_tidy::repository::files;

@@ -1,4 +1,4 @@
-//! Pages have a form, and links between them lead somewhere.
+//! Pages have a fixed form, and the links between them have a target.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use berth_tidy::repository::{File, files, root};
 
 use crate::assert_none;
 
-/// Three screens.
+/// Three screens, in lines.
 const README_LINES: usize = 130;
 
-/// Pages that are made from code need no opening.
+/// Generated pages need no opening.
 const NO_OPENING: [&str; 3] = ["docs/contract.md", "docs/errors.md", "docs/metrics.md"];
 
 /// The sections of a decision, in order.

@@ -1,7 +1,7 @@
 //! The repository keeps its own rules.
 //!
-//! Each module is one matter: a table of what is allowed, and a test that names every breach with
-//! its place. To change a rule, change its table, and say why beside the row.
+//! Each module has one subject: a table of what is allowed, and a test that lists every breach with
+//! its place. To change a rule, change its table, and give the reason beside the row.
 
 #![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
 
@@ -14,7 +14,7 @@ mod safety;
 mod setup;
 mod words;
 
-/// Fails with all breaches at once.
+/// Fails with a list of all breaches.
 fn assert_none(breaches: Vec<String>, rule: &str) {
     assert!(breaches.is_empty(), "{rule}\n  {}", breaches.join("\n  "));
 }

@@ -1,4 +1,4 @@
-//! Names that say nothing are not names.
+//! Names that carry no information.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use berth_tidy::source::{functions, types};
 
 use crate::assert_none;
 
-/// A place of such a name takes in whatever comes, and grows.
+/// A module with such a name accepts any content, and grows.
 const SAYS_NOTHING: [&str; 10] =
     ["common", "core", "helper", "helpers", "manager", "misc", "shared", "types", "util", "utils"];
 
-/// A type of such a name can be anything: `grep` finds ten of them.
+/// A type with such a name can be anything: `grep` finds ten of them.
 const GENERIC_TYPES: [&str; 21] = [
     "Answer", "Around", "Asked", "Found", "Given", "Held", "Known", "Lane", "Left", "Line", "Look",
     "Made", "Parts", "Place", "Said", "Seen", "Shared", "Standing", "Told", "Wanted", "Who",
 ];
 
-/// Messages that are called as their verb is, and so are named with their module:
-/// `volume::Status`. This list only shrinks.
+/// Messages with the name of their verb, which are used with their module: `volume::Status`. This
+/// list only shrinks.
 const MESSAGES: [&str; 6] = ["Left", "List", "Register", "Report", "Status", "Stop"];
 
-/// A search for a function of such a name finds everything and so nothing.
+/// A search for a function with such a name has too many results.
 const UNSEARCHABLE_FUNCTIONS: [&str; 16] = [
     "all", "ask", "asked", "at", "here", "is", "known", "look", "note", "of", "one", "said", "say",
     "seen", "tell", "told",
@@ -95,7 +95,7 @@ fn declared_types() -> BTreeMap<(String, String), Vec<String>> {
 fn no_crate_or_module_has_a_name_that_says_nothing() {
     let mut breaches = Vec::new();
     for file in files() {
-        // The folder of the shared crates is not itself a crate.
+        // The directory of the shared crates is not itself a crate.
         let path = file.path.strip_prefix("shared/").unwrap_or(&file.path);
         if !file.is("rs") && !path.ends_with("Cargo.toml") {
             continue;

@@ -1,4 +1,4 @@
-//! What is said to hold a safety rule or an invariant is a test that runs.
+//! Each safety rule and each invariant names a test that runs.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ const RULES: [&str; 8] = [
     "Safety 1", "Safety 2", "Safety 3", "Safety 4", "Safety 5", "Safety 6", "Safety 7", "Safety 8",
 ];
 
-/// The tables of ARCHITECTURE.md, and how many rows each has at least: a table whose heading was
-/// changed must not go unread.
+/// The tables of ARCHITECTURE.md, with the least number of their rows. A table whose heading was
+/// changed would not be read.
 const TABLES: [(&str, usize); 2] = [("## Safety rules", 8), ("## Other invariants", 15)];
 
-/// Tests of the tidy crate speak of rules without testing one.
+/// Tests of the tidy crate name rules without testing one.
 fn real_tests(files: &[File]) -> Vec<TestPath> {
     tests(files).into_iter().filter(|test| test.directory != "tests/tidy").collect()
 }
@@ -28,7 +28,7 @@ fn every_safety_rule_is_named_by_a_test() {
     assert_none(breaches, "a safety rule that no test names is a wish");
 }
 
-/// `Safety 3` in the comment above, or `safety_3` in the name.
+/// Whether the comment above the test contains `Safety 3`, or its name `safety_3`.
 fn names(test: &TestPath, rule: &str) -> bool {
     let followed_by_digit = |rest: &str| rest.starts_with(|letter: char| letter.is_ascii_digit());
     let mentions =
@@ -65,7 +65,7 @@ fn rows<'a>(page: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {
     rows.skip(2).collect()
 }
 
-/// What a cell may name.
+/// The names that a cell may contain.
 struct Known<'a> {
     files: &'a [File],
     tests: Vec<TestPath>,
@@ -80,8 +80,8 @@ impl<'a> Known<'a> {
         Self { files, tests, crates: crates.map(str::to_owned).collect() }
     }
 
-    /// What a cell names in backticks and is not there: a crate, then its tests or their modules; a
-    /// file or directory; a rule of the judge; or a trouble of the model.
+    /// The names in a cell's backticks that do not exist. A name is a crate, followed by its tests
+    /// or their modules; a file or directory; a rule of the judge; or a trouble of the model.
     fn breaches(&self, cell: &str) -> impl Iterator<Item = String> {
         let mut breaches = Vec::new();
         let mut has_any = false;
@@ -122,7 +122,7 @@ impl<'a> Known<'a> {
             return rules.is_some_and(|rules| rules.text.contains(&format!("{name:?}")));
         }
         if name.starts_with(char::is_uppercase) {
-            // What the model's scenarios suffer.
+            // A trouble in the model's scenarios.
             let scenarios = |file: &&File| file.path.starts_with("tests/model/tests/");
             let trouble = format!("Trouble::{name}");
             return self.files.iter().filter(scenarios).any(|file| file.text.contains(&trouble));
@@ -141,7 +141,7 @@ fn of(krate: Option<&str>) -> String {
     krate.map(|krate| format!(" in {krate}")).unwrap_or_default()
 }
 
-/// A manifest can keep tests from being run.
+/// A manifest can switch off tests.
 #[test]
 fn no_crate_switches_its_tests_off() {
     let files = files();

@@ -1,5 +1,5 @@
-//! The commands of the Makefile: what they need is written in one place, and told to those who lack
-//! it; `make test` leaves no test binary out.
+//! The commands of the Makefile. Their packages are listed in one place, and printed where one is
+//! missing; `make test` leaves no test binary out.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -9,10 +9,10 @@ use cargo_metadata::MetadataCommand;
 
 use crate::assert_none;
 
-/// The one list of tools and packages.
+/// The only list of tools and packages.
 const SETUP: &str = "deploy/setup";
 
-/// Programs that the script itself calls, or that are needed and stay.
+/// Programs that the script itself calls, or that must stay in the path.
 const PRESENT: [&str; 12] = [
     "bash",
     "env",
@@ -28,7 +28,7 @@ const PRESENT: [&str; 12] = [
     "gcc",
 ];
 
-/// One command names all missing packages, and is printed before anything is built.
+/// One command installs all missing packages, and is printed before anything is built.
 #[test]
 fn a_user_is_told_the_command_that_installs_what_is_missing() {
     let path = tempfile::tempdir().unwrap();
@@ -38,7 +38,7 @@ fn a_user_is_told_the_command_that_installs_what_is_missing() {
             symlink(at, path.path().join(program)).unwrap();
         }
     }
-    // Root as well becomes a user who is none, in a user namespace without a mapping.
+    // In a user namespace without a mapping, root becomes an unprivileged user too.
     let told = Command::new("/usr/bin/unshare")
         .args(["--user", "--", "/bin/bash"])
         .arg(root().join(SETUP))
@@ -48,7 +48,7 @@ fn a_user_is_told_the_command_that_installs_what_is_missing() {
         .unwrap();
     let said = String::from_utf8_lossy(&told.stderr).into_owned();
     if said.contains("unshare failed") {
-        // A host without user namespaces has none for the demo either, which says so.
+        // The demo also needs user namespaces, and reports where the host has none.
         return;
     }
     assert_eq!(told.status.code(), Some(1), "{said}");
@@ -70,7 +70,7 @@ fn an_unknown_purpose_is_refused_with_those_there_are() {
     assert!(said.contains("demo lint test peers chaos bench"), "{said}");
 }
 
-/// A second list would be forgotten when the first one grows.
+/// A second list would be forgotten when the first one is extended.
 #[test]
 fn packages_are_listed_in_one_place() {
     let text = concat!("apt-get ", "install");
@@ -83,7 +83,7 @@ fn packages_are_listed_in_one_place() {
     assert_none(breaches.map(|file| file.path).collect(), "packages are listed in deploy/setup");
 }
 
-/// A binary that no lane names would never run.
+/// A binary without a lane would never run.
 #[test]
 fn each_test_binary_has_a_lane() {
     let lanes = std::fs::read_to_string(root().join("tests/lanes.mk")).unwrap();

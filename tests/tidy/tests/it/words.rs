@@ -1,11 +1,11 @@
-//! Text that must not stand where it would do harm.
+//! Text that must not occur where it would do harm.
 
 use berth_tidy::repository::files;
 
 use crate::assert_none;
 
-/// Where (a prefix of the path), what, and why not. Each text is put together here, so that this
-/// file does not contain it.
+/// A prefix of the path, the forbidden text, and the reason. Each text is put together here, so
+/// that this file does not contain it.
 const NOT_THERE: &[(&str, &str, &str)] = &[
     ("", concat!("py", "pi.org"), REGISTRY),
     ("", concat!("crates", ".io"), REGISTRY),
@@ -26,13 +26,13 @@ const NOT_THERE: &[(&str, &str, &str)] = &[
     ("shared/host/src/", concat!("spawn", "_blocking"), HANGS),
 ];
 
-/// Tokio's threads for blocking calls are the journal's, and the resolver's.
+/// Tokio's threads for blocking calls are for the journal and the resolver only.
 const HANGS: &str = "what may hang runs in the HostPool";
 
-/// Which registry serves a machine is the machine's own affair.
+/// Each machine has its own registry configuration.
 const REGISTRY: &str = "clients know their registries; naming a host breaks mirrors";
 
-/// Written by cargo, which names there where each crate came from.
+/// Cargo writes this file, with the registry of each crate.
 const WRITTEN_BY_TOOLS: [&str; 1] = ["Cargo.lock"];
 
 #[test]
