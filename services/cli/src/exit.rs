@@ -1,7 +1,7 @@
-//! Exit codes: what `berth` tells the shell.
+//! The exit codes of `berth`.
 //!
 //! **Owns** the numbers and the text that documents them. **Promises** that a number never changes
-//! its meaning; `berth --help` prints the table below, and a test holds them together.
+//! its meaning. `berth --help` prints the table below, and a test compares them.
 
 use berth_contract::code::Code;
 
@@ -77,7 +77,7 @@ pub fn code_of_problem(code: Code) -> u8 {
         | C::AllocKept
         | C::StillBusy
         | C::NodeReady => CONFLICT,
-        // Refused, or failed in a way that asking again does not mend.
+        // Refused, or failed in a way that a retry does not repair.
         _ => FAILED,
     }
 }

@@ -1,4 +1,4 @@
-//! What a command ends with when it does not succeed.
+//! The failures of a command.
 //!
 //! **Promises** that each failure names what happened, where, and the next thing to try (H5), and
 //! maps to one exit code.
@@ -15,7 +15,7 @@ use crate::exit;
 /// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// A service said no, or could not be reached.
+    /// A service refused the request, or could not be reached.
     Problem(Box<Problem>),
     /// A document has faults; nothing was sent.
     Document {
@@ -24,13 +24,13 @@ pub enum Failure {
         /// Every fault.
         faults: Vec<Fault>,
     },
-    /// This machine, or the command line, is in the way.
+    /// The failure is on this machine or in the command line.
     Here {
         /// The exit code.
         exit: u8,
         /// What happened.
         message: String,
-        /// What to try; may have several lines.
+        /// The next thing to try, in one or more lines.
         next: String,
     },
 }
@@ -41,12 +41,12 @@ impl Failure {
         Self::Here { exit: exit::FAILED, message: message.to_string(), next: next.to_string() }
     }
 
-    /// The command line makes no sense.
+    /// The command line is invalid.
     pub fn usage(message: impl fmt::Display, next: impl fmt::Display) -> Self {
         Self::Here { exit: exit::USAGE, message: message.to_string(), next: next.to_string() }
     }
 
-    /// The problem that a service answered with, if it was one.
+    /// The problem in a service's answer, if it was one.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Problem(problem) => Some(problem.code),
@@ -63,7 +63,7 @@ impl Failure {
         }
     }
 
-    /// The failure as a reply on the bus would say it: what `--json` prints.
+    /// The failure in the form of a reply on the bus: what `--json` prints.
     pub fn json(&self) -> Value {
         let problem = match self {
             Self::Problem(problem) => return json!({ "error": problem }),
@@ -76,7 +76,7 @@ impl Failure {
         };
         let mut value = json!({ "error": problem });
         if let (Self::Here { .. }, Some(error)) = (self, value["error"].as_object_mut()) {
-            // It never was on the bus, so no code of the bus's fits.
+            // It was not sent over the bus, so no code of the contract fits.
             error.remove("code");
         }
         value
@@ -108,7 +108,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// `FILE:LINE: field: problem`, as compilers say it, so that editors can jump there.
+/// `FILE:LINE: field: problem`, as compilers print it, so that editors can jump there.
 fn in_file(name: &str, fault: &Fault) -> String {
     let line = fault.line.map(|line| format!(":{line}")).unwrap_or_default();
     let field = if fault.path.is_empty() { String::new() } else { format!(" {}:", fault.path) };

@@ -1,14 +1,14 @@
-//! The operator's CLI, and the whole system on one machine.
+//! The operator's CLI, and `berth dev`: the whole system on one machine.
 //!
-//! **Owns** the command line ([`args`]), the exit codes ([`exit`]), how answers look ([`show`],
-//! [`output`], [`table`]), running a command with volumes ([`run`]) and running everything on one
-//! machine ([`dev`]).
+//! **Owns** the command line ([`args`]), the exit codes ([`exit`]), the form of the output
+//! ([`show`], [`output`], [`table`]), running a command with volumes ([`run`]) and running
+//! everything on one machine ([`dev`]).
 //!
-//! **Promises** that stdout is data and stderr is for people, that every error says what to try
-//! next, and that a command ends: each wait has a deadline, `--timeout` or a default. Only
-//! `--follow` and `--watch` go on until Ctrl-C.
+//! **Promises** that stdout is data and stderr is for people, that every error names the next thing
+//! to try, and that a command ends: each wait has a deadline, `--timeout` or a default. Only
+//! `--follow` and `--watch` continue until Ctrl-C.
 //!
-//! **Never** writes a bucket or decides about a volume: it asks the services.
+//! **Never** writes a bucket or decides about a volume: it sends requests to the services.
 
 pub mod args;
 pub mod command;
@@ -55,16 +55,16 @@ pub fn run_process() -> ExitCode {
     }))
 }
 
-/// How long the export of the last spans may delay the end of the command.
+/// The longest delay of the exit for the export of the last spans.
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
-/// Does the work while its spans are exported, where the `OTEL_*` variables say where to.
+/// Runs the command while its spans are exported, where the `OTEL_*` variables name a collector.
 async fn exported<T>(work: impl Future<Output = T>) -> T {
     let instance = format!("berth/{}", std::process::id());
     let config = TelemetryConfig::default();
     let telemetry = berth_service::telemetry::export("berth", &instance, &config).await;
     let outcome = work.await;
-    // Without a listener for Prometheus nothing can keep it from starting.
+    // Without a Prometheus listener the start cannot fail.
     if let Ok(telemetry) = telemetry {
         telemetry.end(LAST_SPANS).await;
     }
@@ -95,7 +95,7 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// Commands that need nothing but a connection.
+/// Runs a command that needs only a connection.
 async fn ask_services(command: &Command, session: &Session) -> Result<(), Failure> {
     use crate::command as c;
     match command {
@@ -128,7 +128,7 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         Command::Gc(args) => c::gc::gc(args, session).await,
         Command::Events(args) => c::events::events(args, session).await,
         Command::Trace(args) => c::trace::trace(args, session).await,
-        // `perform` has done these.
+        // `perform` has handled these.
         Command::Run(_)
         | Command::Dev(_)
         | Command::Why(_)

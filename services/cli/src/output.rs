@@ -1,9 +1,9 @@
-//! Where words go: data to stdout, talk to stderr.
+//! The output streams: data goes to stdout, messages to stderr.
 //!
 //! **Promises** that stdout has only the requested output: a table for people, or with
 //! `--json` exactly one JSON document, which is the reply as it came over the bus.
 //!
-//! **Never** panics on a closed pipe: `berth volume status | head -1` ends well.
+//! **Never** panics on a closed pipe: `berth volume status | head -1` ends without an error.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// How to print.
+/// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Output {
     /// One JSON document instead of tables.
@@ -21,10 +21,10 @@ pub struct Output {
 }
 
 impl Output {
-    /// Prints a reply: as it is, or as `table` puts it.
+    /// Prints a reply: as JSON unchanged, or as formatted by `table`.
     pub fn reply<T: Serialize>(self, reply: &T, table: impl FnOnce(&T) -> String) {
         if self.json {
-            // Replies are plain data; one that could not be written would be a defect of its type.
+            // Replies are plain data. A failed serialization would be a defect of the type.
             let text =
                 serde_json::to_string_pretty(reply).unwrap_or_else(|error| error.to_string());
             data(&text);
@@ -36,8 +36,8 @@ impl Output {
         }
     }
 
-    /// Prints a reply once more, after `before`: as a table, or in one line of JSON. Says when the
-    /// reader went away.
+    /// Prints another reply, after `before`: as a table, or in one line of JSON. Fails when stdout
+    /// is closed.
     pub fn again<T: Serialize>(
         self,
         before: &str,
@@ -56,7 +56,7 @@ impl Output {
         Ok(())
     }
 
-    /// Prints a failure: for people on stderr, and for programs on stdout.
+    /// Prints a failure: to stderr for people, and to stdout for programs.
     pub fn failure(self, failure: &Failure) {
         if self.json {
             data(&failure.json().to_string());
@@ -65,26 +65,26 @@ impl Output {
     }
 }
 
-/// What the reply says of records that no table shows, because they cannot be read. It is looked
-/// for here, so that no command can leave it out.
+/// Unreadable records that the reply names; no table shows them. They are searched for here, so
+/// that no command omits them.
 fn unreadable(reply: &impl Serialize) -> Vec<UnreadableRecord> {
     let reply = serde_json::to_value(reply).unwrap_or_default();
     let records = reply.get("unreadable").cloned().unwrap_or_default();
     serde_json::from_value(records).unwrap_or_default()
 }
 
-/// Writes a line, or several, to stdout. A reader that went away is no error.
+/// Writes one or more lines to stdout. A closed stdout is no error.
 pub fn data(text: &str) {
     let _ = line(text);
 }
 
-/// As [`data`], for a command that would go on for ever: says when the reader went away.
+/// As [`data`], for a command without an end: fails when stdout is closed.
 pub fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush())
 }
 
-/// Says that a list goes on, and how to see the rest.
+/// Prints that a list has more pages, and how to see them.
 pub fn more(next: Option<&String>) {
     if let Some(next) = next {
         print_note(format_args!("there are more: --after {next:?}"));

@@ -18,7 +18,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     let ms = number.checked_mul(ms).ok_or_else(wrong)?;
-    // A year is for ever here; beyond it sums of times would need care everywhere.
+    // A year is treated as for ever; longer spans could overflow sums of times.
     (ms <= 366 * 24 * 3_600_000).then(|| Duration::from_millis(ms)).ok_or_else(wrong)
 }
 
@@ -39,7 +39,7 @@ pub fn ago(at: Timestamp, now: Timestamp) -> String {
     short(now.since(at))
 }
 
-/// How long until then: `now` when it has come.
+/// The time until then: `now` when it has passed.
 pub fn until(at: Timestamp, now: Timestamp) -> String {
     let left = at.since(now);
     if left.is_zero() { "now".to_owned() } else { format!("in {}", short(left)) }

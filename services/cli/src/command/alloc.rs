@@ -16,7 +16,7 @@ use crate::release::{Follow, unfinished};
 use crate::session::Session;
 use crate::show;
 
-/// How long `--wait` waits, unless said otherwise.
+/// How long `--wait` waits without a `--timeout`.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Lists allocs, or shows one.
@@ -32,7 +32,7 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
         return listing::show(session, args.view.watch, ask, table).await;
     }
     listing::check_sort(&args.view, &show::ALLOC_COLUMNS)?;
-    // Records of allocs that have ended are kept for a while, and soon outnumber the others.
+    // Records of ended allocs are kept for a while, and soon outnumber the others.
     let only_live = args.state.is_none() && !args.all;
     let ask = async |newer| {
         let body = message::List {
@@ -54,7 +54,7 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
     listing::show(session, args.view.watch, ask, table).await
 }
 
-/// Stops an alloc, and with `--wait` tells each step of the release.
+/// Stops an alloc, and with `--wait` prints each step of the release.
 pub async fn stop(args: &AllocStop, session: &Session) -> Result<(), Failure> {
     let AllocStop { id, wait, reason } = args;
     let body = message::Stop { id: id.clone(), state: AllocState::Stopped, note: reason.clone() };
@@ -65,7 +65,7 @@ pub async fn stop(args: &AllocStop, session: &Session) -> Result<(), Failure> {
         return Ok(());
     };
     let until = Instant::now() + session.timeout.unwrap_or(RELEASE_PATIENCE);
-    // What is not there any more is as it was when it was stopped, less its claims.
+    // The alloc's record is gone: its last status applies, without its claims.
     let ended = follow.print_steps(until).await?;
     let ended = ended.unwrap_or(message::AllocStatus { claims: Vec::new(), ..stopped });
     if let Some(unfinished) = unfinished(&ended) {

@@ -22,9 +22,9 @@ use crate::session::Session;
 use crate::table::plain;
 use crate::{exit, span};
 
-/// How long the command waits for the last claim to go, unless `--timeout` says otherwise.
+/// How long the command waits for the end of the last claim, unless `--timeout` is given.
 const DETACH_PATIENCE: Duration = Duration::from_secs(60);
-/// How often the request is repeated until no claim is left.
+/// Interval of the repeated requests until no claim is left.
 const RELEASE_POLL: Duration = Duration::from_millis(300);
 
 /// Releases the node's claims on a volume, and waits until they are gone.
@@ -40,7 +40,7 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
     let patience = session.patience(DETACH_PATIENCE);
     let mut printed = PrintedSteps::new();
     loop {
-        // The request is repeated, which is harmless: its reply says which claims are left.
+        // The request is repeated, which is harmless: its reply names the claims that are left.
         let asked = session.pursue::<verb::VolumeDetach>(&session.namespace, &body, patience);
         let detached = asked.await.map_err(|failure| printed.explain_new_claims(args, failure))?;
         if detached.gone {
@@ -68,7 +68,7 @@ fn done(detached: &Detached) -> String {
     }
 }
 
-/// Mounts that no claim covers stay until a person does something.
+/// Mounts that no claim covers stay until an operator removes them.
 fn unaccounted(detached: &Detached) -> Failure {
     let Detached { id, node, unaccounted, hint, .. } = detached;
     Failure::Here {
@@ -81,7 +81,7 @@ fn unaccounted(detached: &Detached) -> Failure {
     }
 }
 
-/// What is left, with all that is known of it.
+/// The claims that are left, with all that is known of them.
 fn unfinished(detached: &Detached, waited: Duration, now: Timestamp) -> Failure {
     let Detached { id, node, left, claims, hint, .. } = detached;
     let mut told: Vec<String> =
@@ -106,7 +106,7 @@ fn unfinished(detached: &Detached, waited: Duration, now: Timestamp) -> Failure 
     Failure::Here { exit: exit::UNAVAILABLE, message, next }
 }
 
-/// The steps that were printed, so that each is printed once.
+/// The printed steps, so that each is printed once.
 struct PrintedSteps {
     started: Instant,
     told: BTreeMap<AllocId, (State, u32, Option<String>)>,

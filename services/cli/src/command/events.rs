@@ -1,4 +1,4 @@
-//! `berth events`: what happened, and what happens.
+//! `berth events`: past events, and new ones.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::output::{self, print_note};
 use crate::session::Session;
 use crate::show::{self, StoredEvent, Zone};
 
-/// How many are shown unless said otherwise.
+/// How many events are shown without an option.
 const LAST: usize = 50;
-/// How long the reading may take, unless said otherwise: the stream may hold its 256 MiB.
+/// How long reading may take without a `--timeout`: the stream may hold its 256 MiB.
 pub(super) const READING: Duration = Duration::from_secs(30);
 
-/// Prints the newest events, oldest first; then, with `--follow`, each that comes.
+/// Prints the newest events, oldest first; then, with `--follow`, each new one.
 pub async fn events(args: &Events, session: &Session) -> Result<(), Failure> {
     let log = session.bus.event_log(&EVENTS);
     let filters = filters(args, &session.namespace);
@@ -67,7 +67,7 @@ pub async fn events(args: &Events, session: &Session) -> Result<(), Failure> {
         if let Some(told) = read(&event.body)
             && print(told).is_err()
         {
-            // The reader of stdout has gone.
+            // The reader of stdout closed it.
             return Ok(());
         }
     }
@@ -78,7 +78,7 @@ fn filters(args: &Events, namespace: &Namespace) -> Vec<String> {
     let of = events_of(namespace);
     let volume = args.volume.as_ref().map(VolumeId::as_str);
     if args.kind.is_empty() {
-        // Also kinds of a newer version.
+        // Kinds of a newer version are included.
         let own = event_filter(of, None, volume);
         return match (volume, of) {
             (Some(_), _) => vec![own, refusal_filter(of, args.volume.as_ref(), None)],
@@ -98,7 +98,7 @@ fn filters(args: &Events, namespace: &Namespace) -> Vec<String> {
         };
         event_filter(of, Some(kind.as_str()), id)
     };
-    // Each once, however often it was said.
+    // Each subject once, however often its option was given.
     let said: BTreeSet<Kind> = args.kind.iter().copied().collect();
     said.into_iter().map(of_kind).collect()
 }

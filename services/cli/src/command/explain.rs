@@ -1,4 +1,4 @@
-//! `berth explain`: what an error code means.
+//! `berth explain`: the meaning of an error code.
 
 use berth_contract::code::Code;
 use serde::Serialize;
@@ -21,7 +21,7 @@ impl CodePage {
     }
 }
 
-/// Prints one code, or all.
+/// Prints one code, or all codes.
 pub fn explain(args: &Explain, output: Output) {
     if let Some(code) = args.code {
         return output.reply(&CodePage::describe(code), |page| {

@@ -10,10 +10,10 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::show;
 
-/// A sweep looks at everything, and asks for one thing after the other.
+/// A sweep reads everything, and sends one request after the other.
 const SWEEP_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Collects now, and tells what came of it.
+/// Runs a sweep now, and prints its result.
 pub async fn gc(args: &Gc, session: &Session) -> Result<(), Failure> {
     let ms = |grace: Duration| u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     let body = Force { kinds: args.kinds(), grace_ms: args.grace.map(ms) };

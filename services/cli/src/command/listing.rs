@@ -1,7 +1,7 @@
 //! Lists and single records: shown once, or again on each change (`--watch`).
 //!
 //! **Promises** that a change is shown when the service answers a long poll with it, that nothing
-//! is printed while nothing changed, and that Ctrl-C or a closed pipe ends it well.
+//! is printed while nothing changes, and that Ctrl-C or a closed pipe ends it without an error.
 
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
@@ -20,20 +20,20 @@ use crate::output::{more, print_note};
 use crate::session::Session;
 use crate::table::column_index;
 
-/// How long one long poll waits. What no revision tells of, such as the health of a volume's
-/// plugin, is seen with the next poll.
+/// Duration of one long poll. Changes without a revision, such as the health of a volume's plugin,
+/// are seen with the next poll.
 const POLL: Duration = Duration::from_secs(5);
-/// The same on a terminal, which shows how long ago things were.
+/// The same on a terminal, which shows the age of things.
 const POLL_TERMINAL: Duration = Duration::from_secs(1);
-/// How long after its own wait a poll is given up.
+/// How long after its own wait a poll times out.
 const POLL_MARGIN: Duration = Duration::from_secs(5);
 /// The shortest time between two polls, so that a busy list does not flood a terminal.
 const POLL_REST: Duration = Duration::from_millis(200);
 /// Pause after an error before the next request.
 const ERROR_REST: Duration = Duration::from_secs(1);
-/// Fields that change without anything being different to a reader.
+/// Fields whose changes mean nothing to a reader.
 const IGNORED_FIELDS: [&str; 2] = ["index", "clock_skew_ms"];
-/// Puts the cursor to the corner of the terminal and clears it.
+/// Moves the cursor to the corner of the terminal and clears it.
 const CLEAR_TERMINAL: &str = "\u{1b}[H\u{1b}[2J";
 
 /// An answer, and what the next long poll needs.
@@ -41,9 +41,9 @@ const CLEAR_TERMINAL: &str = "\u{1b}[H\u{1b}[2J";
 pub struct PollAnswer<T> {
     /// What is shown.
     pub shown: T,
-    /// The revision that it shows.
+    /// The revision of the answer.
     pub index: u64,
-    /// Where the next page begins.
+    /// The start of the next page.
     pub next: Option<String>,
 }
 
@@ -59,8 +59,8 @@ pub fn check_sort(view: &ListView, columns: &[&str]) -> Result<(), Failure> {
     }
 }
 
-/// Asks as [`Session::ask_service`] does. A long poll is one request, which may take as long as it
-/// waits.
+/// Sends requests as [`Session::ask_service`] does. A long poll is one request, whose deadline
+/// includes its wait.
 pub async fn ask_newer<V: Verb>(
     session: &Session,
     to: &V::To,
@@ -75,7 +75,7 @@ pub async fn ask_newer<V: Verb>(
     Ok(session.once::<V>(to, request, until).await?)
 }
 
-/// Shows what `ask` answers; with `watch` again on each change, until Ctrl-C.
+/// Shows the answer of `ask`; with `watch` again on each change, until Ctrl-C.
 pub async fn show<T: Serialize>(
     session: &Session,
     watch: bool,
@@ -126,14 +126,14 @@ pub async fn show<T: Serialize>(
     }
 }
 
-/// Says why nothing is shown for now, once for each reason.
+/// Prints why nothing is shown now, once for each reason.
 fn tell_once(told: &mut Option<berth_contract::code::Code>, problem: &Problem) {
     if told.replace(problem.code) != Some(problem.code) {
         print_note(format_args!("  {problem}; asking again"));
     }
 }
 
-/// The answer without what changes all the time.
+/// The answer without fields that change all the time.
 fn comparable(shown: &impl Serialize) -> Value {
     let mut value = serde_json::to_value(shown).unwrap_or_default();
     strip(&mut value);

@@ -1,4 +1,4 @@
-//! The commands that ask a service and print its answer.
+//! The commands that send a service a request and print its answer.
 //!
 //! **Promises** that stdout holds the answer and nothing else, and that nothing is sent while the
 //! input has a fault.

@@ -20,17 +20,17 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::show::{self, NodeTruth};
 
-/// How long a node's agent may take to say what is mounted.
+/// How long a node's agent may take to list its mounts.
 const AGENT: Duration = Duration::from_secs(3);
-/// How often a watched node is read.
+/// Interval at which a watched node is read.
 const TRUTH_POLL: Duration = Duration::from_secs(2);
-/// How long claims of a node that is gone are followed: most are released at once.
+/// How long the claims of a node that is gone are followed: most are released immediately.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
-/// How often they are looked at.
+/// Interval at which those claims are read.
 const RELEASE_POLL: Duration = Duration::from_millis(300);
 /// How long a plugin may take to unpublish and unstage.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(60);
-/// A node has a few hundred volumes at most.
+/// The most pages of claims that are read: a node has a few hundred volumes at most.
 const PAGES_MAX: usize = 100;
 
 /// Lists nodes, or shows one.
@@ -71,10 +71,10 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
     listing::show(session, args.view.watch, ask, table).await
 }
 
-/// All that is known of a node: by the registry, by its agent, and by the claims. Each is asked at
-/// the same time, and of one that does not answer the others say what they can.
+/// All that is known of a node: by the registry, by its agent, and by the claims. The requests are
+/// sent in parallel, and an unanswered one does not hide the other answers.
 async fn truth(session: &Session, id: &NodeId) -> Result<NodeTruth, Failure> {
-    // A node's agent may be away: it gets one request.
+    // A node's agent may be away: it gets one request without a retry.
     let deadline = Instant::now() + AGENT;
     let agent = session.once::<verb::AgentStatus>(id, &agent::Status {}, deadline);
     let (node, agent, claims) = tokio::join!(query(session, id), agent, claims(session, id));
@@ -89,7 +89,7 @@ async fn truth(session: &Session, id: &NodeId) -> Result<NodeTruth, Failure> {
     Ok(NodeTruth { node, agent, agent_error, claims, unreadable })
 }
 
-/// Every claim for a node, of all namespaces; and the claims that cannot be read: each may be for
+/// Every claim for a node, in all namespaces, and the unreadable claims: each of those may be for
 /// this node.
 async fn claims(
     session: &Session,
@@ -100,14 +100,14 @@ async fn claims(
     let all = Namespace::wildcard();
     let pages = session.pages::<verb::ClaimStatus>(&all, of_node, PAGES_MAX, |page| {
         found.extend(page.claims);
-        // Each page names all of them.
+        // Each page names all unreadable claims.
         unreadable = page.unreadable;
     });
     pages.await?;
     Ok((found, unreadable))
 }
 
-/// Refuses what was not said with `--yes`, and says what would be.
+/// Refuses a command without `--yes`, and says what it would do.
 pub fn affirm(args: &args::NodeGone) -> Result<(), Failure> {
     if args.yes {
         return Ok(());
@@ -122,7 +122,7 @@ pub fn affirm(args: &args::NodeGone) -> Result<(), Failure> {
     ))
 }
 
-/// Says that a node is gone.
+/// Declares a node gone.
 pub async fn gone(args: &args::NodeGone, session: &Session) -> Result<(), Failure> {
     let by = args.by.clone().unwrap_or_else(user_and_host);
     let node = args.id.clone();
@@ -135,8 +135,8 @@ pub async fn gone(args: &args::NodeGone, session: &Session) -> Result<(), Failur
     Ok(())
 }
 
-/// The claims of the node that are left once each is released or has failed; or after a while. None
-/// when the claim service does not answer.
+/// The node's claims that are left once each is released or has failed, or after a while. None when
+/// the claim service does not answer.
 async fn await_released(session: &Session, node: &NodeId) -> Option<Vec<ClaimStatus>> {
     let until = Instant::now() + RELEASE_PATIENCE;
     let mut left = None;
@@ -155,7 +155,7 @@ async fn await_released(session: &Session, node: &NodeId) -> Option<Vec<ClaimSta
     }
 }
 
-/// Has a node unmount what no claim covers.
+/// Has a node unmount mounts that no claim covers.
 pub async fn unmount(args: &args::NodeUnmount, session: &Session) -> Result<(), Failure> {
     let body = agent::Unmount {
         namespace: session.namespace.clone(),
@@ -175,7 +175,7 @@ pub async fn unmount(args: &args::NodeUnmount, session: &Session) -> Result<(), 
     Ok(())
 }
 
-/// Forgets a node.
+/// Removes a node's record.
 pub async fn leave(args: &args::NodeLeave, session: &Session) -> Result<(), Failure> {
     let body = Leave { node: args.id.clone(), revision: None };
     let left = session.ask_service::<verb::NodeLeave>(&(), &body).await?;
@@ -183,7 +183,7 @@ pub async fn leave(args: &args::NodeLeave, session: &Session) -> Result<(), Fail
     Ok(())
 }
 
-/// The user and host that answer for a command without `--by`.
+/// The user and host that count as the author of a command without `--by`.
 pub fn user_and_host() -> String {
     let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     let user = user.filter(|user| !user.is_empty());
@@ -194,7 +194,7 @@ pub fn user_and_host() -> String {
     }
 }
 
-/// What this host calls itself; empty when it does not say.
+/// This host's name; empty when it is unknown.
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()

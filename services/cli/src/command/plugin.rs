@@ -55,7 +55,7 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
     listing::show(session, watch, ask, |plugin| show::plugin(plugin, clock::now())).await
 }
 
-/// Says how many instances a job is to have.
+/// Sets how many instances a job must have.
 pub async fn expect(args: &PluginExpect, session: &Session) -> Result<(), Failure> {
     let PluginExpect { id, job, controllers, nodes } = args;
     let body = Expect {
@@ -78,7 +78,7 @@ pub async fn expect(args: &PluginExpect, session: &Session) -> Result<(), Failur
     Ok(())
 }
 
-/// Removes what is left of a plugin.
+/// Removes a plugin's remaining records.
 pub async fn delete(args: &PluginDelete, session: &Session) -> Result<(), Failure> {
     let (id, body) = (&args.id, Delete { id: args.id.clone() });
     let deleted = session.ask_service::<verb::PluginDelete>(&(), &body).await?;

@@ -34,7 +34,7 @@ pub async fn stop(args: &PluginStop, session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs it again.
+/// Starts it again.
 pub async fn start(args: &PluginStart, session: &Session) -> Result<(), Failure> {
     let body = Start { plugin: args.id.clone(), instance: args.instance.clone() };
     let ordered = session.ask_service::<verb::AgentPluginStart>(&args.node, &body).await?;

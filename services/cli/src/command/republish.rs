@@ -9,10 +9,10 @@ use crate::args::Republish;
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// How long it may take: a plugin unmounts, unstages, stages and publishes.
+/// How long the node may take: a plugin unmounts, unstages, stages and publishes.
 const REPUBLISH_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Has a node take dead mounts of a volume down, and bring them back.
+/// Has a node unmount the dead mounts of a volume, and mount them again.
 pub async fn republish(args: &Republish, session: &Session) -> Result<(), Failure> {
     let body = Message {
         namespace: session.namespace.clone(),

@@ -1,4 +1,4 @@
-//! A volume's document: the example that `volume init` writes, and reading one with all its faults.
+//! A volume's document: the example of `volume init`, and reading a document with all its faults.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -20,12 +20,12 @@ pub fn example_json() -> Result<String, Failure> {
     Ok(format!("{:#}\n", document.value))
 }
 
-/// A document that was read and has no fault.
+/// A document without a fault.
 #[derive(Debug)]
 pub struct Spec {
-    /// Where it came from: a file, or `-`.
+    /// Its source: a file, or `-`.
     pub name: String,
-    /// The document as it goes over the bus, and the lines of its fields.
+    /// The document as it is sent over the bus, and the lines of its fields.
     pub document: Document,
     /// What it says.
     pub register: Register,
@@ -52,7 +52,8 @@ impl Spec {
         Ok(Self { name, document, register })
     }
 
-    /// The namespace it is for: the document's and the command line's must agree where both speak.
+    /// The namespace of the request. The document and the command line must agree where both name
+    /// one.
     pub fn namespace(&self, asked: Option<&Namespace>) -> Result<Namespace, Failure> {
         match (&self.register.namespace, asked) {
             (Some(own), Some(asked)) if own != asked => {

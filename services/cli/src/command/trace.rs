@@ -23,14 +23,14 @@ use crate::session::Session;
 use crate::show::Zone;
 use crate::show::trace::{Drawing, TreeSource, Which, draw, tree};
 
-/// Claims that are read at most. A trace is of one workload, which has a handful of claims.
+/// The most claims that are read. A trace is of one workload, which has a handful of claims.
 const CLAIMS_MAX: usize = 64;
 /// How long the claim service may take to answer, unless `--timeout` says otherwise.
 const CLAIMS_READ_MAX: Duration = Duration::from_secs(5);
 /// Kinds of events that name a volume.
 const OF_VOLUME: [&str; 3] = ["claim", "call", "volume"];
 
-/// What one claim's events name: the alloc, and the volume if only one is meant.
+/// The names in one claim's events: the alloc, and the volume if only one is meant.
 type NamedClaims = BTreeSet<(AllocId, Option<VolumeId>)>;
 
 /// Prints the tree.
@@ -51,7 +51,7 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
         Vec::new()
     });
     let mut stored = reader.read_claims(&wanted).await?;
-    // A refusal may be about no claim. What is read twice is shown once.
+    // A refusal may be about no claim. An event that is read twice is shown once.
     stored.events.extend(found);
     let which = match (args.all, is_trace) {
         (true, _) => Which::All,
@@ -76,8 +76,8 @@ fn is_trace_id(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The claims that the words may mean: ids may have slashes too, so each may be the one that
-/// parts volume and alloc.
+/// The claims that the name may mean. Ids may contain slashes, so each slash may be the one between
+/// volume and alloc.
 fn named(text: &str) -> NamedClaims {
     let parted = text.match_indices('/').filter_map(|(at, _)| {
         let volume = VolumeId::new(&text[..at]).ok()?;
@@ -87,8 +87,7 @@ fn named(text: &str) -> NamedClaims {
     parted.chain(alone).take(CLAIMS_MAX).collect()
 }
 
-/// The claims that events are about, and of them the newest; their allocs, when they are about
-/// none.
+/// The newest claims in the events. If no event names a volume: the allocs in the events.
 fn claims_of(events: &[Event]) -> NamedClaims {
     let of = |event: &Event| Some((event.alloc.clone()?, event.volume.clone()));
     let mut found = NamedClaims::new();
@@ -122,7 +121,7 @@ struct Reader<'a> {
     log: EventLog,
 }
 
-/// What was read of the claims.
+/// The result of reading the claims.
 #[derive(Default)]
 struct Stored {
     events: Vec<Event>,
@@ -149,7 +148,7 @@ impl Reader<'_> {
         let of = events_of(&self.session.namespace);
         let mut filters = vec![event_filter(of, None, None)];
         if of != EventsOf::All {
-            // A request that cannot be read names no namespace.
+            // An unreadable request has no namespace.
             filters.push(refusal_filter(EventsOf::None, None, None));
         }
         Ok(self.read(&filters, trace, is_of).await?.events)
@@ -177,7 +176,7 @@ impl Reader<'_> {
             })
         };
         let mut stored = Stored::default();
-        // An alloc alone may have claims on any volume, which are filtered out here.
+        // An alloc's events may be about claims on any volume; those are filtered out here.
         for (alloc, _) in wanted.iter().filter(|(_, volume)| volume.is_none()) {
             let all = [event_filter(of, None, None)];
             stored.add(self.read(&all, alloc.as_str(), is_wanted).await?);
@@ -199,7 +198,7 @@ impl Reader<'_> {
         Ok(stored)
     }
 
-    /// The claims that live, also one of a trace of which no event tells.
+    /// The present claims, including those of a trace without events.
     async fn read_live_claims(
         &self,
         asked: &str,
@@ -230,7 +229,7 @@ impl Reader<'_> {
         Ok(live)
     }
 
-    /// Events that hold a text and that `keep` wants.
+    /// Events that contain a text and that `keep` accepts.
     async fn read(
         &self,
         filters: &[String],

@@ -23,7 +23,7 @@ use crate::output::{data, more, print_note};
 use crate::session::Session;
 use crate::{show, table};
 
-/// The service asks the plugin before it registers.
+/// Longer than other requests: the service calls the plugin before it registers.
 const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Writes the example.
@@ -48,7 +48,7 @@ pub fn init(args: &Init, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Registers a volume. Nothing is sent, not even a connection made, while the document has a fault.
+/// Registers a volume. While the document has a fault, no connection is made.
 pub async fn register(args: &Register, global: &args::Global) -> Result<(), Failure> {
     let spec = Spec::load(&args.file)?;
     let namespace = spec.namespace(global.namespace.as_ref())?;
@@ -57,7 +57,7 @@ pub async fn register(args: &Register, global: &args::Global) -> Result<(), Fail
     let request = sealed(&spec, &namespace, &session).await?;
     let asked = session.pursue::<verb::VolumeRegister>(&namespace, &request, patience);
     let registered = asked.await.map_err(|failure| match failure {
-        // The service knows more rules than this program: its faults are shown like ours.
+        // The service checks more rules than this program: its faults are shown like ours.
         Failure::Problem(problem) if !problem.faults.is_empty() => spec.faulty(problem.faults),
         other => other,
     })?;
@@ -119,7 +119,7 @@ pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
     listing::show(session, args.view.watch, ask, table).await
 }
 
-/// Says which nodes could host volumes.
+/// Prints which nodes could host volumes.
 pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), Failure> {
     let request = |volume: &VolumeArg| VolumeRequest {
         per_alloc: args.per_alloc.is_some(),

@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::show;
 use crate::why::{Cause, Diagnoses, bus_away, diagnose, gather, names};
 
-/// Prints what is found out about everything that has the name; the exit code.
+/// Prints the findings for everything with this name; returns the exit code.
 pub async fn why(args: &Why, global: &Global) -> Result<u8, Failure> {
     let output = Output { json: global.json };
     let session = match Session::open(global).await {

@@ -1,8 +1,7 @@
 //! The configuration files of a `berth dev`.
 //!
-//! **Promises** that the nats-server runs with the configuration that is shipped for real use, with
-//! its syncs, and only the address and the store changed; and that calls fail within seconds, so
-//! that a user who tries something sees the retries.
+//! **Promises** that the nats-server runs with the shipped configuration, syncs included; only
+//! address and store differ. Calls fail within seconds, so that a user sees the retries.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -21,15 +20,15 @@ const SHIPPED: &str = include_str!("../../../../deploy/nats/nats.conf");
 const SHIPPED_LISTEN: &str = "listen: \"127.0.0.1:4222\"";
 const SHIPPED_STORE: &str = "store_dir: \"/var/lib/nats-server\"";
 
-/// The plugin that the development driver is to Berth.
+/// The plugin id of the development driver.
 pub const PLUGIN: &str = "dev.berth";
 
-/// How far clocks on one machine may differ.
+/// The most that clocks on one machine may differ.
 const MARGIN_MS: u64 = 500;
-/// A reservation is undone after this time without its caller.
+/// A reservation is undone after this time without a request of its caller.
 const ABANDONED_MS: u64 = 5000;
 
-/// What the files say.
+/// The settings that differ between runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// The port of the nats-server.
@@ -64,7 +63,7 @@ pub fn write(
     Ok(())
 }
 
-/// The key for secrets, unless an earlier start made it.
+/// Creates the key for secrets, unless an earlier start has.
 fn make_key(path: &Path) -> io::Result<()> {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match created {
@@ -79,7 +78,7 @@ fn make_key(path: &Path) -> io::Result<()> {
 
 /// The shipped configuration, on this port and with this store.
 fn nats(layout: &Layout, port: u16) -> String {
-    // The server takes strings as JSON does.
+    // The server accepts strings in JSON's syntax.
     let store = json!(layout.store());
     SHIPPED
         .replace(SHIPPED_LISTEN, &format!("listen: \"127.0.0.1:{port}\""))

@@ -14,12 +14,12 @@ use tokio::time::sleep;
 
 use super::config::PLUGIN;
 
-/// How long one question may take.
+/// How long one request may take.
 const ASK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Waits until every node's driver and controller are healthy and claims are served. `missing`
-/// receives what is not there yet, in words. Returns only then.
+/// receives the parts that are missing, as text.
 pub async fn wait(url: &str, nodes: usize, missing: &watch::Sender<String>) {
     let bus = loop {
         let mut config = Config::new([url], "berth-dev");
@@ -43,7 +43,7 @@ async fn check_services(bus: &Bus, nodes: usize) -> Result<(), String> {
     let namespace = Namespace::default();
     let listed = bus.ask_service::<verb::AllocList>(&namespace, &List::default(), &call()).await;
     listed.map_err(failed)?;
-    // By its id, since a list does not show instances.
+    // By its id, since a list contains no instances.
     let one = PluginId::new(PLUGIN).map(PluginQuery::by_id).map_err(|fault| fault.to_string())?;
     let answer = bus.ask_service::<verb::PluginStatus>(&(), &one, &call()).await.map_err(failed)?;
     let Some(plugin) = answer.plugins.first() else {

@@ -1,4 +1,4 @@
-//! The directory of a `berth dev`: what lies where.
+//! The directory of a `berth dev`, and the paths in it.
 //!
 //! **Promises** that every path is absolute, that no socket's path is too long to be bound, and
 //! that two `berth dev` never share a directory.
@@ -18,7 +18,7 @@ pub struct Layout {
     dir: PathBuf,
 }
 
-/// The directory, held against a second `berth dev` for as long as this lives.
+/// The directory, locked against a second `berth dev` while this exists.
 #[derive(Debug)]
 pub struct Claimed(#[expect(dead_code, reason = "held for its lock")] File);
 
@@ -28,7 +28,7 @@ impl Layout {
         Self { dir }
     }
 
-    /// Makes the directories and takes the directory for this process.
+    /// Creates the directories and locks the directory for this process.
     pub fn make(dir: &Path, nodes: &[String]) -> Result<(Self, Claimed), Failure> {
         let fail = |what: &Path| {
             let what = what.display().to_string();
@@ -102,7 +102,7 @@ impl Layout {
         self.dir.join("calls").join(format!("{node}.jsonl"))
     }
 
-    /// The file that faults are planted in.
+    /// The file with a driver's planted faults.
     pub fn faults(&self) -> PathBuf {
         self.dir.join("faults.json")
     }
@@ -112,17 +112,17 @@ impl Layout {
         self.dir.join("run").join(format!("{node}.sock"))
     }
 
-    /// The socket on a node of a driver that the user brought, by its number.
+    /// The socket on a node of the user's own driver with this number.
     pub fn own_socket(&self, node: &str, number: usize) -> PathBuf {
         self.dir.join("run").join(format!("{node}-p{number}.sock"))
     }
 
-    /// An agent's journal and mounts. Right here, because paths handed to plugins must be short.
+    /// An agent's journal and mounts. Directly here, because paths passed to plugins must be short.
     pub fn state(&self, node: &str) -> PathBuf {
         self.dir.join(node)
     }
 
-    /// The key that secrets are sealed for; it outlives a restart, like what it was used for.
+    /// The key that secrets are sealed for. It is kept over restarts, like the secrets.
     pub fn secrets_key(&self) -> PathBuf {
         self.dir.join("secrets.key")
     }
@@ -132,7 +132,7 @@ impl Layout {
         self.dir.join("env")
     }
 
-    /// The bus's port, to be the same after a restart.
+    /// The file with the bus's port, so that the port stays the same after a restart.
     pub fn port(&self) -> PathBuf {
         self.dir.join("nats.port")
     }

@@ -1,8 +1,8 @@
 //! `berth dev`: the whole system on one machine, as child processes.
 //!
-//! **Owns** one directory, and the processes it starts there. **Promises** that they are real ones,
-//! configured like those of a fleet; that one that dies is started again; that none outlives us;
-//! and that a second `berth dev` in the same directory goes on where the first one stopped.
+//! **Owns** one directory, and the processes it starts there. **Promises** that they are the real
+//! programs, configured like those of a fleet; that a dead process is restarted; that no process
+//! outlives this one; and that a second `berth dev` in the same directory continues with its data.
 //!
 //! **Never** touches what it did not start, and listens on loopback only.
 
@@ -37,9 +37,9 @@ use supervisor::{Ended, Supervisor};
 
 /// How long everything may take to become healthy.
 const START: Duration = Duration::from_secs(60);
-/// What a process of ours ends with when its configuration has faults.
+/// The exit code of our programs when their configuration has faults.
 const BAD_CONFIG: i32 = 64;
-/// How much of a log is shown when the start fails.
+/// How many lines of a log are shown when the start fails.
 const TAIL_LINES: usize = 12;
 
 /// Runs the system until a signal ends it.
@@ -78,8 +78,8 @@ pub async fn dev(args: &Dev) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// Waits until everything is healthy, says so, and from then on tells what ends and comes back.
-/// Returns only when it does not become healthy.
+/// Waits until everything is healthy and prints that. Then prints each end and restart of a
+/// process. Returns only when the system does not become healthy.
 async fn live(
     system: &mut Supervisor,
     args: &Dev,
@@ -103,7 +103,7 @@ async fn live(
     Ok(())
 }
 
-/// Waits until everything is healthy; says what is missing when it does not come.
+/// Waits until everything is healthy; prints what is missing when that fails.
 async fn until_healthy(
     system: &mut Supervisor,
     layout: &Layout,
@@ -157,7 +157,7 @@ fn forget(file: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Writes the file whole: a program that waits for it never reads a part.
+/// Writes the file atomically: a program that waits for it never reads a part.
 fn write_whole(file: &Path, text: &str) -> Result<(), Failure> {
     let mut part = file.as_os_str().to_owned();
     part.push(".part");

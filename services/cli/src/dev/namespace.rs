@@ -1,4 +1,4 @@
-//! Being allowed to mount without being root: a user and mount namespace of our own.
+//! Mounts without root: a user and mount namespace of our own.
 
 use std::env;
 use std::io;
@@ -9,20 +9,21 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::privilege;
 
-/// Set in the namespace, so that a process that may not mount there either does not try for ever.
+/// Set in the namespace, so that a process that may not mount there either does not retry for ever.
 const ENTERED: &str = "BERTH_DEV_NAMESPACE";
 
-/// util-linux does what would need unsafe code here: a namespace has to be entered before threads.
-/// Shared propagation, so that an unmount by an agent reaches the namespaces of `berth run`.
+/// A namespace must be entered before threads start, which would need unsafe code here; util-linux
+/// does it. Propagation is shared, so that an agent's unmount reaches the namespaces of `berth
+/// run`.
 const ENTER: [&str; 6] = ["--user", "--map-root-user", "--mount", "--propagation", "shared", "--"];
 
-/// Whether this process has been taken into a namespace of its own.
+/// Whether this process runs in a namespace made by [`enter_unless_root`].
 pub fn is_entered() -> bool {
     env::var_os(ENTERED).is_some()
 }
 
-/// Makes sure that this process may mount: replaces it by itself in namespaces of its own where it
-/// may not. Returns only when it may, or cannot be helped.
+/// Ensures that this process may mount: otherwise replaces it by itself in its own namespaces.
+/// Returns only when it may mount, or on a failure.
 pub fn enter_unless_root() -> Result<(), Failure> {
     if privilege::may_mount() {
         return Ok(());
@@ -30,7 +31,7 @@ pub fn enter_unless_root() -> Result<(), Failure> {
     if is_entered() {
         return Err(refused("even in a namespace of its own it may not mount"));
     }
-    // Tried first with a program that does nothing, to tell a refusal from a failure of our own.
+    // Tried first with a program that does nothing, to distinguish a refusal from our own failure.
     let tried = Command::new("unshare").args(ENTER).arg("true").stdin(Stdio::null()).output();
     match tried {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

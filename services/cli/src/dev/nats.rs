@@ -1,4 +1,4 @@
-//! Which nats-server `berth dev` runs, and on which port.
+//! The nats-server that `berth dev` runs, and its port.
 
 use std::env;
 use std::fs;
@@ -13,12 +13,12 @@ use super::layout::Layout;
 use crate::failure::Failure;
 
 /// Below the range from which the kernel takes ports for outgoing connections. A client that keeps
-/// dialling such a port without a listener may end up connected to itself, and the server could not
-/// come back.
+/// dialling such a port without a listener may connect to itself, and the server could not bind the
+/// port again.
 const PORTS: Range<u16> = 20_000..32_000;
 
-/// A server that is new enough: the one named in `BERTH_NATS_SERVER`, or the first on the `PATH`,
-/// or the one that `make` fetched.
+/// A server that is new enough: the one in `BERTH_NATS_SERVER`, or the first on the `PATH`, or the
+/// one that `make` downloaded.
 pub fn find() -> Result<PathBuf, Failure> {
     let mut seen = Vec::new();
     let mut look = |path: PathBuf| match version(&path) {
@@ -33,7 +33,7 @@ pub fn find() -> Result<PathBuf, Failure> {
         }
     };
     if let Some(named) = env::var_os("BERTH_NATS_SERVER").filter(|named| !named.is_empty()) {
-        // A server that is named is not replaced by another.
+        // A server named by the user is not replaced by another.
         return look(PathBuf::from(named)).ok_or_else(|| none(&seen));
     }
     let path = env::var_os("PATH").unwrap_or_default();
@@ -69,7 +69,7 @@ fn read_version(text: &str) -> Option<Version> {
     Version::parse(text.trim().strip_prefix("nats-server: ")?)
 }
 
-/// The port that this directory's server had before, if it is free; else a free one.
+/// The previous port of this directory's server, if it is free; else a free one.
 pub fn choose_port(layout: &Layout, chance: u16) -> Result<u16, Failure> {
     let before = fs::read_to_string(layout.port()).ok().and_then(|text| text.trim().parse().ok());
     let first = usize::from(chance) % PORTS.len();

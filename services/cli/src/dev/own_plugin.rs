@@ -1,11 +1,11 @@
 //! A driver of the user's own, beside the development driver on each node (`--plugin FILE`).
 //!
-//! **Owns** what is read of the file. It has the form of a file in `plugins_dir` (docs/plugins.md):
-//! an `id`, and a `command` with an `env`, or a `socket`. `${NODE}` in it stands for the node's
-//! name, `${CSI_ENDPOINT}` for the endpoint that the driver of that node is to serve.
+//! **Owns** reading the file. It has the form of a file in `plugins_dir` (docs/plugins.md): an
+//! `id`, and a `command` with an `env`, or a `socket`. `${NODE}` in it is replaced by the node's
+//! name, `${CSI_ENDPOINT}` by the endpoint that the driver of that node must serve.
 //!
-//! **Promises** that a command ends with this `berth dev`, as every process of it does; an agent of
-//! a fleet would let it go on.
+//! **Promises** that a command ends with this `berth dev`, like all its processes. A fleet's agent
+//! would leave it running.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::layout::Layout;
 use crate::failure::Failure;
 
-/// Replaced by the node's name. Each node needs an id of its own in the driver, too.
+/// Replaced by the node's name: each node needs its own id in the driver, too.
 const NODE_PLACEHOLDER: &str = "${NODE}";
 const ENDPOINT_PLACEHOLDER: &str = "${CSI_ENDPOINT}";
 /// How many files `--plugin` may name.
@@ -27,14 +27,14 @@ pub const OWN_PLUGINS_MAX: usize = 8;
 /// A driver of the user's own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnPlugin {
-    /// What volumes name it by.
+    /// The plugin id that volumes use.
     pub id: PluginId,
-    /// Which of the files named it, from 1.
+    /// The number of its file, from 1.
     number: usize,
     file: PluginFile,
 }
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct PluginFile {
     id: String,
@@ -44,7 +44,7 @@ struct PluginFile {
     env: BTreeMap<String, String>,
     socket: Option<String>,
     owner: Option<u32>,
-    // What an agent needs to supervise a command, and this program does otherwise.
+    // Settings for an agent that supervises a command. This program supervises it in its own way.
     #[serde(flatten)]
     supervision: BTreeMap<String, toml::Value>,
 }
@@ -52,13 +52,13 @@ struct PluginFile {
 /// A command for one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnCommand {
-    /// What its log and pid files are called.
+    /// The base name of its log and pid files.
     pub name: String,
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// Its whole environment, but for `PATH`.
+    /// Its whole environment, except `PATH`.
     pub env: BTreeMap<String, String>,
-    /// The socket that it is to serve.
+    /// The socket that it must serve.
     pub socket: PathBuf,
 }
 
@@ -103,8 +103,8 @@ impl OwnPlugin {
         Ok(Self { id, number, file })
     }
 
-    /// Whether it has a command that learns its endpoint by the variable alone. Many drivers read
-    /// none.
+    /// Whether it has a command that gets its endpoint from the variable only. Many drivers do not
+    /// read the variable.
     pub fn reads_only_the_variable(&self) -> bool {
         let mut words = self.file.command.iter().chain(self.file.env.values());
         !self.file.command.is_empty() && !words.any(|word| word.contains(ENDPOINT_PLACEHOLDER))
@@ -123,7 +123,7 @@ impl OwnPlugin {
         said
     }
 
-    /// What is run for a node; none when the user runs it.
+    /// The command for a node; none when the user runs the driver.
     pub fn command(&self, layout: &Layout, node: &str) -> Option<OwnCommand> {
         if self.file.command.is_empty() {
             return None;

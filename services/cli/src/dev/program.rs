@@ -1,7 +1,7 @@
-//! The processes of a `berth dev`: what each is, and starting one.
+//! The processes of a `berth dev`, and their start.
 //!
-//! **Promises** that a child cannot outlive this process: the kernel kills it when the thread that
-//! started it ends (`setpriv --pdeathsig`), and that is the main thread.
+//! **Promises** that a child cannot outlive this process. The kernel kills the child when the
+//! thread that started it ends (`setpriv --pdeathsig`), and that is the main thread.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -15,7 +15,7 @@ use super::layout::Layout;
 use super::own_plugin::{OwnCommand, OwnPlugin};
 use crate::failure::Failure;
 
-/// When a process is stopped, in this order; the bus is last, because all others talk over it.
+/// The order in which processes are stopped. The bus is last, because all others use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// Node agents: they end their plugin calls while the plugins still answer.
@@ -33,10 +33,10 @@ impl Tier {
     pub const STOPPING: [Self; 4] = [Self::Agents, Self::Drivers, Self::Services, Self::Bus];
 }
 
-/// What to run.
+/// A process to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// What its log and pid files are called.
+    /// The base name of its log and pid files.
     pub name: String,
     /// When it is stopped.
     pub tier: Tier,
@@ -56,7 +56,7 @@ pub struct Binaries(PathBuf);
 const SERVICES: [&str; 4] = ["claim", "plugin-registry", "volumewatcher", "gc"];
 
 impl Binaries {
-    /// Where this executable is, all others must be.
+    /// The directory of this executable, which must contain all others.
     pub fn beside_our_own() -> Result<Self, Failure> {
         let next = "build them all (cargo build --bins), or install them beside `berth`";
         let own = std::env::current_exe().map_err(|error| Failure::local(error, next))?;
@@ -74,7 +74,7 @@ impl Binaries {
         Err(Failure::local(message, next))
     }
 
-    /// Where they are.
+    /// The directory of the binaries.
     pub fn dir(&self) -> &Path {
         &self.0
     }
@@ -84,7 +84,7 @@ impl Binaries {
     }
 }
 
-/// Every process of the system, in the order of starting.
+/// Every process of the system, in the order of their start.
 pub fn all_programs(
     nats: &Path,
     binaries: &Binaries,
@@ -142,12 +142,12 @@ pub fn all_programs(
 }
 
 impl Program {
-    /// Starts it, its output appended to its log.
+    /// Starts the process, with its output appended to its log.
     pub fn start(&self) -> io::Result<Child> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(&self.path).args(&self.args);
-        // What the user's shell says to `berth` is not meant for the services.
+        // Variables for `berth` in the user's shell are not meant for the services.
         for (key, _) in std::env::vars_os() {
             if key.to_string_lossy().starts_with("BERTH_") {
                 command.env_remove(key);
@@ -157,14 +157,13 @@ impl Program {
             // As the agent of a fleet would start it.
             let path = std::env::var_os("PATH").unwrap_or_default();
             command.env_clear().env("PATH", path).envs(&own.env).current_dir("/");
-            // A driver that was killed leaves its socket, and many cannot bind it again.
+            // A killed driver leaves its socket, and many drivers cannot bind it again.
             match std::fs::remove_file(&own.socket) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        // A process group of its own: Ctrl-C reaches `berth dev` only, which stops the others in
-        // order.
+        // Its own process group: Ctrl-C reaches `berth dev` only, which stops the others in order.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         command.spawn().map_err(|error| {

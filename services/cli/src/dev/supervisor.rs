@@ -1,7 +1,7 @@
-//! Keeping processes running, and stopping them in order.
+//! Keeps processes running, and stops them in order.
 //!
-//! **Promises** that a process that ends is started again, soon at first and then more slowly, and
-//! that stopping ends: a process that does not follow SIGTERM in time is killed.
+//! **Promises** that an ended process is restarted, soon at first and then more slowly. A stop is
+//! bounded: a process that ignores SIGTERM is killed after a delay.
 
 use std::fs;
 use std::process::ExitStatus;
@@ -19,32 +19,32 @@ use tokio_util::sync::CancellationToken;
 
 use super::program::{Program, Tier};
 
-/// The pauses before a process that ended is started again.
+/// The pauses before an ended process is restarted.
 const RESTART_PAUSES: Schedule =
     Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
-/// A process that ran for so long is started again after the shortest pause.
+/// After this running time, a process is restarted with the shortest pause.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// How long a process may take to drain after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Reports that may wait to be read.
+/// The most reports in the queue to the reader.
 const REPORTS_WAITING_MAX: usize = 256;
 
-/// A process ended, and will be started again.
+/// A process ended, and will be restarted.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// Which.
+    /// The process's name.
     pub name: String,
-    /// How, in words.
+    /// How it ended, as text.
     pub how: String,
     /// Its exit code, if it ended by itself.
     pub code: Option<i32>,
-    /// How often it has ended in all.
+    /// How often it has ended so far.
     pub times: u32,
-    /// When it is started again.
+    /// The pause before its restart.
     pub again_in: Duration,
 }
 
-/// Everything that is kept running.
+/// All supervised processes.
 #[derive(Debug)]
 pub struct Supervisor {
     tiers: Vec<(Tier, CancellationToken, JoinSet<()>)>,
@@ -52,7 +52,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts all, and starts again whatever ends.
+    /// Starts all processes, and restarts each that ends.
     pub fn start(programs: Vec<Program>) -> Self {
         let (tell, ended) = mpsc::channel(REPORTS_WAITING_MAX);
         let mut tiers: Vec<_> = Tier::STOPPING
@@ -69,12 +69,12 @@ impl Supervisor {
         Self { tiers, ended }
     }
 
-    /// The next end of a process.
+    /// Waits for the next end of a process.
     pub async fn ended(&mut self) -> Option<Ended> {
         self.ended.recv().await
     }
 
-    /// Stops all, tier by tier.
+    /// Stops all processes, tier by tier.
     pub async fn stop(self) {
         for (_, stop, mut tasks) in self.tiers {
             stop.cancel();
@@ -91,7 +91,7 @@ async fn keep_running(program: Program, stop: CancellationToken, tell: mpsc::Sen
         let (how, code) = match program.start() {
             Err(error) => (format!("could not be started: {error}"), None),
             Ok(mut child) => {
-                // A lost pid file stops nothing.
+                // A failed write of the pid file stops nothing.
                 let pid = child.id().unwrap_or_default();
                 let _ = fs::write(&program.pid, format!("{pid}\n"));
                 let ended = tokio::select! {
@@ -111,7 +111,7 @@ async fn keep_running(program: Program, stop: CancellationToken, tell: mpsc::Sen
         times += 1;
         in_a_row = if started.elapsed() >= STABLE_AFTER { 1 } else { in_a_row + 1 };
         let again_in = RESTART_PAUSES.wait(in_a_row, clock::jitter());
-        // A full queue loses a line of talk, nothing else.
+        // A full queue loses a report only.
         let _ = tell.try_send(Ended { name: program.name.clone(), how, code, times, again_in });
         tokio::select! {
             () = sleep(again_in) => {}
@@ -126,7 +126,7 @@ async fn end(child: &mut Child) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
     if timeout(DRAIN, child.wait()).await.is_err() {
-        // Ended meanwhile, or it is beyond our reach: nothing is left to do either way.
+        // The process has ended, or we may not signal it: there is nothing to do either way.
         let _ = child.kill().await;
     }
 }

@@ -1,4 +1,4 @@
-//! What `berth dev` tells the user.
+//! Messages of `berth dev` to the user.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use super::own_plugin::OwnPlugin;
 use super::supervisor::Ended;
 use crate::span;
 
-/// A process ended and comes back.
+/// A process ended and will be restarted.
 pub fn restarted(ended: &Ended) -> String {
     let Ended { name, how, times, again_in, .. } = ended;
     format!("{name} {how}; it starts again in {} (restart {times})", span::short(*again_in))
 }
 
-/// Everything is healthy: where it is, and what to try.
+/// Everything is healthy: addresses, and commands to try.
 pub fn summary(layout: &Layout, nodes: &[String], url: &str, after: Duration) -> String {
     let dir = layout.dir().display();
     let join = if namespace::is_entered() {
@@ -47,7 +47,7 @@ pub fn summary(layout: &Layout, nodes: &[String], url: &str, after: Duration) ->
     )
 }
 
-/// A driver of the user's own was started, or is waited for; how to see how it is.
+/// The user's own driver was started or is awaited; how to see its state.
 pub fn own_plugin(plugin: &OwnPlugin) -> String {
     let id = &plugin.id;
     let hint = if plugin.reads_only_the_variable() {
@@ -72,12 +72,13 @@ pub fn env_file(url: &str, binaries: &Path) -> String {
          # `berth` and `nats` find the bus.\n\
          export BERTH_NATS_URL={url} NATS_URL={url}\n\
          export PATH='{}':\"$PATH\"\n{join}",
-        // `'\''` ends the quotes, adds a quote, and begins them again.
+        // `'\''` ends the quotes, adds a quote, and starts them again.
         binaries.display().to_string().replace('\'', r"'\''")
     )
 }
 
-/// What is left when all has stopped: mounts outlive processes where the mount namespace does.
+/// Reported after all processes have stopped: mounts outlive processes in a mount namespace that
+/// remains.
 pub fn what_stays(layout: &Layout) -> String {
     let mounts = MountTable::read_blocking().unwrap_or_default();
     let left: Vec<String> =

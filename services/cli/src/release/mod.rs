@@ -35,12 +35,12 @@ pub use steps::describe;
 const STATUS_POLL: Duration = Duration::from_millis(200);
 /// How long the event stream may take to open; without it fewer steps are printed.
 const EVENTS_OPEN_MAX: Duration = Duration::from_secs(2);
-/// How long events may be later than the status that shows the release as done.
+/// How much later than the status that shows the release as done its events may come, at most.
 const EVENTS_LATE_MAX: Duration = Duration::from_secs(1);
-/// Events that may wait to be printed.
+/// The most events in the queue to the printer.
 const EVENTS_WAITING_MAX: usize = 64;
 
-/// A release that is being watched.
+/// A release whose steps are printed.
 #[derive(Debug)]
 pub struct Follow<'a> {
     session: &'a Session,
@@ -84,17 +84,17 @@ impl<'a> Follow<'a> {
     /// the alloc's last status; none when its record is gone.
     pub async fn print_steps(&mut self, until: Instant) -> Result<Option<AllocStatus>, Failure> {
         self.started = Instant::now();
-        // The events have the first word: they know every step.
+        // Events are printed before the status: they contain every step.
         let mut poll = interval_at(self.started + STATUS_POLL, STATUS_POLL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // Events first: they are what happened before the status is as it is.
+                // Events first: they are older than the status.
                 biased;
                 Some(event) = self.events.recv() => {
                     let step = self.steps.event(&event);
                     self.print(step);
-                    // The status decides, and now it is likely to say that nothing is left.
+                    // The status decides. It probably shows now that nothing is left.
                     if event.event == EventName::ClaimFreed {
                         poll.reset_immediately();
                     }
@@ -104,7 +104,7 @@ impl<'a> Follow<'a> {
             }
             let alloc = match self.read_status().await {
                 Ok(alloc) => alloc,
-                // The record of an alloc that ended may be collected once nothing is left of it.
+                // The collector may remove an ended alloc's record once nothing is left of it.
                 Err(problem) if problem.code == Code::NoSuchAlloc => return Ok(None),
                 Err(problem) if Instant::now() >= until => return Err(problem.into()),
                 Err(problem) => {
@@ -151,12 +151,12 @@ pub fn print_step(started: Instant, step: &str) {
 }
 
 async fn open_events(bus: &Bus, namespace: &Namespace) -> Option<berth_bus::event::EventFeed> {
-    // The claim service has made the stream long since: one copy or three is its affair.
+    // The claim service created the stream earlier, so the number of copies here has no effect.
     let events = bus.events(&EVENTS, 1).await.ok()?;
     events.follow(&subject::claim_events(namespace)).await.ok()
 }
 
-/// What is not free yet, as a failure; none when everything is.
+/// The claims that are not free yet, as a failure; none when everything is free.
 pub fn unfinished(alloc: &AllocStatus) -> Option<Failure> {
     if alloc.claims.is_empty() {
         return None;

@@ -12,17 +12,17 @@ use berth_domain::{Timestamp, VolumeId};
 use crate::span::until;
 use crate::table::plain;
 
-/// How far one claim is, by its events so far.
+/// The progress of one claim, by its events so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct ClaimProgress {
     stage: Stage,
-    /// The event's own words: which call, by whom.
+    /// The event's own text: the call, and its worker.
     detail: String,
     tries: u32,
     error: Option<String>,
 }
 
-/// A claim's way, in the order in which a release goes it.
+/// The states of a claim, in the order of a release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     #[default]
@@ -39,7 +39,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// The line for an event, unless it tells nothing new.
+    /// The line for an event; none when it contains nothing new.
     pub fn event(&mut self, event: &Event) -> Option<String> {
         let volume = event.volume.clone()?;
         let name = event.event.as_str().strip_prefix("claim.")?;
@@ -90,12 +90,12 @@ impl Steps {
         lines
     }
 
-    /// Whether the last printed step of each claim is that it is free.
+    /// Whether each claim's last printed step is that it is free.
     pub fn are_all_free(&self) -> bool {
         self.told.values().all(|told| told.stage == Stage::Free)
     }
 
-    /// The line for a status that could not be had, once per reason.
+    /// The line for a status that could not be read, once per reason.
     pub fn silence(&mut self, problem: &Problem) -> Option<String> {
         let new = self.silence != Some(problem.code);
         self.silence = Some(problem.code);
@@ -109,7 +109,7 @@ pub fn describe(claim: &ClaimStatus, now: Timestamp) -> String {
     if let Some(error) = &claim.error {
         let again = claim.next_try.map(|at| format!(", next {}", until(at, now)));
         let (error, again) = (plain(error), again.unwrap_or_default());
-        // What came before this step is not a try of it.
+        // Tries before this step do not count as its tries.
         let failed = match claim.tries {
             0 => "before".to_owned(),
             tries => format!("try {tries} failed"),
@@ -129,7 +129,7 @@ fn stage(name: &str) -> Option<Stage> {
         .or_else(|| (name == "freed").then_some(Stage::Free))
 }
 
-/// The state, and in words what it means for a release.
+/// The state, and its meaning for a release.
 fn word(at: Stage) -> String {
     match at {
         Stage::Unheard => "unknown".to_owned(),
@@ -204,7 +204,7 @@ mod tests {
             told,
             ["data: node-detached: not mounted on its node; waits for the agent of n1"]
         );
-        // Events that come late are old news; a call that is named now is not.
+        // A late event's call is outdated; a call that the present status names is not.
         assert_eq!(steps.event(&event(EventName::ClaimUnpublishing, "agent.detach by x")), None);
         let told = steps.event(&event(EventName::ClaimNodeDetached, "controller.unpublish by w"));
         assert_eq!(told.unwrap(), "data: controller.unpublish by w");
@@ -225,7 +225,7 @@ mod tests {
         assert!(steps.status(std::slice::from_ref(&failed), now).is_empty());
         assert_eq!(steps.status(&[claim(State::Unpublishing, 4, None)], now).len(), 1);
         assert_eq!(steps.event(&event(EventName::ClaimFailed, "no responders")), None);
-        // What failed before the step that it is at is no try of this one.
+        // Failures before the present step do not count as its tries.
         let before = claim(State::NodeDetached, 0, Some("no answer"));
         assert!(describe(&before, now).contains("on its node; before: no answer, next"));
     }

@@ -1,10 +1,10 @@
-//! What a sweep of the collector did.
+//! The result of a sweep of the collector.
 
 use berth_contract::message::collect::Sweep;
 
 use crate::table::plain;
 
-/// One line for each thing.
+/// One line for each record.
 pub fn sweep(sweep: &Sweep) -> String {
     if sweep.collected.is_empty() && sweep.kept.is_empty() {
         return "nothing is left behind\n".to_owned();

@@ -1,4 +1,4 @@
-//! Why an alloc has its volumes, or has not.
+//! Explains why an alloc has its volumes, or lacks them.
 
 use berth_contract::code::Code;
 use berth_contract::hint;
@@ -13,7 +13,7 @@ use super::claim::{self, Case};
 use super::volume::{is_of_claim, last_refusal, not_known, worst};
 use super::{Actor, Cause, Diagnosis, Facts, Finding, is_none, next, node, read_record, service};
 
-/// What is found out about an alloc of the names' namespace; none when there is no such alloc.
+/// The diagnosis of an alloc of the names' namespace; none when there is no such alloc.
 pub fn diagnose(facts: &Facts, id: &AllocId) -> Option<Diagnosis> {
     let subject = format!("alloc {id}");
     let alloc = read_record(facts.alloc(id)?, &subject, |problem| not_answered(facts, problem));
@@ -54,7 +54,7 @@ fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
     Diagnosis { since, ..told }
 }
 
-/// The claim service did not say whether there is such an alloc. A volume of the same name is
+/// The claim service did not answer whether the alloc exists. A volume of the same name is
 /// diagnosed instead.
 fn not_answered(facts: &Facts, problem: &Problem) -> Option<Finding> {
     let id = facts.names.volume.as_ref();
@@ -68,7 +68,7 @@ fn of_claim(case: &Case<'_>) -> String {
     format!("volume {} {}", case.claim.volume, claim::state(case))
 }
 
-/// Its other claims, one line each.
+/// The alloc's other claims, one line each.
 fn others(facts: &Facts, alloc: &AllocStatus, told: &Case<'_>) -> Vec<String> {
     let others = alloc.claims.iter().filter(|one| one.volume != told.claim.volume);
     let line = |one| {
@@ -78,7 +78,7 @@ fn others(facts: &Facts, alloc: &AllocStatus, told: &Case<'_>) -> Vec<String> {
     others.map(line).collect()
 }
 
-/// The first of its volumes that a live alloc asks for and has no claim on.
+/// The first volume that a live alloc requests and has no claim on.
 fn lacking(facts: &Facts, alloc: &AllocStatus) -> Option<Finding> {
     if alloc.state != AllocState::Live {
         return None;
@@ -133,7 +133,7 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
         .next(format!("berth explain {}", obstacle.code))
 }
 
-/// The claim would be granted, but no program asks for it; or the last request failed.
+/// A claim would be granted, but no program requests it; or the last request failed.
 fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
     let known = facts.volume(id).and_then(|volume| volume.as_ref().ok());
     let refusal = alloc.last_refusal.as_ref();

@@ -1,12 +1,12 @@
-//! Causes, who must act, and the findings for one name.
+//! Causes, actors, and the findings for one name.
 
 use std::fmt;
 
 use berth_domain::{Namespace, PluginId, Timestamp};
 use serde::Serialize;
 
-/// What decides how things stand. An earlier one hides a later one: while it holds, nothing that
-/// is done about the later one helps.
+/// The kind of a cause, in order. While an earlier cause holds, no remedy for a later one helps, so
+/// the earlier one hides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -18,13 +18,13 @@ pub enum Cause {
     RecordUnreadable,
     /// The server stores no writes.
     StoreFault,
-    /// A clock is too far off.
+    /// A clock is too far off for deadlines.
     ClockWrong,
     /// The same volume of the plugin is registered under another name.
     RegisteredTwice,
     /// A mount that no claim covers.
     MountUnaccounted,
-    /// A person said that the node is gone.
+    /// An operator declared the node gone.
     NodeGone,
     /// The node's lease has ended.
     NodeDown,
@@ -32,25 +32,25 @@ pub enum Cause {
     AgentAway,
     /// No node of this id is on record.
     NodeUnknown,
-    /// The agent can journal nothing.
+    /// The agent cannot write its journal.
     JournalFault,
     /// Operations on the host do not return.
     HostHangs,
-    /// The plugin calls two nodes by one id.
+    /// The plugin gives two nodes one id.
     SharedNodeId,
     /// The plugin has no healthy instance where one is needed.
     PluginDown,
     /// The plugin took a call and does not answer.
     PluginHangs,
-    /// Processes on the node have the volume.
+    /// Processes on the node use the volume.
     HeldByProcess,
-    /// The plugin answers with an error that does not pass by itself.
+    /// The plugin answers with a permanent error.
     PluginRefuses,
     /// The plugin answers with an error that it calls temporary.
     PluginRetries,
     /// The plugin has no room for the volume.
     NoRoom,
-    /// Others hold the volume, or come first in line.
+    /// Other claims hold the volume, or come first in the queue.
     HeldByOthers,
     /// No node may host the volume now.
     PlacementRefuses,
@@ -58,7 +58,7 @@ pub enum Cause {
     MountFails,
     /// The mount does not answer.
     MountHangs,
-    /// The mount is there, and of no use: it fails, or shows another disk or a deleted directory.
+    /// The mount exists and is useless: it fails, or shows another disk or a deleted directory.
     MountDead,
     /// The mount is gone.
     MountMissing,
@@ -66,19 +66,19 @@ pub enum Cause {
     NobodyWorks,
     /// The last claim could not be granted.
     Refused,
-    /// A part was not read.
+    /// A fact could not be read.
     NotAskedFor,
-    /// A step is under way, or due within moments.
+    /// A step is running, or due within moments.
     UnderWay,
     /// Nothing is wrong.
     Nothing,
 }
 
-/// Who must act.
+/// The actor: who must act.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Actor {
-    /// It goes on by itself, at the latest at this time, where there is one.
+    /// No action is needed: it continues by itself, by this time if one is known.
     Nobody {
         /// The next try, or the deadline of the present one.
         by: Option<Timestamp>,
@@ -90,7 +90,7 @@ pub enum Actor {
 }
 
 impl Actor {
-    /// It goes on by itself.
+    /// No action is needed, and no time is known.
     pub const NOBODY: Self = Self::Nobody { by: None };
 }
 
@@ -110,16 +110,16 @@ impl fmt::Display for Actor {
 /// A cause with its details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which it is, for programs.
+    /// The kind of the cause, for programs.
     pub cause: Cause,
-    /// The same in one sentence, with the names of this case.
+    /// The cause in one sentence, with the names of this case.
     pub sentence: String,
-    /// What was read, and where.
+    /// The facts that show it, and their sources.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
     /// Who must act.
     pub who: Actor,
-    /// Commands that help, in order. Text after a `#` is a comment for the shell, too.
+    /// Commands that help, in order. Text after a `#` is a comment for the shell.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<String>,
 }
@@ -130,21 +130,21 @@ impl Finding {
         Self { cause, sentence: sentence.into(), evidence: Vec::new(), who, next: Vec::new() }
     }
 
-    /// What shows it.
+    /// Adds the facts that show the cause.
     #[must_use]
     pub fn shown_by(mut self, evidence: impl IntoIterator<Item = String>) -> Self {
         self.evidence.extend(evidence);
         self
     }
 
-    /// What helps.
+    /// Adds a command that helps.
     #[must_use]
     pub fn next(mut self, command: impl Into<String>) -> Self {
         self.next.push(command.into());
         self
     }
 
-    /// What helps where the names that the command needs are known.
+    /// Adds a command that helps, if the names that it needs are known.
     #[must_use]
     pub fn next_if_known(mut self, command: Option<String>) -> Self {
         self.next.extend(command);
@@ -165,19 +165,19 @@ pub struct Diagnosis {
     /// Since when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Why.
+    /// The decisive cause.
     #[serde(flatten)]
     pub finding: Finding,
-    /// What else is not as it should be, one line each.
+    /// Other faults, one line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
-    /// What could not be read, and why.
+    /// Facts that could not be read, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_known: Vec<String>,
 }
 
 impl Diagnosis {
-    /// A diagnosis without a namespace, of which nothing else is known.
+    /// A diagnosis without a namespace and without further details.
     pub fn new(subject: impl fmt::Display, state: impl Into<String>, finding: Finding) -> Self {
         Self {
             subject: subject.to_string(),

@@ -1,4 +1,4 @@
-//! What was read, and from whom: nothing here asks.
+//! The facts, with their sources: nothing here sends a request.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use berth_contract::message::volume::{NodePlacement, VolumeStatus};
 use berth_contract::problem::Problem;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
 
-/// What a source said, or why it said nothing.
+/// A source's answer, or why it did not answer.
 pub type SourceAnswer<T> = Result<T, Problem>;
 
-/// The things that may have a name.
+/// The kinds of things that may have a name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Names {
     /// A volume of the session's namespace.
@@ -26,17 +26,17 @@ pub struct Names {
     pub plugin: Option<PluginId>,
 }
 
-/// What one replica of a service says of itself.
+/// The state that one replica of a service reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceInfo {
-    /// How far its clock is ahead of nats-server's, in milliseconds, once that was measured.
+    /// How far the replica's clock is ahead of nats-server's, in milliseconds, once measured.
     pub clock_skew_ms: Option<i64>,
 }
 
-/// Everything that was read. What was not requested is absent from its map.
+/// Everything that was read. An unrequested fact is absent from its map.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// When it was read.
+    /// The time of the reads.
     pub now: Timestamp,
     /// The namespace of the names.
     pub namespace: Namespace,
@@ -56,9 +56,9 @@ pub struct Facts {
     pub claims_on: BTreeMap<NodeId, SourceAnswer<Vec<ClaimStatus>>>,
     /// Claims on volumes of a plugin, in every namespace.
     pub claims_of: BTreeMap<PluginId, SourceAnswer<Vec<ClaimStatus>>>,
-    /// Where a volume fits; on all nodes, or on this one.
+    /// Where a volume fits: on all nodes, or on this node.
     pub placements: BTreeMap<(VolumeKey, Option<NodeId>), SourceAnswer<Vec<NodePlacement>>>,
-    /// Services, by name; of several replicas the one that answered first.
+    /// Services, by name; of several replicas, the first that answered.
     pub services: BTreeMap<&'static str, SourceAnswer<ServiceInfo>>,
 }
 
@@ -79,7 +79,7 @@ impl Facts {
         self.allocs.get(&(self.namespace.clone(), id.clone()))
     }
 
-    /// A plugin that is known.
+    /// A known plugin.
     pub fn plugin(&self, id: &PluginId) -> Option<&PluginStatus> {
         self.plugins.get(id)?.as_ref().ok()
     }

@@ -1,7 +1,7 @@
-//! Asking for the facts: in rounds, each of which asks everybody at the same time.
+//! Gathers the facts in rounds. The requests of a round are sent in parallel.
 //!
-//! **Promises** that a round ends within seconds, that there are few rounds, and that a bounded
-//! number of things is asked about, however large the system is.
+//! **Promises** that a round ends within seconds, that there are few rounds, and that the number of
+//! requests is bounded, however large the system is.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,20 +28,20 @@ use tokio::time::Instant;
 use super::facts::{Facts, Names, ServiceInfo, SourceAnswer};
 use crate::session::Session;
 
-/// How long one answer may take, unless the user said otherwise.
+/// Deadline of one answer, unless `--timeout` is given.
 const ANSWER: Duration = Duration::from_secs(2);
-/// A name, its claims, their nodes and plugins, and the agents of these.
+/// Rounds: a name, its claims, their nodes and plugins, and the agents of these.
 const ROUNDS_MAX: usize = 5;
-/// Claims of one thing that are looked into.
+/// The most claims of one thing that are examined.
 const CLAIMS_MAX: usize = 8;
-/// Volumes of one alloc that are looked into.
+/// The most volumes of one alloc that are examined.
 const VOLUMES_MAX: usize = 16;
 /// The most agents of one plugin's nodes that get a request.
 const AGENTS_MAX: usize = 16;
-/// Claims of a node or a plugin that are read.
+/// The most claims of a node or a plugin that are read.
 const CLAIMS_READ_MAX: u32 = 500;
 
-/// One thing to ask.
+/// A request for facts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Inquiry {
     Volume(VolumeKey),
@@ -55,7 +55,7 @@ enum Inquiry {
     Service(&'static str),
 }
 
-/// Reads all that bears on the names.
+/// Reads all facts about the names.
 pub async fn gather(session: &Session, names: Names) -> Facts {
     let mut facts = Facts {
         now: clock::now(),
@@ -80,7 +80,7 @@ pub async fn gather(session: &Session, names: Names) -> Facts {
     facts
 }
 
-/// All that is worth asking, by what is known so far.
+/// All useful requests, by the facts so far.
 fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
     let services = [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER].map(|one| Inquiry::Service(one.name));
     let mut wanted = BTreeSet::from(services);
@@ -147,7 +147,7 @@ fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
     wanted
 }
 
-/// The volumes that an alloc asks for, and whether it would be given those that it has not.
+/// The volumes that an alloc requests, and for those without a claim whether it would be granted.
 fn of_alloc(facts: &Facts, alloc: &AllocStatus) -> Vec<Inquiry> {
     let requests = alloc.volumes.iter().take(VOLUMES_MAX);
     let ids = requests.filter_map(|request| request.volume(alloc.index).ok());
@@ -162,7 +162,7 @@ fn of_alloc(facts: &Facts, alloc: &AllocStatus) -> Vec<Inquiry> {
     .collect()
 }
 
-/// Volumes for which an agent's work hangs or has failed, and those with a mount that is not well.
+/// Volumes with an agent's operation that hangs or failed, or with an unhealthy mount.
 fn troubled(agent: &AgentStatus) -> impl Iterator<Item = VolumeKey> {
     let key = |namespace: &Namespace, volume: &VolumeId| {
         VolumeKey::new(namespace.clone(), volume.clone())
@@ -178,7 +178,7 @@ fn troubled(agent: &AgentStatus) -> impl Iterator<Item = VolumeKey> {
     work.chain(mounts).chain(failures)
 }
 
-/// A claim that is granted and not wanted any more.
+/// Whether a granted claim must be released.
 fn is_left(claim: &ClaimStatus) -> bool {
     claim.waits_for.is_some()
 }
@@ -187,14 +187,14 @@ fn of_claim(claim: &ClaimStatus) -> VolumeKey {
     VolumeKey::new(claim.namespace.clone(), claim.volume.clone())
 }
 
-/// Nodes with a controller of the plugin: each may be at a call for the volume.
+/// Nodes with a controller of the plugin: each controller may be working on the volume.
 fn controllers(facts: &Facts, plugin: &PluginId) -> impl Iterator<Item = NodeId> {
     let instances = facts.plugin(plugin).into_iter().flat_map(|plugin| &plugin.instances);
     let controllers = instances.filter(|one| one.half == Half::Controller);
     controllers.map(|one| one.node.clone()).take(AGENTS_MAX)
 }
 
-/// Enters an answer into the facts.
+/// Adds an answer to the facts.
 type Entry = Box<dyn FnOnce(&mut Facts)>;
 
 async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
@@ -266,7 +266,7 @@ async fn claims(session: &Session, query: claim::Status) -> SourceAnswer<Vec<Cla
         .map(|found| found.claims)
 }
 
-/// What one replica says of itself: each answers, and the first answer is taken.
+/// The state of one replica: every replica answers, and the first answer is taken.
 async fn service(session: &Session, name: &str) -> SourceAnswer<ServiceInfo> {
     let call = Call::until(clock::begin_trace(), deadline(session));
     let answer: Result<Value, _> =

@@ -1,10 +1,10 @@
-//! `berth why`: the one decisive cause of what a volume, an alloc, a node or a plugin waits for.
+//! `berth why`: the decisive cause of what a volume, an alloc, a node or a plugin waits for.
 //!
 //! **Owns** the facts that are read ([`Facts`]), the order in which one cause hides another
-//! ([`Cause`]) and the rules that find it. **Promises** that [`diagnose`] is pure: from the same
-//! facts follows the same diagnosis; and that a source that did not answer is a fact too.
+//! ([`Cause`]) and the rules that find it. **Promises** that [`diagnose`] is pure: the same facts
+//! give the same diagnosis. A source that did not answer is a fact, too.
 //!
-//! **Never** changes anything, and never asks for longer than some seconds.
+//! **Never** changes anything, and never waits longer than some seconds.
 
 mod alloc;
 mod cause;
@@ -31,7 +31,7 @@ use berth_contract::problem::Problem;
 /// The state of a thing whose record was not read.
 const NOT_KNOWN: &str = "not known";
 
-/// What is found out about each thing that has the name; nothing when none has it.
+/// The diagnoses of everything with this name; nothing when nothing has it.
 pub fn diagnose(facts: &Facts) -> Vec<Diagnosis> {
     let Names { volume, alloc, node, plugin } = &facts.names;
     let mut found: Vec<Diagnosis> = Vec::new();
@@ -45,9 +45,8 @@ pub fn diagnose(facts: &Facts) -> Vec<Diagnosis> {
     found
 }
 
-/// The record that a source answered with. Otherwise the diagnosis that follows from the failure:
-/// none when there is no such thing, or when `unanswered` has no finding for a source that did not
-/// answer.
+/// The record in a source's answer; otherwise the diagnosis of the failure. None when there is no
+/// such thing, or when `unanswered` has no finding for a source that did not answer.
 fn read_record<'a, T>(
     answer: &'a SourceAnswer<T>,
     subject: &str,

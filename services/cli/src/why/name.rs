@@ -1,10 +1,10 @@
-//! What a name may stand for.
+//! The things that a name may mean.
 
 use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
 
 use super::Names;
 
-/// Everything that may have the name: of each kind, or of the kind before the first slash.
+/// Everything that may have the name: things of each kind, or of the kind before the first slash.
 pub fn names(text: &str) -> Names {
     let (kind, id) = match text.split_once('/') {
         Some((kind @ ("volume" | "alloc" | "node" | "plugin"), id)) => (Some(kind), id),

@@ -3,7 +3,7 @@
 use berth_contract::hint;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
 
-/// Shows what hangs on a node.
+/// Shows what blocks a node.
 pub fn node_status(node: &NodeId) -> String {
     format!("berth node status {}", hint::quoted(node.as_str()))
 }
@@ -18,7 +18,7 @@ pub fn plugin_process(node: &NodeId, plugin: &PluginId) -> String {
     )
 }
 
-/// Shows how a plugin's instances are.
+/// Shows the health of a plugin's instances.
 pub fn plugin_status(plugin: &PluginId) -> String {
     format!("berth plugin status {}", hint::quoted(plugin.as_str()))
 }
@@ -33,7 +33,7 @@ pub fn start_agent(node: &NodeId) -> String {
     start_service("berth-node-agent", &format!("node {node}"))
 }
 
-/// Says that nothing on a node can write any more.
+/// Declares that nothing on a node can write any more.
 pub fn node_gone(node: &NodeId, revision: u64) -> String {
     format!(
         "berth node gone {} --seen {revision} --kind powered-off   # with --yes, once the host is \
@@ -42,7 +42,7 @@ pub fn node_gone(node: &NodeId, revision: u64) -> String {
     )
 }
 
-/// Says that an alloc has ended.
+/// Reports that an alloc has ended.
 pub fn stop_alloc(alloc: &AllocId, namespace: &Namespace, when: &str) -> String {
     format!(
         "berth alloc stop {}{}   # {when}",
@@ -51,7 +51,7 @@ pub fn stop_alloc(alloc: &AllocId, namespace: &Namespace, when: &str) -> String 
     )
 }
 
-/// Brings a dead mount back. What runs on it has to end first.
+/// Repairs a dead mount. Its workload must end first.
 pub fn republish(
     volume: &VolumeId,
     node: &NodeId,
@@ -67,7 +67,7 @@ pub fn republish(
     )
 }
 
-/// Shows why a volume of any namespace hangs.
+/// Shows what blocks a volume of any namespace.
 pub fn why_volume(volume: &VolumeId, namespace: &Namespace) -> String {
     format!(
         "berth why {}{}",

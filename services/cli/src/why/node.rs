@@ -14,17 +14,17 @@ use super::claim::{self, Case};
 use super::{Actor, Cause, Diagnosis, Facts, Finding, next, plugin, read_record, service, volume};
 use crate::span::ago;
 
-/// Attributes of a node by which its agent says what is wrong.
+/// Attributes of a node with which its agent reports a fault.
 const JOURNAL: &str = "journal";
 const HOST_HANGS: &str = "hung";
 const RETURNING: &str = "returning";
-/// The most claims of one node that are shown beside its own cause.
+/// The most claims of one node that are shown besides its own cause.
 const ALSO_MAX: usize = 5;
 
-/// What is found out about a node; none when there is no such node.
+/// The diagnosis of a node; none when there is no such node.
 pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
     let subject = format!("node {id}");
-    // With another kind of name the cause may be something else, which is reported instead.
+    // For a name of another kind the cause may be another one, which is reported instead.
     let is_only = facts.names.volume.is_none() && facts.names.plugin.is_none();
     let unanswered =
         |problem: &_| is_only.then(|| service::away(facts, PLUGIN_REGISTRY.name, problem));
@@ -70,13 +70,13 @@ fn well(facts: &Facts, node: &NodeStatus, claims: Option<&Vec<ClaimStatus>>) -> 
     Finding::new(Cause::Nothing, Actor::NOBODY, told)
 }
 
-/// What is wrong with a node itself.
+/// A fault of the node itself.
 pub fn trouble(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
     if let Some(finding) = wrong_clock(node) {
         return Some(finding);
     }
     if let Some(proof) = &node.gone {
-        // Only an agent that answers undoes anything: the attribute outlives it.
+        // Only a running agent undoes anything: the attribute remains after the agent's end.
         let agent_answers = matches!(facts.agents.get(&node.id), Some(Ok(_)));
         let keeps = node.attributes.get(RETURNING).filter(|_| agent_answers);
         let (who, sentence) = match keeps {
@@ -163,7 +163,7 @@ pub fn agent_away(node: &NodeStatus, problem: &Problem) -> Finding {
         .next(next::node_status(id))
 }
 
-/// The agent can journal nothing.
+/// The agent cannot write its journal.
 pub fn journal(node: &NodeStatus) -> Option<Finding> {
     let why = node.attributes.get(JOURNAL)?;
     let sentence = format!(
@@ -193,7 +193,7 @@ fn unhealthy(node: &NodeStatus) -> Option<Finding> {
     Some(plugin::instance_down(half))
 }
 
-/// A plugin call there that is past its deadline.
+/// A plugin call on the node that is past its deadline.
 fn hung_work(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
     let agent: &AgentStatus = facts.agents.get(&node.id)?.as_ref().ok()?;
     let work = agent.work.iter().find(|one| one.hung)?;

@@ -7,10 +7,10 @@ use berth_domain::{NodeId, PluginId};
 use super::{Actor, Cause, Diagnosis, Facts, Finding, next, node, volume};
 use crate::span::ago;
 
-/// Instances that one finding names.
+/// The most instances that one finding names.
 const NAMED_MAX: usize = 5;
 
-/// What is found out about a plugin; none when there is no such plugin.
+/// The diagnosis of a plugin; none when there is no such plugin.
 pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
     let plugin = facts.plugin(id)?;
     let counts = match plugin.controllers {
@@ -49,7 +49,7 @@ fn instance(facts: &Facts, one: &InstanceStatus) -> String {
     format!("{} on {} unhealthy for {since}: {}", one.half, one.node, one.description)
 }
 
-/// What is wrong with a plugin's instances; the half that has no healthy one decides.
+/// A fault of a plugin's instances; a half without a healthy instance decides.
 fn unhealthy(facts: &Facts, plugin: &PluginStatus) -> Option<Finding> {
     let no_controller = plugin.controllers.is_some_and(|count| count.healthy == 0);
     if no_controller || plugin.nodes.healthy == 0 {
@@ -97,7 +97,7 @@ pub fn down(plugin: &PluginStatus, half: Half) -> Finding {
 
 /// One instance is unhealthy.
 pub fn instance_down(one: &InstanceStatus) -> Finding {
-    // The registry words it so where the plugin gives two nodes one id.
+    // The registry's text for a plugin that gives two nodes one id.
     if one.description.contains("node leave") {
         let sentence = format!(
             "plugin {} calls node {} by the id of another node, and the storage cannot tell the \
@@ -117,7 +117,7 @@ pub fn instance_down(one: &InstanceStatus) -> Finding {
     finding
 }
 
-/// The node half is unhealthy on a node, or is not there.
+/// The node half is unhealthy on a node, or absent.
 pub fn down_on(plugin: &PluginId, node: &NodeId, description: Option<&str>) -> Finding {
     let sentence = match description {
         Some(_) => format!("plugin {plugin} is unhealthy on node {node}"),

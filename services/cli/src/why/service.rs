@@ -17,8 +17,7 @@ pub fn bus_away(name: &str, problem: &Problem) -> Diagnosis {
     Diagnosis::new(name, NOT_KNOWN, finding)
 }
 
-/// The diagnosis when nothing of the name was found, and a service that might know it did not
-/// answer.
+/// The diagnosis when nothing has the name, and a service that might know it did not answer.
 pub fn unanswered(facts: &Facts) -> Option<Diagnosis> {
     let of_claim = facts.volumes.values().filter_map(|answer| answer.as_ref().err());
     let of_claim = of_claim.chain(facts.allocs.values().filter_map(|answer| answer.as_ref().err()));
@@ -64,7 +63,7 @@ pub fn away(facts: &Facts, service: &str, problem: &Problem) -> Finding {
     finding.shown_by([problem.to_string()])
 }
 
-/// What keeps services from doing what the claim needs: none of a kind, or a wrong clock.
+/// The fault of the services that the claim needs: no replica, or a wrong clock.
 pub fn in_the_way(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
     wrong_clock(facts, &[CLAIM.name, VOLUMEWATCHER.name]).or_else(|| no_watcher(facts, claim))
 }
@@ -91,7 +90,7 @@ pub fn wrong_clock(facts: &Facts, services: &[&'static str]) -> Option<Finding> 
     )
 }
 
-/// Whether calls cannot rely on such a clock.
+/// Whether such a clock is too wrong for the deadlines of calls.
 pub fn is_wrong(skew_ms: i64) -> bool {
     u128::from(skew_ms.unsigned_abs()) > CLOCK_MARGIN.as_millis()
 }

@@ -1,4 +1,4 @@
-//! Each cause from facts of its own, and the order in which one hides another.
+//! Each cause from its own facts, and the order in which one cause hides another.
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -86,7 +86,7 @@ fn away() -> Problem {
     Problem::new(Code::NoResponder, "nobody answers")
 }
 
-/// Everything is well, and `a` has the volume mounted.
+/// Everything is healthy, and `a` has the volume mounted.
 fn well() -> Facts {
     let mut facts = Facts {
         now: at(100),
@@ -123,7 +123,7 @@ fn set_plugin(facts: &mut Facts, healthy: bool) {
     facts.plugins.insert(PluginId::new("p").unwrap(), Ok(read(plugin(healthy))));
 }
 
-/// The claim is being released, and the last try said this.
+/// The claim is being released, and its last try failed with this error.
 fn releasing(facts: &mut Facts, state: &str, error: &str) {
     let step = if state == "node-detached" { "controller.unpublish" } else { "agent.detach" };
     let failed = claim(json!({"state": state, "step": step, "tries": 3, "error": error,
@@ -144,7 +144,7 @@ type Change = fn(&mut Facts);
 const OPERATOR: &str = "the operator of plugin p";
 const NOBODY: &str = "nobody: it goes on by itself";
 
-/// A change of healthy facts, and what is reported then.
+/// A change of healthy facts, and the expected report.
 const CASES: &[(Change, Cause, &str, &str)] = &[
     (|_| {}, Cause::Nothing, NOBODY, "nothing to do"),
     (no_agent, Cause::AgentAway, "you", "its lease has not run out yet"),
@@ -474,7 +474,7 @@ fn who_waits_is_told_what_keeps_the_holder() {
     assert_eq!(told.finding.cause, Cause::PluginHangs);
     assert!(told.also[0].starts_with("waiting by b on n2: b waits for a: plugin p"), "{told:#?}");
 
-    // Behind a holder that is well nothing is wrong.
+    // A claim that waits for a healthy holder has no fault.
     set_volume(&mut facts, &[claim(json!({})), next], json!({}));
     set_agent(&mut facts, &agent(&[mount(json!({}))], &[], &[]));
     let told = first(&facts);
@@ -485,7 +485,7 @@ fn who_waits_is_told_what_keeps_the_holder() {
 #[test]
 fn the_earlier_cause_hides_the_later_one() {
     let mut facts = well();
-    // A plugin hangs, on a node that is down, while no server stores and the clock is off.
+    // A plugin hangs on a node that is down, the server stores no writes, and the clock is wrong.
     let waits = "the server to store the next write to bucket berth-volumes";
     let hung = work("agent.detach", "NodeUnpublishVolume", true);
     let leaving =

@@ -15,13 +15,13 @@ use super::{
 };
 use crate::span::ago;
 
-/// The most claims of one volume that are shown beside the deciding one.
+/// The most claims of one volume that are shown besides the deciding one.
 const ALSO_MAX: usize = 5;
 
-/// What is found out about a volume of the names' namespace; none when there is no such volume.
+/// The diagnosis of a volume of the names' namespace; none when there is no such volume.
 pub fn diagnose(facts: &Facts, id: &VolumeId) -> Option<Diagnosis> {
     let subject = format!("volume {id}");
-    // The volume may not exist. Other things with the name are shown.
+    // The volume may not exist. Other things with the name are diagnosed.
     let unanswered =
         |problem: &_| (!other_names(facts)).then(|| service::away(facts, CLAIM.name, problem));
     let told = match read_record(facts.volume(id)?, &subject, unanswered) {
@@ -38,7 +38,7 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
     let mut told = match (worst, of_volume) {
         (Some((case, found)), of_volume) => {
             let finding = of_volume.filter(|one| one.cause < found.cause).unwrap_or(found);
-            // What a claim said before its record could not be read may not hold now.
+            // The claim's state from before its record became unreadable may be outdated.
             let state = match finding.cause {
                 Cause::RecordUnreadable => "not known".to_owned(),
                 _ => claim::state(&case),
@@ -68,14 +68,14 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
     told
 }
 
-/// Whether something else has the name for certain.
+/// Whether another thing certainly has the name.
 fn other_names(facts: &Facts) -> bool {
     let nodes = facts.names.node.as_ref().and_then(|id| facts.nodes.get(id));
     let plugins = facts.names.plugin.as_ref().and_then(|id| facts.plugins.get(id));
     nodes.is_some_and(Result::is_ok) || plugins.is_some_and(Result::is_ok)
 }
 
-/// The claim whose cause decides over those of the others, with it.
+/// The claim with the first cause in the order, and its finding.
 pub fn worst<'a>(facts: &'a Facts, claims: &'a [ClaimStatus]) -> Option<(Case<'a>, Finding)> {
     let found = claims.iter().map(|one| {
         let case = Case { facts, claim: one };
@@ -90,7 +90,7 @@ pub fn known_claims(facts: &Facts, claims: Option<&Vec<ClaimStatus>>) -> Vec<Cla
     known.cloned().collect()
 }
 
-/// What is found out about the worst of some claims, if its cause is one that `decides`. The
+/// The finding of the first claim in the order of causes, if `decides` accepts its cause. The
 /// finding names the volume.
 pub fn worst_finding(
     facts: &Facts,
@@ -119,7 +119,7 @@ fn also(facts: &Facts, claims: &[ClaimStatus], told: &ClaimStatus) -> Vec<String
     lines
 }
 
-/// What could not be read about a claim.
+/// The unreadable facts about a claim.
 pub fn not_known(case: &Case<'_>) -> Vec<String> {
     let node = &case.claim.node;
     let told = |what: &str, problem: &Problem| format!("{what}: {}", problem.message);
@@ -131,7 +131,7 @@ pub fn not_known(case: &Case<'_>) -> Vec<String> {
     of_node.into_iter().chain(of_agent).collect()
 }
 
-/// What is wrong with the volume itself, for every claim.
+/// A fault of the volume itself, for every claim.
 fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<Finding> {
     let id = &volume.id;
     if let Some(record) = volume.unreadable.first() {
@@ -196,13 +196,13 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
     })
 }
 
-/// Whether it was asked to use the volume, and not to change its registration.
+/// Whether the request was to use the volume, and not to change its registration.
 pub fn is_of_claim(refusal: &RefusedRequest) -> bool {
     let step = refusal.step.as_str();
     step.starts_with("node.") || ["claim.take", "controller.publish", "agent.mount"].contains(&step)
 }
 
-/// What the last request for a volume was refused with: nothing has been granted since.
+/// The error of the last request for a volume: nothing has been granted since.
 pub fn last_refusal(facts: &Facts, plugin: &PluginId, refusal: &RefusedRequest) -> Finding {
     let RefusedRequest { at, step, code, message, trace, .. } = refusal;
     let who = match words::grpc_code(message) {

@@ -1,6 +1,6 @@
-//! What the error of a try says of itself: its gRPC code, its code of Berth's, the node it names.
+//! Facts in the text of a try's error: the gRPC code, Berth's code, and the node.
 
-/// gRPC codes, as errors of plugin calls name them.
+/// gRPC codes, as written in errors of plugin calls.
 const GRPC_CODES: [&str; 16] = [
     "CANCELLED",
     "UNKNOWN",
@@ -20,16 +20,16 @@ const GRPC_CODES: [&str; 16] = [
     "UNAUTHENTICATED",
 ];
 
-/// Codes by which a plugin says that the same call may succeed later.
+/// Codes with which a plugin reports that the same call may succeed later.
 const TEMPORARY: [&str; 4] = ["CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "UNAVAILABLE"];
 
-/// The gRPC code that an error names first.
+/// The first gRPC code in an error.
 pub fn grpc_code(error: &str) -> Option<&'static str> {
     let mut words = error.split(|c: char| !c.is_ascii_uppercase() && c != '_');
     words.find_map(|word| GRPC_CODES.into_iter().find(|code| *code == word))
 }
 
-/// Whether the plugin says by its code that the same call may succeed later.
+/// Whether the plugin's code means that the same call may succeed later.
 pub fn is_temporary(code: &str) -> bool {
     TEMPORARY.contains(&code)
 }
@@ -39,7 +39,7 @@ pub fn has_code(error: &str, code: berth_contract::code::Code) -> bool {
     error.contains(code.as_str())
 }
 
-/// The node whose agent an error names last: the one that made the call.
+/// The last node in an error: the agent there made the call.
 pub fn node(error: &str) -> Option<&str> {
     let (_, rest) = error.rsplit_once("[node ")?;
     Some(rest.split_once(']')?.0)

@@ -1,5 +1,5 @@
-//! The attempts of a claim's calls, put together from what two sides tell of them: the claim
-//! service what is on the record, and the agent what it did.
+//! The attempts of a claim's calls, from two sources: the claim service's record, and the agent's
+//! report.
 
 use berth_contract::event::{Event, EventName};
 use berth_domain::volume::{Attempt as OnRecord, CallKind};
@@ -14,11 +14,11 @@ struct Attempt<'a> {
     id: &'a AttemptId,
     call: Option<CallKind>,
     worker: Option<&'a str>,
-    /// When it was written down.
+    /// When the attempt was recorded.
     began: Option<Timestamp>,
-    /// What the record says of its end.
+    /// The end of the attempt on the record.
     end: Option<End<'a>>,
-    /// The spans of its executors.
+    /// The spans of the attempt's executors.
     executed: Vec<&'a Event>,
 }
 
@@ -30,7 +30,7 @@ struct End<'a> {
     detail: Option<&'a str>,
 }
 
-/// The steps that the attempts of a claim are, by when they began.
+/// The claim's attempts as steps, sorted by their start.
 pub(super) fn attempts(life: &Life<'_>, now: Timestamp) -> Vec<(Option<CallKind>, Step)> {
     let mut attempts = Vec::new();
     for event in &life.events {
@@ -59,7 +59,7 @@ pub(super) fn attempts(life: &Life<'_>, now: Timestamp) -> Vec<(Option<CallKind>
     steps
 }
 
-/// Which call a call's event is about.
+/// The call of a call's event.
 pub(super) fn call_of(event: &Event) -> Option<CallKind> {
     let detail = event.detail.as_deref()?;
     let name = detail.split([' ', ':']).next()?;
@@ -67,7 +67,7 @@ pub(super) fn call_of(event: &Event) -> Option<CallKind> {
     all.into_iter().find(|call| call.as_str() == name)
 }
 
-/// The attempt of that id, made when it is new.
+/// The attempt with this id, added when it is new.
 fn attempt<'a, 'b>(attempts: &'b mut Vec<Attempt<'a>>, id: &'a AttemptId) -> &'b mut Attempt<'a> {
     let at = attempts.iter().position(|attempt| attempt.id == id).unwrap_or_else(|| {
         let (worker, executed) = (None, Vec::new());
@@ -77,7 +77,7 @@ fn attempt<'a, 'b>(attempts: &'b mut Vec<Attempt<'a>>, id: &'a AttemptId) -> &'b
     &mut attempts[at]
 }
 
-/// A change of the record: it begins an attempt, or says what came of one, or both.
+/// Adds a change of the record: it begins an attempt, or has the result of one, or both.
 fn recorded<'a>(attempts: &mut Vec<Attempt<'a>>, event: &'a Event) {
     let failed = event.event == EventName::ClaimFailed;
     if !failed {
@@ -101,7 +101,7 @@ fn recorded<'a>(attempts: &mut Vec<Attempt<'a>>, event: &'a Event) {
     }
 }
 
-/// The record went on: the attempts that stood on it no longer do.
+/// Ends the attempts of the record's previous state.
 fn advance<'a>(attempts: &mut [Attempt<'a>], event: &'a Event) {
     use CallKind::{ControllerPublish, ControllerUnpublish, NodeDetach};
     let ended: &[CallKind] = match event.event {
@@ -113,14 +113,14 @@ fn advance<'a>(attempts: &mut [Attempt<'a>], event: &'a Event) {
     let is_ended = |attempt: &Attempt<'_>| attempt.call.is_some_and(|call| ended.contains(&call));
     let done = attempts.iter().rposition(is_ended);
     let next = event.attempt.as_ref();
-    // The calls that this event begins another attempt of, or that were attempted again before.
+    // Calls of which this event begins another attempt, or that have a later attempt.
     let begun = call_of(event).filter(|_| next.is_some());
     let calls: Vec<Option<CallKind>> = attempts.iter().map(|attempt| attempt.call).collect();
     for (at, attempt) in attempts.iter_mut().enumerate().filter(|(_, one)| Some(one.id) != next) {
         let call = attempt.call;
         let is_replaced = call.is_some() && (begun == call || calls[at + 1..].contains(&call));
         let how = match &attempt.end {
-            // Also one that was not answered in time, and was answered after all.
+            // This includes an attempt that was answered after its timeout.
             None | Some(End { how: How::Failed, .. }) if Some(at) == done => How::Done,
             Some(_) => continue,
             None if is_replaced => How::Abandoned,
@@ -173,7 +173,7 @@ impl Attempt<'_> {
     }
 }
 
-/// What the agent said and the record does not.
+/// The agent's report, where it differs from the record.
 fn unheard(event: &Event, how: How) -> Option<Step> {
     let done = event.event == EventName::CallDone;
     let known = match how {
@@ -194,7 +194,7 @@ fn unheard(event: &Event, how: How) -> Option<Step> {
     })
 }
 
-/// The calls that were made of the plugin.
+/// The plugin calls of an event.
 pub(super) fn calls(event: &Event) -> impl Iterator<Item = Step> {
     event.calls.iter().map(|call| Step {
         took_us: Some(call.took_us),
@@ -203,7 +203,7 @@ pub(super) fn calls(event: &Event) -> impl Iterator<Item = Step> {
     })
 }
 
-/// Marks which attempt followed on which.
+/// Marks attempts that followed another one.
 fn succeed(steps: &mut [(Option<CallKind>, Step)]) {
     for at in 1..steps.len() {
         let (before, after) = steps.split_at_mut(at);

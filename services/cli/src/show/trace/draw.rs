@@ -1,4 +1,4 @@
-//! The tree as text: a line for each step, below the step that it is part of.
+//! The tree as text: a line for each step, below its parent step.
 //!
 //! ```text
 //! TIME  HOW LONG  what
@@ -12,16 +12,16 @@ use crate::show::refused;
 use crate::show::time::{Zone, took};
 use crate::table::plain;
 
-/// Tries of one call that fail in a row and are all printed.
+/// The most consecutive failed tries of one call that are all printed.
 const TRIES_MAX: usize = 8;
-/// Of more tries, so many of the first and of the last are printed.
+/// Of more tries, the number of first and last ones that are printed.
 const TRIES_FIRST: usize = 2;
 const TRIES_LAST: usize = 3;
 
-/// How to draw.
+/// Options of the drawing.
 #[derive(Debug, Clone)]
 pub struct Drawing {
-    /// Where the reader is.
+    /// The reader's time zone.
     pub zone: Zone,
     /// Whether every try is printed.
     pub all: bool,
@@ -137,7 +137,7 @@ fn stands(phase: &Phase, done: &str, failed: &str) -> String {
     }
 }
 
-/// A step in words.
+/// A step as text.
 fn step_text(step: &Step, drawing: &Drawing) -> String {
     if step.how == How::Quiet {
         let what = step.detail.as_deref().map_or_else(|| "nothing was told".to_owned(), plain);
@@ -159,7 +159,7 @@ fn step_text(step: &Step, drawing: &Drawing) -> String {
     if let Some(code) = &step.code {
         let _ = write!(words, "  {}", plain(code));
     }
-    // Its name is said already.
+    // The step's name is printed already.
     let own = |text| str::strip_prefix(text, &step.name).and_then(|rest| rest.strip_prefix(": "));
     let detail = step.detail.as_deref().map(|text| plain(&untagged(own(text).unwrap_or(text))));
     let why = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
@@ -184,7 +184,7 @@ fn step_text(step: &Step, drawing: &Drawing) -> String {
     words
 }
 
-/// An error without the places that it names in brackets: the tree says them. `--json` has all.
+/// An error without the parts in brackets: the tree shows their names. `--json` has all.
 fn untagged(text: &str) -> String {
     let mut bare = text.to_owned();
     for tag in [" [volume ", " [plugin ", " [node "] {
@@ -197,7 +197,7 @@ fn untagged(text: &str) -> String {
     bare
 }
 
-/// The part of an attempt's id that tells it from others; `--json` has all of it.
+/// The part of an attempt's id that distinguishes it; `--json` has the whole id.
 fn short(attempt: &str) -> &str {
     let random = attempt.rsplit('-').next().unwrap_or(attempt);
     random.char_indices().nth(8).map_or(random, |(at, _)| &random[..at])

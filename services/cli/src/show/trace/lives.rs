@@ -1,7 +1,7 @@
 //! Which event belongs to which claim.
 //!
-//! Events of a claim name its trace, and those of its release name both; an alloc may claim a
-//! volume again and again, also in one trace. An event that names neither is placed by its time.
+//! Events of a claim contain its trace, and those of its release contain both. An alloc may claim a
+//! volume repeatedly, even in one trace. An event without either trace is assigned by its time.
 
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::claim::ClaimStatus;
@@ -12,17 +12,17 @@ use super::attempts::call_of;
 use super::tree::earlier;
 use crate::show::ClaimKey;
 
-/// What is known of one claim.
+/// The events and the record of one claim.
 #[derive(Debug)]
 pub(super) struct Life<'a> {
     pub(super) key: ClaimKey<'a>,
     /// The claim's trace.
     pub(super) claim: Option<&'a str>,
-    /// Its release's.
+    /// The release's trace.
     pub(super) release: Option<&'a str>,
-    /// In the order of their times, each once.
+    /// Sorted by time, without duplicates.
     pub(super) events: Vec<&'a Event>,
-    /// While it lives.
+    /// The record, while the claim exists.
     pub(super) status: Option<&'a ClaimStatus>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn lives<'a>(events: &'a [Event], statuses: &'a [ClaimStatus]) -> Vec
     lives
 }
 
-/// By time, each once.
+/// Sorted by time, without duplicates.
 pub(super) fn in_order(events: &[Event]) -> Vec<&Event> {
     let mut all: Vec<&Event> = events.iter().collect();
     all.sort_by_key(|event| event.at);
@@ -62,7 +62,7 @@ pub(super) fn in_order(events: &[Event]) -> Vec<&Event> {
     once
 }
 
-/// Whether it tells a change of the claim's record.
+/// Whether the event is a change of a claim's record.
 pub(super) fn is_claims(event: &Event) -> bool {
     event.event.as_str().starts_with("claim.")
 }
@@ -71,7 +71,7 @@ fn key(event: &Event) -> Option<ClaimKey<'_>> {
     Some((event.namespace.as_ref()?, event.volume.as_ref()?, event.alloc.as_ref()?))
 }
 
-/// A change of the record.
+/// Adds a change of the record.
 fn add_claims<'a>(lives: &mut Vec<Life<'a>>, event: &'a Event) {
     let Some(key) = key(event) else { return };
     let trace = event.trace.as_deref();
@@ -80,7 +80,7 @@ fn add_claims<'a>(lives: &mut Vec<Life<'a>>, event: &'a Event) {
         None => (trace, None),
     };
     let is_of = |life: &Life<'_>| life.key == key && life.claim == claim;
-    // A claim that is released says nothing more: the same trace may have begun another.
+    // A released claim has no further events: the same trace may have begun another claim.
     let found = lives.iter().rposition(|life| is_of(life) && life.release == release);
     let unreleased = || lives.iter().rposition(|life| is_of(life) && life.release.is_none());
     let at = found.or_else(unreleased).unwrap_or_else(|| {
@@ -91,7 +91,7 @@ fn add_claims<'a>(lives: &mut Vec<Life<'a>>, event: &'a Event) {
     lives[at].events.push(event);
 }
 
-/// A call or a mount: it is of the claim with its attempt, and else of the claim at its time.
+/// Adds a call or a mount: to the claim with its attempt, or else to the claim at its time.
 fn add_work<'a>(lives: &mut Vec<Life<'a>>, event: &'a Event) {
     let Some(key) = key(event) else { return };
     let (trace, attempt) = (event.trace.as_deref(), event.attempt.as_ref());
@@ -118,7 +118,7 @@ fn add_status<'a>(lives: &mut Vec<Life<'a>>, status: &'a ClaimStatus) {
     let trace = status.trace.as_deref();
     let leaves = super::phases::is_leaving(status.state);
     let (claim, release) = if leaves { (None, trace) } else { (trace, None) };
-    // Events of the claim or of its release may be lost: then their trace is not known.
+    // Events of the claim or of its release may be lost: then the trace is unknown.
     let is_of = |life: &Life<'_>| match (trace, leaves) {
         (Some(_), _) if life.claim == trace || life.release == trace => true,
         (_, true) => life.release.is_none() && life.began() <= status.since,
@@ -141,7 +141,7 @@ impl<'a> Life<'a> {
         Self { key, claim: None, release: None, events: Vec::new(), status: None }
     }
 
-    /// The first that is known of it.
+    /// The time of the claim's first known event.
     pub(super) fn began(&self) -> Timestamp {
         let began = |event: &&Event| match event.event {
             EventName::ClaimTaken => earlier(event.at, event.took_us.unwrap_or_default()),
@@ -158,7 +158,7 @@ impl<'a> Life<'a> {
         self.events.iter().copied().find(|event| event.event == EventName::ClaimFreed)
     }
 
-    /// The alloc's registration before it, and the alloc's end while it lived.
+    /// Adds the alloc's registration before the claim, and the alloc's end during the claim.
     fn add_alloc(&mut self, events: &[&'a Event]) {
         let (namespace, _, alloc) = self.key;
         let (began, freed) = (self.began(), self.freed().map(|freed| freed.at));

@@ -1,15 +1,15 @@
-//! What happened to a claim, as a tree.
+//! The history of a claim, as a tree.
 //!
 //! ```text
 //! events, status ── lives ──▶ one claim's events ── attempts, phases ──▶ Tree ── draw ──▶ text
 //! ```
 //!
-//! **Owns** which event belongs to which claim, and how its steps are put together and drawn.
+//! **Owns** which event belongs to which claim, and how its steps are combined and drawn.
 //!
-//! **Promises** that events in any order, told twice or not at all make a tree that says so: what
-//! is not known is never made up.
+//! **Promises** a true tree from events in any order, duplicated or lost: unknown facts are shown
+//! as unknown.
 //!
-//! **Never** asks a clock or the bus: what is now is passed in.
+//! **Never** reads a clock or the bus: the present time is passed in.
 
 mod attempts;
 mod draw;
@@ -30,9 +30,9 @@ pub use tree::{Claim, How, Phase, Step, Tree};
 pub struct TreeSource<'a> {
     /// The events of some allocs and their claims, in any order.
     pub events: &'a [Event],
-    /// Those of the claims that live.
+    /// The present claims of those allocs.
     pub claims: &'a [ClaimStatus],
-    /// When the oldest event left was stored, if older ones are gone.
+    /// The time of the oldest stored event, if older ones are gone.
     pub begins: Option<Timestamp>,
     /// When the claims were read.
     pub now: Timestamp,
@@ -45,15 +45,15 @@ const SHOWN_MAX: usize = 20;
 /// Which claims are in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which<'a> {
-    /// The newest of each alloc on each volume, and of them the newest few.
+    /// The newest claim of each alloc on each volume, and of those the newest few.
     Newest,
-    /// Those of a trace, or the newest when no claim has it.
+    /// The claims of a trace, or the newest when no claim has it.
     Trace(&'a str),
     /// All.
     All,
 }
 
-/// Puts the tree together, newest claim last.
+/// Builds the tree, newest claim last.
 pub fn tree(known: TreeSource<'_>, which: Which<'_>) -> Tree {
     let mut refusals = refusals(known.events, which);
     let is_refused = !refusals.is_empty();

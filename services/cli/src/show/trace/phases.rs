@@ -9,9 +9,9 @@ use super::attempts::{attempts, calls};
 use super::lives::{Life, is_claims};
 use super::tree::{Claim, How, Phase, Step, between, earlier};
 
-/// A silence that is shown, in microseconds.
+/// The shortest time without events that is shown, in microseconds.
 const QUIET_US: u64 = 1_000_000;
-/// The step of a claim in line.
+/// The step of a claim in the queue.
 const WAITING: &str = "waiting";
 
 /// The claim with its phases.
@@ -58,7 +58,7 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// From the first word to the grant, and the mounts that it is good for.
+    /// From the alloc's registration to the grant, and the claim's mounts.
     fn taking(&self, attempts: Vec<Step>) -> Phase {
         let registered = self.events_named(EventName::AllocRegistered).map(moment);
         let take = self.take(attempts);
@@ -75,7 +75,7 @@ impl Scene<'_> {
         Phase { trace, at, took_us, how, begins_before, steps }
     }
 
-    /// The request itself, as far as something is known of it.
+    /// The step of the request itself, if anything is known of it.
     fn take(&self, attempts: Vec<Step>) -> Option<Step> {
         let told = || self.life.events.iter().copied().filter(|event| is_of_take(event));
         let taken = told().find(|event| event.event == EventName::ClaimTaken);
@@ -119,7 +119,7 @@ impl Scene<'_> {
         Some(Step { took_us, detail, steps, ..Step::new("claim.take", at, how) })
     }
 
-    /// From giving it up to its end; none while it is held.
+    /// From the start of the release to its end; none while the claim is held.
     fn releasing(&self, attempts: Vec<Step>) -> Option<Phase> {
         let Scene { life, known } = self;
         let told = || life.events.iter().copied().filter(|event| event.claim_trace.is_some());
@@ -131,7 +131,7 @@ impl Scene<'_> {
         let gave_up = freed.and_then(|freed| Some(earlier(freed.at, freed.took_us?)));
         let first = attempts.first().map(|step| step.at);
         let at = gave_up.or(self.left().into_iter().chain(first).min());
-        // What can only come after something else does not begin a release.
+        // An event that only follows others is not the first of a release.
         let is_later = told().next().is_none_or(|first| match first.event {
             EventName::ClaimFailed => attempts.iter().any(|step| step.attempt == first.attempt),
             EventName::ClaimNodeDetached => {
@@ -172,7 +172,7 @@ impl Scene<'_> {
         })
     }
 
-    /// What a claim that lives waits for, when nothing is under way.
+    /// What a present claim waits for, when nothing is running.
     fn wait(&self, phase: &mut Phase) {
         let Some(status) = self.life.status else { return };
         let Some(waits_for) = &status.waits_for else { return };
@@ -206,7 +206,7 @@ impl Scene<'_> {
         self.life.events.iter().copied().filter(move |event| event.event == name)
     }
 
-    /// When it was given up, if an event says so.
+    /// The time at which the claim was given up, if an event has it.
     fn left(&self) -> Option<Timestamp> {
         let told = self
             .life
@@ -225,7 +225,7 @@ fn is_of_take(event: &Event) -> bool {
     is_claims(event) && event.claim_trace.is_none()
 }
 
-/// A failure that is no attempt's.
+/// A failure without an attempt.
 fn failed_alone(event: &Event) -> bool {
     event.event == EventName::ClaimFailed && event.attempt.is_none()
 }
@@ -261,7 +261,7 @@ fn mount(event: &Event) -> Step {
     }
 }
 
-/// Puts what was done within an attempt below it.
+/// Moves the steps of an attempt below it.
 fn place(attempts: &mut Vec<Step>, step: Step) {
     let covers = |attempt: &&mut Step| {
         attempt.name == CallKind::NodeDetach.as_str()
@@ -277,13 +277,13 @@ fn place(attempts: &mut Vec<Step>, step: Step) {
     }
 }
 
-/// In order, with the silences between them.
+/// Sorts the steps, and inserts the times without events.
 fn with_silences(mut steps: Vec<Step>) -> Vec<Step> {
     steps.sort_by_key(|step| step.at);
     let mut all: Vec<Step> = Vec::with_capacity(steps.len());
     let mut covered: Option<(Timestamp, bool)> = None;
     for step in steps {
-        // How long the next try was waited for is said where the last one failed.
+        // The delay before the next try is shown at the failed try.
         if let Some((end, false)) = covered
             && between(end, step.at) >= QUIET_US
         {

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Claims, newest last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Tree {
-    /// When it was looked at.
+    /// The time of the reads.
     pub at: Timestamp,
     /// Other claims of the same allocs on the same volumes, which are not in the tree.
     pub left_out: usize,
@@ -17,24 +17,24 @@ pub struct Tree {
     pub begins: Option<Timestamp>,
     /// The claims.
     pub claims: Vec<Claim>,
-    /// Requests about them that were refused, newest last.
+    /// Refused requests about these claims, newest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<RefusedRequest>,
 }
 
-/// A claim, from its first word to its end.
+/// A claim, from its first event to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Claim {
     /// The volume's namespace.
     pub namespace: Namespace,
     /// The volume.
     pub volume: VolumeId,
-    /// Whose claim.
+    /// The alloc that holds or held the claim.
     pub alloc: AllocId,
     /// Its node, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// Which claim of the alloc, while it lives.
+    /// The claim's epoch, while the claim exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
     /// Its state, while it exists.
@@ -47,23 +47,23 @@ pub struct Claim {
     pub release: Option<Phase>,
 }
 
-/// Taking a claim, or releasing it: each is one trace.
+/// The claim's take or its release: each is one trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Phase {
     /// The trace's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
-    /// When it began, as far as that is known.
+    /// The time of the start, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// How long it took, or how long it is under way.
+    /// The duration, or the time since the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
     /// Whether it was granted or freed.
     pub how: How,
     /// Whether its first events are gone or lost.
     pub begins_before: bool,
-    /// What was done, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
@@ -71,36 +71,36 @@ pub struct Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
-    /// It took no time that is known.
+    /// A moment without a duration.
     #[default]
     Happened,
     /// It succeeded.
     Done,
-    /// It did not succeed, or was given up; the detail says why.
+    /// It failed, or was given up; the detail has the reason.
     Failed,
-    /// No event names its outcome, and another attempt took its place.
+    /// No event has its outcome, and another attempt replaced it.
     Abandoned,
-    /// It is not over.
+    /// It is running.
     UnderWay,
-    /// No event names its outcome.
+    /// No event has its outcome.
     NotTold,
     /// A time without events.
     Quiet,
 }
 
-/// One thing that was done, or happened.
+/// A step or an event.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Step {
     /// The call, the RPC or the event.
     pub name: String,
-    /// When it began. If the beginning of an attempt is not known, the first event of it.
+    /// The time of the start. If an attempt's start is unknown, the time of its first event.
     pub at: Timestamp,
-    /// How long it took, or how long it is under way.
+    /// The duration, or the time since the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
     /// How it ended.
     pub how: How,
-    /// Where it was done.
+    /// The node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
     /// Which attempt it is.
@@ -109,39 +109,39 @@ pub struct Step {
     /// The process that made the attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Whether another worker made the attempt before.
+    /// Whether another worker made the previous attempt.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub taken_over: bool,
-    /// Until when an attempt that is under way may act.
+    /// The time until which a running attempt may act.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// gRPC's code of a plugin's answer; `NO_ANSWER` when there was none.
+    /// The gRPC code of a plugin's answer; `NO_ANSWER` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Why it failed, or what else was said of it.
+    /// The reason of a failure, or other details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// How long after this the next attempt began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub again_after_us: Option<u64>,
-    /// What it was made of.
+    /// The parts of the step.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
 }
 
 impl Step {
-    /// Something of which nothing more is said yet.
+    /// A step without details yet.
     pub(super) fn new(name: impl Into<String>, at: Timestamp, how: How) -> Self {
         Self { name: name.into(), at, how, ..Self::default() }
     }
 
-    /// When it was over, or is.
+    /// The time of the end; for a running step, that of the reads.
     pub(super) fn end(&self) -> Timestamp {
         later(self.at, self.took_us.unwrap_or_default())
     }
 }
 
-/// So many microseconds from one time to another.
+/// The microseconds from one time to another.
 pub(super) fn between(from: Timestamp, to: Timestamp) -> u64 {
     u64::try_from(to.since(from).as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What a claim's controller has to do with it.
+//! Causes at the controller of a claim.
 
 use berth_contract::code::Code;
 use berth_contract::hint;
@@ -20,7 +20,7 @@ pub fn down(case: &Case<'_>) -> Option<Finding> {
     none.then(|| plugin::down(found, Half::Controller).shown_by(case.evidence()))
 }
 
-/// What keeps the attach or the detach.
+/// The cause that blocks the attach or the detach.
 pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     if let Some((node, work)) = case.controller_work().filter(|(_, work)| work.hung) {
@@ -85,7 +85,7 @@ fn no_room(case: &Case<'_>, error: &str) -> Finding {
     ))
 }
 
-/// The way out of a detach that the plugin refuses for ever.
+/// The remedy for a detach that the plugin always refuses.
 fn by_word(case: &Case<'_>, finding: Finding) -> Finding {
     let claim = case.claim;
     if claim.state != State::NodeDetached || finding.cause != Cause::PluginRefuses {

@@ -8,7 +8,7 @@ use super::{Case, find};
 use crate::span::ago;
 use crate::why::{Actor, Cause, Facts, Finding, next};
 
-/// Another claim uses the attachment that this claim has to give up.
+/// Another claim uses the attachment that this claim must release.
 pub fn standing_use(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     if claim.state != State::NodeDetached || claim.attempt.is_some() {
@@ -45,8 +45,8 @@ pub fn turn(case: &Case<'_>) -> Option<Finding> {
     }))
 }
 
-/// What keeps the holder of the volume, for an alloc that waits for it; none when no claim holds
-/// the volume.
+/// The cause that blocks the holder of the volume, for an alloc that waits for it; none when no
+/// claim holds the volume.
 pub fn behind_holder(
     facts: &Facts,
     claims: &[ClaimStatus],
@@ -74,10 +74,10 @@ pub fn behind_holder(
     Some(finding)
 }
 
-/// The claim that holds the volume, and is to end first.
+/// The claim that holds the volume and must end first.
 fn holder(claims: &[ClaimStatus]) -> Option<&ClaimStatus> {
     let holds = |claim: &&ClaimStatus| claim.state != State::Waiting;
-    // One that is being released is next to go; what keeps it keeps the line.
+    // A claim that is being released ends next; its cause blocks the queue.
     let mut holders: Vec<&ClaimStatus> = claims.iter().filter(holds).collect();
     holders.sort_by_key(|claim| (claim.state == State::Taken, claim.since));
     holders.into_iter().next()

@@ -1,6 +1,6 @@
 //! Explains the state of one claim.
 //!
-//! Rules are asked in the order of [`Cause`]: the first that finds something decides.
+//! Rules are tried in the order of [`Cause`]: the first finding decides.
 
 mod controller;
 pub mod line;
@@ -23,7 +23,7 @@ use berth_domain::{NodeId, PluginId, Timestamp};
 use super::{Actor, Cause, Facts, Finding, SourceAnswer, is_unreadable, next, service};
 use crate::span::ago;
 
-/// For how long no person has to act on an error that the plugin calls temporary.
+/// How long an error that the plugin calls temporary needs no operator.
 const TEMPORARY_MAX: Duration = Duration::from_secs(300);
 
 /// A claim with all that was read about it.
@@ -33,10 +33,10 @@ pub struct Case<'a> {
     pub claim: &'a ClaimStatus,
 }
 
-/// Finds out about one matter, or not.
+/// Checks for one kind of cause.
 type Rule = fn(&Case<'_>) -> Option<Finding>;
 
-/// For a claim that is to be mounted and used.
+/// Rules for a claim that must be mounted and used.
 const GRANTED: [Rule; 7] = [
     unreadable,
     store,
@@ -47,7 +47,7 @@ const GRANTED: [Rule; 7] = [
     mount::absent,
 ];
 
-/// For a claim that is on its way to be granted, or to be freed.
+/// Rules for a claim that is being granted or released.
 const MOVING: [Rule; 10] = [
     unreadable,
     store,
@@ -118,7 +118,7 @@ impl<'a> Case<'a> {
         self.facts.plugin(self.plugin_id()?)
     }
 
-    /// The operator of the plugin; the operator of Berth where the plugin is not known.
+    /// The operator of the plugin; the operator of Berth when the plugin is unknown.
     pub fn plugin_operator(&self) -> Actor {
         self.plugin_id().map_or(Actor::You, |id| Actor::PluginOperator(id.clone()))
     }
@@ -134,7 +134,7 @@ impl<'a> Case<'a> {
         mounts.find(|one| (&one.namespace, &one.volume, &one.alloc) == (namespace, volume, alloc))
     }
 
-    /// What the claim's node does for it; for another alloc, where that holds it up.
+    /// The node's operation for the claim; or one for another alloc that hangs and blocks it.
     pub fn work(&self) -> Option<&'a WorkStatus> {
         let ClaimStatus { namespace, volume, alloc, .. } = self.claim;
         let here = |one: &&WorkStatus| {
@@ -152,7 +152,7 @@ impl<'a> Case<'a> {
         failures.find(|one| (&one.namespace, &one.volume, &one.alloc) == (namespace, volume, alloc))
     }
 
-    /// What any controller does for the volume, with its node; what hangs comes first.
+    /// A controller's operation for the volume, with its node; one that hangs comes first.
     pub fn controller_work(&self) -> Option<(&'a NodeId, &'a WorkStatus)> {
         let ClaimStatus { namespace, volume, .. } = self.claim;
         let agents = self.facts.agents.iter().filter_map(|(id, agent)| {
@@ -166,14 +166,14 @@ impl<'a> Case<'a> {
         agents.flatten().filter(here).max_by_key(|(_, work)| work.hung)
     }
 
-    /// Goes on by itself, at the latest then.
+    /// No action is needed: it continues by itself, at the latest at that time.
     pub fn nobody(&self) -> Actor {
         let until = self.claim.attempt.as_ref().map(Attempt::ends);
         let by = self.claim.next_try.or(until).filter(|by| *by > self.now());
         Actor::Nobody { by }
     }
 
-    /// What the claim's record says.
+    /// The tries, the wait and the error on the claim's record.
     pub fn evidence(&self) -> Vec<String> {
         let claim = self.claim;
         let tries = (claim.tries > 0).then(|| format!("{} tries", claim.tries));
@@ -186,7 +186,7 @@ impl<'a> Case<'a> {
         vec![format!("the claim of {}: {}", claim.alloc, told.join("; "))]
     }
 
-    /// No rule found anything.
+    /// The finding when no rule has one.
     fn at_rest(&self) -> Finding {
         let claim = self.claim;
         if self.is_granted() {
@@ -203,7 +203,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A record that the claim needs cannot be read.
+/// A record that the claim needs is unreadable.
 fn unreadable(case: &Case<'_>) -> Option<Finding> {
     let ClaimStatus { namespace, alloc, .. } = case.claim;
     let alloc = case.facts.allocs.get(&(namespace.clone(), alloc.clone()));
@@ -264,7 +264,7 @@ fn plugin_down(case: &Case<'_>) -> Option<Finding> {
     if case.claim.step?.is_controller() { controller::down(case) } else { node::plugin_down(case) }
 }
 
-/// What the last try came to, or the present one.
+/// The result of the last try, or the state of the present one.
 fn last_error(case: &Case<'_>) -> Option<Finding> {
     if case.claim.step?.is_controller() { controller::trouble(case) } else { node::trouble(case) }
 }
@@ -293,7 +293,7 @@ fn held_back(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// What an error of the plugin means, and who must act.
+/// The meaning of a plugin's error, and the actor.
 fn refused(case: &Case<'_>, error: &str, node: Option<&NodeId>) -> Option<Finding> {
     let code = super::words::grpc_code(error)?;
     let rpc = super::words::rpc(error).unwrap_or("the call");
@@ -313,7 +313,7 @@ fn refused(case: &Case<'_>, error: &str, node: Option<&NodeId>) -> Option<Findin
     Some(finding.shown_by([error.to_owned()]).next_if_known(process))
 }
 
-/// A plugin call that is not answered.
+/// A plugin call without an answer.
 fn hangs(case: &Case<'_>, node: &NodeId, work: &WorkStatus) -> Finding {
     let now = case.now();
     let plugin = case.plugin_name();

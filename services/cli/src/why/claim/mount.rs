@@ -1,4 +1,4 @@
-//! What the node of a granted claim does with it, by its agent.
+//! The state of a granted claim on its node, as reported by the agent.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::{Case, hangs, refused};
 use crate::span::ago;
 use crate::why::{Actor, Cause, Finding, next};
 
-/// How soon after the grant a mount begins as a rule.
+/// How soon after the grant a mount usually begins.
 const MOUNT_BEGINS: Duration = Duration::from_secs(5);
 
-/// What the node is at, in a word.
+/// The node's operation, in a word.
 pub fn doing(work: &WorkStatus) -> &'static str {
     let rpc = work.rpc.as_deref().unwrap_or_default();
     match (rpc, work.hung) {
@@ -25,7 +25,7 @@ pub fn doing(work: &WorkStatus) -> &'static str {
     }
 }
 
-/// How the mount is, in a word.
+/// The mount's health, in a word.
 pub fn word(mount: &MountStatus) -> &'static str {
     match (mount.state, mount.health) {
         (MountState::Leaving, _) => "being unmounted",
@@ -38,7 +38,7 @@ pub fn word(mount: &MountStatus) -> &'static str {
     }
 }
 
-/// The mount is under way, hangs, or failed the last time.
+/// The mount is running, hangs, or failed at the last try.
 pub fn work(case: &Case<'_>) -> Option<Finding> {
     let node = &case.claim.node;
     if let Some(work) = case.work() {
@@ -62,7 +62,7 @@ pub fn work(case: &Case<'_>) -> Option<Finding> {
     Some(finding.next(next::node_status(node)))
 }
 
-/// What the last try to mount came to: by the agent, and else by its last report.
+/// The last failure to mount: from the agent, or else from its last report.
 fn last_failure<'a>(case: &Case<'a>) -> Option<(&'a str, String)> {
     let node = &case.claim.node;
     if let Some(failure) = case.failure() {
@@ -79,7 +79,7 @@ fn last_failure<'a>(case: &Case<'a>) -> Option<(&'a str, String)> {
     Some((error, format!("the claim: failing on {node} for {since}, {} tries", mount.tries)))
 }
 
-/// The mount is there no more, or does not answer.
+/// The mount is gone, or does not answer.
 pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     let mount = case.mount()?;
     let claim = case.claim;
@@ -113,7 +113,7 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// It was granted, and nothing is mounted.
+/// The claim was granted, and nothing is mounted.
 pub fn absent(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     case.agent()?.as_ref().ok()?;

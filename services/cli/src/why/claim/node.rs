@@ -1,4 +1,4 @@
-//! What the node of a claim has to do with it.
+//! Causes at the node of a claim.
 
 use berth_contract::code::Code;
 use berth_contract::message::registry::NodeStatus;
@@ -9,7 +9,7 @@ use super::{Case, hangs, refused};
 use crate::span::ago;
 use crate::why::{Cause, Finding, next, node, words};
 
-/// The node is gone, down or not known, or its agent does not answer.
+/// The node is gone, down or unknown, or its agent does not answer.
 pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
     if !needs_node(case) {
         return None;
@@ -27,14 +27,14 @@ pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
     }
 }
 
-/// What the node's agent reported of the claim before it went.
+/// The last report about the claim from an agent that is away.
 fn last_reported(case: &Case<'_>) -> Option<String> {
     let mount = case.claim.mount.as_ref()?;
     let (state, since) = (mount.state.as_str(), ago(mount.since, case.now()));
     Some(format!("its agent reported last: {state}, since {since} ago"))
 }
 
-/// Whether the claim's next step is its node's, or its mount is to be there.
+/// Whether the node makes the claim's next step, or must have the claim's mount.
 fn needs_node(case: &Case<'_>) -> bool {
     match case.claim.state {
         State::Waiting | State::Publishing | State::NodeDetached => false,
@@ -48,7 +48,7 @@ fn agent_away(case: &Case<'_>, node: &NodeStatus) -> Option<Finding> {
     Some(finding.shown_by(last_reported(case)))
 }
 
-/// The agent can journal nothing, so it mounts and unmounts nothing.
+/// The agent cannot write its journal, so it mounts and unmounts nothing.
 pub fn journal(case: &Case<'_>) -> Option<Finding> {
     let node = case.node()?.as_ref().ok().filter(|_| needs_node(case))?;
     if case.mount().is_some_and(|mount| mount.mounted) && case.is_granted() {
@@ -57,7 +57,7 @@ pub fn journal(case: &Case<'_>) -> Option<Finding> {
     node::journal(node)
 }
 
-/// The plugin's node half is not healthy there.
+/// The plugin's node half is unhealthy on the node.
 pub fn plugin_down(case: &Case<'_>) -> Option<Finding> {
     if case.claim.step? != CallKind::NodeDetach {
         return None;
@@ -74,7 +74,7 @@ pub fn plugin_down(case: &Case<'_>) -> Option<Finding> {
     }
 }
 
-/// What keeps the unmount.
+/// The cause that blocks the unmount.
 pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     let node = &claim.node;
@@ -99,7 +99,7 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     Some(finding.shown_by(case.evidence()).next(next::node_status(node)))
 }
 
-/// Processes on the node have the volume.
+/// Processes on the node use the volume.
 fn held_by_process(case: &Case<'_>, error: &str) -> Finding {
     let claim = case.claim;
     let named = processes(error);
@@ -124,7 +124,7 @@ fn held_by_process(case: &Case<'_>, error: &str) -> Finding {
     finding.next(next::node_status(&claim.node))
 }
 
-/// `process 4711 (sh)`, each that the error names.
+/// `process 4711 (sh)` for each process that the error names.
 fn processes(error: &str) -> Vec<String> {
     let mut named = Vec::new();
     for (at, _) in error.match_indices("process ") {
