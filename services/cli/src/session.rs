@@ -1,7 +1,7 @@
 //! Requests to the services: one connection, one trace, and retries where they help.
 //!
 //! **Promises** that each request ends by its deadline, that the reason of a retry is printed, and
-//! that everything one `berth` does is one trace, named in every error.
+//! that all requests of one `berth` are one trace, named in every error.
 //!
 //! **Never** retries after a refusal by policy. Retries are safe because every request of Berth's
 //! is idempotent.
@@ -26,32 +26,32 @@ use crate::span;
 
 /// How long a request is retried, unless `--timeout` says otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long retries go on before their reason is printed.
+/// How long retries continue before their reason is printed.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// How long to retry a request.
+/// The limits of a request's retries.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Until then.
+    /// The deadline.
     pub until: Instant,
-    /// How long one try may take at most.
+    /// The timeout of one try.
     pub each_max: Duration,
 }
 
 impl Patience {
-    /// Patience for so long from now.
+    /// Retries for this long from now.
     pub fn lasting(span: Duration) -> Self {
         Self { until: Instant::now() + span, each_max: span }
     }
 
-    /// Retries after at most so long: the service that took the request may have been killed.
+    /// Limits each try: the service that took the request may have been killed.
     #[must_use]
     pub fn each(self, each_max: Duration) -> Self {
         Self { each_max, ..self }
     }
 }
 
-/// Refuses a malformed address at once: no retry would help.
+/// Refuses a malformed address immediately: no retry would help.
 fn check_addresses(nats: &str) -> Result<(), Failure> {
     const SCHEMES: [&str; 4] = ["nats", "tls", "ws", "wss"];
     let is_address = |text: &str| match text.split_once("://") {
@@ -61,14 +61,14 @@ fn check_addresses(nats: &str) -> Result<(), Failure> {
     if nats.split(',').map(str::trim).all(is_address) {
         return Ok(());
     }
-    // It is not repeated: it may hold a password.
+    // The address is not printed: it may contain a password.
     Err(Failure::usage(
         "what --nats or BERTH_NATS_URL says is no address of a server",
         "write nats://HOST:PORT, or several of them separated by commas",
     ))
 }
 
-/// A connection to the bus, and what holds for all that one `berth` asks.
+/// A connection to the bus, and the settings of all requests of one `berth`.
 #[derive(Debug)]
 pub struct Session {
     /// The bus.
@@ -80,7 +80,7 @@ pub struct Session {
     pub output: Output,
     /// The user's `--timeout`.
     pub timeout: Option<Duration>,
-    /// All that it asks is part of this; it ends with the session.
+    /// The parent span of all its requests; it ends with the session.
     span: Span,
 }
 
@@ -106,12 +106,12 @@ impl Session {
         })
     }
 
-    /// As long as the user said, or else `default`.
+    /// The user's `--timeout`, or else `default`.
     pub fn patience(&self, default: Duration) -> Patience {
         Patience::lasting(self.timeout.unwrap_or(default))
     }
 
-    /// Asks, and asks again while it may help, for the usual time.
+    /// Sends a request, and retries it while that may help, for the usual time.
     pub async fn ask_service<V: Verb>(
         &self,
         to: &V::To,
@@ -120,7 +120,7 @@ impl Session {
         self.pursue::<V>(to, request, self.patience(PATIENCE)).await
     }
 
-    /// Asks, and asks again while it may help, for that long.
+    /// Sends a request, and retries it while that may help, for this long.
     pub async fn pursue<V: Verb>(
         &self,
         to: &V::To,
@@ -130,7 +130,7 @@ impl Session {
         self.pursue_while::<V>(to, request, patience, |problem| problem.retryable).await
     }
 
-    /// Asks until there is an answer, or a problem that `again` says is final.
+    /// Sends a request until it has an answer, or a problem for which `again` is false.
     pub async fn pursue_while<V: Verb>(
         &self,
         to: &V::To,
@@ -146,7 +146,7 @@ impl Session {
             if !again(problem) {
                 return false;
             }
-            // `run::place` prints a place in line, and does so sooner.
+            // `run::place` prints a position in the queue, and does so sooner.
             let is_news = told != Some(problem.code) && problem.code != Code::Waiting;
             if since.elapsed() + pause >= SILENCE_MAX && is_news {
                 let after = span::short(since.elapsed());
@@ -158,7 +158,7 @@ impl Session {
         Ok(answer.await?)
     }
 
-    /// Reads a list to its end, or as many pages as that, and gives each to `take`.
+    /// Reads a list to its end, or this many pages, and passes each page to `take`.
     pub async fn pages<V: Verb<Request: Paged, Reply: PagedReply>>(
         &self,
         to: &V::To,
@@ -170,7 +170,7 @@ impl Session {
         self.client.pages::<V>(to, request, &call, pages_max, take).await
     }
 
-    /// Asks once.
+    /// Sends a request without a retry.
     pub async fn once<V: Verb>(
         &self,
         to: &V::To,

@@ -2,8 +2,8 @@
 //!
 //! **Owns** the form of every table: a heading, then one line per row, columns two spaces apart.
 //!
-//! **Promises** that what a stranger wrote into a name or an error cannot break the lines, nor
-//! speak to the terminal: control characters are shown, not sent.
+//! **Promises** that text in a name or an error cannot break the lines or control the terminal:
+//! control characters are shown, not sent.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -32,9 +32,9 @@ impl Table {
         self.rows.push(cells.map(|cell| plain(&cell)).to_vec());
     }
 
-    /// Sorts the rows by a column: numbers, counts and spans of time by their size, other text by
-    /// its letters, with the numbers in it by their size. Empty cells come last. Without a column,
-    /// or with one that the table lacks, it is sorted by the first, which is the name.
+    /// Sorts the rows by a column: numbers, counts and spans by size, other text by letters and by
+    /// the size of the numbers in it. Empty cells come last. Without a column, or with an unknown
+    /// one, the table is sorted by the first, which is the name.
     pub fn sort(&mut self, column: Option<&str>) {
         let Some((heading, rows)) = self.rows.split_first_mut() else { return };
         let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
@@ -80,7 +80,7 @@ fn quantity(cell: &str) -> Option<f64> {
     number.parse::<f64>().ok().map(|number| number * scale)
 }
 
-/// Text with the numbers in it apart, so that `n2` comes before `n10`.
+/// Text split at its numbers, so that `n2` comes before `n10`.
 fn text_key(text: &str) -> Vec<(String, u64)> {
     let mut parts: Vec<(String, u64)> = vec![(String::new(), 0)];
     let mut in_number = false;
@@ -116,7 +116,7 @@ pub fn plain(text: &str) -> String {
 
 /// The text with spaces after it, up to this many columns of the terminal.
 pub fn padded(text: &str, columns: usize) -> String {
-    // The width that `format!` pads to counts characters, and some take two columns.
+    // The padding of `format!` counts characters, and some take two columns.
     format!("{text}{:spaces$}", "", spaces = columns.saturating_sub(text.width()))
 }
 

@@ -1,13 +1,13 @@
 //! The command as a child process, with volumes at paths that only it sees.
 //!
-//! **Owns** the thread that starts the child and waits for it. Where a volume is to be at a path of
-//! its own, the thread first takes a mount namespace of its own, and the child inherits it: no
-//! other process sees those mounts, and they go with the last process in it.
+//! **Owns** the thread that starts the child and waits for it. If a volume needs its own path, the
+//! thread first enters its own mount namespace, and the child inherits it. No other process sees
+//! those mounts, and they end with the last process in it.
 //!
 //! **Promises** that unmounts on the host reach the namespace (it is a slave of the host's), so
-//! that the child does not keep other workloads' volumes busy; that it holds none of theirs where
-//! the host's mounts are private; that the child ends with us; and that what it started is ours to
-//! wait for, whoever in between has ended.
+//! that the child does not keep other workloads' volumes busy; that the child has none of those
+//! where the host's mounts are private; that the child ends with us; and that its descendants
+//! become our children when their parents end.
 
 use std::fs::File;
 use std::io;
@@ -30,30 +30,30 @@ use tokio::sync::oneshot;
 use super::others;
 use crate::exit;
 
-/// Something that is to be seen at another path too.
+/// A bind mount for the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
-    /// Where it is.
+    /// The source path.
     pub from: PathBuf,
-    /// Where it is to be seen.
+    /// The target path.
     pub to: PathBuf,
-    /// Whether it is only to be read there.
+    /// Whether the target is read-only.
     pub read_only: bool,
 }
 
 /// Why the command was not started.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// A mount namespace could not be had.
+    /// A mount namespace could not be created.
     #[error("a mount namespace of its own was refused ({0})")]
     Namespace(nix::Error),
     /// The volumes of other allocs could not be unmounted in it.
     #[error("other volumes could not be taken out of its mount namespace ({0})")]
     Others(io::Error),
-    /// What it was to inherit could not be given to it.
+    /// The inherited mark could not be passed to it.
     #[error("what tells that it runs could not be handed to it ({0})")]
     Inherit(nix::Error),
-    /// A volume could not be put at its path.
+    /// A volume could not be mounted at its path.
     #[error(
         "the volume at {} could not be put at {}: {source}",
         bind.from.display(), bind.to.display()
@@ -72,12 +72,13 @@ pub enum StartError {
     Thread,
 }
 
-/// What shows whose the command and its children are, for as long as one of them is there.
+/// Identifies the command and its children, as long as one of them exists.
 #[derive(Debug)]
 pub struct Mark {
-    /// Inherited, open, by each that does not close it.
+    /// The open file that each process inherits, unless it closes it.
     pub file: File,
-    /// Where that is: mounted onto itself, it shows in every process of the mount namespace.
+    /// The path of the file. Mounted onto itself, it is visible in every process of the mount
+    /// namespace.
     pub path: PathBuf,
 }
 
@@ -89,8 +90,8 @@ pub struct Child {
     gone: oneshot::Receiver<()>,
 }
 
-/// Starts the command, in a mount namespace of its own when there is something to bind. Of the
-/// volumes on this host it then sees those at the paths `own`.
+/// Starts the command, in its own mount namespace when there is something to bind. Of the volumes
+/// on this host it then sees only those at the paths `own`.
 pub async fn start(
     mut command: Command,
     binds: Vec<Bind>,
@@ -103,7 +104,7 @@ pub async fn start(
     let work = move || {
         let spawned = prepare(&binds, &own, mark.as_ref())
             .and_then(|()| command.spawn().map_err(StartError::Spawn));
-        // Our copy goes: the lock is the command's now.
+        // Our copy is closed: the command holds the lock now.
         drop(mark);
         // All receivers exist until they get the signal, unless the whole process ends.
         match spawned {
@@ -122,7 +123,7 @@ pub async fn start(
     Ok(Child { pid, ended, gone })
 }
 
-/// Makes the mounts, for this thread and what it starts.
+/// Makes the mounts, for this thread and its children.
 fn prepare(binds: &[Bind], own: &[PathBuf], mark: Option<&Mark>) -> Result<(), StartError> {
     set_child_subreaper(true).map_err(StartError::Inherit)?;
     if let Some(mark) = mark {
@@ -150,7 +151,7 @@ fn put(bind: &Bind) -> Result<(), nix::Error> {
     let none: Option<&Path> = None;
     mount(Some(&bind.from), &bind.to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
     if bind.read_only {
-        // A remount sets all flags of the mount: those that it has are kept.
+        // A remount sets all flags of the mount, so its present flags are repeated.
         let has = statvfs(&bind.to)?.flags();
         let kept = [
             (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
@@ -168,12 +169,12 @@ fn put(bind: &Bind) -> Result<(), nix::Error> {
     Ok(())
 }
 
-/// Waits for the command, and for all that became ours because its parent ended: processes that
-/// outlive the command may still write to a volume.
+/// Waits for the command and for its orphaned descendants, which became our children: they may
+/// outlive the command and still write to a volume.
 fn wait_for_all(mut child: std::process::Child, ended: oneshot::Sender<ExitStatus>) {
     let mut ended = Some(ended);
     loop {
-        // Only the process id: the command's own status has to be kept.
+        // Reads only the process id, so that the command's own status is kept.
         let next = waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         match next {
             Err(Errno::ECHILD) => return,
@@ -186,25 +187,25 @@ fn wait_for_all(mut child: std::process::Child, ended: oneshot::Sender<ExitStatu
             let _ = ended.take().map(|ended| ended.send(status));
             continue;
         }
-        // Of one that a real-time signal ended it is not said who it is.
+        // The process id is missing if a real-time signal ended the process.
         let who = next.ok().and_then(|status| status.pid());
         let _ = waitpid(who, Some(WaitPidFlag::WNOHANG));
     }
 }
 
 impl Child {
-    /// Waits for its end. May be called again after a cancelled call.
+    /// Waits for the command's end. May be called again after a cancelled call.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
         (&mut self.ended).await.ok()
     }
 
-    /// Waits until nothing is left of what it started, either.
+    /// Waits until all of the command's descendants have ended, too.
     pub async fn gone(&mut self) {
-        // An error means that the thread is gone, which waits for all.
+        // An error means that the thread has ended, which waits for all of them.
         let _ = (&mut self.gone).await;
     }
 
-    /// Hands a signal on; one that has just ended gets none.
+    /// Forwards a signal; a command that has just ended gets none.
     pub fn send_signal(&self, signal: Signal) {
         let _ = kill(self.pid, signal);
     }

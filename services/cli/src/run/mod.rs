@@ -1,15 +1,15 @@
 //! `berth run`: a command with volumes, like a lock wrapper.
 //!
-//! **Owns** the order: check everything that can be checked, announce the run to the node's agent,
-//! register the alloc, mount every volume, run the command, end what it left running, stop the
-//! alloc, tell its release.
+//! **Owns** the order: check all that can be checked, announce the run to the node's agent,
+//! register the alloc, mount every volume, run the command, end its remaining processes, stop the
+//! alloc, print its release.
 //!
-//! **Promises** that the command never starts unless all its volumes are mounted; that nothing it
-//! started is there when they are given back; and that they are, however it ends: when this process
-//! is killed the kernel kills the command, and the agent, which sees both gone, does the rest.
+//! **Promises** that the command never starts unless all its volumes are mounted. The volumes are
+//! released after every end, and only after all processes of the command have ended. If this
+//! process is killed, the kernel kills the command, and the agent notices and does the rest.
 //!
-//! **Never** decides whether a volume may be had, and never frees one: it says that the alloc
-//! ended.
+//! **Never** decides whether a volume may be claimed, and never frees one: it reports that the
+//! alloc ended.
 
 mod child;
 mod mount;
@@ -55,7 +55,7 @@ impl From<Failure> for NotStarted {
 }
 
 impl NotStarted {
-    /// The exit code; the reason has been said then.
+    /// The exit code; the reason was printed before.
     fn exit(&self) -> u8 {
         match self {
             Self::Failure(failure) => match failure.code() {
@@ -66,7 +66,7 @@ impl NotStarted {
         }
     }
 
-    /// What the alloc's record says. `berth alloc status` shows the rest of the error.
+    /// The note on the alloc's record. `berth alloc status` shows the rest of the error.
     fn record_note(&self) -> String {
         match self {
             Self::Failure(failure) => match failure.code() {
@@ -100,8 +100,8 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
         (Ok(signals), Ok(session)) => (signals, session),
         (Err(failure), _) | (_, Err(failure)) => return not_started(failure),
     };
-    // An unknown node is most often a typing error. A registry that does not answer is no reason to
-    // give up yet.
+    // An unknown node is usually a typing error. A registry that does not answer does not end the
+    // run yet.
     match command::node::find(&session, &plan.node).await {
         Err(failure) if failure.code() == Some(Code::NoSuchNode) => return not_started(failure),
         _ => {}
@@ -122,7 +122,7 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
     let outcome = match register(&session, &plan, patience, &mut signals).await {
         Ok(()) => with_volumes(&session, &plan, args, &watched, &mut signals).await,
         Err(NotStarted::Failure(failure)) if failure.code() != Some(Code::NoAnswer) => {
-            // The alloc never came to be: there is nothing to give back.
+            // The alloc was never registered: there is nothing to release.
             watched.forget_ended();
             return not_started(failure);
         }
@@ -143,7 +143,7 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Says that the alloc is placed here.
+/// Registers the alloc on this node.
 async fn register(
     session: &Session,
     plan: &Plan,
@@ -158,7 +158,7 @@ async fn register(
     }
 }
 
-/// From the first claim to the end of the command.
+/// Claims and mounts the volumes, and runs the command to its end.
 async fn with_volumes(
     session: &Session,
     plan: &Plan,
@@ -175,7 +175,7 @@ async fn with_volumes(
         signal = signals.ending() => return Err(NotStarted::Signal(signal)),
     };
     let command = plan::command(args, &mounted);
-    // The mount table names places without symbolic links.
+    // The mount table contains paths without symbolic links.
     let own = mounted.iter().map(|volume| volume.path.canonicalize()).collect::<Result<_, _>>();
     let own =
         own.map_err(|error| Failure::local(error, "look at the volume with `berth node status`"))?;
@@ -187,7 +187,7 @@ async fn with_volumes(
     Ok(code)
 }
 
-/// Waits for the command's end, and passes signals on to it.
+/// Waits for the command's end, and forwards signals to it.
 async fn wait(child: &mut Child, signals: &mut Signals) -> u8 {
     loop {
         tokio::select! {

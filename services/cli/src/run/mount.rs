@@ -1,4 +1,4 @@
-//! Asking the node's agent for every volume of an alloc.
+//! Sends the node's agent a mount request for every volume of an alloc.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::output::print_note;
 use crate::session::{Patience, Session};
 
-/// How long claims and mounts are retried by default: a cloud takes minutes to attach.
+/// How long claims and mounts are retried by default: attaching in a cloud takes minutes.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A volume that is mounted here.
@@ -25,18 +25,19 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 pub struct Mounted {
     /// The volume.
     pub source: VolumeId,
-    /// Where it is on the node.
+    /// Its path on the node.
     pub path: PathBuf,
 }
 
-/// Has every volume of the plan claimed and mounted, one after the other.
+/// Has every volume of the plan claimed and mounted, in order.
 pub async fn mount_all(
     session: &Session,
     plan: &Plan,
     waits: bool,
     patience: Patience,
 ) -> Result<Vec<Mounted>, Failure> {
-    // Asked again soon, because an agent that died has forgotten us; one that works joins us to it.
+    // Short tries: a restarted agent has lost our request, and a running agent joins the retry to
+    // it.
     let patience = patience.each(limits::REQUEST_TIMEOUT);
     let mut mounted = Vec::new();
     for CommandVolume { source, volume } in plan.volumes() {
@@ -63,20 +64,20 @@ pub async fn mount_all(
     Ok(mounted)
 }
 
-/// Whether the problem may pass without an action of the operator.
+/// Whether the problem may end without an action of the operator.
 fn may_pass(problem: &Problem, waits: bool) -> bool {
     match problem.code {
-        // Without `--wait` the run fails at once, and names the holders.
+        // Without `--wait` the run fails immediately, and names the holders.
         Code::Held | Code::AccessInUse | Code::Waiting => waits,
         _ => problem.retryable,
     }
 }
 
-/// The agent's path must be a mount *here*: on another host, or in another mount namespace, it is
-/// an empty directory at best, and the command would write beside the volume.
+/// The agent's path must be a mount *here*. On another host, or in another mount namespace, it is
+/// an empty directory at best, and the command would write outside the volume.
 fn check_visible(plan: &Plan, source: &VolumeId, path: &Path) -> Result<(), Failure> {
     let why = match MountTable::read_blocking() {
-        // The table names places without symbolic links.
+        // The mount table contains paths without symbolic links.
         Ok(mounts) if fs::canonicalize(path).is_ok_and(|path| mounts.has(&path)) => return Ok(()),
         Ok(_) => String::new(),
         Err(error) => format!(" ({error})"),

@@ -1,7 +1,7 @@
-//! Volumes of other allocs, which the mount namespace of a command must not keep.
+//! Hides volumes of other allocs from the mount namespace of a command.
 //!
-//! **Owns** the rule which inherited mounts go. Where the host's mounts are private, a new mount
-//! namespace keeps a copy of each for as long as its command runs. An agent may not release a
+//! **Owns** the rule which inherited mounts are unmounted. Where the host's mounts are private, a
+//! new mount namespace keeps a copy of each while its command runs. An agent may not release a
 //! volume that a process still has, so every other release of the node would wait for the command.
 //!
 //! **Never** touches a mount outside this thread's namespace: the caller has made it a slave.
@@ -14,21 +14,21 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use nix::unistd::gettid;
 
-/// What the agent's directory of mounts is called, and how long the names in it are.
+/// The name of the agent's directory of mounts, and the length of the names in it.
 const ROOT: &str = "csi";
 const VOLUME_NAME_LEN: usize = 24;
 
 /// Unmounts, in this thread's namespace, every volume that an agent mounted and `own` lacks.
 pub fn hide(own: &[PathBuf]) -> io::Result<()> {
-    // The table of the process is another one: it is the main thread's.
+    // The thread's own table: the process's table is the main thread's.
     let thread = gettid().as_raw().unsigned_abs();
     let table = MountTable::read_of(thread).map_err(io::Error::other)?;
     let table = table.ok_or(Errno::ENOENT)?;
-    // What lies upon another mount goes before it.
+    // A mount on top of another is unmounted first.
     for mount in table.mounts().iter().rev().filter(|mount| is_other(&mount.point, own)) {
         let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
         match umount2(&mount.point, flags) {
-            // It went meanwhile, with the host's.
+            // It was unmounted meanwhile, together with the host's.
             Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
             Err(error) => return Err(error.into()),
         }
@@ -42,7 +42,7 @@ fn is_other(point: &Path, own: &[PathBuf]) -> bool {
         let name = name.as_encoded_bytes();
         name.len() == VOLUME_NAME_LEN && name.iter().all(u8::is_ascii_hexdigit)
     };
-    // A directory of the volume's own and a mount in it at least: no mount of an operator's.
+    // At least a volume's directory and a mount in it: an operator's mounts differ.
     let is_agents = names.windows(3).any(|three| match three {
         [root, volume, _] => *root == ROOT && is_volume(volume),
         _ => false,

@@ -1,7 +1,7 @@
-//! The place in line of a run that waits for a volume.
+//! The position in the queue of a run that waits for a volume.
 //!
-//! **Promises** that the place is printed within a second, and again when it changes. The agent's
-//! answer names it too, but only when the request for the mount times out.
+//! **Promises** that the position is printed within a second, and again when it changes. The
+//! agent's answer contains it too, but only when the request for the mount times out.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::session::Session;
 use crate::span;
 use crate::table::plain;
 
-/// How long the mount may take before the claim's place is read.
+/// How long the mount may take before the claim's position is read.
 const FIRST_READ_AFTER: Duration = Duration::from_millis(400);
-/// How often the place is read.
+/// Interval at which the position is read.
 const PLACE_POLL: Duration = Duration::from_secs(1);
 /// How long one request may take.
 const REQUEST_MAX: Duration = Duration::from_secs(2);
 
-/// Prints the place of the claim in line when it changes, until this future is dropped.
+/// Prints the claim's position in the queue when it changes, until this future is dropped.
 pub async fn print_place(session: &Session, plan: &Plan, volume: &VolumeId) -> Infallible {
     let started = Instant::now();
     let body = Status {
@@ -36,7 +36,7 @@ pub async fn print_place(session: &Session, plan: &Plan, volume: &VolumeId) -> I
     let mut printed = None;
     sleep(FIRST_READ_AFTER).await;
     loop {
-        // A failure is not printed: the request for the mount prints what is wrong.
+        // A failure is not printed: the request for the mount prints the reason.
         let until = Instant::now() + REQUEST_MAX;
         let claims = session.once::<verb::ClaimStatus>(&session.namespace, &body, until).await;
         let place = claims.ok().and_then(|claims| claims.claims.first().and_then(place_in_line));

@@ -1,4 +1,4 @@
-//! What a `berth run` is going to do, before anything is done.
+//! The plan of a `berth run`, made before any request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use crate::privilege;
 /// A volume that the command wants.
 #[derive(Debug)]
 pub struct CommandVolume {
-    /// What the command line calls it.
+    /// The volume's name on the command line.
     pub source: VolumeId,
-    /// The volume that is meant.
+    /// The volume's id.
     pub volume: VolumeId,
 }
 
-/// Where the command wants to see a volume.
+/// A path at which the command sees a volume.
 #[derive(Debug)]
 struct View {
     source: VolumeId,
@@ -32,12 +32,12 @@ struct View {
     read_only: bool,
 }
 
-/// The alloc, its volumes, and where the command finds them.
+/// The alloc, its volumes, and their paths for the command.
 #[derive(Debug)]
 pub struct Plan {
     /// The alloc that will hold the claims.
     pub alloc: AllocId,
-    /// Where the command runs: here.
+    /// The node of the command: this host.
     pub node: NodeId,
     index: Option<u32>,
     requests: Vec<VolumeRequest>,
@@ -45,13 +45,13 @@ pub struct Plan {
     /// Outer paths first.
     views: Vec<View>,
     mounts: TaskDriverMounts,
-    /// Whether it waits for volumes, also for those that are still to be registered.
+    /// Whether the run waits for volumes, including those that are not registered yet.
     waits: bool,
     note: String,
 }
 
 impl Plan {
-    /// Puts the command line together; `chance` makes the alloc's id, unless one is given.
+    /// Builds the plan from the command line; `chance` makes the alloc's id, unless one is given.
     pub fn new(args: &Run, host: &str, chance: u32) -> Result<Self, Failure> {
         unambiguous(&args.volumes)?;
         let node = match &args.node {
@@ -65,7 +65,8 @@ impl Plan {
             None => AllocId::new(format!("run-{chance:08x}"))
                 .map_err(|fault| Failure::local(fault, "name the alloc with --alloc"))?,
         };
-        // One claim for each volume, at however many paths. It writes if it writes at one of them.
+        // One claim for each volume, however many paths it has. It writes if it writes at one of
+        // them.
         let only_read = |source: &VolumeId| {
             args.volumes.iter().all(|other| other.source != *source || other.read_only)
         };
@@ -76,8 +77,7 @@ impl Plan {
             attachment: args.attachment,
             ..VolumeRequest::for_volume(source.clone())
         };
-        // In one order for everybody: two runs that wait for the same volumes cannot wait for
-        // each other.
+        // The same order in every run: two runs that wait for the same volumes cannot deadlock.
         let sources: BTreeSet<&VolumeId> = args.volumes.iter().map(|one| &one.source).collect();
         let requests: Vec<VolumeRequest> = sources.into_iter().map(request).collect();
         let wanted = |request: &VolumeRequest| {
@@ -111,7 +111,7 @@ impl Plan {
         })
     }
 
-    /// What can be checked on this machine before anything is claimed.
+    /// Checks what can be checked on this machine before anything is claimed.
     pub fn check(&self) -> Result<(), Failure> {
         if let Some(why) = self.mounts.lacks(VolumeType::Csi) {
             let volumes: Vec<&str> = self.volumes.iter().map(|one| one.volume.as_ref()).collect();
@@ -120,7 +120,7 @@ impl Plan {
             return Err(Failure::local(message, next));
         }
         for (at, View { source, path, .. }) in self.views.iter().enumerate() {
-            // What is inside another of the volumes is not there before that is mounted.
+            // A path inside another volume does not exist before that volume is mounted.
             if self.views.iter().take(at).any(|outer| path.starts_with(&outer.path)) {
                 continue;
             }
@@ -159,7 +159,7 @@ impl Plan {
         &self.volumes
     }
 
-    /// What is to be seen where, outer paths first.
+    /// The binds of volumes to paths, outer paths first.
     pub fn binds(&self, mounted: &[Mounted]) -> Vec<Bind> {
         let bind = |view: &View| {
             let from = mounted.iter().find(|volume| volume.source == view.source)?.path.clone();
@@ -187,7 +187,7 @@ fn unambiguous(volumes: &[VolumeArg]) -> Result<(), Failure> {
     }
     let (mut sources, mut names, mut paths) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
     for VolumeArg { source, path, .. } in volumes {
-        // Where it is on the node can be said once; each of its other places is a path.
+        // A volume's path on the node is given once; each further place needs a path.
         if path.is_none() && !sources.insert(source) {
             let message = format!("volume {source} is asked for twice");
             return Err(Failure::usage(message, "name it once, or give each place a path"));

@@ -1,8 +1,8 @@
-//! What a command leaves running when it ends.
+//! Processes that a command leaves running when it ends.
 //!
-//! **Promises** that all of it has ended before the alloc is reported as ended: each process gets
-//! SIGTERM, and SIGKILL if it does not end. A process that is left would keep the volumes busy, or
-//! write to them when another alloc has them.
+//! **Promises** that all of them have ended before the alloc is reported as ended: each process
+//! gets SIGTERM, and SIGKILL if it does not end. A process that is left would keep the volumes
+//! busy, or write to them when another alloc has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::output::print_note;
 
 /// Processes that end within this time are not mentioned.
 const QUIET_END: Duration = Duration::from_millis(100);
-/// How often the children are listed again.
+/// Interval at which the children are listed.
 const CHILDREN_POLL: Duration = Duration::from_millis(100);
-/// How long they have before they are killed.
+/// How long the processes have after SIGTERM until SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Ends the processes that the command left running, and waits until all of them are gone.
@@ -57,7 +57,7 @@ pub async fn end_children(child: &mut Child, signals: &mut Signals) {
     }
 }
 
-/// Our children by their process id, with their names. Children of theirs become ours in time.
+/// Our children by process id, with their names. A child's orphans become our children.
 fn children() -> BTreeMap<i32, String> {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let stats =

@@ -1,4 +1,4 @@
-//! The signals that `berth run` hands on.
+//! Signals that `berth run` forwards.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::failure::Failure;
 
-/// Signals that the command is to get, or that end the wait for its volumes.
+/// Signals that are forwarded to the command, or that end the wait for its volumes.
 const CAUGHT: [Signal; 7] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -25,12 +25,12 @@ const CAUGHT: [Signal; 7] = [
 /// A signal that came before this is one that was sent to the command, too.
 const SETTLED: Duration = Duration::from_millis(5);
 
-/// Signals that are caught for as long as this lives.
+/// Catches signals while this exists.
 #[derive(Debug)]
 pub struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Catches them from now on.
+    /// Starts to catch the signals.
     pub fn catch() -> Result<Self, Failure> {
         let catch = |signal: Signal| {
             let next = "look at the limits of this shell: ulimit -a";
@@ -40,7 +40,7 @@ impl Signals {
         CAUGHT.into_iter().map(catch).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The next one that comes.
+    /// Waits for the next signal.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             let mut caught = self.0.iter_mut();
@@ -52,13 +52,14 @@ impl Signals {
         .await
     }
 
-    /// Forgets what has come so far: it was for the command, which may have ended of it.
+    /// Discards the signals so far: they were for the command, which may have ended because of
+    /// them.
     pub async fn forget(&mut self) {
         while timeout(SETTLED, self.next()).await.is_ok() {}
     }
 
-    /// The next one that tells us to end. The others say something to a command, and are lost
-    /// where there is none.
+    /// Waits for the next signal that means termination. Other signals are for a command, and are
+    /// lost where there is none.
     pub async fn ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -69,8 +70,8 @@ impl Signals {
     }
 }
 
-/// Whether the command has had the signal already: a terminal sends these to every process of its
-/// foreground group, to which the command belongs as we do. It stops and continues with us, too.
+/// Whether the command has received the signal already. A terminal sends these to every process of
+/// its foreground group, which contains us and the command. It stops and continues with us, too.
 pub fn terminal_told_everybody(signal: Signal) -> bool {
     let of_terminals = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGWINCH];
     of_terminals.contains(&signal)

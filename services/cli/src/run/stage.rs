@@ -1,9 +1,8 @@
-//! The last step before the command: this program once more, which becomes it.
+//! The last step before the command: this program runs again, and executes the command.
 //!
-//! **Owns** what a process can only arrange for itself: that the kernel ends it when its runner is
-//! gone. A command must not outlive its runner. Its volumes would not be given back when it ends,
-//! and a service manager that restarts the runner would find them held by a process that it does
-//! not know.
+//! **Owns** what a process can only set for itself: that the kernel kills it when its runner ends.
+//! A command must not outlive its runner. Its volumes would not be released when it ends, and a
+//! service manager that restarts the runner would find them held by an unknown process.
 //!
 //! **Never** returns once the command runs.
 
@@ -20,19 +19,19 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::output::print_note;
 
-/// The name (argv[0]) of this program while it is that step.
+/// The name (argv[0]) of this program in that step.
 const NAME: &str = "berth-run-stage";
-/// The program that runs now, also when its file was replaced by a newer one.
+/// The running program, even when its file was replaced by a newer one.
 const OWN: &str = "/proc/self/exe";
 
-/// A command that becomes this one, with its end tied to that of the thread that starts it.
+/// A process that becomes this command, and is killed when the thread that starts it ends.
 pub fn command(words: &[OsString]) -> Command {
     let mut command = Command::new(OWN);
     command.arg0(NAME).arg(getpid().to_string()).args(words);
     command
 }
 
-/// Becomes the command, when that is what this process is for; the exit code, when it cannot.
+/// Executes the command, if this process is that step; returns the exit code if it cannot.
 pub fn enter(mut args: impl Iterator<Item = OsString>) -> Option<u8> {
     if args.next()? != NAME {
         return None;
@@ -44,7 +43,7 @@ pub fn enter(mut args: impl Iterator<Item = OsString>) -> Option<u8> {
         return Some(exit::RUN_NOT_STARTED);
     }
     if getppid() != runner {
-        // It was gone before its end was tied to ours.
+        // The runner ended before the kernel tied this process to it.
         return Some(exit::RUN_NOT_STARTED);
     }
     let error = Command::new(&program).args(args).exec();

@@ -17,11 +17,11 @@ use crate::session::{Patience, Session};
 
 /// How long the stop of the alloc is retried.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
-/// How long the release is watched.
+/// How long the release is followed.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Stops the alloc and tells each step of its release; whether the claim service knows that it has
-/// ended. What remains when that does not work is said.
+/// Stops the alloc and prints each step of its release. Returns whether the claim service knows of
+/// the end. On a failure, prints what is left.
 pub async fn stop(
     session: &Session,
     plan: &Plan,
@@ -77,13 +77,13 @@ async fn try_to_stop(
     let until = Instant::now() + RELEASE_PATIENCE;
     let left = follow.print_steps(until).await.map_err(Some)?;
     if let Some(failure) = left.as_ref().and_then(unfinished) {
-        // The volumewatcher goes on without the operator.
+        // The volumewatcher continues without the operator.
         print_note(failure);
     }
     Ok(())
 }
 
-/// The release goes on without us.
+/// Prints that the release continues without us.
 fn how_it_goes_on(session: &Session, plan: &Plan) -> String {
     format!(
         "the volumes of alloc {} are released without this; watch it: \
@@ -92,8 +92,8 @@ fn how_it_goes_on(session: &Session, plan: &Plan) -> String {
     )
 }
 
-/// The message if the claim service could not be reached: the node's agent stops the alloc, as it
-/// does after a run that was killed.
+/// The message if the claim service could not be reached: the node's agent stops the alloc, as
+/// after a killed run.
 fn how_to_finish(session: &Session, plan: &Plan) -> String {
     let volumes: Vec<&str> = plan.volumes().iter().map(|wanted| wanted.volume.as_ref()).collect();
     format!(

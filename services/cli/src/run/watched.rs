@@ -1,7 +1,7 @@
-//! Telling this node's agent that a command is about to run, before anything is claimed for it.
+//! Announces a command to this node's agent, before anything is claimed for it.
 //!
-//! **Promises** that from then on the agent gives the volumes back when we are killed, and does not
-//! while anything of the command is left.
+//! **Promises** that from then on the agent releases the volumes after this process is killed, but
+//! not while a process of the command is left.
 
 use berth_contract::message::agent::Status;
 use berth_contract::verb;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output::print_note;
 use crate::session::{Patience, Session};
 
-/// Our run as the agent sees it; none when the agent is too old to look.
+/// Our run as the agent watches it; none when the agent is too old to watch runs.
 #[derive(Debug)]
 pub struct Watched(Option<Announced>);
 
@@ -64,19 +64,19 @@ impl Watched {
         Ok(Some(Mark { file, path }))
     }
 
-    /// Says how it ended: once the command and all that it started is gone.
+    /// Reports how the run ended, after the command and all its children have ended.
     pub fn ended(&mut self, state: AllocState, note: &str) {
         let Some(announced) = &mut self.0 else { return };
         if let Err(error) = announced.ended(Ended { state, note: note.to_owned() }) {
-            // Then it ends with us, and the agent says that it did not learn how.
+            // Without this report the run ends with us, and the agent reports an unknown end.
             print_note(format_args!("  the node's agent could not be told how it ended: {error}"));
             self.0 = None;
         }
     }
 
-    /// The claim service knows that it ended.
+    /// The claim service knows the end: the agent need not report it.
     pub fn forget_ended(self) {
-        // What cannot be removed, the agent says once more and removes.
+        // If a file cannot be removed, the agent reports the end again and removes the file.
         let _ = self.0.map(Announced::forget_ended);
     }
 }

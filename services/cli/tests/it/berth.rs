@@ -1,9 +1,9 @@
-//! Running `berth`, and its output with what differs from run to run struck out.
+//! Runs `berth`, and replaces the parts of its output that differ from run to run.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-/// What a run of `berth` left.
+/// The result of a run of `berth`.
 #[derive(Debug)]
 pub struct Ran {
     /// Its exit code.
@@ -26,14 +26,14 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// All of it, as a golden file shows it.
+    /// The whole result, as in a golden file.
     pub fn golden(&self) -> String {
         let Self { code, out, err } = self;
         format!("exit code {code}\n--- stdout\n{}--- stderr\n{}", redact(out), redact(err))
     }
 }
 
-/// `berth`, with nothing of this shell's about it.
+/// `berth` without this shell's environment.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
     for (key, _) in std::env::vars_os() {
@@ -58,12 +58,12 @@ pub fn run(args: &[&str], stdin: &str) -> Ran {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that does not read is no failure here.
+    // A command that does not read stdin is no failure here.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
     child.wait_with_output().unwrap().into()
 }
 
-/// The one place where ids, times and paths of a run are struck out.
+/// The only place where ids, times and paths of a run are replaced.
 pub fn redact(text: &str) -> String {
     let words = text.split_inclusive([' ', '\n', '"', ',']);
     words.map(redact_word).collect()

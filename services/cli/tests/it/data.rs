@@ -21,7 +21,7 @@ use berth_domain::{
     AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, Timestamp, VolumeId, WorkerId,
 };
 
-/// The time at which everything is looked at.
+/// The present time in all samples.
 pub const NOW: Timestamp = Timestamp::from_unix_ms(1_795_300_000_000);
 
 fn ago(s: u64) -> Timestamp {
@@ -79,7 +79,7 @@ pub fn taken(alloc: &str) -> ClaimStatus {
     }
 }
 
-/// A claim whose release is in trouble.
+/// A claim whose release fails.
 pub fn stuck(alloc: &str) -> ClaimStatus {
     ClaimStatus {
         state: State::Unpublishing,
@@ -103,7 +103,7 @@ pub fn stuck(alloc: &str) -> ClaimStatus {
     }
 }
 
-/// A claim in line.
+/// A claim in the queue.
 pub fn in_line(alloc: &str) -> ClaimStatus {
     ClaimStatus {
         state: State::Waiting,
@@ -162,7 +162,7 @@ fn holder(alloc: &str, node: &str) -> VolumeHolder {
     VolumeHolder { alloc: AllocId::new(alloc).unwrap(), node: node_id(node) }
 }
 
-/// Two volumes in a list; one has an id that wants to speak to the terminal.
+/// Two volumes in a list; one id contains control characters.
 pub fn volumes() -> Volumes {
     let stub = VolumeStub {
         id: volume_id("data"),
@@ -207,7 +207,7 @@ fn instance(node: &str, half: Half, healthy: bool) -> InstanceStatus {
     }
 }
 
-/// A plugin with a sick controller.
+/// A plugin with an unhealthy controller.
 pub fn plugin() -> PluginStatus {
     PluginStatus {
         id: plugin_id(),
@@ -260,7 +260,7 @@ pub fn node_down() -> NodeStatus {
     }
 }
 
-/// That nothing on `n3` can write.
+/// The declaration that nothing on `n3` can write.
 pub fn proof() -> Proof {
     Proof {
         kind: ProofKind::PoweredOff,
@@ -270,7 +270,7 @@ pub fn proof() -> Proof {
     }
 }
 
-/// A node that is gone, and back, and not ready yet.
+/// A node that was declared gone, and is back, and is not ready yet.
 pub fn node_gone() -> NodeStatus {
     let why = "node.unpublish: the target is busy".to_owned();
     NodeStatus {

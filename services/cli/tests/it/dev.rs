@@ -1,4 +1,4 @@
-//! `berth dev`: everything runs, comes back when killed, and goes when told to, or when killed.
+//! `berth dev`: everything runs, restarts when killed, and ends when stopped or killed.
 
 use berth_harness::process::binary;
 use berth_harness::{judge, root, wait};
@@ -38,7 +38,7 @@ async fn whatever_is_killed_comes_back_and_goes_on() {
         if before.iter().all(back) { Ok(()) } else { Err(format!("{now:?}")) }
     })
     .await;
-    // All that was written is still there, and works: the same volume, at the same address.
+    // Everything that was written is still there: the same volume, at the same address.
     let run = ["run", "--node", "n2", "--volume", "data", "--", "true"];
     let ran = system.berth(&run);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -46,7 +46,7 @@ async fn whatever_is_killed_comes_back_and_goes_on() {
     system.stop().await;
 }
 
-/// The driver represents one that reads its arguments only, as csi-driver-host-path does.
+/// A driver that reads only its arguments, as csi-driver-host-path does.
 #[tokio::test]
 async fn a_driver_of_the_users_own_runs_on_each_node() {
     if !root::or_skip("mounts volumes") {
@@ -86,7 +86,7 @@ async fn a_driver_of_the_users_own_runs_on_each_node() {
     judge::assert_right((1..=2).map(|node| system.state(&format!("calls/own-n{node}.jsonl"))));
     let said = system.daemon.log();
     assert!(said.contains("plugin own.example is added on each node"), "{said}");
-    // Neither outlives it: `stop` looks at every process.
+    // Neither driver outlives it: `stop` checks every process.
     assert!(system.processes().iter().any(|(name, _)| name == "plugin1-n2"));
     system.stop().await;
 }
@@ -110,7 +110,7 @@ async fn nothing_outlives_it_and_the_next_one_goes_on_where_it_stopped() {
     system.ready().await;
     let ran = system.berth(&["volume", "status", "data"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    // A second one in the same directory is refused.
+    // A second `berth dev` in the same directory is refused.
     let state = system.state("");
     let second = crate::berth::berth(&["dev", "--dir", state.to_str().unwrap()]);
     assert_eq!(second.code, 1, "{second:?}");

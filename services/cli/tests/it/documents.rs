@@ -1,11 +1,10 @@
-//! `volume init` and what `volume register` says of a document before anything is sent.
+//! `volume init`, and the faults that `volume register` finds before it sends anything.
 
 use berth_harness::dirs::Dir;
 
 use crate::berth::{berth, redact, run};
 
-/// An address without a listener: a request that is sent in spite of a fault would be an exit code
-/// 4.
+/// An address without a listener: a request in spite of a fault would give exit code 4.
 const NOWHERE: &str = "nats://127.0.0.1:1";
 
 fn register(file: &str, stdin: &str) -> crate::berth::Ran {
@@ -21,11 +20,11 @@ fn the_example_that_init_writes_is_accepted_by_register() {
         let args: Vec<&str> = ["volume", "init", file].into_iter().chain(format).collect();
         let ran = berth(&args);
         assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
-        // It got as far as the bus.
+        // The command reached the bus.
         let ran = register(file, "");
         assert_eq!(ran.code, 4, "{ran:?}");
         assert!(ran.err.contains("BERTH0005"), "{ran:?}");
-        // And is not written over.
+        // The file is not overwritten.
         let ran = berth(&args);
         assert_eq!(ran.code, 1, "{ran:?}");
         assert!(redact(&ran.err).contains("name another file"), "{ran:?}");

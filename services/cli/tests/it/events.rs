@@ -54,7 +54,7 @@ fn one_line_each() {
     assert_eq!(StoredEvent::read(b"{}"), None);
 }
 
-/// Tells them, and waits until so many are stored.
+/// Publishes the events, and waits until so many are stored.
 async fn tell(events: &Events, all: &[Event], count: usize) {
     for event in all {
         let trace = berth_service::clock::begin_trace();
@@ -68,7 +68,7 @@ async fn tell(events: &Events, all: &[Event], count: usize) {
     .await;
 }
 
-/// The events, and what each query finds of them.
+/// The events, and the result of each query.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_found_by_each_of_their_fields() {
     let server = Server::start().await;
@@ -101,7 +101,7 @@ async fn events_are_found_by_each_of_their_fields() {
     assert_eq!(found("events --namespace other"), ["plugin.healthy"]);
     assert_eq!(found("events --namespace * --plugin ebs.csi.aws.com"), ["plugin.healthy"]);
     assert_eq!(found("events --since 1h").len(), count);
-    // Of a trace, of an alloc and of a claim there is the same tree; no service need run.
+    // A trace, an alloc and a claim give the same tree, without a running service.
     for claim in ["data/web-1", "web-1", &trace('a'), &trace('b')] {
         let ran = ask(&format!("trace {claim}"));
         let tree: Value = serde_json::from_str(&ran.out).unwrap();
@@ -120,7 +120,7 @@ impl Drop for Following {
     }
 }
 
-/// Each once and in order, also when the server is restarted meanwhile. (One that is killed loses
+/// Each event once and in order, even when the server restarts meanwhile. (A killed server loses
 /// the last moment of this stream, which is not synced with each write.)
 #[tokio::test(flavor = "multi_thread")]
 async fn who_follows_hears_each_once_until_he_has_heard_enough() {

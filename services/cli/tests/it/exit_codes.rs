@@ -39,20 +39,20 @@ async fn without_services_every_question_is_unavailable() {
         assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{args:?}: {ran:?}");
         assert!(ran.err.contains("BERTH0003") && ran.err.contains("trace:"), "{args:?}: {ran:?}");
     }
-    // No stream is made by looking for events.
+    // Reading events creates no stream.
     for args in [&["events"][..], &["events", "--follow"], &["trace", "data/a"]] {
         let ran = ask(&url, args);
         assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{args:?}: {ran:?}");
         assert!(ran.err.contains("stream not found"), "{args:?}: {ran:?}");
     }
-    // Programs get the problem where they read, and people where they look.
+    // Programs get the problem on stdout, and people on stderr.
     let ran = ask(&url, &["volume", "status", "--json"]);
     let problem: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(problem["error"]["code"], "BERTH0003", "{ran:?}");
     assert!(ran.err.contains("error: "), "{ran:?}");
 }
 
-/// What is no address will be none however long one waits; and it may hold a password.
+/// A malformed address fails without a retry, and is not printed: it may contain a password.
 #[test]
 fn what_is_no_address_is_the_command_lines_fault() {
     for url in ["", "nats://127.0.0.1:1,", "http://u:secret@127.0.0.1:4222", "nats://"] {
@@ -80,7 +80,7 @@ async fn an_agent_that_is_away_is_named() {
     }
 }
 
-/// What cannot be taken back is not said by the way.
+/// An irreversible declaration needs `--yes`.
 #[test]
 fn nobody_is_gone_without_a_yes() {
     let gone = ["node", "gone", "n1", "--seen", "7", "--kind"];

@@ -1,4 +1,4 @@
-//! Failures as people read them, and as programs do.
+//! Failures in text and in JSON.
 
 use berth_cli::failure::Failure;
 use berth_contract::code::Code;

@@ -5,10 +5,10 @@ use clap::{Command, CommandFactory as _};
 
 use crate::berth::berth;
 
-/// The long help of a command and of all below it, each under its name.
+/// The long help of a command and of its subcommands, by name.
 fn pages(command: &Command, path: &str, pages: &mut Vec<(String, String)>) {
     let name = format!("{path}{}", command.get_name());
-    // The width is the terminal's otherwise.
+    // Without this the width is that of the terminal.
     let mut one = command.clone().term_width(100).bin_name(name.clone());
     pages.push((name.clone(), one.render_long_help().to_string()));
     for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
@@ -46,7 +46,7 @@ fn the_help_of_every_command() {
     insta::assert_snapshot!(all().iter().map(page).collect::<Vec<_>>().join("\n"));
 }
 
-/// A command that acts explains itself in a paragraph and shows how it is used.
+/// A command that changes something has a paragraph and an example.
 #[test]
 fn every_command_that_acts_teaches() {
     for (name, page) in all() {

@@ -1,4 +1,4 @@
-//! Every command that Berth tells a person to type is one that its own parser takes.
+//! Every command in Berth's hints is accepted by its own parser.
 //!
 //! The sources are read, so that no hint is missed: each `berth …` in a string literal of a service
 //! or a shared crate counts. One in backticks ends with them; any other runs to the end of its
@@ -15,14 +15,14 @@ use clap::{CommandFactory as _, Parser as _};
 
 use crate::inspect::words;
 
-/// Commands that are named as programs, and not to be typed as they stand.
+/// Commands that are named as programs, not as hints.
 const NAMES: [&str; 1] = ["berth run"];
-/// What the reader chooses.
+/// Placeholders for the reader's choice.
 const CHOSEN: [&str; 1] = ["FILE"];
 /// An id, a number, and the value of a format string's argument.
 const SAMPLE: &str = "7";
 
-/// A command in a text that is printed, and where it is written.
+/// A command in a printed text, and its place in the source.
 struct Hint {
     place: String,
     command: String,
@@ -36,7 +36,7 @@ fn every_command_in_a_hint_runs_as_printed() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), hints.len(), wrong.join("\n"));
 }
 
-/// A code's own advice runs once the problem says where it happened.
+/// A code's own advice is complete once the problem names its place.
 #[test]
 fn the_next_step_of_a_code_names_what_the_problem_is_about() {
     for code in Code::ALL {
@@ -58,7 +58,7 @@ fn the_next_step_of_a_code_names_what_the_problem_is_about() {
     );
 }
 
-/// What is wrong with a command; none when the parser takes it.
+/// The parser's error for a command; none when the parser accepts it.
 fn fault(hint: &Hint) -> Option<String> {
     let Hint { place, command } = hint;
     if NAMES.contains(&command.as_str()) {
@@ -152,7 +152,7 @@ fn with_samples(command: &str) -> String {
     filled + rest
 }
 
-/// The string literals of a source, each with the line it begins at.
+/// The string literals of a source, each with its first line.
 fn literals(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -187,7 +187,7 @@ fn end_of_literal(text: &str) -> usize {
     end.map_or(text.len(), |(at, _)| at + 1)
 }
 
-/// A literal as it is printed: lines that are continued are one.
+/// A literal as it is printed: continued lines are joined.
 fn unescaped(literal: &str) -> String {
     let mut parts = literal.split("\\\n");
     let mut text = parts.next().unwrap_or_default().to_owned();

@@ -1,7 +1,7 @@
 //! `docs/inspect.md` names commands, subjects, buckets, keys, steps and codes; each of them exists.
 //!
-//! What an operator types from the page while a claim hangs must work. What exists is asked of the
-//! command line's own parser and of the contract.
+//! Commands that an operator copies from the page while a claim hangs must work. They are checked
+//! with the command line's own parser and the contract.
 
 mod check;
 mod commands;
@@ -13,7 +13,7 @@ fn page() -> String {
     fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/inspect.md")).unwrap()
 }
 
-/// What the page names that does not exist, each with its line.
+/// Names on the page that do not exist, each with its line.
 fn faults(page: &str) -> Vec<String> {
     let commands = words::commands(page).into_iter().filter_map(|(line, command)| {
         let fault = commands::fault(&command)?;
@@ -32,8 +32,8 @@ fn everything_that_the_page_names_exists() {
     assert!(faults.is_empty(), "docs/inspect.md: {faults:#?}");
 }
 
-/// A command that a reader copies from any page runs. `docs/contract.md` is made from the contract,
-/// and shows `berth explain CODE` with a placeholder.
+/// A command that a reader copies from any page is accepted. `docs/contract.md` is generated, and
+/// shows `berth explain CODE` with a placeholder.
 #[test]
 fn the_commands_of_every_page_exist() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -55,7 +55,7 @@ fn the_commands_of_every_page_exist() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// Each kind of thing that can be named wrongly, put in place of one that is on the page.
+/// Each kind of name, made wrong in place of a right one on the page.
 const MUTATIONS: &[(&str, &str)] = &[
     // Commands, their verbs, their flags and the values of these.
     ("berth claim status --volume ref", "berth claim status --volumes ref"),
@@ -78,7 +78,7 @@ const MUTATIONS: &[(&str, &str)] = &[
     ("dev=2Eberth.instance.n1.controller", "dev=2eberth.instance.n1.controller"),
     ("# node.n1, leader.gc", "# nodes.n1, leader.gc"),
     ("# node.n1, leader.gc", "# node.n1, leader.claim"),
-    // Services, endpoints, subjects and what they are asked.
+    // Services, endpoints, subjects and requests.
     ("nats micro info berth-claim ", "nats micro info berth-claims "),
     ("nats micro ping berth-claim", "nats micro ping claim"),
     ("req berth-claim claim-status", "req berth-claim claim-states"),
@@ -92,7 +92,7 @@ const MUTATIONS: &[(&str, &str)] = &[
         "nats sub 'berth.v1.event.default.claim.down'",
         "nats sub 'berth.v1.event.default.lease.down'",
     ),
-    // Steps, events, codes and metrics, wherever they stand.
+    // Steps, events, codes and metrics, anywhere on the page.
     ("waits for: controller.unpublish, again", "waits for: controller.detach, again"),
     ("agent.detach by volumewatcher", "agent.dismount by volumewatcher"),
     ("\"event\":\"claim.failed\"", "\"event\":\"claim.failing\""),

@@ -1,4 +1,4 @@
-//! Lists of every noun: the same verbs, sorted, watched, and of allocs only those that live.
+//! Lists of every noun: the same verbs, sorted and watched. Allocs are listed while live only.
 
 use std::io::{BufRead as _, BufReader};
 
@@ -24,7 +24,7 @@ fn every_noun_is_listed_by_the_same_words() {
     }
     let all = Cli::try_parse_from(["berth", "alloc", "ls", "--all", "--state", "live"]);
     assert!(all.is_err(), "--all and --state contradict each other");
-    // JSON is the reply as it came: an option that was ignored would be believed.
+    // With `--json` the reply is unchanged, so an ignored option would mislead.
     let ran = berth(&["node", "ls", "--sort", "since", "--json"]);
     assert_eq!(ran.code, 2, "{ran:?}");
 }
@@ -55,13 +55,13 @@ async fn lists_are_sorted_say_who_holds_and_follow_changes() {
         || -> serde_json::Value { serde_json::from_str(&seen.next().unwrap().unwrap()).unwrap() };
     assert_eq!(next()["volumes"][0]["id"], "d10");
     let holder = system.spawn(&[&on("holder")[..], &["sleep", "600"]].concat());
-    // Each line is a change: the last one says who holds the volume, and where.
+    // Each line is a change: the last line names the volume's holder and its node.
     while next()["volumes"][0]["holders"][0]["alloc"] != "holder" {}
     signal(watch.id(), Signal::SIGINT);
     assert_eq!(watch.wait().unwrap().code(), Some(0), "Ctrl-C is how it ends");
     system.claims_become("d10", &["taken holder"]).await;
 
-    // By name, with the numbers in it by their size; and by another column.
+    // By name, with the numbers in it by size; and by another column.
     let volumes = system.berth(&["volume", "list"]);
     assert_eq!(ids(&volumes), ["d2", "d10"], "{volumes:?}");
     let row = volumes.out.lines().find(|row| row.starts_with("d10")).unwrap();
@@ -73,7 +73,7 @@ async fn lists_are_sorted_say_who_holds_and_follow_changes() {
     assert_eq!(unknown.code, 2, "{unknown:?}");
     assert!(unknown.err.contains("holders, nodes"), "{unknown:?}");
 
-    // Of allocs those that live.
+    // Only live allocs.
     assert_eq!(ids(&system.berth(&["alloc", "status"])), ["holder"]);
     assert_eq!(ids(&system.berth(&["alloc", "ls", "--all"])), ["ended", "holder"]);
     assert_eq!(ids(&system.berth(&["alloc", "ls", "--state", "complete"])), ["ended"]);

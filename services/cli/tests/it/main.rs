@@ -1,6 +1,6 @@
-//! `berth` as its users see it: help, tables, errors and exit codes, each held by a golden file.
+//! The output of `berth`: help, tables, errors and exit codes, each compared with a golden file.
 //!
-//! A golden that changed on purpose is taken over with `INSTA_UPDATE=always cargo test -p
+//! After an intended change, update the golden files with `INSTA_UPDATE=always cargo test -p
 //! berth-cli`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]

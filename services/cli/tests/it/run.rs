@@ -24,14 +24,14 @@ async fn a_command_finds_its_volumes_and_leaves_none_behind() {
     let both = ["--volume", "models", "--volume", "data"];
     let ran = run(&[&["--node", "n1"], &both[..], &["--", "sh", "-c", write]].concat());
     assert_eq!((ran.code, ran.out.as_str()), (0, "done\n"), "{ran:?}");
-    // Every step of both releases was told, in order.
+    // Every step of both releases was printed, in order.
     for volume in ["data", "models"] {
         let said = |what: &str| ran.err.find(&format!("{volume}: {what}"));
         let steps = [said("unpublishing"), said("node-detached"), said("free")];
         assert!(steps.iter().all(Option::is_some) && steps.is_sorted(), "{steps:?}: {ran:?}");
     }
 
-    // On the other node, at a path that only the command sees, to read.
+    // On the other node, read-only, at a path that only the command sees.
     let place = system.dir.join("place");
     fs::create_dir(&place).unwrap();
     let place = place.to_str().unwrap();
@@ -46,7 +46,7 @@ async fn a_command_finds_its_volumes_and_leaves_none_behind() {
     assert_eq!(dirs::mounts_beneath(place.as_ref()), Vec::<std::path::PathBuf>::new());
     assert_eq!(fs::read_dir(place).unwrap().count(), 0);
 
-    // Without waiting for it, the release goes on by itself.
+    // Without a waiting command, the release completes by itself.
     let ran = run(&["--node", "n1", "--volume", "data", "--no-wait-release", "--", "true"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(!ran.err.contains("free"), "{ran:?}");
@@ -103,7 +103,7 @@ async fn who_is_refused_learns_who_holds_it_and_who_waits_gets_it_in_turn() {
     let holder = system.spawn(&[&on("n1", "holder")[..], &["--", "sleep", "600"]].concat());
     system.claims_become("data", &["taken holder"]).await;
 
-    // Refused at once, and what it had claimed before is given back.
+    // The run is refused immediately, and its earlier claims are released.
     let mark = system.dir.join("started");
     let touch = ["--", "touch", mark.to_str().unwrap()];
     let third = ["run", "--node", "n2", "--volume", "data", "--volume", "other"];
@@ -113,15 +113,15 @@ async fn who_is_refused_learns_who_holds_it_and_who_waits_gets_it_in_turn() {
     assert!(ran.err.contains("berth alloc stop"), "{ran:?}");
     system.claims_become("other", &[]).await;
 
-    // A volume in use cannot go.
+    // A volume in use is not deregistered.
     let ran = system.berth(&["volume", "deregister", "data"]);
     assert_eq!(ran.code, 5, "{ran:?}");
 
-    // In line; and it starts only when the holder's release is over.
+    // The run waits in the queue, and starts only after the holder's release.
     let waiter = [&on("n2", "waiter")[..], &["--wait"], &touch].concat();
     let mut waiter = system.spawn(&waiter);
     system.claims_become("data", &["taken holder", "waiting waiter"]).await;
-    // The waiter prints its place in the queue long before its request for the mount times out,
+    // The waiter prints its position in the queue long before its request for the mount times out,
     // after five seconds.
     let mut said = BufReader::new(waiter.stderr.take().unwrap()).lines().map(Result::unwrap);
     let place = said.next().unwrap();
@@ -169,7 +169,7 @@ async fn a_run_that_is_told_to_end_before_it_began_gives_everything_back() {
     assert!(run.err.contains("not started") && run.err.contains("data: free"), "{run:?}");
     assert!(!mark.exists());
 
-    // An alloc whose runner is gone is stopped by hand, and its release told.
+    // An operator stops an alloc without a runner, and the command prints its release.
     let orphan = ["run", "--node", "n1", "--alloc", "orphan", "--volume", "data"];
     let mut orphan = system.spawn(&[&orphan[..], &["--", "sleep", "1"]].concat());
     system.claims_become("data", &["taken orphan"]).await;
@@ -182,7 +182,7 @@ async fn a_run_that_is_told_to_end_before_it_began_gives_everything_back() {
     system.stop().await;
 }
 
-/// Where the host's mounts are private, a mount namespace copies those of every other alloc.
+/// Where the host's mounts are private, a new mount namespace copies those of every other alloc.
 #[tokio::test]
 async fn a_command_does_not_hold_the_volumes_of_others() {
     if !root::or_skip("mounts volumes") {
@@ -214,7 +214,7 @@ async fn a_command_does_not_hold_the_volumes_of_others() {
     let stays = run("stays", "two", &second);
     let seen = began(second).await;
     assert_eq!(seen.lines().filter(own).count(), 1, "no volume of another's: {seen}");
-    // The host has them all the same.
+    // The mounts remain on the host.
     let host = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let host = host.lines().filter(|line| line.contains(&system.state("").display().to_string()));
     assert!(host.filter(own).count() >= 2);

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use crate::berth::Ran;
 use crate::system::{SOON, System, is_running, signal};
 
-/// What is in the file, once it is a number.
+/// The pid in the file, once it is written.
 async fn pid_in(file: &Path) -> i32 {
     let what = format!("{} says a pid", file.display());
     let read = async || {
@@ -25,7 +25,7 @@ async fn ended(pid: i32) {
     wait::until(&format!("process {pid} has ended"), SOON, running).await;
 }
 
-/// How often the driver of the first node was asked to unpublish the volume.
+/// How often the first node's driver was called to unpublish the volume.
 fn unpublished(system: &System, volume: &str) -> usize {
     let log = fs::read_to_string(system.state("calls/n1.jsonl")).unwrap();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -35,8 +35,8 @@ fn unpublished(system: &System, volume: &str) -> usize {
         .count()
 }
 
-/// A script that leaves a process behind which holds nothing of what it inherited, has a session of
-/// its own, ignores what tells it to end, and writes for as long as it is there.
+/// A script that leaves a daemon. The daemon closes its inherited files, has its own session,
+/// ignores SIGHUP and SIGTERM, and writes until it is killed.
 fn daemon(pid_file: &Path, writes: &str) -> String {
     format!(
         "setsid bash -c 'trap \"\" HUP TERM; \
@@ -64,7 +64,7 @@ async fn a_killed_runner_takes_its_command_along_and_the_agent_gives_the_volume_
     let mut run = system.spawn(&[&run[..], &["sh", "-c", &script]].concat());
     let (own, left) = (pid_in(&own).await, pid_in(&left).await);
 
-    // An alloc that was reported ended may still run.
+    // A stopped alloc may still run.
     let stopped = system.berth(&["alloc", "stop", "a"]);
     assert_eq!(stopped.code, 0, "{stopped:?}");
     wait::until("the release says what it waits for", SOON, async || {
@@ -243,7 +243,7 @@ async fn one_volume_at_several_paths_and_paths_that_will_not_do() {
     assert_eq!((ran.code, ran.out.as_str()), (0, "so\n"), "{ran:?}");
     assert!(ran.err.contains("Read-only file system"), "{ran:?}");
 
-    // A path inside a volume is the volume's: it is there, or it is not.
+    // A path inside a volume belongs to that volume: the run does not create it.
     let inside = format!("inner:{place}/in");
     let ran =
         run(&[&inside, &write], &format!("touch {place}/in/i && grep -c {place} /proc/mounts"));
@@ -258,7 +258,7 @@ async fn one_volume_at_several_paths_and_paths_that_will_not_do() {
         assert!(ran.err.contains(words) && ran.err.contains("data: free"), "{ran:?}");
     }
 
-    // What cannot be had for the command is refused before anything is claimed.
+    // A request that cannot be met is refused before anything is claimed.
     let none = ["run", "--node", "n1", "--volume", "data", "--task-driver-mounts", "none"];
     let ran = system.berth(&[&none[..], &["--", "true"]].concat());
     assert_eq!(ran.code, 125, "{ran:?}");
@@ -276,7 +276,7 @@ async fn of_fifty_who_wait_for_one_volume_each_gets_it_alone() {
     }
     let system = System::start(1).await;
     system.volume("data", "single-node-single-writer");
-    // A command that finds the mark of another was not alone.
+    // A command that finds another's directory was not alone.
     let script = "cd $BERTH_VOLUME_DATA && mkdir alone && echo x >> all && rmdir alone";
     let run = ["run", "--node", "n1", "--volume", "data", "--wait=10m", "--no-wait-release", "--"];
     let runs: Vec<_> =

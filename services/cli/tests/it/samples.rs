@@ -1,4 +1,4 @@
-//! What `docs/inspect.md` shows is what appears: each sample is made to happen, and printed.
+//! Each sample of `docs/inspect.md` is reproduced and compared with the output.
 //!
 //! Times, ids of attempts, process ids and paths differ from run to run, and count as equal. `…` in
 //! a sample matches any text.
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::system::{SOON, System, signal};
 
-/// Samples that need more than one machine's `berth dev`, and where the same is shown to happen.
+/// Samples that need more than one machine's `berth dev`, and the tests that reproduce them.
 const ELSEWHERE: [&str; 2] = [
     // Two of three servers away: `berth-integration`, `reads`.
     "berth volume status v --timeout 5s",
@@ -28,7 +28,7 @@ const ELSEWHERE: [&str; 2] = [
     "berth claim status --volume data",
 ];
 
-/// The commands whose samples the tests below make happen.
+/// The commands whose samples the tests below reproduce.
 const HERE: [&str; 14] = [
     "berth why ref",
     "berth why holder",
@@ -86,8 +86,8 @@ async fn block_appears(system: &System, begins: &str, commands: &[&[&str]]) {
     .await;
 }
 
-/// What `nats micro info` prints of a controller is what the service answers, which is asked here:
-/// the host is in the id and the metadata, and the data has the fields that the page shows.
+/// Compares the page's `nats micro info` of a controller with the service's answer. The host is in
+/// the id and the metadata, and the data has the fields that the page shows.
 async fn statistics_look_so(system: &System) {
     let page = page::json("{\"errors\": {\"BERTH0004\"");
     let bus = Bus::connect(Config::new([system.url()], "samples")).await.unwrap();
@@ -115,7 +115,7 @@ async fn statistics_look_so(system: &System) {
     bus.drain(Duration::from_secs(1)).await;
 }
 
-/// What `nats sub` prints of an event is what `berth events --json` does.
+/// `nats sub` prints an event as `berth events --json` does.
 fn an_event_looks_so(system: &System) {
     let shown = page::json("{\"event\":\"claim.failed\"");
     let ran = system.berth(&["events", "--volume", "gone", "--json"]);
@@ -143,7 +143,7 @@ fn run<'a>(node: &'a str, alloc: &'a str, volume: &'a str, more: &[&'a str]) -> 
     [&run[..], more].concat()
 }
 
-/// Ends a run that the test has seen enough of.
+/// Ends a run that the test no longer needs.
 fn end(mut run: Child) {
     signal(run.id(), Signal::SIGTERM);
     run.wait().unwrap();
@@ -180,7 +180,7 @@ async fn claims_that_hang_or_wait_look_as_the_page_shows() {
     signal(pid(&system, "volumewatcher"), Signal::SIGKILL);
     appears(&system, "berth trace ref/r1").await;
 
-    // In line.
+    // A claim in the queue.
     let holder = system.spawn(&run("n1", "holder", "line", &["--", "sleep", "600"]));
     system.claims_become("line", &["taken holder"]).await;
     let next = system.spawn(&run("n2", "next", "line", &["--wait", "--", "true"]));
@@ -189,7 +189,7 @@ async fn claims_that_hang_or_wait_look_as_the_page_shows() {
     appears(&system, "berth why next").await;
     appears(&system, "berth claim status --volume line").await;
 
-    // A plugin that hangs in an attach: which host has it, a node says.
+    // A plugin that hangs in an attach: the status of a node names the host.
     let hung = system.spawn(&run("n1", "hung1", "hung", &["--", "true"]));
     appears(&system, "berth claim status --volume hung").await;
     let nodes: &[&[&str]] = &[&["node", "status", "n1"], &["node", "status", "n2"]];
@@ -255,7 +255,7 @@ async fn what_is_away_looks_as_the_page_shows() {
     for volume in ["gone", "w"] {
         system.volume(volume, "single-node-writer");
     }
-    // A node with a plugin that answers no call there.
+    // A node whose agent is stopped.
     let held = system.spawn(&run("n2", "g1", "gone", &["--no-wait-release", "--", "sleep", "600"]));
     system.claims_become("gone", &["taken g1"]).await;
     let agent = pid(&system, "agent-n2");
@@ -267,7 +267,7 @@ async fn what_is_away_looks_as_the_page_shows() {
     signal(agent, Signal::SIGCONT);
     system.claims_become("gone", &[]).await;
 
-    // The volumewatcher.
+    // The volumewatcher is stopped.
     let watcher = pid(&system, "volumewatcher");
     signal(watcher, Signal::SIGSTOP);
     let ran = system.berth(&run("n1", "w1", "w", &["--no-wait-release", "--", "true"]));
@@ -276,7 +276,7 @@ async fn what_is_away_looks_as_the_page_shows() {
     signal(watcher, Signal::SIGCONT);
     system.claims_become("w", &[]).await;
 
-    // The bus.
+    // The bus is stopped.
     let server = pid(&system, "nats-server");
     signal(server, Signal::SIGSTOP);
     appears(&system, "berth claim status --timeout 3s").await;

@@ -1,4 +1,4 @@
-//! Events of claims, as the services tell them.
+//! Events of claims, as the services publish them.
 
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName as E, PluginCall};
@@ -20,8 +20,7 @@ pub fn trace(digit: char) -> String {
     digit.to_string().repeat(32)
 }
 
-/// A claim of alloc `web-1` on volume `data` for node `n1`, whose events are written down as they
-/// are told.
+/// Builds the events of a claim of alloc `web-1` on volume `data` for node `n1`.
 #[derive(Debug, Clone)]
 pub struct Story {
     pub events: Vec<Event>,
@@ -37,7 +36,7 @@ impl Story {
         Self { events: Vec::new(), volume: "data", claim, release, releasing: false }
     }
 
-    /// As it goes on with another claim.
+    /// Continues with another claim.
     pub fn again(mut self, claim: char, release: char) -> Self {
         (self.claim, self.release, self.releasing) = (claim, release, false);
         self
@@ -48,7 +47,7 @@ impl Story {
         self.events.last_mut().unwrap()
     }
 
-    /// A claim of the alloc that was refused, in a trace.
+    /// A refused claim of the alloc, in a trace.
     pub fn refused(mut self, ms: u64, digit: char) -> Self {
         let event = Event {
             volume: Some(volume_id(self.volume)),
@@ -62,7 +61,7 @@ impl Story {
         self
     }
 
-    /// An event of the alloc's.
+    /// An event of the alloc.
     pub fn alloc(mut self, ms: u64, name: E) -> Self {
         let trace = Some(trace(if name == E::AllocRegistered { self.claim } else { 'f' }));
         let event = Event { trace, ..about(name, ms) };
@@ -86,7 +85,7 @@ impl Story {
         self
     }
 
-    /// An attempt is written down.
+    /// An attempt is recorded.
     pub fn begin(self, ms: u64, name: E, id: &str, call: &str, worker: &str) -> Self {
         let detail = format!("{call} by {worker}");
         self.record(ms, name, |event| {
@@ -95,7 +94,7 @@ impl Story {
         })
     }
 
-    /// It did not succeed.
+    /// The attempt failed.
     pub fn fail(self, ms: u64, id: &str, took_ms: u64, error: &str) -> Self {
         self.record(ms, E::ClaimFailed, |event| {
             event.attempt = Some(attempt(id));
@@ -129,7 +128,7 @@ impl Story {
         self
     }
 
-    /// The node mounted it, could not, or unmounted it.
+    /// The node mounted the volume, failed to, or unmounted it.
     pub fn mount(mut self, ms: u64, name: E, took_ms: u64, rpcs: &[Rpc<'_>]) -> Self {
         let failed = name == E::VolumeMountFailed;
         let event = Event {
@@ -146,7 +145,7 @@ impl Story {
         self
     }
 
-    /// It is attached and granted.
+    /// The volume is attached and the claim granted.
     pub fn granted(self, ms: u64) -> Self {
         let id = format!("1-p{ms:07}");
         self.begin(ms, E::ClaimPublishing, &id, "controller.publish", "claim/h/41")
@@ -169,7 +168,7 @@ impl Story {
             )
     }
 
-    /// It is unmounted and detached.
+    /// The volume is unmounted and detached.
     pub fn released(self, ms: u64) -> Self {
         let (worker, one, two) =
             ("volumewatcher/h/7", format!("2-d{ms:07}"), format!("3-u{ms:07}"));
@@ -227,7 +226,7 @@ fn about(name: E, ms: u64) -> Event {
     }
 }
 
-/// RPC, when it was made in milliseconds, how long it took in microseconds, code.
+/// RPC, start in milliseconds, duration in microseconds, code.
 pub type Rpc<'a> = (&'a str, u64, u64, &'a str);
 
 fn plugin_call((rpc, ms, took_us, code): &Rpc<'_>) -> PluginCall {

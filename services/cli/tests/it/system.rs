@@ -1,4 +1,4 @@
-//! A `berth dev` of a test's own.
+//! A `berth dev` for one test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use nix::unistd::Pid;
 
 use crate::berth::{self, Ran};
 
-/// How long anything may take that a test waits for.
+/// Deadline of each wait of a test.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// The whole system. To be stopped by the test that started it.
+/// The whole system. The test that started it must stop it.
 pub struct System {
     pub daemon: Daemon,
     pub dir: Dir,
@@ -24,14 +24,14 @@ pub struct System {
 }
 
 impl System {
-    /// Starts it and waits until it says that it is healthy.
+    /// Starts the system and waits until it reports that it is healthy.
     pub async fn start(nodes: usize) -> Self {
         Self::start_with(nodes, |_| Vec::new()).await
     }
 
     /// The same with more arguments, which may name files in its directory.
     pub async fn start_with(nodes: usize, more: impl FnOnce(&Dir) -> Vec<String>) -> Self {
-        // They must be there, and as new as their sources.
+        // The programs must exist, and be as new as their sources.
         for name in ["claim", "plugin-registry", "volumewatcher", "gc", "node-agent", "csi-dev"] {
             binary(&format!("berth-{name}"));
         }
@@ -51,7 +51,7 @@ impl System {
         system
     }
 
-    /// Waits until it says that it is healthy.
+    /// Waits until the system reports that it is healthy.
     pub async fn ready(&self) {
         wait::until("berth dev is healthy", SOON, async || {
             assert!(self.daemon.is_running(), "it ended: {}", self.daemon.log());
@@ -60,7 +60,7 @@ impl System {
         .await;
     }
 
-    /// Where its bus is.
+    /// The URL of its bus.
     pub fn url(&self) -> String {
         fs::read_to_string(self.dir.join("ready")).unwrap().trim().to_owned()
     }
@@ -70,7 +70,7 @@ impl System {
         self.dir.join("s").join(name)
     }
 
-    /// Makes a volume in the storage and registers it.
+    /// Creates a volume in the storage and registers it.
     pub fn volume(&self, id: &str, access: &str) {
         self.volume_of("dev.berth", "backend", id, access);
     }
@@ -90,7 +90,7 @@ impl System {
         assert_eq!(ran.code, 0, "{ran:?}");
     }
 
-    /// Runs `berth` against it.
+    /// Runs `berth` with its bus.
     pub fn berth(&self, args: &[&str]) -> Ran {
         self.run(args, "")
     }
@@ -99,7 +99,7 @@ impl System {
         berth::run(&[&["--nats", &self.url()], args].concat(), stdin)
     }
 
-    /// Starts `berth` against it; to be waited for.
+    /// Starts `berth` with its bus; the caller waits for it.
     pub fn spawn(&self, args: &[&str]) -> Child {
         let url = self.url();
         berth::command(&[&["--nats", &url], args].concat())
@@ -110,7 +110,7 @@ impl System {
             .unwrap()
     }
 
-    /// The claims on a volume, as `state alloc`, once they are these.
+    /// Waits until the claims on a volume are these, as `state alloc`.
     pub async fn claims_become(&self, volume: &str, expected: &[&str]) {
         wait::until(&format!("{volume} has the claims {expected:?}"), SOON, async || {
             let ran = self.berth(&["claim", "status", "--volume", volume, "--json"]);
@@ -126,7 +126,7 @@ impl System {
         .await;
     }
 
-    /// Every process's name and pid.
+    /// The name and pid of every process.
     pub fn processes(&self) -> Vec<(String, i32)> {
         let mut found: Vec<(String, i32)> = fs::read_dir(self.state("pids"))
             .unwrap()
@@ -140,7 +140,8 @@ impl System {
         found
     }
 
-    /// Stops it; everything it had must be gone, and nothing must have broken a rule of CSI's.
+    /// Stops the system. All its processes and mounts must be gone, and the judge must find no
+    /// breach of CSI.
     pub async fn stop(self) {
         let processes = self.processes();
         let status = self.daemon.terminate().await;
@@ -155,11 +156,11 @@ impl System {
     }
 }
 
-/// Whether there is such a process, not counting one that has ended and waits to be noticed.
+/// Whether the process exists and is no zombie.
 pub fn is_running(pid: i32) -> bool {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
-        // Nothing else says that there is no such process: ENOENT, or ESRCH while it goes.
+        // Only these errors mean that the process is gone: ENOENT, or ESRCH while it exits.
         Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => return false,
         Err(error) => panic!("process {pid} cannot be looked at: {error}"),
     };
@@ -167,7 +168,7 @@ pub fn is_running(pid: i32) -> bool {
     state.is_some_and(|state| state != 'Z')
 }
 
-/// Sends a signal to a process that the test started, or that its system did.
+/// Sends a signal to a process of the test or of its system.
 pub fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }

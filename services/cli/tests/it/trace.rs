@@ -24,7 +24,7 @@ fn under_way(id: &str, call: CallKind, worker: &str, deadline_ms: u64) -> Attemp
     Attempt { id, call, worker, deadline: at(deadline_ms), bound: None }
 }
 
-/// A claim on whose release two tries fail, and whose watcher is killed over the third.
+/// A claim with two failed tries in its release, and a watcher that is killed during the third.
 fn troubled() -> Story {
     Story::new()
         .alloc(0, E::AllocRegistered)
@@ -108,7 +108,7 @@ fn freed_after_trouble() {
             "n2",
             &[("ControllerUnpublishVolume", 65_440, 19_000, "OK")],
         )
-        // That one was killed too.
+        // That watcher was killed too.
         .begin(68_730, E::ClaimNodeDetached, "3-u0000002", "controller.unpublish", "w/j/1")
         .fail(
             68_740,
@@ -201,7 +201,7 @@ fn refused_by_the_plugin_and_undone() {
             &[("ControllerPublishVolume", 6, 22_000, "INVALID_ARGUMENT")],
         )
         .fail(32, "1-p0000001", 28, "controller.publish: INVALID_ARGUMENT: no");
-    // The same write gave it up.
+    // The same write gave the claim up.
     let refused = story.events.last_mut().unwrap();
     (refused.claim_trace, refused.trace) = (refused.trace.clone(), Some(trace('b')));
     let story = story
@@ -235,7 +235,7 @@ fn answered_too_late_and_yet_granted() {
 
 #[test]
 fn claimed_twice_the_newest_is_drawn() {
-    // Twice in one trace: `berth run` asks again, and all it does is one trace.
+    // Two claims in one trace: `berth run` retries, and all its requests are one trace.
     let story = Story::new().granted(4).released(100).again('a', 'c').granted(5_004);
     let held = story.status(5_028, State::Taken);
     let known = TreeSource { events: &story.events, claims: &[held], begins: None, now: at(9_000) };
@@ -247,7 +247,7 @@ fn claimed_twice_the_newest_is_drawn() {
     assert_eq!(all.left_out, 0);
     let first = all.claims[0].release.as_ref().unwrap();
     assert_eq!((first.how, first.took_us), (How::Done, Some(37_000)));
-    // Each trace finds its own.
+    // Each trace finds its own claim.
     let (b, c, e) = (trace('b'), trace('c'), trace('e'));
     assert_eq!(tree(known, Which::Trace(&b)).claims, all.claims[..1]);
     assert_eq!(tree(known, Which::Trace(&c)).claims, all.claims[1..], "not known, so the newest");
@@ -309,7 +309,7 @@ fn order_and_repetition_make_no_difference() {
     assert!(seen(&[], &[], 900).claims.is_empty());
 }
 
-/// Whatever is lost: what is left is drawn, and nothing is made up.
+/// Whichever events are lost, the tree shows the rest, and invents nothing.
 #[test]
 fn any_event_may_be_missing() {
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4).released(100);

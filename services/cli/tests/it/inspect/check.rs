@@ -1,4 +1,4 @@
-//! Whether a word that looks like one of our names is one.
+//! Checks whether a word that looks like one of our names exists.
 
 use std::fs;
 
@@ -7,11 +7,11 @@ use berth_contract::event::EventName;
 use berth_contract::verb::{self, Row};
 use berth_contract::{bucket, service, stream};
 
-/// The nouns of steps and events; `node` is also that of leases, and of a page.
+/// The nouns of steps and events. `node` is also a key of leases, and a page.
 const NOUNS: [&str; 8] =
     ["volume", "claim", "alloc", "plugin", "secret", "gc", "agent", "controller"];
 
-/// What is wrong with a name; none when nothing is, or when it is no name of ours.
+/// The fault of a name; none when it has none, or when it is not ours.
 pub fn fault(word: &str) -> Option<String> {
     let unless = |known: bool, what: &str| (!known).then(|| format!("there is no such {what}"));
     if let Some(name) = word.strip_prefix("endpoint ") {
@@ -68,7 +68,7 @@ fn is_bucket(name: &str) -> bool {
     bucket::ALL.iter().any(|bucket| bucket.name == name)
 }
 
-/// Metrics are those of their own page.
+/// Metrics are checked against their own page.
 fn is_metric(name: &str) -> bool {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
     fs::read_to_string(file).unwrap().contains(&format!("`{name}`"))

@@ -1,5 +1,4 @@
-//! Whether a command exists: of `berth` by its own parser, of `nats` as far as it names what is
-//! ours.
+//! Checks whether a command exists: `berth` by its own parser, `nats` by Berth's names in it.
 
 use std::fs;
 
@@ -13,7 +12,7 @@ use serde_json::Value;
 
 use super::{check, words};
 
-/// What is wrong with a command; none when nothing is.
+/// The fault of a command; none when it has none.
 pub fn fault(command: &str) -> Option<String> {
     let (words, comment) = words::split(command);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -23,7 +22,7 @@ pub fn fault(command: &str) -> Option<String> {
     }
 }
 
-/// Known, with all that is said of it; what is left out a reader puts there.
+/// The parser's error. Missing arguments are allowed: a reader adds them.
 fn berth(words: &[&str]) -> Option<String> {
     let error = Cli::try_parse_from(words).err()?;
     match error.kind() {
@@ -37,7 +36,7 @@ fn berth(words: &[&str]) -> Option<String> {
 fn nats(words: &[&str], comment: &str) -> Option<String> {
     let named: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with('-')).collect();
     match *named {
-        // The program itself, and what it says of the server alone.
+        // The program itself, and its commands about the server alone.
         [] | ["micro", "ls"] | ["server", ..] => None,
         ["kv", "ls" | "get" | "watch" | "history", name, ref keys @ ..] => {
             of_bucket(name, keys, comment)
@@ -57,7 +56,7 @@ fn nats(words: &[&str], comment: &str) -> Option<String> {
     }
 }
 
-/// A bucket, keys of it, and keys in what is said behind the command.
+/// A bucket, its keys, and the keys in the comment behind the command.
 fn of_bucket(name: &str, keys: &[&str], comment: &str) -> Option<String> {
     let Some(bucket) = bucket::ALL.iter().find(|bucket| bucket.name == name) else {
         return Some(format!("there is no bucket {name}"));
@@ -71,7 +70,7 @@ fn of_bucket(name: &str, keys: &[&str], comment: &str) -> Option<String> {
     Some(format!("{wrong} is no key of bucket {name}"))
 }
 
-/// Whether it is a key of the bucket, or a filter over a volume's, with `<…>` for any id.
+/// Whether this is a key of the bucket, or a filter over a volume's keys, with `<…>` for any id.
 fn is_key(bucket: &BucketSpec, key: &str) -> bool {
     let plain = key.replace(['<', '>'], "");
     let key = match key.strip_suffix(".>") {
@@ -91,7 +90,7 @@ fn is_key(bucket: &BucketSpec, key: &str) -> bool {
     }
 }
 
-/// What is wrong with a request of an endpoint.
+/// The fault of a request to an endpoint.
 fn asked(endpoint: Option<&Row>, body: &str) -> Option<String> {
     let Some(endpoint) = endpoint else { return Some("there is no such endpoint".to_owned()) };
     let Ok(Value::Object(body)) = serde_json::from_str(body) else {
@@ -102,8 +101,7 @@ fn asked(endpoint: Option<&Row>, body: &str) -> Option<String> {
     Some(format!("{} takes no {unknown}, but {known:?}", endpoint.endpoint))
 }
 
-/// The fields of an endpoint's request, as the contract's JSON Schema lists them: it is made from
-/// the code.
+/// The fields of an endpoint's request, by the contract's JSON Schema, which is generated.
 fn fields(endpoint: &Row) -> Vec<String> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/contract.schema.json");
     let schema: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What a page of Markdown has in it: commands, and words that may be names.
+//! The commands in a page of Markdown, and the words that may be names.
 
 /// Every command of `berth` and `nats`, with its line: after a prompt in a block, with the comment
 /// behind it, or in a span of code that is nothing else.
@@ -16,7 +16,7 @@ pub fn commands(page: &str) -> Vec<(usize, String)> {
             let command = line.strip_prefix("$ ").unwrap_or(printed);
             commands.push((at, command.to_owned()));
         } else {
-            // A span may go on in the next line.
+            // A span may continue in the next line.
             for (part, text) in line.split('`').enumerate() {
                 match (part, &mut open) {
                     (0, Some((_, span))) => span.extend([" ", text]),
@@ -39,11 +39,11 @@ pub fn names(page: &str) -> Vec<(usize, String)> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "._-=".contains(c);
     let mut names = Vec::new();
     for (at, line) in page.lines().enumerate() {
-        // How an endpoint is headed in `nats micro info`.
+        // The heading of an endpoint in `nats micro info`.
         if let Some(endpoint) = line.strip_suffix(" Endpoint Statistics") {
             names.push((at + 1, format!("endpoint {}", endpoint.trim())));
         }
-        // Of leases the keys look like steps; they are looked at with their command.
+        // Lease keys look like steps; they are checked with their command.
         let line = if line.contains("berth-leases") { "" } else { line };
         let words = line.split(|c| !is_part(c)).map(|word| word.trim_end_matches('.'));
         let words = words.filter(|word| !word.is_empty());
@@ -52,7 +52,7 @@ pub fn names(page: &str) -> Vec<(usize, String)> {
     names
 }
 
-/// The words of a command as a shell takes them, and the comment behind it.
+/// The words of a command as a shell splits them, and the comment behind it.
 pub fn split(command: &str) -> (Vec<String>, &str) {
     let (command, comment) = command.split_once(" #").unwrap_or((command, ""));
     let mut words = Vec::new();

@@ -1,11 +1,11 @@
-//! The samples of the page, and how one is held against what was printed.
+//! The samples of the page, and their comparison with the output.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// A command with what the page shows of its output.
+/// A command and its output on the page.
 #[derive(Debug, Clone)]
 pub struct Sample {
     /// Without the prompt and the comment behind it; empty for a block without a command.
@@ -14,7 +14,7 @@ pub struct Sample {
     pub lines: Vec<String>,
 }
 
-/// Every command in a block, with the lines up to the next one or the block's end.
+/// Every command in a block, with the lines up to the next command or the block's end.
 pub fn samples() -> Vec<Sample> {
     let mut all: Vec<Sample> = Vec::new();
     for block in blocks() {
@@ -30,14 +30,14 @@ pub fn samples() -> Vec<Sample> {
     all
 }
 
-/// The block without a command whose first line begins so.
+/// The block without a command that begins with this line.
 pub fn block(begins: &str) -> Sample {
     let found = blocks().into_iter().find(|lines| lines[0].starts_with(begins));
     let lines = found.unwrap_or_else(|| panic!("the page has no block {begins:?}"));
     Sample { command: String::new(), lines }
 }
 
-/// The JSON on the page that begins so, which may go on in further lines.
+/// The JSON on the page that begins with this text, over one or more lines.
 pub fn json(begins: &str) -> Value {
     let mut block = blocks().into_iter().map(|lines| lines.join(" "));
     let found = block.find_map(|text| Some(text.get(text.find(begins)?..)?.to_owned()));
@@ -68,7 +68,7 @@ impl Sample {
     }
 }
 
-/// Whether a line is as wanted, where `…` matches any text.
+/// Whether a line matches, where `…` matches any text.
 fn fits(line: &str, wanted: &str) -> bool {
     let mut parts = wanted.split('…');
     let first = parts.next().unwrap_or_default().trim_end();
@@ -85,7 +85,7 @@ fn fits(line: &str, wanted: &str) -> bool {
     }
 }
 
-/// A line with all struck out that differs from run to run.
+/// A line with everything replaced that differs from run to run.
 fn normal(line: &str) -> String {
     let words: Vec<String> = line.split_whitespace().map(normal_word).collect();
     words.join(" ").replace("in #s", "now").replace("in #m", "now")
