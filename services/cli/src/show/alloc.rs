@@ -8,7 +8,7 @@ use super::{claims, last_refusal, within};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
-/// What a list of allocs shows.
+/// The columns of a list of allocs.
 pub const ALLOC_COLUMNS: [&str; 7] = ["ID", "STATE", "NODE", "SINCE", "VOLUMES", "CLAIMS", "NOTE"];
 
 /// Allocs, one line each, sorted by this column.
@@ -52,7 +52,7 @@ pub fn alloc(alloc: &AllocStatus, now: Timestamp) -> String {
 /// `data, models (read), disk[2] as scratch`
 fn requests(alloc: &AllocStatus) -> String {
     let one = |request: &VolumeRequest| {
-        // What names no volume was refused when the alloc was registered.
+        // A request without a valid volume was refused when the alloc was registered.
         let volume = request.volume(alloc.index).unwrap_or_else(|_| request.source.clone());
         let alias = request.alias.as_ref().map(|alias| format!(" as {alias}")).unwrap_or_default();
         format!("{volume}{alias}{}", if request.read_only { " (read)" } else { "" })

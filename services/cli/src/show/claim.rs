@@ -8,11 +8,11 @@ use super::within;
 use crate::span::{ago, until};
 use crate::table::{Table, plain};
 
-/// What a list of claims shows.
+/// The columns of a list of claims.
 pub const CLAIM_COLUMNS: [&str; 9] =
     ["VOLUME", "ALLOC", "NODE", "MODE", "STATE", "SINCE", "ON NODE", "TRIES", "NEXT TRY"];
 
-/// Claims, one line each; under the table, the whole of what the last try of each said.
+/// Claims, one line each; below the table, the whole error of each claim's last try.
 pub fn claims(claims: &[ClaimStatus], now: Timestamp) -> String {
     sorted_claims(claims, None, now)
 }
@@ -50,7 +50,7 @@ fn on_node(mount: &NodeMount, now: Timestamp) -> String {
     }
 }
 
-/// What to do about a later call of a release that no volumewatcher begins. The claim service has
+/// The hint for a later call of a release that no volumewatcher begins. The claim service gives
 /// hints for the first call, and for a node or a plugin at fault.
 fn start_watcher(claim: &ClaimStatus) -> Option<String> {
     let what = "start a volumewatcher if `nats micro ping berth-volumewatcher` finds none";
@@ -58,7 +58,7 @@ fn start_watcher(claim: &ClaimStatus) -> Option<String> {
     is_due.then(|| what.to_owned())
 }
 
-/// What does not fit a column.
+/// Details that do not fit a column.
 fn notes(claim: &ClaimStatus) -> Option<String> {
     let place = claim.position.map(|position| match position {
         0 => "first".to_owned(),

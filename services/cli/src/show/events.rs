@@ -19,12 +19,12 @@ pub struct StoredEvent {
 }
 
 impl StoredEvent {
-    /// Reads one; none when it is no event.
+    /// Parses an event; none when the text is no event.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let event: Event = serde_json::from_slice(bytes).ok()?;
         let body = || serde_json::from_slice::<Value>(bytes).ok();
         let name = match event.event {
-            // A newer version's.
+            // An event of a newer version.
             EventName::Unknown => body()?["event"].as_str().unwrap_or_default().to_owned(),
             known => known.to_string(),
         };
@@ -72,7 +72,7 @@ fn what(event: &Event) -> String {
     words.join(" ")
 }
 
-/// The words of the event, and the plugin's calls.
+/// The event's detail, and the plugin's calls.
 fn detail(event: &Event) -> String {
     let calls = event.calls.iter().map(|call| {
         let failed = if call.code == "OK" { String::new() } else { format!(" {}", call.code) };

@@ -1,7 +1,7 @@
-//! Replies as people read them.
+//! The text forms of replies.
 //!
-//! **Owns** what is shown of each reply, and in which words. **Promises** that nothing here asks
-//! the clock: the time is passed in, so that a table is the same in a test.
+//! **Owns** which parts of each reply are shown, and as which text. **Promises** that nothing here
+//! reads the clock: the time is passed in, so that a table is the same in a test.
 
 use std::fmt;
 
@@ -62,7 +62,7 @@ fn last_refusal(refusal: &RefusedRequest, now: Timestamp) -> String {
     format!("{} ago, {}{trace}", ago(refusal.at, now), refused(refusal))
 }
 
-/// The namespace before an id, where not all ids of a list are of one.
+/// The namespace before an id, when the ids of a list are of several namespaces.
 fn within<'a>(
     all: impl IntoIterator<Item = &'a Namespace>,
 ) -> impl Fn(&Namespace, &dyn fmt::Display) -> String {

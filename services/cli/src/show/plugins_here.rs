@@ -1,4 +1,4 @@
-//! The plugins of one node, as its agent has them.
+//! The plugins of one node, by its agent.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::health_word;
 use crate::span::ago;
 use crate::table::{Table, plain};
 
-/// Each instance, and what is wrong with where they come from.
+/// Each instance, and the faults of their sources.
 pub fn plugins_here(here: &Here, now: Timestamp) -> String {
     let columns = [
         "PLUGIN",
@@ -62,7 +62,7 @@ pub fn plugins_here(here: &Here, now: Timestamp) -> String {
     shown
 }
 
-/// Whether calls go there, and whether it stays.
+/// Whether the instance gets calls, and whether it stays.
 fn calls(one: &InstanceHere) -> &'static str {
     match (one.serves, one.leaving) {
         (true, false) => "here",

@@ -10,10 +10,10 @@ use super::{health_word, listed};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
-/// What a list of plugins shows.
+/// The columns of a list of plugins.
 pub const PLUGIN_COLUMNS: [&str; 6] =
     ["ID", "PROVIDER", "VERSION", "CONTROLLERS", "NODES", "ATTACHES"];
-/// What a list of nodes shows.
+/// The columns of a list of nodes.
 pub const NODE_COLUMNS: [&str; 6] = ["ID", "STATE", "SINCE", "SKEW", "VERSION", "PLUGINS"];
 
 /// Plugins, one line each, sorted by this column.
@@ -50,7 +50,7 @@ pub fn plugin(plugin: &PluginStatus, now: Timestamp) -> String {
     format!("{}\n{table}{}", pairs(&lines), jobs(plugin, now))
 }
 
-/// Plugin instances, one line each, under a first column that says what the reply leaves open.
+/// Plugin instances, one line each. The first column is the caller's.
 fn instances(
     heading: &str,
     instances: &[InstanceStatus],
@@ -133,7 +133,7 @@ pub fn node(node: &NodeStatus, now: Timestamp) -> String {
     format!("{}\n{table}", pairs(&lines))
 }
 
-/// A node that counts as gone from now on.
+/// A node that was just declared gone.
 pub fn declared(node: &NodeId, declared: &Declared, now: Timestamp) -> String {
     let Declared { proof, claims } = declared;
     let left = match claims.as_deref() {
@@ -147,11 +147,11 @@ pub fn declared(node: &NodeId, declared: &Declared, now: Timestamp) -> String {
     format!("{node} counts as gone: {proof}\nuntil it is back: {}\n{left}", kept_up(proof.kind))
 }
 
-/// What is said above the claims of a node that counts as gone.
+/// The text above the claims of a node that was declared gone.
 pub const CLAIMS_LEFT: &str = "claims that are left, each until its controller has detached the \
                                volume from the node:";
 
-/// What must stay as it is for as long as the node counts as gone.
+/// The conditions that must hold while the node counts as gone.
 fn kept_up(kind: ProofKind) -> &'static str {
     match kind {
         ProofKind::PoweredOff => {

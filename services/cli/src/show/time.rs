@@ -1,4 +1,4 @@
-//! Times as people here read them, and how long something took.
+//! Times of day in the reader's time zone, and durations.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::span;
 pub struct Zone(TimeZone);
 
 impl Zone {
-    /// As this machine and the variable `TZ` say; UTC when they say nothing.
+    /// The zone of this machine and the variable `TZ`; UTC without either.
     pub fn local() -> Self {
         Self(TimeZone::system())
     }
@@ -41,7 +41,7 @@ impl Zone {
         let ms = i64::try_from(at.unix_ms()).unwrap_or(i64::MAX);
         match jiff::Timestamp::from_millisecond(ms) {
             Ok(at) => at.to_zoned(self.0.clone()).strftime(form).to_string(),
-            // Beyond what jiff holds, which only a broken clock says.
+            // Outside the range of jiff: only a broken clock gives such a time.
             Err(_) => at.to_string(),
         }
     }

@@ -1,4 +1,4 @@
-//! What is on a node: by its agent, and by the claims.
+//! The state of a node: by its agent, and by the claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,15 +15,15 @@ use crate::span::{ago, until};
 use crate::table::{Table, plain};
 use crate::why::next;
 
-/// All that is known of a node. As JSON it is the node's record, and beside it what else is known.
+/// All that is known of a node. As JSON: the node's record, with the other facts beside it.
 #[derive(Debug, Serialize)]
 pub struct NodeTruth {
-    /// By the registry.
+    /// The registry's record.
     #[serde(flatten)]
     pub node: NodeStatus,
-    /// By its agent; none when it did not answer.
+    /// The agent's status; none when the agent did not answer.
     pub agent: Option<AgentStatus>,
-    /// Why it did not.
+    /// The agent's error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_error: Option<String>,
     /// Every claim for the node; none when the claim service did not answer.
@@ -131,7 +131,7 @@ fn agent_parts(
     parts
 }
 
-/// How a mount is, in a word.
+/// The mount's health, in a word.
 fn health(mount: &MountStatus) -> String {
     match mount.health {
         MountHealth::Unknown if mount.mounted => "mounted".to_owned(),
@@ -140,13 +140,13 @@ fn health(mount: &MountStatus) -> String {
     }
 }
 
-/// A word of the contract's, as it is written there.
+/// A value's text as in the contract.
 fn word<T: Serialize>(value: &T) -> String {
     let written = serde_json::to_value(value).ok();
     written.as_ref().and_then(|word| word.as_str()).unwrap_or_default().to_owned()
 }
 
-/// What does not fit a column.
+/// Details that do not fit a column.
 fn notes(
     agent: &AgentStatus,
     mount: &MountStatus,

@@ -9,7 +9,7 @@ use super::{claims, health_word, last_refusal, listed, within};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
-/// What a list of volumes shows.
+/// The columns of a list of volumes.
 pub const VOLUME_COLUMNS: [&str; 11] = [
     "ID",
     "PLUGIN",

@@ -1,4 +1,4 @@
-//! `berth why`: one screen for each thing that has the name.
+//! `berth why`: one screen for each thing with the name.
 
 use berth_domain::Timestamp;
 
@@ -12,7 +12,7 @@ pub fn why(told: &Diagnoses, now: Timestamp) -> String {
     screens.join("\n")
 }
 
-/// Of one thing: a line where nothing is wrong, and else what it hangs on.
+/// One screen: a line when nothing is wrong, else the cause and what to do.
 fn screen(told: &Diagnosis, now: Timestamp) -> String {
     let since = told.since.map(|since| format!(" for {}", ago(since, now))).unwrap_or_default();
     let head = format!("{}: {}{since}", told.subject, told.state);
