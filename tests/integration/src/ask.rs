@@ -106,7 +106,7 @@ impl System {
         assert!(made.status.success(), "{made:?}");
     }
 
-    /// Registers an alloc on a node (from 0) that asks for a volume.
+    /// Registers an alloc on a node (from 0) that requests a volume.
     pub async fn alloc(&self, id: &str, node: usize, volume: &str, read_only: bool) -> AllocStatus {
         let register = alloc::Register {
             id: alloc_id(id),

@@ -1,4 +1,4 @@
-//! E6, E7, E8 and A13 over the whole system: how a workload asks for its volumes, and what it gets.
+//! E6, E7, E8 and A13 in a whole system: requests for volumes, and their results.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -268,7 +268,7 @@ async fn safety_7_an_answer_of_another_attempt_changes_nothing() {
     assert_eq!((answer.state, answer.call), (Some(State::Taken), None));
     assert_eq!(system.claims("data").await, before);
 
-    // Neither does it while the claim's own attempt is under way.
+    // The same holds while the claim's own attempt is running.
     system.hold("NodeUnpublishVolume");
     system.stop("a").await;
     let under_way = wait::until("a call is under way", Duration::from_secs(10), || async {

@@ -150,7 +150,7 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
     assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
     assert_eq!(unpublished(&system), 0);
     is_told(&system, &path).await;
-    // The agent's last report counts while it cannot be asked.
+    // The agent's last report counts while the agent is away.
     system.kill9(Part::Agent(0));
     let detached = detach(&system).await;
     assert!(detached.unaccounted[0].contains(&path), "{detached:?}");

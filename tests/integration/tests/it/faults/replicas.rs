@@ -1,6 +1,6 @@
-//! One of two claim services stops before a write. Its caller gives up and has the other write
-//! something else, and then the first goes on. Or the first has an outdated cache, without the
-//! other's write.
+//! One of two claim services stops before a write. Its caller gives up and has the other replica
+//! write something else, and then the first resumes. Or the first has an outdated cache, without
+//! the other's write.
 
 use std::pin::pin;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use berth_integration::{Options, Part, System};
 
 use super::begun;
 
-/// An alloc on n1 that asks for the volume with mount options of its own.
+/// An alloc on n1 that requests the volume with its own mount options.
 async fn alloc(system: &System, id: &str) {
     let source = VolumeId::new("data").unwrap();
     let mount = MountOptions { flags: vec!["noatime".to_owned()], ..MountOptions::default() };
