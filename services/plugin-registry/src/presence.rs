@@ -49,8 +49,10 @@ async fn wake_disagreeing(state: &State, rescan: Duration, waker: &Waker<NodeId>
     let mut leases = state.lease_mirror.subscribe();
     let (mut compared, mut rescan_at) = (None, Instant::now());
     loop {
-        // Read before the comparison, so that a change meanwhile leads to another one.
-        let present = (state.nodes.mirror.applied(), state.lease_mirror.read(Leases::changes));
+        // Read before the comparison, so that a change meanwhile leads to another one. The revision
+        // of the mirror does not do: this replica's own write is in the mirror ahead of it.
+        let changes = *nodes.borrow_and_update();
+        let present = (changes, state.lease_mirror.read(Leases::changes));
         if compared != Some(present) || Instant::now() >= rescan_at {
             let wrong = |nodes: &Nodes| state.lease_mirror.read(|held| disagreeing(nodes, held));
             for node in state.nodes.mirror.read(wrong) {

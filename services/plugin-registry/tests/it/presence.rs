@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use berth_contract::{bucket, key};
 use berth_domain::plugin::{Count, Half};
+use berth_harness::proxy::{Proxy, Wire};
+use berth_harness::wait;
 use tokio::time::Instant;
 
-use crate::site::{PATIENCE, Site, instance, report};
+use crate::site::{PATIENCE, Site, instance, node_id, report};
 
 /// From the end of a lease to the node shown as down.
 const NOTICED: Duration = Duration::from_secs(2);
@@ -41,6 +44,28 @@ async fn a_node_is_down_soon_after_its_lease_ends_and_ready_again_when_it_holds_
     // Two replicas saw it all, and one of them told each.
     site.events_are("node.", &["node.ready n1", "node.down n1", "node.ready n1"]).await;
     site.events_are("plugin.", &["plugin.healthy p n1"]).await;
+}
+
+/// The replica that writes a node's first record has it in its mirror at once, and hears of it from
+/// the bus only later: here never.
+#[tokio::test]
+async fn a_node_is_ready_also_before_the_replica_hears_of_its_own_write() {
+    let mut site = Site::start(0).await;
+    let wire = Wire::default();
+    let cable = Proxy::across(site.nats.first().address(), "registry", &wire).await;
+    site.start_replica_at(cable.url()).await;
+    let _lease = site.lease("n1", Duration::from_secs(60)).await;
+    // The change of the lease is handled before there is a record.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    cable.withhold(Some("KV_berth-nodes"));
+    site.report(&report("n1", &[])).await;
+    let nodes = site.bucket(&bucket::NODES).await;
+    wait::until("n1 is recorded as ready", Duration::from_secs(10), async || {
+        let entry = nodes.get(&key::node(&node_id("n1"))).await.unwrap().unwrap();
+        let record = String::from_utf8(entry.value.unwrap().to_vec()).unwrap();
+        if record.contains(r#""state":"ready""#) { Ok(()) } else { Err(record) }
+    })
+    .await;
 }
 
 #[tokio::test]

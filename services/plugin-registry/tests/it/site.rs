@@ -58,10 +58,15 @@ impl Site {
     }
 
     async fn start_replica(&mut self) {
+        self.start_replica_at(self.nats.url()).await;
+    }
+
+    /// Starts a replica that finds the bus at this address, and waits until it serves.
+    pub async fn start_replica_at(&mut self, url: String) {
         let at = self.replicas.len();
         let program =
             Program::service("berth-plugin-registry", &format!("registry-{at}"), &self.dir);
-        let daemon = program.on_bus(self.nats.url(), self.nats.copies()).start();
+        let daemon = program.on_bus(url, self.nats.copies()).start();
         self.replicas.push(daemon);
         self.serving(at, 1).await;
     }
