@@ -82,7 +82,8 @@ async fn join(client: TcpStream, target: SocketAddr, modes: watch::Receiver<Mode
             async {
                 let mut buffer = vec![0; 65536];
                 while let Ok(size @ 1..) = from_client.read(&mut buffer).await {
-                    let lost = *up.borrow() == Mode::Mute;
+                    // Bytes that were read late, after the cut, are lost as well.
+                    let lost = matches!(*up.borrow(), Mode::Mute | Mode::Cut);
                     if !lost && to_server.write_all(&buffer[..size]).await.is_err() {
                         break;
                     }
@@ -91,7 +92,7 @@ async fn join(client: TcpStream, target: SocketAddr, modes: watch::Receiver<Mode
             async {
                 let mut buffer = vec![0; 65536];
                 while let Ok(size @ 1..) = from_server.read(&mut buffer).await {
-                    let lost = *modes.borrow() == Mode::Deaf;
+                    let lost = matches!(*modes.borrow(), Mode::Deaf | Mode::Cut);
                     if !lost && to_client.write_all(&buffer[..size]).await.is_err() {
                         break;
                     }
