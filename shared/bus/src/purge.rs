@@ -3,7 +3,7 @@
 //! **Owns** how a deleted key ([`Change::Delete`](crate::Change::Delete)) leaves a bucket that
 //! keeps history: its values and its marker in one purge, or not at all. A server that is killed
 //! twice may forget one purge of two, and what that purge removed is there again. A value without
-//! the marker above it would be a record that nobody deleted (decision 0030).
+//! the marker above it would look like a record that was not deleted (decision 0030).
 //!
 //! **Promises** that a purge never removes what is newer than its marker, however late and often it
 //! arrives: it ends at the marker's revision. A key that was written again keeps its new values. So

@@ -8,7 +8,7 @@
 //! [`Call::again_early`]). Every request of Berth's is idempotent, so a caller may retry.
 //!
 //! **Never** queues: while disconnected a request fails at once. The client would deliver it after
-//! the reconnect, when nobody waits for it any more.
+//! the reconnect, after its caller has stopped waiting.
 
 use std::time::Duration;
 

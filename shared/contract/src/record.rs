@@ -125,7 +125,7 @@ pub trait Body: DeserializeOwned {
 
 impl Body for Claim {
     /// Before schema 1 a claim may lack what was taken for granted. It is read as the claim that
-    /// holds most: granted, to write, attached by the controller, on a node that nobody knows.
+    /// holds most: granted, to write, attached by the controller, on an unknown node.
     fn upgrade(fields: &mut Map<String, Value>, from: u32) {
         if from < 1 {
             absent(fields, "state", "taken");

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// A trace that [begins](Self::begin) where nothing is recorded (a person with the NATS CLI, a
 /// process without an exporter) has no span yet. Its header must name one all the same, so it
-/// names the low half of the trace's id, and whoever records the first span of it sees
+/// names the low half of the trace's id, and the process that records its first span sees
 /// [no parent](Self::span).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -15,7 +15,7 @@ pub const MAP_ENTRIES_MAX: usize = 2048;
 /// The most bytes of all keys and values of such a map (CSI 1.12, size limits: 4 KiB).
 pub const MAP_BYTES_MAX: usize = 4096;
 /// The most bytes of a controller's `publish_context`: four times what CSI allows. The volume is
-/// attached by then, and a refusal would help nobody.
+/// attached by then, and a refusal would not help.
 pub const PUBLISH_CONTEXT_BYTES_MAX: usize = 4 * MAP_BYTES_MAX;
 /// The most capabilities, mount flags or topologies a volume may list.
 pub const LIST_MAX: usize = 64;

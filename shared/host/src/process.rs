@@ -33,7 +33,7 @@ impl ProcessHandle {
     /// `None` when it is not, or when it has ended.
     ///
     /// What `is_meant` reads below `/proc/PID` is of the process that is opened: while that process
-    /// has not ended, its id is nobody else's.
+    /// has not ended, no other process has its id.
     pub fn open_if(
         pid: u32,
         is_meant: impl FnOnce() -> io::Result<bool>,

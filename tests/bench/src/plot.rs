@@ -1,6 +1,6 @@
 //! The claims as a picture: rates above, times below, one server left, three right.
 //!
-//! An SVG of its own, readable on white and on black: who prefers dark gets other colours.
+//! An SVG of its own, readable on white and on black: a dark color scheme gets other colours.
 
 use std::fmt::Write as _;
 

@@ -194,8 +194,8 @@ impl Site {
         Ok(value)
     }
 
-    /// On three servers: has the first one lead the streams, so that chance does not decide who is
-    /// a hop nearer to what it writes.
+    /// On three servers: makes the first one lead the streams, so that each measured writer is the
+    /// same number of hops from its leader.
     pub async fn lead_from_the_first(&self) -> Result<(), Fatal> {
         let ours = [bucket::VOLUMES.name, bucket::ALLOCS.name];
         for name in ours.into_iter().chain([bare::BUCKET.name, bare::FOLLOWED.name]) {

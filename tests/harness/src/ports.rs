@@ -45,7 +45,7 @@ impl Port {
     fn try_reserve(number: u16) -> Option<Self> {
         let name = UnixAddr::from_abstract_name(format!("berth-test-port-{number}")).ok()?;
         let reservation = UnixListener::bind_addr(&name).ok()?;
-        // Others, who know nothing of reservations, may be using it.
+        // A program that knows nothing of reservations may be using it.
         TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
         Some(Self { number, _reservation: reservation })
     }

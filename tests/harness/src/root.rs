@@ -14,7 +14,7 @@ use std::io::Write;
 /// ```
 ///
 /// # Panics
-/// When not root while the environment has `CI`: there, a skipped test is a hole nobody sees.
+/// When not root while the environment has `CI`: there, a skipped test would go unseen.
 pub fn or_skip(why: &str) -> bool {
     has_or_skip(nix::unistd::geteuid().is_root(), "root", why)
 }

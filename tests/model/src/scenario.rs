@@ -100,11 +100,12 @@ pub enum Mutation {
     FreeOnTimeout,
     /// An answer counts for whatever attempt is on the record (rule 5).
     OldAnswers,
-    /// A node is left without looking who else holds the volume there (rule 9, safety rule 3).
+    /// A node is left without a check for other holders of the volume there (rule 9, safety rule
+    /// 3).
     LeaveOthers,
     /// A claim whose unpublish is under way or uncertain is relied on (rule 9).
     RelyOnLeaving,
-    /// An agent unstages without looking who else has the volume there (rule 11).
+    /// An agent unstages without a check for other users of the volume there (rule 11).
     CarelessUnstage,
     /// An agent unstages when its count of uses says so (rule 11).
     CountUses,

@@ -1,4 +1,4 @@
-//! Actions and worlds in words, for a person who reads how a breach came about.
+//! Actions and worlds in words, for a reader who wants to know how a breach came about.
 
 use std::fmt;
 

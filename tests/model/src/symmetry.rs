@@ -10,7 +10,8 @@ use crate::scenario::Placed;
 use crate::world::{NODES, World};
 
 impl Model {
-    /// The same number for all worlds that are alike: sums of numbers do not tell who is who.
+    /// The same number for all worlds that are alike: a sum does not depend on the order of nodes
+    /// and allocs.
     pub(crate) fn likeness(&self, world: &World) -> u64 {
         let nodes = (0..NODES).map(|node| {
             let allocs = self.scenario.allocs.iter().enumerate();

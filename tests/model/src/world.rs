@@ -1,4 +1,5 @@
-//! A state of the world: one volume, those who want it, and everything on its way between them.
+//! A state of the world: one volume, the allocs that want it, and everything on its way between
+//! them.
 //!
 //! Times are ticks from now, and numbers that only say which of two things came first are kept as
 //! ranks, so that worlds that behave alike are alike ([`normal`](crate::normal)).

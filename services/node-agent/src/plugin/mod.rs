@@ -124,8 +124,8 @@ impl Plugin {
     }
 
     /// Makes a call to the instance that is chosen now. The agent waits for the plugin's answer up
-    /// to its own call timeout, even past the caller's deadline: otherwise nobody learns what the
-    /// plugin did.
+    /// to its own call timeout, even past the caller's deadline: otherwise the plugin's
+    /// answer would be lost.
     pub async fn call<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
         let (started_at, started) = (clock::now(), Instant::now());
         self.calls.start_call(R::RPC, started_at);

@@ -22,7 +22,7 @@ async fn world() -> World {
     world
 }
 
-/// Mounts somebody else's file system, with a file in it.
+/// Mounts a foreign file system, with a file in it.
 fn mount_theirs(at: &Path) {
     let none = None::<&Path>;
     mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), none).unwrap();

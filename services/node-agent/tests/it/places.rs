@@ -149,7 +149,7 @@ async fn a_volume_is_put_at_a_path_of_the_callers_and_taken_from_there() {
     fs::remove_file(real.join("file")).unwrap();
     assert_eq!(world.calls(), [""; 0], "nothing was done for any of these");
 
-    // The link is followed once: where it leads to later is nobody's business.
+    // The link is followed once. A later change of its target changes nothing.
     let first = world.mount_as("a", None, Some(&by_link)).await.unwrap();
     assert_eq!(first.path, real.to_str().unwrap());
     assert_eq!(world.mount_as("a", None, Some(&by_link)).await.unwrap(), first);

@@ -501,7 +501,7 @@ async fn others(
     service
 }
 
-/// An alloc of this node that nobody has ended, as it is listed.
+/// An alloc of this node that was not reported ended, as it is listed.
 fn stub(id: &str) -> Value {
     let since = clock::now();
     json!({"id": id, "namespace": "default", "state": "live", "node": node(), "since": since})

@@ -68,7 +68,7 @@ pub struct AgentStatus {
     /// The plugins whose controllers it serves now.
     pub controllers: Vec<PluginId>,
     /// Where a command with volumes is announced that runs on this node, so that its volumes are
-    /// given back when whoever runs it is killed; a directory of the node's.
+    /// released when its runner is killed; a directory on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<String>,
 }

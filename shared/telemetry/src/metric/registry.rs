@@ -52,7 +52,7 @@ registry! {
     /// From a request to its answer, or to giving up.
     Histogram REQUESTS_MADE_DURATION = "berth.requests.made.duration", "s", [step], SHORT;
 
-    /// Guarded writes. `outcome` is `stored`, `conflict` (somebody else was first),
+    /// Guarded writes. `outcome` is `stored`, `conflict` (another writer was first),
     /// `refused`, `unavailable` or `unknown`.
     Counter COMMITS = "berth.commits", "{write}", [bucket, outcome];
     /// From a write to its resolved acknowledgement.

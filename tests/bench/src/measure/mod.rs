@@ -21,7 +21,7 @@ use crate::{Fatal, site, tell};
 pub const RAW: &str = "raw guarded write";
 /// The same write behind a service that does nothing else.
 pub const BARE: &str = "bare service";
-/// The bare service, with as many who follow what it writes as follow a release.
+/// The bare service, with as many followers of its writes as a release has.
 pub const BARE_FOLLOWED: &str = "bare service, followed by three";
 /// A claim on a volume that needs no controller.
 pub const CLAIM: &str = "claim";

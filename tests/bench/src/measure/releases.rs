@@ -80,7 +80,7 @@ impl Fold for Ignore {
     fn delete(&mut self, _key: &str, _revision: u64) {}
 }
 
-/// One who follows what is written, over a connection of its own as a service does.
+/// A follower of the writes, over a connection of its own as a service has.
 async fn follower(site: &Site) -> Result<Mirror<Ignore>, Fatal> {
     let bus = Bus::connect(bare::plain(Config::new([site.url()], "follower/bench/1"))).await?;
     let bucket = bus.bucket(&FOLLOWED, site.copies()).await?;

@@ -20,7 +20,7 @@ use crate::site::{PATIENCE, Site};
 use crate::stand_in::PLAIN;
 use crate::stats::{Sample, count, quantile};
 
-/// Callers who claim at once.
+/// Callers that claim at once.
 const AT_ONCE: u32 = 16;
 /// How many volumes they claim in a round.
 const CLAIMS: usize = 4_000;

@@ -149,7 +149,7 @@ impl Run {
         let agents = (0..self.site.shape.nodes).map(Read::Agent);
         let before = self.heads().await;
         for read in looks.into_iter().chain(volumes).chain(agents) {
-            // A server goes on for half a minute to send to who vanished from it.
+            // A server sends to a vanished client for half a minute.
             if let Err(problem) = self.read(read, SOON).await {
                 self.ledger.violated("stuck", format!("{read:?} at rest: {problem}"));
             }

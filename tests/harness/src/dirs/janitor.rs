@@ -28,7 +28,8 @@ fn tell(sign: char, dir: &Path) {
 }
 
 fn start() -> ChildStdin {
-    // A session of its own: who ends the test's process group, or its terminal, leaves it be.
+    // A session of its own, so that the end of the test's process group or terminal does not reach
+    // it.
     let janitor = Command::new("setsid")
         .args(["sh", "-c", include_str!("janitor.sh")])
         .stdin(Stdio::piped())

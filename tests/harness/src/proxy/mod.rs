@@ -153,8 +153,8 @@ impl Proxy {
         self.state.send_modify(|state| state.told = state.losses);
     }
 
-    /// Takes out whatever a consumer of this stream delivers, of none any more without one: who
-    /// follows the stream stays behind, and can do everything else. Only with a tripwire.
+    /// Drops everything that a consumer of this stream delivers; `None` drops nothing. A follower
+    /// of the stream stays behind, and can do everything else. Only with a tripwire.
     pub fn withhold(&self, stream: Option<&'static str>) {
         self.state.send_modify(|state| state.withheld = stream);
     }

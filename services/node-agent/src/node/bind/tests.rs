@@ -1,5 +1,5 @@
-//! Callers' paths that hang: in a FUSE file system that nobody serves, as the kernel has it when a
-//! server hangs.
+//! Callers' paths that hang: in a FUSE file system whose server does not answer, as the kernel has
+//! it when a server hangs.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd as _;
