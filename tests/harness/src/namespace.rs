@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use crate::process::Program;
 
-/// Makes the namespace, and in it unmounts what lies below the directories of other tests. Then
-/// becomes the rest of the line.
-const LEAVE_OTHERS: &str = r#"
+/// Holds the lock, makes the namespace, and unmounts in it what lies below the directories of other
+/// tests. Then gives the lock back and becomes the rest of the line.
+const ENTER_NAMESPACE: &str = r#"
 lock=$1; propagation=$2; own=${3%/}; shift 3
 exec 9>"$lock"; flock 9
 exec unshare --mount --propagation "$propagation" sh -c '
@@ -32,7 +32,7 @@ fn lock_file() -> PathBuf {
 /// below `own`.
 pub fn wrapper(propagation: &str, own: &Path) -> Vec<String> {
     let (lock, own) = (lock_file().display().to_string(), own.display().to_string());
-    ["sh", "-c", LEAVE_OTHERS, "sh", &lock, propagation, &own].map(str::to_owned).to_vec()
+    ["sh", "-c", ENTER_NAMESPACE, "sh", &lock, propagation, &own].map(str::to_owned).to_vec()
 }
 
 /// The same, for a shell script.

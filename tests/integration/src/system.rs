@@ -238,7 +238,7 @@ impl System {
                 bus.bucket(&spec, nats.copies()).await.expect("the bucket can be made");
             }
         }
-        let start = Start { dir: &dir, url: nats.url(), cables: &cables, options };
+        let start = Start { dir: &dir, nats: &nats, cables: &cables, options };
         let each = |what: &str| -> Vec<Daemon> {
             (0..options.replicas).map(|at| start.service(what, &format!("{what}-{at}"))).collect()
         };
@@ -439,7 +439,7 @@ fn clock_file(dir: &Dir, process: &str) -> PathBuf {
 
 struct Start<'a> {
     dir: &'a Dir,
-    url: String,
+    nats: &'a NatsServers,
     cables: &'a Cables,
     options: Options,
 }
@@ -482,7 +482,7 @@ impl Start<'_> {
     fn url_for(&self, name: &str) -> String {
         match self.cables.get(name) {
             Some(cables) => cables.iter().map(Proxy::url).collect::<Vec<_>>().join(","),
-            None => self.url.clone(),
+            None => self.nats.url(),
         }
     }
 
@@ -491,7 +491,7 @@ impl Start<'_> {
         let secret = self.options.secret.is_some();
         let mut program = Program::service(program, name, self.dir)
             .configured(own)
-            .on_bus(self.url_for(name), if self.options.servers == 1 { 1 } else { 3 })
+            .on_bus(self.url_for(name), self.nats.copies())
             .env("BERTH__LOG__FILTER", if secret { "debug,async_nats=warn" } else { LOG_FILTER });
         if let Some(port) = self.options.otlp {
             program = program

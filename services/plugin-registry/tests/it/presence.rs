@@ -55,7 +55,8 @@ async fn a_node_is_ready_also_before_the_replica_hears_of_its_own_write() {
     let cable = Proxy::across(site.nats.first().address(), "registry", &wire).await;
     site.start_replica_at(cable.url()).await;
     let _lease = site.lease("n1", Duration::from_secs(60)).await;
-    // The change of the lease is handled before there is a record.
+    // The replica handles the change of the lease before there is a record. Were this too short,
+    // the test would only miss the fault that it looks for.
     tokio::time::sleep(Duration::from_millis(500)).await;
     cable.withhold(Some("KV_berth-nodes"));
     site.report(&report("n1", &[])).await;

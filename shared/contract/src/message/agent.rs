@@ -1,4 +1,10 @@
-//! What a node's agent is asked; `agent.detach` is a [`Call`](super::call::Call).
+//! The messages of the requests that a node's agent answers (`agent.*`).
+//!
+//! **Owns** mount, republish, unmount and status, and how a reply shows a mount, work under way and
+//! a failure. `agent.detach` is a [`Call`](super::call::Call), and the requests about plugins are
+//! in [`plugin`](super::plugin).
+//!
+//! **Never** carries a secret.
 
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,6 @@
-//! Allocs: registering, stopping, looking.
+//! The messages of the `alloc.*` requests.
+//!
+//! **Owns** register, stop, forget, status and list.
 
 use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest, VolumeType};
 use berth_domain::volume::MountOptions;

@@ -1,4 +1,9 @@
-//! Calls: what the claim service and the watcher ask of controllers and agents.
+//! Plugin calls, as the claim service and the volumewatcher send them to controllers and agents.
+//!
+//! **Owns** the message of `controller.publish`, `controller.unpublish` and `agent.detach`
+//! ([`Call`]), the message of `controller.validate`, and their replies.
+//!
+//! **Never** carries a secret: a call has the id of its secrets, and the executor fetches them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

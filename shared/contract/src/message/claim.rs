@@ -1,4 +1,9 @@
-//! Claims: taking, releasing, recording, looking.
+//! The messages of the `claim.*` requests.
+//!
+//! **Owns** take with its grant, release, the records of watchers (checkpoint) and agents
+//! (observe), and how a reply shows a claim.
+//!
+//! **Never** carries a secret: a grant has the id of its secrets, and the agent fetches them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,7 @@
-//! Garbage collection: its request and its findings.
+//! The messages of `gc.force`.
+//!
+//! **Owns** the request for a sweep, and the lists of what it collected and of what it kept, and
+//! why.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,8 @@
-//! The plugins of one node, as its agent has them: where each comes from, and its process.
+//! The messages about the plugin instances of one node: `agent.plugins`, `agent.plugin-stop` and
+//! `agent.plugin-start`.
 //!
-//! What the registry shows of a plugin on a node is the instance that calls go to; here is each.
+//! **Owns** how a reply shows an instance, with its source and its process. The registry shows only
+//! the instance that calls go to ([`registry`](super::registry)).
 
 use berth_domain::{NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};

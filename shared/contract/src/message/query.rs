@@ -1,5 +1,7 @@
-//! What questions have in common: which page of a list, and whether to wait for news; and what
-//! their answers have.
+//! The common parts of read requests and their replies.
+//!
+//! **Owns** the page of a list, the wait for something newer, an unreadable record, and the last
+//! refusal of a volume or an alloc.
 
 use berth_domain::{AllocId, NodeId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,9 @@
-//! Plugins and nodes: agents report, everybody looks.
+//! The messages of the `node.*` and `plugin.*` requests.
+//!
+//! **Owns** an agent's report, the requests of operators about nodes and plugins, and how a reply
+//! shows a node and a plugin.
+//!
+//! **Never** carries a secret.
 
 use std::collections::BTreeMap;
 
