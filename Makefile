@@ -40,12 +40,14 @@ TEST_LANES ?= 2
 
 # The programs come before the tests: tests that start them find them built. CI goes on after a
 # failure: what it says once is all that can be learnt from it.
-test: setup-test nats-server lint build ## run every check and every test
+#
+# PEERS=beside runs also what `make test-peers` runs, in a lane of its own.
+test: setup-test $(if $(PEERS),setup-peers) nats-server lint build ## run every check and every test
 	$(call section,build the tests)
 	cargo test $(CARGO_LOCKED) --workspace --no-run
 	$(call section,tests)
 	@$(MAKE) --no-print-directory -f tests/lanes.mk --jobs=$(TEST_LANES) \
-		$(if $(CI),--keep-going) TEST_FLAGS=$(TEST_FLAGS)
+		$(if $(CI),--keep-going) PEERS=$(PEERS) TEST_FLAGS=$(TEST_FLAGS)
 
 # Much longer: every point of every flow under every fault, and the tests that take longest.
 test-all: export BERTH_FAULTS := all
@@ -54,8 +56,7 @@ test-all: test ## the same, with nothing sampled and the longest tests
 
 # Not part of `make test`: what it holds us against is fetched first.
 test-peers: setup-peers nats-server build ## hold it against what is not ours: csi-sanity, a client in Python
-	@export BERTH_NATS_SERVER="$$(deploy/nats/get-nats-server)"; \
-	for peer in tests/peers/*.sh; do printf '\n==> %s\n' "$$peer"; "$$peer"; done
+	@$(MAKE) --no-print-directory -f tests/lanes.mk peers
 
 # A seed says which system, which operations and which faults; four in a row are one and three
 # servers with one and two replicas of each service. Needs root, for the mounts.

@@ -10,16 +10,21 @@ CARGO_TEST := </dev/null cargo test $(if $(CI),--locked --no-fail-fast) --worksp
 
 LANES := integration docker bus chaos
 
+# What is not ours: a lane where PEERS is set, since their tools are fetched first.
+PEER_LANES := $(patsubst tests/peers/%.sh,peer-%,$(wildcard tests/peers/*.sh))
+
 # Tests at once in each lane.
 TEST_THREADS ?= $(shell echo $$((3 * $$(nproc) / 2)))
 
-.PHONY: all rest docs $(LANES)
+.PHONY: all rest peers $(LANES) $(PEER_LANES)
 
-all: integration rest bus chaos docker docs
+all: integration rest $(if $(PEERS),peers) bus chaos docker
+
+peers: $(PEER_LANES)
 
 # A container that starts has a copy of each mount of the host for a moment. An agent sees it, and
 # tries its unmount again: so not beside tests that count tries.
-docker: integration rest
+docker: integration rest $(if $(PEERS),peers)
 
 # Cargo and rustdoc would look for the job server of make, which is not open to them.
 unexport MAKEFLAGS MFLAGS
@@ -34,5 +39,5 @@ $(LANES):
 rest:
 	$(CARGO_TEST) --lib --bins --test it -- $(TEST_FLAGS)
 
-docs:
-	$(CARGO_TEST) --doc
+$(PEER_LANES): peer-%:
+	BERTH_NATS_SERVER="$$(deploy/nats/get-nats-server)" tests/peers/$*.sh

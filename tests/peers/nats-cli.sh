@@ -5,7 +5,7 @@
 # Promises: takes the `nats` in the PATH where there is one; else builds the version below.
 # Never:    skips: without the CLI the test itself says that it is skipped, and that is a failure here.
 #
-# Called by `make test-peers`, which builds the programs and names the server in BERTH_NATS_SERVER.
+# Called by tests/lanes.mk, when the programs are built. It names the server in BERTH_NATS_SERVER.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -4,7 +4,7 @@
 # Owns:     a Python environment in .bin, made once. The system is the Python's own.
 # Promises: exit code 0 only if everything was as documented, and nothing is left behind.
 #
-# Called by `make test-peers`, which builds the programs and names the server in BERTH_NATS_SERVER.
+# Called by tests/lanes.mk, when the programs are built. It names the server in BERTH_NATS_SERVER.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

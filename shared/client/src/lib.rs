@@ -10,30 +10,14 @@
 //! **Never** repeats a request that may call a plugin unless the caller says so. Repeating is safe:
 //! every request of Berth's is idempotent.
 //!
-//! ```no_run
-//! # use std::time::Duration;
-//! # use berth_bus::{Bus, Call, Config};
-//! # use berth_client::{Client, Retry};
-//! # use berth_contract::message::volume::Status;
-//! # use berth_contract::trace::TraceContext;
-//! # use berth_contract::verb;
-//! # use berth_domain::{Namespace, VolumeId};
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::new(Bus::connect(Config::new(["nats://127.0.0.1:4222"], "me")).await?);
-//! let (namespace, id) = (Namespace::default(), VolumeId::new("data")?);
-//! let call = Call::within(TraceContext::begin(&mut rand::rng()), Duration::from_secs(5));
-//! let request = Status::current(id);
-//! let volume = client
-//!     .persist::<verb::VolumeStatus>(&namespace, &request, &call, Retry::USUAL, |failed| {
-//!         failed.problem.retryable
-//!     })
-//!     .await?;
-//! # drop(volume);
-//! # Ok(())
-//! # }
+//! An example, `examples/volume.rs`:
+//!
+//! ```ignore
+#![doc = include_str!("../examples/volume.rs")]
 //! ```
 
 mod page;
+mod poll;
 mod retry;
 
 use berth_bus::{Bus, Call};
@@ -42,6 +26,7 @@ use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::verb::{Address as _, Effect, Verb};
 
+pub use poll::poll;
 pub use retry::{FailedTry, Retry};
 
 /// Asks by verbs. Cheap to clone.

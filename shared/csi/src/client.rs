@@ -109,15 +109,7 @@ impl Client {
 
     /// Makes one call. The plugin receives `timeout`, and the call ends after it at the latest.
     ///
-    /// The type of the request selects the call:
-    ///
-    /// ```no_run
-    /// # use berth_csi::{Client, CallError, v1};
-    /// # async fn show(client: &Client) -> Result<(), CallError> {
-    /// let timeout = std::time::Duration::from_secs(5);
-    /// let info = client.call(v1::GetPluginInfoRequest {}, timeout).await?;
-    /// # Ok(()) }
-    /// ```
+    /// The type of the request selects the call: `call(v1::GetPluginInfoRequest {}, timeout)`.
     ///
     /// If the caller drops the future, the plugin may still be working.
     pub async fn call<R: Unary>(

@@ -5,13 +5,8 @@
 
 use std::io::Write;
 
-/// Whether the test may go on as root; where it may not, a line says what was skipped.
-///
-/// ```no_run
-/// if !berth_harness::root::or_skip("mounts a tmpfs") {
-///     return;
-/// }
-/// ```
+/// Whether the test may go on as root; where it may not, a line says what was skipped, and the test
+/// returns.
 ///
 /// # Panics
 /// When not root while the environment has `CI`: there, a skipped test would go unseen.

@@ -6,6 +6,7 @@
 //! **Never** replaces a part that a user would run: each process is the real program.
 
 mod docker;
+mod for_refusals;
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;

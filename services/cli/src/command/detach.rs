@@ -1,18 +1,21 @@
 //! `berth volume detach`
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
+use berth_client::poll;
 use berth_contract::code::Code;
 use berth_contract::hint::namespace_option;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::volume::{Detach as Message, Detached};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
+use berth_domain::retry::Schedule;
 use berth_domain::volume::State;
 use berth_domain::{AllocId, Timestamp};
 use berth_service::clock;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::args::Detach;
 use crate::command::node;
@@ -24,8 +27,9 @@ use crate::{exit, span};
 
 /// How long the command waits for the end of the last claim, unless `--timeout` is given.
 const DETACH_PATIENCE: Duration = Duration::from_secs(60);
-/// Interval of the repeated requests until no claim is left.
-const RELEASE_POLL: Duration = Duration::from_millis(300);
+/// Pauses of the repeated requests until no claim is left.
+const RELEASE_PAUSES: Schedule =
+    Schedule { first: Duration::from_millis(300), max: Duration::from_millis(300) };
 
 /// Releases the node's claims on a volume, and waits until they are gone.
 pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
@@ -39,25 +43,26 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
     };
     let patience = session.patience(DETACH_PATIENCE);
     let mut printed = PrintedSteps::new();
-    loop {
-        // The request is repeated, which is harmless: its reply names the claims that are left.
+    // The request is repeated, which is harmless: its reply names the claims that are left.
+    let end = poll(patience.until, RELEASE_PAUSES, async || {
         let asked = session.pursue::<verb::VolumeDetach>(&session.namespace, &body, patience);
-        let detached = asked.await.map_err(|failure| printed.explain_new_claims(args, failure))?;
-        if detached.gone {
-            session.output.reply(&detached, done);
-            return Ok(());
+        match asked.await {
+            Err(failure) => Break(Err(printed.explain_new_claims(args, failure))),
+            Ok(detached) if detached.gone => Break(Ok(detached)),
+            Ok(detached) if !detached.unaccounted.is_empty() => Break(Err(unaccounted(&detached))),
+            Ok(detached) => {
+                for line in printed.new_lines(&detached, clock::now()) {
+                    print_step(printed.started, &line);
+                }
+                Continue(detached)
+            }
         }
-        if !detached.unaccounted.is_empty() {
-            return Err(unaccounted(&detached));
-        }
-        for line in printed.new_lines(&detached, clock::now()) {
-            print_step(printed.started, &line);
-        }
-        if Instant::now() + RELEASE_POLL >= patience.until {
-            return Err(unfinished(&detached, printed.started.elapsed(), clock::now()));
-        }
-        sleep(RELEASE_POLL).await;
+    });
+    match end.await {
+        Break(end) => session.output.reply(&end?, done),
+        Continue(left) => return Err(unfinished(&left, printed.started.elapsed(), clock::now())),
     }
+    Ok(())
 }
 
 fn done(detached: &Detached) -> String {

@@ -1,7 +1,9 @@
 //! `berth node …`
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
+use berth_client::poll;
 use berth_contract::code::Code;
 use berth_contract::message::agent;
 use berth_contract::message::claim::{self, ClaimStatus};
@@ -10,6 +12,7 @@ use berth_contract::message::registry::{Declared, Gone, Leave, NodeQuery, NodeSt
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::verb;
+use berth_domain::retry::Schedule;
 use berth_domain::{Namespace, NodeId};
 use berth_service::clock;
 use tokio::time::{Instant, sleep};
@@ -26,8 +29,9 @@ const AGENT: Duration = Duration::from_secs(3);
 const TRUTH_POLL: Duration = Duration::from_secs(2);
 /// How long the claims of a node that is gone are followed: most are released immediately.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
-/// Interval at which those claims are read.
-const RELEASE_POLL: Duration = Duration::from_millis(300);
+/// Pauses between the reads of those claims.
+const RELEASE_PAUSES: Schedule =
+    Schedule { first: Duration::from_millis(300), max: Duration::from_millis(300) };
 /// How long a plugin may take to unpublish and unstage.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(60);
 /// The most pages of claims that are read: a node has a few hundred volumes at most.
@@ -138,21 +142,16 @@ pub async fn gone(args: &args::NodeGone, session: &Session) -> Result<(), Failur
 /// The node's claims that are left once each is released or has failed, or after a while. None when
 /// the claim service does not answer.
 async fn await_released(session: &Session, node: &NodeId) -> Option<Vec<ClaimStatus>> {
-    let until = Instant::now() + RELEASE_PATIENCE;
     let mut left = None;
-    loop {
-        if let Ok((claims, _)) = claims(session, node).await {
-            let is_over = claims.iter().all(|claim| claim.tries > 0);
-            left = Some(claims);
-            if is_over {
-                return left;
-            }
-        }
-        if Instant::now() + RELEASE_POLL >= until {
-            return left;
-        }
-        sleep(RELEASE_POLL).await;
-    }
+    // What is left in the end is the answer, whether the time or the claims ran out.
+    let _ = poll(Instant::now() + RELEASE_PATIENCE, RELEASE_PAUSES, async || {
+        let Ok((claims, _)) = claims(session, node).await else { return Continue(()) };
+        let is_over = claims.iter().all(|claim| claim.tries > 0);
+        left = Some(claims);
+        if is_over { Break(()) } else { Continue(()) }
+    })
+    .await;
+    left
 }
 
 /// Has a node unmount mounts that no claim covers.

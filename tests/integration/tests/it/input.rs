@@ -58,7 +58,7 @@ async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
 /// names all that is missing. The caller may allow them to be registered later.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alloc_is_refused_with_all_that_is_missing_unless_it_may_come() {
-    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let system = System::shared();
     let namespace = Namespace::default();
     let register = verb::AllocRegister::subject(&namespace);
     system.volume("there", &["single-node-writer"]).await;
@@ -71,21 +71,22 @@ async fn an_alloc_is_refused_with_all_that_is_missing_unless_it_may_come() {
     let paths = |problem: &Problem| -> Vec<String> {
         problem.faults.iter().map(|fault| fault.path.clone()).collect()
     };
-    let all = system.ask::<Value>(&register, &alloc("a", "n9", false)).await.unwrap_err();
+    let all = system.ask::<Value>(&register, &alloc("incomplete", "n9", false)).await.unwrap_err();
     assert_eq!((all.code, all.retryable), (Code::NoSuchNode, false), "{all}");
     assert_eq!(paths(&all), ["node", "volumes[0].source", "volumes[2].source"]);
     for named in ["node n9", "volume no ", "volume nor "] {
         assert!(all.message.contains(named), "{all}");
     }
-    let volumes_only = system.ask::<Value>(&register, &alloc("a", "n1", false)).await.unwrap_err();
+    let volumes_only =
+        system.ask::<Value>(&register, &alloc("incomplete", "n1", false)).await.unwrap_err();
     assert_eq!(volumes_only.code, Code::NoSuchVolume, "{volumes_only}");
     assert_eq!(paths(&volumes_only), ["volumes[0].source", "volumes[2].source"]);
     let status = verb::AllocStatus::subject(&namespace);
-    let absent = system.ask::<Value>(&status, &json!({"id": "a"})).await.unwrap_err();
+    let absent = system.ask::<Value>(&status, &json!({"id": "incomplete"})).await.unwrap_err();
     assert_eq!(absent.code, Code::NoSuchAlloc, "nothing was written: {absent}");
 
-    let _: Value = system.ask(&register, &alloc("a", "n1", true)).await.unwrap();
+    let _: Value = system.ask(&register, &alloc("incomplete", "n1", true)).await.unwrap();
     // A registered alloc stays registered.
-    let _: Value = system.ask(&register, &alloc("a", "n1", false)).await.unwrap();
-    system.stop("a").await;
+    let _: Value = system.ask(&register, &alloc("incomplete", "n1", false)).await.unwrap();
+    system.stop("incomplete").await;
 }

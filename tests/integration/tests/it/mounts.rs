@@ -77,25 +77,25 @@ async fn a_runner_that_mounts_no_volumes_is_told_so_before_anything_is_done() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
-    system.volume("data", &["single-node-writer"]).await;
+    let system = System::shared();
+    system.volume("carried", &["single-node-writer"]).await;
     let alloc = |id: &str, mounts: &str, volumes: Value| {
         let runner = mounts.to_owned();
         json!({"id": id, "node": "n1", "task_driver_mounts": runner, "volumes": volumes})
     };
-    let data = || json!([{"source": "data"}]);
+    let carried = || json!([{"source": "carried"}]);
     for (mounts, word) in [("none", "no volumes"), ("host", "its host only")] {
-        let refused = register(&system, alloc("a", mounts, data())).await.unwrap_err();
+        let refused = register(system, alloc("idle", mounts, carried())).await.unwrap_err();
         assert_eq!(refused.code, Code::RunnerCannotMount, "{refused}");
-        assert!(refused.message.contains("volume data") && refused.message.contains(word));
+        assert!(refused.message.contains("volume carried") && refused.message.contains(word));
     }
-    let refused = register(&system, alloc("a", "some", data())).await.unwrap_err();
+    let refused = register(system, alloc("idle", "some", carried())).await.unwrap_err();
     assert_eq!(refused.code, Code::BadInput, "{refused}");
     // Nothing was written: the id is free, and nothing was attached.
-    register(&system, alloc("a", "none", json!([]))).await.unwrap();
-    register(&system, alloc("b", "all", data())).await.unwrap();
-    assert_eq!(asked(&system, "ControllerPublishVolume"), 0);
-    assert_eq!(system.claims("data").await.claims.len(), 0);
+    register(system, alloc("idle", "none", json!([]))).await.unwrap();
+    register(system, alloc("able", "all", carried())).await.unwrap();
+    assert_eq!(asked(system, "ControllerPublishVolume"), 0);
+    assert_eq!(system.claims("carried").await.claims.len(), 0);
 }
 
 /// E8: all faults of a request are reported at once.
@@ -104,8 +104,8 @@ async fn requests_that_do_not_go_together_are_refused_with_every_fault() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
-    let alloc = json!({"id": "a", "node": "n1", "volumes": [
+    let system = System::shared();
+    let alloc = json!({"id": "torn", "node": "n1", "volumes": [
         {"source": "data", "alias": "one", "access": "single-node-writer",
          "attachment": "file-system"},
         {"source": "data", "alias": "two", "access": "multi-node-multi-writer",
@@ -114,7 +114,7 @@ async fn requests_that_do_not_go_together_are_refused_with_every_fault() {
         {"source": "more", "alias": "one"},
         {"source": "last", "alias": ""},
     ]});
-    let refused = register(&system, alloc).await.unwrap_err();
+    let refused = register(system, alloc).await.unwrap_err();
     assert_eq!(refused.code, Code::BadInput, "{refused}");
     let paths: Vec<&str> = refused.faults.iter().map(|fault| fault.path.as_str()).collect();
     let expected = [

@@ -86,15 +86,15 @@ async fn only_requests_that_change_something_are_refused_for_an_unknown_field() 
 /// A user's typing error: the alloc would be registered for writing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_misspelt_read_only_registers_no_writer() {
-    let system = System::start(Options { nodes: 0, ..Options::default() }).await;
+    let system = System::shared();
     let register = verb::AllocRegister::subject(&Namespace::default());
     let volumes = json!([{"source": "data", "readonly": true}, {"source": "d", "mod": 1}]);
-    let asked = json!({"id": "a", "node": "n1", "volumes": volumes, "notes": "x"});
+    let asked = json!({"id": "misspelt", "node": "n1", "volumes": volumes, "notes": "x"});
     let problem = system.ask::<AllocStatus>(&register, &asked).await.unwrap_err();
     let paths: Vec<&str> = problem.faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(paths, ["volumes[0].readonly", "volumes[1].mod", "notes"], "{problem}");
     assert!(problem.faults[0].problem.contains("read_only"), "{problem}");
     let status = verb::AllocStatus::subject(&Namespace::default());
-    let problem = system.ask::<AllocStatus>(&status, &json!({"id": "a"})).await.unwrap_err();
+    let problem = system.ask::<AllocStatus>(&status, &json!({"id": "misspelt"})).await.unwrap_err();
     assert_eq!(problem.code, Code::NoSuchAlloc);
 }
