@@ -60,7 +60,6 @@ use berth_host::HostPool;
 use berth_host::trust::{self, TrustedUsers};
 use berth_service::fault_report::FaultReport;
 use berth_service::hung::watch_hung;
-use berth_service::notify;
 use berth_service::process::{Fatal, Process};
 use thiserror::Error;
 
@@ -99,7 +98,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let service = process.bus.service(spec).await?;
     let socket = PluginSocket::listen(&config.socket)?;
     tracing::info!(socket = %config.socket.display(), "serving Docker");
-    notify::ready();
+    process.ready().await;
 
     let listing = VolumeListing::default();
     let driver = VolumeDriver { sessions: Arc::clone(&sessions), listing: listing.clone() };

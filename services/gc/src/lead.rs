@@ -20,8 +20,8 @@ use berth_contract::lease::Leader;
 use berth_contract::message::collect::{Force, Kind, Sweep};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
+use berth_service::clock;
 use berth_service::process::{Fatal, Process, chain};
-use berth_service::{clock, notify};
 use berth_telemetry::metric::LEASES;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -49,7 +49,7 @@ pub async fn stand_by(collector: &Arc<Collector>, process: &Process) -> Result<(
     let service = process.announce().await?;
     tracing::info!("standing by");
     // A standby replica answers no request yet. It is ready all the same.
-    notify::ready();
+    process.ready().await;
     loop {
         let lease = tokio::select! {
             lease = elected(collector, process) => Arc::new(lease),

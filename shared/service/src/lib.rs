@@ -25,7 +25,7 @@ pub mod fault_report;
 pub mod hung;
 pub mod locks;
 pub mod newer;
-pub mod notify;
+mod notify;
 pub mod page;
 pub mod process;
 pub mod projection;

@@ -5,7 +5,8 @@
 //! **Promises** that nothing happens without a service manager, and that a manager that does not
 //! read delays nothing: the socket is non-blocking. The crate `sd-notify` blocks (decision 0035).
 //!
-//! **Never** reports *ready* by itself: the service does that once it answers requests on the bus.
+//! **Never** reports *ready* by itself:
+//! [`Process::ready`](crate::process::Process::ready) does that.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 /// Reports that the service answers requests. From here on a task of the runtime feeds the
 /// watchdog: a hung runtime feeds it no longer.
-pub fn ready() {
+pub(crate) fn ready() {
     notify_manager("READY=1");
     let Some(every) = watchdog(|name| std::env::var(name).ok(), std::process::id()) else { return };
     tokio::spawn(async move {

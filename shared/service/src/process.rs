@@ -15,6 +15,7 @@ use clap::{Arg, ArgAction, Command, value_parser};
 use thiserror::Error;
 
 use crate::config::{self, Config, NatsConfig};
+use crate::notify;
 use crate::shutdown::Shutdown;
 use crate::telemetry;
 
@@ -25,6 +26,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How long the last messages may take to be sent.
 const DRAIN: Duration = Duration::from_secs(3);
+
+/// How long the server may take to process the subscriptions before that is logged.
+const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Bad configuration (`EX_USAGE` of `sysexits.h`).
 const EXIT_CONFIG: u8 = 64;
@@ -125,6 +129,20 @@ impl Process {
         ready: impl Future<Output = Result<T, Fatal>>,
     ) -> Result<T, Fatal> {
         or_ended(&self.shutdown, ready).await
+    }
+
+    /// Reports *ready* to the service manager once the server knows every subscription: a unit that
+    /// starts after this one relies on an answer. Returns early at the shutdown.
+    pub async fn ready(&self) {
+        let subscribed = async {
+            while !self.bus.flush(SUBSCRIBED_WITHIN).await {
+                tracing::warn!("not ready: nats-server does not answer");
+            }
+        };
+        tokio::select! {
+            () = subscribed => notify::ready(),
+            () = self.shutdown.requested() => {}
+        }
     }
 
     /// This process as a micro service, which `nats micro ls` shows from now on.
