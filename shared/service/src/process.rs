@@ -30,6 +30,9 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// How long the server may take to process the subscriptions before that is logged.
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
 
+/// The pause before the server is asked again.
+const SUBSCRIBED_PAUSE: Duration = Duration::from_millis(200);
+
 /// Bad configuration (`EX_USAGE` of `sysexits.h`).
 const EXIT_CONFIG: u8 = 64;
 
@@ -137,6 +140,8 @@ impl Process {
         let subscribed = async {
             while !self.bus.flush(SUBSCRIBED_WITHIN).await {
                 tracing::warn!("not ready: nats-server does not answer");
+                // A flush may fail at once: without a pause this would occupy the only thread.
+                tokio::time::sleep(SUBSCRIBED_PAUSE).await;
             }
         };
         tokio::select! {
