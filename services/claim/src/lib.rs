@@ -55,7 +55,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
     let state = process.prepare(state::State::open(&config, &process)).await?;
     let service = endpoints::serve(&state, &process).await?;
-    process.ready().await;
+    process.report_ready();
     let chores = [
         tokio::spawn(handle_repair::repair_handles(state.clone())),
         tokio::spawn(secrets::sweep_unnamed(state.clone())),

@@ -98,7 +98,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let service = process.bus.service(spec).await?;
     let socket = PluginSocket::listen(&config.socket)?;
     tracing::info!(socket = %config.socket.display(), "serving Docker");
-    process.ready().await;
+    process.report_ready();
 
     let listing = VolumeListing::default();
     let driver = VolumeDriver { sessions: Arc::clone(&sessions), listing: listing.clone() };

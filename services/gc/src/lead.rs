@@ -49,7 +49,7 @@ pub async fn stand_by(collector: &Arc<Collector>, process: &Process) -> Result<(
     let service = process.announce().await?;
     tracing::info!("standing by");
     // A standby replica answers no request yet. It is ready all the same.
-    process.ready().await;
+    process.report_ready();
     loop {
         let lease = tokio::select! {
             lease = elected(collector, process) => Arc::new(lease),

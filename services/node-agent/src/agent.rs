@@ -67,7 +67,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
 
     let (plugins, requests) = startup.start_plugins(&held, &shutdown).await;
     let answering = startup.start_answering(&held, &plugins, requests).await?;
-    process.ready().await;
+    process.report_ready();
     let mut background = startup.start_background(&held, &plugins, &answering, &shutdown);
 
     let HeldLease { node_lease, lease, events, .. } = held;

@@ -49,7 +49,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let state = process.prepare(state::State::open(&process, config.pace)).await?;
     let service = endpoints::serve(&state, &process).await?;
     tracing::info!("serving");
-    process.ready().await;
+    process.report_ready();
     tokio::select! {
         () = presence::keep(&state, config.rescan, shutdown) => {}
         () = purge::deleted(state.plugins.bucket.clone()) => {}

@@ -55,7 +55,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     };
     let work = move |claim, slot| Arc::clone(&driver).drive(claim, slot);
     let listen = tokio::spawn(wake::listen(Arc::clone(&view), changes, waker.clone()));
-    process.ready().await;
+    process.report_ready();
     let rescan = tokio::spawn(wake::rescan(view, waker.clone(), config.rescan));
     reconcile::run_in_lanes(waker, lanes, config.drain, process.shutdown.clone(), work).await;
     listen.abort();

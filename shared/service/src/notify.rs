@@ -5,8 +5,8 @@
 //! **Promises** that nothing happens without a service manager, and that a manager that does not
 //! read delays nothing: the socket is non-blocking. The crate `sd-notify` blocks (decision 0035).
 //!
-//! **Never** reports *ready* by itself:
-//! [`Process::ready`](crate::process::Process::ready) does that.
+//! **Never** decides when the service is ready:
+//! [`Process::report_ready`](crate::process::Process::report_ready) does that.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;

@@ -11,9 +11,12 @@ use berth_bus::{Bus, Credentials, Service, ServiceSpec};
 use berth_contract::decode::Decode;
 use berth_contract::service::ServiceName;
 use berth_domain::WorkerId;
+use berth_domain::retry::Schedule;
 use clap::{Arg, ArgAction, Command, value_parser};
 use thiserror::Error;
+use tokio::time::sleep;
 
+use crate::clock;
 use crate::config::{self, Config, NatsConfig};
 use crate::notify;
 use crate::shutdown::Shutdown;
@@ -30,8 +33,9 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// How long the server may take to process the subscriptions before that is logged.
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
 
-/// The pause before the server is asked again.
-const SUBSCRIBED_PAUSE: Duration = Duration::from_millis(200);
+/// The pauses before the server is asked again.
+const SUBSCRIBED_RETRY: Schedule =
+    Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
 
 /// Bad configuration (`EX_USAGE` of `sysexits.h`).
 const EXIT_CONFIG: u8 = 64;
@@ -135,19 +139,24 @@ impl Process {
     }
 
     /// Reports *ready* to the service manager once the server knows every subscription: a unit that
-    /// starts after this one relies on an answer. Returns early at the shutdown.
-    pub async fn ready(&self) {
-        let subscribed = async {
-            while !self.bus.flush(SUBSCRIBED_WITHIN).await {
-                tracing::warn!("not ready: nats-server does not answer");
-                // A flush may fail at once: without a pause this would occupy the only thread.
-                tokio::time::sleep(SUBSCRIBED_PAUSE).await;
+    /// starts after this one relies on an answer. A task waits for that, so that no work of the
+    /// service does.
+    pub fn report_ready(&self) {
+        let (bus, shutdown) = (self.bus.clone(), self.shutdown.clone());
+        let subscribed = async move {
+            let mut tries = 0;
+            while !bus.flush(SUBSCRIBED_WITHIN).await {
+                tries += 1;
+                tracing::warn!(tries, "not ready: nats-server does not answer");
+                sleep(SUBSCRIBED_RETRY.wait(tries, clock::jitter())).await;
             }
         };
-        tokio::select! {
-            () = subscribed => notify::ready(),
-            () = self.shutdown.requested() => {}
-        }
+        tokio::spawn(async move {
+            tokio::select! {
+                () = subscribed => notify::ready(),
+                () = shutdown.requested() => {}
+            }
+        });
     }
 
     /// This process as a micro service, which `nats micro ls` shows from now on.

@@ -5,8 +5,8 @@
 
 use std::io::Write;
 
-/// Whether the test may go on as root; where it may not, a line says what was skipped, and the test
-/// returns.
+/// Whether the test may go on as root. Where it may not, a line says what was skipped, and the test
+/// has to return.
 ///
 /// # Panics
 /// When not root while the environment has `CI`: there, a skipped test would go unseen.

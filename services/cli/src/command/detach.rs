@@ -11,7 +11,6 @@ use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::volume::{Detach as Message, Detached};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
-use berth_domain::retry::Schedule;
 use berth_domain::volume::State;
 use berth_domain::{AllocId, Timestamp};
 use berth_service::clock;
@@ -27,9 +26,8 @@ use crate::{exit, span};
 
 /// How long the command waits for the end of the last claim, unless `--timeout` is given.
 const DETACH_PATIENCE: Duration = Duration::from_secs(60);
-/// Pauses of the repeated requests until no claim is left.
-const RELEASE_PAUSES: Schedule =
-    Schedule { first: Duration::from_millis(300), max: Duration::from_millis(300) };
+/// Pause between the repeated requests until no claim is left.
+const RELEASE_POLL: Duration = Duration::from_millis(300);
 
 /// Releases the node's claims on a volume, and waits until they are gone.
 pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
@@ -44,7 +42,7 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
     let patience = session.patience(DETACH_PATIENCE);
     let mut printed = PrintedSteps::new();
     // The request is repeated, which is harmless: its reply names the claims that are left.
-    let end = poll(patience.until, RELEASE_PAUSES, async || {
+    let end = poll(patience.until, RELEASE_POLL, async || {
         let asked = session.pursue::<verb::VolumeDetach>(&session.namespace, &body, patience);
         match asked.await {
             Err(failure) => Break(Err(printed.explain_new_claims(args, failure))),

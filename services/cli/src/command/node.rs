@@ -12,7 +12,6 @@ use berth_contract::message::registry::{Declared, Gone, Leave, NodeQuery, NodeSt
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::verb;
-use berth_domain::retry::Schedule;
 use berth_domain::{Namespace, NodeId};
 use berth_service::clock;
 use tokio::time::{Instant, sleep};
@@ -29,9 +28,8 @@ const AGENT: Duration = Duration::from_secs(3);
 const TRUTH_POLL: Duration = Duration::from_secs(2);
 /// How long the claims of a node that is gone are followed: most are released immediately.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
-/// Pauses between the reads of those claims.
-const RELEASE_PAUSES: Schedule =
-    Schedule { first: Duration::from_millis(300), max: Duration::from_millis(300) };
+/// Pause between the reads of those claims.
+const RELEASE_POLL: Duration = Duration::from_millis(300);
 /// How long a plugin may take to unpublish and unstage.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(60);
 /// The most pages of claims that are read: a node has a few hundred volumes at most.
@@ -144,7 +142,7 @@ pub async fn gone(args: &args::NodeGone, session: &Session) -> Result<(), Failur
 async fn await_released(session: &Session, node: &NodeId) -> Option<Vec<ClaimStatus>> {
     let mut left = None;
     // What is left in the end is the answer, whether the time or the claims ran out.
-    let _ = poll(Instant::now() + RELEASE_PATIENCE, RELEASE_PAUSES, async || {
+    let _ = poll(Instant::now() + RELEASE_PATIENCE, RELEASE_POLL, async || {
         let Ok((claims, _)) = claims(session, node).await else { return Continue(()) };
         let is_over = claims.iter().all(|claim| claim.tries > 0);
         left = Some(claims);
