@@ -1,6 +1,7 @@
 //! The agent: started stage by stage, run, and taken apart in order.
 //!
-//! A stage takes the value of each stage that must be up before it:
+//! **Owns** the order of the stages. **Promises** that no stage begins before those that it needs:
+//! it takes their values. **Never** decides about a volume or calls a plugin.
 //!
 //! | stage | needs | because |
 //! | --- | --- | --- |
