@@ -28,7 +28,9 @@ impl From<ExchangeError> for SendOutcome {
             ExchangeError::Disconnected | ExchangeError::NoResponder => {
                 Self::NotStored(Cause::new(error))
             }
-            ExchangeError::TooLarge | ExchangeError::Subject => Self::Refused(Cause::new(error)),
+            ExchangeError::TooLarge | ExchangeError::Subject | ExchangeError::Denied(_) => {
+                Self::Refused(Cause::new(error))
+            }
             ExchangeError::TimedOut(_) | ExchangeError::Broken(_) => Self::Lost(Cause::new(error)),
         }
     }

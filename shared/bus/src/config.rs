@@ -6,33 +6,27 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How the process authenticates to nats-server. Its `Debug` shows no secret.
-#[derive(Clone, Default)]
-pub enum Credentials {
-    /// No authentication, as in development.
-    #[default]
-    None,
-    /// The seed of an nkey in a file; the seed never leaves this process.
-    NkeySeedFile(PathBuf),
-    /// A user and a password.
-    Password {
-        /// The user.
-        user: String,
-        /// The password.
-        password: String,
-    },
+use crate::credentials::{Credentials, take_from_address};
+
+/// How the connection is encrypted. With none of these it is encrypted if the server asks for it, and
+/// the server's certificate must be of an authority that the host trusts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Whether a server without TLS is refused.
+    pub is_required: bool,
+    /// The authorities that the server's certificate must be of, in PEM.
+    pub ca_file: Option<PathBuf>,
+    /// The process's own certificate and its key, in PEM, for a server that asks for one.
+    pub client: Option<ClientCertificate>,
 }
 
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("None"),
-            Self::NkeySeedFile(path) => f.debug_tuple("NkeySeedFile").field(path).finish(),
-            Self::Password { user, .. } => {
-                f.debug_struct("Password").field("user", user).finish_non_exhaustive()
-            }
-        }
-    }
+/// The process's own certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The certificate and its chain.
+    pub cert_file: PathBuf,
+    /// Its key.
+    pub key_file: PathBuf,
 }
 
 /// How to reach the bus, and how long to wait for it. Its `Debug` shows no secret.
@@ -45,9 +39,8 @@ pub struct Config {
     pub name: String,
     /// How the process authenticates.
     pub credentials: Credentials,
-    /// Prefix of the inbox subjects; `_INBOX` if none is given. With permissions per service each
-    /// service has its own prefix, so that no service can read another service's responses.
-    pub inbox_prefix: Option<String>,
+    /// How the connection is encrypted.
+    pub tls: Tls,
     /// Timeout of the first connection, and of opening a bucket. A cluster of three needs 10 to 12
     /// s from its start until it makes a stream.
     pub start_timeout: Duration,
@@ -78,7 +71,7 @@ impl Config {
             servers: servers.into_iter().map(Into::into).collect(),
             name: name.to_owned(),
             credentials: Credentials::None,
-            inbox_prefix: None,
+            tls: Tls::default(),
             start_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(2),
             alone_max: 32,
@@ -86,21 +79,24 @@ impl Config {
         }
     }
 
-    /// Each server's address.
-    pub(crate) fn addresses(&self) -> Vec<&str> {
-        self.servers.iter().flat_map(|some| some.split(',')).collect()
+    /// Each server's address, and the credentials: those that an address contains, unless others
+    /// are given.
+    pub(crate) fn reach(&self) -> (Vec<String>, Credentials) {
+        let mut credentials = self.credentials.clone();
+        let mut bare = Vec::new();
+        for address in self.servers.iter().flat_map(|some| some.split(',')) {
+            let (address, contained) = take_from_address(address);
+            if let (Credentials::None, Some(contained)) = (&credentials, contained) {
+                credentials = contained;
+            }
+            bare.push(address);
+        }
+        (bare, credentials)
     }
 
     /// The addresses for people, without the credentials before an `@`.
     pub(crate) fn shown(&self) -> String {
-        let bare = |server: &str| match (server.find("://"), server.rfind('@')) {
-            (Some(scheme), Some(at)) if at > scheme => {
-                format!("{}{}", &server[..scheme + 3], &server[at + 1..])
-            }
-            (None, Some(at)) => server[at + 1..].to_owned(),
-            _ => server.to_owned(),
-        };
-        self.addresses().into_iter().map(bare).collect::<Vec<_>>().join(", ")
+        self.reach().0.join(", ")
     }
 }
 

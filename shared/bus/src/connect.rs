@@ -4,10 +4,13 @@
 //! its error says all that is known. Afterwards the client reconnects for ever, with pauses of at
 //! most a second.
 //!
+//! A server that refuses the credentials, or shows a certificate that is not trusted, ends the
+//! first connection at once: waiting would not help. Later refusals are logged and retried, since
+//! the files are read for each connection.
+//!
 //! **Never** prints a password or a seed, nor a server address with one in it.
 
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,9 +21,10 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::cause::Cause;
-use crate::config::{Config, Credentials};
+use crate::config::{Config, Tls};
+use crate::credentials::{BadCredentials, Identity};
 use crate::handle::Bus;
-use crate::link::Link;
+use crate::link::{Link, is_certificate};
 use crate::pulse;
 use crate::version::{OLDEST, Version};
 
@@ -58,14 +62,27 @@ pub enum ConnectError {
         #[source]
         source: Cause,
     },
-    /// The seed file cannot be read.
-    #[error("the nkey seed file {} cannot be read", path.display())]
-    Seed {
+    /// The server does not take the credentials, or is not a server that is trusted.
+    #[error("nats-server at {servers} and this process do not accept each other: {reason}")]
+    Refused {
+        /// The addresses, without credentials.
+        servers: String,
+        /// Which side refused what, and what to do.
+        reason: String,
+    },
+    /// The credentials cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] BadCredentials),
+    /// A file for TLS cannot be read.
+    #[error("the {what} file {} cannot be read", path.display())]
+    TlsFile {
+        /// What it holds.
+        what: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
         #[source]
-        source: io::Error,
+        source: std::io::Error,
     },
     /// The server lacks what Berth needs: TTL per key, guards over a subtree.
     #[error("nats-server {found} is too old; Berth needs {OLDEST} or newer")]
@@ -78,17 +95,27 @@ pub enum ConnectError {
 impl Bus {
     /// Connects, within [`Config::start_timeout`].
     pub async fn connect(config: Config) -> Result<Self, ConnectError> {
-        let link = Arc::new(Link::default());
+        let (addresses, credentials) = config.reach();
+        let identity = credentials.identity()?;
+        check_tls_files(&config.tls)?;
+        let inbox = identity.as_ref().map(Identity::inbox_prefix);
+        let link = Arc::new(Link::with_inbox(inbox.as_deref().unwrap_or(CLIENTS_INBOX)));
         let started = Instant::now();
-        let options = options(&config, &link).await?;
-        let client = options.connect(config.addresses()).await.map_err(|error| {
-            ConnectError::Address { servers: config.shown(), source: Cause::new(error) }
+        let options = options(credentials.options(), inbox, &config, &link);
+        let client = options.connect(addresses).await.map_err(|error| ConnectError::Address {
+            servers: config.shown(),
+            source: Cause::new(error),
         })?;
         let bus = Self::new(client, link, config);
         let config = bus.config();
         if !bus.wait_connected(started + config.start_timeout).await {
+            let servers = config.shown();
+            if let Some(refusal) = bus.link().refusal() {
+                let reason = explain(&refusal, identity.as_ref());
+                return Err(ConnectError::Refused { servers, reason });
+            }
             return Err(ConnectError::Unreachable {
-                servers: config.shown(),
+                servers,
                 after: config.start_timeout,
                 last: bus.link().last_error().unwrap_or_else(|| "no answer".to_owned()),
             });
@@ -108,16 +135,56 @@ impl Bus {
     }
 }
 
-async fn options(config: &Config, link: &Arc<Link>) -> Result<ConnectOptions, ConnectError> {
+/// What the client prefixes its inboxes with when nothing else is said.
+const CLIENTS_INBOX: &str = "_INBOX";
+
+fn check_tls_files(tls: &Tls) -> Result<(), ConnectError> {
+    let check = |what, path: &Path| match std::fs::File::open(path) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(ConnectError::TlsFile { what, path: path.to_owned(), source }),
+    };
+    if let Some(authority) = &tls.ca_file {
+        check("certificate authority's", authority)?;
+    }
+    if let Some(client) = &tls.client {
+        check("client certificate's", &client.cert_file)?;
+        check("client key's", &client.key_file)?;
+    }
+    Ok(())
+}
+
+/// What a refusal means, for the person who has to end it.
+fn explain(refusal: &str, identity: Option<&Identity>) -> String {
+    let next = if is_certificate(refusal) {
+        "check the certificate authority's file, the server's address, and this host's clock"
+    } else if identity.is_some_and(Identity::has_expired) {
+        "the credentials have expired, by this host's clock; get new ones"
+    } else if identity.is_some() {
+        "the credentials are revoked, expired or of another operator; get new ones"
+    } else {
+        "give credentials that the server knows"
+    };
+    let name = identity.map(|own| own.name.as_deref().unwrap_or(&own.key));
+    let of = name.map(|name| format!(" for {name}")).unwrap_or_default();
+    format!("{refusal}{of}; {next}")
+}
+
+fn options(
+    options: ConnectOptions,
+    inbox: Option<String>,
+    config: &Config,
+    link: &Arc<Link>,
+) -> ConnectOptions {
     let events = Arc::clone(link);
     let name = config.name.clone();
-    let options = ConnectOptions::new()
+    let mut options = options
         .name(&config.name)
         .retry_on_initial_connect()
         .max_reconnects(None)
         .connection_timeout(HANDSHAKE)
         .ping_interval(PING_EVERY)
         .request_timeout(Some(config.request_timeout))
+        .require_tls(config.tls.is_required)
         .reconnect_delay_callback(|attempts| {
             let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
             RECONNECT.wait(attempts, rand::rng().random())
@@ -126,20 +193,14 @@ async fn options(config: &Config, link: &Arc<Link>) -> Result<ConnectOptions, Co
             events.record_event(&name, &event);
             std::future::ready(())
         });
-    let options = match &config.inbox_prefix {
-        Some(prefix) => options.custom_inbox_prefix(prefix),
-        None => options,
-    };
-    Ok(match &config.credentials {
-        Credentials::None => options,
-        Credentials::Password { user, password } => {
-            options.user_and_password(user.clone(), password.clone())
-        }
-        Credentials::NkeySeedFile(path) => {
-            let seed = tokio::fs::read_to_string(path)
-                .await
-                .map_err(|source| ConnectError::Seed { path: path.clone(), source })?;
-            options.nkey(seed.trim().to_owned())
-        }
-    })
+    if let Some(inbox) = inbox {
+        options = options.custom_inbox_prefix(inbox);
+    }
+    if let Some(authority) = &config.tls.ca_file {
+        options = options.add_root_certificates(authority.clone());
+    }
+    if let Some(client) = &config.tls.client {
+        options = options.add_client_certificate(client.cert_file.clone(), client.key_file.clone());
+    }
+    options
 }

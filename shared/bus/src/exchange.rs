@@ -3,6 +3,7 @@
 //! **Owns** the rules of each exchange:
 //! - It fails at once while the bus is disconnected.
 //! - It ends by the deadline even if the client's own queue is full.
+//! - It ends at once if the server's permissions refuse it.
 //! - Its error tells "no responder" from "no reply".
 
 use std::time::Duration;
@@ -25,6 +26,9 @@ pub(crate) enum ExchangeError {
     /// Not sent.
     #[error("the bus is not connected")]
     Disconnected,
+    /// Not received: the server's permissions do not allow it.
+    #[error("the server's permissions do not allow {0}")]
+    Denied(String),
     /// Sent, but nothing subscribes to the subject: not received.
     #[error("no service listens on the subject")]
     NoResponder,
@@ -74,9 +78,10 @@ impl ApiError {
     pub(crate) fn passes(&self) -> bool {
         match self {
             Self::Refused { status, .. } => *status == 503,
-            Self::Exchange(error) => {
-                !matches!(error, ExchangeError::TooLarge | ExchangeError::Subject)
-            }
+            Self::Exchange(error) => !matches!(
+                error,
+                ExchangeError::TooLarge | ExchangeError::Subject | ExchangeError::Denied(_)
+            ),
             Self::Answer(_) => false,
         }
     }
@@ -93,16 +98,29 @@ impl Bus {
         if !self.connected() {
             return Err(ExchangeError::Disconnected);
         }
+        if self.link().denials().inbox_is_denied() {
+            return Err(ExchangeError::Denied("its answer".to_owned()));
+        }
         let mut request = async_nats::Request::new().payload(body).timeout(None);
         if !headers.is_empty() {
             request = request.headers(headers);
         }
+        let expected = self.link().denials().expect(&subject);
+        let denied = expected.denied();
+        let denied = denied.notified();
+        tokio::pin!(denied);
+        denied.as_mut().enable();
         // The client's own timeout starts only once its queue took the request. This timeout covers
         // both.
-        let answer = timeout(within, self.client().send_request(subject, request)).await;
-        let answer = answer.map_err(|_| {
+        let answer = timeout(within, async {
+            tokio::select! {
+                answer = self.client().send_request(subject.clone(), request) => Ok(answer),
+                () = denied => Err(ExchangeError::Denied(subject.clone())),
+            }
+        });
+        let answer = answer.await.unwrap_or_else(|_| {
             self.link().record_unanswered();
-            ExchangeError::TimedOut(within)
+            Err(ExchangeError::TimedOut(within))
         });
         answer?.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => ExchangeError::NoResponder,

@@ -89,7 +89,7 @@ impl Bus {
         }
     }
 
-    /// Waits until the process is connected; false if the deadline comes first.
+    /// Waits until the process is connected; false if the deadline or a refusal comes first.
     pub(crate) async fn wait_connected(&self, deadline: Instant) -> bool {
         let mut changes = self.link().changes();
         loop {
@@ -100,7 +100,8 @@ impl Bus {
             // too.
             let poll_at = Instant::now() + Duration::from_millis(50);
             let event = timeout_at(poll_at.min(deadline), changes.changed());
-            if event.await.is_err() && Instant::now() >= deadline {
+            let is_over = event.await.is_err() && Instant::now() >= deadline;
+            if is_over || self.link().refusal().is_some() {
                 return self.connected();
             }
         }

@@ -17,7 +17,7 @@
 //! | a handler that outlasts its caller looks like a timeout | [`caller`] |
 //! | a line break in an error ends an endpoint | [`serve`] |
 //! | each write costs a sync of the disk | `group` |
-//! | a refused permission looks like an outage | [`connect`] |
+//! | a refused permission looks like an outage | `denial` |
 //! | a bucket's settings are dropped by another tool | [`bucket`] |
 //! | a deleted bucket looks like one that was never made | `birth`, [`loss`] |
 //!
@@ -31,6 +31,7 @@ pub mod caller;
 pub mod commit;
 pub mod config;
 pub mod connect;
+pub mod credentials;
 pub mod event;
 pub mod lease;
 pub mod link;
@@ -51,6 +52,7 @@ mod birth;
 mod cause;
 mod clock;
 mod clock_check;
+mod denial;
 mod exchange;
 mod feed;
 mod filter;
@@ -65,8 +67,9 @@ mod write;
 
 pub use bucket::Bucket;
 pub use cause::{Cause, chain};
-pub use config::{Config, Credentials};
+pub use config::{ClientCertificate, Config, Tls};
 pub use connect::ConnectError;
+pub use credentials::{BadCredentials, Credentials, Identity};
 pub use event::Events;
 pub use handle::Bus;
 pub use lease::{KeptLease, Lease, LeaseError, LeaseHold};

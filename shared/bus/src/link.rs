@@ -3,16 +3,18 @@
 //! **Owns** the client's events: they are logged here, counted here, and wake the tasks that wait
 //! for the connection to break ([`Watch`](crate::handle::Watch)) or to come back.
 //!
-//! **Promises** that a refused permission is logged and counted: to its caller it is only a
-//! timeout.
+//! **Promises** that a refused permission is logged and counted, and that the exchange that met it
+//! ends at once ([`denial`](crate::denial)).
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_nats::{ClientError, Event, ServerError};
-use berth_telemetry::metric::{BUS_CONNECTED, BUS_CONNECTS, BUS_DISCONNECTS};
+use berth_telemetry::metric::{BUS_CONNECTED, BUS_CONNECTS, BUS_DENIALS, BUS_DISCONNECTS};
 use tokio::sync::watch;
+
+use crate::denial::{Denial, Denials};
 
 /// How often each event came since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,9 +41,30 @@ pub(crate) struct Link {
     errors: AtomicU64,
     unanswered: AtomicU64,
     last_error: Mutex<Option<String>>,
+    refusal: Mutex<Option<String>>,
+    denials: Denials,
 }
 
 impl Link {
+    /// A link of a process whose answers come to inboxes with this prefix.
+    pub(crate) fn with_inbox(prefix: &str) -> Self {
+        Self { denials: Denials::with_inbox(prefix), ..Self::default() }
+    }
+
+    /// What the server's permissions refuse.
+    pub(crate) const fn denials(&self) -> &Denials {
+        &self.denials
+    }
+
+    /// Why the last attempt to connect was refused, unless a connection was made since.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_refusal(&self, refusal: Option<String>) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+    }
+
     /// A number that grows whenever the connection is lost or made.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         let mut changes = self.changes.subscribe();
@@ -82,6 +105,8 @@ impl Link {
                 BUS_CONNECTS.add(1, []);
                 BUS_CONNECTED.set(1, []);
                 tracing::info!(connection, "connected to the bus");
+                self.set_refusal(None);
+                self.denials.forget_inbox();
                 self.changes.send_modify(|changes| *changes += 1);
             }
             Event::Disconnected => {
@@ -102,13 +127,28 @@ impl Link {
             Event::ServerError(ServerError::Other(error)) if is_permission(error) => {
                 count(&self.permission_violations);
                 self.keep(error);
-                // To its caller a refused publish is a timeout: without this line, an outage.
+                let denial = Denial::read(error);
+                let kind = denial.as_ref().map_or("other", Denial::kind);
+                BUS_DENIALS.add(1, [kind.into()]);
                 tracing::error!(connection, error, "the server's permissions do not allow this");
+                if let Some(denial) = denial {
+                    self.denials.record(&denial);
+                }
             }
             Event::ServerError(error) => {
                 count(&self.errors);
                 self.keep(error);
                 tracing::warn!(connection, %error, "the server reports an error");
+            }
+            Event::ClientError(ClientError::Other(error)) if is_refusal(error) => {
+                count(&self.errors);
+                self.keep(error);
+                self.set_refusal(Some(error.clone()));
+                tracing::error!(
+                    connection,
+                    error,
+                    "nats-server and this process refuse each other"
+                );
             }
             Event::ClientError(ClientError::Other(error)) => {
                 count(&self.errors);
@@ -137,4 +177,16 @@ impl Link {
 
 fn is_permission(error: &str) -> bool {
     error.to_ascii_lowercase().contains("permissions violation")
+}
+
+/// Whether another attempt with the same files would end in the same way.
+fn is_refusal(error: &str) -> bool {
+    let said = error.to_ascii_lowercase();
+    ["authorization", "authentication"].iter().any(|word| said.contains(word))
+        || is_certificate(error)
+}
+
+/// Whether TLS failed by a certificate.
+pub(crate) fn is_certificate(error: &str) -> bool {
+    error.to_ascii_lowercase().contains("certificate")
 }

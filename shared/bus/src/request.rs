@@ -115,6 +115,12 @@ pub enum RequestError {
         /// The subject.
         subject: String,
     },
+    /// Not done: the server's permissions do not allow the request.
+    #[error("these credentials may not send to {subject}")]
+    NotAllowed {
+        /// The subject.
+        subject: String,
+    },
     /// Not done: it cannot be sent.
     #[error("the request to {subject} cannot be sent")]
     Unsendable {
@@ -153,6 +159,7 @@ impl RequestError {
             Self::NoResponder { .. } => "no_responder",
             Self::NoAnswer { .. } => "no_answer",
             Self::Unavailable { .. } => "bus_unavailable",
+            Self::NotAllowed { .. } => "not_allowed",
             Self::Unsendable { .. } => "unsendable",
             Self::TooLarge { .. } => "too_large",
             Self::BadReply { .. } => "bad_reply",
@@ -175,6 +182,7 @@ impl RequestError {
             Self::NoResponder { .. } => (Code::NoResponder, true),
             Self::NoAnswer { .. } => (Code::NoAnswer, true),
             Self::Unavailable { .. } => (Code::BusUnavailable, true),
+            Self::NotAllowed { .. } => (Code::NotAllowed, false),
             Self::TooLarge { .. } => (Code::BadInput, false),
             Self::BadReply { .. } | Self::Unsendable { .. } => (Code::Internal, false),
         };
@@ -266,6 +274,7 @@ impl Bus {
         };
         let answer = answer.map_err(|error| match error {
             ExchangeError::Disconnected => RequestError::Unavailable { subject: subject() },
+            ExchangeError::Denied(_) => RequestError::NotAllowed { subject: subject() },
             ExchangeError::NoResponder => RequestError::NoResponder { subject: subject() },
             ExchangeError::TooLarge => RequestError::TooLarge { subject: subject(), bytes },
             ExchangeError::Subject => {

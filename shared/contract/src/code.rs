@@ -67,6 +67,9 @@ codes! {
     /// The record was written by a newer version.
     NewerRecord = "BERTH0006", "the record was written by a newer version and is read-only here",
         "upgrade this service";
+    /// The credentials do not allow it.
+    NotAllowed = "BERTH0010", "the credentials do not allow this",
+        "ask the fleet's operator for the capability that is named, or use other credentials";
     /// Something that must not happen did.
     Internal = "BERTH0007", "a defect in Berth",
         "report it with the trace id and the service's log";

@@ -2,6 +2,7 @@
 //!
 //! **Owns** where a service's configuration comes from. The file is given by `--config`; a variable
 //! `BERTH__NATS__URL` replaces `url` in `[nats]` (`__` separates the levels, case does not matter).
+//! The flags of the [connection](ConnectionArgs) replace both.
 //!
 //! **Promises** all faults at once, each with its field and, from the file, its line.
 
@@ -14,47 +15,11 @@ use berth_contract::document::{Document, Format};
 use berth_telemetry::TelemetryConfig;
 use serde_json::{Map, Value};
 
+use crate::connection::{ConnectionArgs, NatsConfig};
 use crate::telemetry::LogConfig;
 
 /// Prefix of the variables that are configuration.
 const PREFIX: &str = "BERTH__";
-
-/// The `[nats]` part.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NatsConfig {
-    /// The servers: one URL, or several separated by commas.
-    pub url: String,
-    /// Copies of each stream: 1 on one server, 3 on a cluster.
-    pub replicas: u8,
-    /// A file with the service's nkey seed, if the server requires one.
-    pub nkey_seed_file: Option<PathBuf>,
-}
-
-impl Decode for NatsConfig {
-    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
-        let mut object = decoder.object(value)?;
-        let url: Option<Option<String>> = decoder.field(&mut object, "url");
-        let replicas: Option<Option<u32>> = decoder.field(&mut object, "replicas");
-        let seed: Option<Option<String>> = decoder.field(&mut object, "nkey_seed_file");
-        decoder.finish(&object, &["url", "replicas", "nkey_seed_file"]);
-        let replicas = replicas?.unwrap_or(1);
-        if !matches!(replicas, 1 | 3) {
-            decoder.read_at(".replicas".to_owned(), |decoder| decoder.fault("must be 1 or 3"));
-            return None;
-        }
-        Some(Self {
-            url: url?.unwrap_or_else(|| Self::default().url),
-            replicas: u8::try_from(replicas).ok()?,
-            nkey_seed_file: seed?.map(PathBuf::from),
-        })
-    }
-}
-
-impl Default for NatsConfig {
-    fn default() -> Self {
-        Self { url: "nats://127.0.0.1:4222".to_owned(), replicas: 1, nkey_seed_file: None }
-    }
-}
 
 /// The fields that every service has in addition to its own.
 pub const SHARED_FIELDS: [&str; 3] = ["nats", "log", "telemetry"];
@@ -126,9 +91,11 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Reads the configuration: the file, if one is given, overridden by the variables.
+/// Reads the configuration: the file, if one is given, overridden by the variables, and those by
+/// the flags.
 pub fn load<Own: Decode>(
     file: Option<&Path>,
+    flags: &ConnectionArgs,
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Config<Own>, ConfigError> {
     let fail = |faults| ConfigError { file: file.map(Path::to_path_buf), faults };
@@ -141,6 +108,7 @@ pub fn load<Own: Decode>(
     };
     let mut document = Document::parse(&text, Format::Toml).map_err(fail)?;
     overlay(&mut document.value, variables);
+    overlay_flags(&mut document.value, flags);
     decode(document.value.clone(), Unknown::Fault)
         .map_err(|faults| fail(document.with_lines(faults)))
 }
@@ -155,6 +123,14 @@ fn overlay(value: &mut Value, variables: impl IntoIterator<Item = (String, Strin
         };
         let levels: Vec<String> = path.split("__").map(str::to_ascii_lowercase).collect();
         set(value, &levels, leaf);
+    }
+}
+
+fn overlay_flags(value: &mut Value, flags: &ConnectionArgs) {
+    let Value::Object(all) = value else { return };
+    let nats = all.entry("nats").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(nats) = nats {
+        flags.overlay(nats);
     }
 }
 
@@ -196,7 +172,7 @@ mod tests {
             ("BERTH_NODE", "not ours"),
             ("PATH", "/bin"),
         ]);
-        let config: Config<Own> = load(Some(file.path()), given).unwrap();
+        let config: Config<Own> = load(Some(file.path()), &ConnectionArgs::default(), given).unwrap();
         assert_eq!(config.nats.url, "nats://b:2");
         assert_eq!(config.own, Own { node: "n1".to_owned(), tries: 7 });
     }
@@ -207,7 +183,7 @@ mod tests {
         let text = "tries = 'many'\ncolour = 1\n[nats]\nreplicas = 2\nurls = 'x'\n\
              [log]\nformat = 'xml'\n[telemetry]\nendpoint = 'x'\nprotocol = 'y'\n";
         std::fs::write(file.path(), text).unwrap();
-        let error = load::<Own>(Some(file.path()), variables(&[])).unwrap_err();
+        let error = load::<Own>(Some(file.path()), &ConnectionArgs::default(), variables(&[])).unwrap_err();
         let found: Vec<(&str, Option<usize>)> =
             error.faults.iter().map(|fault| (fault.path.as_str(), fault.line)).collect();
         assert_eq!(
@@ -227,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_a_fault() {
-        let error = load::<Nothing>(Some(Path::new("/nonexistent")), variables(&[])).unwrap_err();
+        let error = load::<Nothing>(Some(Path::new("/nonexistent")), &ConnectionArgs::default(), []).unwrap_err();
         assert!(error.to_string().contains("/nonexistent: cannot be read"), "{error}");
     }
 }

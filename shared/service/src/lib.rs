@@ -20,6 +20,7 @@
 pub mod call;
 pub mod clock;
 pub mod config;
+pub mod connection;
 pub mod deadline;
 pub mod fault_report;
 pub mod hung;

@@ -7,17 +7,18 @@ use std::time::Duration;
 
 pub use berth_bus::chain;
 use berth_bus::serve::ServeError;
-use berth_bus::{Bus, Credentials, Service, ServiceSpec};
+use berth_bus::{Bus, Service, ServiceSpec};
 use berth_contract::decode::Decode;
 use berth_contract::service::ServiceName;
 use berth_domain::WorkerId;
 use berth_domain::retry::Schedule;
-use clap::{Arg, ArgAction, Command, value_parser};
+use clap::{Arg, ArgAction, Args as _, Command, FromArgMatches as _, value_parser};
 use thiserror::Error;
 use tokio::time::sleep;
 
 use crate::clock;
-use crate::config::{self, Config, NatsConfig};
+use crate::config::{self, Config};
+use crate::connection::{ConnectionArgs, NatsConfig};
 use crate::notify;
 use crate::shutdown::Shutdown;
 use crate::telemetry;
@@ -71,7 +72,8 @@ where
 {
     let arguments = command(name).get_matches();
     let file = arguments.get_one::<PathBuf>("config").map(PathBuf::as_path);
-    let config: Config<Own> = match config::load(file, std::env::vars()) {
+    let flags = ConnectionArgs::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
+    let config: Config<Own> = match config::load(file, &flags, std::env::vars()) {
         Ok(config) => config,
         Err(error) => {
             complain(name, &error);
@@ -101,7 +103,7 @@ where
         let ended = async {
             let process = start(name, worker, &nats).await?;
             let bus = process.bus.clone();
-            tracing::info!(worker = %process.worker, url = %nats.url, "started");
+            tracing::info!(worker = %process.worker, nats = ?nats, "started");
             let ended = service(own, process).await;
             bus.drain(DRAIN).await;
             ended
@@ -179,10 +181,7 @@ fn worker(name: ServiceName) -> Result<WorkerId, Fatal> {
 
 async fn start(name: ServiceName, worker: WorkerId, nats: &NatsConfig) -> Result<Process, Fatal> {
     let shutdown = Shutdown::on_signals()?;
-    let mut config = berth_bus::Config::new(nats.url.split(','), worker.as_str());
-    if let Some(file) = &nats.nkey_seed_file {
-        config.credentials = Credentials::NkeySeedFile(file.clone());
-    }
+    let config = nats.bus(worker.as_str());
     let bus = or_ended(&shutdown, async { Ok(Bus::connect(config).await?) }).await?;
     Ok(Process { bus, shutdown, worker, name, replicas: nats.replicas })
 }
@@ -198,12 +197,14 @@ async fn or_ended<T>(
 }
 
 fn command(name: ServiceName) -> Command {
-    Command::new(name.name)
+    // A service has variables of its own, so those of a person's `berth` are not taken.
+    ConnectionArgs::augment_args(Command::new(name.name))
+        .mut_args(|flag| flag.env(None))
         .about(name.description)
         .version(env!("CARGO_PKG_VERSION"))
         .after_help(
             "Every field of the configuration file can be given by a variable instead:\n\
-             BERTH__NATS__URL replaces `url` in `[nats]`.\n\n\
+             BERTH__NATS__URL replaces `url` in `[nats]`. A flag replaces both.\n\n\
              Exit codes: 0 ended when told to, 1 failed, 64 bad configuration.",
         )
         .arg(

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use berth_bus::{Bus, Config, ConnectError, Credentials};
+use berth_bus::{Bus, Call, Config, ConnectError, Credentials, RequestError};
 use berth_harness::nats::{NatsOptions, NatsServers, Server};
 use berth_harness::ports::Port;
 use berth_harness::proxy::Proxy;
 use berth_harness::wait;
+use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::support::{PATIENCE, STATE, config, connect, mirror, one, put, set};
+use crate::support::{PATIENCE, STATE, config, connect, mirror, one, set, trace};
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named_by_the_deadline() {
@@ -60,18 +61,26 @@ async fn a_connection_that_carries_nothing_any_more_is_made_anew() {
 }
 
 #[tokio::test]
-async fn wrong_credentials_are_said_to_be_wrong() {
+async fn wrong_credentials_are_said_to_be_wrong_at_once() {
     let extra = "authorization { user: u, password: right }";
     let server = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
     let with = |password: &str| Config {
         credentials: Credentials::Password { user: "u".into(), password: password.into() },
-        start_timeout: Duration::from_secs(2),
+        start_timeout: PATIENCE,
         ..config(&server.url())
     };
-    let said = Bus::connect(with("wrong")).await.unwrap_err().to_string();
+    let began = Instant::now();
+    let error = Bus::connect(with("wrong")).await.unwrap_err();
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    let said = error.to_string();
+    assert!(matches!(error, ConnectError::Refused { .. }), "{said}");
     assert!(said.contains("authorization violation"), "{said}");
     assert!(!said.contains("wrong"), "{said}");
     assert!(Bus::connect(with("right")).await.unwrap().connected());
+    let address = |given: &str| format!("nats://{given}@{}", server.first().address());
+    assert!(Bus::connect(config(&address("u:right"))).await.unwrap().connected());
+    assert!(Bus::connect(config(&address("u:r%69ght"))).await.unwrap().connected());
+    assert!(Bus::connect(config(&address("u:other"))).await.is_err());
 }
 
 #[tokio::test]
@@ -92,46 +101,98 @@ async fn the_seed_of_an_nkey_is_taken_from_a_file() {
 }
 
 #[tokio::test]
-async fn a_refused_permission_is_counted_and_not_only_a_timeout() {
+async fn a_refused_permission_ends_its_exchange_at_once_and_is_counted() {
     let extra = "authorization { users: [{ user: u, password: p, permissions: {
-        publish: { deny: [\"$KV.state.secret.>\"] } } }] }";
+        publish: { deny: [\"$KV.state.secret.>\", \"forbidden\", \"$JS.API.STREAM.INFO.*\"] } } }] }";
     let server = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
-    let config = Config {
-        credentials: Credentials::Password { user: "u".into(), password: "p".into() },
-        commit_timeout: Duration::from_millis(300),
-        request_timeout: Duration::from_millis(200),
+    let config = |user: &str| Config {
+        credentials: Credentials::Password { user: user.into(), password: "p".into() },
+        commit_timeout: PATIENCE,
+        start_timeout: PATIENCE,
+        request_timeout: PATIENCE,
         ..config(&server.url())
     };
-    let bus = Bus::connect(config).await.unwrap();
-    let bucket = bus.bucket(&STATE, 1).await.unwrap();
-    let refused = bucket.commit(put("secret.a", "x", "secret.a", 0)).await;
-    assert!(refused.is_err());
-    wait::until("the violation is counted", PATIENCE, async || {
-        let counts = bus.counts();
-        if counts.permission_violations > 0 { Ok(()) } else { Err(format!("{counts:?}")) }
-    })
-    .await;
+    let bus = Bus::connect(config("u")).await.unwrap();
+    let began = Instant::now();
+    let call = Call::within(trace(), PATIENCE);
+    let asked = (0..8).map(|_| bus.request::<Value>("forbidden", "", &call));
+    for refused in futures_util::future::join_all(asked).await {
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, RequestError::NotAllowed { .. }), "{refused}");
+    }
+    let opened = bus.bucket(&STATE, 1).await.unwrap_err();
+    assert!(opened.to_string().contains("refuses"), "{opened}");
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    assert!(bus.counts().permission_violations >= 9, "{:?}", bus.counts());
+    // What is allowed goes on beside it.
+    assert!(bus.flush(PATIENCE).await);
 }
 
 #[tokio::test]
 async fn answers_come_to_an_inbox_of_ones_own() {
-    let extra = "authorization { users: [{ user: u, password: p, permissions: {
-        subscribe: { allow: [\"_INBOX_test.>\"] } } }] }";
-    let server = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
-    let with = |inbox_prefix: Option<&str>| Config {
-        credentials: Credentials::Password { user: "u".into(), password: "p".into() },
-        inbox_prefix: inbox_prefix.map(str::to_owned),
-        start_timeout: Duration::from_millis(500),
-        request_timeout: Duration::from_millis(200),
+    let of = |key: &nkeys::KeyPair| {
+        let key = key.public_key();
+        format!(
+            "{{ nkey: {key}, permissions: {{ subscribe: {{ allow: [\"_INBOX_{key}.>\"] }} }} }}"
+        )
+    };
+    let key = nkeys::KeyPair::new_user();
+    let extra = format!(
+        "authorization {{ users: [{}, {{ user: u, password: p, permissions: {{ subscribe: {{ \
+         deny: [\"_INBOX.>\"] }} }} }}] }}",
+        of(&key)
+    );
+    let options = NatsOptions { extra: &extra, ..NatsOptions::default() };
+    let server = NatsServers::start_with(1, options).await;
+    let dir = berth_harness::dirs::Dir::new("seed");
+    let seed = dir.join("test.nk");
+    std::fs::write(&seed, key.seed().unwrap()).unwrap();
+    let with = |credentials| Config {
+        credentials,
+        start_timeout: PATIENCE,
+        request_timeout: PATIENCE,
         ..config(&server.url())
     };
-    let bus = Bus::connect(with(Some("_INBOX_test"))).await.unwrap();
+    let bus = Bus::connect(with(Credentials::NkeySeedFile(seed))).await.unwrap();
     let bucket = bus.bucket(&STATE, 1).await.unwrap();
     // Writes, reads, batched reads and consumers all answer there.
     set(&bucket, "k", "v").await;
     assert!(bucket.list(">").await.unwrap().settled);
     assert_eq!(mirror(&bucket, ">").await.applied(), 1);
-    assert!(Bus::connect(with(None)).await.unwrap().bucket(&STATE, 1).await.is_err());
+    let password = Credentials::Password { user: "u".into(), password: "p".into() };
+    let deaf = Bus::connect(with(password)).await.unwrap();
+    let began = Instant::now();
+    assert!(deaf.bucket(&STATE, 1).await.is_err());
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+}
+
+/// After a restart of the server each connection subscribes to its inbox anew.
+#[tokio::test]
+async fn a_restarted_server_answers_an_identity_again() {
+    let key = nkeys::KeyPair::new_user();
+    let inbox = format!("_INBOX_{}.>", key.public_key());
+    let extra = format!(
+        "authorization {{ users: [{{ nkey: {}, permissions: {{ subscribe: {{ allow: [\"{inbox}\"] \
+         }} }} }}] }}",
+        key.public_key()
+    );
+    let options = NatsOptions { extra: &extra, ..NatsOptions::default() };
+    let server = NatsServers::start_with(1, options).await;
+    let dir = berth_harness::dirs::Dir::new("seed");
+    let seed = dir.join("test.nk");
+    std::fs::write(&seed, key.seed().unwrap()).unwrap();
+    let credentials = Credentials::NkeySeedFile(seed);
+    let bus = Bus::connect(Config { credentials, ..config(&server.url()) }).await.unwrap();
+    for _ in 0..5 {
+        assert!(bus.flush(PATIENCE).await);
+        server.first().kill9();
+        server.first().restart().await;
+        wait::until("the server answers", PATIENCE, async || {
+            let answers = bus.flush(Duration::from_millis(500)).await;
+            if answers { Ok(()) } else { Err(format!("{:?}", bus.counts())) }
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

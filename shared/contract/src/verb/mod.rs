@@ -119,6 +119,7 @@ pub const COMMON_ERRORS: &[Code] = &[
     Code::BucketLost,
     Code::DamagedRecord,
     Code::Busy,
+    Code::NotAllowed,
 ];
 
 impl Row {

@@ -74,6 +74,8 @@ registry! {
     Counter BUS_CONNECTS = "berth.bus.connects", "{connection}", [];
     /// Connections to the bus that were lost.
     Counter BUS_DISCONNECTS = "berth.bus.disconnects", "{connection}", [];
+    /// What nats-server's permissions refused this process. `kind` is `publish` or `subscribe`.
+    Counter BUS_DENIALS = "berth.bus.denials", "{refusal}", [kind];
 
     /// Calls to plugins. `code` is gRPC's, `OK` included, or `UNREACHABLE`, `LATE` or
     /// `BROKEN` where the plugin gave none.
