@@ -110,6 +110,7 @@ mod tests {
     #[test]
     fn programs_can_tell_the_reasons_apart() {
         assert_eq!(code_of_problem(Code::NoSuchVolume), NOT_FOUND);
+        assert_eq!(code_of_problem(Code::NotAllowed), FAILED);
         assert_eq!(code_of_problem(Code::Held), CONFLICT);
         assert_eq!(code_of_problem(Code::NoResponder), UNAVAILABLE);
         assert_eq!(code_of_problem(Code::BadInput), BAD_DOCUMENT);

@@ -12,6 +12,7 @@
 
 pub mod args;
 pub mod command;
+mod connection;
 pub mod dev;
 pub mod exit;
 pub mod failure;

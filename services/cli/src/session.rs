@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use berth_bus::{Bus, Call, Config};
+use berth_bus::{Bus, Call, ConnectError};
 use berth_client::{Client, FailedTry, Retry};
 use berth_contract::code::Code;
 use berth_contract::message::query::{Paged, PagedReply};
@@ -20,6 +20,7 @@ use berth_telemetry::{Kind, Span};
 use tokio::time::Instant;
 
 use crate::args::Global;
+use crate::connection;
 use crate::failure::Failure;
 use crate::output::{Output, print_note};
 use crate::span;
@@ -51,21 +52,19 @@ impl Patience {
     }
 }
 
-/// Refuses a malformed address immediately: no retry would help.
-fn check_addresses(nats: &str) -> Result<(), Failure> {
-    const SCHEMES: [&str; 4] = ["nats", "tls", "ws", "wss"];
-    let is_address = |text: &str| match text.split_once("://") {
-        Some((scheme, rest)) => SCHEMES.contains(&scheme) && !rest.is_empty(),
-        None => !text.is_empty(),
+/// Why there is no connection, and what to do.
+fn explain(error: ConnectError) -> Problem {
+    let code = match error {
+        ConnectError::Refused { .. } | ConnectError::Credentials(_) => Code::NotAllowed,
+        _ => Code::BusUnavailable,
     };
-    if nats.split(',').map(str::trim).all(is_address) {
-        return Ok(());
+    let problem = Problem::new(code, chain(&error)).at_step("connect");
+    match code {
+        Code::BusUnavailable => {
+            problem.next("check --nats or BERTH_NATS_URL; `berth dev` runs a whole system to try")
+        }
+        _ => problem.next("check --creds or BERTH_CREDS, and the other flags of the connection"),
     }
-    // The address is not printed: it may contain a password.
-    Err(Failure::usage(
-        "what --nats or BERTH_NATS_URL says is no address of a server",
-        "write nats://HOST:PORT, or several of them separated by commas",
-    ))
 }
 
 /// A connection to the bus, and the settings of all requests of one `berth`.
@@ -88,14 +87,10 @@ impl Session {
     /// Connects.
     pub async fn open(global: &Global) -> Result<Self, Failure> {
         let name = format!("berth/{}", std::process::id());
-        check_addresses(&global.nats)?;
-        let mut config = Config::new(global.nats.split(',').map(str::trim), &name);
+        let nats = connection::read(&global.connection, global.context.as_deref())?;
+        let mut config = nats.bus(&name);
         config.start_timeout = global.timeout.unwrap_or(PATIENCE);
-        let bus = Bus::connect(config).await.map_err(|error| {
-            Problem::new(Code::BusUnavailable, chain(&error))
-                .at_step("connect")
-                .next("check --nats or BERTH_NATS_URL; `berth dev` runs a whole system to try")
-        })?;
+        let bus = Bus::connect(config).await.map_err(explain)?;
         Ok(Self {
             client: Client::new(bus.clone()),
             bus,

@@ -5,8 +5,8 @@
 //!
 //! **Owns** the exchanges that wait, by subject, and whether this connection may read its inboxes.
 //!
-//! **Promises** that an exchange ends as soon as its refusal arrives. A permission depends on the
-//! subject alone, so a refusal ends all exchanges of the subject.
+//! **Promises** that an exchange ends as soon as its refusal arrives. The server refuses in the order
+//! in which it was asked, so each refusal ends the oldest exchange of its subject.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,10 +77,11 @@ impl Denials {
         match denial {
             Denial::Publish(subject) => {
                 if let Some(waiting) = self.lock().get(subject) {
-                    waiting.denied.notify_waiters();
+                    waiting.denied.notify_one();
                 }
             }
-            // Without its inbox no exchange of this connection has an answer.
+            // Without its inbox no exchange of this connection has an answer. What was sent may have
+            // been received.
             Denial::Subscribe(subject) if subject.starts_with(&self.inbox_prefix) => {
                 self.inbox_is_denied.store(true, Ordering::Relaxed);
                 for waiting in self.lock().values() {

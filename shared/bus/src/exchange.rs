@@ -115,7 +115,7 @@ impl Bus {
         let answer = timeout(within, async {
             tokio::select! {
                 answer = self.client().send_request(subject.clone(), request) => Ok(answer),
-                () = denied => Err(ExchangeError::Denied(subject.clone())),
+                () = denied => Err(self.denied(&subject)),
             }
         });
         let answer = answer.await.unwrap_or_else(|_| {
@@ -129,6 +129,14 @@ impl Bus {
             RequestErrorKind::InvalidSubject => ExchangeError::Subject,
             RequestErrorKind::Other => ExchangeError::Broken(Cause::new(error)),
         })
+    }
+
+    /// What a refusal means for an exchange that was sent.
+    fn denied(&self, subject: &str) -> ExchangeError {
+        if self.link().denials().inbox_is_denied() {
+            return ExchangeError::Broken(Cause::new("the permissions keep its answer away"));
+        }
+        ExchangeError::Denied(subject.to_owned())
     }
 
     /// Waits until the server has processed everything sent so far, subscriptions included. A

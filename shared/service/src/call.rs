@@ -149,6 +149,7 @@ fn outcome(call: &Call, answer: Result<Called, RequestError>, left: Duration) ->
             Outcome::Unasked(format!("{}: {to} {NOT_THERE}", call.call))
         }
         RequestError::Unavailable { .. }
+        | RequestError::NotAllowed { .. }
         | RequestError::TooLarge { .. }
         | RequestError::Unsendable { .. } => {
             Outcome::Unasked(format!("{}: not sent to {to}: {error}", call.call))

@@ -24,6 +24,7 @@ use berth_contract::message::registry::PluginType;
 use berth_domain::alloc::AllocState;
 use berth_domain::volume::State;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
+use berth_service::connection::ConnectionArgs;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -62,10 +63,14 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Where the bus is: one nats:// URL, or several separated by commas
-    #[arg(long, global = true, value_name = "URL", env = "BERTH_NATS_URL")]
-    #[arg(default_value = "nats://127.0.0.1:4222", hide_env_values = true)]
-    pub nats: String,
+    /// Where the bus is, and who the user is.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+
+    /// The connection: a context of the `nats` CLI; other flags and variables go over it
+    #[arg(long, global = true, value_name = "NAME", env = "NATS_CONTEXT", hide_env_values = true)]
+    #[arg(help_heading = "Connection")]
+    pub context: Option<String>,
 
     /// The namespace of volumes, claims and allocs; '*' lists those of all [default: default]
     #[arg(long, short = 'n', global = true, value_name = "NAME", env = "BERTH_NAMESPACE")]
