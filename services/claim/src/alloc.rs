@@ -11,7 +11,7 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::{Alloc, AllocState, differing_fields};
-use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 use berth_service::record_table::{StoreError, retry_lost_races};
 use berth_service::{clock, deadline};
 use tokio::time::Instant;
@@ -121,6 +121,7 @@ pub async fn stop(
     state: &State,
     namespace: Namespace,
     request: Stop,
+    sender: Option<NodeId>,
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<AllocStatus, Problem> {
@@ -130,6 +131,10 @@ pub async fn stop(
     }
     let decide = |known: Option<&Alloc>| match known {
         None => Ok(None),
+        Some(known) if sender.as_ref().is_some_and(|node| *node != known.node) => {
+            let message = format!("alloc {} is not on the sender's node", request.id);
+            Err(Problem::new(Code::NotAllowed, message).at_step(STOP))
+        }
         Some(known) if known.state.is_terminal() => Ok(None),
         Some(known) => Ok(Some(Alloc {
             state: request.state,

@@ -141,7 +141,8 @@ async fn unaccounted_mounts(
     let Some(reported) = reported else { return Ok(Vec::new()) };
     let within = AGENT_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
     let call = Call::within(trace, within);
-    let asked = state.bus.ask_service::<verb::AgentStatus>(node, &agent::Status {}, &call).await;
+    let everything = verb::NodeAndNamespace::all(node.clone());
+    let asked = state.bus.ask_service::<verb::AgentStatus>(&everything, &agent::Status {}, &call).await;
     let status = match asked {
         Ok(status) => status,
         Err(_) if !reported.is_empty() => return Ok(reported),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use berth_bus::{Listen, Service, VerbRequest, serve::ServeError};
 use berth_contract::problem::Problem;
-use berth_contract::verb::{self, Effect, Sender, Verb};
+use berth_contract::verb::{self, Effect, Verb};
 use berth_domain::Namespace;
 use berth_service::process::Process;
 use berth_service::refusals::RequestSubject;
@@ -49,7 +49,9 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     .await?;
 
     on.verb::<verb::ClaimTake, _>(|s, n, r| async move {
-        take::take(&s, n, r.message()?, r.trace, r.deadline).await
+        let request = r.message()?;
+        r.check_node(&request.node)?;
+        take::take(&s, n, request, r.trace, r.deadline).await
     })
     .await?;
     on.verb::<verb::ClaimRelease, _>(|s, n, r| async move {
@@ -61,20 +63,24 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::ClaimObserve, _>(|s, n, r| async move {
-        observe::observe(&s, n, r.message()?, r.trace, r.deadline).await
+        observe::observe(&s, n, r.message()?, r.own_node(), r.trace, r.deadline).await
     })
     .await?;
     on.verb::<verb::ClaimStatus, _>(|s, n, r| async move {
-        query::list_claims(&s, n, r.message()?, r.deadline).await
+        let request = r.message()?;
+        r.check_reads_own_node(request.node.as_ref())?;
+        query::list_claims(&s, n, request, r.deadline).await
     })
     .await?;
 
     on.verb::<verb::AllocRegister, _>(|s, n, r| async move {
-        alloc::register(&s, n, r.message()?, r.trace, r.deadline).await
+        let request = r.message()?;
+        r.check_node(&request.node)?;
+        alloc::register(&s, n, request, r.trace, r.deadline).await
     })
     .await?;
     on.verb::<verb::AllocStop, _>(|s, n, r| async move {
-        alloc::stop(&s, n, r.message()?, r.trace, r.deadline).await
+        alloc::stop(&s, n, r.message()?, r.own_node(), r.trace, r.deadline).await
     })
     .await?;
     on.verb::<verb::AllocStatus, _>(|s, n, r| async move {
@@ -82,7 +88,9 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::AllocList, _>(|s, n, r| async move {
-        query::list_allocs(&s, n, r.message()?, r.deadline).await
+        let request = r.message()?;
+        r.check_reads_own_node(request.node.as_ref())?;
+        query::list_allocs(&s, n, request, r.deadline).await
     })
     .await?;
     on.verb::<verb::AllocForget, _>(|s, n, r| async move {
@@ -106,7 +114,11 @@ async fn serve_secrets(service: &Service, state: &State) -> Result<(), ServeErro
     let shared = state.clone();
     let open = move |request: VerbRequest<verb::SecretOpen>| {
         let state = shared.clone();
-        async move { secrets::open(&state, &request.to()?, request.message()?).await }
+        async move {
+            let node = request.to()?;
+            request.check_node(&node)?;
+            secrets::open(&state, &node, request.message()?).await
+        }
     };
     service.on(Listen::All, MAX_IN_FLIGHT, open).await.map(drop)
 }
@@ -128,7 +140,7 @@ impl Endpoints<'_> {
         let (state, handler) = (self.state.clone(), Arc::new(handler));
         // A refused read changes nothing for a user, and refusals between Berth's own processes are
         // part of the protocol.
-        let has_refusal_event = V::ROW.effect != Effect::Read && V::ROW.sender == Sender::Client;
+        let has_refusal_event = V::ROW.effect != Effect::Read && V::ROW.is_for_clients();
         let answer = move |request: VerbRequest<V>| {
             let (state, handler) = (state.clone(), Arc::clone(&handler));
             async move {

@@ -5,7 +5,7 @@ use berth_contract::message::claim::{Observe, Observed};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::volume::{Command, Refusal};
-use berth_domain::{Namespace, VolumeKey};
+use berth_domain::{Namespace, NodeId, VolumeKey};
 use tokio::time::Instant;
 
 use crate::state::State;
@@ -15,12 +15,13 @@ pub async fn observe(
     state: &State,
     namespace: Namespace,
     request: Observe,
+    sender: Option<NodeId>,
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Observed, Problem> {
     let volume = VolumeKey::new(namespace, request.volume);
     let Observe { alloc, epoch, mount, .. } = request;
-    let command = Command::Observe { alloc, epoch, mount };
+    let command = Command::Observe { alloc, epoch, mount, node: sender };
     match state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await {
         Ok(_) => Ok(Observed { recorded: true }),
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Observed { recorded: false }),

@@ -58,7 +58,7 @@ pub async fn end_alloc_by_proof(
 ) -> Result<(), Problem> {
     let note = Some(format!("its node is gone: {}", proven.proof));
     let stop = Stop { id: id.clone(), state: AllocState::Failed, note };
-    match alloc::stop(state, namespace.clone(), stop, trace, deadline).await {
+    match alloc::stop(state, namespace.clone(), stop, None, trace, deadline).await {
         Ok(_) => Ok(()),
         Err(problem) if problem.code == Code::NoSuchAlloc => Ok(()),
         Err(problem) => Err(problem),

@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use berth_bus::{BadCredentials, Credentials};
+use berth_contract::actor::Actor;
 use berth_contract::decode::{Unknown, decode};
 use berth_service::connection::{ConnectionArgs, NatsConfig};
 use serde_json::{Map, Value, json};
@@ -49,6 +51,16 @@ pub fn read(flags: &ConnectionArgs, context: Option<&str>) -> Result<NatsConfig,
             "mend the flags, the variables or the context; `berth --help` lists them",
         )
     })
+}
+
+/// Who the user is to the services: as the credentials name them, or else the host.
+pub fn actor(nats: &NatsConfig) -> Result<Actor, BadCredentials> {
+    let name = match &nats.credentials {
+        Credentials::Password { user, .. } => Some(user.clone()),
+        credentials => credentials.identity()?.and_then(|identity| identity.name),
+    };
+    let name = name.or_else(|| std::env::var("USER").ok());
+    Ok(Actor::user(&name.unwrap_or_default()))
 }
 
 fn context_fields(name: &str) -> Result<Map<String, Value>, Failure> {
@@ -112,8 +124,6 @@ fn home() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use berth_bus::Credentials;
-
     use super::*;
 
     fn context(value: &Value) -> Result<NatsConfig, String> {

@@ -88,7 +88,8 @@ impl Session {
     pub async fn open(global: &Global) -> Result<Self, Failure> {
         let name = format!("berth/{}", std::process::id());
         let nats = connection::read(&global.connection, global.context.as_deref())?;
-        let mut config = nats.bus(&name);
+        let actor = connection::actor(&nats).map_err(|error| explain(error.into()))?;
+        let mut config = nats.bus(&name, actor);
         config.start_timeout = global.timeout.unwrap_or(PATIENCE);
         let bus = Bus::connect(config).await.map_err(explain)?;
         Ok(Self {

@@ -72,7 +72,9 @@ impl BerthClient {
             path: None,
         };
         let call = Call::within(clock::begin_trace(), MOUNT_TIMEOUT);
-        self.client.once::<verb::AgentMount>(&self.node, &mount, &call).await
+        let (node, namespace) = (self.node.clone(), session.target.namespace.clone());
+        let to = verb::NodeAndNamespace { node, namespace };
+        self.client.once::<verb::AgentMount>(&to, &mount, &call).await
     }
 
     pub async fn stop_alloc(&self, session: &Session) -> Result<AllocStatus, Problem> {

@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+use berth_contract::actor::Actor;
+
 fn main() -> ExitCode {
-    berth_service::process::run(berth_contract::service::DOCKER, berth_docker::run)
+    let name = berth_contract::service::DOCKER;
+    let actor = |own: &berth_docker::Config| Actor::Docker(own.node.clone());
+    berth_service::process::run(name, actor, berth_docker::run)
 }

@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+use berth_contract::actor::Actor;
+
 fn main() -> ExitCode {
-    berth_service::process::run(berth_contract::service::NODE_AGENT, berth_node_agent::run)
+    let name = berth_contract::service::NODE_AGENT;
+    let actor = |own: &berth_node_agent::Config| Actor::Node(own.node.clone());
+    berth_service::process::run(name, actor, berth_node_agent::run)
 }

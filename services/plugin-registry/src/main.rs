@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
+use berth_contract::actor::Actor;
+
 fn main() -> ExitCode {
-    berth_service::process::run(
-        berth_contract::service::PLUGIN_REGISTRY,
-        berth_plugin_registry::run,
-    )
+    let name = berth_contract::service::PLUGIN_REGISTRY;
+    berth_service::process::run(name, |_| Actor::service(name), berth_plugin_registry::run)
 }

@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+use berth_contract::actor::Actor;
+
 fn main() -> ExitCode {
-    berth_service::process::run(berth_contract::service::VOLUMEWATCHER, berth_volumewatcher::run)
+    let name = berth_contract::service::VOLUMEWATCHER;
+    berth_service::process::run(name, |_| Actor::service(name), berth_volumewatcher::run)
 }

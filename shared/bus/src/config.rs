@@ -6,6 +6,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use berth_contract::actor::Actor;
+
 use crate::credentials::{Credentials, take_from_address};
 
 /// How the connection is encrypted. With none of these it is encrypted if the server asks for it, and
@@ -37,6 +39,8 @@ pub struct Config {
     pub servers: Vec<String>,
     /// `service/host/pid`, as `nats server report connections` shows it.
     pub name: String,
+    /// Who sends: it is at the end of the subject of each request and event.
+    pub actor: Actor,
     /// How the process authenticates.
     pub credentials: Credentials,
     /// How the connection is encrypted.
@@ -65,11 +69,12 @@ impl fmt::Debug for Config {
 }
 
 impl Config {
-    /// The defaults: no credentials; 30 s to start, 2 s for one exchange, 12 s for a write.
+    /// The defaults: the first part of the name as actor, no credentials; 30 s to start, 2 s for one exchange, 12 s for a write.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, name: &str) -> Self {
         Self {
             servers: servers.into_iter().map(Into::into).collect(),
             name: name.to_owned(),
+            actor: Actor::user(name.split('/').next().unwrap_or_default()),
             credentials: Credentials::None,
             tls: Tls::default(),
             start_timeout: Duration::from_secs(30),

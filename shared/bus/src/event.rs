@@ -76,7 +76,7 @@ impl Bus {
 }
 
 impl Events {
-    /// Queues an event; returns at once.
+    /// Queues an event, on a subject that the actor is put behind; returns at once.
     pub fn publish(&self, subject: &str, event: &(impl Serialize + ?Sized), trace: TraceContext) {
         let body = match serde_json::to_vec(event) {
             Ok(body) => body.into(),
@@ -85,7 +85,7 @@ impl Events {
         let mut all = HeaderMap::new();
         headers::set(&mut all, header::TRACEPARENT, trace);
         let outgoing =
-            Outgoing::Event(QueuedEvent { subject: subject.to_owned(), headers: all, body });
+            Outgoing::Event(QueuedEvent { subject: self.signed(subject), headers: all, body });
         if let Err(error) = self.inner.queue.try_send(outgoing) {
             self.lose(subject, &error);
         }
@@ -135,6 +135,10 @@ impl Events {
     /// Follows the events that come from now on.
     pub async fn follow(&self, filter: &str) -> Result<EventFeed, EventError> {
         self.log().follow(&[filter.to_owned()]).await
+    }
+
+    fn signed(&self, subject: &str) -> String {
+        self.inner.bus.config().actor.sign(subject)
     }
 
     fn lose(&self, subject: &str, why: &impl std::fmt::Display) {

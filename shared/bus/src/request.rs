@@ -1,7 +1,7 @@
 //! One request to a service.
 //!
-//! **Owns** the headers of each request: the trace, and the deadline after which no handler begins
-//! it. Owns the client span and the metrics of each request.
+//! **Owns** the end of each request's subject, which says who sends it, and its headers: the trace,
+//! and the deadline after which no handler begins it. Owns the client span and the metrics.
 //!
 //! **Promises** an end by the deadline, and an error that says whether the request may have been
 //! done. A request is sent once, unless its caller says otherwise ([`Call::of_anyone`],
@@ -208,7 +208,7 @@ impl Bus {
         self.request(&V::subject(to), request, call).await
     }
 
-    /// Sends a request to a subject: the body as JSON, the answer from JSON.
+    /// Sends a request to a subject, which the actor is put behind: the body as JSON, the answer from JSON.
     pub async fn request<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -267,10 +267,11 @@ impl Bus {
         }
         let headers = call_headers(call, within);
         let body = Bytes::from(body);
+        let signed = self.config().actor.sign(&subject());
         let answer = if call.of_anyone {
-            self.exchange_with_anyone(subject(), headers, body, within).await
+            self.exchange_with_anyone(signed, headers, body, within).await
         } else {
-            self.exchange(subject(), headers, body, within).await
+            self.exchange(signed, headers, body, within).await
         };
         let answer = answer.map_err(|error| match error {
             ExchangeError::Disconnected => RequestError::Unavailable { subject: subject() },

@@ -9,6 +9,7 @@
 //!
 //! **Never** talks to a server: that is `bus`.
 
+pub mod actor;
 pub mod bucket;
 pub mod code;
 pub mod decode;

@@ -19,10 +19,14 @@ pub struct ServiceName {
 }
 
 impl ServiceName {
+    /// The name without the product's: `claim`.
+    pub fn short(&self) -> &'static str {
+        self.name.trim_start_matches("berth-")
+    }
+
     /// What it writes: buckets, each with this one writer, and its own lease.
     pub fn writes(&self) -> Vec<String> {
-        let short = self.name.trim_start_matches("berth-");
-        let buckets = bucket::ALL.iter().filter(|bucket| bucket.writer == short);
+        let buckets = bucket::ALL.iter().filter(|bucket| bucket.writer == self.short());
         let lease = self.lease.map(|key| format!("{} {key}", bucket::LEASES.name));
         buckets.map(|bucket| bucket.name.to_owned()).chain(lease).collect()
     }

@@ -1,12 +1,14 @@
 //! Subjects of events (blueprint 3), and what is common to those of requests.
 //!
 //! **Owns** `berth.v1.event.…`. The subject of a request is in its verb's row
-//! ([`verb`](crate::verb)). A namespaced request ends in the namespace, so that permissions can be
-//! given per namespace. A call to a plugin's controller names the plugin, and the bus finds the
+//! ([`verb`](crate::verb)). The [actor](crate::actor) is put behind every subject when it is sent, and
+//! filters cover every actor. A namespaced request names the namespace before it, so that permissions
+//! can be given per namespace. A call to a plugin's controller names the plugin, and the bus finds the
 //! node by queue group. A call to the controller beside a volume names its node, too.
 
 use berth_domain::{AllocId, Namespace, PluginId, VolumeId};
 
+use crate::actor::ANY;
 use crate::token::encode;
 
 /// What a request's subject asks for, without its ids, such as `claim.take` or `agent.mount`: the
@@ -60,12 +62,13 @@ pub fn refusal_filter(
     alloc: Option<&AllocId>,
 ) -> String {
     let alloc = alloc.map_or_else(|| "*".to_owned(), encode);
-    format!("{}.{alloc}", any_event(of, Some(REFUSED), volume.map(VolumeId::as_str)))
+    let of_volume = any_event(of, Some(REFUSED), volume.map(VolumeId::as_str));
+    format!("{of_volume}.{alloc}.{ANY}")
 }
 
 /// The events of all claims in a namespace.
 pub fn claim_events(namespace: &Namespace) -> String {
-    format!("berth.v1.event.{}.claim.*", encode(namespace))
+    format!("berth.v1.event.{}.claim.*.{ANY}", encode(namespace))
 }
 
 /// Whose events a filter covers.
@@ -86,7 +89,7 @@ pub fn event_filter(of: EventsOf<'_>, kind: Option<&str>, id: Option<&str>) -> S
     match (any.strip_suffix("*.*"), any.strip_suffix('*'), id) {
         (Some(all), _, None) => format!("{all}>"),
         (None, Some(of_kind), None) => format!("{of_kind}>"),
-        _ => any,
+        _ => format!("{any}.{ANY}"),
     }
 }
 
@@ -115,11 +118,12 @@ mod tests {
     fn a_step_has_no_id_in_it() {
         let node = NodeId::new("n1.example").unwrap();
         let plugin = PluginId::new("ebs.csi.aws.com").unwrap();
+        let in_namespace = verb::NodeAndNamespace::all(node.clone());
         let on_node = PluginOnNode { plugin: plugin.clone(), node: node.clone() };
         let subjects = [
             (verb::ClaimTake::subject(&Namespace::default()), Some(("claim", "take"))),
             (verb::NodeReport::subject(&()), Some(("node", "report"))),
-            (verb::AgentMount::subject(&node), Some(("agent", "mount"))),
+            (verb::AgentMount::subject(&in_namespace), Some(("agent", "mount"))),
             (verb::ControllerPublish::subject(&plugin), Some(("controller", "publish"))),
             (verb::ControllerPublishOnNode::subject(&on_node), Some(("controller", "publish"))),
             (verb::SecretOpen::subject(&node), Some(("secret", "open"))),
@@ -136,9 +140,9 @@ mod tests {
         let namespace = Namespace::default();
         assert_eq!(event(Some(&namespace), "claim", "data"), "berth.v1.event.default.claim.data");
         assert_eq!(event(None, "node", "n1"), "berth.v1.event._.node.n1");
-        assert_eq!(claim_events(&namespace), "berth.v1.event.default.claim.*");
+        assert_eq!(claim_events(&namespace), "berth.v1.event.default.claim.*.*.*");
         let of = EventsOf::Namespace(&namespace);
-        assert_eq!(event_filter(of, None, Some("a.b")), "berth.v1.event.default.*.a=2Eb");
+        assert_eq!(event_filter(of, None, Some("a.b")), "berth.v1.event.default.*.a=2Eb.*.*");
         assert_eq!(event_filter(EventsOf::None, Some("node"), None), "berth.v1.event._.node.>");
         assert_eq!(event_filter(of, None, None), "berth.v1.event.default.>");
         assert_eq!(event_filter(EventsOf::All, None, None), "berth.v1.event.*.>");
@@ -148,9 +152,9 @@ mod tests {
         let unnamed = refusal_event(None, None, None);
         assert_eq!(unnamed, "berth.v1.event._.request._._");
         let of_volume = refusal_filter(of, Some(&volume), None);
-        assert_eq!(of_volume, "berth.v1.event.default.request.a=2Eb.*");
+        assert_eq!(of_volume, "berth.v1.event.default.request.a=2Eb.*.*.*");
         let of_alloc = refusal_filter(EventsOf::All, None, Some(&alloc));
-        assert_eq!(of_alloc, "berth.v1.event.*.request.*.web-1");
+        assert_eq!(of_alloc, "berth.v1.event.*.request.*.web-1.*.*");
     }
 
     proptest! {

@@ -130,6 +130,11 @@ impl Namespace {
     pub fn wildcard() -> Self {
         Self("*".into())
     }
+
+    /// Whether it stands for all namespaces.
+    pub fn is_wildcard(&self) -> bool {
+        &*self.0 == "*"
+    }
 }
 
 impl Default for Namespace {

@@ -14,6 +14,7 @@ use berth_contract::message::call::{Call, Called};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
+use berth_domain::NodeId;
 use berth_domain::volume::{CallKind, Outcome};
 use futures_util::future::try_join_all;
 
@@ -86,8 +87,9 @@ async fn check_other_controllers(
     // The other half of the time is for the call itself.
     let within = call.deadline.since(clock::now()) / 2;
     let within = berth_bus::Call::within(trace, within).as_it_is();
-    let ask = |node| async move {
-        let status = bus.ask_service::<verb::AgentStatus>(node, &agent::Status {}, &within).await;
+    let ask = |node: NodeId| async move {
+        let everything = verb::NodeAndNamespace::all(node.clone());
+        let status = bus.ask_service::<verb::AgentStatus>(&everything, &agent::Status {}, &within).await;
         let status = status.map_err(|error| {
             format!(
                 "an earlier call for the volume did not succeed, and the agent of node {node} \
@@ -105,7 +107,7 @@ async fn check_other_controllers(
     // Every agent is asked, however many there are: an agent that is left out could be working on a
     // call.
     for some in call.ask_first.chunks(ASKED_AT_ONCE_MAX) {
-        try_join_all(some.iter().map(ask)).await?;
+        try_join_all(some.iter().cloned().map(ask)).await?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use berth_bus::{ClientCertificate, Credentials, Tls};
+use berth_contract::actor::Actor;
 use berth_contract::decode::{Decode, Decoder};
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -48,7 +49,7 @@ pub struct NatsConfig {
 impl fmt::Debug for NatsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The address may contain a password; the bus's configuration shows it without.
-        self.bus("").fmt(f)
+        self.bus("", Actor::user("")).fmt(f)
     }
 }
 
@@ -60,9 +61,10 @@ impl Default for NatsConfig {
 }
 
 impl NatsConfig {
-    /// The bus's own configuration, for a process of this name.
-    pub fn bus(&self, name: &str) -> berth_bus::Config {
+    /// The bus's own configuration, for a process of this name that acts as this actor.
+    pub fn bus(&self, name: &str, actor: Actor) -> berth_bus::Config {
         let mut config = berth_bus::Config::new(self.url.split(',').map(str::trim), name);
+        config.actor = actor;
         config.credentials = self.credentials.clone();
         config.tls = self.tls.clone();
         config

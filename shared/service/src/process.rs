@@ -8,6 +8,7 @@ use std::time::Duration;
 pub use berth_bus::chain;
 use berth_bus::serve::ServeError;
 use berth_bus::{Bus, Service, ServiceSpec};
+use berth_contract::actor::Actor;
 use berth_contract::decode::Decode;
 use berth_contract::service::ServiceName;
 use berth_domain::WorkerId;
@@ -64,8 +65,13 @@ pub type Fatal = Box<dyn std::error::Error + Send + Sync>;
 #[error("told to end before it served")]
 struct EndedEarly;
 
-/// Runs a service from the command line to the end of the process: `main` only calls this.
-pub fn run<Own, F>(name: ServiceName, service: impl FnOnce(Own, Process) -> F) -> ExitCode
+/// Runs a service from the command line to the end of the process: `main` only calls this. The
+/// actor is who the service is to the others.
+pub fn run<Own, F>(
+    name: ServiceName,
+    actor: impl FnOnce(&Own) -> Actor,
+    service: impl FnOnce(Own, Process) -> F,
+) -> ExitCode
 where
     Own: Decode,
     F: Future<Output = Result<(), Fatal>>,
@@ -101,7 +107,7 @@ where
         let worker = worker(name)?;
         let exporting = telemetry::export(name.name, worker.as_str(), &exported).await?;
         let ended = async {
-            let process = start(name, worker, &nats).await?;
+            let process = start(name, actor(&own), worker, &nats).await?;
             let bus = process.bus.clone();
             tracing::info!(worker = %process.worker, nats = ?nats, "started");
             let ended = service(own, process).await;
@@ -175,13 +181,18 @@ impl Process {
 
 /// This process, as attempts and collectors name it.
 fn worker(name: ServiceName) -> Result<WorkerId, Fatal> {
-    let short = name.name.trim_start_matches("berth-");
+    let short = name.short();
     Ok(WorkerId::new(format!("{short}/{}/{}", telemetry::host(), std::process::id()))?)
 }
 
-async fn start(name: ServiceName, worker: WorkerId, nats: &NatsConfig) -> Result<Process, Fatal> {
+async fn start(
+    name: ServiceName,
+    actor: Actor,
+    worker: WorkerId,
+    nats: &NatsConfig,
+) -> Result<Process, Fatal> {
     let shutdown = Shutdown::on_signals()?;
-    let config = nats.bus(worker.as_str());
+    let config = nats.bus(worker.as_str(), actor);
     let bus = or_ended(&shutdown, async { Ok(Bus::connect(config).await?) }).await?;
     Ok(Process { bus, shutdown, worker, name, replicas: nats.replicas })
 }

@@ -50,7 +50,9 @@ pub async fn mount_all(
             path: None,
         };
         let again = |problem: &Problem| may_pass(problem, waits);
-        let asked = session.pursue_while::<verb::AgentMount>(&plan.node, &body, patience, again);
+        let (node, namespace) = (plan.node.clone(), session.namespace.clone());
+        let to = verb::NodeAndNamespace { node, namespace };
+        let asked = session.pursue_while::<verb::AgentMount>(&to, &body, patience, again);
         let reply = tokio::select! {
             reply = asked => reply?,
             never = place::print_place(session, plan, volume), if waits => match never {},

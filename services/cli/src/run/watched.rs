@@ -24,7 +24,9 @@ pub async fn announce(
     plan: &Plan,
     patience: Patience,
 ) -> Result<Watched, Failure> {
-    let asked = session.pursue::<verb::AgentStatus>(&plan.node, &Status {}, patience);
+    let (node, namespace) = (plan.node.clone(), session.namespace.clone());
+    let to = verb::NodeAndNamespace { node, namespace };
+    let asked = session.pursue::<verb::AgentStatus>(&to, &Status {}, patience);
     let status = asked.await?;
     let Some(dir) = status.runs else {
         print_note(format_args!(

@@ -231,7 +231,8 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.plugins.insert(id, answer)))
         }
         Inquiry::Agent(node) => {
-            let answer = once::<verb::AgentStatus>(session, &node, &agent::Status {}).await;
+            let everything = verb::NodeAndNamespace::all(node.clone());
+            let answer = once::<verb::AgentStatus>(session, &everything, &agent::Status {}).await;
             Box::new(move |facts| drop(facts.agents.insert(node, answer)))
         }
         Inquiry::ClaimsOn(node) => {

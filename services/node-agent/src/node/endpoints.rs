@@ -7,8 +7,8 @@ use berth_bus::{Bus, Listen, Service, ServiceSpec, VerbRequest};
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Effect, Sender, Verb};
-use berth_domain::{NodeId, Timestamp};
+use berth_contract::verb::{self, Effect, Verb};
+use berth_domain::Timestamp;
 use berth_service::clock;
 
 use super::Mounter;
@@ -28,12 +28,21 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
         ))
         .await?;
     let on = NodeEndpoints { service: &service, mounter };
-    on.verb::<verb::AgentMount, _, _>(Mounter::mount).await?;
-    on.verb::<verb::AgentDetach, _, _>(Mounter::detach).await?;
-    on.verb::<verb::AgentRepublish, _, _>(Mounter::republish).await?;
-    on.verb::<verb::AgentUnmount, _, _>(Mounter::unmount_unclaimed).await?;
-    on.verb::<verb::AgentStatus, _, _>(|mounter, _, _| async move { mounter.status().await })
+    on.verb::<verb::AgentMount, _, _>(|mounter, to, request, context| {
+        mounter.mount(to.namespace, request, context)
+    })
+    .await?;
+    on.verb::<verb::AgentDetach, _, _>(|m, _, call, context| m.detach(call, context)).await?;
+    on.verb::<verb::AgentRepublish, _, _>(|m, _, request, context| m.republish(request, context))
         .await?;
+    on.verb::<verb::AgentUnmount, _, _>(|mounter, _, request, context| {
+        mounter.unmount_unclaimed(request, context)
+    })
+    .await?;
+    on.verb::<verb::AgentStatus, _, _>(|mounter, to, _, _| async move {
+        mounter.status(&to.namespace).await
+    })
+    .await?;
     Ok(service)
 }
 
@@ -51,21 +60,22 @@ struct NodeEndpoints<'a> {
 
 impl NodeEndpoints<'_> {
     /// Answers a verb at this node's subject. A refused change becomes an event.
-    async fn verb<V: Verb<To = NodeId>, F, H>(&self, handler: H) -> Result<(), ServeError>
+    async fn verb<V: Verb, F, H>(&self, handler: H) -> Result<(), ServeError>
     where
-        H: Fn(Mounter, V::Request, RequestContext) -> F + Copy + Send + Sync + 'static,
+        H: Fn(Mounter, V::To, V::Request, RequestContext) -> F + Copy + Send + Sync + 'static,
         F: Future<Output = Result<V::Reply, Problem>> + Send + 'static,
     {
         let mounter = self.mounter.clone();
-        let has_event = V::ROW.effect != Effect::Read && V::ROW.sender == Sender::Client;
+        let has_event = V::ROW.effect != Effect::Read && V::ROW.is_for_clients();
         let answer = move |request: VerbRequest<V>| {
             let mounter = mounter.clone();
             async move {
                 let (trace, body) = (request.trace, request.body.clone());
                 // By the clock that crosses hosts.
                 let deadline = clock::now().after(request.remaining());
+                let to = request.to()?;
                 let context = RequestContext { deadline, trace };
-                let done = async { handler(mounter.clone(), request.message()?, context).await };
+                let done = async { handler(mounter.clone(), to, request.message()?, context).await };
                 done.await.map_err(|problem| {
                     let problem = problem.at_step(V::STEP);
                     if has_event {
@@ -75,7 +85,7 @@ impl NodeEndpoints<'_> {
                 })
             }
         };
-        let listen = Listen::At(&self.mounter.shared.host.node);
+        let listen = Listen::OfNode(&self.mounter.shared.host.node);
         self.service.on(listen, MAX_IN_FLIGHT, answer).await.map(drop)
     }
 }

@@ -6,7 +6,7 @@ use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_domain::access::{AttachmentMode, Mode};
-use berth_domain::{PluginId, VolumeKey};
+use berth_domain::{Namespace, PluginId, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
@@ -49,11 +49,16 @@ impl Mounter {
     /// Claims the volume for the alloc, and mounts it. Returns by the deadline.
     pub(super) async fn mount(
         self,
+        asked_of: Namespace,
         request: Mount,
         context: RequestContext,
     ) -> Result<Mounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
         let locate = |problem: Problem| self.locate_problem(problem, &volume).at_step(STEP);
+        if !asked_of.is_wildcard() && asked_of != request.namespace {
+            let message = "`namespace` must be the namespace of the request's subject";
+            return Err(locate(Problem::new(Code::BadInput, message)));
+        }
         let node = &self.shared.host.node;
         // Before the claim is taken: if the gate closes after this, the grant is not used.
         let pass = self.shared.gate.check_open().map_err(locate)?;

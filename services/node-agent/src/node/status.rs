@@ -4,7 +4,7 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::{AgentStatus, MountHealth, MountState, MountStatus};
 use berth_contract::problem::Problem;
 use berth_domain::access::AttachmentMode;
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::{Namespace, AllocId, VolumeKey};
 
 use super::{Mounter, read_mount_table};
 use crate::journal::{Journal, JournalledUse, UseState};
@@ -13,7 +13,19 @@ use crate::paths::Paths;
 use berth_host::{MountTable, MountTableError};
 
 impl Mounter {
-    pub(super) async fn status(&self) -> Result<AgentStatus, Problem> {
+    /// What is here of a namespace; or of all of them, with what is in none.
+    pub(super) async fn status(&self, namespace: &Namespace) -> Result<AgentStatus, Problem> {
+        let mut status = self.whole_status().await?;
+        if !namespace.is_wildcard() {
+            status.mounts.retain(|mount| mount.namespace == *namespace);
+            status.work.retain(|work| work.namespace == *namespace);
+            status.failures.retain(|failure| failure.namespace == *namespace);
+            status.strays.clear();
+        }
+        Ok(status)
+    }
+
+    async fn whole_status(&self) -> Result<AgentStatus, Problem> {
         let table = read_mount_table(Code::Internal).await?;
         let uses = self.shared.journal.uses();
         let strays = stray_mounts(&table, &self.shared.paths, &uses);

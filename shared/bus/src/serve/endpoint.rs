@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::{HeaderMap, Message, PublishErrorKind, Subscriber};
+use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::header;
 use berth_contract::problem::Problem;
@@ -329,8 +330,10 @@ impl RequestAnswer {
             return Err(problem.retryable().trace(trace.trace_id()));
         }
         let (deadline, margin) = (Instant::now() + within, (within / 10).min(MARGIN_MAX));
+        let (asked, actor) = Actor::split(&self.message.subject);
         let request = Request {
-            subject: self.message.subject.to_string(),
+            subject: asked.to_owned(),
+            actor,
             body: self.message.payload.clone(),
             trace,
             deadline: deadline - margin,

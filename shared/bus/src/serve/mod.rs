@@ -32,6 +32,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use berth_contract::actor::{self, Actor};
 use berth_contract::decode::{self, Decode, Fault, Unknown};
 use berth_contract::problem::Problem;
 use berth_contract::service::ServiceName;
@@ -72,7 +73,7 @@ pub struct ServiceSpec {
 pub struct EndpointSpec {
     /// The name, `[A-Za-z0-9_-]+`; short, because operators type it (`nats micro req`).
     pub name: String,
-    /// The subject that it answers; may contain wildcards.
+    /// The subject that it answers, without the actor at its end; may contain wildcards.
     pub subject: String,
     /// What it does, in a line.
     pub description: String,
@@ -133,8 +134,10 @@ pub enum ServeError {
 /// One request.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The subject on which it arrived.
+    /// The subject on which it arrived, without the actor at its end.
     pub subject: String,
+    /// Who sent it; none if the subject does not say so.
+    pub actor: Option<Actor>,
     /// Its body.
     pub body: Bytes,
     /// The trace that it belongs to; a new one if it carried none.
@@ -230,6 +233,7 @@ impl Service {
             let rule = "write tokens between dots, `*` for one and a last `>` for all that follow";
             return Err(invalid(service, "subject", &spec.subject, rule));
         }
+        let spec = EndpointSpec { subject: format!("{}.{}", spec.subject, actor::ANY), ..spec };
         let running = endpoint::start(&self.bus, service, spec, handler).await?;
         let mut endpoints = self.state.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
         endpoints.push(Arc::clone(&running));

@@ -4,9 +4,11 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{Address as _, Effect, Row, Verb};
+use berth_domain::NodeId;
 
 use super::{Endpoint, EndpointSpec, Request, ServeError, Service};
 
@@ -17,6 +19,8 @@ pub enum Listen<'a, To> {
     All,
     /// At the subject of these ids.
     At(&'a To),
+    /// At the subjects of this node, with all other ids.
+    OfNode(&'a NodeId),
 }
 
 /// A request of a verb.
@@ -41,6 +45,34 @@ impl<V: Verb> VerbRequest<V> {
     /// The body, or a problem that names every fault.
     pub fn message(&self) -> Result<V::Request, Problem> {
         self.request.decode(V::STEP)
+    }
+
+    /// Refuses a sender that acts for another node than this one.
+    pub fn check_node(&self, node: &NodeId) -> Result<(), Problem> {
+        match &self.request.actor {
+            Some(actor) if actor.node().is_some_and(|own| own != node) => {
+                let message = format!("the {actor} may not act for node {node}");
+                Err(Problem::new(Code::NotAllowed, message).at_step(V::STEP))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses an agent that asks for what is not on its node. An agent reads what is on its node
+    /// alone; `wanted` is the node that the request is limited to.
+    pub fn check_reads_own_node(&self, wanted: Option<&NodeId>) -> Result<(), Problem> {
+        match &self.request.actor {
+            Some(actor @ Actor::Node(own)) if wanted != Some(own) => {
+                let message = format!("the {actor} may read what is on its own node only");
+                Err(Problem::new(Code::NotAllowed, message).at_step(V::STEP))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The node that the sender acts for, if it acts for one.
+    pub fn own_node(&self) -> Option<NodeId> {
+        self.request.actor.as_ref().and_then(Actor::node).cloned()
     }
 
     /// The request without its verb.
@@ -87,6 +119,7 @@ impl Service {
         let (subject, queue_group) = match listen {
             Listen::All => (V::wildcard_subject(), None),
             Listen::At(to) => (V::subject(to), to.queue_group()),
+            Listen::OfNode(node) => (V::subject_of_node(node), None),
         };
         let spec =
             EndpointSpec { queue_group, ..EndpointSpec::for_verb(&V::ROW, subject, max_in_flight) };

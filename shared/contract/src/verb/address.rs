@@ -23,6 +23,11 @@ pub trait Address: fmt::Debug + Clone + Send + Sync + Sized + 'static {
         None
     }
 
+    /// The namespace among them.
+    fn namespace(&self) -> Option<&Namespace> {
+        None
+    }
+
     /// The queue group of the subject's listeners, if it has one of its own.
     fn queue_group(&self) -> Option<String> {
         None
@@ -51,6 +56,10 @@ impl Address for Namespace {
             "*" => Some(Self::default()),
             token => Self::new(decode(token).ok()?).ok(),
         }
+    }
+
+    fn namespace(&self) -> Option<&Namespace> {
+        Some(self)
     }
 }
 
@@ -90,6 +99,41 @@ pub struct PluginOnNode {
     pub plugin: PluginId,
     /// The node.
     pub node: NodeId,
+}
+
+/// A node, and the namespace that the request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeAndNamespace {
+    /// The node.
+    pub node: NodeId,
+    /// The namespace.
+    pub namespace: Namespace,
+}
+
+impl NodeAndNamespace {
+    /// The node, and all namespaces.
+    pub fn all(node: NodeId) -> Self {
+        Self { node, namespace: Namespace::wildcard() }
+    }
+}
+
+impl Address for NodeAndNamespace {
+    fn fill(&self, form: &str) -> String {
+        self.namespace.fill(&self.node.fill(form))
+    }
+
+    fn read(form: &str, subject: &str) -> Option<Self> {
+        let node = NodeId::new(decode(token(form, subject, NODE)?).ok()?).ok()?;
+        Some(Self { node, namespace: Namespace::read(form, subject)? })
+    }
+
+    fn node(&self) -> Option<&NodeId> {
+        Some(&self.node)
+    }
+
+    fn namespace(&self) -> Option<&Namespace> {
+        Some(&self.namespace)
+    }
 }
 
 impl Address for PluginOnNode {

@@ -12,18 +12,21 @@
 
 mod address;
 mod call;
+mod sender;
 mod table;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use berth_domain::NodeId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::code::Code;
 use crate::decode::{Decode, Unknown};
 use crate::service::{self, PAGE, ServiceName};
-pub use address::{Address, PluginOnNode};
+pub use address::{Address, NodeAndNamespace, PluginOnNode};
+pub use sender::{Capability, Sender};
 pub use table::*;
 
 /// A request that a service answers. Implemented by the types of [`table`] only.
@@ -49,6 +52,11 @@ pub trait Verb: fmt::Debug + Send + Sync + 'static {
         address::wildcards(Self::ROW.subject)
     }
 
+    /// The subject for one node and all other ids: the node's agent listens there.
+    fn subject_of_node(node: &NodeId) -> String {
+        address::wildcards(&node.fill(Self::ROW.subject))
+    }
+
     /// The ids in a subject; none when it is no subject of this verb.
     fn read(subject: &str) -> Option<Self::To> {
         Self::To::read(Self::ROW.subject, subject)
@@ -66,8 +74,8 @@ pub struct Row {
     pub subject: &'static str,
     /// The service that answers.
     pub service: ServiceName,
-    /// Who sends it.
-    pub sender: Sender,
+    /// Who may send it.
+    pub senders: &'static [Sender],
     /// What it does to the records.
     pub effect: Effect,
     /// The errors that are peculiar to it, in groups. [`COMMON_ERRORS`] come beside them.
@@ -78,17 +86,6 @@ pub struct Row {
     pub request: &'static str,
     /// The reply's type.
     pub reply: &'static str,
-}
-
-/// Who sends a verb. An operator gives the permission to publish to its subject accordingly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sender {
-    /// Any client: a scheduler, an operator, `berth`, one of our services.
-    Client,
-    /// This service of ours alone. Versions of our services are mixed during an upgrade, so an
-    /// unknown field is ignored: a newer agent's report reaches an older registry. What an older
-    /// service must not ignore needs a new verb, not a new field.
-    Service(ServiceName),
 }
 
 /// What a verb does to the records.
@@ -128,19 +125,37 @@ impl Row {
         matches!(self.effect, Effect::Read)
     }
 
+    /// Whether people and programs send it, and not only services of ours.
+    pub fn is_for_clients(&self) -> bool {
+        self.senders.iter().any(|sender| matches!(sender, Sender::Holder(_)))
+    }
+
+    /// Whether this service of ours sends it.
+    pub fn is_sent_by(&self, service: ServiceName) -> bool {
+        self.senders.contains(&Sender::Service(service))
+    }
+
+    /// Who may send it, for people.
+    pub fn senders_in_words(&self) -> String {
+        self.senders.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
     /// What becomes of a field that the service does not know. A client's change is refused for
-    /// one: an ignored typing error in `read_only` would grant write access.
-    pub const fn unknown(&self) -> Unknown {
-        match (self.sender, self.effect) {
-            (Sender::Service(_), _) | (_, Effect::Read) => Unknown::Ignore,
-            (Sender::Client, _) => Unknown::Fault,
+    /// one: an ignored typing error in `read_only` would grant write access. Versions of our
+    /// services are mixed during an upgrade: a newer agent's report reaches an older registry. What
+    /// an older service must not ignore needs a new verb, not a new field.
+    pub fn unknown(&self) -> Unknown {
+        if self.is_for_clients() && self.effect != Effect::Read {
+            Unknown::Fault
+        } else {
+            Unknown::Ignore
         }
     }
 
     /// Whether it is read from a service of which any replica's answer is as good as another's.
     pub fn any_replica_answers(&self) -> bool {
         let has_replicas = ![service::NODE_AGENT, service::CONTROLLER].contains(&self.service);
-        self.only_reads() && self.sender == Sender::Client && has_replicas
+        self.only_reads() && self.is_for_clients() && has_replicas
     }
 
     /// Whether the table says that it may be answered with this error.
@@ -173,7 +188,7 @@ impl Row {
 mod tests {
     use std::collections::BTreeSet;
 
-    use berth_domain::{Namespace, NodeId, PluginId};
+    use berth_domain::{Namespace, PluginId};
 
     use super::*;
 
@@ -204,7 +219,10 @@ mod tests {
         assert_eq!(ClaimTake::read(&ClaimTake::wildcard_subject()), Some(namespace));
         assert_eq!(NodeReport::subject(&()), "berth.v1.node.report");
         let node = NodeId::new("host.example").unwrap();
-        assert_eq!(AgentMount::subject(&node), "berth.v1.agent.host=2Eexample.mount");
+        let to = NodeAndNamespace::all(node.clone());
+        assert_eq!(AgentMount::subject(&to), "berth.v1.agent.host=2Eexample.mount.=2A");
+        assert_eq!(AgentMount::subject_of_node(&node), "berth.v1.agent.host=2Eexample.mount.*");
+        assert_eq!(AgentMount::read(&AgentMount::subject(&to)), Some(to));
         assert_eq!(SecretOpen::subject(&node), "berth.v1.secret.open.host=2Eexample");
         assert_eq!(SecretOpen::read(&SecretOpen::subject(&node)), Some(node.clone()));
         assert_eq!(SecretOpen::read(&SecretOpen::wildcard_subject()), None, "`*` is no node");

@@ -11,12 +11,12 @@
 
 use berth_domain::{Namespace, NodeId, PluginId};
 
-use super::Effect::{BriefChange, Change, Read, Report};
-use super::Sender::{Client, Service};
-use super::{PluginOnNode, Row, Verb};
+use super::Effect;
+use super::sender::senders;
+use super::{NodeAndNamespace, PluginOnNode, Row, Verb};
 use crate::code::Code;
 use crate::message::{agent, alloc, call, claim, collect, plugin, registry, secret, volume};
-use crate::service::{CLAIM, CONTROLLER, GC, NODE_AGENT, PLUGIN_REGISTRY, VOLUMEWATCHER};
+use crate::service::{CLAIM, CONTROLLER, GC, NODE_AGENT, PLUGIN_REGISTRY};
 
 macro_rules! codes {
     ($($code:ident),* $(,)?) => { &[$(Code::$code),*] };
@@ -71,7 +71,7 @@ macro_rules! verbs {
         $name:ident {
             step: $step:literal, endpoint: $endpoint:literal,
             subject: $subject:literal, to: $to:ty,
-            service: $service:ident, sender: $sender:expr, effect: $effect:ident,
+            service: $service:ident, senders: [$($sender:ident),*], effect: $effect:ident,
             request: $request:ty, reply: $reply:ty,
             errors: [$($code:ident),* $(,)?] $(+ $group:ident)*,
         }
@@ -90,8 +90,8 @@ macro_rules! verbs {
                     endpoint: $endpoint,
                     subject: $subject,
                     service: $service,
-                    sender: $sender,
-                    effect: $effect,
+                    senders: &[$(senders::$sender),*],
+                    effect: Effect::$effect,
                     errors: &[codes![$($code),*] $(, $group)*],
                     description: concat!($($line),+).trim_ascii(),
                     request: stringify!($request),
@@ -110,7 +110,7 @@ verbs! {
     VolumeRegister {
         step: "volume.register", endpoint: "volume-register",
         subject: "berth.v1.volume.register.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: Change,
+        service: CLAIM, senders: [WRITE], effect: Change,
         request: volume::Register, reply: volume::Registered,
         errors: [VolumeClosing, UnsafeUpdate, HandleTaken] + PLUGIN_FAILED,
     }
@@ -119,7 +119,7 @@ verbs! {
     VolumeDeregister {
         step: "volume.deregister", endpoint: "volume-deregister",
         subject: "berth.v1.volume.deregister.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: Change,
+        service: CLAIM, senders: [WRITE, GC], effect: Change,
         request: volume::Deregister, reply: volume::Deregistered,
         errors: [NoSuchVolume, ClaimsLive, NotDue, Changed, Releasing],
     }
@@ -128,7 +128,7 @@ verbs! {
     VolumeDetach {
         step: "volume.detach", endpoint: "volume-detach",
         subject: "berth.v1.volume.detach.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: Change,
+        service: CLAIM, senders: [OPERATOR], effect: Change,
         request: volume::Detach, reply: volume::Detached,
         errors: [NoSuchVolume, NoSuchNode, ClaimsLive, NoSuchClaim],
     }
@@ -137,7 +137,7 @@ verbs! {
     VolumeStatus {
         step: "volume.status", endpoint: "volume-status",
         subject: "berth.v1.volume.status.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: Read,
+        service: CLAIM, senders: [READ, DOCKER], effect: Read,
         request: volume::Status, reply: volume::VolumeStatus,
         errors: [NoSuchVolume],
     }
@@ -146,7 +146,7 @@ verbs! {
     VolumeList {
         step: "volume.list", endpoint: "volume-list",
         subject: "berth.v1.volume.list.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: Read,
+        service: CLAIM, senders: [READ, DOCKER, PLUGIN_REGISTRY], effect: Read,
         request: volume::List, reply: volume::Volumes,
         errors: [],
     }
@@ -155,7 +155,7 @@ verbs! {
     VolumePlacement {
         step: "volume.placement", endpoint: "volume-placement",
         subject: "berth.v1.volume.placement.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: Read,
+        service: CLAIM, senders: [READ], effect: Read,
         request: volume::Placement, reply: volume::Placements,
         errors: [],
     }
@@ -164,7 +164,7 @@ verbs! {
     ClaimTake {
         step: "claim.take", endpoint: "claim-take",
         subject: "berth.v1.claim.take.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: Change,
+        service: CLAIM, senders: [NODE_AGENT], effect: Change,
         request: claim::Take, reply: claim::Grant,
         errors: [] + CLAIM_REFUSED + PLUGIN_FAILED,
     }
@@ -173,7 +173,7 @@ verbs! {
     ClaimRelease {
         step: "claim.release", endpoint: "claim-release",
         subject: "berth.v1.claim.release.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: BriefChange,
+        service: CLAIM, senders: [OPERATOR, GC], effect: BriefChange,
         request: claim::Release, reply: claim::Released,
         errors: [NoSuchVolume, NoSuchClaim, ClaimDiffers, StaleAttempt],
     }
@@ -182,7 +182,7 @@ verbs! {
     ClaimCheckpoint {
         step: "claim.checkpoint", endpoint: "claim-checkpoint",
         subject: "berth.v1.claim.checkpoint.<ns>", to: Namespace,
-        service: CLAIM, sender: Service(VOLUMEWATCHER), effect: Change,
+        service: CLAIM, senders: [VOLUMEWATCHER], effect: Change,
         request: claim::Checkpoint, reply: claim::Checkpointed,
         errors: [NoSuchVolume, NoSuchClaim, StaleAttempt, NotDue],
     }
@@ -191,7 +191,7 @@ verbs! {
     ClaimObserve {
         step: "claim.observe", endpoint: "claim-observe",
         subject: "berth.v1.claim.observe.<ns>", to: Namespace,
-        service: CLAIM, sender: Service(NODE_AGENT), effect: Change,
+        service: CLAIM, senders: [NODE_AGENT], effect: Change,
         request: claim::Observe, reply: claim::Observed,
         errors: [NoSuchVolume, NoSuchClaim],
     }
@@ -200,7 +200,7 @@ verbs! {
     ClaimStatus {
         step: "claim.status", endpoint: "claim-status",
         subject: "berth.v1.claim.status.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: Read,
+        service: CLAIM, senders: [READ, NODE_AGENT, PLUGIN_REGISTRY], effect: Read,
         request: claim::Status, reply: claim::Claims,
         errors: [NoSuchVolume],
     }
@@ -209,7 +209,7 @@ verbs! {
     AllocRegister {
         step: "alloc.register", endpoint: "alloc-register",
         subject: "berth.v1.alloc.register.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: BriefChange,
+        service: CLAIM, senders: [MOUNT, DOCKER], effect: BriefChange,
         request: alloc::Register, reply: alloc::AllocStatus,
         errors: [
             AllocForeign, AllocTerminal, NoSuchNode, NoSuchVolume, RunnerCannotMount,
@@ -221,7 +221,7 @@ verbs! {
     AllocStop {
         step: "alloc.stop", endpoint: "alloc-stop",
         subject: "berth.v1.alloc.stop.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: BriefChange,
+        service: CLAIM, senders: [MOUNT, NODE_AGENT, DOCKER], effect: BriefChange,
         request: alloc::Stop, reply: alloc::AllocStatus,
         errors: [NoSuchAlloc],
     }
@@ -230,7 +230,7 @@ verbs! {
     AllocStatus {
         step: "alloc.status", endpoint: "alloc-status",
         subject: "berth.v1.alloc.status.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: Read,
+        service: CLAIM, senders: [READ, DOCKER], effect: Read,
         request: alloc::Status, reply: alloc::AllocStatus,
         errors: [NoSuchAlloc],
     }
@@ -239,7 +239,7 @@ verbs! {
     AllocList {
         step: "alloc.list", endpoint: "alloc-list",
         subject: "berth.v1.alloc.list.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: Read,
+        service: CLAIM, senders: [READ, NODE_AGENT], effect: Read,
         request: alloc::List, reply: alloc::Allocs,
         errors: [],
     }
@@ -248,7 +248,7 @@ verbs! {
     AllocForget {
         step: "alloc.forget", endpoint: "alloc-forget",
         subject: "berth.v1.alloc.forget.<ns>", to: Namespace,
-        service: CLAIM, sender: Client, effect: Change,
+        service: CLAIM, senders: [OPERATOR, GC], effect: Change,
         request: alloc::Forget, reply: alloc::Forgotten,
         errors: [AllocKept],
     }
@@ -257,7 +257,7 @@ verbs! {
     PluginStatus {
         step: "plugin.status", endpoint: "plugin-status",
         subject: "berth.v1.plugin.status", to: (),
-        service: PLUGIN_REGISTRY, sender: Client, effect: Read,
+        service: PLUGIN_REGISTRY, senders: [PLUGIN_READ], effect: Read,
         request: registry::PluginQuery, reply: registry::Plugins,
         errors: [NoSuchPlugin],
     }
@@ -266,7 +266,7 @@ verbs! {
     PluginExpect {
         step: "plugin.expect", endpoint: "plugin-expect",
         subject: "berth.v1.plugin.expect", to: (),
-        service: PLUGIN_REGISTRY, sender: Client, effect: Change,
+        service: PLUGIN_REGISTRY, senders: [OPERATOR], effect: Change,
         request: registry::Expect, reply: registry::Expected,
         errors: [TooManyJobs],
     }
@@ -275,7 +275,7 @@ verbs! {
     PluginDelete {
         step: "plugin.delete", endpoint: "plugin-delete",
         subject: "berth.v1.plugin.delete", to: (),
-        service: PLUGIN_REGISTRY, sender: Client, effect: Change,
+        service: PLUGIN_REGISTRY, senders: [OPERATOR], effect: Change,
         request: registry::Delete, reply: registry::Deleted,
         errors: [PluginInUse],
     }
@@ -284,7 +284,7 @@ verbs! {
     NodeStatus {
         step: "node.status", endpoint: "node-status",
         subject: "berth.v1.node.status", to: (),
-        service: PLUGIN_REGISTRY, sender: Client, effect: Read,
+        service: PLUGIN_REGISTRY, senders: [NODE_READ], effect: Read,
         request: registry::NodeQuery, reply: registry::Nodes,
         errors: [NoSuchNode],
     }
@@ -293,7 +293,7 @@ verbs! {
     NodeReport {
         step: "node.report", endpoint: "node-report",
         subject: "berth.v1.node.report", to: (),
-        service: PLUGIN_REGISTRY, sender: Service(NODE_AGENT), effect: Report,
+        service: PLUGIN_REGISTRY, senders: [NODE_AGENT], effect: Report,
         request: registry::Report, reply: registry::Reported,
         errors: [],
     }
@@ -302,7 +302,7 @@ verbs! {
     NodeLeave {
         step: "node.leave", endpoint: "node-leave",
         subject: "berth.v1.node.leave", to: (),
-        service: PLUGIN_REGISTRY, sender: Client, effect: Change,
+        service: PLUGIN_REGISTRY, senders: [OPERATOR, GC], effect: Change,
         request: registry::Leave, reply: registry::Left,
         errors: [Changed, NodeReady],
     }
@@ -312,7 +312,7 @@ verbs! {
     NodeGone {
         step: "node.gone", endpoint: "node-gone",
         subject: "berth.v1.node.gone", to: (),
-        service: PLUGIN_REGISTRY, sender: Client, effect: Change,
+        service: PLUGIN_REGISTRY, senders: [OPERATOR], effect: Change,
         request: registry::Gone, reply: registry::Declared,
         errors: [Changed, NodeReady],
     }
@@ -321,7 +321,7 @@ verbs! {
     GcForce {
         step: "gc.force", endpoint: "gc-force",
         subject: "berth.v1.gc.force", to: (),
-        service: GC, sender: Client, effect: Change,
+        service: GC, senders: [OPERATOR], effect: Change,
         request: collect::Force, reply: collect::Sweep,
         errors: [],
     }
@@ -330,7 +330,7 @@ verbs! {
     SecretKey {
         step: "secret.key", endpoint: "secret-key",
         subject: "berth.v1.secret.key", to: (),
-        service: CLAIM, sender: Client, effect: Read,
+        service: CLAIM, senders: [WRITE], effect: Read,
         request: secret::Key, reply: secret::PublicKey,
         errors: [SecretsUnavailable],
     }
@@ -339,7 +339,7 @@ verbs! {
     SecretOpen {
         step: "secret.open", endpoint: "secret-open",
         subject: "berth.v1.secret.open.<node>", to: NodeId,
-        service: CLAIM, sender: Service(NODE_AGENT), effect: Read,
+        service: CLAIM, senders: [NODE_AGENT], effect: Read,
         request: secret::Open, reply: secret::Sealed,
         errors: [SecretsUnavailable],
     }
@@ -347,8 +347,8 @@ verbs! {
     /// Claim a volume for an alloc of this node, and mount it: alloc, volume, alias, path, wait
     AgentMount {
         step: "agent.mount", endpoint: "mount",
-        subject: "berth.v1.agent.<node>.mount", to: NodeId,
-        service: NODE_AGENT, sender: Client, effect: Change,
+        subject: "berth.v1.agent.<node>.mount.<ns>", to: NodeAndNamespace,
+        service: NODE_AGENT, senders: [MOUNT, DOCKER], effect: Change,
         request: agent::Mount, reply: agent::Mounted,
         errors: [
             OldCall, NotReadOnly, MountFailed, PathRefused, ForeignMount,
@@ -360,7 +360,7 @@ verbs! {
     AgentDetach {
         step: "agent.detach", endpoint: "detach",
         subject: "berth.v1.agent.<node>.detach", to: NodeId,
-        service: NODE_AGENT, sender: Service(VOLUMEWATCHER), effect: Change,
+        service: NODE_AGENT, senders: [VOLUMEWATCHER], effect: Change,
         request: call::Call, reply: call::Called,
         errors: [
             OldCall, UnmountFailed, VolumeHeldByProcess, MountUnaccounted,
@@ -372,7 +372,7 @@ verbs! {
     AgentRepublish {
         step: "agent.republish", endpoint: "republish",
         subject: "berth.v1.agent.<node>.republish", to: NodeId,
-        service: NODE_AGENT, sender: Client, effect: Change,
+        service: NODE_AGENT, senders: [OPERATOR], effect: Change,
         request: agent::Republish, reply: agent::Republished,
         errors: [
             NoSuchClaim, GrantVoid, OldCall, MountFailed, UnmountFailed, ForeignMount,
@@ -385,7 +385,7 @@ verbs! {
     AgentUnmount {
         step: "agent.unmount", endpoint: "unmount",
         subject: "berth.v1.agent.<node>.unmount", to: NodeId,
-        service: NODE_AGENT, sender: Client, effect: Change,
+        service: NODE_AGENT, senders: [OPERATOR], effect: Change,
         request: agent::Unmount, reply: agent::Unmounted,
         errors: [
             NoSuchClaim, Held, OldCall, UnmountFailed, VolumeHeldByProcess,
@@ -396,8 +396,8 @@ verbs! {
     /// Show what is mounted on this node, for whom, and which controllers it serves
     AgentStatus {
         step: "agent.status", endpoint: "status",
-        subject: "berth.v1.agent.<node>.status", to: NodeId,
-        service: NODE_AGENT, sender: Client, effect: Read,
+        subject: "berth.v1.agent.<node>.status.<ns>", to: NodeAndNamespace,
+        service: NODE_AGENT, senders: [READ, CLAIM, VOLUMEWATCHER], effect: Read,
         request: agent::Status, reply: agent::AgentStatus,
         errors: [],
     }
@@ -406,7 +406,7 @@ verbs! {
     AgentPlugins {
         step: "agent.plugins", endpoint: "plugins",
         subject: "berth.v1.agent.<node>.plugins", to: NodeId,
-        service: NODE_AGENT, sender: Client, effect: Read,
+        service: NODE_AGENT, senders: [NODE_READ], effect: Read,
         request: plugin::Query, reply: plugin::Here,
         errors: [],
     }
@@ -415,7 +415,7 @@ verbs! {
     AgentPluginStop {
         step: "agent.plugin-stop", endpoint: "plugin-stop",
         subject: "berth.v1.agent.<node>.plugin-stop", to: NodeId,
-        service: NODE_AGENT, sender: Client, effect: Change,
+        service: NODE_AGENT, senders: [OPERATOR], effect: Change,
         request: plugin::Stop, reply: plugin::Ordered,
         errors: [NoSuchPlugin, PluginHeld],
     }
@@ -424,7 +424,7 @@ verbs! {
     AgentPluginStart {
         step: "agent.plugin-start", endpoint: "plugin-start",
         subject: "berth.v1.agent.<node>.plugin-start", to: NodeId,
-        service: NODE_AGENT, sender: Client, effect: Change,
+        service: NODE_AGENT, senders: [OPERATOR], effect: Change,
         request: plugin::Start, reply: plugin::Ordered,
         errors: [NoSuchPlugin, PluginHeld],
     }
@@ -433,7 +433,7 @@ verbs! {
     ControllerPublish {
         step: "controller.publish", endpoint: "publish",
         subject: "berth.v1.controller.<plugin>.publish", to: PluginId,
-        service: CONTROLLER, sender: Service(CLAIM), effect: Change,
+        service: CONTROLLER, senders: [CLAIM], effect: Change,
         request: call::Call, reply: call::Called,
         errors: [OldCall] + PLUGIN_FAILED,
     }
@@ -442,7 +442,7 @@ verbs! {
     ControllerUnpublish {
         step: "controller.unpublish", endpoint: "unpublish",
         subject: "berth.v1.controller.<plugin>.unpublish", to: PluginId,
-        service: CONTROLLER, sender: Service(VOLUMEWATCHER), effect: Change,
+        service: CONTROLLER, senders: [VOLUMEWATCHER], effect: Change,
         request: call::Call, reply: call::Called,
         errors: [OldCall] + PLUGIN_FAILED,
     }
@@ -451,7 +451,7 @@ verbs! {
     ControllerValidate {
         step: "controller.validate", endpoint: "validate",
         subject: "berth.v1.controller.<plugin>.validate", to: PluginId,
-        service: CONTROLLER, sender: Service(CLAIM), effect: Read,
+        service: CONTROLLER, senders: [CLAIM], effect: Read,
         request: call::Validate, reply: call::Validated,
         errors: [OldCall] + PLUGIN_FAILED,
     }
@@ -460,7 +460,7 @@ verbs! {
     ControllerPublishOnNode {
         step: "controller.publish-on-node", endpoint: "publish-on-node",
         subject: "berth.v1.agent.<node>.controller.<plugin>.publish", to: PluginOnNode,
-        service: CONTROLLER, sender: Service(CLAIM), effect: Change,
+        service: CONTROLLER, senders: [CLAIM], effect: Change,
         request: call::Call, reply: call::Called,
         errors: [OldCall] + PLUGIN_FAILED,
     }
@@ -469,7 +469,7 @@ verbs! {
     ControllerUnpublishOnNode {
         step: "controller.unpublish-on-node", endpoint: "unpublish-on-node",
         subject: "berth.v1.agent.<node>.controller.<plugin>.unpublish", to: PluginOnNode,
-        service: CONTROLLER, sender: Service(VOLUMEWATCHER), effect: Change,
+        service: CONTROLLER, senders: [VOLUMEWATCHER], effect: Change,
         request: call::Call, reply: call::Called,
         errors: [OldCall] + PLUGIN_FAILED,
     }
@@ -478,7 +478,7 @@ verbs! {
     ControllerValidateOnNode {
         step: "controller.validate-on-node", endpoint: "validate-on-node",
         subject: "berth.v1.agent.<node>.controller.<plugin>.validate", to: PluginOnNode,
-        service: CONTROLLER, sender: Service(CLAIM), effect: Read,
+        service: CONTROLLER, senders: [CLAIM], effect: Read,
         request: call::Validate, reply: call::Validated,
         errors: [OldCall] + PLUGIN_FAILED,
     }

@@ -75,6 +75,8 @@ pub enum Command {
         epoch: u64,
         /// The report.
         mount: NodeMount,
+        /// The node that reports, if the sender is bound to one: it may report of its own claims.
+        node: Option<NodeId>,
     },
     /// The outcome of a call.
     Answer {

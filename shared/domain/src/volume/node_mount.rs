@@ -11,7 +11,7 @@ use super::Volume;
 use super::claim::{Claim, State};
 use super::command::Step;
 use super::refusal::Refusal;
-use crate::{AllocId, Timestamp};
+use crate::{AllocId, NodeId, Timestamp};
 
 /// How far the node has got with a granted claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -87,11 +87,13 @@ pub(super) fn observe(
     alloc: &AllocId,
     epoch: u64,
     mount: &NodeMount,
+    node: Option<&NodeId>,
 ) -> Result<Step, Refusal> {
     let claim = volume
         .claims
         .get(alloc)
         .filter(|claim| claim.epoch == epoch && claim.state == State::Taken)
+        .filter(|claim| node.is_none_or(|node| claim.node == *node))
         .ok_or_else(|| Refusal::NoSuchClaim(alloc.clone()))?;
     if claim.mount.as_ref() == Some(mount) {
         return Ok(Step::nothing());

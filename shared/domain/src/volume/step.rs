@@ -28,8 +28,8 @@ pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Ste
             let known = begin::WorkerFacts { wanted, early, proven };
             begin::begin(volume, alloc, worker, &known, context)
         }
-        Command::Observe { alloc, epoch, mount } => {
-            node_mount::observe(volume, alloc, *epoch, mount)
+        Command::Observe { alloc, epoch, mount, node } => {
+            node_mount::observe(volume, alloc, *epoch, mount, node.as_ref())
         }
         Command::Answer { alloc, attempt, outcome, worker } => {
             answer::answer(volume, alloc, attempt, outcome, worker.as_ref(), context)
