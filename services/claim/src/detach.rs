@@ -142,7 +142,8 @@ async fn unaccounted_mounts(
     let within = AGENT_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
     let call = Call::within(trace, within);
     let everything = verb::NodeAndNamespace::all(node.clone());
-    let asked = state.bus.ask_service::<verb::AgentStatus>(&everything, &agent::Status {}, &call).await;
+    let asked =
+        state.bus.ask_service::<verb::AgentStatus>(&everything, &agent::Status {}, &call).await;
     let status = match asked {
         Ok(status) => status,
         Err(_) if !reported.is_empty() => return Ok(reported),

@@ -104,9 +104,13 @@ fn file_of(name: &str) -> Result<PathBuf, Failure> {
         ));
     }
     let settings = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
-    let settings = settings.filter(|dir| dir.is_absolute()).or_else(|| Some(home()?.join(".config")));
+    let settings =
+        settings.filter(|dir| dir.is_absolute()).or_else(|| Some(home()?.join(".config")));
     let settings = settings.ok_or_else(|| {
-        Failure::usage("HOME is not set, so no context can be found", "give the context's whole path")
+        Failure::usage(
+            "HOME is not set, so no context can be found",
+            "give the context's whole path",
+        )
     })?;
     Ok(settings.join("nats/context").join(format!("{name}.json")))
 }

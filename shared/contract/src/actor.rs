@@ -114,14 +114,18 @@ mod tests {
         assert_eq!((asked, actor), ("berth.v1.node.report", Some(Actor::Node(node))));
         assert_eq!(Actor::split("berth.v1.gc.force.*.*"), ("berth.v1.gc.force", None));
         assert_eq!(Actor::split("a.b"), ("a.b", None));
-        assert_eq!(Actor::service(crate::service::PLUGIN_REGISTRY).tokens(), "service.plugin-registry");
+        assert_eq!(
+            Actor::service(crate::service::PLUGIN_REGISTRY).tokens(),
+            "service.plugin-registry"
+        );
     }
 
     proptest! {
         #[test]
         fn a_name_survives_the_subject(name in "\\PC{1,40}") {
             let actor = Actor::user(&name);
-            prop_assert_eq!(Actor::split(&actor.sign("a.b")), ("a.b", Some(actor)));
+            let signed = actor.sign("a.b");
+            prop_assert_eq!(Actor::split(&signed), ("a.b", Some(actor)));
         }
     }
 }

@@ -89,7 +89,8 @@ async fn check_other_controllers(
     let within = berth_bus::Call::within(trace, within).as_it_is();
     let ask = |node: NodeId| async move {
         let everything = verb::NodeAndNamespace::all(node.clone());
-        let status = bus.ask_service::<verb::AgentStatus>(&everything, &agent::Status {}, &within).await;
+        let status =
+            bus.ask_service::<verb::AgentStatus>(&everything, &agent::Status {}, &within).await;
         let status = status.map_err(|error| {
             format!(
                 "an earlier call for the volume did not succeed, and the agent of node {node} \

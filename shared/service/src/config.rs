@@ -172,7 +172,8 @@ mod tests {
             ("BERTH_NODE", "not ours"),
             ("PATH", "/bin"),
         ]);
-        let config: Config<Own> = load(Some(file.path()), &ConnectionArgs::default(), given).unwrap();
+        let config: Config<Own> =
+            load(Some(file.path()), &ConnectionArgs::default(), given).unwrap();
         assert_eq!(config.nats.url, "nats://b:2");
         assert_eq!(config.own, Own { node: "n1".to_owned(), tries: 7 });
     }
@@ -183,7 +184,8 @@ mod tests {
         let text = "tries = 'many'\ncolour = 1\n[nats]\nreplicas = 2\nurls = 'x'\n\
              [log]\nformat = 'xml'\n[telemetry]\nendpoint = 'x'\nprotocol = 'y'\n";
         std::fs::write(file.path(), text).unwrap();
-        let error = load::<Own>(Some(file.path()), &ConnectionArgs::default(), variables(&[])).unwrap_err();
+        let error =
+            load::<Own>(Some(file.path()), &ConnectionArgs::default(), variables(&[])).unwrap_err();
         let found: Vec<(&str, Option<usize>)> =
             error.faults.iter().map(|fault| (fault.path.as_str(), fault.line)).collect();
         assert_eq!(
@@ -203,7 +205,9 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_a_fault() {
-        let error = load::<Nothing>(Some(Path::new("/nonexistent")), &ConnectionArgs::default(), []).unwrap_err();
+        let error =
+            load::<Nothing>(Some(Path::new("/nonexistent")), &ConnectionArgs::default(), [])
+                .unwrap_err();
         assert!(error.to_string().contains("/nonexistent: cannot be read"), "{error}");
     }
 }

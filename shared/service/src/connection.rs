@@ -90,7 +90,8 @@ impl Decode for NatsConfig {
         let [creds_file, seed_file, user, password, token] = identity;
         let credentials = credentials(decoder, [creds_file?, seed_file?, user?, password?, token?]);
         let client = client_certificate(decoder, certificate?, key?);
-        let tls = Tls { ca_file: authority?.map(PathBuf::from), client: client?, is_required: false };
+        let tls =
+            Tls { ca_file: authority?.map(PathBuf::from), client: client?, is_required: false };
         let (replicas, credentials) = (u8::try_from(replicas).ok()?, credentials?);
         (copies && address).then_some(Self { url, replicas, credentials, tls })
     }
@@ -174,7 +175,13 @@ pub struct ConnectionArgs {
     #[arg(long, global = true, value_name = "NAME", env = "BERTH_USER", hide_env_values = true)]
     user: Option<String>,
     /// The user's password; others on the host see a flag, so give it as BERTH_PASSWORD
-    #[arg(long, global = true, value_name = "TEXT", env = "BERTH_PASSWORD", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "TEXT",
+        env = "BERTH_PASSWORD",
+        hide_env_values = true
+    )]
     password: Option<String>,
     /// The credentials: a token; others on the host see a flag, so give it as BERTH_TOKEN
     #[arg(long, global = true, value_name = "TEXT", env = "BERTH_TOKEN", hide_env_values = true)]

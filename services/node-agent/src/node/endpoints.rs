@@ -75,7 +75,8 @@ impl NodeEndpoints<'_> {
                 let deadline = clock::now().after(request.remaining());
                 let to = request.to()?;
                 let context = RequestContext { deadline, trace };
-                let done = async { handler(mounter.clone(), to, request.message()?, context).await };
+                let done =
+                    async { handler(mounter.clone(), to, request.message()?, context).await };
                 done.await.map_err(|problem| {
                     let problem = problem.at_step(V::STEP);
                     if has_event {

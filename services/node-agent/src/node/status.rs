@@ -4,7 +4,7 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::{AgentStatus, MountHealth, MountState, MountStatus};
 use berth_contract::problem::Problem;
 use berth_domain::access::AttachmentMode;
-use berth_domain::{Namespace, AllocId, VolumeKey};
+use berth_domain::{AllocId, Namespace, VolumeKey};
 
 use super::{Mounter, read_mount_table};
 use crate::journal::{Journal, JournalledUse, UseState};

@@ -218,7 +218,8 @@ impl World {
             alias: None,
             path: None,
         };
-        self.ask(&verb::AgentMount::subject(&node()), &request, within).await
+        self.ask(&verb::AgentMount::subject(&verb::NodeAndNamespace::all(node())), &request, within)
+            .await
     }
 
     /// Mounts the volume under a name, or at a path.
@@ -236,7 +237,12 @@ impl World {
             alias: alias.map(str::to_owned),
             path: path.map(|path| path.to_str().unwrap().to_owned()),
         };
-        self.ask(&verb::AgentMount::subject(&node()), &request, PATIENCE).await
+        self.ask(
+            &verb::AgentMount::subject(&verb::NodeAndNamespace::all(node())),
+            &request,
+            PATIENCE,
+        )
+        .await
     }
 
     pub async fn detach(&self, alloc: &str, epoch: u64, revision: u64) -> Result<Called, Problem> {
@@ -282,7 +288,12 @@ impl World {
     }
 
     pub async fn status(&self) -> Result<AgentStatus, Problem> {
-        self.ask(&verb::AgentStatus::subject(&node()), &Status {}, Duration::from_secs(2)).await
+        self.ask(
+            &verb::AgentStatus::subject(&verb::NodeAndNamespace::all(node())),
+            &Status {},
+            Duration::from_secs(2),
+        )
+        .await
     }
 
     pub async fn ask<T: DeserializeOwned>(

@@ -35,14 +35,8 @@ pub enum Capability {
 
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 6] = [
-        Self::Read,
-        Self::Write,
-        Self::Mount,
-        Self::PluginRead,
-        Self::NodeRead,
-        Self::Operator,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Read, Self::Write, Self::Mount, Self::PluginRead, Self::NodeRead, Self::Operator];
 
     /// Its name, as people write it.
     pub const fn name(self) -> &'static str {

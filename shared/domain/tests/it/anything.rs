@@ -206,7 +206,12 @@ pub fn command() -> impl Strategy<Value = Command> {
         2 => (alloc(), 0..9_u64, call(), proof())
             .prop_map(|(alloc, epoch, call, word)| Command::Confirm { alloc, epoch, call, word }),
         1 => (alloc(), 0..9_u64, node_mount())
-            .prop_map(|(alloc, epoch, mount)| Command::Observe { alloc, epoch, mount }),
+            .prop_map(|(alloc, epoch, mount)| Command::Observe {
+                alloc,
+                epoch,
+                mount,
+                node: None,
+            }),
         4 => (alloc(), any::<bool>(), any::<bool>(), option::of(proven)).prop_map(
             |(alloc, wanted, early, proven)| {
                 Command::Begin { alloc, worker: worker(), wanted, early, proven }
@@ -295,7 +300,12 @@ proptest! {
         volume in volume(), alloc in name::<AllocId>('a', 4), epoch in 0..9_u64,
         mount in node_mount(), context in context(),
     ) {
-        let observe = Command::Observe { alloc: alloc.clone(), epoch, mount: mount.clone() };
+        let observe = Command::Observe {
+            alloc: alloc.clone(),
+            epoch,
+            mount: mount.clone(),
+            node: None,
+        };
         let before = volume.claims.get(&alloc);
         match step(&volume, &observe, &context) {
             Err(refusal) => {

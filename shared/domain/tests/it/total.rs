@@ -153,7 +153,7 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
     let observe = |epoch| {
         let (state, since) = (NodeMountState::Mounted, past());
         let mount = NodeMount { state, since, rpc: None, tries: 0, error: None };
-        Command::Observe { alloc: alloc("a1"), epoch, mount }
+        Command::Observe { alloc: alloc("a1"), epoch, mount, node: None }
     };
     let named = |update: VolumeSpec| Command::Register(update);
     let own = [

@@ -113,7 +113,8 @@ impl Run {
         patience: Duration,
     ) -> Result<Mounted, Problem> {
         let body = mount(alloc, workload);
-        let subject = verb::AgentMount::subject(&node_id(workload.node));
+        let subject =
+            verb::AgentMount::subject(&verb::NodeAndNamespace::all(node_id(workload.node)));
         if workload.sending == Sending::Unbounded {
             self.send(&subject, &body).await;
         }

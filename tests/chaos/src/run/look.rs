@@ -31,7 +31,9 @@ impl Run {
             Read::Allocs => (verb::AllocList::subject(&namespace), nothing),
             Read::Plugins => (verb::PluginStatus::subject(&()), nothing),
             Read::Nodes => (verb::NodeStatus::subject(&()), nothing),
-            Read::Agent(node) => (verb::AgentStatus::subject(&node_id(node)), nothing),
+            Read::Agent(node) => {
+                (verb::AgentStatus::subject(&verb::NodeAndNamespace::all(node_id(node))), nothing)
+            }
         };
         self.pursue(&subject, &body, patience, |problem| problem.retryable).await
     }

@@ -107,7 +107,8 @@ impl Run {
         .await;
         for node in 0..self.site.shape.nodes {
             self.settles("no journal has a use", SOON, || async {
-                let subject = verb::AgentStatus::subject(&node_id(node));
+                let subject =
+                    verb::AgentStatus::subject(&verb::NodeAndNamespace::all(node_id(node)));
                 let status = self.ask::<AgentStatus>(&subject, &json!({})).await;
                 let mounts = status.map_err(|problem| problem.to_string())?.mounts;
                 if mounts.is_empty() { Ok(()) } else { Err(format!("{mounts:?}")) }

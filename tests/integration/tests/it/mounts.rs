@@ -20,7 +20,8 @@ async fn register(system: &System, alloc: Value) -> Result<AllocStatus, Problem>
 }
 
 async fn mount(system: &System, wanted: Value) -> Result<Mounted, Problem> {
-    let subject = verb::AgentMount::subject(&NodeId::new("n1").unwrap());
+    let subject =
+        verb::AgentMount::subject(&verb::NodeAndNamespace::all(NodeId::new("n1").unwrap()));
     system.persist(&subject, &wanted).await
 }
 

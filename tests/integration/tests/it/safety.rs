@@ -127,7 +127,8 @@ async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
         if error.contains(waits) { Ok(()) } else { Err(format!("{claims:?}")) }
     })
     .await;
-    let subject = verb::AgentStatus::subject(&NodeId::new("n1").unwrap());
+    let subject =
+        verb::AgentStatus::subject(&verb::NodeAndNamespace::all(NodeId::new("n1").unwrap()));
     let status: AgentStatus = system.persist(&subject, &json!({})).await.unwrap();
     let [at] = &status.work[..] else { panic!("{status:?}") };
     assert_eq!((at.step.as_str(), at.rpc.as_deref()), ("controller.publish", Some(PUBLISH)));

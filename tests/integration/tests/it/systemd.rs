@@ -239,7 +239,10 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
     let questions = [
         ("claim", Some(verb::VolumeList::subject(&Namespace::default()))),
         ("plugin-registry", Some(verb::NodeStatus::subject(&()))),
-        ("node-agent", Some(verb::AgentStatus::subject(&node))),
+        (
+            "node-agent",
+            Some(verb::AgentStatus::subject(&verb::NodeAndNamespace::all(node.clone()))),
+        ),
         ("volumewatcher", None),
         ("gc", None),
         ("docker", None),

@@ -7,7 +7,7 @@ use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::code::Code;
 use berth_contract::header;
 use berth_contract::stream::EVENTS;
-use berth_contract::verb::{self, COMMON_ERRORS, Row, Sender};
+use berth_contract::verb::{self, COMMON_ERRORS, Row};
 use serde_json::{Map, Value, json};
 
 use super::{endpoints, schema, stored, terms};
@@ -19,7 +19,8 @@ pub fn write() -> Value {
     for row in verb::ALL {
         let name = row.anchor();
         let request = message(&schema::reference(row.request), "requests");
-        channels.insert(name.clone(), channel(row.subject, "request", request));
+        channels
+            .insert(name.clone(), channel(&format!("{}.<actor>", row.subject), "request", request));
         let reply = json!({
             "address": null,
             "messages": {
@@ -52,10 +53,10 @@ pub fn write() -> Value {
     channels.insert(name.clone(), kept(&bucket::BUCKETS, "<bucket>", json!({ "payload": made })));
     operations.insert(name.clone(), sent(&name));
     for (name, subject, what) in [
-        ("events", "berth.v1.event.<ns>.<kind>.<id>", "What happened to one thing."),
+        ("events", "berth.v1.event.<ns>.<kind>.<id>.<actor>", "What happened to one thing."),
         (
             "refusals",
-            "berth.v1.event.<ns>.request.<vol>.<alloc>",
+            "berth.v1.event.<ns>.request.<vol>.<alloc>.<actor>",
             "Refused requests, by the volume and the alloc that they name; `_` for neither.",
         ),
     ] {
@@ -157,10 +158,7 @@ fn operation(row: &Row, name: &str) -> Value {
         "x-service": row.service.name,
         "x-endpoint": row.endpoint,
         "x-kind": endpoints::kind(row),
-        "x-sender": match row.sender {
-            Sender::Client => "any client",
-            Sender::Service(service) => service.name,
-        },
+        "x-senders": row.senders.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "x-step": row.step,
         "x-errors": errors,
     })

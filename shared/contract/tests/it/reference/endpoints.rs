@@ -2,7 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::service;
-use berth_contract::verb::{self, Effect, Row, Sender};
+use berth_contract::verb::{self, Effect, Row};
 
 use super::page::{Page, golden_file, linked};
 
@@ -66,17 +66,13 @@ pub fn write(page: &mut Page) {
 /// One endpoint, with the anchor that `nats micro info` names.
 fn row(one: &Row) -> [String; 8] {
     assert_eq!(one.anchor().replacen('-', ".", 1), one.step, "the page says so");
-    let sender = match one.sender {
-        Sender::Client => "any client",
-        Sender::Service(service) => service.name,
-    };
     let errors: Vec<&str> = one.errors().map(Code::as_str).collect();
     [
         format!("<a id=\"{}\"></a>{}", one.anchor(), one.endpoint),
-        format!("`{}`", one.subject),
+        format!("`{}.<actor>`", one.subject),
         one.description.to_owned(),
         kind(one).to_owned(),
-        sender.to_owned(),
+        one.senders_in_words(),
         linked(one.request),
         linked(one.reply),
         errors.join(", "),

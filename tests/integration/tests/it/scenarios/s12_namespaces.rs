@@ -77,7 +77,9 @@ impl Asking<'_> {
     }
 
     async fn mount(self, system: &System) -> Mounted {
-        let subject = verb::AgentMount::subject(&NodeId::new(self.node).unwrap());
+        let subject = verb::AgentMount::subject(&verb::NodeAndNamespace::all(
+            NodeId::new(self.node).unwrap(),
+        ));
         system.persist(&subject, &self.body()).await.unwrap()
     }
 

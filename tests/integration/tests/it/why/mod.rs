@@ -102,6 +102,8 @@ async fn ask_to_mount(system: &System, alloc: &str, node: usize, volume: &str) {
     system.alloc(alloc, node, volume, false).await;
     let id = NodeId::new(format!("n{}", node + 1)).unwrap();
     let body = json!({"namespace": "default", "alloc": alloc, "volume": volume, "wait": true});
-    let asked: Result<Value, _> = system.ask(&verb::AgentMount::subject(&id), &body).await;
+    let asked: Result<Value, _> = system
+        .ask(&verb::AgentMount::subject(&verb::NodeAndNamespace::all(id.clone())), &body)
+        .await;
     assert!(asked.is_err(), "{asked:?}");
 }
