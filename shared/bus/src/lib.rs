@@ -19,6 +19,7 @@
 //! | each write costs a sync of the disk | `group` |
 //! | a refused permission looks like an outage | [`connect`] |
 //! | a bucket's settings are dropped by another tool | [`bucket`] |
+//! | a cluster that forms looks like a smaller one | [`copies`] |
 //! | a deleted bucket looks like one that was never made | `birth`, [`loss`] |
 //!
 //! **Promises** that each call here ends by a deadline, and that its error says whether something
@@ -31,6 +32,7 @@ pub mod caller;
 pub mod commit;
 pub mod config;
 pub mod connect;
+pub mod copies;
 pub mod event;
 pub mod lease;
 pub mod link;
@@ -39,6 +41,7 @@ pub mod loss;
 pub mod mirror;
 pub mod purge;
 pub mod read;
+pub mod replication;
 pub mod request;
 pub mod serve;
 pub mod version;
@@ -51,6 +54,7 @@ mod birth;
 mod cause;
 mod clock;
 mod clock_check;
+mod copies_watch;
 mod exchange;
 mod feed;
 mod filter;
@@ -59,6 +63,7 @@ mod handle;
 mod headers;
 mod pulse;
 mod resolve;
+mod servers;
 mod store_health;
 mod stream;
 mod write;
@@ -67,6 +72,7 @@ pub use bucket::Bucket;
 pub use cause::{Cause, chain};
 pub use config::{Config, Credentials};
 pub use connect::ConnectError;
+pub use copies::Copies;
 pub use event::Events;
 pub use handle::Bus;
 pub use lease::{KeptLease, Lease, LeaseError, LeaseHold};

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use berth_bus::Copies;
+use berth_bus::copies::is_copies;
 use berth_contract::decode::{Decode, Decoder, Fault, Unknown, decode};
 use berth_contract::decode_struct;
 use berth_contract::document::{Document, Format};
@@ -24,8 +26,8 @@ const PREFIX: &str = "BERTH__";
 pub struct NatsConfig {
     /// The servers: one URL, or several separated by commas.
     pub url: String,
-    /// Copies of each stream: 1 on one server, 3 on a cluster.
-    pub replicas: u8,
+    /// Copies of each stream that is made; without a number, by the cluster's size.
+    pub replicas: Copies,
     /// A file with the service's nkey seed, if the server requires one.
     pub nkey_seed_file: Option<PathBuf>,
 }
@@ -34,17 +36,18 @@ impl Decode for NatsConfig {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut object = decoder.object(value)?;
         let url: Option<Option<String>> = decoder.field(&mut object, "url");
-        let replicas: Option<Option<u32>> = decoder.field(&mut object, "replicas");
+        let replicas: Option<Option<u8>> = decoder.field(&mut object, "replicas");
         let seed: Option<Option<String>> = decoder.field(&mut object, "nkey_seed_file");
         decoder.finish(&object, &["url", "replicas", "nkey_seed_file"]);
-        let replicas = replicas?.unwrap_or(1);
-        if !matches!(replicas, 1 | 3) {
-            decoder.read_at(".replicas".to_owned(), |decoder| decoder.fault("must be 1 or 3"));
+        let replicas = replicas?;
+        if replicas.is_some_and(|replicas| !is_copies(replicas)) {
+            let problem = "must be 1, 3 or 5; left out, it follows the cluster's size";
+            decoder.read_at(".replicas".to_owned(), |decoder| decoder.fault(problem));
             return None;
         }
         Some(Self {
             url: url?.unwrap_or_else(|| Self::default().url),
-            replicas: u8::try_from(replicas).ok()?,
+            replicas: replicas.map_or(Copies::ByCluster, Copies::Exactly),
             nkey_seed_file: seed?.map(PathBuf::from),
         })
     }
@@ -52,7 +55,11 @@ impl Decode for NatsConfig {
 
 impl Default for NatsConfig {
     fn default() -> Self {
-        Self { url: "nats://127.0.0.1:4222".to_owned(), replicas: 1, nkey_seed_file: None }
+        Self {
+            url: "nats://127.0.0.1:4222".to_owned(),
+            replicas: Copies::ByCluster,
+            nkey_seed_file: None,
+        }
     }
 }
 
@@ -199,6 +206,20 @@ mod tests {
         let config: Config<Own> = load(Some(file.path()), given).unwrap();
         assert_eq!(config.nats.url, "nats://b:2");
         assert_eq!(config.own, Own { node: "n1".to_owned(), tries: 7 });
+    }
+
+    #[test]
+    fn the_copies_follow_the_cluster_unless_a_number_is_configured() {
+        let read = |given: &[(&str, &str)]| load::<Nothing>(None, variables(given));
+        assert_eq!(read(&[]).unwrap().nats.replicas, Copies::ByCluster);
+        for number in [1, 3, 5] {
+            let config = read(&[("BERTH__NATS__REPLICAS", &number.to_string())]).unwrap();
+            assert_eq!(config.nats.replicas, Copies::Exactly(number));
+        }
+        for refused in ["0", "2", "4", "7"] {
+            let error = read(&[("BERTH__NATS__REPLICAS", refused)]).unwrap_err();
+            assert!(error.to_string().contains("must be 1, 3 or 5"), "{error}");
+        }
     }
 
     #[test]
