@@ -108,12 +108,18 @@ impl Bus {
         wanted: Copies,
     ) -> CopiesReport {
         let cluster = self.cluster();
-        // A server that runs alone is the only one.
         let is_clustered = cluster.is_some();
-        let answering =
-            async { if is_clustered { self.answering_servers().await } else { BTreeSet::new() } };
+        let answering = async {
+            if is_clustered { self.answering_servers().await } else { self.only_server() }
+        };
         let (described, answering) = tokio::join!(self.describe_all(streams), answering);
         report(cluster, described, &answering, wanted)
+    }
+
+    /// The connected server, which runs alone.
+    fn only_server(&self) -> BTreeSet<String> {
+        let info = self.client().try_server_info();
+        info.map(|info| info.server_name).filter(|name| !name.is_empty()).into_iter().collect()
     }
 
     async fn describe_all(&self, streams: BTreeSet<String>) -> Vec<Described> {
