@@ -36,18 +36,23 @@ impl Decode for NatsConfig {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut object = decoder.object(value)?;
         let url: Option<Option<String>> = decoder.field(&mut object, "url");
-        let replicas: Option<Option<u8>> = decoder.field(&mut object, "replicas");
+        let replicas: Option<Option<u32>> = decoder.field(&mut object, "replicas");
         let seed: Option<Option<String>> = decoder.field(&mut object, "nkey_seed_file");
         decoder.finish(&object, &["url", "replicas", "nkey_seed_file"]);
-        let replicas = replicas?;
-        if replicas.is_some_and(|replicas| !is_copies(replicas)) {
-            let problem = "must be 1, 3 or 5; left out, it follows the cluster's size";
-            decoder.read_at(".replicas".to_owned(), |decoder| decoder.fault(problem));
-            return None;
-        }
+        let replicas = match replicas? {
+            None => Copies::ByCluster,
+            Some(number) => match u8::try_from(number).ok().filter(|number| is_copies(*number)) {
+                Some(number) => Copies::Exactly(number),
+                None => {
+                    let problem = "must be 1, 3 or 5; left out, it follows the cluster's size";
+                    decoder.read_at(".replicas".to_owned(), |decoder| decoder.fault(problem));
+                    return None;
+                }
+            },
+        };
         Some(Self {
             url: url?.unwrap_or_else(|| Self::default().url),
-            replicas: replicas.map_or(Copies::ByCluster, Copies::Exactly),
+            replicas,
             nkey_seed_file: seed?.map(PathBuf::from),
         })
     }
