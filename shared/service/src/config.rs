@@ -39,17 +39,14 @@ impl Decode for NatsConfig {
         let replicas: Option<Option<u32>> = decoder.field(&mut object, "replicas");
         let seed: Option<Option<String>> = decoder.field(&mut object, "nkey_seed_file");
         decoder.finish(&object, &["url", "replicas", "nkey_seed_file"]);
-        let replicas = match replicas? {
-            None => Copies::ByCluster,
-            Some(number) => match u8::try_from(number).ok().filter(|number| is_copies(*number)) {
-                Some(number) => Copies::Exactly(number),
-                None => {
-                    let problem = "must be 1, 3 or 5; left out, it follows the cluster's size";
-                    decoder.read_at(".replicas".to_owned(), |decoder| decoder.fault(problem));
-                    return None;
-                }
-            },
-        };
+        let number = replicas?;
+        let valid = number.and_then(|number| u8::try_from(number).ok()).filter(|it| is_copies(*it));
+        if number.is_some() && valid.is_none() {
+            let problem = "must be 1, 3 or 5; left out, it follows the cluster's size";
+            decoder.read_at(".replicas".to_owned(), |decoder| decoder.fault(problem));
+            return None;
+        }
+        let replicas = valid.map_or(Copies::ByCluster, Copies::Exactly);
         Some(Self {
             url: url?.unwrap_or_else(|| Self::default().url),
             replicas,

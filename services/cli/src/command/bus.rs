@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_bus::Copies;
-use berth_bus::replication::CopiesReport;
+use berth_bus::replication::{CopiesReport, StreamCopies};
 use tokio::time::Instant;
 
 use crate::args::{BusCopies, Global};
@@ -48,7 +48,7 @@ fn exit_code(report: &CopiesReport, raised: bool) -> u8 {
         || !report.servers.iter().any(|server| server.answers)
     {
         exit::UNAVAILABLE
-    } else if raised && !report.streams.iter().all(|stream| stream.is_settled()) {
+    } else if raised && !report.streams.iter().all(StreamCopies::is_settled) {
         exit::FAILED
     } else {
         exit::OK

@@ -50,7 +50,7 @@ async fn one_server_gives_one_copy_and_that_is_enough() {
     );
     assert_eq!((report.cluster, report.servers.len()), (None, 1));
     assert!(report.servers.iter().all(|server| server.answers));
-    assert!(report.streams.iter().all(|stream| stream.is_settled()));
+    assert!(report.streams.iter().all(StreamCopies::is_settled));
     // There is nothing to raise, and no server for a second copy.
     let raised = bus.raise_copies(None, SETTLED, |_| {}).await;
     assert_eq!(raised.short().count(), 0);
@@ -90,7 +90,7 @@ async fn three_servers_give_three_copies_and_one_may_be_lost() {
     // The stream that lacks copies gets them, and no other is changed.
     let mut told = 0;
     let raised = bus.raise_copies(None, SETTLED, |_| told += 1).await;
-    assert!(raised.streams.iter().all(|stream| stream.is_settled()), "{raised:?}");
+    assert!(raised.streams.iter().all(StreamCopies::is_settled), "{raised:?}");
     assert!(told >= 2, "progress was told {told} times");
     assert_eq!(replicas(&url, "KV_berth-leases").await, 3);
 
@@ -239,7 +239,7 @@ async fn records_of_one_server_are_taken_to_three_and_raised() {
     let report = bus.copies(Copies::ByCluster).await;
     assert_eq!(report.short().count(), STREAMS.len(), "{report:?}");
     let raised = bus.raise_copies(None, SETTLED, |_| {}).await;
-    assert!(raised.streams.iter().all(|stream| stream.is_settled()), "{raised:?}");
+    assert!(raised.streams.iter().all(StreamCopies::is_settled), "{raised:?}");
     for stream in STREAMS {
         assert_eq!(replicas(&url, stream).await, 3, "{stream}");
     }
