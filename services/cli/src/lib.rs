@@ -8,7 +8,8 @@
 //! to try, and that a command ends: each wait has a deadline, `--timeout` or a default. Only
 //! `--follow` and `--watch` continue until Ctrl-C.
 //!
-//! **Never** writes a bucket or decides about a volume: it sends requests to the services.
+//! **Never** writes a bucket or decides about a volume: it sends requests to the services. Of the
+//! bus, it changes only the number of copies, with `berth bus copies --raise`.
 
 pub mod args;
 pub mod command;
@@ -32,7 +33,9 @@ use std::time::Duration;
 use berth_telemetry::TelemetryConfig;
 use clap::{CommandFactory as _, Parser as _};
 
-use args::{AllocCommand, ClaimCommand, Cli, Command, NodeCommand, PluginCommand, VolumeCommand};
+use args::{
+    AllocCommand, BusCommand, ClaimCommand, Cli, Command, NodeCommand, PluginCommand, VolumeCommand,
+};
 use failure::Failure;
 use output::Output;
 use session::Session;
@@ -79,6 +82,9 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Run(args) => return run::run(args, &global).await,
         Command::Dev(args) => return dev::dev(args).await,
         Command::Why(args) => return command::why::why(args, &global).await,
+        Command::Bus(BusCommand::Copies(args)) => {
+            return command::bus::copies(args, &global).await;
+        }
         Command::Explain(args) => command::explain::explain(args, Output { json: global.json }),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -133,6 +139,7 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         Command::Run(_)
         | Command::Dev(_)
         | Command::Why(_)
+        | Command::Bus(_)
         | Command::Explain(_)
         | Command::Completions { .. }
         | Command::Keygen(_)

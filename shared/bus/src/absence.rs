@@ -6,8 +6,8 @@
 //! refusal because a record is missing writes nothing, so nothing reveals it.
 //!
 //! **Promises** that a reported absence held at a leader with a quorum: a delete marker is stored,
-//! guarded by the revision that was read. In a bucket with one copy there is no second leader, and
-//! nothing is written.
+//! guarded by the revision that was read. On a server that is in no cluster there is no second
+//! leader, and nothing is written.
 
 use berth_contract::trace::TraceContext;
 
@@ -30,7 +30,7 @@ impl Bucket {
         guard: Guard<'_>,
         trace: TraceContext,
     ) -> Result<Option<u64>, CommitError> {
-        if !self.shape.has_copies {
+        if !self.may_change_leader() {
             return Ok(Some(guard.revision));
         }
         let write = Write { key, change: Change::Delete, guard, operation: OPERATION, trace };

@@ -19,11 +19,11 @@
 use berth_contract::bucket::{ALL, BUCKETS, BucketSpec, implied_by};
 use berth_contract::trace::TraceContext;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::bucket::{Bucket, config, stream_name};
+use crate::bucket::{Bucket, stream_name};
 use crate::cause::Cause;
+use crate::copies::Copies;
 use crate::exchange::{ApiError, pause};
 use crate::handle::Bus;
 use crate::loss::BucketLoss;
@@ -64,13 +64,18 @@ fn is_recorded(name: &str) -> bool {
 }
 
 impl Bus {
-    /// Opens the bucket. Makes it with `replicas` copies (1 or 3) if it never existed. A deleted
-    /// bucket of Berth's is not made again ([`OpenError::Lost`]).
-    pub async fn bucket(&self, spec: &BucketSpec, replicas: u8) -> Result<Bucket, OpenError> {
+    /// Opens the bucket. Makes it with so many copies if it never existed. A deleted bucket of
+    /// Berth's is not made again ([`OpenError::Lost`]).
+    pub async fn bucket(
+        &self,
+        spec: &BucketSpec,
+        copies: impl Into<Copies>,
+    ) -> Result<Bucket, OpenError> {
+        let copies = copies.into();
         if !is_recorded(spec.name) {
-            return self.bucket_unrecorded(spec, replicas).await;
+            return self.bucket_unrecorded(spec, copies).await;
         }
-        let opened = self.ensure_recorded(spec, replicas, &config(spec, replicas)).await?;
+        let opened = self.ensure_recorded(spec, copies).await?;
         self.handle(spec, opened).await
     }
 
@@ -80,13 +85,12 @@ impl Bus {
     async fn ensure_recorded(
         &self,
         spec: &BucketSpec,
-        replicas: u8,
-        config: &Map<String, Value>,
+        copies: Copies,
     ) -> Result<Opened, OpenError> {
         let deadline = Instant::now() + self.config().start_timeout;
         let mut tries = 0;
         loop {
-            match self.try_ensure_recorded(spec, replicas, config).await {
+            match self.try_ensure_recorded(spec, copies).await {
                 Err(error @ OpenError::Unavailable { .. }) if Instant::now() < deadline => {
                     let bucket = spec.name;
                     tracing::debug!(bucket, %error, "the bucket cannot be opened yet");
@@ -101,10 +105,9 @@ impl Bus {
     async fn try_ensure_recorded(
         &self,
         spec: &BucketSpec,
-        replicas: u8,
-        config: &Map<String, Value>,
+        copies: Copies,
     ) -> Result<Opened, OpenError> {
-        let record = self.bucket_unrecorded(&BUCKETS, replicas).await?;
+        let record = self.bucket_unrecorded(&BUCKETS, copies).await?;
         let failed = |source: Cause| OpenError::Unavailable {
             stream: stream_name(BUCKETS.name),
             within: self.config().start_timeout,
@@ -117,7 +120,7 @@ impl Bus {
         if let Some(why) = judge(&recorded.birth, found.as_ref()) {
             return Err(BucketLoss { bucket: spec.name.to_owned(), why }.into());
         }
-        let opened = self.ensure(&stream, config, found.is_none()).await?;
+        let opened = self.ensure(&stream, spec, copies, found.is_none()).await?;
         let made = BirthRecord { created: opened.created.clone() };
         if recorded.birth != Birth::Made(BirthRecord { created: opened.created.clone() }) {
             if let Birth::Made(before) = &recorded.birth {

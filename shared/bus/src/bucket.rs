@@ -19,10 +19,11 @@ use berth_contract::bucket::BucketSpec;
 use serde_json::{Map, Value, json};
 
 use crate::cause::Cause;
+use crate::copies::Copies;
 use crate::group::Group;
 use crate::handle::Bus;
 use crate::store_health::{StoreFault, StoreHealth};
-use crate::stream::{Drift, OpenError, Opened};
+use crate::stream::{Drift, OpenError, Opened, REPLICAS, Settings, number};
 
 /// The setting of a stream that says how many values of a key it keeps.
 const HISTORY: &str = "max_msgs_per_subject";
@@ -30,7 +31,6 @@ const HISTORY: &str = "max_msgs_per_subject";
 const HISTORY_MAX: u64 = 64;
 /// The setting of a stream that says how long markers stay.
 const MARKER_TTL: &str = "subject_delete_marker_ttl";
-const REPLICAS: &str = "num_replicas";
 const PURGED_AFTER: &str = "berth.purged-after";
 
 /// Most watches of one bucket.
@@ -54,8 +54,8 @@ pub(crate) struct Shape {
     pub(crate) history: u64,
     pub(crate) marker_ttl: Duration,
     pub(crate) purged_after: u64,
-    /// Whether several servers keep a copy, so that the leader may change.
-    pub(crate) has_copies: bool,
+    /// Whether several servers kept a copy when the bucket was opened.
+    has_copies: bool,
     pub(crate) health: StoreHealth,
     /// The writes in progress.
     pub(crate) group: Arc<Group>,
@@ -73,9 +73,9 @@ impl Bus {
     pub(crate) async fn bucket_unrecorded(
         &self,
         spec: &BucketSpec,
-        replicas: u8,
+        copies: Copies,
     ) -> Result<Bucket, OpenError> {
-        let opened = self.ensure(&stream_name(spec.name), &config(spec, replicas), true).await?;
+        let opened = self.ensure(&stream_name(spec.name), spec, copies, true).await?;
         self.handle(spec, opened).await
     }
 
@@ -129,6 +129,12 @@ impl Bucket {
         &self.shape.drift
     }
 
+    /// Whether another server may lead the bucket. On a cluster, copies may be added while the
+    /// bucket is open, so there every bucket counts.
+    pub(crate) fn may_change_leader(&self) -> bool {
+        self.shape.has_copies || self.bus.cluster().is_some()
+    }
+
     /// The subject of a key or filter.
     pub(crate) fn subject(&self, key: &str) -> String {
         format!("$KV.{}.{key}", self.shape.name)
@@ -145,8 +151,14 @@ pub(crate) fn stream_name(bucket: &str) -> String {
     format!("KV_{bucket}")
 }
 
+impl Settings for BucketSpec {
+    fn settings(&self, copies: u8, _is_clustered: bool) -> Map<String, Value> {
+        config(self, copies)
+    }
+}
+
 /// The configuration of a bucket's stream.
-pub(crate) fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
+fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
     let config = json!({
         "name": stream_name(spec.name),
         "description": spec.description,
@@ -181,11 +193,6 @@ pub(crate) fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
 /// How many writes must follow a delete before its marker may be purged, if the stream says so.
 fn purged_after(config: &Map<String, Value>) -> Option<u64> {
     config.get("metadata")?.get(PURGED_AFTER)?.as_str()?.parse().ok()
-}
-
-/// A numeric setting; `None` if the server has no bound there.
-fn number(config: &Map<String, Value>, setting: &str) -> Option<u64> {
-    config.get(setting)?.as_u64().filter(|number| *number > 0)
 }
 
 /// A duration as the server's configuration has it.

@@ -28,9 +28,10 @@ use tokio::time::timeout;
 pub use self::log::{Event, EventError, EventFeed, EventLog, LAST_MAX, Query, Stored};
 use self::send::{Outgoing, QueuedEvent};
 use crate::bucket::nanoseconds;
+use crate::copies::Copies;
 use crate::handle::Bus;
 use crate::headers;
-use crate::stream::{Drift, OpenError};
+use crate::stream::{Drift, OpenError, REPLICAS, Settings, number};
 
 /// Events that may wait for the bus.
 const QUEUE: usize = 1024;
@@ -58,11 +59,17 @@ impl Drop for EventsInner {
 }
 
 impl Bus {
-    /// Opens the event stream; makes it with `replicas` copies (1 or 3) if it does not exist.
-    pub async fn events(&self, spec: &StreamSpec, replicas: u8) -> Result<Events, OpenError> {
-        let drift = self.ensure(spec.name, &config(spec, replicas), true).await?.drift;
+    /// Opens the event stream; makes it with so many copies if it does not exist.
+    pub async fn events(
+        &self,
+        spec: &StreamSpec,
+        copies: impl Into<Copies>,
+    ) -> Result<Events, OpenError> {
+        let opened = self.ensure(spec.name, spec, copies.into(), true).await?;
+        let drift = opened.drift;
+        let has_copies = number(&opened.config, REPLICAS).is_some_and(|copies| copies > 1);
         let (queue, outgoing) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(send::send(self.clone(), outgoing, replicas > 1));
+        let task = tokio::spawn(send::send(self.clone(), outgoing, has_copies));
         let inner = EventsInner {
             bus: self.clone(),
             stream: spec.name.to_owned(),
@@ -147,7 +154,13 @@ impl Events {
     }
 }
 
-fn config(spec: &StreamSpec, replicas: u8) -> Map<String, Value> {
+impl Settings for StreamSpec {
+    fn settings(&self, copies: u8, is_clustered: bool) -> Map<String, Value> {
+        config(self, copies, is_clustered)
+    }
+}
+
+fn config(spec: &StreamSpec, copies: u8, is_clustered: bool) -> Map<String, Value> {
     let mut config = json!({
         "name": spec.name,
         "description": spec.description,
@@ -155,16 +168,17 @@ fn config(spec: &StreamSpec, replicas: u8) -> Map<String, Value> {
         "subjects": spec.subjects,
         "retention": "limits",
         "storage": "file",
-        "num_replicas": replicas,
+        (REPLICAS): copies,
         "max_age": nanoseconds(spec.max_age),
         "max_bytes": spec.max_bytes,
         "discard": "old",
         "allow_direct": true,
-        "allow_atomic": replicas > 1,
+        "allow_atomic": is_clustered,
         "max_consumers": -1,
     });
-    // The server accepts this setting only with one replica, where it saves most.
-    if spec.asynchronous && replicas == 1 {
+    // The server accepts this setting only with one copy, where it saves most. A stream that has it
+    // never gets more copies, so on a cluster no stream has it.
+    if spec.asynchronous && copies == 1 && !is_clustered {
         config["persist_mode"] = "async".into();
     }
     match config {

@@ -4,9 +4,10 @@
 //! what it was given while disconnected and sends it after the reconnect, long after the caller has
 //! given up.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use async_nats::connection::State;
@@ -41,6 +42,8 @@ struct BusInner {
     link: Arc<Link>,
     losses: Losses,
     clock_skew: ClockSkew,
+    /// The streams that this process opened.
+    opened: Mutex<BTreeSet<String>>,
     config: Config,
 }
 
@@ -55,8 +58,9 @@ impl Bus {
     pub(crate) fn new(client: Client, link: Arc<Link>, config: Config) -> Self {
         let jetstream =
             jetstream::ContextBuilder::new().timeout(config.request_timeout).build(client.clone());
-        let (losses, clock_skew) = Default::default();
-        Self { inner: Arc::new(BusInner { client, jetstream, link, losses, clock_skew, config }) }
+        let (losses, clock_skew, opened) = Default::default();
+        let inner = BusInner { client, jetstream, link, losses, clock_skew, opened, config };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Whether the process is connected now.
@@ -131,6 +135,19 @@ impl Bus {
 
     pub(crate) fn clock_skew(&self) -> &ClockSkew {
         &self.inner.clock_skew
+    }
+
+    /// Remembers a stream that this process uses.
+    pub(crate) fn record_opened(&self, stream: &str) {
+        let mut opened = self.inner.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if !opened.contains(stream) {
+            opened.insert(stream.to_owned());
+        }
+    }
+
+    /// The streams that this process uses.
+    pub(crate) fn opened(&self) -> BTreeSet<String> {
+        self.inner.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn losses(&self) -> &Losses {

@@ -19,6 +19,7 @@
 //! | each write costs a sync of the disk | `group` |
 //! | a refused permission looks like an outage | `denial` |
 //! | a bucket's settings are dropped by another tool | [`bucket`] |
+//! | a cluster that forms looks like a smaller one | [`copies`] |
 //! | a deleted bucket looks like one that was never made | `birth`, [`loss`] |
 //!
 //! **Promises** that each call here ends by a deadline, and that its error says whether something
@@ -31,6 +32,7 @@ pub mod caller;
 pub mod commit;
 pub mod config;
 pub mod connect;
+pub mod copies;
 pub mod credentials;
 pub mod event;
 pub mod lease;
@@ -40,6 +42,7 @@ pub mod loss;
 pub mod mirror;
 pub mod purge;
 pub mod read;
+pub mod replication;
 pub mod request;
 pub mod serve;
 pub mod version;
@@ -52,6 +55,7 @@ mod birth;
 mod cause;
 mod clock;
 mod clock_check;
+mod copies_watch;
 mod denial;
 mod exchange;
 mod feed;
@@ -61,6 +65,7 @@ mod handle;
 mod headers;
 mod pulse;
 mod resolve;
+mod servers;
 mod store_health;
 mod stream;
 mod write;
@@ -69,6 +74,7 @@ pub use bucket::Bucket;
 pub use cause::{Cause, chain};
 pub use config::{ClientCertificate, Config, Tls};
 pub use connect::ConnectError;
+pub use copies::Copies;
 pub use credentials::{BadCredentials, Credentials, Identity};
 pub use event::Events;
 pub use handle::Bus;

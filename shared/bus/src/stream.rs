@@ -17,6 +17,8 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::cause::Cause;
+use crate::copies::SizeRefusal::{self, TooMany};
+use crate::copies::{Copies, next_try};
 use crate::exchange::{ApiError, pause};
 use crate::handle::Bus;
 use crate::loss::BucketLoss;
@@ -26,6 +28,22 @@ use crate::version::{API_LEVEL, OLDEST, Version};
 pub(crate) const NOT_FOUND: u64 = 10059;
 const NAME_IN_USE: u64 = 10058;
 const NO_SUITABLE_PEERS: u64 = 10005;
+
+const REPLICAS_NEED_CLUSTER: u64 = 10074;
+const NO_TIER: u64 = 10120;
+/// The setting of a stream that says how many copies it has.
+pub(crate) const REPLICAS: &str = "num_replicas";
+
+/// The expected settings of a stream.
+pub(crate) trait Settings: Sync {
+    /// The settings with so many copies, on a server that is in a cluster or runs alone.
+    fn settings(&self, copies: u8, is_clustered: bool) -> Map<String, Value>;
+}
+
+/// A numeric setting; `None` if the server has no bound there.
+pub(crate) fn number(config: &Map<String, Value>, setting: &str) -> Option<u64> {
+    config.get(setting)?.as_u64().filter(|number| *number > 0)
+}
 
 /// Why a bucket or stream cannot be used.
 #[derive(Debug, Error)]
@@ -55,6 +73,24 @@ pub enum OpenError {
         bucket = .0.bucket
     )]
     Lost(#[from] BucketLoss),
+    /// The cluster has not found three servers with JetStream within the start timeout. One copy
+    /// would be lost with one server, so it is made only if that is configured.
+    #[error(
+        "stream {stream} is not made yet: within {within:?} cluster {cluster} did not have three \
+         servers with JetStream and room for it. Start the other servers, or accept a bus that \
+         ends with one server: set replicas = 1 in [nats]. See docs/failover.md"
+    )]
+    TooFewServers {
+        /// The stream.
+        stream: String,
+        /// The cluster.
+        cluster: String,
+        /// How long the process tried.
+        within: Duration,
+        /// The server's reason.
+        #[source]
+        source: Cause,
+    },
     /// The server refuses to make it.
     #[error("stream {stream} cannot be opened: the server refuses it")]
     Refused {
@@ -102,6 +138,9 @@ pub(crate) struct Description {
     pub(crate) config: Map<String, Value>,
     pub(crate) created: String,
     pub(crate) state: StreamState,
+    /// The servers that keep it; none on a server that runs alone.
+    #[serde(default)]
+    pub(crate) cluster: Option<StreamCluster>,
     /// The leader's time when it answered.
     #[serde(default)]
     pub(crate) ts: String,
@@ -112,6 +151,27 @@ impl Description {
     pub(crate) fn now(&self) -> Result<Timestamp, Cause> {
         Timestamp::try_from(self.ts.clone()).map_err(Cause::new)
     }
+}
+
+/// Which servers of a cluster keep a stream.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct StreamCluster {
+    #[serde(default)]
+    pub(crate) leader: Option<String>,
+    /// The servers that follow the leader.
+    #[serde(default)]
+    pub(crate) replicas: Option<Vec<Follower>>,
+}
+
+/// A server that follows a stream's leader.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Follower {
+    pub(crate) name: String,
+    /// Whether it has everything that the leader has.
+    #[serde(default)]
+    pub(crate) current: bool,
+    #[serde(default)]
+    pub(crate) offline: bool,
 }
 
 /// An existing stream.
@@ -143,39 +203,99 @@ impl Bus {
     pub(crate) async fn ensure(
         &self,
         stream: &str,
-        expected: &Map<String, Value>,
+        expected: &impl Settings,
+        copies: Copies,
         make: bool,
     ) -> Result<Opened, OpenError> {
         let within = self.config().start_timeout;
         let deadline = Instant::now() + within;
-        let create = Value::Object(expected.clone());
         let mut tries = 0;
         loop {
             let found = match self.describe(stream).await {
                 Err(ApiError::Refused { code: NOT_FOUND, .. }) if make => {
-                    self.api(format!("$JS.API.STREAM.CREATE.{stream}"), &create).await
+                    self.create(stream, expected, copies).await
                 }
                 found => found,
             };
             let error = match found {
-                Ok(found) => return accept(stream, expected, found),
+                Ok(found) => {
+                    self.record_opened(stream);
+                    return self.accept(stream, expected, copies, found);
+                }
                 Err(error) => error,
             };
             if !may_pass(&error) {
                 return Err(OpenError::Refused { stream: stream.to_owned(), source: error.into() });
             }
             if Instant::now() >= deadline {
-                let source = error.into();
-                return Err(OpenError::Unavailable { stream: stream.to_owned(), within, source });
+                let is_small = copies == Copies::ByCluster && size_refusal(&error) == Some(TooMany);
+                let (stream, source) = (stream.to_owned(), error.into());
+                return Err(match self.cluster().filter(|_| is_small) {
+                    Some(cluster) => OpenError::TooFewServers { stream, cluster, within, source },
+                    None => OpenError::Unavailable { stream, within, source },
+                });
             }
             tracing::debug!(stream, %error, "the stream cannot be opened yet");
             tries += 1;
             pause(tries).await;
         }
     }
+
+    /// Makes the stream: by the cluster's size, with the largest number of copies that the server
+    /// does not refuse. The server knows the size for certain, and needs no further permission to
+    /// say so.
+    async fn create(
+        &self,
+        stream: &str,
+        expected: &impl Settings,
+        copies: Copies,
+    ) -> Result<Description, ApiError> {
+        let is_clustered = self.cluster().is_some();
+        let mut number = copies.first_try(is_clustered);
+        loop {
+            let settings = Value::Object(expected.settings(number, is_clustered));
+            let made = self.api(format!("$JS.API.STREAM.CREATE.{stream}"), &settings).await;
+            let Err(error) = made else {
+                tracing::info!(stream, copies = number, "made a stream");
+                return made;
+            };
+            let next = size_refusal(&error).filter(|_| copies == Copies::ByCluster);
+            match next.and_then(|refusal| next_try(number, refusal)) {
+                Some(smaller) => number = smaller,
+                None => return Err(error),
+            }
+        }
+    }
+
+    fn accept(
+        &self,
+        stream: &str,
+        expected: &impl Settings,
+        copies: Copies,
+        found: Description,
+    ) -> Result<Opened, OpenError> {
+        let number = match copies {
+            Copies::Exactly(number) => number,
+            // `copies_watch` says whether an existing stream has enough.
+            Copies::ByCluster => number(&found.config, REPLICAS)
+                .and_then(|found| u8::try_from(found).ok())
+                .unwrap_or(1),
+        };
+        accept(stream, &expected.settings(number, self.cluster().is_some()), found)
+    }
 }
 
-fn may_pass(error: &ApiError) -> bool {
+/// What a refusal says about the number of copies; `None` if it is about something else.
+fn size_refusal(error: &ApiError) -> Option<SizeRefusal> {
+    match error {
+        ApiError::Refused { code: REPLICAS_NEED_CLUSTER, .. } => Some(SizeRefusal::NoCluster),
+        ApiError::Refused { code: NO_SUITABLE_PEERS | NO_TIER, .. } => Some(TooMany),
+        _ => None,
+    }
+}
+
+/// Whether a retry of opening or changing a stream may help.
+pub(crate) fn may_pass(error: &ApiError) -> bool {
     // Another service may have made the stream first, with other settings: look at that stream. And
     // a cluster that forms has too few servers at first.
     error.passes()

@@ -9,6 +9,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use berth_bus::Copies;
+use berth_bus::copies::is_copies;
 use berth_contract::decode::{Decode, Decoder, Fault, Unknown, decode};
 use berth_contract::decode_struct;
 use berth_contract::document::{Document, Format};
@@ -176,6 +178,20 @@ mod tests {
             load(Some(file.path()), &ConnectionArgs::default(), given).unwrap();
         assert_eq!(config.nats.url, "nats://b:2");
         assert_eq!(config.own, Own { node: "n1".to_owned(), tries: 7 });
+    }
+
+    #[test]
+    fn the_copies_follow_the_cluster_unless_a_number_is_configured() {
+        let read = |given: &[(&str, &str)]| load::<Nothing>(None, variables(given));
+        assert_eq!(read(&[]).unwrap().nats.replicas, Copies::ByCluster);
+        for number in [1, 3, 5] {
+            let config = read(&[("BERTH__NATS__REPLICAS", &number.to_string())]).unwrap();
+            assert_eq!(config.nats.replicas, Copies::Exactly(number));
+        }
+        for refused in ["0", "2", "4", "7"] {
+            let error = read(&[("BERTH__NATS__REPLICAS", refused)]).unwrap_err();
+            assert!(error.to_string().contains("must be 1, 3 or 5"), "{error}");
+        }
     }
 
     #[test]

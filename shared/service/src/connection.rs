@@ -8,7 +8,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use berth_bus::{ClientCertificate, Credentials, Tls};
+use berth_bus::copies::is_copies;
+use berth_bus::{ClientCertificate, Copies, Credentials, Tls};
 use berth_contract::actor::Actor;
 use berth_contract::decode::{Decode, Decoder};
 use clap::Args;
@@ -38,8 +39,8 @@ const IDENTITY_FIELDS: [&str; 5] = ["creds_file", "nkey_seed_file", "user", "pas
 pub struct NatsConfig {
     /// The servers: one URL, or several separated by commas.
     pub url: String,
-    /// Copies of each stream: 1 on one server, 3 on a cluster.
-    pub replicas: u8,
+    /// Copies of each stream that is made; without a number, by the cluster's size.
+    pub replicas: Copies,
     /// Who the process is.
     pub credentials: Credentials,
     /// How the connection is encrypted.
@@ -56,7 +57,7 @@ impl fmt::Debug for NatsConfig {
 impl Default for NatsConfig {
     fn default() -> Self {
         let (credentials, tls) = Default::default();
-        Self { url: USUAL_URL.to_owned(), replicas: 1, credentials, tls }
+        Self { url: USUAL_URL.to_owned(), replicas: Copies::ByCluster, credentials, tls }
     }
 }
 
@@ -83,8 +84,7 @@ impl Decode for NatsConfig {
             ["ca_file", "cert_file", "key_file"].map(|field| text(decoder, field));
         let replicas: Option<Option<u32>> = decoder.field(&mut object, "replicas");
         decoder.finish(&object, &FIELDS);
-        let replicas = replicas?.unwrap_or(1);
-        let copies = decoder.demand(matches!(replicas, 1 | 3), "replicas", "must be 1 or 3");
+        let replicas = copies(decoder, replicas?);
         let url = url?.unwrap_or_else(|| USUAL_URL.to_owned());
         let address = check_addresses(decoder, &url);
         let [creds_file, seed_file, user, password, token] = identity;
@@ -92,9 +92,17 @@ impl Decode for NatsConfig {
         let client = client_certificate(decoder, certificate?, key?);
         let tls =
             Tls { ca_file: authority?.map(PathBuf::from), client: client?, is_required: false };
-        let (replicas, credentials) = (u8::try_from(replicas).ok()?, credentials?);
-        (copies && address).then_some(Self { url, replicas, credentials, tls })
+        let (replicas, credentials) = (replicas?, credentials?);
+        address.then_some(Self { url, replicas, credentials, tls })
     }
+}
+
+fn copies(decoder: &mut Decoder, number: Option<u32>) -> Option<Copies> {
+    let Some(number) = number else { return Some(Copies::ByCluster) };
+    let valid = u8::try_from(number).ok().filter(|number| is_copies(*number));
+    let problem = "must be 1, 3 or 5; left out, it follows the cluster's size";
+    decoder.demand(valid.is_some(), "replicas", problem);
+    valid.map(Copies::Exactly)
 }
 
 /// Records a fault for an address that no server can have: trying it would only take time.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 pub use berth_bus::chain;
 use berth_bus::serve::ServeError;
-use berth_bus::{Bus, Service, ServiceSpec};
+use berth_bus::{Bus, Copies, Service, ServiceSpec};
 use berth_contract::actor::Actor;
 use berth_contract::decode::Decode;
-use berth_contract::service::ServiceName;
+use berth_contract::service::{self, ServiceName};
 use berth_domain::WorkerId;
 use berth_domain::retry::Schedule;
 use clap::{Arg, ArgAction, Args as _, Command, FromArgMatches as _, value_parser};
@@ -35,6 +35,9 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// How long the server may take to process the subscriptions before that is logged.
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
 
+/// How often a service checks whether its buckets have as many copies as the cluster could hold.
+const COPIES_CHECK_EVERY: Duration = Duration::from_secs(300);
+
 /// The pauses before the server is asked again.
 const SUBSCRIBED_RETRY: Schedule =
     Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
@@ -53,8 +56,8 @@ pub struct Process {
     pub worker: WorkerId,
     /// Which service this process is.
     pub name: ServiceName,
-    /// Copies of each stream.
-    pub replicas: u8,
+    /// Copies of each stream that is made.
+    pub replicas: Copies,
 }
 
 /// Any error that ends a service; its chain is joined once, when it is logged.
@@ -194,6 +197,10 @@ async fn start(
     let shutdown = Shutdown::on_signals()?;
     let config = nats.bus(worker.as_str(), actor);
     let bus = or_ended(&shutdown, async { Ok(Bus::connect(config).await?) }).await?;
+    // There may be thousands of agents, and the services use the same buckets.
+    if ![service::NODE_AGENT, service::DOCKER].contains(&name) {
+        bus.watch_copies(nats.replicas, COPIES_CHECK_EVERY);
+    }
     Ok(Process { bus, shutdown, worker, name, replicas: nats.replicas })
 }
 

@@ -5,6 +5,7 @@
 //!
 //! **Never** acts.
 
+mod bus;
 mod collect;
 mod dev;
 mod events;
@@ -28,6 +29,7 @@ use berth_service::connection::ConnectionArgs;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+pub use bus::{BusCommand, BusCopies};
 pub use collect::Gc;
 pub use dev::Dev;
 pub use events::{Events, Kind, Trace};
@@ -123,6 +125,9 @@ pub enum Command {
     /// It asks the services, the agents of the nodes and the plugins' counts at the same time, each
     /// for two seconds at most. What did not answer is shown as not known.
     Why(Why),
+    /// Show and raise the number of copies of buckets and streams on the bus
+    #[command(subcommand)]
+    Bus(BusCommand),
     /// Collect garbage now
     ///
     /// The collector also runs by itself at intervals. It releases claims whose allocs have ended

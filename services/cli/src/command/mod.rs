@@ -4,6 +4,7 @@
 //! input has a fault.
 
 pub mod alloc;
+pub mod bus;
 pub mod claim;
 pub mod detach;
 pub mod events;

@@ -10,7 +10,7 @@ mod steps;
 
 use std::time::Duration;
 
-use berth_bus::Bus;
+use berth_bus::{Bus, Copies};
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::alloc::{AllocStatus, Status};
@@ -151,8 +151,7 @@ pub fn print_step(started: Instant, step: &str) {
 }
 
 async fn open_events(bus: &Bus, namespace: &Namespace) -> Option<berth_bus::event::EventFeed> {
-    // The claim service created the stream earlier, so the number of copies here has no effect.
-    let events = bus.events(&EVENTS, 1).await.ok()?;
+    let events = bus.events(&EVENTS, Copies::ByCluster).await.ok()?;
     events.follow(&subject::claim_events(namespace)).await.ok()
 }
 

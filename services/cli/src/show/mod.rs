@@ -11,6 +11,7 @@ use berth_domain::{AllocId, Namespace, Timestamp, VolumeId};
 use crate::span::ago;
 
 mod alloc;
+mod bus;
 mod claim;
 mod events;
 mod plugins_here;
@@ -23,6 +24,7 @@ mod volume;
 mod why;
 
 pub use alloc::{ALLOC_COLUMNS, alloc, allocs};
+pub use bus::{copies, copies_progress};
 pub use claim::{CLAIM_COLUMNS, claims, sorted_claims};
 pub use events::{StoredEvent, event};
 pub use plugins_here::plugins_here;

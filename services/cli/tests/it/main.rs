@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
 mod berth;
+mod bus_copies;
 mod data;
 mod dev;
 mod documents;

@@ -14,6 +14,7 @@ mod cable;
 mod cluster;
 mod commit;
 mod connect;
+mod copies;
 mod event;
 mod frozen;
 mod group;

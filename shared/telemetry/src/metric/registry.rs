@@ -77,6 +77,10 @@ registry! {
     /// What nats-server's permissions refused this process. `kind` is `publish` or `subscribe`.
     Counter BUS_DENIALS = "berth.bus.denials", "{refusal}", [kind];
 
+    /// How many copies a bucket or stream has fewer than the cluster could hold, or than
+    /// `nats.replicas` says. Services check it every five minutes.
+    Gauge BUS_COPIES_MISSING = "berth.bus.copies_missing", "{copy}", [stream];
+
     /// Calls to plugins. `code` is gRPC's, `OK` included, or `UNREACHABLE`, `LATE` or
     /// `BROKEN` where the plugin gave none.
     Counter PLUGIN_CALLS = "berth.plugin.calls", "{call}", [rpc, code];

@@ -36,7 +36,7 @@ pub struct NatsServers {
     servers: Vec<Server>,
     /// From each server to each other, where routes go through cables.
     cables: BTreeMap<(usize, usize), Proxy>,
-    _ports: Vec<Port>,
+    ports: Vec<Port>,
 }
 
 impl NatsServers {
@@ -51,7 +51,7 @@ impl NatsServers {
         if count == 1 {
             let server = Server::launch("nats.conf", "berth", extra, &[], disk_bytes);
             server.ready().await;
-            return Self { servers: vec![server], cables: BTreeMap::new(), _ports: Vec::new() };
+            return Self { servers: vec![server], cables: BTreeMap::new(), ports: Vec::new() };
         }
         // One more than there are servers: no server listens on the last.
         let ports: Vec<Port> = (0..=count).map(|_| Port::reserve()).collect();
@@ -63,8 +63,7 @@ impl NatsServers {
         }
         let servers = (0..count).map(|from| {
             let way = |to| cables.get(&(from, to)).map_or_else(|| route(&ports[to]), Proxy::url);
-            let routes = (0..count).filter(|to| *to != from).map(way).collect::<Vec<_>>().join(",");
-            let mut args = vec!["--cluster".into(), route(&ports[from]), "--routes".into(), routes];
+            let mut args = member_args(&ports[from], (0..count).filter(|to| *to != from).map(way));
             if unadvertised || breakable {
                 args.push("--no_advertise=true".into());
             }
@@ -75,12 +74,43 @@ impl NatsServers {
             }
             Server::launch("cluster.conf", &name(from), extra, &args, disk_bytes)
         });
-        let servers = Self { servers: servers.collect(), cables, _ports: ports };
+        let servers = Self { servers: servers.collect(), cables, ports };
         for server in &servers.servers {
             server.ready().await;
         }
         servers.ready().await;
         servers
+    }
+
+    /// Starts a cluster of `count` servers without the last one, until [`Self::complete`].
+    pub async fn start_incomplete(count: usize) -> Self {
+        let ports: Vec<Port> = (0..count).map(|_| Port::reserve()).collect();
+        let mut servers = Self { servers: Vec::new(), cables: BTreeMap::new(), ports };
+        for _ in 1..count {
+            servers.launch_next();
+        }
+        for server in &servers.servers {
+            server.ready().await;
+        }
+        servers
+    }
+
+    /// Starts the last server of [`Self::start_incomplete`], and waits until streams with a replica
+    /// on each can be made.
+    pub async fn complete(&mut self) {
+        self.launch_next();
+        for server in &self.servers {
+            server.ready().await;
+        }
+        self.ready().await;
+    }
+
+    /// Launches the next server of a cluster whose ports are reserved.
+    fn launch_next(&mut self) {
+        let from = self.servers.len();
+        let others = self.ports.iter().enumerate().filter(|(to, _)| *to != from);
+        let args = member_args(&self.ports[from], others.map(|(_, port)| route(port)));
+        self.servers.push(Server::launch("cluster.conf", &name(from), "", &args, None));
     }
 
     /// Breaks every connection between two servers, and new ones at once, until [`Self::join`].
@@ -173,6 +203,12 @@ impl NatsServers {
         let index = (0..self.servers.len()).find(|index| name(*index) == leader);
         index.ok_or_else(|| io::Error::other(format!("the leader is {leader:?}")))
     }
+}
+
+/// The arguments of a server of a cluster.
+fn member_args(own: &Port, others: impl Iterator<Item = String>) -> Vec<String> {
+    let routes = others.collect::<Vec<_>>().join(",");
+    vec!["--cluster".into(), route(own), "--routes".into(), routes]
 }
 
 fn route(port: &Port) -> String {

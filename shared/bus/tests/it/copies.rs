@@ -1,0 +1,256 @@
+//! How many copies buckets and streams have: on one server, on three, on a cluster that forms, and
+//! after the move from one server to three.
+
+use std::time::Duration;
+
+use async_nats::jetstream;
+use berth_bus::replication::{CopiesReport, StreamCopies};
+use berth_bus::{Bus, Config, Copies, OpenError};
+use berth_contract::bucket::{ALLOCS, LEASES, VOLUMES};
+use berth_contract::stream::EVENTS;
+use berth_harness::nats::NatsServers;
+use berth_harness::wait;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::support::{PATIENCE, config, connect, listed, plain, set};
+
+/// Elections and new copies take seconds each, on a machine that others use too.
+const SETTLED: Duration = Duration::from_secs(90);
+
+/// Stream, copies, wanted: of each stream that exists.
+fn numbers(report: &CopiesReport) -> Vec<(&str, Option<u8>, u8)> {
+    let each = report.streams.iter();
+    each.map(|stream| (stream.stream.as_str(), stream.copies, stream.wanted)).collect()
+}
+
+/// The replicas that the server itself says a stream has.
+async fn replicas(url: &str, stream: &str) -> usize {
+    plain(url).await.get_stream(stream).await.unwrap().cached_info().config.num_replicas
+}
+
+#[tokio::test]
+async fn one_server_gives_one_copy_and_that_is_enough() {
+    let servers = NatsServers::start(1).await;
+    let bus = connect(&servers.url()).await;
+    assert_eq!(bus.copies(Copies::ByCluster).await.streams, [], "nothing is made by a look");
+    let bucket = bus.bucket(&LEASES, Copies::ByCluster).await.unwrap();
+    assert_eq!(bucket.drift(), []);
+    assert_eq!(bus.events(&EVENTS, Copies::ByCluster).await.unwrap().drift(), []);
+    let report = bus.copies(Copies::ByCluster).await;
+    assert_eq!(
+        numbers(&report),
+        [
+            ("BERTH_EVENTS", Some(1), 1),
+            ("KV_berth-buckets", Some(1), 1),
+            ("KV_berth-leases", Some(1), 1),
+        ]
+    );
+    assert_eq!((report.cluster, report.servers.len()), (None, 1));
+    assert!(report.servers.iter().all(|server| server.answers));
+    assert!(report.streams.iter().all(StreamCopies::is_settled));
+    // There is nothing to raise, and no server for a second copy.
+    let raised = bus.raise_copies(None, SETTLED, |_| {}).await;
+    assert_eq!(raised.short().count(), 0);
+    let refused = timeout(PATIENCE, bus.raise_copies(Some(3), SETTLED * 9, |_| {})).await.unwrap();
+    assert_eq!(refused.short().count(), 3, "{refused:?}");
+    let problem = |stream: &str| {
+        let found = refused.streams.iter().find(|found| found.stream == stream);
+        found.unwrap().problem.clone().unwrap()
+    };
+    assert!(problem("KV_berth-leases").contains("non-clustered"), "{refused:?}");
+    assert!(problem("BERTH_EVENTS").contains("nats stream rm BERTH_EVENTS"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_servers_give_three_copies_and_one_may_be_lost() {
+    let servers = NatsServers::start(3).await;
+    let url = servers.url();
+    let bus = connect(&url).await;
+    let volumes = bus.bucket(&VOLUMES, Copies::ByCluster).await.unwrap();
+    assert_eq!(volumes.drift(), []);
+    assert_eq!(bus.events(&EVENTS, Copies::ByCluster).await.unwrap().drift(), []);
+    for stream in ["KV_berth-volumes", "KV_berth-buckets", EVENTS.name] {
+        assert_eq!(replicas(&url, stream).await, 3, "{stream}");
+    }
+    // A configured number wins, and is then what is wanted.
+    let leases = bus.bucket(&LEASES, 1).await.unwrap();
+    assert_eq!(leases.drift(), []);
+    assert_eq!(replicas(&url, "KV_berth-leases").await, 1);
+    assert_eq!(bus.copies(Copies::Exactly(1)).await.short().count(), 0);
+    let report = bus.copies(Copies::ByCluster).await;
+    assert_eq!(report.servers.len(), 3, "{report:?}");
+    let short: Vec<&str> = report.short().map(|stream| stream.stream.as_str()).collect();
+    assert_eq!(short, ["KV_berth-leases"]);
+    set(&leases, "node.n1", "before").await;
+    set(&volumes, "default.v.spec", "before").await;
+
+    // The stream that lacks copies gets them, and no other is changed.
+    let mut told = 0;
+    let raised = bus.raise_copies(None, SETTLED, |_| told += 1).await;
+    assert!(raised.streams.iter().all(StreamCopies::is_settled), "{raised:?}");
+    assert!(told >= 2, "progress was told {told} times");
+    assert_eq!(replicas(&url, "KV_berth-leases").await, 3);
+
+    // Every server may be the one that is lost: also the one that kept the only copy.
+    let lost = servers.leader_of("KV_berth-leases").await;
+    servers.servers()[lost].kill9();
+    let left = (0..3).filter(|server| *server != lost);
+    let left = left.map(|server| servers.servers()[server].url()).collect::<Vec<_>>().join(",");
+    // A leader that died answers nothing: each exchange is short, and there are many.
+    let brief = Config { start_timeout: SETTLED, ..Config::new([left], "test/host/2") };
+    let other = Bus::connect(brief).await.unwrap();
+    for (spec, key) in [(&LEASES, "node.n1"), (&VOLUMES, "default.v.spec")] {
+        let bucket = other.bucket(spec, Copies::ByCluster).await.unwrap();
+        wait::until("the bucket answers and takes writes", SETTLED, async || {
+            let found = bucket.get(key).await.map_err(|error| error.to_string())?.unwrap();
+            assert_eq!(found.value.as_deref(), Some(&b"before"[..]), "{key} is lost");
+            bucket.head(key).await.map_err(|error| error.to_string())
+        })
+        .await;
+        set(&bucket, key, "after").await;
+    }
+    // The lost server still counts: nothing is made smaller because it is away.
+    wait::until("each stream has a leader and one follower again", SETTLED, async || {
+        let report = other.copies(Copies::ByCluster).await;
+        let answering = report.servers.iter().filter(|server| server.answers).count();
+        let as_expected = |stream: &StreamCopies| {
+            (stream.copies, stream.wanted, stream.in_sync) == (Some(3), 3, 2)
+        };
+        let is_so = answering == 2 && report.streams.iter().all(as_expected);
+        if is_so { Ok(()) } else { Err(format!("{report:?}")) }
+    })
+    .await;
+}
+
+/// Two of three servers look like a small cluster: no stream gets one copy there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_forms_makes_no_stream_until_its_third_server_is_there() {
+    let mut servers = NatsServers::start_incomplete(3).await;
+    let url = servers.url();
+    // The two have a leader, and would make a stream with one copy.
+    let probe = jetstream::stream::Config {
+        name: "PROBE".to_owned(),
+        subjects: vec!["probe".to_owned()],
+        ..jetstream::stream::Config::default()
+    };
+    let two = plain(&url).await;
+    wait::until("two servers make streams", SETTLED, async || {
+        two.create_stream(probe.clone()).await
+    })
+    .await;
+    let brief = Config { start_timeout: Duration::from_secs(2), ..config(&url) };
+    let bus = Bus::connect(brief).await.unwrap();
+    let error = bus.bucket(&VOLUMES, Copies::ByCluster).await.unwrap_err();
+    assert!(matches!(error, OpenError::TooFewServers { .. }), "{error:?}");
+    for part in ["KV_berth-buckets", "cluster berth", "replicas = 1"] {
+        assert!(error.to_string().contains(part), "{error} does not say {part}");
+    }
+    assert_eq!(bus.copies(Copies::ByCluster).await.streams, [], "nothing was made");
+
+    // A service that starts meanwhile goes on by itself once the third server is there.
+    let patient = Bus::connect(Config { start_timeout: SETTLED, ..config(&url) }).await.unwrap();
+    let opening = patient.bucket(&VOLUMES, Copies::ByCluster);
+    let (opened, ()) = tokio::join!(opening, servers.complete());
+    opened.unwrap();
+    assert_eq!(replicas(&servers.url(), "KV_berth-volumes").await, 3);
+}
+
+/// What `nats stream backup` fetches.
+struct Backup {
+    stream: &'static str,
+    config: Value,
+    state: Value,
+    chunks: Vec<Bytes>,
+}
+
+async fn request(client: &async_nats::Client, subject: String, body: Value) -> Value {
+    let answer = timeout(PATIENCE, client.request(subject, body.to_string().into()));
+    let answer: Value = serde_json::from_slice(&answer.await.unwrap().unwrap().payload).unwrap();
+    assert!(answer.get("error").is_none(), "{answer}");
+    answer
+}
+
+async fn back_up(url: &str, stream: &'static str) -> Backup {
+    let client = async_nats::connect(url).await.unwrap();
+    let inbox = client.new_inbox();
+    let mut arriving = client.subscribe(inbox.clone()).await.unwrap();
+    let body = json!({ "deliver_subject": inbox, "chunk_size": 65_536 });
+    let begun = request(&client, format!("$JS.API.STREAM.SNAPSHOT.{stream}"), body).await;
+    let mut chunks = Vec::new();
+    loop {
+        let chunk = timeout(PATIENCE, arriving.next()).await.unwrap().unwrap();
+        if chunk.payload.is_empty() {
+            break;
+        }
+        chunks.push(chunk.payload);
+        if let Some(reply) = chunk.reply {
+            client.publish(reply, Bytes::new()).await.unwrap();
+        }
+    }
+    Backup { stream, config: begun["config"].clone(), state: begun["state"].clone(), chunks }
+}
+
+async fn restore(url: &str, backup: &Backup) {
+    let servers: Vec<&str> = url.split(',').collect();
+    let client = async_nats::connect(servers).await.unwrap();
+    let body = json!({ "config": backup.config, "state": backup.state });
+    let subject = format!("$JS.API.STREAM.RESTORE.{}", backup.stream);
+    let begun = request(&client, subject, body).await;
+    let to = begun["deliver_subject"].as_str().unwrap().to_owned();
+    for chunk in backup.chunks.iter().chain([&Bytes::new()]) {
+        // The server that restores may be another one: its subscription comes in its own time.
+        let stored = wait::until("the server takes the chunk", PATIENCE, async || {
+            client.request(to.clone(), chunk.clone()).await
+        })
+        .await;
+        assert!(!stored.payload.starts_with(b"-ERR"), "{stored:?}");
+    }
+}
+
+/// The way of docs/failover.md: a server that joins a cluster with streams of its own loses them,
+/// so they are backed up before and restored after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_of_one_server_are_taken_to_three_and_raised() {
+    const STREAMS: [&str; 3] = ["KV_berth-volumes", "KV_berth-allocs", "KV_berth-buckets"];
+    let one = NatsServers::start(1).await;
+    let bus = connect(&one.url()).await;
+    let volumes = bus.bucket(&VOLUMES, Copies::ByCluster).await.unwrap();
+    bus.bucket(&ALLOCS, Copies::ByCluster).await.unwrap();
+    set(&volumes, "default.v.spec", "1").await;
+    let kept = listed(&volumes, ">").await;
+    let mut backups = Vec::new();
+    for stream in STREAMS {
+        backups.push(back_up(&one.url(), stream).await);
+    }
+    drop((volumes, bus, one));
+
+    let three = NatsServers::start(3).await;
+    let url = three.url();
+    for backup in &backups {
+        restore(&url, backup).await;
+    }
+    // Services may be started first: what is restored keeps its one copy, and they say so.
+    let bus = connect(&url).await;
+    let volumes = bus.bucket(&VOLUMES, Copies::ByCluster).await.unwrap();
+    assert_eq!(volumes.drift(), []);
+    let report = bus.copies(Copies::ByCluster).await;
+    assert_eq!(report.short().count(), STREAMS.len(), "{report:?}");
+    let raised = bus.raise_copies(None, SETTLED, |_| {}).await;
+    assert!(raised.streams.iter().all(StreamCopies::is_settled), "{raised:?}");
+    for stream in STREAMS {
+        assert_eq!(replicas(&url, stream).await, 3, "{stream}");
+    }
+    assert_eq!(listed(&volumes, ">").await, kept);
+    set(&volumes, "default.v.spec", "2").await;
+
+    // A number that is given is also taken where it is smaller.
+    let lowered = bus.raise_copies(Some(1), SETTLED, |_| {}).await;
+    assert!(lowered.streams.iter().all(|stream| stream.copies == Some(1)), "{lowered:?}");
+    // And more copies than there are servers are refused, with the server's reason.
+    let refused = bus.raise_copies(Some(5), Duration::from_secs(3), |_| {}).await;
+    assert_eq!(refused.short().count(), STREAMS.len(), "{refused:?}");
+    assert!(refused.streams.iter().all(|stream| stream.problem.is_some()), "{refused:?}");
+}
