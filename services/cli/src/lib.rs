@@ -62,7 +62,7 @@ const LAST_SPANS: Duration = Duration::from_secs(1);
 async fn exported<T>(work: impl Future<Output = T>) -> T {
     let instance = format!("berth/{}", std::process::id());
     let config = TelemetryConfig::default();
-    let telemetry = berth_service::telemetry::export("berth", &instance, &config).await;
+    let telemetry = berth_service::telemetry::export("berth", &instance, &config, None);
     let outcome = work.await;
     // Without a Prometheus listener the start cannot fail.
     if let Ok(telemetry) = telemetry {

@@ -11,7 +11,7 @@
 //! **Never** changes the settings of a bucket that exists.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_nats::jetstream;
@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 use crate::cause::Cause;
 use crate::group::Group;
 use crate::handle::Bus;
+use crate::health::FaultSource;
 use crate::store_health::{StoreFault, StoreHealth};
 use crate::stream::{Drift, OpenError, Opened};
 
@@ -60,6 +61,14 @@ pub(crate) struct Shape {
     /// The writes in progress.
     pub(crate) group: Arc<Group>,
     drift: Vec<Drift>,
+}
+
+impl FaultSource for Shape {
+    fn fault(&self) -> Option<String> {
+        let StoreFault { since, reason } = self.health.fault()?;
+        let bucket = &self.name;
+        Some(format!("nats-server stores no writes to bucket {bucket} since {since}: {reason}"))
+    }
 }
 
 impl fmt::Debug for Bucket {
@@ -104,7 +113,10 @@ impl Bus {
             group: Group::new(self.clone(), spec.name),
             drift: opened.drift,
         };
-        Ok(Bucket { bus: self.clone(), shape: Arc::new(shape) })
+        let shape = Arc::new(shape);
+        let source: Weak<Shape> = Arc::downgrade(&shape);
+        self.fault_sources().add(source);
+        Ok(Bucket { bus: self.clone(), shape })
     }
 }
 

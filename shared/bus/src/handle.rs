@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::ClockSkew;
 use crate::config::Config;
+use crate::health::FaultSources;
 use crate::link::{Counts, Link};
 use crate::loss::Losses;
 
@@ -41,6 +42,7 @@ struct BusInner {
     link: Arc<Link>,
     losses: Losses,
     clock_skew: ClockSkew,
+    fault_sources: FaultSources,
     config: Config,
 }
 
@@ -55,8 +57,9 @@ impl Bus {
     pub(crate) fn new(client: Client, link: Arc<Link>, config: Config) -> Self {
         let jetstream =
             jetstream::ContextBuilder::new().timeout(config.request_timeout).build(client.clone());
-        let (losses, clock_skew) = Default::default();
-        Self { inner: Arc::new(BusInner { client, jetstream, link, losses, clock_skew, config }) }
+        let (losses, clock_skew, fault_sources) = Default::default();
+        let inner = BusInner { client, jetstream, link, losses, clock_skew, fault_sources, config };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Whether the process is connected now.
@@ -130,6 +133,10 @@ impl Bus {
 
     pub(crate) fn clock_skew(&self) -> &ClockSkew {
         &self.inner.clock_skew
+    }
+
+    pub(crate) fn fault_sources(&self) -> &FaultSources {
+        &self.inner.fault_sources
     }
 
     pub(crate) fn losses(&self) -> &Losses {

@@ -8,7 +8,7 @@
 //!   purging deleted keys ([`purge`]);
 //! - lists page by page ([`page`]), and reads that wait for something newer ([`newer`]);
 //! - sealed secrets ([`seal`]);
-//! - reports: to the service manager ([`notify`]), of hung host operations ([`hung`]), of lasting
+//! - reports: to the service manager ([`notify`]), to programs that probe it ([`readiness`]), of hung host operations ([`hung`]), of lasting
 //!   faults ([`fault_report`]), of refused requests ([`refusals`]);
 //! - detecting that a command with volumes has ended ([`runs`]).
 //!
@@ -30,6 +30,7 @@ pub mod page;
 pub mod process;
 pub mod projection;
 pub mod purge;
+pub mod readiness;
 pub mod reconcile;
 pub mod record_table;
 pub mod refusals;

@@ -19,6 +19,7 @@ use tokio::time::sleep;
 use crate::clock;
 use crate::config::{self, Config, NatsConfig};
 use crate::notify;
+use crate::readiness::Readiness;
 use crate::shutdown::Shutdown;
 use crate::telemetry;
 
@@ -53,6 +54,8 @@ pub struct Process {
     pub name: ServiceName,
     /// Copies of each stream.
     pub replicas: u8,
+    /// What `/readyz` answers.
+    pub readiness: Readiness,
 }
 
 /// Any error that ends a service; its chain is joined once, when it is logged.
@@ -97,9 +100,11 @@ where
     let Config { nats, telemetry: exported, own, .. } = config;
     let ended = runtime.block_on(async {
         let worker = worker(name)?;
-        let exporting = telemetry::export(name.name, worker.as_str(), &exported).await?;
+        let readiness = Readiness::default();
+        let ready = Some(readiness.as_check());
+        let exporting = telemetry::export(name.name, worker.as_str(), &exported, ready)?;
         let ended = async {
-            let process = start(name, worker, &nats).await?;
+            let process = start(name, worker, &nats, readiness).await?;
             let bus = process.bus.clone();
             tracing::info!(worker = %process.worker, url = %nats.url, "started");
             let ended = service(own, process).await;
@@ -138,11 +143,12 @@ impl Process {
         or_ended(&self.shutdown, ready).await
     }
 
-    /// Reports *ready* to the service manager once the server knows every subscription: a unit that
+    /// Reports *ready* to the service manager and at `/readyz` once the server knows every subscription: a unit that
     /// starts after this one relies on an answer. A task waits for that, so that no work of the
     /// service does.
     pub fn report_ready(&self) {
         let (bus, shutdown) = (self.bus.clone(), self.shutdown.clone());
+        let readiness = self.readiness.clone();
         let subscribed = async move {
             let mut tries = 0;
             while !bus.flush(SUBSCRIBED_WITHIN).await {
@@ -153,7 +159,10 @@ impl Process {
         };
         tokio::spawn(async move {
             tokio::select! {
-                () = subscribed => notify::ready(),
+                () = subscribed => {
+                    readiness.record_serving();
+                    notify::ready();
+                }
                 () = shutdown.requested() => {}
             }
         });
@@ -177,14 +186,20 @@ fn worker(name: ServiceName) -> Result<WorkerId, Fatal> {
     Ok(WorkerId::new(format!("{short}/{}/{}", telemetry::host(), std::process::id()))?)
 }
 
-async fn start(name: ServiceName, worker: WorkerId, nats: &NatsConfig) -> Result<Process, Fatal> {
+async fn start(
+    name: ServiceName,
+    worker: WorkerId,
+    nats: &NatsConfig,
+    readiness: Readiness,
+) -> Result<Process, Fatal> {
     let shutdown = Shutdown::on_signals()?;
     let mut config = berth_bus::Config::new(nats.url.split(','), worker.as_str());
     if let Some(file) = &nats.nkey_seed_file {
         config.credentials = Credentials::NkeySeedFile(file.clone());
     }
     let bus = or_ended(&shutdown, async { Ok(Bus::connect(config).await?) }).await?;
-    Ok(Process { bus, shutdown, worker, name, replicas: nats.replicas })
+    readiness.record_connected(bus.clone(), shutdown.clone());
+    Ok(Process { bus, shutdown, worker, name, replicas: nats.replicas, readiness })
 }
 
 async fn or_ended<T>(
