@@ -1,7 +1,8 @@
 //! The operator's CLI, and `berth dev`: the whole system on one machine.
 //!
 //! **Owns** the command line ([`args`]), the exit codes ([`exit`]), the form of the output
-//! ([`show`], [`output`], [`table`]), running a command with volumes ([`run`]) and running
+//! ([`show`], [`output`], [`table`]), explaining one thing ([`why`]) and checking everything
+//! ([`doctor`]), running a command with volumes ([`run`]) and running
 //! everything on one machine ([`dev`]).
 //!
 //! **Promises** that stdout is data and stderr is for people, that every error names the next thing
@@ -13,6 +14,7 @@
 pub mod args;
 pub mod command;
 pub mod dev;
+pub mod doctor;
 pub mod exit;
 pub mod failure;
 pub mod output;
@@ -78,6 +80,7 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Run(args) => return run::run(args, &global).await,
         Command::Dev(args) => return dev::dev(args).await,
         Command::Why(args) => return command::why::why(args, &global).await,
+        Command::Doctor(args) => return command::doctor::doctor(args, &global).await,
         Command::Explain(args) => command::explain::explain(args, Output { json: global.json }),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -132,6 +135,7 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         Command::Run(_)
         | Command::Dev(_)
         | Command::Why(_)
+        | Command::Doctor(_)
         | Command::Explain(_)
         | Command::Completions { .. }
         | Command::Keygen(_)

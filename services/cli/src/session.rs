@@ -87,10 +87,15 @@ pub struct Session {
 impl Session {
     /// Connects.
     pub async fn open(global: &Global) -> Result<Self, Failure> {
+        Self::open_within(global, PATIENCE).await
+    }
+
+    /// Connects within `--timeout`, or else within this time.
+    pub async fn open_within(global: &Global, within: Duration) -> Result<Self, Failure> {
         let name = format!("berth/{}", std::process::id());
         check_addresses(&global.nats)?;
         let mut config = Config::new(global.nats.split(',').map(str::trim), &name);
-        config.start_timeout = global.timeout.unwrap_or(PATIENCE);
+        config.start_timeout = global.timeout.unwrap_or(within);
         let bus = Bus::connect(config).await.map_err(|error| {
             Problem::new(Code::BusUnavailable, chain(&error))
                 .at_step("connect")

@@ -7,6 +7,7 @@
 
 mod collect;
 mod dev;
+mod doctor;
 mod events;
 mod list;
 mod node;
@@ -29,6 +30,7 @@ use clap_complete::Shell;
 
 pub use collect::Gc;
 pub use dev::Dev;
+pub use doctor::Doctor;
 pub use events::{Events, Kind, Trace};
 pub use list::{ListView, PageArgs};
 pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus, NodeUnmount};
@@ -118,6 +120,16 @@ pub enum Command {
     /// It asks the services, the agents of the nodes and the plugins' counts at the same time, each
     /// for two seconds at most. What did not answer is shown as not known.
     Why(Why),
+    /// Check the whole system: the bus, services, nodes, plugins, claims
+    ///
+    /// Makes every check at the same time, each by a deadline, and prints one line for each: the bus
+    /// and the copies of its streams, clocks, services and their versions, nodes and their agents,
+    /// plugins, claims that are stuck and why, operations that hang, and records that cannot be
+    /// read. Below, each fault names its place and the next command to try.
+    ///
+    /// A check that cannot be made is a warning. The exit code is for monitoring. Nothing is
+    /// changed.
+    Doctor(Doctor),
     /// Collect garbage now
     ///
     /// The collector also runs by itself at intervals. It releases claims whose allocs have ended

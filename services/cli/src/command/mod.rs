@@ -6,6 +6,7 @@
 pub mod alloc;
 pub mod claim;
 pub mod detach;
+pub mod doctor;
 pub mod events;
 pub mod explain;
 pub mod gc;

@@ -12,6 +12,7 @@ use crate::span::ago;
 
 mod alloc;
 mod claim;
+mod doctor;
 mod events;
 mod plugins_here;
 mod registry;
@@ -24,6 +25,7 @@ mod why;
 
 pub use alloc::{ALLOC_COLUMNS, alloc, allocs};
 pub use claim::{CLAIM_COLUMNS, claims, sorted_claims};
+pub use doctor::doctor;
 pub use events::{StoredEvent, event};
 pub use plugins_here::plugins_here;
 pub use registry::{NODE_COLUMNS, PLUGIN_COLUMNS, declared, left, node, nodes, plugin, plugins};

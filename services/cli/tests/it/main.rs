@@ -8,6 +8,7 @@
 mod berth;
 mod data;
 mod dev;
+mod doctor;
 mod documents;
 mod events;
 mod exit_codes;
