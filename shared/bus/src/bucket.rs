@@ -34,6 +34,9 @@ const MARKER_TTL: &str = "subject_delete_marker_ttl";
 const REPLICAS: &str = "num_replicas";
 const PURGED_AFTER: &str = "berth.purged-after";
 
+/// How long a failed write keeps the process from being ready.
+const WRITE_FAULT_SHOWN: Duration = Duration::from_secs(60);
+
 /// Most watches of one bucket.
 const WATCHES_MAX: u32 = 50_000;
 
@@ -65,7 +68,7 @@ pub(crate) struct Shape {
 
 impl FaultSource for Shape {
     fn fault(&self) -> Option<String> {
-        let StoreFault { since, reason } = self.health.fault()?;
+        let StoreFault { since, reason } = self.health.recent_fault(WRITE_FAULT_SHOWN)?;
         let bucket = &self.name;
         Some(format!("nats-server stores no writes to bucket {bucket} since {since}: {reason}"))
     }

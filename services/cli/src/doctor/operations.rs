@@ -16,6 +16,6 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let ailments: Vec<Ailment> = troubles.collect();
     let agents = facts.why.agents.values().filter_map(|agent| agent.as_ref().ok());
     let work: usize = agents.clone().map(|agent| agent.work.len()).sum();
-    let summary = format!("{work} under way at {} agents, {} hang", agents.count(), ailments.len());
+    let summary = format!("agents {}, under way {work}, hung {}", agents.count(), ailments.len());
     Examined::new(summary, ailments)
 }

@@ -1,10 +1,11 @@
 //! The plugins: every instance is healthy, and none is missing.
 
 use berth_contract::message::registry::PluginStatus;
-use berth_domain::plugin::{Count, NodeState};
+use berth_domain::NodeId;
+use berth_domain::plugin::{Count, Half, NodeState};
 
 use super::{Ailment, Examined, SystemFacts};
-use crate::why::{Cause, next, plugin_troubles};
+use crate::why::{Finding, next, plugin_troubles};
 
 pub fn examine(facts: &SystemFacts) -> Examined {
     let registry = match &facts.registry {
@@ -14,10 +15,8 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let mut ailments = Vec::new();
     for plugin in &registry.plugins {
         let place = format!("plugin {}", plugin.id);
-        let troubles: Vec<Ailment> = plugin_troubles(&facts.why, plugin)
+        let troubles: Vec<Ailment> = troubles(facts, plugin)
             .into_iter()
-            // The nodes' own check names a node that is down.
-            .filter(|finding| finding.cause != Cause::NodeDown)
             .filter_map(|finding| Ailment::from_finding(&place, finding))
             .collect();
         if troubles.is_empty() {
@@ -34,21 +33,31 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         .plugins
         .iter()
         .filter(|one| healthy(&one.nodes) && one.controllers.as_ref().is_none_or(healthy));
-    let summary = format!("{} of {} as many as expected", well.count(), registry.plugins.len());
+    let summary = format!("{} of {} complete", well.count(), registry.plugins.len());
     Examined::new(summary, ailments)
+}
+
+/// What is wrong with the instances on nodes that are up. The nodes' own check names the others.
+fn troubles(facts: &SystemFacts, plugin: &PluginStatus) -> Vec<Finding> {
+    let of_up = plugin.instances.iter().filter(|one| !is_down(facts, &one.node));
+    let instances: Vec<_> = of_up.cloned().collect();
+    if instances.is_empty() && !plugin.instances.is_empty() {
+        return Vec::new();
+    }
+    plugin_troubles(&facts.why, &PluginStatus { instances, ..plugin.clone() })
+}
+
+fn is_down(facts: &SystemFacts, node: &NodeId) -> bool {
+    let known = facts.why.nodes.get(node).and_then(|answer| answer.as_ref().ok());
+    known.is_some_and(|node| node.state == NodeState::Down)
 }
 
 /// Fewer instances run than the plugin's jobs say, beyond those on nodes that are down.
 fn too_few(facts: &SystemFacts, plugin: &PluginStatus) -> Option<String> {
-    let is_down = |node| {
-        let known = facts.why.nodes.get(node).and_then(|answer| answer.as_ref().ok());
-        known.is_some_and(|node| node.state == NodeState::Down)
-    };
     let on_dead = |half| {
         let of_half = plugin.instances.iter().filter(|one| one.half == half);
-        of_half.filter(|one| is_down(&one.node)).count()
+        of_half.filter(|one| is_down(facts, &one.node)).count()
     };
-    use berth_domain::plugin::Half;
     let counts = [
         ("controllers", plugin.controllers, Half::Controller),
         ("node instances", Some(plugin.nodes), Half::Node),

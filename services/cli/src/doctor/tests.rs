@@ -234,8 +234,9 @@ fn each_fault_is_found_by_its_own_check() {
             facts.replicas.insert(service::CLAIM.name, Ok(vec![full]));
         }),
         ("nodes", Fault, "node n2 is down for", |facts| {
-            let down = node("n2", json!({"state": "down", "instances": []}));
-            set_registry(facts, &[node("n1", json!({})), down], 1, 1);
+            let ill = [instance("n2", "node", false), instance("n2", "controller", false)];
+            let down = node("n2", json!({"state": "down", "instances": ill}));
+            set_registry(facts, &[node("n1", json!({})), down], 1, 2);
             facts.claims = Ok(ClaimList::default());
         }),
         ("nodes", Warning, "somebody said that nothing there can write", |facts| {
@@ -256,6 +257,16 @@ fn each_fault_is_found_by_its_own_check() {
             let ill = [instance("n2", "node", false), instance("n2", "controller", true)];
             let ill = node("n2", json!({"instances": ill}));
             set_registry(facts, &[node("n1", json!({})), ill], 1, 2);
+            facts.claims = Ok(ClaimList::default());
+        }),
+        ("plugins", Fault, "no controller of plugin p is healthy", |facts| {
+            let half = [instance("n1", "node", true)];
+            let ill = [instance("n2", "node", false), instance("n2", "controller", false)];
+            let down = node("n2", json!({"state": "ready", "instances": ill}));
+            set_registry(facts, &[node("n1", json!({"instances": half})), down], 0, 1);
+            let plugin = &mut facts.registry.as_mut().unwrap().plugins[0];
+            plugin.nodes.healthy = 1;
+            plugin.instances.retain(|one| one.node.as_str() == "n1");
             facts.claims = Ok(ClaimList::default());
         }),
         ("plugins", Warning, "2 of 3 controllers run, 2 of 3 node instances run", |facts| {
