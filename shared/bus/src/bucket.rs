@@ -19,9 +19,9 @@ use berth_contract::bucket::BucketSpec;
 use serde_json::{Map, Value, json};
 
 use crate::cause::Cause;
+use crate::fault_source::FaultSource;
 use crate::group::Group;
 use crate::handle::Bus;
-use crate::health::FaultSource;
 use crate::store_health::{StoreFault, StoreHealth};
 use crate::stream::{Drift, OpenError, Opened};
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::ClockSkew;
 use crate::config::Config;
-use crate::health::FaultSources;
+use crate::fault_source::FaultSources;
 use crate::link::{Counts, Link};
 use crate::loss::Losses;
 

@@ -52,6 +52,7 @@ mod cause;
 mod clock;
 mod clock_check;
 mod exchange;
+mod fault_source;
 mod feed;
 mod filter;
 mod group;

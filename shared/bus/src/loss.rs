@@ -42,7 +42,7 @@ impl Losses {
     }
 
     /// Every lost bucket.
-    pub(crate) fn all(&self) -> Vec<BucketLoss> {
+    pub(crate) fn list_all(&self) -> Vec<BucketLoss> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 

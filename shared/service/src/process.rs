@@ -143,9 +143,9 @@ impl Process {
         or_ended(&self.shutdown, ready).await
     }
 
-    /// Reports *ready* to the service manager and at `/readyz` once the server knows every subscription: a unit that
-    /// starts after this one relies on an answer. A task waits for that, so that no work of the
-    /// service does.
+    /// Reports *ready* to the service manager, and at `/readyz`, once the server knows every
+    /// subscription: a unit that starts after this one relies on an answer. A task waits for that,
+    /// so that no work of the service does.
     pub fn report_ready(&self) {
         let (bus, shutdown) = (self.bus.clone(), self.shutdown.clone());
         let readiness = self.readiness.clone();

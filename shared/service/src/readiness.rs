@@ -2,10 +2,10 @@
 //!
 //! **Owns** the stage of the process's start, and the conditions that its service adds.
 //!
-//! **Promises** that the process is ready only while all of these hold: the service has started, the
-//! bus is connected and answers, the server knows every subscription, every bucket that the process
-//! mirrors is read and followed, the server stores its writes, and no shutdown was requested. Each
-//! that does not hold is a reason in words.
+//! **Promises** that the process is ready only while all of these hold: the service has started,
+//! the bus is connected and answers, the server knows every subscription, every bucket that the
+//! process mirrors is read and followed, the server stores its writes, and no shutdown was
+//! requested. Each that does not hold is a reason in words.
 //!
 //! **Never** decides what a service does: a process that is not ready still answers what it can.
 

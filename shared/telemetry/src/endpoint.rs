@@ -1,4 +1,4 @@
-//! `GET /metrics`, `/healthz` and `/readyz`: what the programs that watch a process ask it over HTTP.
+//! `GET /metrics`, `/healthz` and `/readyz`, for the programs that watch a process.
 //!
 //! **Owns** the listener, its thread, and what each path answers.
 //!

@@ -122,8 +122,8 @@ pub enum Command {
     Why(Why),
     /// Check the whole system: the bus, services, nodes, plugins, claims
     ///
-    /// Makes every check at the same time, each by a deadline, and prints one line for each: the bus
-    /// and the copies of its streams, clocks, services and their versions, nodes and their agents,
+    /// Reads everything at the same time, by a deadline, and prints one line for each check: the
+    /// bus, the copies of its streams, clocks, services and their versions, nodes and their agents,
     /// plugins, claims that are stuck and why, operations that hang, and records that cannot be
     /// read. Below, each fault names its place and the next command to try.
     ///

@@ -1,5 +1,5 @@
-//! Clocks: of this host, of the services and of the nodes. Calls end at deadlines that hosts compare
-//! with their clocks.
+//! Clocks: of this host, of the services and of the nodes. Calls end at deadlines that hosts
+//! compare with their clocks.
 
 use berth_domain::limits::CLOCK_SKEW_REPORTED_MS;
 

@@ -1,7 +1,7 @@
 //! Gathers the facts of all checks: the sources at the same time, each by a deadline.
 //!
-//! **Promises** that it ends within seconds, and that the number of requests is bounded. An agent is
-//! asked whether work of its hangs, at most [`AGENTS_MAX`] of them.
+//! **Promises** that it ends within seconds, and that the number of requests is bounded. Agents are
+//! asked whether work of theirs hangs, at most [`AGENTS_MAX`] of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -5,8 +5,8 @@
 //!
 //! **Promises**
 //! - that [`examine`] is pure: the same facts give the same report;
-//! - that the sources are read at the same time, each by a deadline, and that a source that does not
-//!   answer is a finding of each check that needs it;
+//! - that the sources are read at the same time, each by a deadline, and that a source that does
+//!   not answer is a finding of each check that needs it;
 //! - that a fault is explained in the words of [`why`](crate::why), by the same rules.
 //!
 //! **Never** changes anything.
@@ -245,12 +245,12 @@ pub struct DoctorReport {
 
 /// Makes every check.
 pub fn examine(facts: &SystemFacts) -> DoctorReport {
-    DoctorReport::of(CHECKS.iter().map(|check| report(check.name, (check.examine)(facts))))
+    DoctorReport::from_checks(CHECKS.iter().map(|check| report(check.name, (check.examine)(facts))))
 }
 
 /// The report when the bus cannot be reached: nothing else can be checked.
 pub fn bus_away(problem: &Problem) -> DoctorReport {
-    DoctorReport::of([report(CHECKS[0].name, bus::away(problem))])
+    DoctorReport::from_checks([report(CHECKS[0].name, bus::away(problem))])
 }
 
 fn report(check: &'static str, examined: Examined) -> CheckReport {
@@ -263,7 +263,7 @@ fn report(check: &'static str, examined: Examined) -> CheckReport {
 }
 
 impl DoctorReport {
-    fn of(checks: impl IntoIterator<Item = CheckReport>) -> Self {
+    fn from_checks(checks: impl IntoIterator<Item = CheckReport>) -> Self {
         let checks: Vec<CheckReport> = checks.into_iter().collect();
         let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Well);
         Self { verdict, checks }

@@ -13,6 +13,7 @@ use clap::Parser as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::Verdict::{Fault, Warning};
 use super::*;
 use crate::args::Cli;
 use crate::show;
@@ -171,11 +172,20 @@ fn codes_are_worse_the_worse_it_is() {
     assert_eq!(codes, [0, 1, 2]);
 }
 
+type FaultCase = (&'static str, Verdict, &'static str, fn(&mut SystemFacts));
+
+/// Each change of a whole system is found by this check alone, with this verdict and sentence.
+fn assert_found(cases: &[FaultCase]) {
+    for (check, verdict, sentence, change) in cases {
+        let (found, severity, what) = changed(change);
+        assert_eq!((found, severity), (*check, *verdict), "{what}");
+        assert!(what.contains(sentence), "{check}: {what}");
+    }
+}
+
 #[test]
-fn each_fault_is_found_by_its_own_check() {
-    use Verdict::{Fault, Warning};
-    type Case = (&'static str, Verdict, &'static str, fn(&mut SystemFacts));
-    let cases: &[Case] = &[
+fn faults_of_the_bus_and_the_services_are_found_by_their_own_checks() {
+    assert_found(&[
         ("bus", Fault, "JetStream is off", |facts| facts.server.jetstream = false),
         ("streams", Fault, "does not exist", |facts| {
             facts.streams.insert("KV_berth-nodes".to_owned(), Ok(None));
@@ -233,6 +243,12 @@ fn each_fault_is_found_by_its_own_check() {
             let full = replica(json!({"endpoints": [{"name": "claim-take", "data": data}]}));
             facts.replicas.insert(service::CLAIM.name, Ok(vec![full]));
         }),
+    ]);
+}
+
+#[test]
+fn faults_of_nodes_plugins_and_claims_are_found_by_their_own_checks() {
+    assert_found(&[
         ("nodes", Fault, "node n2 is down for", |facts| {
             let ill = [instance("n2", "node", false), instance("n2", "controller", false)];
             let down = node("n2", json!({"state": "down", "instances": ill}));
@@ -295,12 +311,7 @@ fn each_fault_is_found_by_its_own_check() {
             facts.claims.as_mut().unwrap().unreadable.push(record.clone());
             facts.volume_records = Ok(vec![record]);
         }),
-    ];
-    for (check, verdict, sentence, change) in cases {
-        let (found, severity, what) = changed(change);
-        assert_eq!((found, severity), (*check, *verdict), "{what}");
-        assert!(what.contains(sentence), "{check}: {what}");
-    }
+    ]);
 }
 
 #[test]

@@ -45,8 +45,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::bucket::Bucket;
 use crate::cause::Cause;
+use crate::fault_source::FaultSource;
 use crate::filter;
-use crate::health::FaultSource;
 use crate::read::ReadError;
 
 use follow::Follower;
