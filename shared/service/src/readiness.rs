@@ -93,8 +93,8 @@ impl Readiness {
         let stopping = state.shutdown.as_ref().is_some_and(Shutdown::is_requested);
         let stopping = stopping.then(|| "the process is stopping".to_owned());
         let conditions = state.conditions.iter().filter_map(|condition| condition());
-        let stage = state.stage.reason().map(str::to_owned);
-        (stopping.into_iter().chain(stage).chain(conditions).collect(), state.bus.clone())
+        let start = state.stage.reason().map(str::to_owned);
+        (stopping.into_iter().chain(start).chain(conditions).collect(), state.bus.clone())
     }
 
     /// The answer of `/readyz`.

@@ -17,7 +17,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// Checks the whole system and prints the report; returns the exit code.
 pub async fn doctor(args: &Doctor, global: &Global) -> Result<u8, Failure> {
     let report = match Session::open_within(global, CONNECT_MAX).await {
-        Ok(session) => examine(&gather(&session).await),
+        Ok(session) => examine(&Box::pin(gather(&session)).await),
         Err(Failure::Problem(problem)) if problem.code == Code::BusUnavailable => {
             bus_away(&problem)
         }

@@ -121,22 +121,21 @@ async fn by_deadline<T>(
     })
 }
 
+/// The stream that is named when none answers.
+const VOLUMES_STREAM: &str = "KV_berth-volumes";
+
 type Streams = BTreeMap<String, SourceAnswer<Option<berth_bus::StreamReport>>>;
 
 /// Each stream with its copies. The only place that reads them.
 async fn streams(session: &Session, within: Duration) -> Streams {
     let unanswered =
         |why: String| Problem::new(Code::BusUnavailable, why).at_step("$JS.API.STREAM");
-    match timeout(within, session.bus.report_streams()).await {
-        Ok(reports) => {
-            let reports = reports.into_iter();
-            reports.map(|(name, report)| (name, report.map_err(unanswered))).collect()
-        }
-        Err(_) => {
-            let late = unanswered(format!("no answer within {within:?}"));
-            BTreeMap::from([("KV_berth-volumes".to_owned(), Err(late))])
-        }
-    }
+    let Ok(reports) = timeout(within, session.bus.report_streams()).await else {
+        let late = unanswered(format!("no answer within {within:?}"));
+        return BTreeMap::from([(VOLUMES_STREAM.to_owned(), Err(late))]);
+    };
+    let reports = reports.into_iter();
+    reports.map(|(name, report)| (name, report.map_err(unanswered))).collect()
 }
 
 /// The replicas of each service, agents and hosted controllers included.

@@ -28,6 +28,7 @@ pub use facts::{ClaimList, RegistryLists, SystemFacts};
 pub use gather::gather;
 pub use replica::Replica;
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use berth_contract::problem::Problem;
@@ -255,7 +256,7 @@ pub fn bus_away(problem: &Problem) -> DoctorReport {
 
 fn report(check: &'static str, examined: Examined) -> CheckReport {
     let Examined { summary, ailments: mut findings } = examined;
-    findings.sort_by(|one, other| other.severity.cmp(&one.severity));
+    findings.sort_by_key(|one| Reverse(one.severity));
     let verdict = findings.first().map_or(Verdict::Well, |first| first.severity);
     let more = findings.len().saturating_sub(FINDINGS_MAX);
     findings.truncate(FINDINGS_MAX);

@@ -43,11 +43,8 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let count = |is: fn(&NodeStatus) -> bool| nodes.iter().filter(|node| is(node)).count();
     let gone = count(|node| node.gone.is_some());
     let down = count(|node| node.gone.is_none() && node.state == NodeState::Down);
-    let mut summary = format!("{} ready", nodes.len() - gone - down);
-    for (count, word) in [(down, "down"), (gone, "gone")] {
-        if count > 0 {
-            summary += &format!(", {count} {word}");
-        }
-    }
-    Examined::new(summary, ailments)
+    let others = [(down, "down"), (gone, "gone")].into_iter().filter(|(count, _)| *count > 0);
+    let counts = [(nodes.len() - gone - down, "ready")].into_iter().chain(others);
+    let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
+    Examined::new(counts.join(", "), ailments)
 }

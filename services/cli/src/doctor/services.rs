@@ -67,9 +67,10 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         facts.all_replicas().map(|(_, one)| one.version.as_str()).collect();
     ailments.extend(mixed_versions(facts, &versions));
     let versions = versions.into_iter().collect::<Vec<_>>().join(", ");
-    let summary = match counts.is_empty() {
-        true => "none answers".to_owned(),
-        false => format!("{}; version {versions}", counts.join(", ")),
+    let summary = if counts.is_empty() {
+        "none answers".to_owned()
+    } else {
+        format!("{}; version {versions}", counts.join(", "))
     };
     Examined::new(summary, ailments)
 }

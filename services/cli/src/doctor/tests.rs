@@ -167,8 +167,8 @@ fn nothing_is_wrong_with_a_whole_system() {
 
 #[test]
 fn codes_are_worse_the_worse_it_is() {
-    assert!(Verdict::Well < Verdict::Warning && Verdict::Warning < Verdict::Fault);
-    let codes = [Verdict::Well, Verdict::Warning, Verdict::Fault].map(Verdict::exit);
+    assert!(Verdict::Well < Warning && Warning < Fault);
+    let codes = [Verdict::Well, Warning, Fault].map(Verdict::exit);
     assert_eq!(codes, [0, 1, 2]);
 }
 
@@ -326,7 +326,7 @@ fn what_takes_its_time_is_not_stuck() {
         facts.why.services.insert(service::VOLUMEWATCHER.name, Err(away()));
     };
     assert_eq!(verdict(json!({"since": at(98)}), no_watcher), Verdict::Well);
-    assert_eq!(verdict(json!({"since": at(98), "tries": 2}), no_watcher), Verdict::Fault);
+    assert_eq!(verdict(json!({"since": at(98), "tries": 2}), no_watcher), Fault);
     let waits = json!({"state": "waiting", "step": null});
     assert_eq!(verdict(waits, no_watcher), Verdict::Well);
     let slow = json!({"since": at(0), "waits_for": "its turn at the plugin"});
@@ -336,7 +336,7 @@ fn what_takes_its_time_is_not_stuck() {
             facts.now = at(700);
             facts.why.now = at(700);
         }),
-        Verdict::Warning
+        Warning
     );
 }
 
@@ -348,11 +348,11 @@ fn a_check_that_cannot_be_made_is_a_warning() {
     facts.claims = Err(away());
     facts.volume_records = Err(away());
     let report = examine(&facts);
-    assert_eq!(report.verdict, Verdict::Warning);
+    assert_eq!(report.verdict, Warning);
     let not_made: Vec<&str> = report
         .checks
         .iter()
-        .filter(|check| check.verdict == Verdict::Warning)
+        .filter(|check| check.verdict == Warning)
         .map(|check| check.check)
         .collect();
     assert_eq!(not_made, ["clocks", "nodes", "plugins", "claims", "operations", "records"]);
@@ -370,7 +370,7 @@ fn many_findings_are_cut_and_the_worst_stay() {
     let report = examine(&facts);
     let nodes = report.checks.iter().find(|check| check.check == "nodes").unwrap();
     assert_eq!((nodes.findings.len(), nodes.more), (20, 11));
-    assert!(nodes.findings.iter().all(|one| one.severity == Verdict::Fault));
+    assert!(nodes.findings.iter().all(|one| one.severity == Fault));
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["verdict"], "fault");
     assert_eq!(json["checks"][4]["findings"][0]["where"], "node m0");
@@ -380,6 +380,6 @@ fn many_findings_are_cut_and_the_worst_stay() {
 fn without_a_bus_the_report_says_so() {
     let problem = Problem::new(Code::BusUnavailable, "no connection to nats-server at h:1");
     let report = bus_away(&problem);
-    assert_eq!(report.verdict, Verdict::Fault);
+    assert_eq!(report.verdict, Fault);
     insta::assert_snapshot!(show::doctor(&report, false));
 }

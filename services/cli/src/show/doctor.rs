@@ -24,14 +24,14 @@ pub fn doctor(report: &DoctorReport, quiet: bool) -> String {
 
 fn finding(check: &str, ailment: &Ailment) -> String {
     let Ailment { severity, what, place, evidence, next } = ailment;
-    let mut text = format!("{} {check}: {}\n", severity.mark(), plain(what));
     let parts: [(&str, &[String]); 3] =
         [("where:", std::slice::from_ref(place)), ("shown by:", evidence), ("next:", next)];
-    for (label, lines) in parts {
-        for (at, line) in lines.iter().enumerate() {
+    let lines = parts.iter().flat_map(|(label, lines)| {
+        lines.iter().enumerate().map(move |(at, line)| {
             let label = if at == 0 { label } else { "" };
-            text += &format!("    {label:<10}{}\n", plain(line));
-        }
-    }
-    text
+            format!("    {label:<10}{}\n", plain(line))
+        })
+    });
+    let head = format!("{} {check}: {}\n", severity.mark(), plain(what));
+    head + &lines.collect::<String>()
 }

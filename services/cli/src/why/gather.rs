@@ -85,13 +85,13 @@ fn answered(facts: &Facts) -> BTreeSet<Inquiry> {
     let nodes = facts.nodes.keys().cloned().map(Inquiry::Node);
     let plugins = facts.plugins.keys().cloned().map(Inquiry::Plugin);
     let agents = facts.agents.keys().cloned().map(Inquiry::Agent);
-    let claims_on = facts.claims_on.keys().cloned().map(Inquiry::ClaimsOn);
-    let claims_of = facts.claims_of.keys().cloned().map(Inquiry::ClaimsOf);
+    let of_nodes = facts.claims_on.keys().cloned().map(Inquiry::ClaimsOn);
+    let of_plugins = facts.claims_of.keys().cloned().map(Inquiry::ClaimsOf);
     let placements = facts.placements.keys().cloned();
     let placements = placements.map(|(key, node)| Inquiry::Placement(key, node));
     let services = facts.services.keys().copied().map(Inquiry::Service);
     let records = volumes.chain(allocs).chain(nodes).chain(plugins).chain(agents);
-    records.chain(claims_on).chain(claims_of).chain(placements).chain(services).collect()
+    records.chain(of_nodes).chain(of_plugins).chain(placements).chain(services).collect()
 }
 
 /// All useful requests, by the facts so far.
