@@ -17,6 +17,10 @@ pub const NOT_FOUND: u8 = 3;
 pub const UNAVAILABLE: u8 = 4;
 /// Another alloc holds it, or another operation is under way.
 pub const CONFLICT: u8 = 5;
+/// `berth doctor`: there are warnings, and no faults.
+pub const DOCTOR_WARNINGS: u8 = 1;
+/// `berth doctor`: there are faults.
+pub const DOCTOR_FAULTS: u8 = 2;
 /// A document (a volume spec) has faults; nothing was sent.
 pub const BAD_DOCUMENT: u8 = 64;
 /// `berth run`: others hold a volume, so CMD was not started.
@@ -40,6 +44,7 @@ Exit codes:
     4  the bus, a service, a node or a plugin is not there now; try again later
     5  somebody else holds it, or something else is under way
    64  a document has faults; nothing was sent
+`berth doctor` exits with 0 when nothing is wrong, 1 with warnings, 2 with faults.
 `berth run` exits as its command did, 128 + n when signal n ended it, and else with
   124  others hold a volume; the command was not started
   125  the command was not started for another reason

@@ -1,7 +1,8 @@
 //! The operator's CLI, and `berth dev`: the whole system on one machine.
 //!
 //! **Owns** the command line ([`args`]), the exit codes ([`exit`]), the form of the output
-//! ([`show`], [`output`], [`table`]), running a command with volumes ([`run`]) and running
+//! ([`show`], [`output`], [`table`]), explaining one thing ([`why`]) and checking everything
+//! ([`doctor`]), running a command with volumes ([`run`]) and running
 //! everything on one machine ([`dev`]).
 //!
 //! **Promises** that stdout is data and stderr is for people, that every error names the next thing
@@ -15,6 +16,7 @@ pub mod args;
 pub mod command;
 mod connection;
 pub mod dev;
+pub mod doctor;
 pub mod exit;
 pub mod failure;
 pub mod output;
@@ -66,7 +68,7 @@ const LAST_SPANS: Duration = Duration::from_secs(1);
 async fn exported<T>(work: impl Future<Output = T>) -> T {
     let instance = format!("berth/{}", std::process::id());
     let config = TelemetryConfig::default();
-    let telemetry = berth_service::telemetry::export("berth", &instance, &config).await;
+    let telemetry = berth_service::telemetry::export("berth", &instance, &config, None);
     let outcome = work.await;
     // Without a Prometheus listener the start cannot fail.
     if let Ok(telemetry) = telemetry {
@@ -85,6 +87,7 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Bus(BusCommand::Copies(args)) => {
             return command::bus::copies(args, &global).await;
         }
+        Command::Doctor(args) => return command::doctor::doctor(args, &global).await,
         Command::Explain(args) => command::explain::explain(args, Output { json: global.json }),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -140,6 +143,7 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         | Command::Dev(_)
         | Command::Why(_)
         | Command::Bus(_)
+        | Command::Doctor(_)
         | Command::Explain(_)
         | Command::Completions { .. }
         | Command::Keygen(_)

@@ -86,11 +86,16 @@ pub struct Session {
 impl Session {
     /// Connects.
     pub async fn open(global: &Global) -> Result<Self, Failure> {
+        Self::open_within(global, PATIENCE).await
+    }
+
+    /// Connects within `--timeout`, or else within this time.
+    pub async fn open_within(global: &Global, within: Duration) -> Result<Self, Failure> {
         let name = format!("berth/{}", std::process::id());
         let nats = connection::read(&global.connection, global.context.as_deref())?;
         let actor = connection::actor(&nats).map_err(|error| explain(error.into()))?;
         let mut config = nats.bus(&name, actor);
-        config.start_timeout = global.timeout.unwrap_or(PATIENCE);
+        config.start_timeout = global.timeout.unwrap_or(within);
         let bus = Bus::connect(config).await.map_err(explain)?;
         Ok(Self {
             client: Client::new(bus.clone()),

@@ -68,6 +68,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
 
     let (plugins, requests) = startup.start_plugins(&held, &shutdown).await;
     let answering = startup.start_answering(&held, &plugins, requests).await?;
+    require_mounts(&process, &held.gate, local.journal.fault());
     process.report_ready();
     let mut background = startup.start_background(&held, &plugins, &answering, &shutdown);
 
@@ -82,6 +83,13 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         node_lease.give_up(lease).await;
     }
     Ok(())
+}
+
+/// Adds to `/readyz` what a mount needs besides the bus.
+fn require_mounts(process: &Process, gate: &Gate, journal: FaultReport) {
+    let gate = gate.clone();
+    process.readiness.require(move || Some(gate.check_open().err()?.message));
+    process.readiness.require(move || Some(format!("the journal: {}", journal.current()?)));
 }
 
 /// What every stage after the first needs.

@@ -11,7 +11,7 @@
 //! **Never** changes the settings of a bucket that exists.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_nats::jetstream;
@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cause::Cause;
 use crate::copies::Copies;
+use crate::fault_source::FaultSource;
 use crate::group::Group;
 use crate::handle::Bus;
 use crate::store_health::{StoreFault, StoreHealth};
@@ -32,6 +33,9 @@ const HISTORY_MAX: u64 = 64;
 /// The setting of a stream that says how long markers stay.
 const MARKER_TTL: &str = "subject_delete_marker_ttl";
 const PURGED_AFTER: &str = "berth.purged-after";
+
+/// How long a failed write keeps the process from being ready.
+const WRITE_FAULT_SHOWN: Duration = Duration::from_secs(60);
 
 /// Most watches of one bucket.
 const WATCHES_MAX: u32 = 50_000;
@@ -60,6 +64,14 @@ pub(crate) struct Shape {
     /// The writes in progress.
     pub(crate) group: Arc<Group>,
     drift: Vec<Drift>,
+}
+
+impl FaultSource for Shape {
+    fn fault(&self) -> Option<String> {
+        let StoreFault { since, reason } = self.health.recent_fault(WRITE_FAULT_SHOWN)?;
+        let bucket = &self.name;
+        Some(format!("nats-server stores no writes to bucket {bucket} since {since}: {reason}"))
+    }
 }
 
 impl fmt::Debug for Bucket {
@@ -104,7 +116,10 @@ impl Bus {
             group: Group::new(self.clone(), spec.name),
             drift: opened.drift,
         };
-        Ok(Bucket { bus: self.clone(), shape: Arc::new(shape) })
+        let shape = Arc::new(shape);
+        let source: Weak<Shape> = Arc::downgrade(&shape);
+        self.fault_sources().add(source);
+        Ok(Bucket { bus: self.clone(), shape })
     }
 }
 

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::ClockSkew;
 use crate::config::Config;
+use crate::fault_source::FaultSources;
 use crate::link::{Counts, Link};
 use crate::loss::Losses;
 
@@ -44,6 +45,7 @@ struct BusInner {
     clock_skew: ClockSkew,
     /// The streams that this process opened.
     opened: Mutex<BTreeSet<String>>,
+    fault_sources: FaultSources,
     config: Config,
 }
 
@@ -58,8 +60,17 @@ impl Bus {
     pub(crate) fn new(client: Client, link: Arc<Link>, config: Config) -> Self {
         let jetstream =
             jetstream::ContextBuilder::new().timeout(config.request_timeout).build(client.clone());
-        let (losses, clock_skew, opened) = Default::default();
-        let inner = BusInner { client, jetstream, link, losses, clock_skew, opened, config };
+        let (losses, clock_skew, opened, fault_sources) = Default::default();
+        let inner = BusInner {
+            client,
+            jetstream,
+            link,
+            losses,
+            clock_skew,
+            opened,
+            fault_sources,
+            config,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -148,6 +159,10 @@ impl Bus {
     /// The streams that this process uses.
     pub(crate) fn opened(&self) -> BTreeSet<String> {
         self.inner.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn fault_sources(&self) -> &FaultSources {
+        &self.inner.fault_sources
     }
 
     pub(crate) fn losses(&self) -> &Losses {

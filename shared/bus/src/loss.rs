@@ -41,6 +41,11 @@ impl Losses {
         self.0.read().unwrap_or_else(PoisonError::into_inner).values().next().cloned()
     }
 
+    /// Every lost bucket.
+    pub(crate) fn list_all(&self) -> Vec<BucketLoss> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
     /// Why this bucket is lost, if it is.
     pub(crate) fn find_loss(&self, bucket: &str) -> Option<BucketLoss> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(bucket).cloned()

@@ -326,7 +326,7 @@ fn accept(
 
 /// The settings of `found` that differ from `expected`. Settings that `expected` leaves out may
 /// have any value.
-fn compare(expected: &Map<String, Value>, found: &Map<String, Value>) -> Vec<Drift> {
+pub(crate) fn compare(expected: &Map<String, Value>, found: &Map<String, Value>) -> Vec<Drift> {
     let mut drift = Vec::new();
     for (field, expected) in expected {
         let found = found.get(field).unwrap_or(&Value::Null);

@@ -8,8 +8,9 @@
 //!   purging deleted keys ([`purge`]);
 //! - lists page by page ([`page`]), and reads that wait for something newer ([`newer`]);
 //! - sealed secrets ([`seal`]);
-//! - reports: to the service manager ([`notify`]), of hung host operations ([`hung`]), of lasting
-//!   faults ([`fault_report`]), of refused requests ([`refusals`]);
+//! - reports: to the service manager ([`notify`]), to programs that probe the process
+//!   ([`readiness`]), of hung host operations ([`hung`]), of lasting faults ([`fault_report`]), of
+//!   refused requests ([`refusals`]);
 //! - detecting that a command with volumes has ended ([`runs`]).
 //!
 //! **Promises** exit code 64 for bad configuration, before anything starts. SIGTERM and SIGINT
@@ -31,6 +32,7 @@ pub mod page;
 pub mod process;
 pub mod projection;
 pub mod purge;
+pub mod readiness;
 pub mod reconcile;
 pub mod record_table;
 pub mod refusals;

@@ -21,6 +21,7 @@ use crate::clock;
 use crate::config::{self, Config};
 use crate::connection::{ConnectionArgs, NatsConfig};
 use crate::notify;
+use crate::readiness::Readiness;
 use crate::shutdown::Shutdown;
 use crate::telemetry;
 
@@ -58,6 +59,8 @@ pub struct Process {
     pub name: ServiceName,
     /// Copies of each stream that is made.
     pub replicas: Copies,
+    /// What `/readyz` answers.
+    pub readiness: Readiness,
 }
 
 /// Any error that ends a service; its chain is joined once, when it is logged.
@@ -108,9 +111,11 @@ where
     let Config { nats, telemetry: exported, own, .. } = config;
     let ended = runtime.block_on(async {
         let worker = worker(name)?;
-        let exporting = telemetry::export(name.name, worker.as_str(), &exported).await?;
+        let readiness = Readiness::default();
+        let ready = Some(readiness.as_check());
+        let exporting = telemetry::export(name.name, worker.as_str(), &exported, ready)?;
         let ended = async {
-            let process = start(name, actor(&own), worker, &nats).await?;
+            let process = start(name, actor(&own), worker, &nats, readiness).await?;
             let bus = process.bus.clone();
             tracing::info!(worker = %process.worker, nats = ?nats, "started");
             let ended = service(own, process).await;
@@ -149,11 +154,12 @@ impl Process {
         or_ended(&self.shutdown, ready).await
     }
 
-    /// Reports *ready* to the service manager once the server knows every subscription: a unit that
-    /// starts after this one relies on an answer. A task waits for that, so that no work of the
-    /// service does.
+    /// Reports *ready* to the service manager, and at `/readyz`, once the server knows every
+    /// subscription: a unit that starts after this one relies on an answer. A task waits for that,
+    /// so that no work of the service does.
     pub fn report_ready(&self) {
         let (bus, shutdown) = (self.bus.clone(), self.shutdown.clone());
+        let readiness = self.readiness.clone();
         let subscribed = async move {
             let mut tries = 0;
             while !bus.flush(SUBSCRIBED_WITHIN).await {
@@ -164,7 +170,10 @@ impl Process {
         };
         tokio::spawn(async move {
             tokio::select! {
-                () = subscribed => notify::ready(),
+                () = subscribed => {
+                    readiness.record_serving();
+                    notify::ready();
+                }
                 () = shutdown.requested() => {}
             }
         });
@@ -193,6 +202,7 @@ async fn start(
     actor: Actor,
     worker: WorkerId,
     nats: &NatsConfig,
+    readiness: Readiness,
 ) -> Result<Process, Fatal> {
     let shutdown = Shutdown::on_signals()?;
     let config = nats.bus(worker.as_str(), actor);
@@ -201,7 +211,8 @@ async fn start(
     if ![service::NODE_AGENT, service::DOCKER].contains(&name) {
         bus.watch_copies(nats.replicas, COPIES_CHECK_EVERY);
     }
-    Ok(Process { bus, shutdown, worker, name, replicas: nats.replicas })
+    readiness.record_connected(bus.clone(), shutdown.clone());
+    Ok(Process { bus, shutdown, worker, name, replicas: nats.replicas, readiness })
 }
 
 async fn or_ended<T>(

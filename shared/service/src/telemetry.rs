@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use berth_contract::decode_leaf;
 use berth_contract::decode_struct;
-use berth_telemetry::{Identity, StartError, Telemetry, TelemetryConfig};
+use berth_telemetry::{Identity, ReadyCheck, StartError, Telemetry, TelemetryConfig};
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
@@ -63,11 +63,12 @@ pub fn start(config: &LogConfig) -> Result<(), TelemetryError> {
 }
 
 /// Exports this process's spans and metrics from now on, if a receiver is configured. `instance`
-/// tells this process from others of the same service.
-pub async fn export(
+/// tells this process from others of the same service. `ready` says whether the process is ready.
+pub fn export(
     service: &str,
     instance: &str,
     config: &TelemetryConfig,
+    ready: Option<ReadyCheck>,
 ) -> Result<Telemetry, StartError> {
     let identity = Identity {
         service: service.to_owned(),
@@ -75,7 +76,7 @@ pub async fn export(
         instance: instance.to_owned(),
         host: host(),
     };
-    berth_telemetry::start(&identity, config).await
+    berth_telemetry::start(&identity, config, ready)
 }
 
 /// This host's name.

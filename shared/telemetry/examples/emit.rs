@@ -13,7 +13,7 @@ async fn main() -> Result<(), StartError> {
         instance: format!("emit/{}", std::process::id()),
         host: "here".to_owned(),
     };
-    let telemetry = berth_telemetry::start(&identity, &TelemetryConfig::default()).await?;
+    let telemetry = berth_telemetry::start(&identity, &TelemetryConfig::default(), None)?;
     let root = Span::root("outer", Kind::Client).with("berth.volume", "default/v1");
     Span::child_of(root.context(), "inner", Kind::Internal).end();
     root.end();

@@ -27,7 +27,8 @@ pub struct TelemetryConfig {
     pub endpoint: Option<String>,
     /// The transport to the collector.
     pub protocol: Option<Protocol>,
-    /// The address of `GET /metrics` in Prometheus's text form; `None` serves nothing.
+    /// The address of `GET /metrics` in Prometheus's text form, of `/healthz` and of `/readyz`;
+    /// `None` serves nothing.
     pub metrics_listen: Option<SocketAddr>,
 }
 

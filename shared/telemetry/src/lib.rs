@@ -1,7 +1,8 @@
 //! Spans and metrics: the only crate that sees `OpenTelemetry`.
 //!
 //! **Owns** spans ([`Span`]), metrics ([`metric`]), and their export ([`start`]: OTLP, by the
-//! standard `OTEL_*` variables or the `[telemetry]` part of a configuration). All of Berth passes
+//! standard `OTEL_*` variables or the `[telemetry]` part of a configuration); and the HTTP endpoint
+//! for scraping, which also answers whether the process works and is ready. All of Berth passes
 //! trace contexts as values; a span takes its parent's context and hands on its own.
 //!
 //! **Promises**
@@ -15,12 +16,14 @@
 
 pub mod attribute;
 mod config;
+mod endpoint;
 mod global;
 mod http;
 mod losses;
 mod meters;
 pub mod metric;
 mod prometheus;
+mod ready;
 mod resource;
 mod sampler;
 mod settings;
@@ -31,6 +34,7 @@ mod tracer;
 mod value;
 
 pub use config::{Protocol, TelemetryConfig};
+pub use ready::ReadyCheck;
 pub use resource::Identity;
 pub use span::{Kind, Span};
 pub use start::{StartError, Telemetry, start};

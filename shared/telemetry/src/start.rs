@@ -16,10 +16,12 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
 use crate::config::{Protocol, TelemetryConfig};
+use crate::endpoint::{Endpoint, Sources};
 use crate::http::OnRuntime;
 use crate::losses::Losses;
 use crate::meters::CountedMetrics;
-use crate::prometheus::{self, Endpoint};
+use crate::prometheus;
+use crate::ready::ReadyCheck;
 use crate::resource::Identity;
 use crate::settings::{Settings, Target};
 use crate::sink::Sink;
@@ -56,9 +58,13 @@ pub struct Telemetry {
 
 /// Starts what the variables and the configuration ask for, as the process's own: the spans of
 /// [`Span::root`](crate::Span::root) and its like go there, and the values of all [metrics](metric)
-/// are kept. Once per process, within its runtime.
-pub async fn start(identity: &Identity, config: &TelemetryConfig) -> Result<Telemetry, StartError> {
-    let telemetry = Telemetry::new(identity, config).await?;
+/// are kept. `ready` answers `/readyz`. Once per process, within its runtime.
+pub fn start(
+    identity: &Identity,
+    config: &TelemetryConfig,
+    ready: Option<ReadyCheck>,
+) -> Result<Telemetry, StartError> {
+    let telemetry = Telemetry::new(identity, config, ready)?;
     if let Some(meters) = &telemetry.meters {
         metric::bind(&meters.meter("berth"));
     }
@@ -70,7 +76,11 @@ pub async fn start(identity: &Identity, config: &TelemetryConfig) -> Result<Tele
 
 impl Telemetry {
     /// Starts what is asked for, for spans that are made by its [`tracer`](Self::tracer).
-    pub async fn new(identity: &Identity, config: &TelemetryConfig) -> Result<Self, StartError> {
+    pub fn new(
+        identity: &Identity,
+        config: &TelemetryConfig,
+        ready: Option<ReadyCheck>,
+    ) -> Result<Self, StartError> {
         let settings = Settings::read(config, |name| std::env::var(name).ok());
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         for note in &settings.notes {
@@ -89,7 +99,8 @@ impl Telemetry {
         if let Some(address) = config.metrics_listen {
             let (reader, registry) = prometheus::reader().map_err(StartError::Reader)?;
             meters = meters.with_reader(reader);
-            let endpoint = Endpoint::listen(address, registry).await;
+            let sources = Sources { registry, process: making.runtime.clone(), ready };
+            let endpoint = Endpoint::listen(address, sources);
             scraped = Some(endpoint.map_err(|source| StartError::Listen { address, source })?);
         }
         let sink = make_or_log("traces", making.settings.traces.as_ref(), |to| making.spans(to));
@@ -102,7 +113,7 @@ impl Telemetry {
         &self.tracer
     }
 
-    /// Where `GET /metrics` is answered, if anywhere.
+    /// Where `GET /metrics`, `/healthz` and `/readyz` are answered, if anywhere.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.scraped.as_ref().map(Endpoint::address)
     }
@@ -117,7 +128,9 @@ impl Telemetry {
     /// thing a process does.
     pub async fn end(self, within: Duration) {
         let Self { tracer, meters, scraped } = self;
-        drop(scraped);
+        if let Some(endpoint) = scraped {
+            endpoint.stop(within).await;
+        }
         // Both block; a thread that hangs on after the time is up goes with the process.
         let spans = spawn_blocking(move || tracer.sink().map(|sink| sink.end(within)));
         let metrics = spawn_blocking(move || meters.map(|all| all.shutdown_with_timeout(within)));

@@ -8,6 +8,7 @@
 mod bus;
 mod collect;
 mod dev;
+mod doctor;
 mod events;
 mod list;
 mod node;
@@ -32,6 +33,7 @@ use clap_complete::Shell;
 pub use bus::{BusCommand, BusCopies};
 pub use collect::Gc;
 pub use dev::Dev;
+pub use doctor::Doctor;
 pub use events::{Events, Kind, Trace};
 pub use list::{ListView, PageArgs};
 pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus, NodeUnmount};
@@ -128,6 +130,16 @@ pub enum Command {
     /// Show and raise the number of copies of buckets and streams on the bus
     #[command(subcommand)]
     Bus(BusCommand),
+    /// Check the whole system: the bus, services, nodes, plugins, claims
+    ///
+    /// Reads everything at the same time, by a deadline, and prints one line for each check: the
+    /// bus, the copies of its streams, clocks, services and their versions, nodes and their agents,
+    /// plugins, claims that are stuck and why, operations that hang, and records that cannot be
+    /// read. Below, each fault names its place and the next command to try.
+    ///
+    /// A check that cannot be made is a warning. The exit code is for monitoring. Nothing is
+    /// changed.
+    Doctor(Doctor),
     /// Collect garbage now
     ///
     /// The collector also runs by itself at intervals. It releases claims whose allocs have ended

@@ -7,6 +7,7 @@ pub mod alloc;
 pub mod bus;
 pub mod claim;
 pub mod detach;
+pub mod doctor;
 pub mod events;
 pub mod explain;
 pub mod gc;

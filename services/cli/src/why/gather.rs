@@ -57,27 +57,41 @@ enum Inquiry {
 
 /// Reads all facts about the names.
 pub async fn gather(session: &Session, names: Names) -> Facts {
-    let mut facts = Facts {
-        now: clock::now(),
-        namespace: session.namespace.clone(),
-        names,
-        ..Facts::default()
-    };
-    let mut asked = BTreeSet::new();
+    let namespace = session.namespace.clone();
+    let mut facts = Facts { now: clock::now(), namespace, names, ..Facts::default() };
+    complete(session, &mut facts).await;
+    facts
+}
+
+/// Reads what the facts so far make useful, until nothing more is.
+pub async fn complete(session: &Session, facts: &mut Facts) {
     for _round in 0..ROUNDS_MAX {
-        let fresh: Vec<Inquiry> = wanted(&facts).difference(&asked).cloned().collect();
+        let fresh: Vec<Inquiry> = wanted(facts).difference(&answered(facts)).cloned().collect();
         if fresh.is_empty() {
             break;
         }
-        let answers =
-            join_all(fresh.iter().map(|inquiry| ask_inquiry(session, inquiry.clone()))).await;
-        for enter in answers {
-            enter(&mut facts);
+        let answers = join_all(fresh.into_iter().map(|inquiry| ask_inquiry(session, inquiry)));
+        for enter in answers.await {
+            enter(facts);
         }
-        asked.extend(fresh);
     }
     facts.now = clock::now();
-    facts
+}
+
+/// The requests whose answers are in the facts.
+fn answered(facts: &Facts) -> BTreeSet<Inquiry> {
+    let volumes = facts.volumes.keys().cloned().map(Inquiry::Volume);
+    let allocs = facts.allocs.keys().cloned().map(|(namespace, id)| Inquiry::Alloc(namespace, id));
+    let nodes = facts.nodes.keys().cloned().map(Inquiry::Node);
+    let plugins = facts.plugins.keys().cloned().map(Inquiry::Plugin);
+    let agents = facts.agents.keys().cloned().map(Inquiry::Agent);
+    let of_nodes = facts.claims_on.keys().cloned().map(Inquiry::ClaimsOn);
+    let of_plugins = facts.claims_of.keys().cloned().map(Inquiry::ClaimsOf);
+    let placements = facts.placements.keys().cloned();
+    let placements = placements.map(|(key, node)| Inquiry::Placement(key, node));
+    let services = facts.services.keys().copied().map(Inquiry::Service);
+    let records = volumes.chain(allocs).chain(nodes).chain(plugins).chain(agents);
+    records.chain(of_nodes).chain(of_plugins).chain(placements).chain(services).collect()
 }
 
 /// All useful requests, by the facts so far.

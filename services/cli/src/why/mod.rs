@@ -20,12 +20,16 @@ mod volume;
 mod words;
 
 pub use cause::{Actor, Cause, Diagnoses, Diagnosis, Finding};
-pub use facts::{Facts, Names, SourceAnswer};
-pub use gather::gather;
+pub use claim::unreadable_record;
+pub use facts::{Facts, Names, ServiceInfo, SourceAnswer};
+pub use gather::{complete, gather};
 pub use name::names;
-pub use service::bus_away;
+pub use node::{troubles as node_troubles, wrong_clock as wrong_node_clock};
+pub use plugin::troubles as plugin_troubles;
+pub use service::{bus_away, is_wrong as is_wrong_skew, skew as words_of_skew};
 
 use berth_contract::code::Code;
+use berth_contract::message::claim::ClaimStatus;
 use berth_contract::problem::Problem;
 
 /// The state of a thing whose record was not read.
@@ -45,6 +49,11 @@ pub fn diagnose(facts: &Facts) -> Vec<Diagnosis> {
     found
 }
 
+/// The decisive cause of what one claim waits for.
+pub fn find_claim(facts: &Facts, claim: &ClaimStatus) -> Finding {
+    claim::find(&claim::Case { facts, claim })
+}
+
 /// The record in a source's answer; otherwise the diagnosis of the failure. None when there is no
 /// such thing, or when `unanswered` has no finding for a source that did not answer.
 fn read_record<'a, T>(
@@ -54,7 +63,7 @@ fn read_record<'a, T>(
 ) -> Result<&'a T, Option<Diagnosis>> {
     answer.as_ref().map_err(|problem| {
         let finding = match problem {
-            problem if is_unreadable(problem) => Some(claim::unreadable_record(problem)),
+            problem if is_unreadable(problem) => Some(unreadable_record(problem)),
             problem if is_none(problem) => None,
             problem => unanswered(problem),
         };

@@ -28,6 +28,11 @@ pub fn start_service(service: &str, host: &str) -> String {
     format!("systemctl restart {service}   # on {host}")
 }
 
+/// Sets the clock of a host.
+pub fn set_clock(host: &str) -> String {
+    format!("chronyc makestep   # on {host}; or whatever sets its clock")
+}
+
 /// Starts the agent of a node.
 pub fn start_agent(node: &NodeId) -> String {
     start_service("berth-node-agent", &format!("node {node}"))

@@ -2,7 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::hint;
-use berth_contract::message::agent::AgentStatus;
+use berth_contract::message::agent::{AgentStatus, WorkStatus};
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
 use berth_contract::problem::Problem;
@@ -70,11 +70,24 @@ fn well(facts: &Facts, node: &NodeStatus, claims: Option<&Vec<ClaimStatus>>) -> 
     Finding::new(Cause::Nothing, Actor::NOBODY, told)
 }
 
-/// A fault of the node itself.
+/// The decisive fault of the node itself.
 pub fn trouble(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
-    if let Some(finding) = wrong_clock(node) {
-        return Some(finding);
+    troubles(facts, node).into_iter().next()
+}
+
+/// Every fault of the node itself, the decisive one first.
+pub fn troubles(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
+    let clock = wrong_clock(node);
+    if let Some(away) = away(facts, node) {
+        return clock.into_iter().chain([away]).collect();
     }
+    let of_agent = [journal(node), host_hangs(node), unhealthy(node)].into_iter().flatten();
+    let found = clock.into_iter().chain(of_agent);
+    found.chain(hung_work(facts, node)).chain(unaccounted(node)).collect()
+}
+
+/// The node is gone or down, or its agent does not answer.
+fn away(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
     if let Some(proof) = &node.gone {
         // Only a running agent undoes anything: the attribute remains after the agent's end.
         let agent_answers = matches!(facts.agents.get(&node.id), Some(Ok(_)));
@@ -97,14 +110,8 @@ pub fn trouble(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
     if node.state == NodeState::Down {
         return Some(down(facts, node));
     }
-    if let Some(Err(problem)) = facts.agents.get(&node.id) {
-        return Some(agent_away(node, problem));
-    }
-    journal(node)
-        .or_else(|| host_hangs(node))
-        .or_else(|| unhealthy(node))
-        .or_else(|| hung_work(facts, node))
-        .or_else(|| unaccounted(node))
+    let problem = facts.agents.get(&node.id)?.as_ref().err()?;
+    Some(agent_away(node, problem))
 }
 
 /// The node's clock is too far from the registry's.
@@ -118,7 +125,7 @@ pub fn wrong_clock(node: &NodeStatus) -> Option<Finding> {
         );
         Finding::new(Cause::ClockWrong, Actor::You, sentence)
             .shown_by([format!("`berth node status` shows a skew of {skew_ms:+} ms")])
-            .next(format!("chronyc makestep   # on node {}; or whatever sets its clock", node.id))
+            .next(next::set_clock(&format!("node {}", node.id)))
             .next(next::node_status(&node.id))
     })
 }
@@ -193,10 +200,14 @@ fn unhealthy(node: &NodeStatus) -> Option<Finding> {
     Some(plugin::instance_down(half))
 }
 
-/// A plugin call on the node that is past its deadline.
-fn hung_work(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
-    let agent: &AgentStatus = facts.agents.get(&node.id)?.as_ref().ok()?;
-    let work = agent.work.iter().find(|one| one.hung)?;
+/// Plugin calls on the node that are past their deadlines.
+fn hung_work(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
+    let Some(Ok(agent)) = facts.agents.get(&node.id) else { return Vec::new() };
+    let hung = agent.work.iter().filter(|one| one.hung);
+    hung.map(|work| hung_call(facts, node, agent, work)).collect()
+}
+
+fn hung_call(facts: &Facts, node: &NodeStatus, agent: &AgentStatus, work: &WorkStatus) -> Finding {
     let what = work.rpc.as_deref().unwrap_or(&work.step);
     let since = ago(work.rpc_since.unwrap_or(work.since), facts.now);
     let mount = agent.mounts.iter().find(|one| one.volume == work.volume);
@@ -212,12 +223,10 @@ fn hung_work(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
         work.volume, work.alloc
     );
     let finding = Finding::new(Cause::PluginHangs, who, sentence);
-    Some(
-        finding
-            .next_if_known(plugin.map(|plugin| next::plugin_process(&node.id, plugin)))
-            .shown_by([format!("the agent of {}: {} is past its deadline", node.id, work.step)])
-            .next(next::why_volume(&work.volume, &work.namespace)),
-    )
+    finding
+        .next_if_known(plugin.map(|plugin| next::plugin_process(&node.id, plugin)))
+        .shown_by([format!("the agent of {}: {} is past its deadline", node.id, work.step)])
+        .next(next::why_volume(&work.volume, &work.namespace))
 }
 
 fn unaccounted(node: &NodeStatus) -> Option<Finding> {

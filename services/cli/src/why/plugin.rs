@@ -25,7 +25,9 @@ pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
             Cause::PluginHangs | Cause::PluginRefuses | Cause::NoRoom | Cause::MountHangs
         )
     };
-    let finding = unhealthy(facts, plugin)
+    let finding = troubles(facts, plugin)
+        .into_iter()
+        .next()
         .or_else(|| volume::worst_finding(facts, &known, is_of_plugin))
         .unwrap_or_else(|| {
             let told = "every instance answers its probe, and no call hangs; nothing to do";
@@ -49,13 +51,13 @@ fn instance(facts: &Facts, one: &InstanceStatus) -> String {
     format!("{} on {} unhealthy for {since}: {}", one.half, one.node, one.description)
 }
 
-/// A fault of a plugin's instances; a half without a healthy instance decides.
-fn unhealthy(facts: &Facts, plugin: &PluginStatus) -> Option<Finding> {
+/// Every fault of a plugin's instances; a half without a healthy instance decides.
+pub fn troubles(facts: &Facts, plugin: &PluginStatus) -> Vec<Finding> {
     let no_controller = plugin.controllers.is_some_and(|count| count.healthy == 0);
     if no_controller || plugin.nodes.healthy == 0 {
-        return Some(worst_half(facts, plugin));
+        return vec![worst_half(facts, plugin)];
     }
-    plugin.instances.iter().find(|one| !one.healthy).map(instance_down)
+    plugin.instances.iter().filter(|one| !one.healthy).map(instance_down).collect()
 }
 
 /// The half of a plugin that has no healthy instance.

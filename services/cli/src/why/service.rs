@@ -85,7 +85,7 @@ pub fn wrong_clock(facts: &Facts, services: &[&'static str]) -> Option<Finding> 
             ),
         )
         .shown_by([format!("nats micro info {service}: clock_skew_ms {skew_ms}")])
-        .next("chronyc makestep   # on the host of that service; or whatever sets its clock")
+        .next(next::set_clock("the host of that service"))
         .next(format!("nats micro info {service}")),
     )
 }

@@ -9,6 +9,7 @@ mod berth;
 mod bus_copies;
 mod data;
 mod dev;
+mod doctor;
 mod documents;
 mod events;
 mod exit_codes;

@@ -34,7 +34,7 @@ mod table;
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
 use berth_contract::{code::Code, problem::Problem};
@@ -45,6 +45,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::bucket::Bucket;
 use crate::cause::Cause;
+use crate::fault_source::FaultSource;
 use crate::filter;
 use crate::read::ReadError;
 
@@ -227,6 +228,8 @@ impl<F: Fold> Mirror<F> {
             progress: watch::Sender::new(progress),
             changes: watch::Sender::new(0),
         });
+        let source: Weak<MirrorShared<F>> = Arc::downgrade(&shared);
+        bucket.bus.fault_sources().add(source);
         let task = tokio::spawn(Follower::new(Arc::clone(&shared)).run());
         let mirror = Self { shared, task: Arc::new(Task(task)) };
         let mut progress = mirror.shared.progress.subscribe();
@@ -376,6 +379,19 @@ impl<F: Fold> Mirror<F> {
     /// Notifies of each change of the projection; the value counts the changes.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.changes.subscribe()
+    }
+}
+
+impl<F: Fold> FaultSource for MirrorShared<F> {
+    fn fault(&self) -> Option<String> {
+        let progress = self.progress.borrow().clone();
+        let since = progress.stale_since?.elapsed().as_secs_f32();
+        let (bucket, why) = (self.bucket.name(), progress.last_error);
+        Some(if progress.started {
+            format!("what is known of bucket {bucket} may be {since:.1} s old: {why}")
+        } else {
+            format!("bucket {bucket} is not read yet, after {since:.1} s: {why}")
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::request::{endpoint, service};
 use crate::support::{PATIENCE, is_conflict, one_bucket, put};
 
 /// Exports the spans of this process, other tests' too; these pass with and without.
-async fn export(collector: &Collector) -> berth_telemetry::Telemetry {
+fn export(collector: &Collector) -> berth_telemetry::Telemetry {
     let identity = Identity {
         service: "bus-test".to_owned(),
         version: "0".to_owned(),
@@ -28,13 +28,13 @@ async fn export(collector: &Collector) -> berth_telemetry::Telemetry {
         protocol: Some(Protocol::Grpc),
         metrics_listen: None,
     };
-    berth_telemetry::start(&identity, &config).await.unwrap()
+    berth_telemetry::start(&identity, &config, None).unwrap()
 }
 
 #[tokio::test]
 async fn a_request_with_its_writes_is_one_tree() {
     let collector = Collector::start().await;
-    let telemetry = export(&collector).await;
+    let telemetry = export(&collector);
     let (_server, bus, bucket) = one_bucket(&bucket::VOLUMES).await;
     let service = bus.service(service("berth-x")).await.unwrap();
     let spec = endpoint("claim-take", "berth.v1.claim.take.*");

@@ -34,7 +34,7 @@ async fn a_call_is_a_step_of_its_trace_for_the_collector_and_for_the_plugin() {
         protocol: Some(Protocol::Http),
         metrics_listen: None,
     };
-    let telemetry = berth_telemetry::start(&identity, &config).await.unwrap();
+    let telemetry = berth_telemetry::start(&identity, &config, None).unwrap();
 
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("csi.sock");

@@ -134,6 +134,8 @@ pub fn page() -> String {
          counters end in `_total` and times in `_seconds`.\n[tracing.md](tracing.md) shows how to \
          switch either on. A label has at most 64 values; further values count as `other`.\n\
          No label holds a volume, alloc, node or namespace: those are in traces.\n\n\
+         At the same address `/healthz` says whether the process works, and `/readyz` whether it \
+         answers requests ([doctor.md](doctor.md)).\n\n\
          | metric | kind | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n",
     );
     for metric in ALL {

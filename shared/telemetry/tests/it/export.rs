@@ -53,19 +53,19 @@ async fn arrives(collector: &Collector, telemetry: Telemetry) {
 #[tokio::test]
 async fn spans_arrive_whole_over_grpc() {
     let collector = Collector::start().await;
-    arrives(&collector, telemetry(collector.grpc(), Protocol::Grpc).await).await;
+    arrives(&collector, telemetry(collector.grpc(), Protocol::Grpc)).await;
 }
 
 #[tokio::test]
 async fn spans_arrive_whole_over_http() {
     let collector = Collector::start().await;
-    arrives(&collector, telemetry(collector.http(), Protocol::Http).await).await;
+    arrives(&collector, telemetry(collector.http(), Protocol::Http)).await;
 }
 
 #[tokio::test]
 async fn a_span_that_another_process_began_is_emitted_by_whoever_ends_it() {
     let collector = Collector::start().await;
-    let first = telemetry(collector.http(), Protocol::Http).await;
+    let first = telemetry(collector.http(), Protocol::Http);
     let asked = first.tracer().root("asked", Kind::Server);
     // What a record keeps; the process then dies.
     let (identity, parent) = (first.tracer().reserve(asked.context()), asked.context().span());
@@ -74,7 +74,7 @@ async fn a_span_that_another_process_began_is_emitted_by_whoever_ends_it() {
     asked.end();
     first.end(Duration::from_secs(3)).await;
 
-    let second = telemetry(collector.grpc(), Protocol::Grpc).await;
+    let second = telemetry(collector.grpc(), Protocol::Grpc);
     let kept: TraceContext =
         serde_json::from_str(&serde_json::to_string(&identity).unwrap()).unwrap();
     let attempt = second.tracer().resume(kept, parent, "attempt", Kind::Internal, began);
@@ -93,13 +93,13 @@ async fn a_span_that_another_process_began_is_emitted_by_whoever_ends_it() {
 #[tokio::test]
 async fn a_trace_begun_by_somebody_who_records_nothing_has_no_orphan() {
     let collector = Collector::start().await;
-    let off = Telemetry::new(&identity(), &TelemetryConfig::default()).await.unwrap();
+    let off = Telemetry::new(&identity(), &TelemetryConfig::default(), None).unwrap();
     let asked = off.tracer().root("not recorded", Kind::Client);
     let passed_on = off.tracer().child_of(asked.context(), "not recorded either", Kind::Client);
     assert!(!passed_on.is_recorded());
     assert_eq!(passed_on.context(), asked.context(), "a span that nobody records is named");
 
-    let on = telemetry(collector.http(), Protocol::Http).await;
+    let on = telemetry(collector.http(), Protocol::Http);
     // As it comes over the wire.
     let header = TraceContext::parse(&passed_on.context().to_string()).unwrap();
     let served = on.tracer().child_of(header, "served", Kind::Server);
@@ -115,7 +115,7 @@ async fn a_trace_begun_by_somebody_who_records_nothing_has_no_orphan() {
 #[tokio::test]
 async fn a_trace_that_is_not_to_be_recorded_is_not() {
     let collector = Collector::start().await;
-    let on = telemetry(collector.http(), Protocol::Http).await;
+    let on = telemetry(collector.http(), Protocol::Http);
     let unwanted = TraceContext::begin(&mut rand::rng()).with_sampled(false);
     let span = on.tracer().child_of(unwanted, "unwanted", Kind::Server);
     assert!(!span.is_recorded() && !span.context().sampled());
@@ -129,7 +129,7 @@ async fn a_trace_that_is_not_to_be_recorded_is_not() {
 #[tokio::test]
 async fn what_a_span_holds_is_bounded() {
     let collector = Collector::start().await;
-    let on = telemetry(collector.http(), Protocol::Http).await;
+    let on = telemetry(collector.http(), Protocol::Http);
     let mut span = on.tracer().root("n".repeat(10_000), Kind::Internal);
     let keys: Vec<&'static str> =
         (0..100).map(|at| &*Box::leak(format!("key.{at}").into_boxed_str())).collect();

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails is a failed test")]
 
 mod export;
+mod health;
 mod metrics;
 mod outage;
 mod service;
@@ -34,8 +35,8 @@ fn config(endpoint: String, protocol: Protocol) -> TelemetryConfig {
     }
 }
 
-async fn telemetry(endpoint: String, protocol: Protocol) -> Telemetry {
-    Telemetry::new(&identity(), &config(endpoint, protocol)).await.unwrap()
+fn telemetry(endpoint: String, protocol: Protocol) -> Telemetry {
+    Telemetry::new(&identity(), &config(endpoint, protocol), None).unwrap()
 }
 
 /// Waits until the collector has so many spans.

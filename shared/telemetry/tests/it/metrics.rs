@@ -46,7 +46,7 @@ async fn values_come_by_otlp_and_can_be_scraped() {
     };
     // Before it is started, nothing is kept and nothing fails.
     COMMITS.add(1, ["lost".into(), "stored".into()]);
-    let telemetry = start(&identity(), &config).await.unwrap();
+    let telemetry = start(&identity(), &config, None).unwrap();
     COMMITS.add(2, ["volumes".into(), "stored".into()]);
     COMMITS.add(1, ["volumes".into(), "conflict".into()]);
     COMMITS_DURATION.record(Duration::from_millis(3), ["volumes".into()]);

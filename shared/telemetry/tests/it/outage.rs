@@ -38,7 +38,7 @@ async fn nothing_waits(telemetry: Telemetry) {
 async fn a_collector_that_is_down_delays_nothing() {
     for protocol in [Protocol::Grpc, Protocol::Http] {
         let nobody = Port::reserve();
-        nothing_waits(telemetry(format!("http://{}", nobody.address()), protocol).await).await;
+        nothing_waits(telemetry(format!("http://{}", nobody.address()), protocol)).await;
     }
 }
 
@@ -46,8 +46,8 @@ async fn a_collector_that_is_down_delays_nothing() {
 async fn a_collector_that_hangs_delays_nothing() {
     let collector = Collector::start().await;
     collector.behave(Manner::Hangs);
-    nothing_waits(telemetry(collector.grpc(), Protocol::Grpc).await).await;
-    nothing_waits(telemetry(collector.http(), Protocol::Http).await).await;
+    nothing_waits(telemetry(collector.grpc(), Protocol::Grpc)).await;
+    nothing_waits(telemetry(collector.http(), Protocol::Http)).await;
     assert!(collector.requests() >= 2);
 }
 
@@ -55,7 +55,7 @@ async fn a_collector_that_hangs_delays_nothing() {
 async fn spans_flow_again_once_the_collector_takes_them() {
     let collector = Collector::start().await;
     collector.behave(Manner::Refuses);
-    let telemetry = telemetry(collector.http(), Protocol::Http).await;
+    let telemetry = telemetry(collector.http(), Protocol::Http);
     for _ in 0..512 {
         telemetry.tracer().root("lost", Kind::Internal).end();
     }

@@ -1,0 +1,31 @@
+//! The server of this connection.
+
+use berth_contract::problem::Problem;
+
+use super::{Ailment, Examined, SystemFacts};
+use crate::why;
+
+const PLACE: &str = "nats-server";
+
+pub fn examine(facts: &SystemFacts) -> Examined {
+    let server = &facts.server;
+    let cluster = server.cluster.as_ref().map(|name| format!(", cluster {name}"));
+    let cluster = cluster.unwrap_or_default();
+    // A server that is too old was refused at the connection.
+    let summary = format!("nats-server {} ({}){cluster}", server.version, server.name);
+    if server.jetstream {
+        return Examined::new(format!("{summary}, JetStream is on"), Vec::new());
+    }
+    let what = format!("JetStream is off at server {}, so no record can be read", server.name);
+    let fault = Ailment::fault(PLACE, what)
+        .next("nats server report jetstream   # with the system account: where it is on")
+        .next("grep -A4 jetstream /etc/berth/nats.conf   # on the host of nats-server");
+    Examined::new(summary, vec![fault])
+}
+
+/// The bus cannot be reached.
+pub fn away(problem: &Problem) -> Examined {
+    let finding = why::bus_away("the bus", problem).finding;
+    let fault = Ailment::from_finding("the bus", finding);
+    Examined::new("not connected; nothing else can be checked", fault.into_iter().collect())
+}

@@ -1,0 +1,57 @@
+//! The claims: none is stuck. A claim that only takes its time, or waits in line, is well.
+
+use std::time::Duration;
+
+use berth_contract::message::claim::ClaimStatus;
+use berth_domain::volume::State;
+
+use super::{Ailment, Examined, SystemFacts};
+use crate::span::ago;
+use crate::why::{Cause, find_claim, next};
+
+/// How long a step may take, or fail, before the claim counts as stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(15);
+/// How long a step that is under way, with nothing wrong, may take.
+const SLOW_AFTER: Duration = Duration::from_secs(600);
+
+pub fn examine(facts: &SystemFacts) -> Examined {
+    let list = match &facts.claims {
+        Ok(list) => list,
+        Err(problem) => return Examined::not_made("claims", problem),
+    };
+    let mut ailments: Vec<Ailment> =
+        list.claims.iter().filter_map(|claim| stuck(facts, claim)).collect();
+    let stuck = ailments.len();
+    if list.is_cut {
+        let what = format!("there are more claims than the {} that were read", list.claims.len());
+        ailments.push(Ailment::warning("claims", what).next("berth claim list -n '*'"));
+    }
+    let count = |is: fn(&ClaimStatus) -> bool| list.claims.iter().filter(|one| is(one)).count();
+    let taken = count(|one| one.state == State::Taken && one.step.is_none());
+    let waiting = count(|one| one.state == State::Waiting);
+    let moving = list.claims.len() - taken - waiting;
+    let summary = format!("{taken} taken, {waiting} in line, {moving} on their way, {stuck} stuck");
+    Examined::new(summary, ailments)
+}
+
+fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<Ailment> {
+    // What keeps the holder is told of the holder.
+    if claim.state == State::Waiting {
+        return None;
+    }
+    let since = facts.now.since(claim.since);
+    if since < STUCK_AFTER && claim.failed_tries() < 2 {
+        return None;
+    }
+    let finding = find_claim(&facts.why, claim);
+    let place = format!("volume {}/{}, alloc {}", claim.namespace, claim.volume, claim.alloc);
+    let why = next::why_volume(&claim.volume, &claim.namespace);
+    if finding.cause == Cause::UnderWay && since >= SLOW_AFTER {
+        let what =
+            format!("{} for {}: {}", claim.state, ago(claim.since, facts.now), finding.sentence);
+        return Some(Ailment::warning(place, what).next(why));
+    }
+    let ailment = Ailment::from_finding(place, finding)?;
+    let what = format!("{} on {}: {}", claim.state, claim.node, ailment.what);
+    Some(Ailment { what, ..ailment }.next(why))
+}

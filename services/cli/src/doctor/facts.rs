@@ -1,0 +1,76 @@
+//! The facts of all checks. Each is a source's answer, or why it did not answer.
+
+use std::collections::BTreeMap;
+
+use berth_bus::{ServerReport, StreamReport};
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::registry::{NodeStatus, PluginStatus};
+use berth_contract::record::UnreadableRecord;
+use berth_domain::Timestamp;
+
+use super::replica::Replica;
+use crate::why::{Facts, SourceAnswer};
+
+/// Everything that was read.
+#[derive(Debug, Clone)]
+pub struct SystemFacts {
+    /// The time of the reads.
+    pub now: Timestamp,
+    /// The version of this `berth`.
+    pub own_version: String,
+    /// The server of the connection.
+    pub server: ServerReport,
+    /// Each stream of Berth by name; `None` is one that does not exist.
+    pub streams: BTreeMap<String, SourceAnswer<Option<StreamReport>>>,
+    /// The replicas of each service.
+    pub replicas: BTreeMap<&'static str, SourceAnswer<Vec<Replica>>>,
+    /// Nodes and plugins, by the registry.
+    pub registry: SourceAnswer<RegistryLists>,
+    /// Claims, by the claim service.
+    pub claims: SourceAnswer<ClaimList>,
+    /// Volumes and allocs that cannot be read, by the claim service.
+    pub volume_records: SourceAnswer<Vec<UnreadableRecord>>,
+    /// The same facts as `berth why` judges them; also the answers of agents.
+    pub why: Facts,
+    /// How many agents were not asked, because there are too many.
+    pub agents_left_out: usize,
+}
+
+/// All nodes and plugins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryLists {
+    /// The nodes, with the plugin instances of each.
+    pub nodes: Vec<NodeStatus>,
+    /// The plugins, with their instances.
+    pub plugins: Vec<PluginStatus>,
+    /// Records that cannot be read.
+    pub unreadable: Vec<UnreadableRecord>,
+    /// Whether the lists are cut.
+    pub is_cut: bool,
+}
+
+/// The claims of all namespaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClaimList {
+    /// The claims.
+    pub claims: Vec<ClaimStatus>,
+    /// Claims that cannot be read.
+    pub unreadable: Vec<UnreadableRecord>,
+    /// Whether the list is cut.
+    pub is_cut: bool,
+}
+
+impl SystemFacts {
+    /// The most copies that a stream has.
+    pub fn copies_max(&self) -> u64 {
+        let streams = self.streams.values().filter_map(|stream| stream.as_ref().ok()?.as_ref());
+        streams.map(|stream| stream.copies).max().unwrap_or(1)
+    }
+
+    /// Every replica of every service, with the service's name.
+    pub fn all_replicas(&self) -> impl Iterator<Item = (&'static str, &Replica)> {
+        let answered =
+            self.replicas.iter().filter_map(|(name, all)| Some((*name, all.as_ref().ok()?)));
+        answered.flat_map(|(name, all)| all.iter().map(move |one| (name, one)))
+    }
+}

@@ -1,0 +1,239 @@
+//! Gathers the facts of all checks: the sources at the same time, each by a deadline.
+//!
+//! **Promises** that it ends within seconds, and that the number of requests is bounded. Agents are
+//! asked whether work of theirs hangs, at most [`AGENTS_MAX`] of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::{self, ClaimStatus};
+use berth_contract::message::query::{Paged, PagedReply};
+use berth_contract::message::registry::{NodeQuery, NodeStatus, PluginQuery, PluginStatus};
+use berth_contract::message::{agent, alloc, volume};
+use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
+use berth_contract::service::{self, ServiceName};
+use berth_contract::verb::{self, Verb};
+use berth_domain::plugin::NodeState;
+use berth_domain::volume::{NodeMountState, State};
+use berth_domain::{Namespace, NodeId};
+use berth_service::clock;
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream;
+use tokio::time::{Instant, timeout};
+
+use super::facts::{ClaimList, RegistryLists, SystemFacts};
+use super::replica::Replica;
+use crate::session::Session;
+use crate::why::{self, Facts, ServiceInfo, SourceAnswer};
+
+/// Deadline of a source, unless `--timeout` is given.
+const SOURCE_MAX: Duration = Duration::from_secs(8);
+/// How long the replicas of one service are waited for.
+const REPLICAS_MAX: Duration = Duration::from_secs(3);
+/// Deadline of one agent.
+const AGENT_MAX: Duration = Duration::from_secs(2);
+/// The most agents that are asked.
+const AGENTS_MAX: usize = 512;
+/// Agents that are asked at the same time.
+const AGENTS_AT_ONCE: usize = 64;
+/// The most pages of a list that are read.
+const PAGES_MAX: usize = 20;
+/// The most claims whose volumes, allocs and controllers are read.
+const CLAIMS_EXAMINED_MAX: usize = 32;
+
+/// Reads everything that the checks judge.
+pub async fn gather(session: &Session) -> SystemFacts {
+    let within = session.timeout.unwrap_or(SOURCE_MAX);
+    let (streams, replicas, registry, claims, volume_records) = tokio::join!(
+        streams(session, within),
+        replicas(session, within),
+        by_deadline("node.status", within, registry(session)),
+        by_deadline("claim.status", within, claims(session)),
+        by_deadline("volume.list", within, volume_records(session)),
+    );
+    let mut why = Facts { now: clock::now(), ..Facts::default() };
+    for (name, answer) in &replicas {
+        let answer = answer.as_ref().map_err(Clone::clone).and_then(|all| worst_clock(name, all));
+        why.services.insert(name, answer);
+    }
+    let mut left_out = 0;
+    if let Ok(registry) = &registry {
+        why.nodes = registry.nodes.iter().map(|node| (node.id.clone(), Ok(node.clone()))).collect();
+        let plugins = registry.plugins.iter().map(|one| (one.id.clone(), Ok(one.clone())));
+        why.plugins = plugins.collect();
+        let ready = registry.nodes.iter().filter(|node| is_up(node)).map(|node| node.id.clone());
+        let ready: Vec<NodeId> = ready.collect();
+        left_out = ready.len().saturating_sub(AGENTS_MAX);
+        why.agents = agents(session, ready).await;
+    }
+    if let Ok(list) = &claims {
+        let troubled = list.claims.iter().filter(|claim| is_moving(claim));
+        for claim in troubled.take(CLAIMS_EXAMINED_MAX) {
+            let of_node = why.claims_on.entry(claim.node.clone()).or_insert_with(|| Ok(Vec::new()));
+            if let Ok(of_node) = of_node {
+                of_node.push(claim.clone());
+            }
+        }
+        // What came by then is judged.
+        let _ = timeout(within, why::complete(session, &mut why)).await;
+    }
+    SystemFacts {
+        now: clock::now(),
+        own_version: env!("CARGO_PKG_VERSION").to_owned(),
+        server: session.bus.report_server(),
+        streams,
+        replicas,
+        registry,
+        claims,
+        volume_records,
+        why,
+        agents_left_out: left_out,
+    }
+}
+
+/// Whether the agent of the node is to answer.
+fn is_up(node: &NodeStatus) -> bool {
+    node.state == NodeState::Ready && node.gone.is_none()
+}
+
+/// Whether the claim is not at rest, or its mount is not well.
+fn is_moving(claim: &ClaimStatus) -> bool {
+    let is_ill = claim.mount.as_ref().is_some_and(|mount| mount.state != NodeMountState::Mounted);
+    claim.state != State::Waiting
+        && (claim.state != State::Taken
+            || claim.step.is_some()
+            || claim.waits_for.is_some()
+            || is_ill)
+}
+
+/// The answer of a source, or that there was none in time.
+async fn by_deadline<T>(
+    step: &str,
+    within: Duration,
+    source: impl Future<Output = SourceAnswer<T>>,
+) -> SourceAnswer<T> {
+    timeout(within, source).await.unwrap_or_else(|_| {
+        let late = Problem::new(Code::NoAnswer, format_args!("no answer within {within:?}"));
+        Err(late.at_step(step))
+    })
+}
+
+/// The stream that is named when none answers.
+const VOLUMES_STREAM: &str = "KV_berth-volumes";
+
+type Streams = BTreeMap<String, SourceAnswer<Option<berth_bus::StreamReport>>>;
+
+/// Each stream with its copies. The only place that reads them.
+async fn streams(session: &Session, within: Duration) -> Streams {
+    let unanswered =
+        |why: String| Problem::new(Code::BusUnavailable, why).at_step("$JS.API.STREAM");
+    let Ok(reports) = timeout(within, session.bus.report_streams()).await else {
+        let late = unanswered(format!("no answer within {within:?}"));
+        return BTreeMap::from([(VOLUMES_STREAM.to_owned(), Err(late))]);
+    };
+    let reports = reports.into_iter();
+    reports.map(|(name, report)| (name, report.map_err(unanswered))).collect()
+}
+
+/// The replicas of each service, agents and hosted controllers included.
+async fn replicas(
+    session: &Session,
+    within: Duration,
+) -> BTreeMap<&'static str, SourceAnswer<Vec<Replica>>> {
+    let within = within.min(REPLICAS_MAX);
+    let answers = service::ALL.iter().map(async |ServiceName { name, .. }| {
+        let subject = format!("$SRV.STATS.{name}");
+        let answer = session.bus.survey::<Replica>(&subject, within).await;
+        (*name, answer.map_err(|error| error.into_problem(&subject)))
+    });
+    join_all(answers).await.into_iter().collect()
+}
+
+/// The replica with the worst clock stands for its service.
+fn worst_clock(name: &str, replicas: &[Replica]) -> SourceAnswer<ServiceInfo> {
+    if replicas.is_empty() {
+        return Err(Problem::new(Code::NoResponder, format_args!("no {name} answers")));
+    }
+    let skews = replicas.iter().filter_map(Replica::clock_skew_ms);
+    Ok(ServiceInfo { clock_skew_ms: skews.max_by_key(|skew_ms| skew_ms.unsigned_abs()) })
+}
+
+async fn registry(session: &Session) -> SourceAnswer<RegistryLists> {
+    let mut lists = RegistryLists::default();
+    let mut unreadable_nodes = Vec::new();
+    let nodes = pages::<verb::NodeStatus>(session, &(), NodeQuery::default(), |page| {
+        lists.nodes.extend(page.nodes);
+        // Each page names all of them.
+        unreadable_nodes = page.unreadable;
+    });
+    let all_nodes = nodes.await?;
+    let plugins = pages::<verb::PluginStatus>(session, &(), PluginQuery::default(), |page| {
+        lists.plugins.extend(page.plugins);
+        lists.unreadable = page.unreadable;
+    });
+    lists.is_cut = !(all_nodes & plugins.await?);
+    lists.unreadable.extend(unreadable_nodes);
+    // A list of plugins has no instances, and one of nodes has all.
+    for plugin in &mut lists.plugins {
+        add_instances(plugin, &lists.nodes);
+    }
+    Ok(lists)
+}
+
+fn add_instances(plugin: &mut PluginStatus, nodes: &[NodeStatus]) {
+    let instances = nodes.iter().flat_map(|node| &node.instances);
+    plugin.instances = instances.filter(|one| one.plugin == plugin.id).cloned().collect();
+}
+
+async fn claims(session: &Session) -> SourceAnswer<ClaimList> {
+    let mut list = ClaimList::default();
+    let all = Namespace::wildcard();
+    let read = pages::<verb::ClaimStatus>(session, &all, claim::Status::default(), |page| {
+        list.claims.extend(page.claims);
+        list.unreadable = page.unreadable;
+    });
+    list.is_cut = !read.await?;
+    Ok(list)
+}
+
+/// The records of volumes and allocs that cannot be read. One entry of each list is enough: a page
+/// names all of them.
+async fn volume_records(session: &Session) -> SourceAnswer<Vec<UnreadableRecord>> {
+    let mut of_volumes = volume::List::default();
+    let mut of_allocs = alloc::List::default();
+    (of_volumes.page.limit, of_allocs.page.limit) = (Some(1), Some(1));
+    let until = Instant::now() + session.timeout.unwrap_or(SOURCE_MAX);
+    let all = Namespace::wildcard();
+    let (volumes, allocs) = tokio::join!(
+        session.once::<verb::VolumeList>(&all, &of_volumes, until),
+        session.once::<verb::AllocList>(&all, &of_allocs, until),
+    );
+    let mut unreadable = volumes?.unreadable;
+    unreadable.extend(allocs?.unreadable);
+    Ok(unreadable)
+}
+
+/// Reads a list; whether that was all of it.
+async fn pages<V: Verb<Request: Paged, Reply: PagedReply>>(
+    session: &Session,
+    to: &V::To,
+    request: V::Request,
+    take: impl FnMut(V::Reply),
+) -> SourceAnswer<bool> {
+    session.pages::<V>(to, request, PAGES_MAX, take).await
+}
+
+async fn agents(
+    session: &Session,
+    nodes: Vec<NodeId>,
+) -> BTreeMap<NodeId, SourceAnswer<agent::AgentStatus>> {
+    let answers = nodes.into_iter().take(AGENTS_MAX).map(async |node| {
+        let until = Instant::now() + AGENT_MAX;
+        let answer = session.once::<verb::AgentStatus>(&node, &agent::Status {}, until).await;
+        (node, answer)
+    });
+    stream::iter(answers).buffer_unordered(AGENTS_AT_ONCE).collect().await
+}

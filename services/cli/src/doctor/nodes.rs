@@ -1,0 +1,50 @@
+//! The nodes: each holds its lease, and its agent answers and can work.
+
+use berth_contract::message::registry::NodeStatus;
+use berth_domain::plugin::NodeState;
+
+use super::{Ailment, Examined, SystemFacts};
+use crate::why::{Cause, node_troubles};
+
+/// The causes that are told here; the others belong to other checks.
+const TOLD: [Cause; 5] = [
+    Cause::NodeGone,
+    Cause::NodeDown,
+    Cause::AgentAway,
+    Cause::JournalFault,
+    Cause::MountUnaccounted,
+];
+
+pub fn examine(facts: &SystemFacts) -> Examined {
+    let registry = match &facts.registry {
+        Ok(registry) => registry,
+        Err(problem) => return Examined::not_made("nodes and their agents", problem),
+    };
+    let nodes = &registry.nodes;
+    let troubles = nodes.iter().flat_map(|node| {
+        let told = node_troubles(&facts.why, node).into_iter();
+        let told = told.filter(|finding| TOLD.contains(&finding.cause));
+        told.filter_map(move |finding| Ailment::from_finding(format!("node {}", node.id), finding))
+    });
+    let mut ailments: Vec<Ailment> = troubles.collect();
+    if nodes.is_empty() {
+        let what = "no agent has reported, so nothing can be mounted";
+        let start = crate::why::next::start_service("berth-node-agent", "each host that mounts");
+        ailments.push(Ailment::warning("every host", what).next(start));
+    }
+    if facts.agents_left_out > 0 {
+        let what = format!("{} agents were not asked: there are too many", facts.agents_left_out);
+        ailments.push(Ailment::warning("agents", what).next("berth node list"));
+    }
+    if registry.is_cut {
+        let what = "there are more nodes or plugins than were read";
+        ailments.push(Ailment::warning("the registry", what).next("berth node list"));
+    }
+    let count = |is: fn(&NodeStatus) -> bool| nodes.iter().filter(|node| is(node)).count();
+    let gone = count(|node| node.gone.is_some());
+    let down = count(|node| node.gone.is_none() && node.state == NodeState::Down);
+    let others = [(down, "down"), (gone, "gone")].into_iter().filter(|(count, _)| *count > 0);
+    let counts = [(nodes.len() - gone - down, "ready")].into_iter().chain(others);
+    let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
+    Examined::new(counts.join(", "), ailments)
+}

@@ -1,0 +1,21 @@
+//! Operations that do not return: plugin calls past their deadlines, and operations of a host.
+
+use super::{Ailment, Examined, SystemFacts};
+use crate::why::{Cause, node_troubles};
+
+pub fn examine(facts: &SystemFacts) -> Examined {
+    let registry = match &facts.registry {
+        Ok(registry) => registry,
+        Err(problem) => return Examined::not_made("operations that hang", problem),
+    };
+    let troubles = registry.nodes.iter().flat_map(|node| {
+        let told = node_troubles(&facts.why, node).into_iter();
+        let told = told.filter(|one| matches!(one.cause, Cause::HostHangs | Cause::PluginHangs));
+        told.filter_map(move |finding| Ailment::from_finding(format!("node {}", node.id), finding))
+    });
+    let ailments: Vec<Ailment> = troubles.collect();
+    let agents = facts.why.agents.values().filter_map(|agent| agent.as_ref().ok());
+    let work: usize = agents.clone().map(|agent| agent.work.len()).sum();
+    let summary = format!("agents {}, under way {work}, hung {}", agents.count(), ailments.len());
+    Examined::new(summary, ailments)
+}

@@ -1,0 +1,71 @@
+//! The plugins: every instance is healthy, and none is missing.
+
+use berth_contract::message::registry::PluginStatus;
+use berth_domain::NodeId;
+use berth_domain::plugin::{Count, Half, NodeState};
+
+use super::{Ailment, Examined, SystemFacts};
+use crate::why::{Finding, next, plugin_troubles};
+
+pub fn examine(facts: &SystemFacts) -> Examined {
+    let registry = match &facts.registry {
+        Ok(registry) => registry,
+        Err(problem) => return Examined::not_made("plugins", problem),
+    };
+    let mut ailments = Vec::new();
+    for plugin in &registry.plugins {
+        let place = format!("plugin {}", plugin.id);
+        let troubles: Vec<Ailment> = troubles(facts, plugin)
+            .into_iter()
+            .filter_map(|finding| Ailment::from_finding(&place, finding))
+            .collect();
+        if troubles.is_empty() {
+            ailments.extend(
+                too_few(facts, plugin).map(|what| {
+                    Ailment::warning(&place, what).next(next::plugin_status(&plugin.id))
+                }),
+            );
+        }
+        ailments.extend(troubles);
+    }
+    let healthy = |count: &Count| count.healthy >= count.expected;
+    let well = registry
+        .plugins
+        .iter()
+        .filter(|one| healthy(&one.nodes) && one.controllers.as_ref().is_none_or(healthy));
+    let summary = format!("{} of {} complete", well.count(), registry.plugins.len());
+    Examined::new(summary, ailments)
+}
+
+/// What is wrong with the instances on nodes that are up. The nodes' own check names the others.
+fn troubles(facts: &SystemFacts, plugin: &PluginStatus) -> Vec<Finding> {
+    let of_up = plugin.instances.iter().filter(|one| !is_down(facts, &one.node));
+    let instances: Vec<_> = of_up.cloned().collect();
+    if instances.is_empty() && !plugin.instances.is_empty() {
+        return Vec::new();
+    }
+    plugin_troubles(&facts.why, &PluginStatus { instances, ..plugin.clone() })
+}
+
+fn is_down(facts: &SystemFacts, node: &NodeId) -> bool {
+    let known = facts.why.nodes.get(node).and_then(|answer| answer.as_ref().ok());
+    known.is_some_and(|node| node.state == NodeState::Down)
+}
+
+/// Fewer instances run than the plugin's jobs say, beyond those on nodes that are down.
+fn too_few(facts: &SystemFacts, plugin: &PluginStatus) -> Option<String> {
+    let on_dead = |half| {
+        let of_half = plugin.instances.iter().filter(|one| one.half == half);
+        of_half.filter(|one| is_down(facts, &one.node)).count()
+    };
+    let counts = [
+        ("controllers", plugin.controllers, Half::Controller),
+        ("node instances", Some(plugin.nodes), Half::Node),
+    ];
+    let few = counts.into_iter().filter_map(|(word, count, half)| {
+        let Count { healthy, expected } = count?;
+        (healthy + on_dead(half) < expected).then(|| format!("{healthy} of {expected} {word} run"))
+    });
+    let few: Vec<String> = few.collect();
+    (!few.is_empty()).then(|| format!("fewer than expected: {}", few.join(", ")))
+}

@@ -1,0 +1,40 @@
+//! The records: each can be read. Nothing is decided about one that cannot.
+
+use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
+
+use super::{Ailment, Examined, SystemFacts};
+use crate::why::unreadable_record;
+
+pub fn examine(facts: &SystemFacts) -> Examined {
+    let sources: [(&str, Result<&[UnreadableRecord], &Problem>); 3] = [
+        ("records of nodes and plugins", facts.registry.as_ref().map(|one| &one.unreadable[..])),
+        ("records of claims", facts.claims.as_ref().map(|one| &one.unreadable[..])),
+        ("records of volumes and allocs", facts.volume_records.as_ref().map(|one| &one[..])),
+    ];
+    let (mut ailments, mut keys) = (Vec::new(), Vec::new());
+    for (what, source) in sources {
+        let records = match source {
+            Ok(records) => records,
+            Err(problem) => {
+                ailments.push(Ailment::not_checked(what, problem));
+                continue;
+            }
+        };
+        for record in records {
+            // A list of volumes names their claims too.
+            if keys.contains(&&record.key) {
+                continue;
+            }
+            keys.push(&record.key);
+            let finding = unreadable_record(&record.problem());
+            ailments.extend(Ailment::from_finding(format!("record {}", record.key), finding));
+        }
+    }
+    let summary = match keys.len() {
+        0 if ailments.is_empty() => "every record can be read".to_owned(),
+        0 => "not all were checked".to_owned(),
+        unreadable => format!("{unreadable} cannot be read"),
+    };
+    Examined::new(summary, ailments)
+}

@@ -1,0 +1,136 @@
+//! The services: each has a replica, all have one version, and none fails at its work.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::service::{CLAIM, GC, PLUGIN_REGISTRY, ServiceName, VOLUMEWATCHER};
+use berth_contract::verb;
+use berth_contract::verb::Verb as _;
+
+use super::{Ailment, Examined, Replica, SystemFacts, Verdict};
+use crate::span::ago;
+use crate::why::next;
+
+/// Services without which something does not work, what that is, and how bad it is.
+const NEEDED: [(ServiceName, &str, Verdict); 4] = [
+    (CLAIM, "nothing can be claimed or released", Verdict::Fault),
+    (
+        PLUGIN_REGISTRY,
+        "nodes and plugins are not known, and nothing can be mounted",
+        Verdict::Fault,
+    ),
+    (VOLUMEWATCHER, "no release goes on", Verdict::Fault),
+    (GC, "claims of allocs that nobody stopped, and old records, stay", Verdict::Warning),
+];
+
+/// How long after an error it still counts.
+const RECENT: Duration = Duration::from_secs(300);
+
+/// Errors of a service itself. Others are answers to a request: a volume that is held is no fault.
+const OWN_ERRORS: [Code; 4] =
+    [Code::Internal, Code::BusUnavailable, Code::Overloaded, Code::BucketLost];
+
+pub fn examine(facts: &SystemFacts) -> Examined {
+    let (mut ailments, mut counts) = (Vec::new(), Vec::new());
+    for (service, lost, severity) in NEEDED {
+        let name = service.name;
+        match facts.replicas.get(name) {
+            None => {}
+            Some(Ok(replicas)) if !replicas.is_empty() => {
+                counts.push(format!("{} {}", name.trim_start_matches("berth-"), replicas.len()));
+                if replicas.len() == 1 && facts.copies_max() > 1 {
+                    let what = "one replica runs, although the streams have several copies: the \
+                                loss of its host stops it";
+                    let one = Ailment::warning(name, what);
+                    ailments.push(one.next(next::start_service(name, "a second host")));
+                }
+            }
+            Some(Ok(_)) => ailments.push(
+                Ailment::new(severity, name, format!("no {name} answers, so {lost}"))
+                    .next(format!("nats micro ping {name}"))
+                    .next(next::start_service(name, "a host where it is to run")),
+            ),
+            Some(Err(problem)) => ailments.push(
+                Ailment::new(severity, name, format!("{name} is there and does not answer"))
+                    .shown_by(problem.message.clone())
+                    .next(format!("nats micro info {name}"))
+                    .next(next::start_service(name, "its host")),
+            ),
+        }
+    }
+    ailments.extend(no_collector_leads(facts));
+    for (service, replica) in facts.all_replicas() {
+        ailments.extend(troubled_endpoint(facts, service, replica));
+    }
+    let versions: BTreeSet<&str> =
+        facts.all_replicas().map(|(_, one)| one.version.as_str()).collect();
+    ailments.extend(mixed_versions(facts, &versions));
+    let versions = versions.into_iter().collect::<Vec<_>>().join(", ");
+    let summary = if counts.is_empty() {
+        "none answers".to_owned()
+    } else {
+        format!("{}; version {versions}", counts.join(", "))
+    };
+    Examined::new(summary, ailments)
+}
+
+/// Replicas of the collector stand by, and none has the lease.
+fn no_collector_leads(facts: &SystemFacts) -> Option<Ailment> {
+    let replicas = facts.replicas.get(GC.name)?.as_ref().ok()?;
+    let leads = |one: &Replica| {
+        one.endpoints.iter().any(|endpoint| endpoint.name == verb::GcForce::ROW.endpoint)
+    };
+    let none = !replicas.is_empty() && !replicas.iter().any(leads);
+    none.then(|| {
+        Ailment::warning(GC.name, "no replica leads, so nothing is collected")
+            .next("nats kv get berth-leases leader.gc   # who holds the lease, if anybody")
+            .next(format!("journalctl -u {} -n 50   # on a host where it runs", GC.name))
+    })
+}
+
+fn troubled_endpoint(
+    facts: &SystemFacts,
+    service: &'static str,
+    replica: &Replica,
+) -> Option<Ailment> {
+    let place = format!("{service} {}", replica.name());
+    let info = format!("nats micro stats {service} {}", replica.id);
+    if let Some(full) = replica.endpoints.iter().find(|endpoint| endpoint.is_full()) {
+        let (name, most) = (&full.name, full.data.max_in_flight);
+        let what = format!("endpoint {name} has {most} requests in progress, the most it takes");
+        return Some(Ailment::warning(place, what).next(info));
+    }
+    let fails = replica.endpoints.iter().filter_map(|endpoint| {
+        let at = endpoint.data.last_error_at.filter(|at| facts.now.since(*at) < RECENT)?;
+        endpoint.last_code().filter(|code| OWN_ERRORS.contains(code))?;
+        Some((at, endpoint))
+    });
+    let (at, endpoint) = fails.max_by_key(|(at, _)| *at)?;
+    let what = format!("endpoint {} failed {} ago", endpoint.name, ago(at, facts.now));
+    Some(Ailment::warning(place, what).shown_by(endpoint.last_error.clone()).next(info))
+}
+
+fn mixed_versions(facts: &SystemFacts, versions: &BTreeSet<&str>) -> Option<Ailment> {
+    let own = facts.own_version.as_str();
+    let is_mixed = versions.len() > 1 || versions.iter().any(|version| *version != own);
+    is_mixed.then(|| {
+        let list = versions.iter().copied().collect::<Vec<_>>().join(", ");
+        let of = |version: &&str| {
+            let has = |(_, one): &(_, &Replica)| one.version == **version;
+            let mut names: Vec<String> = facts
+                .all_replicas()
+                .filter(has)
+                .map(|(service, one)| format!("{service} {}", one.name()))
+                .collect();
+            let more = names.len().saturating_sub(5);
+            names.truncate(5);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{version}: {}{more}", names.join(", "))
+        };
+        let what = format!("versions differ: {list} run, and this berth is {own}");
+        let mut warning = Ailment::warning("services and agents", what);
+        warning.evidence = versions.iter().map(of).collect();
+        warning.next("nats micro ls   # upgrade what is older, one host at a time")
+    })
+}

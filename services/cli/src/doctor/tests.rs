@@ -1,0 +1,385 @@
+//! Each check from its own facts.
+
+use std::collections::BTreeMap;
+
+use berth_bus::{ServerReport, StreamReport};
+use berth_contract::code::Code;
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
+use berth_contract::service;
+use berth_domain::{NodeId, Timestamp};
+use clap::Parser as _;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::Verdict::{Fault, Warning};
+use super::*;
+use crate::args::Cli;
+use crate::show;
+use crate::why::{Facts, ServiceInfo};
+
+const VERSION: &str = "0.1.0";
+
+fn at(s: u64) -> Timestamp {
+    Timestamp::from_unix_ms(1_795_262_400_000 + s * 1000)
+}
+
+fn read<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn with(mut base: Value, more: Value) -> Value {
+    let (Some(fields), Value::Object(more)) = (base.as_object_mut(), more) else {
+        panic!("objects")
+    };
+    fields.extend(more);
+    base
+}
+
+fn replica(more: Value) -> Replica {
+    let metadata = json!({"worker": "x/host/1", "clock_skew_ms": "3"});
+    read(with(json!({"id": "x-1", "version": VERSION, "metadata": metadata}), more))
+}
+
+fn instance(node: &str, half: &str, healthy: bool) -> Value {
+    json!({"plugin": "p", "node": node, "half": half, "healthy": healthy,
+        "description": "the socket refuses connections", "version": "1", "since": at(0)})
+}
+
+fn node(id: &str, more: Value) -> Value {
+    let instances = [instance(id, "node", true), instance(id, "controller", true)];
+    let node = json!({"id": id, "state": "ready", "since": at(0), "revision": 12,
+        "clock_skew_ms": -4, "version": VERSION, "boot_id": "b", "instances": instances});
+    with(node, more)
+}
+
+fn agent(node: &str, work: &[Value]) -> Value {
+    json!({"node": node, "since": at(0), "mounts": [], "work": work, "controllers": []})
+}
+
+fn claim(more: Value) -> ClaimStatus {
+    let claim = json!({"namespace": "default", "volume": "data", "alloc": "a", "node": "n1",
+        "state": "unpublishing", "step": "agent.detach", "mode": "write", "since": at(0),
+        "epoch": 7});
+    read(with(claim, more))
+}
+
+/// The registry's lists, and the same facts for `why`; every node's agent answers.
+fn set_registry(facts: &mut SystemFacts, nodes: &[Value], healthy: usize, expected: usize) {
+    let nodes: Vec<berth_contract::message::registry::NodeStatus> =
+        nodes.iter().cloned().map(read).collect();
+    let count = json!({"healthy": healthy, "expected": expected});
+    let instances: Vec<_> = nodes.iter().flat_map(|node| node.instances.clone()).collect();
+    let plugin: berth_contract::message::registry::PluginStatus =
+        read(json!({"id": "p", "provider": "p", "versions": [], "controllers": count,
+            "nodes": count, "attaches": true, "instances": instances}));
+    facts.why.nodes = nodes.iter().map(|node| (node.id.clone(), Ok(node.clone()))).collect();
+    facts.why.plugins = [(plugin.id.clone(), Ok(plugin.clone()))].into();
+    facts.why.agents = nodes
+        .iter()
+        .filter(|node| node.state == berth_domain::plugin::NodeState::Ready)
+        .map(|node| (node.id.clone(), Ok(read(agent(node.id.as_str(), &[])))))
+        .collect();
+    facts.registry = Ok(RegistryLists { nodes, plugins: vec![plugin], ..Default::default() });
+}
+
+fn stream(name: &str) -> StreamReport {
+    let clock_skew_ms = Some(0);
+    StreamReport { name: name.to_owned(), copies: 1, clock_skew_ms, ..StreamReport::default() }
+}
+
+/// Nothing is wrong.
+fn well() -> SystemFacts {
+    let mut facts = SystemFacts {
+        now: at(100),
+        own_version: VERSION.to_owned(),
+        server: ServerReport {
+            name: "berth-1".to_owned(),
+            version: "2.15.1".to_owned(),
+            jetstream: true,
+            cluster: None,
+        },
+        streams: ["KV_berth-volumes", "KV_berth-nodes"]
+            .map(|name| (name.to_owned(), Ok(Some(stream(name)))))
+            .into(),
+        replicas: BTreeMap::new(),
+        registry: Ok(RegistryLists::default()),
+        claims: Ok(ClaimList::default()),
+        volume_records: Ok(Vec::new()),
+        why: Facts { now: at(100), ..Facts::default() },
+        agents_left_out: 0,
+    };
+    for service in service::ALL {
+        facts.replicas.insert(service.name, Ok(vec![replica(json!({}))]));
+        let info = ServiceInfo { clock_skew_ms: Some(3) };
+        facts.why.services.insert(service.name, Ok(info));
+    }
+    let leads = json!({"endpoints": [{"name": "gc-force"}]});
+    facts.replicas.insert(service::GC.name, Ok(vec![replica(leads)]));
+    set_registry(&mut facts, &[node("n1", json!({})), node("n2", json!({}))], 2, 2);
+    let taken = json!({"state": "taken", "step": null});
+    facts.claims = Ok(ClaimList { claims: vec![claim(taken)], ..ClaimList::default() });
+    let mount = json!({"namespace": "default", "volume": "data", "alloc": "a", "epoch": 7,
+        "plugin": "p", "path": "/s", "mounted": true, "state": "published", "since": at(0),
+        "health": "well"});
+    let n1 = with(agent("n1", &[]), json!({"mounts": [mount]}));
+    facts.why.agents.insert(NodeId::new("n1").unwrap(), Ok(read(n1)));
+    facts
+}
+
+fn away() -> Problem {
+    Problem::new(Code::NoResponder, "nobody answers").at_step("node.status")
+}
+
+/// The only check with a finding, its verdict and the first sentence. Every command is one that the
+/// parser takes, and every finding has one.
+fn only(facts: &SystemFacts) -> (&'static str, Verdict, String) {
+    let report = examine(facts);
+    let text = show::doctor(&report, false);
+    let mut ill = report.checks.iter().filter(|check| check.verdict != Verdict::Well);
+    let (Some(check), None) = (ill.next(), ill.next()) else { panic!("not one check:\n{text}") };
+    assert_eq!(report.verdict, check.verdict);
+    for ailment in &check.findings {
+        assert!(!ailment.next.is_empty(), "nothing to try:\n{text}");
+        for command in ailment.next.iter().filter(|command| command.starts_with("berth ")) {
+            let words = command.split('#').next().unwrap_or_default().replace('\'', "");
+            Cli::try_parse_from(words.split_whitespace()).unwrap();
+        }
+    }
+    (check.check, check.verdict, check.findings[0].what.clone())
+}
+
+fn changed(change: impl FnOnce(&mut SystemFacts)) -> (&'static str, Verdict, String) {
+    let mut facts = well();
+    change(&mut facts);
+    only(&facts)
+}
+
+#[test]
+fn nothing_is_wrong_with_a_whole_system() {
+    let report = examine(&well());
+    assert_eq!(report.verdict, Verdict::Well, "{}", show::doctor(&report, false));
+    assert_eq!(report.checks.len(), CHECKS.len());
+    insta::assert_snapshot!(show::doctor(&report, false));
+    assert_eq!(show::doctor(&report, true), "nothing is wrong\n");
+}
+
+#[test]
+fn codes_are_worse_the_worse_it_is() {
+    assert!(Verdict::Well < Warning && Warning < Fault);
+    let codes = [Verdict::Well, Warning, Fault].map(Verdict::exit);
+    assert_eq!(codes, [0, 1, 2]);
+}
+
+type FaultCase = (&'static str, Verdict, &'static str, fn(&mut SystemFacts));
+
+/// Each change of a whole system is found by this check alone, with this verdict and sentence.
+fn assert_found(cases: &[FaultCase]) {
+    for (check, verdict, sentence, change) in cases {
+        let (found, severity, what) = changed(change);
+        assert_eq!((found, severity), (*check, *verdict), "{what}");
+        assert!(what.contains(sentence), "{check}: {what}");
+    }
+}
+
+#[test]
+fn faults_of_the_bus_and_the_services_are_found_by_their_own_checks() {
+    assert_found(&[
+        ("bus", Fault, "JetStream is off", |facts| facts.server.jetstream = false),
+        ("streams", Fault, "does not exist", |facts| {
+            facts.streams.insert("KV_berth-nodes".to_owned(), Ok(None));
+        }),
+        ("streams", Fault, "its leader does not answer", |facts| {
+            facts.streams.insert("KV_berth-nodes".to_owned(), Err(away()));
+        }),
+        ("streams", Warning, "server s3 is away", |facts| {
+            let behind = vec!["server s3 is away".to_owned()];
+            let ill = StreamReport { behind, ..stream("KV_berth-nodes") };
+            facts.streams.insert("KV_berth-nodes".to_owned(), Ok(Some(ill)));
+        }),
+        ("streams", Warning, "one copy, although the server is in a cluster", |facts| {
+            facts.server.cluster = Some("berth".to_owned());
+        }),
+        ("clocks", Fault, "the clock of this host is 5.0 s behind", |facts| {
+            for answer in facts.streams.values_mut() {
+                answer.as_mut().unwrap().as_mut().unwrap().clock_skew_ms = Some(-5_000);
+            }
+        }),
+        ("clocks", Warning, "the clock of berth-claim x/host/1 is 1.5 s ahead", |facts| {
+            let skewed = json!({"metadata": {"worker": "x/host/1", "clock_skew_ms": "1500"}});
+            facts.replicas.insert(service::CLAIM.name, Ok(vec![replica(skewed)]));
+        }),
+        ("clocks", Fault, "so it is granted no claim", |facts| {
+            let skewed = node("n1", json!({"clock_skew_ms": 90_000}));
+            set_registry(facts, &[skewed, node("n2", json!({}))], 2, 2);
+            facts.claims = Ok(ClaimList::default());
+        }),
+        ("services", Fault, "no berth-volumewatcher answers, so no release goes on", |facts| {
+            facts.replicas.insert(service::VOLUMEWATCHER.name, Ok(Vec::new()));
+        }),
+        ("services", Warning, "no berth-gc answers", |facts| {
+            facts.replicas.insert(service::GC.name, Ok(Vec::new()));
+        }),
+        ("services", Warning, "no replica leads", |facts| {
+            facts.replicas.insert(service::GC.name, Ok(vec![replica(json!({}))]));
+        }),
+        ("services", Warning, "versions differ: 0.0.9, 0.1.0 run", |facts| {
+            let older = replica(json!({"version": "0.0.9"}));
+            facts.replicas.insert(service::NODE_AGENT.name, Ok(vec![older]));
+        }),
+        ("services", Warning, "versions differ: 0.1.0 run, and this berth is 0.2.0", |facts| {
+            facts.own_version = "0.2.0".to_owned();
+        }),
+        ("services", Warning, "endpoint claim-take failed 40s ago", |facts| {
+            let data = json!({"last_error_at": at(60)});
+            let last_error = format!("{}:claim.take: a defect", Code::Internal);
+            let endpoint = json!({"name": "claim-take", "last_error": last_error, "data": data});
+            let failing = replica(json!({"endpoints": [endpoint]}));
+            facts.replicas.insert(service::CLAIM.name, Ok(vec![failing]));
+        }),
+        ("services", Warning, "endpoint claim-take has 8 requests in progress", |facts| {
+            let data = json!({"in_flight": 8, "max_in_flight": 8});
+            let full = replica(json!({"endpoints": [{"name": "claim-take", "data": data}]}));
+            facts.replicas.insert(service::CLAIM.name, Ok(vec![full]));
+        }),
+    ]);
+}
+
+#[test]
+fn faults_of_nodes_plugins_and_claims_are_found_by_their_own_checks() {
+    assert_found(&[
+        ("nodes", Fault, "node n2 is down for", |facts| {
+            let ill = [instance("n2", "node", false), instance("n2", "controller", false)];
+            let down = node("n2", json!({"state": "down", "instances": ill}));
+            set_registry(facts, &[node("n1", json!({})), down], 1, 2);
+            facts.claims = Ok(ClaimList::default());
+        }),
+        ("nodes", Warning, "somebody said that nothing there can write", |facts| {
+            let proof = json!({"kind": "powered-off", "by": "ada", "at": at(5), "note": ""});
+            let gone = json!({"state": "down", "instances": [], "gone": proof});
+            set_registry(facts, &[node("n1", json!({})), node("n2", gone)], 1, 1);
+            facts.claims = Ok(ClaimList::default());
+        }),
+        ("nodes", Fault, "the agent of node n2 has ended", |facts| {
+            facts.why.agents.insert(NodeId::new("n2").unwrap(), Err(away()));
+        }),
+        ("nodes", Warning, "no agent has reported", |facts| {
+            set_registry(facts, &[], 0, 0);
+            facts.registry.as_mut().unwrap().plugins.clear();
+            facts.claims = Ok(ClaimList::default());
+        }),
+        ("plugins", Fault, "plugin p is unhealthy on node n2", |facts| {
+            let ill = [instance("n2", "node", false), instance("n2", "controller", true)];
+            let ill = node("n2", json!({"instances": ill}));
+            set_registry(facts, &[node("n1", json!({})), ill], 1, 2);
+            facts.claims = Ok(ClaimList::default());
+        }),
+        ("plugins", Fault, "no controller of plugin p is healthy", |facts| {
+            let half = [instance("n1", "node", true)];
+            let ill = [instance("n2", "node", false), instance("n2", "controller", false)];
+            let down = node("n2", json!({"state": "ready", "instances": ill}));
+            set_registry(facts, &[node("n1", json!({"instances": half})), down], 0, 1);
+            let plugin = &mut facts.registry.as_mut().unwrap().plugins[0];
+            plugin.nodes.healthy = 1;
+            plugin.instances.retain(|one| one.node.as_str() == "n1");
+            facts.claims = Ok(ClaimList::default());
+        }),
+        ("plugins", Warning, "2 of 3 controllers run, 2 of 3 node instances run", |facts| {
+            set_registry(facts, &[node("n1", json!({})), node("n2", json!({}))], 2, 3);
+            facts.claims = Ok(ClaimList::default());
+        }),
+        ("claims", Fault, "no berth-volumewatcher answers", |facts| {
+            facts.why.services.insert(service::VOLUMEWATCHER.name, Err(away()));
+            let stuck = ClaimList { claims: vec![claim(json!({}))], ..ClaimList::default() };
+            facts.claims = Ok(stuck);
+        }),
+        ("claims", Warning, "there are more claims than the 1", |facts| {
+            facts.claims.as_mut().unwrap().is_cut = true;
+        }),
+        ("operations", Fault, "has not answered NodeUnpublishVolume", |facts| {
+            let work = json!({"namespace": "default", "volume": "data", "alloc": "b",
+                "step": "agent.detach", "since": at(50), "rpc": "NodeUnpublishVolume",
+                "rpc_since": at(60), "hung": true});
+            let hangs = read(agent("n2", &[work]));
+            facts.why.agents.insert(NodeId::new("n2").unwrap(), Ok(hangs));
+        }),
+        ("records", Fault, "a record is damaged", |facts| {
+            let error = "the record cannot be read: expected value".to_owned();
+            let key = "default.data.spec".to_owned();
+            let record = UnreadableRecord { key, code: Code::DamagedRecord, error };
+            facts.claims.as_mut().unwrap().unreadable.push(record.clone());
+            facts.volume_records = Ok(vec![record]);
+        }),
+    ]);
+}
+
+#[test]
+fn what_takes_its_time_is_not_stuck() {
+    let verdict = |more: Value, change: fn(&mut SystemFacts)| {
+        let mut facts = well();
+        facts.claims = Ok(ClaimList { claims: vec![claim(more)], ..ClaimList::default() });
+        change(&mut facts);
+        examine(&facts).verdict
+    };
+    let no_watcher = |facts: &mut SystemFacts| {
+        facts.why.services.insert(service::VOLUMEWATCHER.name, Err(away()));
+    };
+    assert_eq!(verdict(json!({"since": at(98)}), no_watcher), Verdict::Well);
+    assert_eq!(verdict(json!({"since": at(98), "tries": 2}), no_watcher), Fault);
+    let waits = json!({"state": "waiting", "step": null});
+    assert_eq!(verdict(waits, no_watcher), Verdict::Well);
+    let slow = json!({"since": at(0), "waits_for": "its turn at the plugin"});
+    assert_eq!(verdict(slow.clone(), |_| {}), Verdict::Well);
+    assert_eq!(
+        verdict(slow, |facts| {
+            facts.now = at(700);
+            facts.why.now = at(700);
+        }),
+        Warning
+    );
+}
+
+/// One source that is away is told by each check that needs it, and the others go on.
+#[test]
+fn a_check_that_cannot_be_made_is_a_warning() {
+    let mut facts = well();
+    facts.registry = Err(away());
+    facts.claims = Err(away());
+    facts.volume_records = Err(away());
+    let report = examine(&facts);
+    assert_eq!(report.verdict, Warning);
+    let not_made: Vec<&str> = report
+        .checks
+        .iter()
+        .filter(|check| check.verdict == Warning)
+        .map(|check| check.check)
+        .collect();
+    assert_eq!(not_made, ["clocks", "nodes", "plugins", "claims", "operations", "records"]);
+}
+
+#[test]
+fn many_findings_are_cut_and_the_worst_stay() {
+    let mut facts = well();
+    let away: Vec<Value> = (0..30)
+        .map(|at| node(&format!("m{at}"), json!({"state": "down", "instances": []})))
+        .collect();
+    set_registry(&mut facts, &away, 1, 1);
+    facts.claims = Ok(ClaimList::default());
+    facts.agents_left_out = 3;
+    let report = examine(&facts);
+    let nodes = report.checks.iter().find(|check| check.check == "nodes").unwrap();
+    assert_eq!((nodes.findings.len(), nodes.more), (20, 11));
+    assert!(nodes.findings.iter().all(|one| one.severity == Fault));
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["verdict"], "fault");
+    assert_eq!(json["checks"][4]["findings"][0]["where"], "node m0");
+}
+
+#[test]
+fn without_a_bus_the_report_says_so() {
+    let problem = Problem::new(Code::BusUnavailable, "no connection to nats-server at h:1");
+    let report = bus_away(&problem);
+    assert_eq!(report.verdict, Fault);
+    insta::assert_snapshot!(show::doctor(&report, false));
+}
