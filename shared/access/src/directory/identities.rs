@@ -126,14 +126,18 @@ impl Directory {
         Ok(records)
     }
 
-    /// The identity of this name, or of `…/NAME` when there is only one.
+    /// The identity of this name, or of `…/NAME` when there is only one, or with this public key:
+    /// nats-server shows keys.
     pub fn find(&self, name: &str) -> Result<IdentityRecord, AccessError> {
         let path = self.identity_path(name);
         if path.exists() {
             return read_json(&path);
         }
         let mut found = self.identities()?;
-        found.retain(|one| one.name.split_once('/').is_some_and(|(_, rest)| rest == name));
+        found.retain(|one| {
+            one.name.split_once('/').is_some_and(|(_, rest)| rest == name)
+                || one.keys.iter().any(|key| key.public == name)
+        });
         if found.len() > 1 {
             let names = found.into_iter().map(|one| one.name).collect();
             return Err(AccessError::Ambiguous { name: name.to_owned(), names });

@@ -35,7 +35,7 @@ async fn its_server_accepts_its_identities() {
     let servers = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
     let (ca, creds) = (fleet.ca(), fleet.creds(&Role::Claim).unwrap());
     let port = servers.first().port();
-    let dial = Dial { port, name: "127.0.0.1", ca: &ca, creds: Some(&creds) };
+    let dial = Dial { port, name: "127.0.0.1", ca: &ca, creds: Some(&creds), token: None };
     assert!(Client::connect(dial).unwrap().answers());
     assert!(Client::connect(Dial { creds: None, ..dial }).is_err());
     fleet.revoke("claim").unwrap();

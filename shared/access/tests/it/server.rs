@@ -53,22 +53,29 @@ pub struct Fleet {
 impl Fleet {
     /// Makes a fleet with these hosts, and starts their servers on loopback.
     pub async fn start(names: &[&str]) -> Self {
-        Self::start_beside(names, &[]).await
-    }
-
-    /// As [`Self::start`], with further routes.
-    pub async fn start_beside(names: &[&str], more_routes: &[u16]) -> Self {
-        let dir = Dir::new("access");
-        let directory =
-            Directory::create(&dir.join("access"), &hosts(names), &FilePlace::Here, now()).unwrap();
-        let routes: Vec<Port> = names.iter().map(|_| Port::reserve()).collect();
-        let mut fleet = Self { servers: Vec::new(), directory, dir, routes };
+        let mut fleet = Self::make(names);
         for (index, name) in names.iter().enumerate() {
-            let server = fleet.launch(index, name, more_routes);
+            let server = fleet.launch(index, name, &[]);
             fleet.servers.push(server);
         }
         fleet.await_ready().await;
         fleet
+    }
+
+    /// Makes a fleet of its own, of which one server runs that wants into another cluster.
+    pub fn start_intruder(names: &[&str], routes: &[u16]) -> Self {
+        let mut fleet = Self::make(names);
+        let server = fleet.launch(0, names[0], routes);
+        fleet.servers.push(server);
+        fleet
+    }
+
+    fn make(names: &[&str]) -> Self {
+        let dir = Dir::new("access");
+        let directory =
+            Directory::create(&dir.join("access"), &hosts(names), &FilePlace::Here, now()).unwrap();
+        let routes: Vec<Port> = names.iter().map(|_| Port::reserve()).collect();
+        Self { servers: Vec::new(), directory, dir, routes }
     }
 
     fn launch(&self, index: usize, name: &str, more_routes: &[u16]) -> HostServer {
@@ -91,7 +98,7 @@ impl Fleet {
         );
         program = program.arg("-c").arg(etc.join("nats.conf"));
         program = program.args(["-a", "127.0.0.1", "-p", &number(&port), "-m", &number(&monitor)]);
-        if self.routes.len() > 1 || !more_routes.is_empty() {
+        if self.routes.len() > 1 {
             let route = |port: u16| format!("nats://127.0.0.1:{port}");
             let ports = self.routes.iter().map(Port::number).chain(more_routes.iter().copied());
             let routes: Vec<String> = ports.map(route).collect();
@@ -144,7 +151,7 @@ impl Fleet {
         creds: Option<&'a std::path::Path>,
     ) -> Dial<'a> {
         let server = &self.servers[index];
-        Dial { port: server.port.number(), name: &server.name, ca, creds }
+        Dial { port: server.port.number(), name: &server.name, ca, creds, token: None }
     }
 
     /// Has all servers read their configuration again, and waits until they have.
