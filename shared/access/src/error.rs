@@ -57,6 +57,9 @@ pub enum AccessError {
         /// Its `.creds` file.
         creds: PathBuf,
     },
+    /// The identity has been shut out.
+    #[error("the identity {0} is revoked")]
+    IdentityRevoked(String),
     /// No identity has this name.
     #[error("there is no identity {0}")]
     NoIdentity(String),
@@ -110,8 +113,12 @@ impl AccessError {
             Self::NewerDirectory { .. } => "use the newer `berth` for this directory".to_owned(),
             Self::DirectoryInUse(_) => "try again when it has ended".to_owned(),
             Self::Damaged { .. } => "restore the directory from its backup".to_owned(),
-            Self::IdentityExists { .. } => {
-                "use the file, or make a new key in its place with --replace".to_owned()
+            Self::IdentityExists { name, .. } => format!(
+                "use the file; or give it a new key: berth access rotate {name}; \
+                 or repeat this with --replace, for a new key with other rights"
+            ),
+            Self::IdentityRevoked(_) => {
+                "to let it in again, make it anew by its own command with --replace".to_owned()
             }
             Self::NoIdentity(_) => "see the names: berth access list".to_owned(),
             Self::Ambiguous { .. } => "give the full name".to_owned(),

@@ -82,10 +82,7 @@ fn nats(layout: &Layout, port: u16) -> String {
     // The server accepts strings in JSON's syntax.
     let store = json!(layout.store());
     SHIPPED
-        .replace(
-            SHIPPED_HOST_FILE,
-            &format!("server_name: berth\nlisten: \"127.0.0.1:{port}\""),
-        )
+        .replace(SHIPPED_HOST_FILE, &format!("server_name: berth\nlisten: \"127.0.0.1:{port}\""))
         .replace(SHIPPED_STORE, &format!("store_dir: {store}"))
 }
 

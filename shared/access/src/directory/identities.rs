@@ -117,6 +117,22 @@ impl Directory {
         Ok(IssuedIdentity { record, creds })
     }
 
+    /// Gives an identity a new key with the same rights. Servers accept the earlier key until it is
+    /// revoked or has expired.
+    pub fn rotate(
+        &mut self,
+        name: &str,
+        valid_for: Option<Duration>,
+        at: Timestamp,
+    ) -> Result<IssuedIdentity, AccessError> {
+        let IdentityRecord { name, role, keys } = self.find(name)?;
+        if keys.last().is_some_and(|key| key.revoked.is_some()) {
+            return Err(AccessError::IdentityRevoked(name));
+        }
+        let service = name.split_once('/').map(|(_, service)| service);
+        self.issue(&NewIdentity { role, service, valid_for, replace: true }, at)
+    }
+
     /// All identities, by name.
     pub fn identities(&self) -> Result<Vec<IdentityRecord>, AccessError> {
         let paths = files::list(&self.path().join("identities"), "json")?;

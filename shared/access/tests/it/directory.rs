@@ -128,9 +128,12 @@ fn a_name_may_be_short_while_it_is_clear() {
     let error = directory.find("n1/é.x").unwrap_err();
     assert!(matches!(error, AccessError::Ambiguous { .. }), "{error}");
     assert_eq!(directory.find("docker/n1/é.x").unwrap().name, "docker/n1/é.x");
+    let service = NewIdentity { service: Some("a"), ..NewIdentity::of_role(Role::Gc) };
+    directory.issue(&service, now()).unwrap();
+    assert_eq!(directory.rotate("gc/a", None, now()).unwrap().record.keys.len(), 2);
     let names: BTreeSet<String> =
         directory.identities().unwrap().into_iter().map(|one| one.name).collect();
-    assert_eq!(names.len(), 2);
+    assert_eq!(names.len(), 3);
 }
 
 #[test]

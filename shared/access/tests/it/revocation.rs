@@ -37,6 +37,11 @@ async fn a_revoked_identity_is_cut_off_by_a_reload_and_no_other_is() {
     assert!(fleet.connect(&creds).unwrap().answers());
     assert!(fleet.connect(&kept).is_err());
 
+    let revoked = fleet.directory.revoke("node/n2", WhichKeys::All, now()).unwrap();
+    assert_eq!(revoked.keys.len(), 1);
+    let error = fleet.directory.rotate("n2", None, now()).unwrap_err();
+    assert!(matches!(error, AccessError::IdentityRevoked(_)), "{error}");
+
     // A server that starts with these files knows it as well.
     fleet.servers[0].daemon.restart();
     fleet.await_ready().await;
@@ -54,8 +59,8 @@ async fn an_identity_rotates_without_a_gap() {
     let exists = fleet.directory.issue(&NewIdentity::of_role(node("n1")), now()).unwrap_err();
     assert!(matches!(exists, AccessError::IdentityExists { .. }), "{exists}");
 
-    let replace = NewIdentity { replace: true, ..NewIdentity::of_role(node("n1")) };
-    assert_eq!(fleet.directory.issue(&replace, now()).unwrap().creds, creds);
+    let rotated = fleet.directory.rotate("n1", None, now()).unwrap();
+    assert_eq!((rotated.creds, rotated.record.role), (creds.clone(), node("n1")));
     let mut after = fleet.connect(&creds).unwrap();
     fleet.connect(&old).unwrap();
 
