@@ -1,7 +1,7 @@
 //! `.creds` files: a user's token and seed, as every NATS client reads them.
 //!
-//! **Owns** their layout. A program can compute its inbox from its file alone: [`inbox_prefix`] of the
-//! token's subject.
+//! **Owns** their layout. A program can compute its inbox from its file alone: [`inbox_prefix`] of
+//! the token's subject.
 
 pub use berth_contract::subject::inbox_prefix;
 
@@ -57,8 +57,6 @@ fn find_block<'a>(text: &'a str, name: &str) -> Result<&'a str, String> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
-
     use berth_domain::Timestamp;
 
     use super::*;

@@ -111,8 +111,6 @@ pub fn lock(path: &Path) -> Result<Option<File>, AccessError> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
-
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;

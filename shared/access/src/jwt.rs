@@ -90,7 +90,7 @@ pub struct AccountToken<'a> {
     pub name: &'a str,
     /// Its public key.
     pub public: &'a str,
-    /// Whether it may have streams. They are then unlimited: a limit of 0 would mean no `JetStream`.
+    /// Whether it may have streams, unlimited ones: a limit of 0 would mean no `JetStream`.
     pub jetstream: bool,
     /// Public keys of users whose tokens issued up to this time are refused.
     pub revoked: BTreeMap<String, Timestamp>,
@@ -199,8 +199,6 @@ pub fn read_token(token: &str) -> Result<TokenClaims, TokenError> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
-
     use super::*;
     use crate::key::KeyKind;
 

@@ -72,8 +72,6 @@ impl fmt::Debug for Key {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
-
     use super::*;
 
     #[test]

@@ -58,12 +58,12 @@ impl LocalFleet {
         };
         let dir = directory.server_dir(&found.host);
         let files = ServerFiles(&dir);
-        let mut text = directory.tokens()?.format() + &files.format_client_tls();
-        if servers.len() > 1 {
-            let tls = files.format_route_tls();
-            text += &format!("cluster {{\n  name: {CLUSTER}\n{tls}}}\n");
-        }
-        Ok(text)
+        let cluster = if servers.len() > 1 {
+            format!("cluster {{\n  name: {CLUSTER}\n{}}}\n", files.format_route_tls())
+        } else {
+            String::new()
+        };
+        Ok(directory.tokens()?.format() + &files.format_client_tls() + &cluster)
     }
 
     /// The authority that clients must trust, in PEM.
@@ -71,8 +71,8 @@ impl LocalFleet {
         self.path.join("ca.pem")
     }
 
-    /// The `.creds` file of an identity with this role. It is made at the first call, and again when
-    /// the rights of the role's name have changed.
+    /// The `.creds` file of an identity with this role. It is made at the first call, and again
+    /// when the rights of the role's name have changed.
     pub fn creds(&self, role: &Role) -> Result<PathBuf, AccessError> {
         let mut directory = self.directory();
         let name = role.identity_name(None);

@@ -128,7 +128,7 @@ pub fn check_name(name: &str) -> Result<String, String> {
     let is_fit = |c: char| c.is_alphanumeric() || "-_.@+".contains(c);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_fit) {
         return Err(format!(
-            "{name:?} is no name; a name has 1 to {NAME_BYTES_MAX} bytes: letters, digits, - _ . @ +"
+            "{name:?} is no name; write letters, digits, - _ . @ +, up to {NAME_BYTES_MAX} bytes"
         ));
     }
     Ok(name.to_owned())
@@ -171,7 +171,7 @@ impl Capability {
 /// What a user is granted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grants {
-    /// The capabilities in each namespace. `*` is a grant of its own: requests about all namespaces.
+    /// The capabilities in each namespace. `*` is a grant of its own: requests about all of them.
     pub namespaces: BTreeMap<Namespace, BTreeSet<Capability>>,
     /// See plugins and their instances.
     #[serde(default)]
@@ -278,8 +278,6 @@ fn parse_capabilities(words: &str, problems: &mut Vec<String>) -> BTreeSet<Capab
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
-
     use super::*;
 
     #[test]

@@ -82,42 +82,45 @@ impl ServerFiles<'_> {
     }
 }
 
+/// Every address of the host, of the family that the fleet uses.
+fn any_address(host: &Host) -> &'static str {
+    if host.as_str().contains(':') { "[::]" } else { "0.0.0.0" }
+}
+
 /// The text of a server's `host.conf`.
 pub fn format_host_config(host: &Host, fleet: &[Host], files: &ServerFiles<'_>) -> String {
-    // An IPv6 fleet needs the unspecified address of IPv6.
-    let any = if host.as_str().contains(':') { "[::]" } else { "0.0.0.0" };
-    let at = host.in_url();
-    let mut text = format!(
+    let (any, reached_at) = (any_address(host), host.in_url());
+    let cluster = if fleet.len() > 1 { format_cluster(host, fleet, files) } else { String::new() };
+    format!(
         "# Written by `berth access`, which replaces it. It is for this host only: {host}\n\
          # Your own settings belong in the file that includes this one.\n\n\
          # Streams remember their servers by these names.\n\
          server_name: {}\n\n\
          listen: \"{any}:{CLIENT_PORT}\"\n\
          # The certificate is for this name: clients must not be told another address.\n\
-         client_advertise: \"{at}:{CLIENT_PORT}\"\n\n\
-         # Who may connect. `berth access revoke` replaces this file; then: nats-server --signal reload\n\
-         include \"accounts.conf\"\n\n{}",
+         client_advertise: \"{reached_at}:{CLIENT_PORT}\"\n\n\
+         # Who may connect. After `berth access revoke`: nats-server --signal reload\n\
+         include \"accounts.conf\"\n\n{}{cluster}",
         quoted(host.as_str()),
         files.format_client_tls()
-    );
-    if fleet.len() > 1 {
-        let route = |host: &Host| format!("    \"nats://{}:{ROUTE_PORT}\"\n", host.in_url());
-        let routes: String = fleet.iter().map(route).collect();
-        text += &format!(
-            "\ncluster {{\n  name: {CLUSTER}\n  listen: \"{any}:{ROUTE_PORT}\"\n  \
-             advertise: \"{at}:{ROUTE_PORT}\"\n\n  \
-             # All of them, this one included: it notices itself.\n  routes: [\n{routes}  ]\n\n  \
-             # Only servers with a certificate of the fleet's authority are let in.\n{}}}\n",
-            files.format_route_tls()
-        );
-    }
-    text
+    )
+}
+
+fn format_cluster(host: &Host, fleet: &[Host], files: &ServerFiles<'_>) -> String {
+    let (any, reached_at) = (any_address(host), host.in_url());
+    let route = |host: &Host| format!("    \"nats://{}:{ROUTE_PORT}\"\n", host.in_url());
+    let routes: String = fleet.iter().map(route).collect();
+    format!(
+        "\ncluster {{\n  name: {CLUSTER}\n  listen: \"{any}:{ROUTE_PORT}\"\n  \
+         advertise: \"{reached_at}:{ROUTE_PORT}\"\n\n  \
+         # All of them, this one included: it notices itself.\n  routes: [\n{routes}  ]\n\n  \
+         # Only servers with a certificate of the fleet's authority are let in.\n{}}}\n",
+        files.format_route_tls()
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
-
     use super::*;
 
     #[test]

@@ -36,16 +36,16 @@ pub enum AccessCommand {
     Init(AccessInit),
     /// Make another identity for a service, such as one for each host
     ///
-    /// `init` has made one identity for each service, which all its replicas may use. With identities
-    /// of their own, one replica can be shut out without the others.
+    /// `init` has made one identity for each service, which all its replicas may use. With
+    /// identities of their own, one replica can be shut out without the others.
     #[command(after_long_help = "EXAMPLES
     berth access service claim --name host-a
     berth access service gc --name host-a --expires 90d")]
     Service(AccessService),
     /// Make the identity of a node's agent
     ///
-    /// The agent may act for this node and no other. A controller decides about volumes of all nodes:
-    /// to host one is a right of its own, given by --controllers.
+    /// The agent may act for this node and no other. A controller decides about volumes of all
+    /// nodes: to host one is a right of its own, given by --controllers.
     #[command(after_long_help = "EXAMPLES
     berth access node n1
     berth access node n1 --controllers ebs.csi.aws.com,nfs.csi.k8s.io --expires 90d
@@ -60,8 +60,8 @@ pub enum AccessCommand {
     /// Make the identity of a person or program
     ///
     /// Each --grant gives capabilities in one namespace: read (see volumes, claims, allocs and
-    /// events), write (register, change and deregister volumes), mount (register and stop allocs, and
-    /// mount volumes). The namespace '*' is a grant of its own: requests about all namespaces.
+    /// events), write (register, change and deregister volumes), mount (register and stop allocs,
+    /// and mount volumes). The namespace '*' is a grant of its own: requests about all namespaces.
     #[command(after_long_help = "EXAMPLES
     berth access user alice --grant team-a=read,write,mount --grant team-b=read
     berth access user scheduler --grant '*=read,mount' --nodes --plugins
@@ -69,8 +69,8 @@ pub enum AccessCommand {
     User(AccessUser),
     /// Make the identity of an operator with all rights
     ///
-    /// An admin may send every request, and read, change and delete streams and buckets: for repair,
-    /// backup and restore. For daily work use a user with --operator.
+    /// An admin may send every request, and read, change and delete streams and buckets: for
+    /// repair, backup and restore. For daily work use a user with --operator.
     #[command(after_long_help = "EXAMPLES
     berth access admin root --expires 1d")]
     Admin(AccessOther),
@@ -92,8 +92,8 @@ pub enum AccessCommand {
     List,
     /// Show in words what an identity may do, until when, and whether it was revoked
     ///
-    /// NAME is the full name, such as node/n1, or the part after the slash where that is clear, or a
-    /// public key as nats-server shows it in logs and lists of connections.
+    /// NAME is the full name, such as node/n1, or the part after the slash where that is clear, or
+    /// a public key as nats-server shows it in logs and lists of connections.
     #[command(after_long_help = "EXAMPLES
     berth access show node/n1
     berth access show alice
@@ -101,8 +101,8 @@ pub enum AccessCommand {
     Show(Show),
     /// Give an identity a new key with the same rights
     ///
-    /// The new file replaces the old one here. Servers accept the old key, too, until it is revoked:
-    /// hand out the file, restart the program, then `berth access revoke NAME --replaced`.
+    /// The new file replaces the old one here. Servers accept the old key, too, until it is
+    /// revoked: hand out the file, restart the program, then `berth access revoke NAME --replaced`.
     #[command(after_long_help = "EXAMPLES
     berth access rotate node/n1 --expires 90d
     berth access rotate claim")]
@@ -275,7 +275,8 @@ pub struct Certify {
     #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
     pub also: Vec<String>,
     /// Add servers to the fleet; all servers get new routes
-    #[arg(long, value_name = "HOST,…", value_delimiter = ',', conflicts_with_all = ["hosts", "also"])]
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
+    #[arg(conflicts_with_all = ["hosts", "also"])]
     pub add: Vec<String>,
     /// Make a new authority; the old one stays trusted
     #[arg(long, conflicts_with_all = ["hosts", "also", "add"])]

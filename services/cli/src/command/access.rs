@@ -97,8 +97,8 @@ fn init(dir: &Path, args: &AccessInit, now: Timestamp, output: Output) -> Result
     print_note(format_args!(
         "wrote {dir}; keep it secret, and make a backup: it is the only key to the fleet\n\
          next:\n  \
-         copy {dir}/servers/HOST/ to {installed}/ of each HOST, readable by nats-server's user only,\n  \
-         and start: nats-server -c /etc/berth/nats.conf\n  \
+         copy {dir}/servers/HOST/ to {installed}/ of each HOST, readable by\n  \
+         nats-server's user only, and start: nats-server -c /etc/berth/nats.conf\n  \
          copy {dir}/ca.pem and a file of {dir}/creds/ to each program\n  \
          berth access node NAME, for each node; berth access user NAME, for each person"
     ));
@@ -182,14 +182,14 @@ fn certify(dir: &Path, args: &Certify, now: Timestamp, output: Output) -> Result
     } else if add.is_empty() {
         directory.certify(&hosts, &also, now)?;
         format!(
-            "copy server.pem and server.key of {dir}/servers/HOST/ to {installed}/ of each HOST, and \
-             there:\n  nats-server --signal reload"
+            "copy server.pem and server.key of {dir}/servers/HOST/ to {installed}/ of each HOST, \
+             and there:\n  nats-server --signal reload"
         )
     } else {
         directory.add_servers(&add, now)?;
         format!(
-            "copy {dir}/servers/HOST/ to {installed}/ of each HOST, also of the earlier ones; start \
-             the new servers,\n  then restart the others, one at a time"
+            "copy {dir}/servers/HOST/ to {installed}/ of each HOST, also of the earlier ones; \
+             start the new servers,\n  then restart the others, one at a time"
         )
     };
     output.reply(&view_fleet(&directory, now)?, |fleet| access::fleet(fleet, now));

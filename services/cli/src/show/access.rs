@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use berth_access::Role;
+use berth_access::host::Host;
 use berth_access::record::{AuthorityRecord, KeyRecord, KeyState, ServerRecord};
 use berth_domain::Timestamp;
 use serde::Serialize;
@@ -101,7 +102,7 @@ pub fn identity(view: &IdentityView, now: Timestamp) -> String {
 pub fn fleet(view: &FleetView, now: Timestamp) -> String {
     let mut servers = Table::new(["SERVER", "ALSO", "CERTIFICATE UNTIL", "AUTHORITY"]);
     for server in &view.servers {
-        let also: Vec<&str> = server.also.iter().map(|host| host.as_str()).collect();
+        let also: Vec<&str> = server.also.iter().map(Host::as_str).collect();
         servers.row([
             server.host.to_string(),
             also.join(", "),

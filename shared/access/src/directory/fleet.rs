@@ -14,7 +14,7 @@ use crate::record::{AuthorityRecord, ServerRecord};
 use crate::servers::{ServerFiles, TrustedTokens, format_host_config};
 use crate::tls::Authority;
 
-/// The names of a server's own host, which every certificate includes: programs on the host use them.
+/// The names of a server's own host, which programs on the host use: in every certificate.
 const OWN_HOST: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// Authorities that are trusted no more.
@@ -93,7 +93,7 @@ impl Directory {
         self.save_record()
     }
 
-    /// Adds servers and writes everything that servers need. `place` is where the directory will be.
+    /// Adds servers and writes what all servers need. `place` is where the directory will be.
     pub(super) fn add_server_records(
         &mut self,
         hosts: &[Host],

@@ -210,4 +210,4 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, AccessError> {
 
 /// A span that is added to the end of a token before its revocation is forgotten: clocks of servers
 /// may be behind.
-const CLOCK_MARGIN: Duration = Duration::from_hours(24);
+const CLOCK_MARGIN: Duration = Duration::from_secs(24 * 3600);

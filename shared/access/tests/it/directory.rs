@@ -141,7 +141,7 @@ fn a_revocation_is_kept_as_long_as_its_token_could_be_used() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("d");
     let mut directory = create(&path, &["a.example"]).unwrap();
-    let day = Duration::from_hours(24);
+    let day = Duration::from_secs(24 * 3600);
     let start = now();
     let new = NewIdentity { valid_for: Some(day), ..NewIdentity::of_role(Role::Gc) };
     directory.issue(&new, start).unwrap();

@@ -5,9 +5,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
+mod admission;
 mod client;
 mod directory;
-mod fleet;
 mod local;
 mod revocation;
 mod server;

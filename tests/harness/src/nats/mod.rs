@@ -1,8 +1,9 @@
 //! Real nats-servers, alone or three together, run with the configuration that Berth ships.
 //!
-//! Owns: the servers and their stores. Promises: what `deploy/nats/nats.conf` says holds in the tests
-//! too (`sync_interval: always`, limits, pings); only names, addresses and the store's place are
-//! set here, in place of the host's own file that it includes. Never: reuses a store or a server between tests.
+//! Owns: the servers and their stores. Promises: what `deploy/nats/nats.conf` says holds in the
+//! tests too (`sync_interval: always`, limits, pings); only names, addresses and the store's place
+//! are set here, in place of the host's own file that it includes. Never: reuses a store or a
+//! server between tests.
 
 pub mod raw;
 mod server;

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use berth_harness::dirs::Dir;
 use berth_harness::nats::{self, NatsOptions, NatsServers, Server};
 use berth_harness::ports::Port;
 use berth_harness::root::or_skip;
