@@ -27,20 +27,30 @@ fn now() -> Timestamp {
     Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// Servers read their certificates at this path, whatever directory they run in.
+fn absolute(path: &Path) -> Result<PathBuf, AccessError> {
+    std::path::absolute(path).map_err(|source| AccessError::File {
+        path: path.to_owned(),
+        doing: "read",
+        source,
+    })
+}
+
 impl LocalFleet {
-    /// Makes a fleet of servers with these names in a directory, which must be empty or absent. Its
-    /// path must be absolute, because servers read their certificates there.
+    /// Makes a fleet of servers with these names in a directory, which must be empty or absent.
     pub fn create(path: &Path, servers: &[&str]) -> Result<Self, AccessError> {
         let hosts = servers.iter().map(|name| Host::parse(name).map_err(AccessError::BadServers));
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
-        let directory = Directory::create(path, &hosts, &FilePlace::Here, now())?;
-        Ok(Self { path: path.to_owned(), directory: Mutex::new(directory) })
+        let path = absolute(path)?;
+        let directory = Directory::create(&path, &hosts, &FilePlace::Here, now())?;
+        Ok(Self { path, directory: Mutex::new(directory) })
     }
 
     /// Opens the fleet that [`Self::create`] made in this directory.
     pub fn open(path: &Path) -> Result<Self, AccessError> {
-        let directory = Mutex::new(Directory::open(path)?);
-        Ok(Self { path: path.to_owned(), directory })
+        let path = absolute(path)?;
+        let directory = Mutex::new(Directory::open(&path)?);
+        Ok(Self { path, directory })
     }
 
     fn directory(&self) -> MutexGuard<'_, Directory> {

@@ -72,9 +72,12 @@ impl Directory {
         if files::is_occupied(path) {
             return Err(AccessError::DirectoryExists(path.to_owned()));
         }
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(format!(".unfinished-{}", std::process::id()));
-        let unfinished = PathBuf::from(unfinished);
+        let Some(name) = path.file_name() else {
+            return Err(AccessError::DirectoryExists(path.to_owned()));
+        };
+        let mut beside = name.to_owned();
+        beside.push(format!(".unfinished-{}", std::process::id()));
+        let unfinished = path.with_file_name(beside);
         let installed = match place {
             FilePlace::Installed(at) => Some(at.to_string_lossy().into_owned()),
             FilePlace::Here => None,

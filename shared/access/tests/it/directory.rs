@@ -71,12 +71,18 @@ fn nothing_is_overwritten() {
     let before = fs::read_to_string(&creds).unwrap();
     directory.issue(&NewIdentity::of_role(Role::Gc), now()).unwrap_err();
     assert_eq!(fs::read_to_string(&creds).unwrap(), before);
+    // A slash at its end names the same directory, and an empty one may be there.
+    let slashed = dir.path().join("slashed/");
+    fs::create_dir(&slashed).unwrap();
+    create(&slashed, &["a.example"]).unwrap();
+    assert_eq!(fs::metadata(&slashed).unwrap().permissions().mode() & 0o777, 0o700);
+    create(Path::new("/"), &["a.example"]).unwrap_err();
     // A directory that cannot be completed leaves nothing.
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
     create(&file, &["a.example"]).unwrap_err();
     create(&file.join("below"), &["a.example"]).unwrap_err();
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
 }
 
 #[test]
