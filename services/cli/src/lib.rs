@@ -95,6 +95,7 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
             output::data(String::from_utf8_lossy(&script).trim_end());
         }
         Command::Keygen(args) => command::keygen::keygen(args)?,
+        Command::Access(args) => command::access::run_access(args, Output { json: global.json })?,
         Command::Volume(VolumeCommand::Init(args)) => command::volume::init(args, global.json)?,
         Command::Volume(VolumeCommand::Register(args)) => {
             command::volume::register(args, &global).await?;
@@ -147,6 +148,7 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         | Command::Explain(_)
         | Command::Completions { .. }
         | Command::Keygen(_)
+        | Command::Access(_)
         | Command::Volume(VolumeCommand::Init(_) | VolumeCommand::Register(_)) => Ok(()),
     }
 }

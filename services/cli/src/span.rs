@@ -22,6 +22,23 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     (ms <= 366 * 24 * 3_600_000).then(|| Duration::from_millis(ms)).ok_or_else(wrong)
 }
 
+/// The longest validity, in days.
+const DAYS_MAX: u64 = 3650;
+
+/// Reads how long something is to be valid: `90d`, or any span that [`parse`] reads, but not zero.
+pub fn parse_validity(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no validity; write 90d, 12h or 30m, up to {DAYS_MAX}d");
+    let span = match text.strip_suffix('d') {
+        Some(days) if days.bytes().all(|byte| byte.is_ascii_digit()) => {
+            let days =
+                days.parse::<u64>().ok().filter(|days| *days <= DAYS_MAX).ok_or_else(wrong)?;
+            Duration::from_secs(days * 86_400)
+        }
+        _ => parse(text).map_err(|_| wrong())?,
+    };
+    if span.is_zero() { Err(wrong()) } else { Ok(span) }
+}
+
 /// `0.4s`, `12s`, `5m`, `3h`, `9d`: the largest unit, rounded down.
 pub fn short(span: Duration) -> String {
     let s = span.as_secs();
@@ -56,6 +73,16 @@ mod tests {
         }
         for text in ["", "s", "-1s", "1.5s", "5 m", "1d", "99999999999999999999", "999999999h"] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_validity_may_be_in_days_and_is_not_zero() {
+        for (text, s) in [("90d", 7_776_000), ("12h", 43_200), ("1m", 60), ("3650d", 315_360_000)] {
+            assert_eq!(parse_validity(text), Ok(Duration::from_secs(s)), "{text}");
+        }
+        for text in ["", "d", "0d", "0", "-1d", "+1d", "3651d", "1w", "99999999999999999999d"] {
+            assert!(parse_validity(text).is_err(), "{text}");
         }
     }
 

@@ -61,16 +61,8 @@ impl Bus {
         let jetstream =
             jetstream::ContextBuilder::new().timeout(config.request_timeout).build(client.clone());
         let (losses, clock_skew, opened, fault_sources) = Default::default();
-        let inner = BusInner {
-            client,
-            jetstream,
-            link,
-            losses,
-            clock_skew,
-            opened,
-            fault_sources,
-            config,
-        };
+        let inner =
+            BusInner { client, jetstream, link, losses, clock_skew, opened, fault_sources, config };
         Self { inner: Arc::new(inner) }
     }
 

@@ -103,6 +103,15 @@ fn any_event(of: EventsOf<'_>, kind: Option<&str>, id: Option<&str>) -> String {
     format!("berth.v1.event.{namespace}.{}.{id}", kind.unwrap_or("*"))
 }
 
+/// Prefix of the inboxes of the identity with this public key, in which it gets its replies.
+///
+/// Each identity has a prefix of its own and may subscribe to no other, so that only the receiver
+/// of a reply can read it. The prefix is one token: a permission for `_INBOX.>` does not include
+/// it.
+pub fn inbox_prefix(public_key: &str) -> String {
+    format!("_INBOX_{public_key}")
+}
+
 /// Every event: for `nats sub`, and to filter by hand.
 pub const ALL_EVENTS: &str = "berth.v1.event.>";
 

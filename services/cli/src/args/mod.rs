@@ -5,6 +5,7 @@
 //!
 //! **Never** acts.
 
+mod access;
 mod bus;
 mod collect;
 mod dev;
@@ -30,6 +31,10 @@ use berth_service::connection::ConnectionArgs;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+pub use access::{
+    Access, AccessCommand, AccessDocker, AccessInit, AccessNode, AccessOther, AccessService,
+    AccessUser, Certify, KeyOptions, Revoke, ServiceKind, Show,
+};
 pub use bus::{BusCommand, BusCopies};
 pub use collect::Gc;
 pub use dev::Dev;
@@ -192,6 +197,12 @@ pub enum Command {
     /// which `berth run` must join: the command for that is printed at the start. Ctrl-C stops
     /// everything in order.
     Dev(Dev),
+    /// Make and revoke identities: who may do what on the bus
+    ///
+    /// Works on a directory of keys that the operator keeps, and connects to nothing. The servers
+    /// accept who shows a token that was signed here. Keep the directory on a machine that is not
+    /// part of the fleet, and make a backup of it: who has it owns the fleet.
+    Access(Access),
     /// Explain an error code
     ///
     /// Every error of Berth has a code, which is the same on the bus, in logs and here. Without a

@@ -3,6 +3,7 @@
 //! **Promises** that stdout holds the answer and nothing else, and that nothing is sent while the
 //! input has a fault.
 
+pub mod access;
 pub mod alloc;
 pub mod bus;
 pub mod claim;

@@ -17,7 +17,8 @@ use super::own_plugin::OwnPlugin;
 
 /// What is shipped for one server.
 const SHIPPED: &str = include_str!("../../../../deploy/nats/nats.conf");
-const SHIPPED_LISTEN: &str = "listen: \"127.0.0.1:4222\"";
+/// What a host's own file says is said here instead: the address.
+const SHIPPED_HOST_FILE: &str = "include \"nats/host.conf\"";
 const SHIPPED_STORE: &str = "store_dir: \"/var/lib/nats-server\"";
 
 /// The plugin id of the development driver.
@@ -81,7 +82,7 @@ fn nats(layout: &Layout, port: u16) -> String {
     // The server accepts strings in JSON's syntax.
     let store = json!(layout.store());
     SHIPPED
-        .replace(SHIPPED_LISTEN, &format!("listen: \"127.0.0.1:{port}\""))
+        .replace(SHIPPED_HOST_FILE, &format!("server_name: berth\nlisten: \"127.0.0.1:{port}\""))
         .replace(SHIPPED_STORE, &format!("store_dir: {store}"))
 }
 

@@ -10,6 +10,7 @@ use berth_domain::{AllocId, Namespace, Timestamp, VolumeId};
 
 use crate::span::ago;
 
+pub mod access;
 mod alloc;
 mod bus;
 mod claim;

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
+mod access;
 mod berth;
 mod bus_copies;
 mod data;

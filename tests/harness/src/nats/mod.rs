@@ -1,8 +1,9 @@
 //! Real nats-servers, alone or three together, run with the configuration that Berth ships.
 //!
-//! Owns: the servers and their stores. Promises: what `deploy/nats/*.conf` says holds in the tests
-//! too (`sync_interval: always`, limits, pings); only names, addresses and the store's place are
-//! set here. Never: reuses a store or a server between tests.
+//! Owns: the servers and their stores. Promises: what `deploy/nats/nats.conf` says holds in the
+//! tests too (`sync_interval: always`, limits, pings); only names, addresses and the store's place
+//! are set here, in place of the host's own file that it includes. Never: reuses a store or a
+//! server between tests.
 
 pub mod raw;
 mod server;
@@ -35,9 +36,13 @@ pub fn program() -> &'static Path {
     })
 }
 
-/// A shipped configuration with its store moved to `store`, followed by `extra`.
-fn shipped_config(file: &str, store: &Path, extra: &str) -> String {
-    let path = repository().join("deploy/nats").join(file);
+/// The line of the shipped configuration that includes what `berth access` writes for a host.
+const HOST_FILE: &str = "include \"nats/host.conf\"";
+
+/// The shipped configuration with its store moved to `store`, and with `extra` in place of the
+/// host's own file.
+fn shipped_config(store: &Path, extra: &str) -> String {
+    let path = repository().join("deploy/nats/nats.conf");
     let shipped = fs::read_to_string(&path).expect("the shipped configuration can be read");
     let of_line = |line: &str| {
         line.trim().strip_prefix("store_dir: \"")?.strip_suffix('"').map(str::to_owned)
@@ -46,5 +51,6 @@ fn shipped_config(file: &str, store: &Path, extra: &str) -> String {
     let shipped_store =
         shipped_store.unwrap_or_else(|| panic!("{} no longer names its store", path.display()));
     let store = store.to_str().expect("temporary paths are UTF-8");
-    format!("{}\n{extra}\n", shipped.replace(&shipped_store, store))
+    assert!(shipped.contains(HOST_FILE), "{} includes no host file", path.display());
+    shipped.replace(&shipped_store, store).replace(HOST_FILE, extra) + "\n"
 }

@@ -26,14 +26,13 @@ pub struct Server {
 impl Server {
     /// Starts one with the shipped `nats.conf` and waits until clients are served.
     pub async fn start() -> Self {
-        let server = Self::launch("nats.conf", "berth", "", &[], None);
+        let server = Self::launch("berth", "", &[], None);
         server.ready().await;
         server
     }
 
     /// Starts one without waiting for it. Its store is on a disk of this size, where one is given.
     pub(super) fn launch(
-        config: &str,
         name: &str,
         extra: &str,
         args: &[String],
@@ -43,7 +42,7 @@ impl Server {
         let disk = disk_bytes.map(|bytes| Disk::mount(dir.join("store"), bytes));
         let port = Port::reserve();
         let config_path = dir.join("nats.conf");
-        fs::write(&config_path, shipped_config(config, &dir.join("store"), extra))
+        fs::write(&config_path, shipped_config(&dir.join("store"), extra))
             .expect("a fresh directory can be written");
         let daemon = Program::new(&format!("nats-server {name}"), program(), dir.join("log"))
             .arg("-c")

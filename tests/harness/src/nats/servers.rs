@@ -29,8 +29,7 @@ pub struct NatsOptions<'a> {
     pub breakable: bool,
 }
 
-/// One nats-server with the shipped `nats.conf`, or several, `n1`, `n2`, …, in one cluster with the
-/// shipped `cluster.conf`.
+/// One nats-server with the shipped `nats.conf`, or several, `n1`, `n2`, …, in one cluster.
 #[derive(Debug)]
 pub struct NatsServers {
     servers: Vec<Server>,
@@ -49,7 +48,7 @@ impl NatsServers {
     pub async fn start_with(count: usize, options: NatsOptions<'_>) -> Self {
         let NatsOptions { extra, disk_bytes, unadvertised, breakable } = options;
         if count == 1 {
-            let server = Server::launch("nats.conf", "berth", extra, &[], disk_bytes);
+            let server = Server::launch("berth", extra, &[], disk_bytes);
             server.ready().await;
             return Self { servers: vec![server], cables: BTreeMap::new(), ports: Vec::new() };
         }
@@ -61,6 +60,8 @@ impl NatsServers {
                 cables.insert((from, to), Proxy::start(ports[to].address()).await);
             }
         }
+        // A cluster block in `extra` wins.
+        let extra = format!("cluster {{ name: berth }}\n{extra}");
         let servers = (0..count).map(|from| {
             let way = |to| cables.get(&(from, to)).map_or_else(|| route(&ports[to]), Proxy::url);
             let mut args = member_args(&ports[from], (0..count).filter(|to| *to != from).map(way));
@@ -72,7 +73,7 @@ impl NatsServers {
                 // cables.
                 args.extend(["--cluster_advertise".into(), ports[count].address().to_string()]);
             }
-            Server::launch("cluster.conf", &name(from), extra, &args, disk_bytes)
+            Server::launch(&name(from), &extra, &args, disk_bytes)
         });
         let servers = Self { servers: servers.collect(), cables, ports };
         for server in &servers.servers {

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use berth_harness::dirs::Dir;
 use berth_harness::nats::{self, NatsOptions, NatsServers, Server};
 use berth_harness::ports::Port;
 use berth_harness::root::or_skip;
@@ -46,12 +47,19 @@ async fn the_shipped_configuration_is_what_runs() {
 }
 
 #[test]
-fn the_server_accepts_every_shipped_configuration() {
-    for file in ["nats.conf", "cluster.conf"] {
-        let path = berth_harness::repository().join("deploy/nats").join(file);
-        let check = Command::new(nats::program()).arg("-t").arg("-c").arg(path).output().unwrap();
-        assert!(check.status.success(), "{file}: {}", String::from_utf8_lossy(&check.stderr));
-    }
+fn the_shipped_configuration_starts_no_server_without_its_host_file() {
+    let shipped = berth_harness::repository().join("deploy/nats/nats.conf");
+    let dir = Dir::new("shipped");
+    let path = dir.join("nats.conf");
+    std::fs::copy(shipped, &path).unwrap();
+    let check = || Command::new(nats::program()).arg("-t").arg("-c").arg(&path).output().unwrap();
+    let without = check();
+    assert!(!without.status.success());
+    assert!(String::from_utf8_lossy(&without.stderr).contains("nats/host.conf"), "{without:?}");
+    std::fs::create_dir(dir.join("nats")).unwrap();
+    std::fs::write(dir.join("nats/host.conf"), "server_name: n1\n").unwrap();
+    let with = check();
+    assert!(with.status.success(), "{}", String::from_utf8_lossy(&with.stderr));
 }
 
 #[tokio::test]

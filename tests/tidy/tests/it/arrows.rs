@@ -15,6 +15,7 @@ const ALL_SHARED: &[&str] = &[
     "berth-telemetry",
     "berth-bus",
     "berth-client",
+    "berth-access",
     "berth-csi",
     "berth-service",
 ];
@@ -31,6 +32,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-bus", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
     // This crate is for any client of the bus: it does not know how our services are run.
     ("berth-client", &["berth-domain", "berth-contract", "berth-bus"]),
+    // Identities are made offline, on a machine without a bus.
+    ("berth-access", &["berth-domain", "berth-contract"]),
     ("berth-csi", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
     ("berth-durable", &[]),
     ("berth-service", &["berth-domain", HOST, "berth-contract", "berth-telemetry", "berth-bus"]),
@@ -97,6 +100,7 @@ const KEPT_BEHIND: &[(&str, &[&str])] = &[
     ("opentelemetry-proto", &[HARNESS]),
     ("opentelemetry_sdk", &["berth-telemetry"]),
     ("prometheus", &["berth-telemetry"]),
+    ("rcgen", &["berth-access"]),
     ("prost", &["berth-csi", "berth-csi-dev", HARNESS]),
     ("tonic", &["berth-csi", "berth-csi-dev", HARNESS]),
     ("tonic-prost", &["berth-csi"]),

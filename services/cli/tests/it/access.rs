@@ -1,0 +1,129 @@
+//! `berth access`, from a new fleet to a revoked identity, without a bus.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::berth::{Ran, berth};
+
+fn access(dir: &Path, args: &[&str]) -> Ran {
+    let dir = dir.join("berth-access");
+    berth(&[&["access", "--dir", dir.to_str().unwrap()], args].concat())
+}
+
+fn json(dir: &Path, args: &[&str]) -> Value {
+    let ran = access(dir, &[args, &["--json"]].concat());
+    assert_eq!(ran.code, 0, "{ran:?}");
+    serde_json::from_str(&ran.out).unwrap()
+}
+
+#[test]
+fn a_fleet_is_made_and_an_identity_is_revoked() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let made = access(dir, &["init", "--servers", "a.example,b.example,c.example"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    for part in ["a.example", "plugin-registry  valid"] {
+        assert!(made.out.contains(part), "{part}: {made:?}");
+    }
+    assert!(made.err.contains("copy ") && made.err.contains("/etc/berth/nats/"), "{made:?}");
+    let again = access(dir, &["init", "--servers", "a.example"]);
+    assert!(again.code == 1 && again.err.contains("keys in use must not be lost"), "{again:?}");
+
+    let node = ["node", "n1", "--controllers", "a.csi,b.csi", "--expires", "90d"];
+    let made = access(dir, &node);
+    assert!(
+        made.code == 0 && made.out.contains("hosts the controllers of a.csi, b.csi"),
+        "{made:?}"
+    );
+    let creds = dir.join("berth-access/creds/node-n1.creds");
+    let first = fs::read_to_string(&creds).unwrap();
+    assert!(!made.out.contains("SU") && !made.err.contains("SU"), "no seed is shown: {made:?}");
+    let again = access(dir, &node);
+    assert!(again.code == 1 && again.err.contains("berth access rotate node/n1"), "{again:?}");
+    assert_eq!(fs::read_to_string(&creds).unwrap(), first);
+
+    let rotated = json(dir, &["rotate", "n1"]);
+    assert_eq!(rotated["role"]["controllers"][1], "b.csi");
+    assert_eq!(rotated["replaced"].as_array().unwrap().len(), 1);
+    assert_ne!(fs::read_to_string(&creds).unwrap(), first);
+    let key = rotated["key"]["public"].as_str().unwrap();
+    assert_eq!(json(dir, &["show", key])["name"], "node/n1");
+
+    let revoked = access(dir, &["revoke", "node/n1"]);
+    assert_eq!(revoked.code, 0, "{revoked:?}");
+    assert!(revoked.out.contains(key), "{revoked:?}");
+    assert!(revoked.err.contains("nats-server --signal reload"), "{revoked:?}");
+    let accounts = dir.join("berth-access/servers/b.example/accounts.conf");
+    assert!(revoked.out.contains(accounts.to_str().unwrap()), "{revoked:?}");
+    let shown = access(dir, &["show", "n1"]);
+    assert!(shown.out.contains("state     revoked"), "{shown:?}");
+    let list = json(dir, &["list"]);
+    let states = list["identities"].as_array().unwrap().iter();
+    let states: Vec<&Value> = states.map(|one| &one["state"]).collect();
+    assert_eq!(states, ["valid", "valid", "revoked", "valid", "valid"]);
+}
+
+#[test]
+fn every_fault_is_reported_and_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let hosts = access(dir, &["init", "--servers", "a b,c:4222,d"]);
+    assert!(
+        hosts.code == 2 && hosts.err.contains("a b") && hosts.err.contains("c:4222"),
+        "{hosts:?}"
+    );
+    let even = access(dir, &["init", "--servers", "a,b"]);
+    assert!(even.code == 1 && even.err.contains("a majority must be left"), "{even:?}");
+    let relative = access(dir, &["init", "--servers", "a", "--installed", "etc"]);
+    assert_eq!(relative.code, 2, "{relative:?}");
+    let none = access(dir, &["list"]);
+    assert!(none.code == 1 && none.err.contains("berth access init"), "{none:?}");
+    assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
+
+    assert_eq!(access(dir, &["init", "--servers", "a"]).code, 0);
+    let before = json(dir, &["list"]);
+    let grants = ["user", "alice", "--grant", "x=reed", "--grant", "y", "--grant", "z=read"];
+    let faults = access(dir, &grants);
+    assert_eq!(faults.code, 2, "{faults:?}");
+    for part in ["\"reed\" is no capability", "\"y\": names no capability", "team-a=read,mount"] {
+        assert!(faults.err.contains(part), "{part}: {faults:?}");
+    }
+    for args in [
+        &["user", "alice"][..],
+        &["user", "a/b", "--nodes"],
+        &["node", "n1", "--expires", "0d"],
+        &["show", "nobody"],
+        &["revoke", "nobody"],
+        &["certify", "elsewhere.example"],
+        &["certify", "--retire"],
+    ] {
+        let ran = access(dir, args);
+        assert!(ran.code != 0 && !ran.err.is_empty() && ran.out.is_empty(), "{args:?}: {ran:?}");
+    }
+    assert_eq!(json(dir, &["list"]), before);
+}
+
+#[test]
+fn certificates_and_authorities_change_in_three_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert_eq!(access(dir, &["init", "--servers", "a"]).code, 0);
+    let pem = dir.join("berth-access/servers/a/server.pem");
+    let before = fs::read_to_string(&pem).unwrap();
+    let certified = json(dir, &["certify", "a", "--also", "10.0.0.1,bus.example"]);
+    assert_eq!(certified["servers"][0]["also"][1], "bus.example");
+    assert_ne!(fs::read_to_string(&pem).unwrap(), before);
+    let authorities = |step: &str| {
+        let fleet = json(dir, &["certify", step]);
+        fleet["authorities"].as_array().unwrap().len()
+    };
+    assert_eq!(authorities("--authority"), 2);
+    let early = access(dir, &["certify", "--retire"]);
+    assert!(early.err.contains("berth access certify a"), "{early:?}");
+    assert_eq!(json(dir, &["certify"])["servers"][0]["authority"], 2);
+    assert_eq!(authorities("--retire"), 1);
+    let grown = json(dir, &["certify", "--add", "b,c"]);
+    assert_eq!(grown["servers"].as_array().unwrap().len(), 3);
+}

@@ -1,0 +1,243 @@
+//! Identities: made, found and revoked.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_contract::token;
+use berth_domain::Timestamp;
+use data_encoding::HEXLOWER;
+use sha2::{Digest as _, Sha512_256};
+
+use super::{CLOCK_MARGIN, Directory, read_json};
+use crate::creds::{format_creds, inbox_prefix};
+use crate::error::AccessError;
+use crate::files;
+use crate::jwt::{AccountToken, UserToken};
+use crate::key::{Key, KeyKind};
+use crate::permissions::derive_permissions;
+use crate::record::{IdentityRecord, KeyRecord, KeyState};
+use crate::role::Role;
+
+/// An identity that is to be made.
+#[derive(Debug, Clone)]
+pub struct NewIdentity<'a> {
+    /// Its role.
+    pub role: Role,
+    /// The name of a service's identity, where a service has several.
+    pub service: Option<&'a str>,
+    /// How long its token is valid; for ever when not given.
+    pub valid_for: Option<Duration>,
+    /// Whether an identity of this name gets a new key. Servers accept the earlier one until it is
+    /// revoked or has expired.
+    pub replace: bool,
+}
+
+impl NewIdentity<'_> {
+    /// An identity of this role, valid for ever.
+    pub fn of_role(role: Role) -> Self {
+        Self { role, service: None, valid_for: None, replace: false }
+    }
+}
+
+/// An identity that was made.
+#[derive(Debug, Clone)]
+pub struct IssuedIdentity {
+    /// What is on record.
+    pub record: IdentityRecord,
+    /// The file to hand out.
+    pub creds: PathBuf,
+}
+
+/// Which keys of an identity are revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhichKeys {
+    /// All: the identity is shut out.
+    All,
+    /// Those that newer ones have replaced.
+    Replaced,
+}
+
+/// What a revocation has changed.
+#[derive(Debug, Clone)]
+pub struct RevokedKeys {
+    /// The identity as it is now.
+    pub record: IdentityRecord,
+    /// The public keys that were revoked by this.
+    pub keys: Vec<String>,
+    /// What each server has to load: the same text, one file for each host.
+    pub files: Vec<PathBuf>,
+}
+
+/// The longest name of a file before its extension, in bytes.
+const STEM_BYTES_MAX: usize = 200;
+
+/// The name of an identity's files, without extension.
+fn file_stem(name: &str) -> String {
+    let stem = token::encode(name).replacen('/', "-", 1).replace('/', "=2F");
+    if stem.len() <= STEM_BYTES_MAX {
+        return stem;
+    }
+    let hash = HEXLOWER.encode(&Sha512_256::digest(name)[..16]);
+    format!("{}.{hash}", &stem[..STEM_BYTES_MAX - hash.len() - 1])
+}
+
+impl Directory {
+    /// Makes an identity: its key and its token.
+    pub fn issue(
+        &mut self,
+        new: &NewIdentity<'_>,
+        at: Timestamp,
+    ) -> Result<IssuedIdentity, AccessError> {
+        let _lock = self.lock()?;
+        let name = new.role.identity_name(new.service);
+        let creds = self.creds_path(&name);
+        let record_path = self.identity_path(&name);
+        let mut keys = Vec::new();
+        if record_path.exists() {
+            if !new.replace {
+                return Err(AccessError::IdentityExists { name, creds });
+            }
+            keys = read_json::<IdentityRecord>(&record_path)?.keys;
+            // An expired key cannot be used: it need not be remembered.
+            keys.retain(|key| !is_forgotten(key, at));
+        }
+        let account = self.key("account", KeyKind::Account)?;
+        let key = Key::make(KeyKind::User);
+        let public = key.public();
+        let expires = new.valid_for.map(|span| at.after(span));
+        let permissions = derive_permissions(&new.role).with_inbox(&inbox_prefix(&public));
+        let token = UserToken { name: &name, public: &public, permissions, expires };
+        let text = format_creds(&token.sign(&account, at)?, &key)?;
+        keys.push(KeyRecord { public, issued: at, expires, revoked: None });
+        let record = IdentityRecord { name, role: new.role.clone(), keys };
+        // On record before it can be used, so that it can be revoked whatever happens now.
+        self.save_identity(&record)?;
+        self.writer.replace(&creds, &text)?;
+        Ok(IssuedIdentity { record, creds })
+    }
+
+    /// Gives an identity a new key with the same rights. Servers accept the earlier key until it is
+    /// revoked or has expired.
+    pub fn rotate(
+        &mut self,
+        name: &str,
+        valid_for: Option<Duration>,
+        at: Timestamp,
+    ) -> Result<IssuedIdentity, AccessError> {
+        let IdentityRecord { name, role, keys } = self.find(name)?;
+        if keys.last().is_some_and(|key| key.revoked.is_some()) {
+            return Err(AccessError::IdentityRevoked(name));
+        }
+        let service = name.split_once('/').map(|(_, service)| service);
+        self.issue(&NewIdentity { role, service, valid_for, replace: true }, at)
+    }
+
+    /// All identities, by name.
+    pub fn identities(&self) -> Result<Vec<IdentityRecord>, AccessError> {
+        let paths = files::list(&self.path().join("identities"), "json")?;
+        let mut records: Vec<IdentityRecord> =
+            paths.iter().map(|path| read_json(path)).collect::<Result<_, _>>()?;
+        records.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(records)
+    }
+
+    /// The identity of this name, or of `…/NAME` when there is only one, or with this public key:
+    /// nats-server shows keys.
+    pub fn find(&self, name: &str) -> Result<IdentityRecord, AccessError> {
+        let path = self.identity_path(name);
+        if path.exists() {
+            return read_json(&path);
+        }
+        let mut found = self.identities()?;
+        found.retain(|one| {
+            one.name.split_once('/').is_some_and(|(_, rest)| rest == name)
+                || one.keys.iter().any(|key| key.public == name)
+        });
+        if found.len() > 1 {
+            let names = found.into_iter().map(|one| one.name).collect();
+            return Err(AccessError::Ambiguous { name: name.to_owned(), names });
+        }
+        found.pop().ok_or_else(|| AccessError::NoIdentity(name.to_owned()))
+    }
+
+    /// Where the `.creds` file of the identity with this full name is.
+    pub fn creds_path(&self, name: &str) -> PathBuf {
+        self.path().join("creds").join(format!("{}.creds", file_stem(name)))
+    }
+
+    /// Revokes keys of an identity. Servers refuse them once they have loaded the files.
+    pub fn revoke(
+        &mut self,
+        name: &str,
+        which: WhichKeys,
+        at: Timestamp,
+    ) -> Result<RevokedKeys, AccessError> {
+        let _lock = self.lock()?;
+        let mut record = self.find(name)?;
+        let count = match which {
+            WhichKeys::All => record.keys.len(),
+            WhichKeys::Replaced => record.keys.len().saturating_sub(1),
+        };
+        let mut keys = Vec::new();
+        for key in record.keys.iter_mut().take(count).filter(|key| key.revoked.is_none()) {
+            // Servers refuse tokens that were issued up to this time. The clock may have gone back.
+            key.revoked = Some(at.max(key.issued));
+            keys.push(key.public.clone());
+        }
+        self.save_identity(&record)?;
+        if record.newest_key().is_some_and(|key| key.state(at) == KeyState::Revoked) {
+            files::remove(&self.creds_path(&record.name))?;
+        }
+        // Written also when nothing was revoked: an earlier run may have ended before this.
+        self.sign_account(at)?;
+        let place = self.path().to_owned();
+        let files = self.write_servers(&place)?;
+        Ok(RevokedKeys { record, keys, files })
+    }
+
+    /// Signs the token of Berth's account, which lists the revoked keys.
+    pub(super) fn sign_account(&self, at: Timestamp) -> Result<(), AccessError> {
+        let operator = self.key("operator", KeyKind::Operator)?;
+        let public = self.key("account", KeyKind::Account)?.public();
+        let keys = self.identities()?.into_iter().flat_map(|identity| identity.keys);
+        let keys = keys.filter(|key| !is_forgotten(key, at));
+        let revoked: BTreeMap<String, Timestamp> =
+            keys.filter_map(|key| Some((key.public, key.revoked?))).collect();
+        let token = AccountToken { name: "berth", public: &public, jetstream: true, revoked };
+        self.write("account.jwt", &token.sign(&operator, at)?)
+    }
+
+    fn save_identity(&self, record: &IdentityRecord) -> Result<(), AccessError> {
+        self.write_json(&relative_identity_path(&record.name), record)
+    }
+
+    fn identity_path(&self, name: &str) -> PathBuf {
+        self.path().join(Path::new(&relative_identity_path(name)))
+    }
+}
+
+fn relative_identity_path(name: &str) -> String {
+    format!("identities/{}.json", file_stem(name))
+}
+
+/// Whether servers refuse the key's token by its own end, also those whose clock is behind.
+fn is_forgotten(key: &KeyRecord, at: Timestamp) -> bool {
+    key.expires.is_some_and(|expires| expires.after(CLOCK_MARGIN) < at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_identity_has_files_of_its_own() {
+        assert_eq!(file_stem("claim"), "claim");
+        assert_eq!(file_stem("node/n1"), "node-n1");
+        assert_eq!(file_stem("node/a/b.c"), "node-a=2Fb=2Ec");
+        assert_eq!(file_stem("node/../../x"), "node-=2E=2E=2F=2E=2E=2Fx");
+        let long = |last: &str| file_stem(&format!("node/{}{last}", "é".repeat(120)));
+        assert_ne!(long("a"), long("b"));
+        assert_eq!(long("a").len(), STEM_BYTES_MAX);
+    }
+}

@@ -1,0 +1,277 @@
+//! Tokens of operators, accounts and users: NATS JWT, version 2.
+//!
+//! **Owns** their form: three parts in base64url without padding, divided by dots: a header, the
+//! claims, and an ed25519 signature of both by the issuer, whose public key is in the claims. `jti`
+//! is the SHA-512/256 hash of the standard claims without `jti`, in base32 without padding. This is
+//! how `github.com/nats-io/jwt/v2` writes and nats-server reads them.
+//!
+//! **Never** reads the clock: the time of issue is passed in.
+
+use std::collections::BTreeMap;
+
+use berth_domain::Timestamp;
+use data_encoding::{BASE32_NOPAD, BASE64URL_NOPAD};
+use nkeys::KeyPair;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha512_256};
+use thiserror::Error;
+
+use crate::error::AccessError;
+use crate::key::Key;
+use crate::permissions::Permissions;
+
+/// The version of the claims.
+const VERSION: u32 = 2;
+const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
+/// A limit that is none.
+const UNLIMITED: i64 = -1;
+
+/// The standard claims. The order of the fields is that of the hash.
+#[derive(Debug, Serialize)]
+struct StandardClaims<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exp: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jti: Option<String>,
+    iat: u64,
+    iss: String,
+    name: &'a str,
+    sub: &'a str,
+}
+
+/// All claims of a token.
+#[derive(Debug, Serialize)]
+struct SignedClaims<'a> {
+    #[serde(flatten)]
+    standard: StandardClaims<'a>,
+    nats: Value,
+}
+
+/// Seconds since the Unix epoch.
+fn seconds(at: Timestamp) -> u64 {
+    at.unix_ms() / 1000
+}
+
+fn sign_claims(
+    (name, subject): (&str, &str),
+    (at, expires): (Timestamp, Option<Timestamp>),
+    nats: Value,
+    issuer: &Key,
+) -> Result<String, AccessError> {
+    let encode = |error: serde_json::Error| AccessError::Key(error.to_string());
+    let exp = expires.map(seconds);
+    let iss = issuer.public();
+    let mut standard = StandardClaims { exp, jti: None, iat: seconds(at), iss, name, sub: subject };
+    let hash = Sha512_256::digest(serde_json::to_vec(&standard).map_err(encode)?);
+    standard.jti = Some(BASE32_NOPAD.encode(&hash));
+    let claims = serde_json::to_vec(&SignedClaims { standard, nats }).map_err(encode)?;
+    let header = BASE64URL_NOPAD.encode(HEADER.as_bytes());
+    let signed = format!("{header}.{}", BASE64URL_NOPAD.encode(&claims));
+    let signature = issuer.sign(signed.as_bytes())?;
+    Ok(format!("{signed}.{}", BASE64URL_NOPAD.encode(&signature)))
+}
+
+/// The token of an operator, signed by itself.
+pub fn sign_operator(
+    name: &str,
+    operator: &Key,
+    system_account: &str,
+    at: Timestamp,
+) -> Result<String, AccessError> {
+    let nats = json!({ "system_account": system_account, "type": "operator", "version": VERSION });
+    sign_claims((name, &operator.public()), (at, None), nats, operator)
+}
+
+/// What the token of an account says.
+#[derive(Debug)]
+pub struct AccountToken<'a> {
+    /// The account's name.
+    pub name: &'a str,
+    /// Its public key.
+    pub public: &'a str,
+    /// Whether it may have streams, unlimited ones: a limit of 0 would mean no `JetStream`.
+    pub jetstream: bool,
+    /// Public keys of users whose tokens issued up to this time are refused.
+    pub revoked: BTreeMap<String, Timestamp>,
+}
+
+impl AccountToken<'_> {
+    /// The token, signed by the operator.
+    pub fn sign(&self, operator: &Key, at: Timestamp) -> Result<String, AccessError> {
+        let mut limits = Map::new();
+        for name in ["subs", "data", "payload", "imports", "exports", "conn", "leaf"] {
+            limits.insert(name.to_owned(), json!(UNLIMITED));
+        }
+        limits.insert("wildcards".to_owned(), json!(true));
+        // Users must prove that they have their key.
+        limits.insert("disallow_bearer".to_owned(), json!(true));
+        if self.jetstream {
+            for name in ["mem_storage", "disk_storage", "streams", "consumer"] {
+                limits.insert(name.to_owned(), json!(UNLIMITED));
+            }
+        }
+        let mut nats = json!({ "limits": limits, "type": "account", "version": VERSION });
+        if !self.revoked.is_empty() {
+            let revoked = self.revoked.iter().map(|(key, at)| (key.clone(), json!(seconds(*at))));
+            nats["revocations"] = Value::Object(revoked.collect());
+        }
+        sign_claims((self.name, self.public), (at, None), nats, operator)
+    }
+}
+
+/// What the token of a user says.
+#[derive(Debug)]
+pub struct UserToken<'a> {
+    /// The name that nats-server shows.
+    pub name: &'a str,
+    /// The user's public key.
+    pub public: &'a str,
+    /// What the user may do.
+    pub permissions: Permissions,
+    /// When the server refuses the token and ends its connections.
+    pub expires: Option<Timestamp>,
+}
+
+impl UserToken<'_> {
+    /// The token, signed by the account.
+    pub fn sign(&self, account: &Key, at: Timestamp) -> Result<String, AccessError> {
+        let mut nats = self.permissions.claims();
+        for name in ["subs", "data", "payload"] {
+            nats.insert(name.to_owned(), json!(UNLIMITED));
+        }
+        nats.insert("type".to_owned(), json!("user"));
+        nats.insert("version".to_owned(), json!(VERSION));
+        let nats = Value::Object(nats);
+        sign_claims((self.name, self.public), (at, self.expires), nats, account)
+    }
+}
+
+/// Why a text is no token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum TokenError {
+    /// It has not the form of a token.
+    #[error("is no token of NATS")]
+    Malformed,
+    /// Its signature is not that of its issuer.
+    #[error("has a signature that is not its issuer's")]
+    BadSignature,
+}
+
+/// What a token says.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct TokenClaims {
+    /// Public key of who signed it.
+    #[serde(rename = "iss")]
+    pub issuer: String,
+    /// Public key of whom it is for.
+    #[serde(rename = "sub")]
+    pub subject: String,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// Seconds since the Unix epoch when it was signed.
+    #[serde(rename = "iat")]
+    pub issued_s: u64,
+    /// Seconds since the Unix epoch when it ends.
+    #[serde(rename = "exp", default)]
+    pub expires_s: Option<u64>,
+    /// The claims of NATS.
+    #[serde(default)]
+    pub nats: Value,
+}
+
+/// Reads a token and checks its signature against the issuer that it names. Whether that issuer is
+/// trusted is for the caller to decide.
+pub fn read_token(token: &str) -> Result<TokenClaims, TokenError> {
+    let (signed, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
+    let (header, claims) = signed.split_once('.').ok_or(TokenError::Malformed)?;
+    let decode =
+        |part: &str| BASE64URL_NOPAD.decode(part.as_bytes()).map_err(|_| TokenError::Malformed);
+    decode(header)?;
+    let claims: TokenClaims =
+        serde_json::from_slice(&decode(claims)?).map_err(|_| TokenError::Malformed)?;
+    let signature = decode(signature)?;
+    let issuer = KeyPair::from_public_key(&claims.issuer).map_err(|_| TokenError::Malformed)?;
+    issuer.verify(signed.as_bytes(), &signature).map_err(|_| TokenError::BadSignature)?;
+    Ok(claims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::KeyKind;
+
+    const AT: Timestamp = Timestamp::from_unix_ms(1_700_000_000_123);
+
+    fn payload(token: &str) -> Value {
+        let claims = token.split('.').nth(1).unwrap();
+        serde_json::from_slice(&BASE64URL_NOPAD.decode(claims.as_bytes()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_user_token_has_the_fields_that_the_server_reads() {
+        let account = Key::make(KeyKind::Account);
+        let permissions =
+            Permissions { publish_allow: vec!["a".to_owned()], ..Permissions::default() };
+        let expires = Some(Timestamp::from_unix_ms(1_800_000_000_999));
+        let token = UserToken { name: "user/é", public: "UABC", permissions, expires };
+        let token = token.sign(&account, AT).unwrap();
+        let mut claims = payload(&token);
+        let jti = claims.as_object_mut().unwrap().remove("jti").unwrap();
+        assert_eq!(jti.as_str().unwrap().len(), 52, "32 bytes in base32 without padding");
+        let expected = json!({
+            "exp": 1_800_000_000, "iat": 1_700_000_000,
+            "iss": account.public(), "name": "user/é", "sub": "UABC",
+            "nats": {
+                "pub": { "allow": ["a"] }, "sub": { "deny": [">"] },
+                "subs": -1, "data": -1, "payload": -1, "type": "user", "version": 2,
+            },
+        });
+        assert_eq!(claims, expected);
+        assert_eq!(read_token(&token).unwrap().expires_s, Some(1_800_000_000));
+    }
+
+    /// The id is the hash of the other standard claims in the order of Go's struct.
+    #[test]
+    fn the_id_is_the_hash_of_the_standard_claims() {
+        let key = Key::make(KeyKind::Operator);
+        let token = sign_operator("berth", &key, "AX", AT).unwrap();
+        let public = key.public();
+        let hashed =
+            format!(r#"{{"iat":1700000000,"iss":"{public}","name":"berth","sub":"{public}"}}"#);
+        let expected = BASE32_NOPAD.encode(&Sha512_256::digest(hashed));
+        assert_eq!(payload(&token)["jti"], json!(expected));
+    }
+
+    #[test]
+    fn an_account_lists_who_is_revoked_and_has_streams_without_limits() {
+        let operator = Key::make(KeyKind::Operator);
+        let revoked = BTreeMap::from([("UABC".to_owned(), AT)]);
+        let token = AccountToken { name: "berth", public: "AX", jetstream: true, revoked };
+        let claims = payload(&token.sign(&operator, AT).unwrap());
+        assert_eq!(claims["nats"]["revocations"], json!({ "UABC": 1_700_000_000 }));
+        for limit in ["mem_storage", "disk_storage", "streams", "consumer", "subs", "conn"] {
+            assert_eq!(claims["nats"]["limits"][limit], json!(-1), "{limit}");
+        }
+        let revoked = BTreeMap::new();
+        let system = AccountToken { name: "system", public: "AY", jetstream: false, revoked };
+        let claims = payload(&system.sign(&operator, AT).unwrap());
+        assert_eq!(claims["nats"]["limits"].get("disk_storage"), None);
+        assert_eq!(claims["nats"].get("revocations"), None);
+    }
+
+    #[test]
+    fn a_changed_token_is_refused() {
+        let operator = Key::make(KeyKind::Operator);
+        let token = sign_operator("berth", &operator, "AX", AT).unwrap();
+        let other = sign_operator("other", &operator, "AX", AT).unwrap();
+        let parts = |token: &str| token.split('.').map(str::to_owned).collect::<Vec<_>>();
+        let (one, two) = (parts(&token), parts(&other));
+        let mixed = format!("{}.{}.{}", one[0], two[1], one[2]);
+        assert_eq!(read_token(&mixed), Err(TokenError::BadSignature));
+        for malformed in ["", "a.b.c", "a.b", &token[..token.len() / 2]] {
+            assert_eq!(read_token(malformed), Err(TokenError::Malformed), "{malformed}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What a directory of identities has on record: JSON files without any secret.
+//!
+//! **Owns** their form. **Promises** that each key that was handed out is on record until its token
+//! has expired, so that it can be revoked.
+
+use berth_domain::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::host::Host;
+use crate::role::Role;
+
+/// The version of the directory's form.
+pub const VERSION: u32 = 1;
+
+/// The fleet: `directory.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DirectoryRecord {
+    /// The version of the form.
+    pub version: u32,
+    /// Where the servers find their files; `None`: in this directory.
+    pub installed: Option<String>,
+    /// The servers.
+    pub servers: Vec<ServerRecord>,
+    /// The TLS authorities that are trusted; the last one issues certificates.
+    pub authorities: Vec<AuthorityRecord>,
+}
+
+/// A server of the fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerRecord {
+    /// The host, which is the server's name, too.
+    pub host: Host,
+    /// Further names and addresses in its certificate.
+    #[serde(default)]
+    pub also: Vec<Host>,
+    /// Number of the authority that issued its certificate.
+    pub authority: u32,
+    /// When its certificate was issued.
+    pub issued: Timestamp,
+    /// When its certificate ends.
+    pub expires: Timestamp,
+}
+
+/// A TLS authority.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuthorityRecord {
+    /// Counts from 1.
+    pub number: u32,
+    /// The name in its certificate.
+    pub name: String,
+    /// When its certificate ends.
+    pub expires: Timestamp,
+}
+
+/// An identity: `identities/NAME.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdentityRecord {
+    /// The name that nats-server shows, such as `node/n1`.
+    pub name: String,
+    /// The role of its newest key.
+    pub role: Role,
+    /// Its keys, the newest last.
+    pub keys: Vec<KeyRecord>,
+}
+
+/// A key that was handed out with a token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRecord {
+    /// Its public half.
+    pub public: String,
+    /// When its token was signed.
+    pub issued: Timestamp,
+    /// When its token ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
+    /// When it was revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<Timestamp>,
+}
+
+/// Whether servers accept a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyState {
+    /// They do.
+    Valid,
+    /// Its token has ended.
+    Expired,
+    /// They refuse it once they have loaded the revocation.
+    Revoked,
+}
+
+impl KeyState {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Valid => "valid",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+impl KeyRecord {
+    /// Whether servers accept the key at this time.
+    pub fn state(&self, at: Timestamp) -> KeyState {
+        match (self.revoked, self.expires) {
+            (Some(_), _) => KeyState::Revoked,
+            (None, Some(expires)) if expires <= at => KeyState::Expired,
+            _ => KeyState::Valid,
+        }
+    }
+}
+
+impl IdentityRecord {
+    /// The key of its `.creds` file.
+    pub fn newest_key(&self) -> Option<&KeyRecord> {
+        self.keys.last()
+    }
+
+    /// Earlier keys that servers still accept.
+    pub fn replaced_keys(&self, at: Timestamp) -> impl Iterator<Item = &KeyRecord> {
+        let earlier = self.keys.split_last().map_or(&[][..], |(_, earlier)| earlier);
+        earlier.iter().filter(move |key| key.state(at) == KeyState::Valid)
+    }
+}
