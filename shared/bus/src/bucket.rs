@@ -173,7 +173,7 @@ impl Settings for BucketSpec {
 }
 
 /// The configuration of a bucket's stream.
-fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
+pub(crate) fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
     let config = json!({
         "name": stream_name(spec.name),
         "description": spec.description,

@@ -9,8 +9,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use berth_bus::Copies;
-use berth_bus::copies::is_copies;
 use berth_contract::decode::{Decode, Decoder, Fault, Unknown, decode};
 use berth_contract::decode_struct;
 use berth_contract::document::{Document, Format};
@@ -151,6 +149,8 @@ fn set(value: &mut Value, levels: &[String], leaf: Value) {
 
 #[cfg(test)]
 mod tests {
+    use berth_bus::Copies;
+
     use super::*;
 
     #[derive(Debug, PartialEq)]
@@ -182,7 +182,9 @@ mod tests {
 
     #[test]
     fn the_copies_follow_the_cluster_unless_a_number_is_configured() {
-        let read = |given: &[(&str, &str)]| load::<Nothing>(None, variables(given));
+        let read = |given: &[(&str, &str)]| {
+            load::<Nothing>(None, &ConnectionArgs::default(), variables(given))
+        };
         assert_eq!(read(&[]).unwrap().nats.replicas, Copies::ByCluster);
         for number in [1, 3, 5] {
             let config = read(&[("BERTH__NATS__REPLICAS", &number.to_string())]).unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use berth_bus::replication::CopiesReport;
 use berth_bus::{ServerReport, StreamReport};
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
@@ -22,6 +23,8 @@ pub struct SystemFacts {
     pub server: ServerReport,
     /// Each stream of Berth by name; `None` is one that does not exist.
     pub streams: BTreeMap<String, SourceAnswer<Option<StreamReport>>>,
+    /// How many copies the streams have, and are to have; none if that was not learnt in time.
+    pub copies: Option<CopiesReport>,
     /// The replicas of each service.
     pub replicas: BTreeMap<&'static str, SourceAnswer<Vec<Replica>>>,
     /// Nodes and plugins, by the registry.

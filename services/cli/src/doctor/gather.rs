@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use berth_bus::Copies;
 use berth_contract::code::Code;
 use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::query::{Paged, PagedReply};
@@ -47,8 +48,9 @@ const CLAIMS_EXAMINED_MAX: usize = 32;
 /// Reads everything that the checks judge.
 pub async fn gather(session: &Session) -> SystemFacts {
     let within = session.timeout.unwrap_or(SOURCE_MAX);
-    let (streams, replicas, registry, claims, volume_records) = tokio::join!(
+    let (streams, copies, replicas, registry, claims, volume_records) = tokio::join!(
         streams(session, within),
+        timeout(within, session.bus.copies(Copies::ByCluster)),
         replicas(session, within),
         by_deadline("node.status", within, registry(session)),
         by_deadline("claim.status", within, claims(session)),
@@ -85,6 +87,7 @@ pub async fn gather(session: &Session) -> SystemFacts {
         own_version: env!("CARGO_PKG_VERSION").to_owned(),
         server: session.bus.report_server(),
         streams,
+        copies: copies.ok(),
         replicas,
         registry,
         claims,
@@ -232,7 +235,8 @@ async fn agents(
 ) -> BTreeMap<NodeId, SourceAnswer<agent::AgentStatus>> {
     let answers = nodes.into_iter().take(AGENTS_MAX).map(async |node| {
         let until = Instant::now() + AGENT_MAX;
-        let answer = session.once::<verb::AgentStatus>(&node, &agent::Status {}, until).await;
+        let everything = verb::NodeAndNamespace::all(node.clone());
+        let answer = session.once::<verb::AgentStatus>(&everything, &agent::Status {}, until).await;
         (node, answer)
     });
     stream::iter(answers).buffer_unordered(AGENTS_AT_ONCE).collect().await

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use berth_bus::StreamReport;
+use berth_bus::replication::{CopiesReport, StreamCopies};
 
 use super::{Ailment, Examined, SystemFacts};
 
@@ -20,29 +21,23 @@ pub fn examine(facts: &SystemFacts) -> Examined {
             Err(problem) => ailments.push(unanswered(name, &problem.message)),
         }
     }
-    let most = facts.copies_max();
-    ailments.extend(known.iter().filter(|stream| stream.copies < most).map(|stream| {
-        let (name, copies) = (&stream.name, stream.copies);
-        Ailment::warning(
-            format!("stream {name}"),
-            format!("it has {copies} of the {most} copies that other streams have"),
-        )
-        .next(format!("nats stream edit {name} --replicas {most}"))
-    }));
-    if most == 1 && facts.server.cluster.is_some() {
-        let what = "each stream has one copy, although the server is in a cluster: the loss of one \
-                    host is the loss of the records";
-        ailments.push(
-            Ailment::warning("every stream", what)
-                .next("nats stream edit KV_berth-volumes --replicas 3   # and so for each stream")
-                .next("grep replicas /etc/berth/*.toml   # where the services run"),
-        );
-    }
+    ailments.extend(facts.copies.iter().flat_map(CopiesReport::short).filter_map(short));
     let copies: BTreeSet<String> = known.iter().map(|one| one.copies.to_string()).collect();
     let copies = copies.into_iter().collect::<Vec<_>>().join(" or ");
     let copies = if copies.is_empty() { "not known".to_owned() } else { copies };
     let summary = format!("{} of {}, copies: {copies}", known.len(), facts.streams.len());
     Examined::new(summary, ailments)
+}
+
+/// A stream that the cluster would give more copies.
+fn short(stream: &StreamCopies) -> Option<Ailment> {
+    let StreamCopies { stream, wanted, copies, .. } = stream;
+    let copies = (*copies)?;
+    let what = format!(
+        "it has {copies} of the {wanted} copies that the cluster has room for: the loss of a host may \
+         be the loss of its records"
+    );
+    Some(Ailment::warning(format!("stream {stream}"), what).next("berth bus copies --raise"))
 }
 
 fn examine_stream(stream: &StreamReport) -> Vec<Ailment> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use berth_bus::replication::{CopiesReport, StreamCopies};
 use berth_bus::{ServerReport, StreamReport};
 use berth_contract::code::Code;
 use berth_contract::message::claim::ClaimStatus;
@@ -103,6 +104,7 @@ fn well() -> SystemFacts {
         streams: ["KV_berth-volumes", "KV_berth-nodes"]
             .map(|name| (name.to_owned(), Ok(Some(stream(name)))))
             .into(),
+        copies: None,
         replicas: BTreeMap::new(),
         registry: Ok(RegistryLists::default()),
         claims: Ok(ClaimList::default()),
@@ -198,8 +200,17 @@ fn faults_of_the_bus_and_the_services_are_found_by_their_own_checks() {
             let ill = StreamReport { behind, ..stream("KV_berth-nodes") };
             facts.streams.insert("KV_berth-nodes".to_owned(), Ok(Some(ill)));
         }),
-        ("streams", Warning, "one copy, although the server is in a cluster", |facts| {
-            facts.server.cluster = Some("berth".to_owned());
+        ("streams", Warning, "1 of the 3 copies that the cluster has room for", |facts| {
+            let short = StreamCopies {
+                stream: "KV_berth-nodes".to_owned(),
+                copies: Some(1),
+                wanted: 3,
+                leader: None,
+                in_sync: 1,
+                problem: None,
+            };
+            let report = CopiesReport { cluster: None, servers: Vec::new(), streams: vec![short] };
+            facts.copies = Some(report);
         }),
         ("clocks", Fault, "the clock of this host is 5.0 s behind", |facts| {
             for answer in facts.streams.values_mut() {

@@ -111,7 +111,7 @@ impl NatsServers {
         let from = self.servers.len();
         let others = self.ports.iter().enumerate().filter(|(to, _)| *to != from);
         let args = member_args(&self.ports[from], others.map(|(_, port)| route(port)));
-        self.servers.push(Server::launch("cluster.conf", &name(from), "", &args, None));
+        self.servers.push(Server::launch(&name(from), "", &args, None));
     }
 
     /// Breaks every connection between two servers, and new ones at once, until [`Self::join`].
