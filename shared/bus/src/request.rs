@@ -267,7 +267,9 @@ impl Bus {
         }
         let headers = call_headers(call, within);
         let body = Bytes::from(body);
-        let signed = self.config().actor.sign(&subject());
+        // The server's own subjects, and those of any micro service (`$SRV`), name no actor.
+        let is_own = subject().starts_with('$');
+        let signed = if is_own { subject() } else { self.config().actor.sign(&subject()) };
         let answer = if call.of_anyone {
             self.exchange_with_anyone(signed, headers, body, within).await
         } else {

@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use crate::code::Code;
 use crate::decode::{Decode, Unknown};
 use crate::service::{self, PAGE, ServiceName};
-pub use address::{Address, NodeAndNamespace, PluginOnNode};
+pub use address::{Address, NodeAndNamespace, Part, PluginOnNode};
 pub use sender::{Capability, Sender};
 pub use table::*;
 
@@ -123,6 +123,11 @@ impl Row {
     /// Whether it changes nothing.
     pub const fn only_reads(&self) -> bool {
         matches!(self.effect, Effect::Read)
+    }
+
+    /// Its subject with these ids, and with a wildcard for each other one; without the actor.
+    pub fn subject_for(&self, parts: &[Part<'_>]) -> String {
+        address::fill_parts(self.subject, parts)
     }
 
     /// Whether people and programs send it, and not only services of ours.
