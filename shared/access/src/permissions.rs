@@ -79,6 +79,7 @@ fn service(found: &mut Permissions, actor: &Actor, name: ServiceName) {
     found.publish_events(actor);
     found.publish_allow.extend([SERVERS.to_owned(), "$JS.API.INFO".to_owned()]);
     for bucket in bucket::ALL.iter().chain([&BUCKETS]) {
+        found.describe_stream(&format!("KV_{}", bucket.name));
         // Secrets are sealed for the claim service, and still nobody else reads them.
         if bucket.name != SECRETS.name || name == CLAIM {
             found.read_stream(&format!("KV_{}", bucket.name));
@@ -216,7 +217,10 @@ impl Permissions {
     }
 
     fn describe_stream(&mut self, stream: &str) {
-        self.publish_allow.push(format!("$JS.API.STREAM.INFO.{stream}"));
+        let subject = format!("$JS.API.STREAM.INFO.{stream}");
+        if !self.publish_allow.contains(&subject) {
+            self.publish_allow.push(subject);
+        }
     }
 
     fn get_from_stream(&mut self, stream: &str) {

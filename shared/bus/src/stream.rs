@@ -3,7 +3,8 @@
 //! **Owns** the creation, safe when many services start at once and while a cluster still forms,
 //! and the comparison: another tool may have dropped a setting (`nats kv edit` drops two).
 //!
-//! **Never** changes a stream that exists.
+//! **Never** changes a stream that exists, and never makes one for an agent: that waits for the
+//! services.
 
 use std::fmt;
 use std::time::Duration;
@@ -209,10 +210,11 @@ impl Bus {
     ) -> Result<Opened, OpenError> {
         let within = self.config().start_timeout;
         let deadline = Instant::now() + within;
+        let makes = self.makes_streams();
         let mut tries = 0;
         loop {
             let found = match self.describe(stream).await {
-                Err(ApiError::Refused { code: NOT_FOUND, .. }) if make => {
+                Err(ApiError::Refused { code: NOT_FOUND, .. }) if make && makes => {
                     self.create(stream, expected, copies).await
                 }
                 found => found,
@@ -224,7 +226,9 @@ impl Bus {
                 }
                 Err(error) => error,
             };
-            if !may_pass(&error) {
+            let will_be_made =
+                make && !makes && matches!(error, ApiError::Refused { code: NOT_FOUND, .. });
+            if !may_pass(&error) && !will_be_made {
                 return Err(OpenError::Refused { stream: stream.to_owned(), source: error.into() });
             }
             if Instant::now() >= deadline {
@@ -239,6 +243,12 @@ impl Bus {
             tries += 1;
             pause(tries).await;
         }
+    }
+
+    /// Whether this process makes what is missing. What belongs to a node waits until a service has
+    /// made it: it may write its own keys only.
+    pub(crate) fn makes_streams(&self) -> bool {
+        self.config().actor.node().is_none()
     }
 
     /// Makes the stream: by the cluster's size, with the largest number of copies that the server

@@ -74,7 +74,7 @@ impl Place {
         let configured = config.plugins.first().ok_or("no plugin is configured")?;
 
         let name = format!("node-agent/{node}/{}", std::process::id());
-        let bus = Bus::connect(berth_bus::Config::new([&self.nats], &name)).await?;
+        let bus = Bus::connect(berth_bus::Config::new([&self.nats], &name).insecure()).await?;
         let host = Host::read(node.clone());
         let gate = Gate::default();
         let (trigger, shutdown) = Shutdown::new();

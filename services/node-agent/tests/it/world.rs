@@ -100,7 +100,7 @@ impl World {
     pub async fn start_without_waiting(differences: Differences<'_>) -> Self {
         let server = Server::start().await;
         let dir = Dir::new("agent");
-        let bus = Bus::connect(Config::new([server.url()], "test")).await.unwrap();
+        let bus = Bus::connect(Config::new([server.url()], "test").insecure()).await.unwrap();
         let (grants, reports, stopped) = (Grants::default(), Arc::default(), Arc::default());
         let ready = Reported {
             clock_skew_ms: 0,

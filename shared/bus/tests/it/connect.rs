@@ -16,8 +16,10 @@ use crate::support::{PATIENCE, STATE, config, connect, mirror, one, set, trace};
 async fn a_server_that_is_not_there_is_named_by_the_deadline() {
     let port = Port::reserve();
     let url = format!("nats://user:hunter2@{}", port.address());
-    let config =
-        Config { start_timeout: Duration::from_millis(700), ..Config::new([url], "test/h/1") };
+    let config = Config {
+        start_timeout: Duration::from_millis(700),
+        ..Config::new([url], "test/h/1").insecure()
+    };
     let began = Instant::now();
     let error = Bus::connect(config).await.unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
