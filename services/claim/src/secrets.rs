@@ -201,7 +201,8 @@ async fn hosts_controller(
 ) -> Result<bool, Problem> {
     let key = key::instance(plugin, node, Half::Controller);
     let read = state.plugins.read::<Instance>(&key).await;
-    let (_, instance) = read.map_err(|error| Problem { plugin: None, ..error.into_problem(OPEN) })?;
+    let (_, instance) =
+        read.map_err(|error| Problem { plugin: None, ..error.into_problem(OPEN) })?;
     Ok(instance.is_some())
 }
 

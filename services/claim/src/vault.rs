@@ -7,9 +7,7 @@
 
 use berth_bus::{Bucket, Change, CommitError, Entry, Guard, ReadError, Write};
 use berth_contract::code::Code;
-use berth_contract::message::secret::{
-    PublicKey, Sealed, Secrets, StoredSecrets, Validation,
-};
+use berth_contract::message::secret::{PublicKey, Sealed, Secrets, StoredSecrets, Validation};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::{key, record};

@@ -68,12 +68,15 @@ impl SealingKey {
 /// Reads the secrets for one plugin call.
 #[derive(Debug, Clone)]
 pub struct SecretsQuery {
+    /// The bus.
     pub bus: Bus,
     /// The node whose agent makes the plugin call.
     pub node: NodeId,
+    /// The key that the answer is sealed for.
     pub sealing: SealingKey,
     /// The deadline of the plugin call.
     pub deadline: Timestamp,
+    /// The trace of the plugin call.
     pub trace: TraceContext,
 }
 

@@ -32,12 +32,7 @@ impl StartRevision {
     /// because `claim.status` first catches up with the stream's leader (decision 0040).
     ///
     /// `missing` says meanwhile why the agent has not started.
-    pub async fn read(
-        bus: &Bus,
-        node: &NodeId,
-        _lease: &KeptLease,
-        missing: &FaultReport,
-    ) -> Self {
+    pub async fn read(bus: &Bus, node: &NodeId, _lease: &KeptLease, missing: &FaultReport) -> Self {
         let mut tries = 0;
         loop {
             let problem = match ask(bus, node).await {

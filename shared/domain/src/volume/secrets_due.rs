@@ -45,7 +45,8 @@ mod tests {
         });
         if let Some(call) = call {
             let deadline = Timestamp::from_unix_ms(DEADLINE_MS);
-            claim["attempt"] = json!({"id": "t1", "call": call, "worker": "w", "deadline": deadline});
+            claim["attempt"] =
+                json!({"id": "t1", "call": call, "worker": "w", "deadline": deadline});
         }
         let claim: Claim = serde_json::from_value(claim).unwrap();
         let claims = [("a".parse().unwrap(), claim)].into();
