@@ -26,6 +26,7 @@ use berth_node_agent::plugin::declaration::PluginSource;
 use berth_node_agent::plugin::record::InstanceRecord;
 use berth_node_agent::plugin::{InstanceView, Plugin, PluginInstance, Plugins};
 use berth_node_agent::report::Reporter;
+use berth_node_agent::secret::SealingKey;
 use berth_node_agent::start_revision::StartRevision;
 use berth_node_agent::unaccounted::UnaccountedMounts;
 use berth_service::clock;
@@ -93,8 +94,8 @@ impl Place {
         };
         let events = bus.events(&stream::EVENTS, self.replicas).await?;
         let lease = tenure.acquire(&shutdown).await.ok_or("the lease was not got")?;
-        let volumes = bus.bucket(&bucket::VOLUMES, self.replicas).await?;
-        let started_at = StartRevision::read(&volumes, &lease).await;
+        let started_at = StartRevision::read(&bus, &node, &lease, &FaultReport::default()).await;
+        let sealing = SealingKey::generate();
 
         let record =
             InstanceRecord::new(PluginSource::Configuration, configured.clone(), clock::now());
@@ -108,6 +109,7 @@ impl Place {
             executor: VolumeExecutor::new(started_at),
             hosted: HostedControllers::default(),
             events: EventPublisher::new(events, node.clone()),
+            sealing: sealing.clone(),
             drain: config.drain,
         };
         tokio::spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));
@@ -117,8 +119,18 @@ impl Place {
         let unaccounted = UnaccountedMounts::default();
         let journal = FaultReport::default();
         let hung = FaultReport::default();
-        let reporter =
-            Reporter { bus, host, plugins, interval, ttl, gate, unaccounted, journal, hung };
+        let reporter = Reporter {
+            bus,
+            host,
+            plugins,
+            interval,
+            ttl,
+            gate,
+            unaccounted,
+            journal,
+            hung,
+            sealing,
+        };
         tokio::spawn(reporter.run(shutdown.clone()));
         tokio::spawn(async move { tenure.keep(lease, &shutdown).await.map(drop) });
         Ok(Agent { plugin, member, _service: service, _trigger: trigger })

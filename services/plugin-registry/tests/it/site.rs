@@ -263,6 +263,7 @@ pub fn report(node: &str, instances: &[(&str, Half, Instance)]) -> Report {
         undone: None,
         unaccounted: Vec::new(),
         clock_offset: None,
+        sealing_key: None,
     }
 }
 

@@ -65,6 +65,11 @@ fn of_requests(code: Code) -> Problem {
             "claim.take",
         )
         .retryable(),
+        Code::NotAllowed => no_volume("the capability `mount` is missing", "claim.take"),
+        Code::SealingKeyUnknown => {
+            about("the registry has not recorded the key of node host.example", "secret.open")
+                .node("host.example")
+        }
         Code::NoSuchAlloc => about("no alloc web-1", "claim.take"),
         Code::AllocTerminal => {
             about("alloc web-1 is complete since 2026-01-01T00:00:00.000Z", "claim.take")

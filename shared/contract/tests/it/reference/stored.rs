@@ -57,7 +57,7 @@ fn keys(bucket: &BucketSpec) -> Vec<Keys> {
         bucket::SECRETS => {
             let id = SecretsId::new("019bcb6ac57b-0123456789abcdef").unwrap();
             let one = key::secrets(&volume, &id);
-            vec![keys("<ns>.<vol>.<id>", one, "secret::Sealed", &["reply-secret-open"])]
+            vec![keys("<ns>.<vol>.<id>", one, "secret::StoredSecrets", &["record-secrets"])]
         }
         bucket::PLUGINS => {
             let one = key::instance(&plugin, &node, Half::Node);
