@@ -54,7 +54,7 @@ pub trait Verb: fmt::Debug + Send + Sync + 'static {
 
     /// The subject for one node and all other ids: the node's agent listens there.
     fn subject_of_node(node: &NodeId) -> String {
-        address::wildcards(&node.fill(Self::ROW.subject))
+        Self::ROW.subject_of_node(node)
     }
 
     /// The ids in a subject; none when it is no subject of this verb.
@@ -123,6 +123,11 @@ impl Row {
     /// Whether it changes nothing.
     pub const fn only_reads(&self) -> bool {
         matches!(self.effect, Effect::Read)
+    }
+
+    /// The subject for one node and all other ids.
+    pub fn subject_of_node(&self, node: &NodeId) -> String {
+        address::wildcards(&node.fill(self.subject))
     }
 
     /// Whether people and programs send it, and not only services of ours.
