@@ -8,7 +8,7 @@ use berth_contract::code::Code;
 use berth_contract::decode::{Unknown, decode};
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
-use berth_contract::verb::{self, Address as _};
+use berth_contract::verb;
 use berth_contract::{bucket, stream};
 use berth_csi::Fingerprint;
 use berth_csi::advertised::{
@@ -153,7 +153,7 @@ async fn listen(bus: &Bus, node: &NodeId) -> Result<Service, Fatal> {
     let spec = ServiceSpec::describe(NODE_AGENT, env!("CARGO_PKG_VERSION"), &facts);
     let service = bus.service(spec).await?;
     for row in verb::ALL.iter().filter(|row| row.service == NODE_AGENT) {
-        let spec = EndpointSpec::for_verb(row, node.fill(row.subject), MAX_IN_FLIGHT);
+        let spec = EndpointSpec::for_verb(row, row.subject_of_node(node), MAX_IN_FLIGHT);
         let refuse = |_| {
             let problem = Problem::new(Code::Internal, "this node is one of a simulated fleet");
             std::future::ready(Err::<Value, _>(problem))

@@ -141,13 +141,13 @@ mod tests {
         for (line, expected) in [
             ("--namespace default", &["_.>", "default.>"][..]),
             ("--namespace *", &["*.>"]),
-            ("--volume a.b", &["default.*.a=2Eb", "default.request.a=2Eb.*"]),
-            ("--namespace * --volume v", &["*.*.v", "*.request.v.*"]),
-            ("--kind request --volume v", &["default.request.v.*"]),
-            ("--kind request,alloc --alloc a", &["default.alloc.a", "default.request.*.a"]),
-            ("--kind claim,call,claim --volume v", &["default.claim.v", "default.call.v"]),
-            ("--kind alloc --alloc web-1", &["default.alloc.web-1"]),
-            ("--kind plugin,node --node n1", &["_.plugin.>", "_.node.n1"]),
+            ("--volume a.b", &["default.*.a=2Eb.*.*", "default.request.a=2Eb.*.*.*"]),
+            ("--namespace * --volume v", &["*.*.v.*.*", "*.request.v.*.*.*"]),
+            ("--kind request --volume v", &["default.request.v.*.*.*"]),
+            ("--kind request,alloc --alloc a", &["default.alloc.a.*.*", "default.request.*.a.*.*"]),
+            ("--kind claim,call,claim --volume v", &["default.claim.v.*.*", "default.call.v.*.*"]),
+            ("--kind alloc --alloc web-1", &["default.alloc.web-1.*.*"]),
+            ("--kind plugin,node --node n1", &["_.plugin.>", "_.node.n1.*.*"]),
             ("--alloc web-1", &["_.>", "default.>"]),
         ] {
             assert_eq!(filters_of(line), expected, "{line}");

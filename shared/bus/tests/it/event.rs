@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use berth_bus::event::Query;
+use berth_contract::actor::Actor;
 use berth_contract::stream::EVENTS;
 use berth_harness::wait;
 use serde_json::{Value, json};
@@ -12,6 +13,11 @@ use crate::support::{PATIENCE, connect, one, plain, trace};
 
 fn subject(kind: &str) -> String {
     format!("berth.v1.event.default.{kind}.v1")
+}
+
+/// Covers what every actor tells.
+fn of(kind: &str) -> String {
+    format!("{}.*.*", subject(kind))
 }
 
 #[tokio::test]
@@ -40,22 +46,23 @@ async fn events_are_read_in_order_with_their_trace() {
         }
     };
     assert_eq!(last("berth.v1.event.>", 3).await, [47, 48, 49]);
-    assert_eq!(last(&subject("rare"), 3).await, [20, 30, 40]);
-    assert_eq!(last(&subject("rare"), 100).await, [0, 10, 20, 30, 40]);
-    assert_eq!(last(&subject("none"), 10).await, [0; 0]);
+    assert_eq!(last(&of("rare"), 3).await, [20, 30, 40]);
+    assert_eq!(last(&of("rare"), 100).await, [0, 10, 20, 30, 40]);
+    assert_eq!(last(&of("none"), 10).await, [0; 0]);
     assert_eq!(last("berth.v1.event.>", 0).await, [0; 0]);
 
     let log = events.log();
-    let newest = log.newest(&subject("*"), PATIENCE).await.unwrap().unwrap();
-    assert_eq!((newest.subject.as_str(), newest.trace), (subject("often").as_str(), Some(trace())));
+    let newest = log.newest(&of("*"), PATIENCE).await.unwrap().unwrap();
+    assert_eq!(newest.subject, Actor::user("test").sign(&subject("often")));
+    assert_eq!(newest.trace, Some(trace()));
     assert_eq!(counts(&[newest]), [49]);
-    let rare = log.newest(&subject("rare"), PATIENCE).await.unwrap().unwrap();
+    let rare = log.newest(&of("rare"), PATIENCE).await.unwrap().unwrap();
     assert_eq!(counts(std::slice::from_ref(&rare)), [40]);
-    let next = log.first_after(&subject("often"), rare.sequence, PATIENCE).await.unwrap();
+    let next = log.first_after(&of("often"), rare.sequence, PATIENCE).await.unwrap();
     assert_eq!(counts(&[next.unwrap()]), [41]);
-    let none = log.first_after(&subject("rare"), rare.sequence, PATIENCE).await.unwrap();
+    let none = log.first_after(&of("rare"), rare.sequence, PATIENCE).await.unwrap();
     assert_eq!(none, None);
-    assert_eq!(log.newest(&subject("none"), PATIENCE).await.unwrap(), None);
+    assert_eq!(log.newest(&of("none"), PATIENCE).await.unwrap(), None);
 }
 
 /// The counts of what was read.
@@ -68,7 +75,7 @@ fn counts(events: &[berth_bus::event::Event]) -> Vec<u64> {
 async fn what_is_stored_is_read_by_several_filters_and_followed_without_a_gap() {
     let (_server, bus) = one().await;
     let log = bus.event_log(&EVENTS);
-    let filters = [subject("a"), subject("b")];
+    let filters = [of("a"), of("b")];
     let query = Query { filters: &filters, last: 4, since: None, within: PATIENCE };
     let missing = log.read(query, |_| true).await.unwrap_err().into_problem("events");
     assert!(missing.retryable && missing.message.contains("stream not found"), "{missing}");
