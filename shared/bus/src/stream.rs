@@ -29,6 +29,8 @@ use crate::version::{API_LEVEL, OLDEST, Version};
 pub(crate) const NOT_FOUND: u64 = 10059;
 const NAME_IN_USE: u64 = 10058;
 const NO_SUITABLE_PEERS: u64 = 10005;
+/// Another process makes the same stream at this moment.
+const NO_STORE: u64 = 10049;
 
 const REPLICAS_NEED_CLUSTER: u64 = 10074;
 const NO_TIER: u64 = 10120;
@@ -309,7 +311,10 @@ pub(crate) fn may_pass(error: &ApiError) -> bool {
     // Another service may have made the stream first, with other settings: look at that stream. And
     // a cluster that forms has too few servers at first.
     error.passes()
-        || matches!(error, ApiError::Refused { code: NAME_IN_USE | NO_SUITABLE_PEERS, .. })
+        || matches!(
+            error,
+            ApiError::Refused { code: NAME_IN_USE | NO_SUITABLE_PEERS | NO_STORE, .. }
+        )
 }
 
 fn accept(

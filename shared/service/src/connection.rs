@@ -247,7 +247,11 @@ impl ConnectionArgs {
             ("cert_file", &self.cert_file),
             ("key_file", &self.key_file),
         ];
-        all.into_iter().filter_map(|(field, text)| Some((field, text.as_deref()?))).collect()
+        all.into_iter()
+            .filter_map(|(field, text)| Some((field, text.as_deref()?)))
+            // An empty variable is one that is not set.
+            .filter(|(_, text)| !text.is_empty())
+            .collect()
     }
 }
 
