@@ -197,7 +197,8 @@ async fn or_ended<T>(
     }
 }
 
-fn command(name: ServiceName) -> Command {
+/// The command line of a service.
+pub fn command(name: ServiceName) -> Command {
     Command::new(name.name)
         .about(name.description)
         .version(env!("CARGO_PKG_VERSION"))
