@@ -85,10 +85,11 @@ dist: setup-dist nats-server ## packages, tarball and images, into dist/: PROFIL
 	$(call section,dist)
 	deploy/dist/build $(PROFILE)
 
-# Needs root: it makes a host of namespaces, with a systemd of its own.
+# Needs root: it makes a host of namespaces, with a systemd of its own, and a Docker engine.
 test-dist: setup-dist-test dist ## install the packages on a bare host, upgrade under load, remove
 	$(call section,test dist)
 	deploy/dist/test
+	deploy/compose/test
 
 test-alerts: setup-dist-test nats-server build ## run alert rules and dashboard in a Prometheus
 	$(call section,alerts and dashboard)
