@@ -89,6 +89,7 @@ dist: setup-dist nats-server ## packages, tarball and images, into dist/: PROFIL
 test-dist: setup-dist-test dist ## install the packages on a bare host, upgrade under load, remove
 	$(call section,test dist)
 	deploy/dist/test
+	deploy/dist/guide
 	deploy/compose/test
 
 test-alerts: setup-dist-test nats-server build ## run alert rules and dashboard in a Prometheus

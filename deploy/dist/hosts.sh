@@ -51,7 +51,7 @@ fail() {
 
 # on HOST COMMAND...: runs a command on a host, as its root, without input.
 on() {
-    nsenter --target "${LEADER[$1]}" --all --root --wd -- /usr/bin/env -i HOME=/root LC_ALL=C.UTF-8 \
+    nsenter --target "${LEADER[$1]}" --all --root --wd -- /usr/bin/env -i -C /root HOME=/root LC_ALL=C.UTF-8 \
         PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "${@:2}" </dev/null
 }
 
@@ -96,6 +96,51 @@ find_leader() {
     return 1
 }
 is_up() { [[ $(on "$1" systemctl is-system-running) =~ running|degraded ]]; }
+
+# Makes the same packages once more in a directory, with a higher version.
+make_newer() {
+    local package tree=$DIR/repack
+    mkdir "$1"
+    for package in dist/*.deb; do
+        rm -rf "$tree"
+        dpkg-deb --raw-extract "$package" "$tree"
+        sed -i -E 's/^(Version: .*)$/\1+newer/' "$tree/DEBIAN/control"
+        dpkg-deb --build --root-owner-group -Zgzip -z1 "$tree" "$1" >/dev/null
+    done
+}
+
+LOADS=() LOAD_LOGS=()
+
+# start_load HOST NAME COMMAND...: repeats a command on a host until end_loads.
+start_load() {
+    local root
+    root=$(root_of "$1")
+    cat >"$root/root/load" <<'END'
+#!/bin/sh
+name=$1
+shift
+until [ -e /root/stop ]; do
+    if "$@" >"/root/$name.said" 2>&1; then echo ok; else echo "failed: $?"; cat "/root/$name.said"; fi
+done >"/root/$name.load"
+END
+    on "$1" sh /root/load "${@:2}" &
+    LOADS+=($!)
+    LOAD_LOGS+=("$root/root/$2.load")
+    until_true "$2 runs" has_done_more "$root/root/$2.load" 0
+}
+has_done_more() { (($(grep -c '^ok$' "$1") > $2)); }
+
+# Ends the loops. Each must have gone on to the end, and no command of theirs may have failed.
+end_loads() {
+    local log host
+    for log in "${LOAD_LOGS[@]}"; do
+        until_true "$log goes on" has_done_more "$log" "$(grep -c '^ok$' "$log")"
+    done
+    for host in "${!LEADER[@]}"; do touch "$(root_of "$host")/root/stop"; done
+    wait "${LOADS[@]}" || fail 'a loop broke off'
+    ! grep -v '^ok$' "${LOAD_LOGS[@]}" || fail 'a request failed'
+    LOADS=() LOAD_LOGS=()
+}
 
 # As a power cut does.
 kill_host() {
