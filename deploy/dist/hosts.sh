@@ -120,7 +120,15 @@ start_load() {
 name=$1
 shift
 until [ -e /root/stop ]; do
-    if "$@" >"/root/$name.said" 2>&1; then echo ok; else echo "failed: $?"; cat "/root/$name.said"; fi
+    if "$@" >"/root/$name.said" 2>&1; then
+        echo ok
+    else
+        echo "failed: $?"
+        cat "/root/$name.said"
+        echo 'the one before said:'
+        cat "/root/$name.before"
+    fi
+    cp "/root/$name.said" "/root/$name.before"
 done >"/root/$name.load"
 END
     on "$1" sh /root/load "${@:2}" &
@@ -138,7 +146,9 @@ end_loads() {
     done
     for host in "${!LEADER[@]}"; do touch "$(root_of "$host")/root/stop"; done
     wait "${LOADS[@]}" || fail 'a loop broke off'
-    ! grep -v '^ok$' "${LOAD_LOGS[@]}" || fail 'a request failed'
+    for log in "${LOAD_LOGS[@]}"; do
+        ! grep -v '^ok$' "$log" | head -n 20 | grep . >&2 || fail 'a request failed'
+    done
     LOADS=() LOAD_LOGS=()
 }
 
