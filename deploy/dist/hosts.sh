@@ -120,6 +120,7 @@ start_load() {
 name=$1
 shift
 until [ -e /root/stop ]; do
+    began=$(date +%s)
     if "$@" >"/root/$name.said" 2>&1; then
         echo ok
     else
@@ -129,6 +130,7 @@ until [ -e /root/stop ]; do
         cat "/root/$name.before"
     fi
     cp "/root/$name.said" "/root/$name.before"
+    echo $(($(date +%s) - began)) >>"/root/$name.seconds"
 done >"/root/$name.load"
 END
     on "$1" sh /root/load "${@:2}" &
@@ -138,6 +140,9 @@ END
 }
 has_done_more() { (($(grep -c '^ok$' "$1") > $2)); }
 
+# Claims of a loop ask with --wait, as berth@.service does: a release whose call was cut off by a
+# restart goes on once that call's deadline has passed, also after its `berth run` has ended.
+#
 # Ends the loops. Each must have gone on to the end, and no command of theirs may have failed.
 end_loads() {
     local log host
@@ -147,6 +152,7 @@ end_loads() {
     for host in "${!LEADER[@]}"; do touch "$(root_of "$host")/root/stop"; done
     wait "${LOADS[@]}" || fail 'a loop broke off'
     for log in "${LOAD_LOGS[@]}"; do
+        tell "$(basename "$log" .load): the longest took $(sort -n "${log%.load}.seconds" | tail -n 1) s"
         ! grep -v '^ok$' "$log" | head -n 20 | grep . >&2 || fail 'a request failed'
     done
     LOADS=() LOAD_LOGS=()
