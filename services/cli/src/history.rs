@@ -91,7 +91,8 @@ impl<'a> History<'a> {
     /// A live event of the namespace says that it is time to ask.
     async fn subscribe(&self) -> Option<LiveEvents> {
         let namespace = &self.session.namespace;
-        let of = if is_all(namespace) { EventsOf::All } else { EventsOf::Namespace(namespace) };
+        let of =
+            if namespace.is_wildcard() { EventsOf::All } else { EventsOf::Namespace(namespace) };
         let mut filters = vec![event_filter(of, None, None)];
         if self.with_fleet && of != EventsOf::All {
             filters.push(event_filter(EventsOf::None, None, None));
@@ -105,7 +106,7 @@ impl<'a> History<'a> {
 
     async fn ask(&mut self, request: &List, patience: Patience) -> Result<EventPage, Failure> {
         let (session, own) = (self.session, &self.session.namespace);
-        if self.with_fleet && !is_all(own) {
+        if self.with_fleet && !own.is_wildcard() {
             let wide = List { only_namespace: Some(own.clone()), ..request.clone() };
             let all = Namespace::wildcard();
             match session.pursue::<verb::HistoryList>(&all, &wide, patience).await {
@@ -121,10 +122,6 @@ impl<'a> History<'a> {
         }
         session.pursue::<verb::HistoryList>(own, request, patience).await
     }
-}
-
-fn is_all(namespace: &Namespace) -> bool {
-    *namespace == Namespace::wildcard()
 }
 
 /// Events as they come.

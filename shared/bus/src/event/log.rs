@@ -169,7 +169,11 @@ impl EventLog {
         event.map(Some).ok_or_else(|| self.error(Cause::new("its answer is no message")))
     }
 
-    pub(super) async fn open(&self, filters: &[String], start: FeedStart) -> Result<Feed, FeedError> {
+    pub(super) async fn open(
+        &self,
+        filters: &[String],
+        start: FeedStart,
+    ) -> Result<Feed, FeedError> {
         let follow =
             FeedSpec { stream: &self.stream, subjects: filters, start, heartbeat: HEARTBEAT };
         Feed::open(&self.bus, follow).await

@@ -90,7 +90,11 @@ async fn what_is_stored_is_read_by_several_filters_and_followed_without_a_gap() 
     let read = async |query| log.read(query, |_| true).await.unwrap();
     let newest = read(query).await;
     assert_eq!(counts(&newest.events), [594, 595, 597, 598]);
-    assert!(newest.older == Some(newest.events[0].sequence) && newest.begins.is_none(), "nothing is gone: {:?}", newest.begins);
+    assert!(
+        newest.older == Some(newest.events[0].sequence) && newest.begins.is_none(),
+        "nothing is gone: {:?}",
+        newest.begins
+    );
     // Rare ones are found however far back they are, each once and in order.
     let rare =
         |event: &berth_bus::event::Event| counts(std::slice::from_ref(event))[0].is_multiple_of(90);

@@ -44,21 +44,10 @@ pub struct List {
     #[serde(flatten)]
     pub page: Page,
 }
-decode_struct!(List {
-    kinds,
-    volumes,
-    allocs,
-    node,
-    plugin,
-    trace,
-    since,
-    only_namespace,
-} + page);
+decode_struct!(List { kinds, volumes, allocs, node, plugin, trace, since, only_namespace } + page);
 
 /// What an event is about: the first word of its name.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
     /// Volumes: registered, mounted, …
@@ -129,10 +118,7 @@ pub struct EventEntry {
 /// An event with everything that is stored of it, also the name and the fields of a newer version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
-pub struct EventBody {
-    known: Event,
-    whole: Value,
-}
+pub struct EventBody(Event, Value);
 
 impl EventBody {
     /// Reads a stored event; none when it is no event.
@@ -142,20 +128,20 @@ impl EventBody {
 
     /// What this version understands of it.
     pub const fn event(&self) -> &Event {
-        &self.known
+        &self.0
     }
 
     /// Its name, also one that a newer version gave it.
     pub fn name(&self) -> &str {
-        self.whole["event"].as_str().unwrap_or_default()
+        self.1["event"].as_str().unwrap_or_default()
     }
 
     /// All of it, in one line of JSON.
     pub fn to_json(&self) -> String {
         // The fields are in the usual order, unless that would lose some.
-        match serde_json::to_value(&self.known) {
-            Ok(known) if known == self.whole => serde_json::to_string(&self.known),
-            _ => serde_json::to_string(&self.whole),
+        match serde_json::to_value(&self.0) {
+            Ok(known) if known == self.1 => serde_json::to_string(&self.0),
+            _ => serde_json::to_string(&self.1),
         }
         .unwrap_or_default()
     }
@@ -165,13 +151,13 @@ impl TryFrom<Value> for EventBody {
     type Error = serde_json::Error;
 
     fn try_from(whole: Value) -> Result<Self, Self::Error> {
-        Ok(Self { known: Event::deserialize(&whole)?, whole })
+        Ok(Self(Event::deserialize(&whole)?, whole))
     }
 }
 
 impl From<EventBody> for Value {
     fn from(body: EventBody) -> Self {
-        body.whole
+        body.1
     }
 }
 

@@ -39,7 +39,11 @@ fn subjects_narrow_down_what_is_read_and_never_overlap() {
             json!({"kinds": ["claim", "call", "claim"], "volumes": ["v"]}),
             &["team-a.call.v.*.*", "team-a.claim.v.*.*"],
         ),
-        ("team-a", json!({"kinds": ["claim", "request"]}), &["team-a.claim.>", "team-a.request.*.*.*.*"]),
+        (
+            "team-a",
+            json!({"kinds": ["claim", "request"]}),
+            &["team-a.claim.>", "team-a.request.*.*.*.*"],
+        ),
         ("team-a", json!({"kinds": ["node"]}), &["team-a.node.>"]),
         (
             "*",

@@ -65,6 +65,9 @@ fn of_requests(code: Code) -> Problem {
             "claim.take",
         )
         .retryable(),
+        Code::NotAllowed => {
+            no_volume("the credentials do not allow berth.v1.node.gone", "node.gone")
+        }
         Code::NoSuchAlloc => about("no alloc web-1", "claim.take"),
         Code::AllocTerminal => {
             about("alloc web-1 is complete since 2026-01-01T00:00:00.000Z", "claim.take")
