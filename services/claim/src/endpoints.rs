@@ -17,6 +17,8 @@ use crate::{
 
 /// Requests of one verb under way at once. Takes may wait for minutes, and cost little meanwhile.
 const MAX_IN_FLIGHT: u32 = 1024;
+/// Pages of events that are read at once. Each may read much of the stream.
+const EVENT_PAGES_MAX: u32 = 32;
 
 pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeError> {
     let service = process.announce().await?;
@@ -97,8 +99,21 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
         forget::forget(&s, n, r.message()?, r.trace, r.deadline).await
     })
     .await?;
+    serve_history(&service, state).await?;
     serve_secrets(&service, state).await?;
     Ok(service)
+}
+
+async fn serve_history(service: &Service, state: &State) -> Result<(), ServeError> {
+    let shared = state.clone();
+    let list = move |request: VerbRequest<verb::HistoryList>| {
+        let state = shared.clone();
+        async move {
+            let (namespace, query) = (request.to()?, request.message()?);
+            query::list_events(&state, namespace, query, request.deadline).await
+        }
+    };
+    service.on(Listen::All, EVENT_PAGES_MAX, list).await.map(drop)
 }
 
 async fn serve_secrets(service: &Service, state: &State) -> Result<(), ServeError> {

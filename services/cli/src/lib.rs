@@ -19,6 +19,7 @@ pub mod dev;
 pub mod doctor;
 pub mod exit;
 pub mod failure;
+mod history;
 pub mod output;
 mod privilege;
 pub mod release;

@@ -8,7 +8,9 @@
 //!
 //! **Never** makes a claim wait.
 
+mod live;
 mod log;
+mod page;
 mod send;
 
 use std::sync::Arc;
@@ -25,7 +27,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-pub use self::log::{Event, EventError, EventFeed, EventLog, LAST_MAX, Query, Stored};
+pub use self::live::LiveEvents;
+pub use self::log::{Event, EventError, EventFeed, EventLog};
+pub use self::page::{LAST_MAX, Position, Query, Stored};
 use self::send::{Outgoing, QueuedEvent};
 use crate::bucket::nanoseconds;
 use crate::copies::Copies;
@@ -135,7 +139,8 @@ impl Events {
         count: usize,
         within: Duration,
     ) -> Result<Vec<Event>, EventError> {
-        let query = Query { filters: &[filter.to_owned()], last: count, since: None, within };
+        let filters = [filter.to_owned()];
+        let query = Query { last: count, ..Query::new(&filters, within) };
         Ok(self.log().read(query, |_| true).await?.events)
     }
 

@@ -193,6 +193,9 @@ pub(crate) struct StreamState {
     #[serde(default)]
     pub(crate) first_ts: String,
     pub(crate) last_seq: u64,
+    /// When the last message was stored.
+    #[serde(default)]
+    pub(crate) last_ts: String,
 }
 
 impl Bus {

@@ -36,8 +36,19 @@ pub fn controller_queue(plugin: &PluginId) -> String {
 
 /// `berth.v1.event.<ns>.<kind>.<id>`; plugins and nodes are in no namespace: `_`.
 pub fn event(namespace: Option<&Namespace>, kind: &str, id: &str) -> String {
-    let namespace = namespace.map_or_else(|| "_".to_owned(), encode);
+    let namespace = namespace.map_or_else(|| NO_NAMESPACE.to_owned(), encode_namespace);
     format!("berth.v1.event.{namespace}.{kind}.{}", encode(id))
+}
+
+/// Stands for the namespace in the subject of an event of no namespace.
+const NO_NAMESPACE: &str = "_";
+
+/// A namespace that is called `_` must not have the events of plugins and nodes.
+fn encode_namespace(namespace: &Namespace) -> String {
+    match encode(namespace) {
+        token if token == NO_NAMESPACE => "=5F".to_owned(),
+        token => token,
+    }
 }
 
 /// The noun of refused requests.
@@ -68,7 +79,7 @@ pub fn refusal_filter(
 
 /// The events of all claims in a namespace.
 pub fn claim_events(namespace: &Namespace) -> String {
-    format!("berth.v1.event.{}.claim.*.{ANY}", encode(namespace))
+    format!("berth.v1.event.{}.claim.*.{ANY}", encode_namespace(namespace))
 }
 
 /// Whose events a filter covers.
@@ -95,8 +106,8 @@ pub fn event_filter(of: EventsOf<'_>, kind: Option<&str>, id: Option<&str>) -> S
 
 fn any_event(of: EventsOf<'_>, kind: Option<&str>, id: Option<&str>) -> String {
     let namespace = match of {
-        EventsOf::None => "_".to_owned(),
-        EventsOf::Namespace(namespace) => encode(namespace),
+        EventsOf::None => NO_NAMESPACE.to_owned(),
+        EventsOf::Namespace(namespace) => encode_namespace(namespace),
         EventsOf::All => "*".to_owned(),
     };
     let id = id.map_or_else(|| "*".to_owned(), encode);
@@ -149,6 +160,11 @@ mod tests {
         let namespace = Namespace::default();
         assert_eq!(event(Some(&namespace), "claim", "data"), "berth.v1.event.default.claim.data");
         assert_eq!(event(None, "node", "n1"), "berth.v1.event._.node.n1");
+        let underscore = Namespace::new("_").unwrap();
+        assert_eq!(event(Some(&underscore), "node", "n1"), "berth.v1.event.=5F.node.n1");
+        let of_underscore = event_filter(EventsOf::Namespace(&underscore), None, None);
+        assert_eq!(of_underscore, "berth.v1.event.=5F.>");
+        assert_eq!(claim_events(&underscore), "berth.v1.event.=5F.claim.*.*.*");
         assert_eq!(claim_events(&namespace), "berth.v1.event.default.claim.*.*.*");
         let of = EventsOf::Namespace(&namespace);
         assert_eq!(event_filter(of, None, Some("a.b")), "berth.v1.event.default.*.a=2Eb.*.*");

@@ -9,6 +9,7 @@
 
 mod alloc;
 mod claim;
+mod history;
 mod node_mount;
 mod placement;
 mod refusal;
@@ -32,6 +33,7 @@ use crate::state::StateInner;
 
 pub use alloc::{alloc_status, build_alloc_status, list_allocs};
 pub use claim::{list_claims, show_claims};
+pub use history::list_events;
 pub use placement::list_placements;
 pub use volume::{list_volumes, volume_status};
 pub use wait::{ClaimContext, VolumeQueue};

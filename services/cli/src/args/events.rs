@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use berth_contract::message::history::EventKind;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
 use clap::{Args, ValueEnum};
 
@@ -63,17 +64,16 @@ pub enum Kind {
     Node,
 }
 
-impl Kind {
-    /// The word in names and subjects.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Volume => "volume",
-            Self::Claim => "claim",
-            Self::Call => "call",
-            Self::Alloc => "alloc",
-            Self::Request => "request",
-            Self::Plugin => "plugin",
-            Self::Node => "node",
+impl From<Kind> for EventKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Volume => Self::Volume,
+            Kind::Claim => Self::Claim,
+            Kind::Call => Self::Call,
+            Kind::Alloc => Self::Alloc,
+            Kind::Request => Self::Request,
+            Kind::Plugin => Self::Plugin,
+            Kind::Node => Self::Node,
         }
     }
 }

@@ -3,21 +3,19 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use berth_bus::event::{EventLog, LAST_MAX, Query};
 use berth_contract::code::Code;
 use berth_contract::event::Event;
 use berth_contract::message::claim::{ClaimStatus, Status};
+use berth_contract::message::history::{EventKind, List};
 use berth_contract::problem::Problem;
-use berth_contract::stream::EVENTS;
-use berth_contract::subject::{EventsOf, event_filter, refusal_filter};
 use berth_contract::verb;
 use berth_domain::{AllocId, VolumeId};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::events::{READING, events_of};
 use crate::args::Trace;
 use crate::failure::Failure;
+use crate::history::{EVENTS_MAX, History};
 use crate::output::print_note;
 use crate::session::Session;
 use crate::show::Zone;
@@ -27,15 +25,16 @@ use crate::show::trace::{Drawing, TreeSource, Which, draw, tree};
 const CLAIMS_MAX: usize = 64;
 /// How long the claim service may take to answer, unless `--timeout` says otherwise.
 const CLAIMS_READ_MAX: Duration = Duration::from_secs(5);
-/// Kinds of events that name a volume.
-const OF_VOLUME: [&str; 3] = ["claim", "call", "volume"];
+/// Kinds of events whose subject names a volume.
+const OF_VOLUME: [EventKind; 4] =
+    [EventKind::Claim, EventKind::Call, EventKind::Volume, EventKind::Request];
 
 /// The names in one claim's events: the alloc, and the volume if only one is meant.
 type NamedClaims = BTreeSet<(AllocId, Option<VolumeId>)>;
 
 /// Prints the tree.
 pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
-    let reader = Reader { session, log: session.bus.event_log(&EVENTS) };
+    let reader = Reader { session };
     let asked = args.claim.as_str();
     let is_trace = is_trace_id(asked);
     let found =
@@ -65,7 +64,7 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
         return Err(unknown(args, session).into());
     }
     if stored.more {
-        print_note(format_args!("only the newest {LAST_MAX} events were looked at"));
+        print_note(format_args!("only the newest {EVENTS_MAX} events were looked at"));
     }
     let drawing = Drawing { zone: Zone::local(), all: args.all };
     session.output.reply(&tree, |tree| draw(tree, &drawing));
@@ -118,7 +117,6 @@ fn claim_key(claim: &ClaimStatus) -> (AllocId, Option<VolumeId>) {
 
 struct Reader<'a> {
     session: &'a Session,
-    log: EventLog,
 }
 
 /// The result of reading the claims.
@@ -140,34 +138,26 @@ impl Stored {
 impl Reader<'_> {
     /// The events of a trace; of an alloc, where the alloc's id looks like a trace's.
     async fn read_trace(&self, trace: &str) -> Result<Vec<Event>, Failure> {
-        let is_of = |event: &Event| {
-            let names = event.alloc.as_ref().map(AllocId::as_str);
-            let traces = [&event.trace, &event.claim_trace].map(Option::as_deref);
-            traces.contains(&Some(trace)) || names == Some(trace)
-        };
-        let of = events_of(&self.session.namespace);
-        let mut filters = vec![event_filter(of, None, None)];
-        if of != EventsOf::All {
-            // An unreadable request has no namespace.
-            filters.push(refusal_filter(EventsOf::None, None, None));
+        let of_trace = List { trace: Some(trace.to_owned()), ..List::default() };
+        // An unreadable request has no namespace.
+        let mut found = self.read(&of_trace, true).await?.events;
+        if let Ok(alloc) = AllocId::new(trace) {
+            let of_alloc = List { allocs: vec![alloc], ..List::default() };
+            found.extend(self.read(&of_alloc, false).await?.events);
         }
-        Ok(self.read(&filters, trace, is_of).await?.events)
+        Ok(found)
     }
 
     /// The events of a volume's claims, and of refused requests about it.
     async fn read_volume(&self, volume: &str) -> Result<Vec<Event>, Failure> {
         let Ok(volume) = VolumeId::new(volume) else { return Ok(Vec::new()) };
-        let of = events_of(&self.session.namespace);
-        let filters = [
-            event_filter(of, Some("claim"), Some(volume.as_str())),
-            refusal_filter(of, Some(&volume), None),
-        ];
-        Ok(self.read(&filters, "", |_| true).await?.events)
+        let kinds = vec![EventKind::Claim, EventKind::Request];
+        let of_volume = List { kinds, volumes: vec![volume], ..List::default() };
+        Ok(self.read(&of_volume, false).await?.events)
     }
 
     /// All events of some claims and their allocs.
     async fn read_claims(&self, wanted: &NamedClaims) -> Result<Stored, Failure> {
-        let of = events_of(&self.session.namespace);
         let is_wanted = |event: &Event| {
             let Some(alloc) = &event.alloc else { return false };
             wanted.iter().any(|(of, volume)| {
@@ -178,23 +168,26 @@ impl Reader<'_> {
         let mut stored = Stored::default();
         // An alloc's events may be about claims on any volume; those are filtered out here.
         for (alloc, _) in wanted.iter().filter(|(_, volume)| volume.is_none()) {
-            let all = [event_filter(of, None, None)];
-            stored.add(self.read(&all, alloc.as_str(), is_wanted).await?);
+            let of_alloc = List { allocs: vec![alloc.clone()], ..List::default() };
+            stored.add(self.read(&of_alloc, false).await?);
         }
         let volumes: BTreeSet<&VolumeId> =
             wanted.iter().filter_map(|(_, volume)| volume.as_ref()).collect();
-        if volumes.is_empty() {
-            return Ok(stored);
+        if !volumes.is_empty() {
+            let allocs: BTreeSet<&AllocId> = wanted.iter().map(|(alloc, _)| alloc).collect();
+            // As many as a request may name.
+            let some = allocs.into_iter().take(CLAIMS_MAX).cloned();
+            let of_allocs =
+                List { kinds: vec![EventKind::Alloc], allocs: some.collect(), ..List::default() };
+            let of_volumes = List {
+                kinds: OF_VOLUME.to_vec(),
+                volumes: volumes.into_iter().take(CLAIMS_MAX).cloned().collect(),
+                ..of_allocs.clone()
+            };
+            stored.add(self.read(&of_volumes, false).await?);
+            stored.add(self.read(&of_allocs, false).await?);
         }
-        let allocs: BTreeSet<&AllocId> = wanted.iter().map(|(alloc, _)| alloc).collect();
-        let of_volumes = volumes.iter().flat_map(|volume| {
-            OF_VOLUME.map(|kind| event_filter(of, Some(kind), Some(volume.as_str())))
-        });
-        let of_allocs =
-            allocs.iter().map(|alloc| event_filter(of, Some("alloc"), Some(alloc.as_str())));
-        let of_refusals = volumes.iter().map(|volume| refusal_filter(of, Some(volume), None));
-        let filters: Vec<String> = of_volumes.chain(of_allocs).chain(of_refusals).collect();
-        stored.add(self.read(&filters, "", is_wanted).await?);
+        stored.events.retain(is_wanted);
         Ok(stored)
     }
 
@@ -229,28 +222,11 @@ impl Reader<'_> {
         Ok(live)
     }
 
-    /// Events that contain a text and that `keep` accepts.
-    async fn read(
-        &self,
-        filters: &[String],
-        text: &str,
-        keep: impl Fn(&Event) -> bool,
-    ) -> Result<Stored, Failure> {
-        let within = self.session.timeout.unwrap_or(READING);
-        let query = Query { filters, last: LAST_MAX, since: None, within };
-        // Searched as text in the JSON: most events belong to others and need no decoding.
-        let text = serde_json::to_string(text).unwrap_or_default();
-        let text = text.trim_matches('"').as_bytes();
-        let holds = |body: &[u8]| text.is_empty() || body.windows(text.len()).any(|at| at == text);
-        let read = |body: &[u8]| {
-            let event: Event = serde_json::from_slice(body).ok()?;
-            Some(event).filter(&keep)
-        };
-        let stored =
-            self.log.read(query, |event| holds(&event.body) && read(&event.body).is_some()).await;
-        let stored = stored.map_err(|error| error.into_problem("events"))?;
-        let events = stored.events.iter().filter_map(|event| read(&event.body)).collect();
-        Ok(Stored { events, more: stored.more, begins: stored.begins })
+    async fn read(&self, request: &List, with_fleet: bool) -> Result<Stored, Failure> {
+        let mut history = History::new(self.session, with_fleet);
+        let past = history.read_newest(request, EVENTS_MAX).await?;
+        let events = past.events.into_iter().map(|entry| entry.event.event().clone());
+        Ok(Stored { events: events.collect(), more: past.more, begins: past.begins })
     }
 
     /// The present claims, read once. Unreadable claims are named.

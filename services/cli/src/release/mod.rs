@@ -1,6 +1,6 @@
 //! Following a release: each step is printed as it happens.
 //!
-//! **Owns** two sources of steps. Events name every step at once, but may be lost. The alloc's
+//! **Owns** two sources of steps. Live events name every step at once, but may be lost. The alloc's
 //! status is polled; it says what a stuck step waits for, and alone decides when the release is
 //! over.
 //!
@@ -10,18 +10,18 @@ mod steps;
 
 use std::time::Duration;
 
-use berth_bus::{Bus, Copies};
+use berth_bus::Cause;
+use berth_bus::event::LiveEvents;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::alloc::{AllocStatus, Status};
 use berth_contract::problem::Problem;
-use berth_contract::stream::EVENTS;
 use berth_contract::{subject, verb};
-use berth_domain::{AllocId, Namespace};
+use berth_domain::AllocId;
 use berth_service::clock;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout_at};
 
 use crate::exit;
 use crate::failure::Failure;
@@ -33,8 +33,6 @@ pub use steps::describe;
 
 /// How often the status is read.
 const STATUS_POLL: Duration = Duration::from_millis(200);
-/// How long the event stream may take to open; without it fewer steps are printed.
-const EVENTS_OPEN_MAX: Duration = Duration::from_secs(2);
 /// How much later than the status that shows the release as done its events may come, at most.
 const EVENTS_LATE_MAX: Duration = Duration::from_secs(1);
 /// The most events in the queue to the printer.
@@ -53,17 +51,16 @@ pub struct Follow<'a> {
 }
 
 impl<'a> Follow<'a> {
-    /// Opens the event stream. Call it before the release is requested, so that no step is missed.
+    /// Subscribes to the events of claims. Call it before the release is requested, so that no step is missed.
     pub async fn open(session: &'a Session, alloc: &AllocId) -> Self {
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
         let mut reader = JoinSet::new();
-        let opened = timeout(EVENTS_OPEN_MAX, open_events(&session.bus, &session.namespace)).await;
-        if let Ok(Some(mut feed)) = opened {
+        // Without events fewer steps are printed.
+        if let Ok(mut live) = subscribe(session).await {
             let alloc = alloc.clone();
             reader.spawn(async move {
-                loop {
-                    let event = feed.next().await;
-                    let Ok(event) = serde_json::from_slice::<Event>(&event.body) else { continue };
+                while let Some(body) = live.next().await {
+                    let Ok(event) = serde_json::from_slice::<Event>(&body) else { continue };
                     if event.alloc.as_ref() == Some(&alloc) && sender.send(event).await.is_err() {
                         return;
                     }
@@ -150,9 +147,8 @@ pub fn print_step(started: Instant, step: &str) {
     print_note(format_args!("  {:>5}  {step}", span::short(started.elapsed())));
 }
 
-async fn open_events(bus: &Bus, namespace: &Namespace) -> Option<berth_bus::event::EventFeed> {
-    let events = bus.events(&EVENTS, Copies::ByCluster).await.ok()?;
-    events.follow(&subject::claim_events(namespace)).await.ok()
+async fn subscribe(session: &Session) -> Result<LiveEvents, Cause> {
+    session.bus.live_events(&[subject::claim_events(&session.namespace)]).await
 }
 
 /// The claims that are not free yet, as a failure; none when everything is free.

@@ -2,51 +2,24 @@
 
 use std::time::Duration;
 
-use berth_contract::event::{Event, EventName};
-use serde_json::Value;
+use berth_contract::event::Event;
+use berth_contract::message::history::EventBody;
 
 use super::time::{Zone, took};
 use crate::table::{padded, plain};
 
-/// An event as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredEvent {
-    /// What this version understands of it.
-    pub event: Event,
-    /// All of it, in one line of JSON.
-    pub json: String,
-    name: String,
-}
-
-impl StoredEvent {
-    /// Parses an event; none when the text is no event.
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        let event: Event = serde_json::from_slice(bytes).ok()?;
-        let body = || serde_json::from_slice::<Value>(bytes).ok();
-        let name = match event.event {
-            // An event of a newer version.
-            EventName::Unknown => body()?["event"].as_str().unwrap_or_default().to_owned(),
-            known => known.to_string(),
-        };
-        let text = String::from_utf8(bytes.to_vec()).ok()?;
-        // As it is stored, unless it was written in several lines.
-        let json = if text.contains('\n') { body()?.to_string() } else { text };
-        Some(Self { event, json, name })
-    }
-}
-
 /// `2026-11-21 20:00:53.425  claim.failed  default/data web-1 on n1  200 ms  why  0af76519`
 ///
 /// Columns have fixed widths, because lines are printed one by one as events come.
-pub fn event(told: &StoredEvent, zone: &Zone) -> String {
-    let StoredEvent { event, .. } = told;
+pub fn event(body: &EventBody, zone: &Zone) -> String {
+    let event = body.event();
     let took = event.took_us.map(|us| took(Duration::from_micros(us))).unwrap_or_default();
     let trace = event.trace.as_deref().unwrap_or_default();
     let trace: String = trace.chars().take(TRACE_DIGITS).collect();
     format!(
         "{}  {:<19}  {}  {:>7}  {}",
         zone.both(event.at),
-        plain(&told.name),
+        plain(body.name()),
         padded(&plain(&what(event)), 45),
         plain(&took),
         [detail(event), trace].map(|text| plain(&text)).join("  "),

@@ -29,7 +29,7 @@ pub use alloc::{ALLOC_COLUMNS, alloc, allocs};
 pub use bus::{copies, copies_progress};
 pub use claim::{CLAIM_COLUMNS, claims, sorted_claims};
 pub use doctor::doctor;
-pub use events::{StoredEvent, event};
+pub use events::event;
 pub use plugins_here::plugins_here;
 pub use registry::{NODE_COLUMNS, PLUGIN_COLUMNS, declared, left, node, nodes, plugin, plugins};
 pub use sweep::sweep;

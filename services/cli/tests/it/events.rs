@@ -2,15 +2,19 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
-use berth_bus::{Bus, Config, Events};
-use berth_cli::show::{StoredEvent, Zone, event};
+use berth_bus::{Bus, Config, Credentials, Events};
+use berth_cli::show::{Zone, event};
 use berth_contract::event::{Event, EventName as E};
+use berth_contract::message::history::EventBody;
 use berth_contract::service::PLUGIN_REGISTRY;
 use berth_contract::stream::EVENTS;
-use berth_domain::{NodeId, PluginId};
-use berth_harness::nats::Server;
+use berth_domain::{Namespace, NodeId, PluginId};
+use berth_harness::dirs::Dir;
+use berth_harness::nats::{NatsOptions, NatsServers, Server};
+use berth_harness::process::{Daemon, Program};
 use berth_harness::wait;
 use serde_json::{Value, json};
 
@@ -21,8 +25,8 @@ use crate::story::{Story, at, trace};
 use crate::system::{SOON, signal};
 
 fn line(body: &Value) -> String {
-    let told = StoredEvent::read(body.to_string().as_bytes()).unwrap();
-    event(&told, &Zone::utc()) + "\n"
+    let body = EventBody::read(body.to_string().as_bytes()).unwrap();
+    event(&body, &Zone::utc()) + "\n"
 }
 
 fn node_ready() -> Event {
@@ -49,9 +53,8 @@ fn one_line_each() {
     all.push(newer.clone());
     insta::assert_snapshot!(all.iter().map(line).collect::<String>());
     let pretty = serde_json::to_string_pretty(&newer).unwrap();
-    let told = StoredEvent::read(pretty.as_bytes()).unwrap();
-    assert_eq!(told.json, newer.to_string(), "one line, with what is not known here");
-    assert_eq!(StoredEvent::read(b"{}"), None);
+    let body = EventBody::read(pretty.as_bytes()).unwrap();
+    assert_eq!(body.to_json(), newer.to_string(), "one line, with what is not known here");
 }
 
 /// Publishes the events, and waits until so many are stored.
@@ -68,6 +71,17 @@ async fn tell(events: &Events, all: &[Event], count: usize) {
     .await;
 }
 
+/// The claim service, which answers for the events, once it is there.
+async fn claim_service(url: &str, dir: &Dir) -> Daemon {
+    let claim = Program::service("berth-claim", "claim", dir).on_bus(url, 1).start();
+    wait::until("the claim service answers", SOON, async || {
+        let ran = berth(&["--nats", url, "--timeout", "5s", "events"]);
+        if ran.code == 0 { Ok(()) } else { Err(format!("{ran:?} {}", claim.log())) }
+    })
+    .await;
+    claim
+}
+
 /// The events, and the result of each query.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_found_by_each_of_their_fields() {
@@ -80,6 +94,10 @@ async fn events_are_found_by_each_of_their_fields() {
     tell(&events, &all, count).await;
 
     let url = server.url();
+    let ran = berth(&["--nats", &url, "--timeout", "1s", "events"]);
+    assert!(ran.code != 0 && ran.err.contains("history.list"), "no service answers: {ran:?}");
+    let dir = Dir::new("events");
+    let _claim = claim_service(&url, &dir).await;
     let ask = |args: &str| -> Ran {
         let global = ["--nats", &url, "--timeout", "5s", "--json"];
         let ran = berth(&[&global[..], &args.split(' ').collect::<Vec<_>>()].concat());
@@ -101,50 +119,121 @@ async fn events_are_found_by_each_of_their_fields() {
     assert_eq!(found("events --namespace other"), ["plugin.healthy"]);
     assert_eq!(found("events --namespace * --plugin ebs.csi.aws.com"), ["plugin.healthy"]);
     assert_eq!(found("events --since 1h").len(), count);
-    // A trace, an alloc and a claim give the same tree, without a running service.
+    // A trace, an alloc and a claim give the same tree.
     for claim in ["data/web-1", "web-1", &trace('a'), &trace('b')] {
         let ran = ask(&format!("trace {claim}"));
         let tree: Value = serde_json::from_str(&ran.out).unwrap();
         assert_eq!(tree["claims"][0]["release"]["how"], "done", "{claim}: {ran:?}");
-        assert!(ran.err.contains("how the claim stands now is not known"), "{ran:?}");
+        assert_eq!(ran.err, "", "{claim}");
     }
 }
 
-/// Ended with the test, however that ends.
-struct Following(Child);
+/// A user of one namespace sees its events, and is told what else there would be. Nothing but the
+/// verb and a subscription is needed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_of_one_namespace_sees_its_events_alone() {
+    let extra = "authorization { users: [
+        { user: all, password: p },
+        { user: a, password: p, permissions: {
+            publish: [\"berth.v1.history.list.default.>\", \"berth.v1.claim.status.default.>\"],
+            subscribe: [\"_INBOX.>\", \"berth.v1.event.default.>\"] } },
+    ] }";
+    let server = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
+    let url_of = |user: &str| server.url().replace("nats://", &format!("nats://{user}:p@"));
+    let dir = Dir::new("events");
+    let _claim = claim_service(&url_of("all"), &dir).await;
+    let bus = Bus::connect(Config {
+        credentials: Credentials::Password { user: "all".into(), password: "p".into() },
+        ..Config::new([server.url()], "test")
+    });
+    let events = bus.await.unwrap().events(&EVENTS, 1).await.unwrap();
+    let own = Story::new().granted(4).events;
+    let foreign = Event { namespace: Namespace::new("team-b").ok(), ..own[0].clone() };
+    tell(&events, &[&own[..2], &[foreign, node_ready()], &own[2..]].concat(), own.len() + 2).await;
+
+    let url = url_of("a");
+    let began = Instant::now();
+    let ran = berth(&["--nats", &url, "--timeout", "20s", "--json", "events"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let shown: Vec<Event> =
+        ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(shown, own);
+    assert!(ran.err.contains("events of nodes and plugins are not shown"), "{ran:?}");
+    assert!(began.elapsed() < Duration::from_secs(10), "a refusal is no timeout");
+    let ran = berth(&["--nats", &url, "events", "--kind", "claim", "--volume", "data"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    let ran = berth(&["--nats", &url, "trace", "data/web-1"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    for namespace in ["team-b", "*"] {
+        let ran = berth(&["--nats", &url, "--namespace", namespace, "events"]);
+        assert!(ran.code != 0 && ran.out.is_empty(), "{ran:?}");
+        assert!(ran.err.contains("BERTH0010"), "{ran:?}");
+    }
+    let mut following = Following::start(&["--nats", &url, "--json", "events", "--follow"]);
+    assert_eq!(following.hear(own.len()), own);
+    let later = Story::new().released(100).events;
+    let foreign = Event { namespace: Namespace::new("team-b").ok(), ..later[0].clone() };
+    tell(&events, &[&[foreign], &later[..]].concat(), own.len() + 3 + later.len()).await;
+    assert_eq!(following.hear(later.len()), later);
+    following.stop();
+}
+
+/// `berth events --follow`, ended with the test, however that ends.
+struct Following {
+    child: Child,
+    heard: Receiver<Event>,
+}
+
+impl Following {
+    fn start(args: &[&str]) -> Self {
+        let mut child = berth::command(args).stdout(Stdio::piped()).spawn().unwrap();
+        let (sender, heard) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let event: Event = serde_json::from_str(&line).unwrap();
+                let _ = sender.send(event);
+            }
+        });
+        Self { child, heard }
+    }
+
+    fn hear(&self, count: usize) -> Vec<Event> {
+        (0..count).map(|_| self.heard.recv_timeout(SOON).unwrap()).collect()
+    }
+
+    /// Stops it as a person does.
+    fn stop(&mut self) {
+        signal(self.child.id(), Signal::SIGINT);
+        assert!(self.child.wait().unwrap().success());
+        assert!(self.heard.recv_timeout(Duration::ZERO).is_err(), "nothing twice");
+    }
+}
 
 impl Drop for Following {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-/// Each event once and in order, even when the server restarts meanwhile. (A killed server loses
-/// the last moment of this stream, which is not synced with each write.)
+/// Each event once and in order, even when the server restarts meanwhile, and while the service is
+/// away. (A killed server loses the last moment of this stream, which is not synced with each
+/// write.)
 #[tokio::test(flavor = "multi_thread")]
 async fn who_follows_hears_each_once_until_he_has_heard_enough() {
     let server = Server::start().await;
     let bus = Bus::connect(Config::new([server.url()], "test").insecure()).await.unwrap();
     let events = bus.events(&EVENTS, 1).await.unwrap();
+    let dir = Dir::new("events");
+    let claim = claim_service(&server.url(), &dir).await;
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4).released(100).events;
     tell(&events, &story[..3], 3).await;
     let args = ["--nats", &server.url(), "--json", "events", "--follow", "--last", "2"];
-    let mut child = Following(berth::command(&args).stdout(Stdio::piped()).spawn().unwrap());
-    let (sender, heard) = std::sync::mpsc::channel();
-    let out = BufReader::new(child.0.stdout.take().unwrap());
-    std::thread::spawn(move || {
-        for line in out.lines().map_while(Result::ok) {
-            let event: Event = serde_json::from_str(&line).unwrap();
-            let _ = sender.send(event);
-        }
-    });
-    let hear = |count: usize| -> Vec<Event> {
-        (0..count).map(|_| heard.recv_timeout(SOON).unwrap()).collect()
-    };
-    assert_eq!(hear(2), story[1..3]);
+    let mut following = Following::start(&args);
+    assert_eq!(following.hear(2), story[1..3]);
     tell(&events, &story[3..5], 5).await;
-    assert_eq!(hear(2), story[3..5]);
+    assert_eq!(following.hear(2), story[3..5]);
     server.terminate().await;
     server.restart().await;
     wait::until(
@@ -155,9 +244,11 @@ async fn who_follows_hears_each_once_until_he_has_heard_enough() {
         },
     )
     .await;
-    tell(&events, &story[5..], story.len()).await;
-    assert_eq!(hear(story.len() - 5), story[5..]);
-    signal(child.0.id(), Signal::SIGINT);
-    assert!(child.0.wait().unwrap().success());
-    assert!(heard.recv_timeout(Duration::ZERO).is_err(), "nothing twice");
+    tell(&events, &story[5..8], 8).await;
+    assert_eq!(following.hear(3), story[5..8]);
+    claim.kill9();
+    tell(&events, &story[8..], story.len()).await;
+    claim.restart();
+    assert_eq!(following.hear(story.len() - 8), story[8..]);
+    following.stop();
 }

@@ -1,11 +1,8 @@
-//! Reading events: the newest of those that are stored, and those that come.
+//! Single events, and events as they are stored. Pages of them are read in [`super::page`].
 //!
 //! **Promises** that events are read in the order in which they were stored. No event between
 //! reading and following is left out or returned twice. A reader makes no stream.
-//!
-//! **Never** holds more than [`LAST_MAX`] events, however many there are.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -19,7 +16,6 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
-use tokio::time::timeout;
 
 use crate::cause::{Cause, chain};
 use crate::exchange::{ApiError, pause};
@@ -42,48 +38,17 @@ pub struct Event {
     pub body: Bytes,
 }
 
-/// Most events that are read at once.
-pub const LAST_MAX: usize = 10_000;
 /// The server's error code if there is no message at a sequence.
 const NO_MESSAGE: u64 = 10037;
 /// The status of a direct get that finds nothing.
 const NOT_FOUND: u16 = 404;
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Length of the first step back, at least, in messages.
-const BACK_MIN: usize = 64;
 
 /// The stored events, for readers: a cheap handle.
 #[derive(Debug, Clone)]
 pub struct EventLog {
-    bus: Bus,
-    stream: String,
-}
-
-/// Which events to read.
-#[derive(Debug, Clone, Copy)]
-pub struct Query<'a> {
-    /// On subjects that one of these covers; no two of them may cover the same subject.
-    pub filters: &'a [String],
-    /// How many of the newest, at most [`LAST_MAX`].
-    pub last: usize,
-    /// Only those that the server stored at this time or after it.
-    pub since: Option<Timestamp>,
-    /// How long the read may take.
-    pub within: Duration,
-}
-
-/// What was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
-    /// Oldest first.
-    pub events: Vec<Event>,
-    /// Whether older events may match the query too.
-    pub more: bool,
-    /// Everything before this sequence was read. To go on, follow [from
-    /// here](EventLog::follow_from).
-    pub next: u64,
-    /// When the oldest event in the stream was stored, if older ones were removed by age or size.
-    pub begins: Option<Timestamp>,
+    pub(super) bus: Bus,
+    pub(super) stream: String,
 }
 
 /// Why events cannot be read.
@@ -141,17 +106,6 @@ impl EventLog {
         Self { bus, stream }
     }
 
-    /// Reads the newest events that match the query and that `keep` accepts.
-    pub async fn read(
-        &self,
-        query: Query<'_>,
-        keep: impl Fn(&Event) -> bool,
-    ) -> Result<Stored, EventError> {
-        let read = timeout(query.within, self.read_back(query, keep)).await;
-        let read = read.unwrap_or(Err(FeedError::Silent(query.within)));
-        read.map_err(|error| self.error(Cause::new(error)))
-    }
-
     /// Follows the events that come from now on.
     pub async fn follow(&self, filters: &[String]) -> Result<EventFeed, EventError> {
         let stream = self.bus.describe(&self.stream).await;
@@ -159,14 +113,14 @@ impl EventLog {
         Ok(self.follow_from(filters, next))
     }
 
-    /// Follows the events from a sequence on, such as [`Stored::next`].
+    /// Follows the events from a sequence on, such as [`super::Stored::next`].
     pub fn follow_from(&self, filters: &[String], next: u64) -> EventFeed {
         let filters = filters.to_vec();
         EventFeed { log: self.clone(), filters, feed: None, next, before: None, resumed: None }
     }
 
     /// When the message at a sequence was stored; `None` if there is no message.
-    async fn stored_at(&self, sequence: u64) -> Result<Option<Timestamp>, ApiError> {
+    pub(super) async fn stored_at(&self, sequence: u64) -> Result<Option<Timestamp>, ApiError> {
         #[derive(Deserialize)]
         struct Got {
             message: Stood,
@@ -215,87 +169,19 @@ impl EventLog {
         event.map(Some).ok_or_else(|| self.error(Cause::new("its answer is no message")))
     }
 
-    async fn open(&self, filters: &[String], start: FeedStart) -> Result<Feed, FeedError> {
+    pub(super) async fn open(
+        &self,
+        filters: &[String],
+        start: FeedStart,
+    ) -> Result<Feed, FeedError> {
         let follow =
             FeedSpec { stream: &self.stream, subjects: filters, start, heartbeat: HEARTBEAT };
         Feed::open(&self.bus, follow).await
     }
 
-    async fn read_back(
-        &self,
-        query: Query<'_>,
-        keep: impl Fn(&Event) -> bool,
-    ) -> Result<Stored, FeedError> {
-        let state = self.bus.describe(&self.stream).await?.state;
-        let count = query.last.min(LAST_MAX);
-        let next = state.last_seq + 1;
-        let mut read = ReadWindow { events: VecDeque::new(), more: false };
-        // Each step back is four times as long as the last: few steps, and few events read in vain.
-        let (mut end, mut back) = (next, count.max(BACK_MIN) as u64);
-        while end > state.first_seq && read.events.len() < count {
-            let begin = end.saturating_sub(back).max(state.first_seq);
-            let start = query.since.map_or(FeedStart::From(begin), FeedStart::Since);
-            let feed = self.open(query.filters, start).await?;
-            let mut window = window(feed, end, count - read.events.len(), &keep).await?;
-            window.events.append(&mut read.events);
-            read = window;
-            if query.since.is_some() {
-                break;
-            }
-            // Older events that were not read may match as well.
-            read.more |= begin > state.first_seq;
-            (end, back) = (begin, back.saturating_mul(4));
-        }
-        let begins = Timestamp::try_from(state.first_ts).ok().filter(|_| state.first_seq > 1);
-        Ok(Stored { events: read.events.into(), more: read.more, next, begins })
-    }
-
-    fn error(&self, source: Cause) -> EventError {
+    pub(super) fn error(&self, source: Cause) -> EventError {
         EventError { stream: self.stream.clone(), source }
     }
-}
-
-/// A part of the stream, with the newest of its wanted events.
-struct ReadWindow {
-    events: VecDeque<Event>,
-    more: bool,
-}
-
-/// Reads up to a sequence, which is not included.
-async fn window(
-    mut feed: Feed,
-    end: u64,
-    count: usize,
-    keep: impl Fn(&Event) -> bool,
-) -> Result<ReadWindow, FeedError> {
-    let mut window = ReadWindow { events: VecDeque::with_capacity(count.min(64)), more: false };
-    let mut pending = feed.pending;
-    let mut idle = false;
-    while pending > 0 {
-        let message = match feed.next().await? {
-            FeedItem::Message(message) => message,
-            // Events that were counted and do not come were removed by age or size meanwhile.
-            FeedItem::Idle(reached) if idle || reached + 1 >= end => break,
-            FeedItem::Idle(_) => {
-                idle = true;
-                continue;
-            }
-        };
-        if message.sequence >= end {
-            break;
-        }
-        (pending, idle) = (message.pending, false);
-        let event = Event::from(message);
-        if !keep(&event) {
-            continue;
-        }
-        if window.events.len() == count {
-            window.events.pop_front();
-            window.more = true;
-        }
-        window.events.push_back(event);
-    }
-    Ok(window)
 }
 
 /// Events as they come.

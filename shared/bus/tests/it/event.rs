@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_bus::event::Query;
+use berth_bus::event::{Position, Query};
 use berth_contract::actor::Actor;
 use berth_contract::stream::EVENTS;
 use berth_harness::wait;
@@ -76,7 +76,7 @@ async fn what_is_stored_is_read_by_several_filters_and_followed_without_a_gap() 
     let (_server, bus) = one().await;
     let log = bus.event_log(&EVENTS);
     let filters = [of("a"), of("b")];
-    let query = Query { filters: &filters, last: 4, since: None, within: PATIENCE };
+    let query = Query { last: 4, ..Query::new(&filters, PATIENCE) };
     let missing = log.read(query, |_| true).await.unwrap_err().into_problem("events");
     assert!(missing.retryable && missing.message.contains("stream not found"), "{missing}");
 
@@ -97,7 +97,11 @@ async fn what_is_stored_is_read_by_several_filters_and_followed_without_a_gap() 
     let read = async |query| log.read(query, |_| true).await.unwrap();
     let newest = read(query).await;
     assert_eq!(counts(&newest.events), [594, 595, 597, 598]);
-    assert!(newest.more && newest.begins.is_none(), "nothing is gone: {:?}", newest.begins);
+    assert!(
+        newest.older == Some(newest.events[0].sequence) && newest.begins.is_none(),
+        "nothing is gone: {:?}",
+        newest.begins
+    );
     // Rare ones are found however far back they are, each once and in order.
     let rare =
         |event: &berth_bus::event::Event| counts(std::slice::from_ref(event))[0].is_multiple_of(90);
@@ -105,7 +109,7 @@ async fn what_is_stored_is_read_by_several_filters_and_followed_without_a_gap() 
     assert_eq!(counts(&found.events), [360, 450, 540]);
     let found = log.read(Query { last: 50, ..query }, rare).await.unwrap();
     assert_eq!(counts(&found.events), [0, 90, 180, 270, 360, 450, 540]);
-    assert!(!found.more);
+    assert_eq!(found.older, None);
 
     let since = Some(newest.events[3].stored);
     let recent = read(Query { since, last: 2, ..query }).await;
@@ -121,6 +125,87 @@ async fn what_is_stored_is_read_by_several_filters_and_followed_without_a_gap() 
     }
 }
 
+/// Pages back to the first and on to the last, by number and by size, have each event once.
+#[tokio::test]
+async fn pages_in_both_directions_have_each_event_once() {
+    let (_server, bus) = one().await;
+    let events = bus.events(&EVENTS, 1).await.unwrap();
+    for count in 0..500 {
+        let kind = ["a", "b"][usize::try_from(count % 2).unwrap()];
+        let more = "x".repeat(usize::try_from(count).unwrap());
+        events.publish(&subject(kind), &json!({ "count": count, "more": more }), trace());
+    }
+    events.flush(PATIENCE).await;
+    let filters = [subject("a")];
+    let log = bus.event_log(&EVENTS);
+    let expected: Vec<u64> = (0..250).map(|half| half * 2).collect();
+    for (last, bytes) in [(7, usize::MAX), (1000, 2_000), (1000, 100), (1000, 1)] {
+        let mut query = Query { last, bytes, ..Query::new(&filters, PATIENCE) };
+        let (mut found, mut pages) = (Vec::new(), 0);
+        loop {
+            let page = log.read(query, |_| true).await.unwrap();
+            let size: usize = page.events.iter().map(|event| event.body.len()).sum();
+            assert!(page.events.len() <= last && (size <= bytes || page.events.len() == 1));
+            found.splice(0..0, counts(&page.events));
+            pages += 1;
+            let Some(older) = page.older else { break };
+            query.before = Some(older);
+        }
+        assert_eq!(found, expected, "{last}, {bytes}");
+        assert!(pages > 20, "{pages}");
+        let (mut from, mut found) = (Position::default(), Vec::new());
+        loop {
+            let page = log.read_on(from, query, |_| true).await.unwrap();
+            found.extend(counts(&page.events));
+            from = page.end;
+            if !page.more {
+                break;
+            }
+        }
+        assert_eq!(found, expected, "{last}, {bytes}");
+        let none = log.read_on(from, query, |_| true).await.unwrap();
+        assert_eq!((none.events, none.end, none.more), (Vec::new(), from, false));
+    }
+}
+
+/// The events of a time are found without those before, and no page is asked for in vain.
+#[tokio::test]
+async fn a_time_bounds_what_is_read() {
+    let (_server, bus) = one().await;
+    let events = bus.events(&EVENTS, 1).await.unwrap();
+    let tell = async |counts: std::ops::Range<u64>| {
+        for count in counts {
+            events.publish(&subject("a"), &json!({ "count": count }), trace());
+        }
+        events.flush(PATIENCE).await;
+    };
+    tell(0..300).await;
+    let filters = [subject("a")];
+    let log = bus.event_log(&EVENTS);
+    let query = Query { last: 1, ..Query::new(&filters, PATIENCE) };
+    let newest = log.read(query, |_| true).await.unwrap().events.remove(0);
+    // The next are stored in a later millisecond.
+    wait::until("the clock goes on", PATIENCE, async || {
+        let now = unix_ms_now();
+        if now > newest.stored.unix_ms() + 1 { Ok(()) } else { Err(now) }
+    })
+    .await;
+    tell(300..303).await;
+    let since = Some(newest.stored.after(Duration::from_millis(1)));
+    let page = log.read(Query { since, last: 100, ..query }, |_| true).await.unwrap();
+    assert_eq!((counts(&page.events), page.older), (vec![300, 301, 302], None));
+    let page = log.read(Query { since, last: 2, ..query }, |_| true).await.unwrap();
+    assert_eq!(counts(&page.events), [301, 302]);
+    let rest = Query { since, last: 2, before: page.older, ..query };
+    let rest = log.read(rest, |_| true).await.unwrap();
+    assert_eq!((counts(&rest.events), rest.older), (vec![300], None));
+}
+
+fn unix_ms_now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_millis()).unwrap()
+}
+
 #[tokio::test]
 async fn what_was_removed_by_age_or_size_is_said() {
     let (server, bus) = one().await;
@@ -132,7 +217,7 @@ async fn what_was_removed_by_age_or_size_is_said() {
     let stream = plain(&server.url()).await.get_stream(EVENTS.name).await.unwrap();
     stream.purge().keep(4).await.unwrap();
     let filters = ["berth.v1.event.>".to_owned()];
-    let query = Query { filters: &filters, last: 10, since: None, within: PATIENCE };
+    let query = Query::new(&filters, PATIENCE);
     let left = bus.event_log(&EVENTS).read(query, |_| true).await.unwrap();
     assert_eq!(counts(&left.events), [6, 7, 8, 9]);
     assert_eq!(left.begins, Some(left.events[0].stored));
@@ -234,6 +319,9 @@ async fn a_follower_misses_nothing_new_when_a_killed_server_has_forgotten_the_ne
         let event = timeout(PATIENCE, feed.next()).await.unwrap();
         assert_eq!(counts(&[event]), [expected]);
     }
+    let log = follower.event_log(&EVENTS);
+    let query = Query::new(&filters, PATIENCE);
+    let mut read = log.read(query, |_| true).await.unwrap().end;
     // With fewer new ones than were forgotten, and then with more.
     for new in [100..105, 200..230] {
         cable.cut();
@@ -247,6 +335,9 @@ async fn a_follower_misses_nothing_new_when_a_killed_server_has_forgotten_the_ne
             let event = timeout(PATIENCE, feed.next()).await.unwrap();
             assert_eq!(counts(&[event]), [expected], "of {new:?}");
         }
+        let page = log.read_on(read, query, |_| true).await.unwrap();
+        assert_eq!(counts(&page.events), new.collect::<Vec<_>>());
+        read = page.end;
     }
     // And nothing twice, when nothing was forgotten.
     cable.cut();

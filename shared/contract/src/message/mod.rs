@@ -11,6 +11,7 @@ pub mod alloc;
 pub mod call;
 pub mod claim;
 pub mod collect;
+pub mod history;
 pub mod plugin;
 pub mod query;
 pub mod registry;

@@ -6,7 +6,7 @@
 use berth_domain::{AllocId, NodeId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 
-use super::{alloc, claim, registry, volume};
+use super::{alloc, claim, history, registry, volume};
 use crate::code::Code;
 use crate::decode_part;
 use crate::event::{Event, EventName};
@@ -57,6 +57,7 @@ paged!(
     volume::Placement => volume::Placements,
     claim::Status => claim::Claims,
     alloc::List => alloc::Allocs,
+    history::List => history::EventPage,
     registry::PluginQuery => registry::Plugins,
     registry::NodeQuery => registry::Nodes,
 );

@@ -15,7 +15,9 @@ use super::Effect;
 use super::sender::senders;
 use super::{NodeAndNamespace, PluginOnNode, Row, Verb};
 use crate::code::Code;
-use crate::message::{agent, alloc, call, claim, collect, plugin, registry, secret, volume};
+use crate::message::{
+    agent, alloc, call, claim, collect, history, plugin, registry, secret, volume,
+};
 use crate::service::{CLAIM, CONTROLLER, GC, NODE_AGENT, PLUGIN_REGISTRY};
 
 macro_rules! codes {
@@ -251,6 +253,15 @@ verbs! {
         service: CLAIM, senders: [OPERATOR, GC], effect: Change,
         request: alloc::Forget, reply: alloc::Forgotten,
         errors: [AllocKept],
+    }
+
+    /// List events of the last days, oldest first: kinds, volumes, allocs, node, plugin, trace, since
+    HistoryList {
+        step: "history.list", endpoint: "history-list",
+        subject: "berth.v1.history.list.<ns>", to: Namespace,
+        service: CLAIM, senders: [READ], effect: Read,
+        request: history::List, reply: history::EventPage,
+        errors: [],
     }
 
     /// Show plugins and the health of each instance; one, or by prefix, node, type: id

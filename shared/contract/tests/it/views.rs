@@ -1,7 +1,10 @@
 //! What is shown: replies that put records together, and cannot be stored.
 
 use berth_contract::code::Code;
+use berth_contract::event::{Event, EventName};
+use berth_contract::message::history::{self, EventBody, EventKind};
 use berth_contract::message::{agent, alloc, registry, volume};
+use berth_contract::service;
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::{Count, Half, NodeState};
 use berth_domain::volume::Closing;
@@ -118,6 +121,40 @@ fn a_volume_and_a_list_of_them() {
                 }],
             }],
             next: Some("host.example".to_owned()),
+        },
+    );
+}
+
+#[test]
+fn events() {
+    request(
+        "request-history-list",
+        &history::List {
+            kinds: vec![EventKind::Claim, EventKind::Request],
+            volumes: vec![sample::volume()],
+            allocs: vec![sample::alloc_id()],
+            node: Some(sample::node_id()),
+            plugin: Some(sample::plugin()),
+            trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
+            since: Some(sample::at(0)),
+            only_namespace: Some(sample::namespace()),
+            page: sample::page("older.4711"),
+        },
+    );
+    let event = Event {
+        namespace: Some(sample::namespace()),
+        volume: Some(sample::volume()),
+        alloc: Some(sample::alloc_id()),
+        ..Event::new(EventName::ClaimTaken, sample::at(0), service::CLAIM)
+    };
+    let event = EventBody::read(&serde_json::to_vec(&event).unwrap()).unwrap();
+    reply(
+        "reply-history-list",
+        &history::EventPage {
+            events: vec![history::EventEntry { sequence: 4705, stored: sample::at(1), event }],
+            next: Some("older.4705".to_owned()),
+            end: format!("newer.4711.{}", sample::at(2).unix_ms()),
+            begins: Some(sample::at(0)),
         },
     );
 }

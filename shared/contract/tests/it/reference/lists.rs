@@ -57,6 +57,13 @@ pub fn write(page: &mut Page) {
          alloc. A placement is computed from all buckets and has no `index`.",
     );
     page.say(
+        "[history-list](#history-list) reads the stream of events, not a bucket. It has no `index`. \
+         Its first page is the newest events, and `next` leads to older ones. `end` as `after` \
+         leads to the events that are stored later: a reader that asks again with it misses none. \
+         Events of plugins and nodes are in no namespace: they are listed for all namespaces only. \
+         `only_namespace` limits such a request to one namespace and to what is in none.",
+    );
+    page.say(
         "There is no list of secrets: `has_secrets` of [volume-status](#volume-status) says \
          whether a volume has any. [agent-status](#agent-status) and \
          [agent-plugins](#agent-plugins) answer about one node, whole and without pages.",
@@ -71,6 +78,7 @@ fn why_not(step: &str, filter: &str) -> &'static str {
         ("alloc.list", "plugin") => {
             "no: [claim-status](#claim-status) has this filter, and names the allocs"
         }
+        ("history.list", "prefix") => "no: `volumes`, `allocs`, `kinds`",
         ("volume.placement", "prefix" | "plugin") => "no: the request names the `volumes`",
         other => panic!("why is there no such filter: {other:?}? say it here"),
     }

@@ -189,6 +189,7 @@ fn kind(ty: &Type, module: Option<&String>, names: &[String]) -> Kind {
         "TraceContext" => Kind::Plain("traceparent"),
         "Code" => Kind::Plain("code"),
         "EventName" => Kind::Plain("event"),
+        "EventBody" => Kind::Named("Event".to_owned()),
         "Secrets" => Kind::Mapped(Box::new(Kind::Plain("text"))),
         "Option" => inner(),
         "Vec" | "BTreeSet" => Kind::Listed(Box::new(inner())),
