@@ -212,7 +212,18 @@ async fn validate(
         // A plugin without a controller cannot be asked. Its node service refuses at the mount.
         return Ok(());
     }
-    secrets::note_validation(state, volume, spec, trace, deadline).await?;
+    let ask = ask_controllers(state, volume, spec, trace, deadline);
+    secrets::while_validating(state, volume, spec, (trace, deadline), ask).await
+}
+
+/// Asks the plugin's controllers, one after the other, until one knows the volume.
+async fn ask_controllers(
+    state: &State,
+    volume: &VolumeKey,
+    spec: &VolumeSpec,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<(), Problem> {
     let question = Validate {
         namespace: volume.namespace.clone(),
         volume: volume.volume.clone(),

@@ -10,6 +10,7 @@
 //! **Never** puts a secret into an error, a log line or an event.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::time::Duration;
 
 use berth_contract::code::Code;
@@ -95,19 +96,24 @@ pub fn current_secrets(state: &State, volume: &VolumeKey) -> Option<SecretsId> {
     })
 }
 
-/// Notes that the plugin's controllers are about to be asked about the volume with its secrets:
-/// until then they may open them.
-pub async fn note_validation(
+/// Asks a plugin's controllers about the volume with its secrets. Until they have answered, the
+/// hosts of these controllers may open the secrets.
+pub async fn while_validating<T>(
     state: &State,
     volume: &VolumeKey,
     spec: &VolumeSpec,
-    trace: TraceContext,
-    deadline: Instant,
-) -> Result<(), Problem> {
-    let Some(id) = &spec.secrets else { return Ok(()) };
+    (trace, deadline): (TraceContext, Instant),
+    ask: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    let Some(id) = &spec.secrets else { return ask.await };
     let until = clock::now().after(deadline.saturating_duration_since(Instant::now()));
     let validation = Validation { plugin: spec.plugin.clone(), until };
-    state.vault.note_validation(volume, id, validation, trace).await
+    state.vault.note_validation(volume, id, validation.clone(), trace).await?;
+    let answer = ask.await;
+    if let Err(problem) = state.vault.end_validation(volume, id, validation, trace).await {
+        tracing::debug!(%volume, %problem, "the note of a validation ends by its deadline");
+    }
+    answer
 }
 
 /// `secret.open`: seals a volume's secrets for an agent that has to make a plugin call.

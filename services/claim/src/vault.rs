@@ -101,6 +101,25 @@ impl Vault {
         put.map(drop).map_err(|error| error.into_problem("secret.store").retryable())
     }
 
+    /// Removes the note of a registration that has its answer.
+    pub async fn end_validation(
+        &self,
+        volume: &VolumeKey,
+        id: &SecretsId,
+        validation: Validation,
+        trace: TraceContext,
+    ) -> Result<(), Problem> {
+        let key = key::secrets(volume, id);
+        match self.read(&key).await? {
+            Some((revision, stored)) if stored.validation.as_ref() == Some(&validation) => {
+                let stored = StoredSecrets { validation: None, ..stored };
+                let put = self.put(&key, revision, stored, trace).await?;
+                put.map(drop).map_err(|error| error.into_problem("secret.store"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The secrets of this id; none when they were removed.
     pub async fn load(
         &self,

@@ -3,4 +3,6 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test stops where its footing fails")]
 
 mod history;
+mod secrets;
+mod secrets_site;
 mod site;

@@ -114,13 +114,24 @@ async fn a_deleted_bucket_stops_every_answer_until_it_is_restored() {
     is_refused(&system, volumes).await;
     let listed = system.volumes().await;
     assert_eq!(listed.map_err(|problem| problem.code).unwrap_err(), Code::BucketLost);
-    for part in [Part::Claim, Part::Watcher, Part::Gc, Part::Agent(0)] {
+    for part in [Part::Claim, Part::Watcher, Part::Gc] {
         refuses_to_start(&system, part, volumes).await;
     }
+    // The agent needs no bucket of records. It waits for the claim service.
+    let agent = system.daemon(Part::Agent(0));
+    system.kill9(Part::Agent(0));
+    let before = agent.log().len();
+    system.restart(Part::Agent(0));
+    wait::until("the agent waits", PATIENCE, async || {
+        let log = agent.log();
+        if log[before..].contains("waits for the claim service") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    assert!(!is_there(&system, volumes).await, "an agent made {volumes} again");
     assert_eq!(std::fs::read_to_string(format!("{}/f", mounted.path)).unwrap(), "kept");
 
     restore(&system, &backup, volumes).await;
-    for part in [Part::Claim, Part::Watcher, Part::Gc, Part::Agent(0)] {
+    for part in [Part::Claim, Part::Watcher, Part::Gc] {
         system.restart(part);
     }
     system.healthy().await;
