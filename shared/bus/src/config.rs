@@ -10,8 +10,8 @@ use berth_contract::actor::Actor;
 
 use crate::credentials::{Credentials, take_from_address};
 
-/// How the connection is encrypted. With none of these it is encrypted if the server asks for it, and
-/// the server's certificate must be of an authority that the host trusts.
+/// How the connection is encrypted. With none of these it is encrypted if the server asks for it,
+/// and the server's certificate must be of an authority that the host trusts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
     /// Whether a server without TLS is refused.
@@ -69,7 +69,8 @@ impl fmt::Debug for Config {
 }
 
 impl Config {
-    /// The defaults: the first part of the name as actor, no credentials; 30 s to start, 2 s for one exchange, 12 s for a write.
+    /// The defaults: the first part of the name as actor, no credentials; 30 s to start, 2 s for
+    /// one exchange, 12 s for a write.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, name: &str) -> Self {
         Self {
             servers: servers.into_iter().map(Into::into).collect(),

@@ -67,9 +67,6 @@ codes! {
     /// The record was written by a newer version.
     NewerRecord = "BERTH0006", "the record was written by a newer version and is read-only here",
         "upgrade this service";
-    /// The credentials do not allow it.
-    NotAllowed = "BERTH0010", "the credentials do not allow this",
-        "ask the fleet's operator for the capability that is named, or use other credentials";
     /// Something that must not happen did.
     Internal = "BERTH0007", "a defect in Berth",
         "report it with the trace id and the service's log";
@@ -80,6 +77,9 @@ codes! {
     Changed = "BERTH0009", "it has changed since it was looked at, so nothing was done",
         "look at it again (a node: `berth node status NODE`), and repeat the request with the new \
          revision if it is still right";
+    /// The credentials do not allow it.
+    NotAllowed = "BERTH0010", "the credentials do not allow this",
+        "ask the fleet's operator for the capability that is named, or use other credentials";
     /// A bucket was deleted or replaced, and nothing may be decided without it.
     BucketLost = "BERTH0011", "a bucket of records is gone, or is another one than before",
         "restore it from a backup, or accept the loss: docs/backup.md has both commands";

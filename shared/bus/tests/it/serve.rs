@@ -131,7 +131,8 @@ async fn a_late_request_is_not_executed() {
         let before = *count.borrow();
         let mut headers = HeaderMap::new();
         headers.insert(header::DEADLINE, deadline.as_str());
-        let reply = client.request_with_headers("late.user.test", headers, "".into()).await.unwrap();
+        let reply =
+            client.request_with_headers("late.user.test", headers, "".into()).await.unwrap();
         let headers = reply.headers.unwrap_or_default();
         let said = headers.get("Nats-Service-Error-Code").map(async_nats::HeaderValue::as_str);
         assert_eq!(said, code, "{deadline}");
@@ -232,14 +233,17 @@ async fn a_newer_client_is_told_that_the_service_is_older() {
             headers.insert(header::CONTRACT, stated.to_string());
         }
         let body = r#"{"alloc": "a1", "colour": "red"}"#;
-        let asked =
-            client.request_with_headers("take.user.test", headers.clone(), body.into()).await.unwrap();
+        let asked = client
+            .request_with_headers("take.user.test", headers.clone(), body.into())
+            .await
+            .unwrap();
         let answer: Value = serde_json::from_slice(&asked.payload).unwrap();
         let problem: Problem = serde_json::from_value(answer["error"].clone()).unwrap();
         assert_eq!(problem.faults[0].path, "colour", "{problem}");
         let next = problem.next;
         assert_eq!(next.contains("version 99") && next.contains("upgrade"), is_newer, "{next}");
-        let read = client.request_with_headers("read.user.test", headers, body.into()).await.unwrap();
+        let read =
+            client.request_with_headers("read.user.test", headers, body.into()).await.unwrap();
         assert_eq!(&read.payload[..], b"null");
     }
 }

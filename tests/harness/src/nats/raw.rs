@@ -32,9 +32,5 @@ pub async fn flood(server: &Server, subject: &str, body: &[u8], times: u64) -> i
 
 /// The subject as it is sent.
 fn signed(subject: &str) -> String {
-    if subject.starts_with("berth.") {
-        format!("{subject}.{ACTOR}")
-    } else {
-        subject.to_owned()
-    }
+    if subject.starts_with("berth.") { format!("{subject}.{ACTOR}") } else { subject.to_owned() }
 }

@@ -51,7 +51,9 @@ impl Flow {
                 "$KV.berth-plugins.>",
                 "berth.v1.node.>",
             ],
-            Self::Leave => &["$KV.berth-nodes.n2", "$KV.berth-plugins.>", "berth.v1.node.leave.*.*"],
+            Self::Leave => {
+                &["$KV.berth-nodes.n2", "$KV.berth-plugins.>", "berth.v1.node.leave.*.*"]
+            }
             _ => &[
                 "$KV.berth-volumes.>",
                 "$KV.berth-allocs.>",
@@ -97,7 +99,9 @@ impl Flow {
                 (Before, "$KV.berth-allocs.default.{}", 0),
                 (After, "berth.v1.alloc.forget.default.*.*", 0),
             ],
-            Self::Leave => [(Before, "$KV.berth-nodes.n2", 0), (After, "berth.v1.node.leave.*.*", 0)],
+            Self::Leave => {
+                [(Before, "$KV.berth-nodes.n2", 0), (After, "berth.v1.node.leave.*.*", 0)]
+            }
             Self::Join => {
                 [(Before, "$KV.berth-nodes.n2", 0), (After, "$KV.berth-leases.node.n2", 0)]
             }
