@@ -141,7 +141,7 @@ async fn unaccounted_mounts(
     let Some(reported) = reported else { return Ok(Vec::new()) };
     let within = AGENT_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
     let call = Call::within(trace, within);
-    let everything = verb::NodeAndNamespace::all(node.clone());
+    let everything = verb::NodeAndNamespace::any_of(node.clone());
     let asked =
         state.bus.ask_service::<verb::AgentStatus>(&everything, &agent::Status {}, &call).await;
     let status = match asked {

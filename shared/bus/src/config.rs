@@ -70,7 +70,8 @@ impl fmt::Debug for Config {
 }
 
 impl Config {
-    /// The defaults: the first part of the name as actor, no credentials; 30 s to start, 2 s for one exchange, 12 s for a write.
+    /// The defaults: the first part of the name as actor, no credentials; 30 s to start, 2 s for
+    /// one exchange, 12 s for a write.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, name: &str) -> Self {
         Self {
             servers: servers.into_iter().map(Into::into).collect(),

@@ -33,12 +33,12 @@ async fn watch(bus: Unheld, copies: Copies, every: Duration) {
         pause = every;
         let Some(bus) = bus.hold() else { return };
         let report = bus.copies_of(bus.opened(), copies).await;
-        was_short = tell(&report, was_short);
+        was_short = report_missing(&report, was_short);
     }
 }
 
 /// Returns whether a stream has too few copies.
-fn tell(report: &CopiesReport, was_short: bool) -> bool {
+fn report_missing(report: &CopiesReport, was_short: bool) -> bool {
     let mut short = Vec::new();
     for stream in &report.streams {
         // An unknown number says nothing: the bus is being elected or away, which others report.

@@ -5,8 +5,8 @@
 //!
 //! **Owns** the exchanges that wait, by subject, and whether this connection may read its inboxes.
 //!
-//! **Promises** that an exchange ends as soon as its refusal arrives. The server refuses in the order
-//! in which it was asked, so each refusal ends the oldest exchange of its subject.
+//! **Promises** that an exchange ends as soon as its refusal arrives. The server refuses in the
+//! order in which it was asked, so each refusal ends the oldest exchange of its subject.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,8 +80,8 @@ impl Denials {
                     waiting.denied.notify_one();
                 }
             }
-            // Without its inbox no exchange of this connection has an answer. What was sent may have
-            // been received.
+            // Without its inbox no exchange of this connection has an answer. What was sent may
+            // have been received.
             Denial::Subscribe(subject) if subject.starts_with(&self.inbox_prefix) => {
                 self.inbox_is_denied.store(true, Ordering::Relaxed);
                 for waiting in self.lock().values() {

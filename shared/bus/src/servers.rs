@@ -27,7 +27,7 @@ const QUIET: Duration = Duration::from_millis(750);
 const SERVERS_MAX: usize = 64;
 
 #[derive(Deserialize)]
-struct Answer {
+struct PingAnswer {
     server: AnsweringServer,
 }
 
@@ -70,8 +70,8 @@ impl Bus {
             }
             until = end.min(Instant::now() + QUIET);
             // Servers of other clusters, behind gateways, answer too.
-            match serde_json::from_slice::<Answer>(&message.payload) {
-                Ok(Answer { server }) if server.jetstream && server.cluster == cluster => {
+            match serde_json::from_slice::<PingAnswer>(&message.payload) {
+                Ok(PingAnswer { server }) if server.jetstream && server.cluster == cluster => {
                     names.insert(server.name);
                 }
                 Ok(_) => {}

@@ -163,12 +163,12 @@ pub(crate) struct StreamCluster {
     pub(crate) leader: Option<String>,
     /// The servers that follow the leader.
     #[serde(default)]
-    pub(crate) replicas: Option<Vec<Follower>>,
+    pub(crate) replicas: Option<Vec<StreamFollower>>,
 }
 
 /// A server that follows a stream's leader.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Follower {
+pub(crate) struct StreamFollower {
     pub(crate) name: String,
     /// Whether it has everything that the leader has.
     #[serde(default)]

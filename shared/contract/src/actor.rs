@@ -1,10 +1,10 @@
 //! Who sends a request or an event: the last two tokens of its subject (G1).
 //!
-//! nats-server lets an identity publish only to subjects that end in its own actor, so the actor of a
-//! message that arrived is proved. Without access control it is what the sender says of itself.
+//! nats-server lets an identity publish only to subjects that end in its own actor, so the actor of
+//! a message that arrived is proved. Without access control it is what the sender says of itself.
 //!
-//! **Promises** that an actor survives the subject and back, and that two actors never have the same
-//! tokens.
+//! **Promises** that an actor survives the subject and back, and that two actors never have the
+//! same tokens.
 
 use std::fmt;
 

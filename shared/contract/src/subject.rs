@@ -1,10 +1,10 @@
 //! Subjects of events (blueprint 3), and what is common to those of requests.
 //!
 //! **Owns** `berth.v1.event.…`. The subject of a request is in its verb's row
-//! ([`verb`](crate::verb)). The [actor](crate::actor) is put behind every subject when it is sent, and
-//! filters cover every actor. A namespaced request names the namespace before it, so that permissions
-//! can be given per namespace. A call to a plugin's controller names the plugin, and the bus finds the
-//! node by queue group. A call to the controller beside a volume names its node, too.
+//! ([`verb`](crate::verb)). The [actor](crate::actor) is put behind every subject when it is sent,
+//! and filters cover every actor. A namespaced request names the namespace before it, so that
+//! permissions can be given per namespace. A call to a plugin's controller names the plugin, and
+//! the bus finds the node by queue group. A call to the controller beside a volume names its node, too.
 
 use berth_domain::{AllocId, Namespace, PluginId, VolumeId};
 
@@ -138,7 +138,7 @@ mod tests {
     fn a_step_has_no_id_in_it() {
         let node = NodeId::new("n1.example").unwrap();
         let plugin = PluginId::new("ebs.csi.aws.com").unwrap();
-        let in_namespace = verb::NodeAndNamespace::all(node.clone());
+        let in_namespace = verb::NodeAndNamespace::any_of(node.clone());
         let on_node = PluginOnNode { plugin: plugin.clone(), node: node.clone() };
         let subjects = [
             (verb::ClaimTake::subject(&Namespace::default()), Some(("claim", "take"))),

@@ -88,7 +88,7 @@ async fn check_other_controllers(
     let within = call.deadline.since(clock::now()) / 2;
     let within = berth_bus::Call::within(trace, within).as_it_is();
     let ask = |node: NodeId| async move {
-        let everything = verb::NodeAndNamespace::all(node.clone());
+        let everything = verb::NodeAndNamespace::any_of(node.clone());
         let status =
             bus.ask_service::<verb::AgentStatus>(&everything, &agent::Status {}, &within).await;
         let status = status.map_err(|error| {

@@ -37,7 +37,7 @@ fn node_id(node: usize) -> NodeId {
 }
 
 fn at_agent(node: usize) -> String {
-    verb::AgentMount::subject(&verb::NodeAndNamespace::all(node_id(node)))
+    verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(node_id(node)))
 }
 
 fn mount_request(alloc: &str, volume: &str, wait: bool) -> Mount {

@@ -36,7 +36,8 @@ pub struct Site {
 impl Site {
     pub async fn start() -> Self {
         let (server, dir) = (Server::start().await, Dir::new("claim"));
-        let bus = Bus::connect(Config::new([server.url()], "test/host/1").insecure()).await.unwrap();
+        let bus =
+            Bus::connect(Config::new([server.url()], "test/host/1").insecure()).await.unwrap();
         let key_file = dir.join("secrets.key");
         std::fs::write(&key_file, new_seed().unwrap().0).unwrap();
         let claim = Program::service("berth-claim", "claim", &dir)

@@ -36,7 +36,8 @@ impl Site {
         let dir = Dir::new("claim");
         let program = env!("CARGO_BIN_EXE_berth-claim");
         let claim = Program::service_at(program, "claim", &dir).on_bus(server.url(), 1).start();
-        let bus = Bus::connect(Config::new([server.url()], "test/host/1").insecure()).await.unwrap();
+        let bus =
+            Bus::connect(Config::new([server.url()], "test/host/1").insecure()).await.unwrap();
         let events = bus.events(&EVENTS, 1).await.unwrap();
         let site = Self { claim, bus, events, server, _dir: dir };
         site.ready().await;

@@ -78,7 +78,7 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
 async fn truth(session: &Session, id: &NodeId) -> Result<NodeTruth, Failure> {
     // A node's agent may be away: it gets one request without a retry.
     let deadline = Instant::now() + AGENT;
-    let everything = verb::NodeAndNamespace::all(id.clone());
+    let everything = verb::NodeAndNamespace::any_of(id.clone());
     let agent = session.once::<verb::AgentStatus>(&everything, &agent::Status {}, deadline);
     let (node, agent, claims) = tokio::join!(query(session, id), agent, claims(session, id));
     let (agent, agent_error) = match agent {

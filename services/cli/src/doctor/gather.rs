@@ -235,7 +235,7 @@ async fn agents(
 ) -> BTreeMap<NodeId, SourceAnswer<agent::AgentStatus>> {
     let answers = nodes.into_iter().take(AGENTS_MAX).map(async |node| {
         let until = Instant::now() + AGENT_MAX;
-        let everything = verb::NodeAndNamespace::all(node.clone());
+        let everything = verb::NodeAndNamespace::any_of(node.clone());
         let answer = session.once::<verb::AgentStatus>(&everything, &agent::Status {}, until).await;
         (node, answer)
     });

@@ -34,8 +34,8 @@ fn short(stream: &StreamCopies) -> Option<Ailment> {
     let StreamCopies { stream, wanted, copies, .. } = stream;
     let copies = (*copies)?;
     let what = format!(
-        "it has {copies} of the {wanted} copies that the cluster has room for: the loss of a host may \
-         be the loss of its records"
+        "it has {copies} of the {wanted} copies that the cluster has room for: the loss of a host \
+         may be the loss of its records"
     );
     Some(Ailment::warning(format!("stream {stream}"), what).next("berth bus copies --raise"))
 }

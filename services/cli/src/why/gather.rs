@@ -245,7 +245,7 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.plugins.insert(id, answer)))
         }
         Inquiry::Agent(node) => {
-            let everything = verb::NodeAndNamespace::all(node.clone());
+            let everything = verb::NodeAndNamespace::any_of(node.clone());
             let answer = once::<verb::AgentStatus>(session, &everything, &agent::Status {}).await;
             Box::new(move |facts| drop(facts.agents.insert(node, answer)))
         }

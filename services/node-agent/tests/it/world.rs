@@ -224,8 +224,12 @@ impl World {
             alias: None,
             path: None,
         };
-        self.ask(&verb::AgentMount::subject(&verb::NodeAndNamespace::all(node())), &request, within)
-            .await
+        self.ask(
+            &verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(node())),
+            &request,
+            within,
+        )
+        .await
     }
 
     /// Mounts the volume under a name, or at a path.
@@ -244,7 +248,7 @@ impl World {
             path: path.map(|path| path.to_str().unwrap().to_owned()),
         };
         self.ask(
-            &verb::AgentMount::subject(&verb::NodeAndNamespace::all(node())),
+            &verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(node())),
             &request,
             PATIENCE,
         )
@@ -295,7 +299,7 @@ impl World {
 
     pub async fn status(&self) -> Result<AgentStatus, Problem> {
         self.ask(
-            &verb::AgentStatus::subject(&verb::NodeAndNamespace::all(node())),
+            &verb::AgentStatus::subject(&verb::NodeAndNamespace::any_of(node())),
             &Status {},
             Duration::from_secs(2),
         )

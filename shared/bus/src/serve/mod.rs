@@ -73,7 +73,7 @@ pub struct ServiceSpec {
 pub struct EndpointSpec {
     /// The name, `[A-Za-z0-9_-]+`; short, because operators type it (`nats micro req`).
     pub name: String,
-    /// The subject that it answers, without the actor at its end; may contain wildcards.
+    /// The subject that it answers, without the actor at its end; may contain `*`.
     pub subject: String,
     /// What it does, in a line.
     pub description: String,
@@ -229,11 +229,12 @@ impl Service {
     {
         let service = &self.state.spec.name;
         check_name(service, "endpoint name", &spec.name)?;
-        if !is_subject(&spec.subject) {
-            let rule = "write tokens between dots, `*` for one and a last `>` for all that follow";
+        let subject = format!("{}.{}", spec.subject, actor::ANY);
+        if !is_subject(&subject) {
+            let rule = "write tokens between dots, and `*` for any one; the actor follows";
             return Err(invalid(service, "subject", &spec.subject, rule));
         }
-        let spec = EndpointSpec { subject: format!("{}.{}", spec.subject, actor::ANY), ..spec };
+        let spec = EndpointSpec { subject, ..spec };
         let running = endpoint::start(&self.bus, service, spec, handler).await?;
         let mut endpoints = self.state.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
         endpoints.push(Arc::clone(&running));

@@ -105,7 +105,8 @@ async fn the_seed_of_an_nkey_is_taken_from_a_file() {
 #[tokio::test]
 async fn a_refused_permission_ends_its_exchange_at_once_and_is_counted() {
     let extra = "authorization { users: [{ user: u, password: p, permissions: {
-        publish: { deny: [\"$KV.state.secret.>\", \"forbidden.>\", \"$JS.API.STREAM.INFO.*\"] } } }] }";
+        publish: { deny: [\"$KV.state.secret.>\", \"forbidden.>\", \"$JS.API.STREAM.INFO.*\"]
+        } } }] }";
     let server = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
     let config = |user: &str| Config {
         credentials: Credentials::Password { user: user.into(), password: "p".into() },

@@ -330,7 +330,7 @@ async fn an_endpoint_that_is_stopped_leaves_no_responder() {
     let (_server, bus) = one().await;
     let service = bus.service(service("comes-and-goes")).await.unwrap();
     for _ in 0..3 {
-        let spec = endpoint("rpc", "controller.p.>");
+        let spec = endpoint("rpc", "controller.p.*");
         let endpoint = service.endpoint(spec, |_| async { Ok(1) }).await.unwrap();
         assert_eq!(ask(&bus, "controller.p.publish").await.unwrap(), json!(1));
         assert!(endpoint.stop(PATIENCE).await);
@@ -458,7 +458,7 @@ async fn what_tools_would_not_take_is_refused() {
     let spec = ServiceSpec { version: "one".into(), ..service("a") };
     assert!(bus.service(spec).await.is_err());
     let service = bus.service(service("a")).await.unwrap();
-    for (name, subject) in [("a b", "a"), ("a", "a b"), ("a", "a..b")] {
+    for (name, subject) in [("a b", "a"), ("a", "a b"), ("a", "a..b"), ("a", "a.>")] {
         let spec = endpoint(name, subject);
         assert!(service.endpoint(spec, |_| async { Ok(()) }).await.is_err(), "{name} {subject}");
     }

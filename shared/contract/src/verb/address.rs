@@ -112,7 +112,7 @@ pub struct NodeAndNamespace {
 
 impl NodeAndNamespace {
     /// The node, and all namespaces.
-    pub fn all(node: NodeId) -> Self {
+    pub fn any_of(node: NodeId) -> Self {
         Self { node, namespace: Namespace::wildcard() }
     }
 }

@@ -113,10 +113,10 @@ pub const COMMON_ERRORS: &[Code] = &[
     Code::NewerRecord,
     Code::Internal,
     Code::Overloaded,
+    Code::NotAllowed,
     Code::BucketLost,
     Code::DamagedRecord,
     Code::Busy,
-    Code::NotAllowed,
 ];
 
 impl Row {
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(ClaimTake::read(&ClaimTake::wildcard_subject()), Some(namespace));
         assert_eq!(NodeReport::subject(&()), "berth.v1.node.report");
         let node = NodeId::new("host.example").unwrap();
-        let to = NodeAndNamespace::all(node.clone());
+        let to = NodeAndNamespace::any_of(node.clone());
         assert_eq!(AgentMount::subject(&to), "berth.v1.agent.host=2Eexample.mount.=2A");
         assert_eq!(AgentMount::subject_of_node(&node), "berth.v1.agent.host=2Eexample.mount.*");
         assert_eq!(AgentMount::read(&AgentMount::subject(&to)), Some(to));

@@ -1,7 +1,7 @@
 //! Who may send a verb.
 //!
-//! **Owns** the capabilities that a person or a program may be given, and which of our services send
-//! what. The permissions of every identity are made from the rows, and from nothing else.
+//! **Owns** the capabilities that a person or a program may be given, and which of our services
+//! send what. The permissions of every identity are made from the rows, and from nothing else.
 
 use std::fmt;
 

@@ -154,7 +154,7 @@ async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Resul
 /// The first time the claim service may not have seen yet that the plugin is healthy; and in a
 /// crowd the mount table may change whenever the agent reads it.
 pub(super) async fn mounted(bus: &Bus, node: &NodeId, mount: &Value) -> Result<(), Fatal> {
-    let to = verb::NodeAndNamespace::all(node.clone());
+    let to = verb::NodeAndNamespace::any_of(node.clone());
     let mut tries = 0;
     loop {
         match ask::ask(bus, &verb::AgentMount::subject(&to), mount).await {

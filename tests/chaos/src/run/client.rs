@@ -114,7 +114,7 @@ impl Run {
     ) -> Result<Mounted, Problem> {
         let body = mount(alloc, workload);
         let subject =
-            verb::AgentMount::subject(&verb::NodeAndNamespace::all(node_id(workload.node)));
+            verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(node_id(workload.node)));
         if workload.sending == Sending::Unbounded {
             self.send(&subject, &body).await;
         }

@@ -31,9 +31,10 @@ impl Run {
             Read::Allocs => (verb::AllocList::subject(&namespace), nothing),
             Read::Plugins => (verb::PluginStatus::subject(&()), nothing),
             Read::Nodes => (verb::NodeStatus::subject(&()), nothing),
-            Read::Agent(node) => {
-                (verb::AgentStatus::subject(&verb::NodeAndNamespace::all(node_id(node))), nothing)
-            }
+            Read::Agent(node) => (
+                verb::AgentStatus::subject(&verb::NodeAndNamespace::any_of(node_id(node))),
+                nothing,
+            ),
         };
         self.pursue(&subject, &body, patience, |problem| problem.retryable).await
     }

@@ -108,7 +108,7 @@ impl Run {
         for node in 0..self.site.shape.nodes {
             self.settles("no journal has a use", SOON, || async {
                 let subject =
-                    verb::AgentStatus::subject(&verb::NodeAndNamespace::all(node_id(node)));
+                    verb::AgentStatus::subject(&verb::NodeAndNamespace::any_of(node_id(node)));
                 let status = self.ask::<AgentStatus>(&subject, &json!({})).await;
                 let mounts = status.map_err(|problem| problem.to_string())?.mounts;
                 if mounts.is_empty() { Ok(()) } else { Err(format!("{mounts:?}")) }

@@ -221,8 +221,9 @@ impl Run {
         let namespace = Namespace::default();
         let answer = match late {
             Late::Mount => {
-                let subject =
-                    verb::AgentMount::subject(&verb::NodeAndNamespace::all(node_id(workload.node)));
+                let subject = verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(node_id(
+                    workload.node,
+                )));
                 let body = client::mount(alloc, workload);
                 self.ask::<Mounted>(&subject, &body).await.map(|mounted| format!("{mounted:?}"))
             }

@@ -14,6 +14,9 @@ use crate::wait;
 /// Elections take 4 to 9 s, and a start under load more than one.
 const READY: Duration = Duration::from_secs(60);
 
+/// What each server of a cluster is told beside its ports.
+const CLUSTER: &str = "cluster { name: berth }";
+
 /// How [`NatsServers`] differ from those that [`NatsServers::start`] starts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NatsOptions<'a> {
@@ -61,7 +64,7 @@ impl NatsServers {
             }
         }
         // A cluster block in `extra` wins.
-        let extra = format!("cluster {{ name: berth }}\n{extra}");
+        let extra = format!("{CLUSTER}\n{extra}");
         let servers = (0..count).map(|from| {
             let way = |to| cables.get(&(from, to)).map_or_else(|| route(&ports[to]), Proxy::url);
             let mut args = member_args(&ports[from], (0..count).filter(|to| *to != from).map(way));
@@ -111,7 +114,7 @@ impl NatsServers {
         let from = self.servers.len();
         let others = self.ports.iter().enumerate().filter(|(to, _)| *to != from);
         let args = member_args(&self.ports[from], others.map(|(_, port)| route(port)));
-        self.servers.push(Server::launch(&name(from), "", &args, None));
+        self.servers.push(Server::launch(&name(from), CLUSTER, &args, None));
     }
 
     /// Breaks every connection between two servers, and new ones at once, until [`Self::join`].

@@ -53,7 +53,7 @@ async fn a_stopped_alloc_keeps_its_volume_while_a_process_elsewhere_has_it() {
             let answer: Value = system.persist(&subject, &body).await.unwrap();
             answer.to_string()
         };
-        let status = verb::AgentStatus::subject(&verb::NodeAndNamespace::all(n1.clone()));
+        let status = verb::AgentStatus::subject(&verb::NodeAndNamespace::any_of(n1.clone()));
         let agent: AgentStatus = system.persist(&status, &Status {}).await.unwrap();
         [
             (

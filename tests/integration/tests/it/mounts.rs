@@ -21,7 +21,7 @@ async fn register(system: &System, alloc: Value) -> Result<AllocStatus, Problem>
 
 async fn mount(system: &System, wanted: Value) -> Result<Mounted, Problem> {
     let subject =
-        verb::AgentMount::subject(&verb::NodeAndNamespace::all(NodeId::new("n1").unwrap()));
+        verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(NodeId::new("n1").unwrap()));
     system.persist(&subject, &wanted).await
 }
 

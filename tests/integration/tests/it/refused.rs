@@ -203,7 +203,7 @@ async fn what_the_agent_refuses_by_itself_is_told_by_the_agent() {
         path: Some("not/absolute".to_owned()),
     };
     let subject =
-        verb::AgentMount::subject(&verb::NodeAndNamespace::all(NodeId::new("n1").unwrap()));
+        verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(NodeId::new("n1").unwrap()));
     let refused: Result<Mounted, Problem> = system.persist(&subject, &request).await;
     let problem = refused.unwrap_err();
     assert_eq!(problem.code, Code::PathRefused, "{problem}");

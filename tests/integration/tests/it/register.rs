@@ -257,7 +257,7 @@ async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
             path: None,
         };
         let subject =
-            verb::AgentMount::subject(&verb::NodeAndNamespace::all(NodeId::new(node).unwrap()));
+            verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(NodeId::new(node).unwrap()));
         let system = &system;
         async move { system.persist::<Mounted>(&subject, &mount).await }
     };

@@ -128,7 +128,7 @@ async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
     })
     .await;
     let subject =
-        verb::AgentStatus::subject(&verb::NodeAndNamespace::all(NodeId::new("n1").unwrap()));
+        verb::AgentStatus::subject(&verb::NodeAndNamespace::any_of(NodeId::new("n1").unwrap()));
     let status: AgentStatus = system.persist(&subject, &json!({})).await.unwrap();
     let [at] = &status.work[..] else { panic!("{status:?}") };
     assert_eq!((at.step.as_str(), at.rpc.as_deref()), ("controller.publish", Some(PUBLISH)));

@@ -245,7 +245,7 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
         ("plugin-registry", Some(verb::NodeStatus::subject(&()))),
         (
             "node-agent",
-            Some(verb::AgentStatus::subject(&verb::NodeAndNamespace::all(node.clone()))),
+            Some(verb::AgentStatus::subject(&verb::NodeAndNamespace::any_of(node.clone()))),
         ),
         ("volumewatcher", None),
         ("gc", None),

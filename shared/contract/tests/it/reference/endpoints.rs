@@ -22,9 +22,13 @@ pub fn write(page: &mut Page) {
     page.say(
         "Each endpoint is of one kind. A `read` changes nothing. A `change` changes something. A \
          `brief change` changes records and calls no plugin, so it is answered within moments. A \
-         `report` says how its sender is, and is taken after its deadline, too. A change that any \
-         client may send is refused for an unknown field; in all others unknown fields are \
-         ignored.",
+         `report` says how its sender is, and is taken after its deadline, too. A change that a \
+         person or a program may send is refused for an unknown field; in all others unknown \
+         fields are ignored.",
+    );
+    page.say(
+        "\"sent by\" names the capabilities of people and programs that allow it, and the services \
+         that send it. [access.md](access.md) says how they are given.",
     );
     page.say(
         "Request and reply are definitions in [contract.schema.json](contract.schema.json): every \

@@ -60,6 +60,10 @@ fn of_requests(code: Code) -> Problem {
             let said = "the node's record is at revision 8, not 5";
             no_volume(said, "node.leave").node("host.example")
         }
+        Code::NotAllowed => no_volume(
+            "these credentials may not send to berth.v1.volume.register.team=20a",
+            "volume.register",
+        ),
         Code::BucketLost => no_volume(
             "bucket berth-volumes was deleted; what is known of it here is not answered any more",
             "claim.take",

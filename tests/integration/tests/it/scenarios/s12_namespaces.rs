@@ -77,7 +77,7 @@ impl Asking<'_> {
     }
 
     async fn mount(self, system: &System) -> Mounted {
-        let subject = verb::AgentMount::subject(&verb::NodeAndNamespace::all(
+        let subject = verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(
             NodeId::new(self.node).unwrap(),
         ));
         system.persist(&subject, &self.body()).await.unwrap()

@@ -103,7 +103,7 @@ async fn ask_to_mount(system: &System, alloc: &str, node: usize, volume: &str) {
     let id = NodeId::new(format!("n{}", node + 1)).unwrap();
     let body = json!({"namespace": "default", "alloc": alloc, "volume": volume, "wait": true});
     let asked: Result<Value, _> = system
-        .ask(&verb::AgentMount::subject(&verb::NodeAndNamespace::all(id.clone())), &body)
+        .ask(&verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(id.clone())), &body)
         .await;
     assert!(asked.is_err(), "{asked:?}");
 }
