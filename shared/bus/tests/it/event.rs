@@ -136,7 +136,7 @@ async fn pages_in_both_directions_have_each_event_once() {
         events.publish(&subject(kind), &json!({ "count": count, "more": more }), trace());
     }
     events.flush(PATIENCE).await;
-    let filters = [covers("a")];
+    let filters = [of("a")];
     let log = bus.event_log(&EVENTS);
     let expected: Vec<u64> = (0..250).map(|half| half * 2).collect();
     for (last, bytes) in [(7, usize::MAX), (1000, 2_000), (1000, 100), (1000, 1)] {
@@ -180,7 +180,7 @@ async fn a_time_bounds_what_is_read() {
         events.flush(PATIENCE).await;
     };
     tell(0..300).await;
-    let filters = [covers("a")];
+    let filters = [of("a")];
     let log = bus.event_log(&EVENTS);
     let query = Query { last: 1, ..Query::new(&filters, PATIENCE) };
     let newest = log.read(query, |_| true).await.unwrap().events.remove(0);

@@ -69,7 +69,6 @@ fn of_requests(code: Code) -> Problem {
             "claim.take",
         )
         .retryable(),
-        Code::NotAllowed => no_volume("the capability `mount` is missing", "claim.take"),
         Code::SealingKeyUnknown => {
             about("the registry has not recorded the key of node host.example", "secret.open")
                 .node("host.example")
