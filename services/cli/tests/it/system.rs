@@ -95,7 +95,7 @@ impl System {
         let file = |name: &str| self.state("access").join(name).display().to_string();
         [
             ("BERTH_NATS_URL", self.url()),
-            ("BERTH_CREDS", file("creds/admin/dev.creds")),
+            ("BERTH_CREDS", file("creds/admin-dev.creds")),
             ("BERTH_TLSCA", file("ca.pem")),
             ("BERTH_INSECURE", "false".to_owned()),
         ]
