@@ -68,9 +68,12 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// The heading of the options of every command. Each names it itself: a heading for what follows
+/// would be that of the connection's flags.
+const OF_EVERY_COMMAND: &str = "Options of every command";
+
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// Where the bus is, and who the user is.
     #[command(flatten)]
@@ -83,16 +86,17 @@ pub struct Global {
 
     /// The namespace of volumes, claims and allocs; '*' lists those of all [default: default]
     #[arg(long, short = 'n', global = true, value_name = "NAME", env = "BERTH_NAMESPACE")]
-    #[arg(hide_env_values = true)]
+    #[arg(hide_env_values = true, help_heading = OF_EVERY_COMMAND)]
     pub namespace: Option<Namespace>,
 
     /// Print the reply as one JSON document on stdout; messages for people go to stderr
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = OF_EVERY_COMMAND)]
     pub json: bool,
 
     /// How long to retry a request: 500ms, 30s, 5m [default: 5s; for `run` and `stop --wait` 5m,
     /// for `detach` 1m]
     #[arg(long, global = true, value_name = "SPAN", value_parser = span::parse)]
+    #[arg(help_heading = OF_EVERY_COMMAND)]
     pub timeout: Option<Duration>,
 }
 

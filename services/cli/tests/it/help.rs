@@ -27,7 +27,7 @@ fn all() -> Vec<(String, String)> {
 
 /// A page without the options of every command, which `berth --help` shows once.
 fn without_global(page: &str) -> String {
-    let (own, rest) = page.split_once("\nOptions of every command:").unwrap();
+    let (own, rest) = page.split_once("\nConnection:").unwrap();
     let examples = rest.find("\nEXAMPLES").map(|at| &rest[at..]);
     format!("{own}{}", examples.unwrap_or_default())
 }

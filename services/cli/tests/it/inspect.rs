@@ -88,7 +88,7 @@ const MUTATIONS: &[(&str, &str)] = &[
     ("berth.v1.claim.status.default.user", "berth.v1.claim.status.user"),
     ("claim.status.default.user.anna", "claim.status.default"),
     ("claim.status.default.user.anna", "claim.status.default.human.anna"),
-    ("status.default '{\"volume\":\"down\"}'", "status.default '{\"volumes\":\"down\"}'"),
+    ("user.anna '{\"volume\":\"down\"}'", "user.anna '{\"volumes\":\"down\"}'"),
     ("claim-status '{\"volume\":\"down\"}'", "claim-status '{volume: down}'"),
     (
         "nats sub 'berth.v1.event.default.claim.down.>'",
