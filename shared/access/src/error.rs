@@ -114,7 +114,7 @@ impl AccessError {
             Self::DirectoryInUse(_) => "try again when it has ended".to_owned(),
             Self::Damaged { .. } => "restore the directory from its backup".to_owned(),
             Self::IdentityExists { name, .. } => format!(
-                "use the file; or give it a new key: berth access rotate {name}; \
+                "use the file; or give it a new key: `berth access rotate {name}`; \
                  or repeat this with --replace, for a new key with other rights"
             ),
             Self::IdentityRevoked(_) => {

@@ -99,7 +99,7 @@ pub fn format_host_config(host: &Host, fleet: &[Host], files: &ServerFiles<'_>) 
          listen: \"{any}:{CLIENT_PORT}\"\n\
          # The certificate is for this name: clients must not be told another address.\n\
          client_advertise: \"{reached_at}:{CLIENT_PORT}\"\n\n\
-         # Who may connect. After `berth access revoke`: nats-server --signal reload\n\
+         # Who may connect. After `berth access revoke NAME`: nats-server --signal reload\n\
          include \"accounts.conf\"\n\n{}{cluster}",
         quoted(host.as_str()),
         files.format_client_tls()

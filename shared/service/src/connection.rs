@@ -119,7 +119,11 @@ fn check_addresses(decoder: &mut Decoder, url: &str) -> bool {
     };
     let all = url.split(',').map(str::trim).all(is_address);
     // The address is not printed: it may contain a password.
-    decoder.demand(all, "url", "must be nats://HOST:PORT, or several of them with commas between")
+    decoder.demand(
+        all,
+        "url",
+        "is no address; write nats://HOST:PORT, or several of them with commas between",
+    )
 }
 
 fn credentials(decoder: &mut Decoder, given: [Option<String>; 5]) -> Option<Credentials> {

@@ -100,7 +100,7 @@ fn init(dir: &Path, args: &AccessInit, now: Timestamp, output: Output) -> Result
          copy {dir}/servers/HOST/ to {installed}/ of each HOST, readable by\n  \
          nats-server's user only, and start: nats-server -c /etc/berth/nats.conf\n  \
          copy {dir}/ca.pem and a file of {dir}/creds/ to each program\n  \
-         berth access node NAME, for each node; berth access user NAME, for each person"
+         for each node: `berth access node NAME`; for each person: `berth access user NAME`"
     ));
     Ok(())
 }

@@ -144,7 +144,7 @@ async fn a_user_of_one_namespace_sees_its_events_alone() {
     let _claim = claim_service(&url_of("all"), &dir).await;
     let bus = Bus::connect(Config {
         credentials: Credentials::Password { user: "all".into(), password: "p".into() },
-        ..Config::new([server.url()], "test")
+        ..Config::new([server.url()], "test").insecure()
     });
     let events = bus.await.unwrap().events(&EVENTS, 1).await.unwrap();
     let own = Story::new().granted(4).events;

@@ -34,16 +34,13 @@ async fn without_services_every_question_is_unavailable() {
         &["alloc", "status"],
         &["alloc", "stop", "a"],
         &["claim", "status", "--volume", "data"],
+        &["events"],
+        &["events", "--follow"],
+        &["trace", "data/a"],
     ] {
         let ran = ask(&url, args);
         assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{args:?}: {ran:?}");
         assert!(ran.err.contains("BERTH0003") && ran.err.contains("trace:"), "{args:?}: {ran:?}");
-    }
-    // Reading events creates no stream.
-    for args in [&["events"][..], &["events", "--follow"], &["trace", "data/a"]] {
-        let ran = ask(&url, args);
-        assert_eq!((ran.code, ran.out.as_str()), (4, ""), "{args:?}: {ran:?}");
-        assert!(ran.err.contains("stream not found"), "{args:?}: {ran:?}");
     }
     // Programs get the problem on stdout, and people on stderr.
     let ran = ask(&url, &["volume", "status", "--json"]);
@@ -55,7 +52,7 @@ async fn without_services_every_question_is_unavailable() {
 /// A malformed address fails without a retry, and is not printed: it may contain a password.
 #[test]
 fn what_is_no_address_is_the_command_lines_fault() {
-    for url in ["", "nats://127.0.0.1:1,", "http://u:secret@127.0.0.1:4222", "nats://"] {
+    for url in ["nats://127.0.0.1:1,", "http://u:secret@127.0.0.1:4222", "nats://"] {
         let ran = ask(url, &["volume", "status"]);
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{url:?}: {ran:?}");
         assert!(ran.err.contains("must be nats://HOST:PORT"), "{ran:?}");

@@ -16,9 +16,9 @@ use clap::{CommandFactory as _, Parser as _};
 use crate::inspect::words;
 
 /// Commands that are named as programs, not as hints.
-const NAMES: [&str; 1] = ["berth run"];
+const NAMES: [&str; 2] = ["berth run", "berth access"];
 /// Placeholders for the reader's choice.
-const CHOSEN: [&str; 1] = ["FILE"];
+const CHOSEN: [&str; 2] = ["FILE", "NAME"];
 /// An id, a number, and the value of a format string's argument.
 const SAMPLE: &str = "7";
 

@@ -90,7 +90,7 @@ async fn block_appears(system: &System, begins: &str, commands: &[&[&str]]) {
 /// the id and the metadata, and the data has the fields that the page shows.
 async fn statistics_look_so(system: &System) {
     let page = page::json("{\"errors\": {\"BERTH0004\"");
-    let bus = Bus::connect(Config::new([system.url()], "samples").insecure()).await.unwrap();
+    let bus = Bus::connect(system.bus_config("samples")).await.unwrap();
     wait::until("the statistics look as the page shows", SOON, async || {
         let call = Call::within(clock::begin_trace(), Duration::from_secs(2));
         let asked = bus.request("$SRV.STATS.berth-controller", &json!({}), &call).await;
@@ -303,7 +303,7 @@ async fn the_nats_cli_prints_what_the_page_shows() {
     let shown = all.iter().find(|sample| sample.command == command).unwrap();
     wait::until("the record looks as the page shows", SOON, async || {
         let mut get = Command::new(&nats);
-        get.args(["--server", &system.url(), "kv", "get", "berth-volumes"]);
+        get.envs(system.nats_variables()).args(["kv", "get", "berth-volumes"]);
         let got = get.arg("default.h.claim.h1").output().unwrap();
         shown.missing(&String::from_utf8_lossy(&got.stdout))
     })

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use berth_bus::{Config, Credentials, Tls};
+use berth_contract::actor::Actor;
 use berth_harness::dirs::Dir;
 use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::{judge, nats, wait};
@@ -99,6 +101,23 @@ impl System {
             ("BERTH_TLSCA", file("ca.pem")),
             ("BERTH_INSECURE", "false".to_owned()),
         ]
+    }
+
+    /// The same, for the `nats` CLI.
+    pub fn nats_variables(&self) -> [(&'static str, String); 3] {
+        let [(_, url), (_, creds), (_, authority), _] = self.connection();
+        [("NATS_URL", url), ("NATS_CREDS", creds), ("NATS_CA", authority)]
+    }
+
+    /// The same, for a test's own connection.
+    pub fn bus_config(&self, name: &str) -> Config {
+        let [(_, url), (_, creds), (_, authority), _] = self.connection();
+        Config {
+            credentials: Credentials::CredsFile(creds.into()),
+            tls: Tls { ca_file: Some(authority.into()), client: None },
+            actor: Actor::user("dev"),
+            ..Config::new([url], name)
+        }
     }
 
     /// Runs `berth` with its bus.

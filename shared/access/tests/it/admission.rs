@@ -14,15 +14,10 @@ use serde_json::json;
 use crate::client::{Client, Dial, connect_in_clear};
 use crate::server::{Fleet, SOON, now};
 
-fn node(name: &str) -> Role {
-    let controllers = vec![PluginId::new("ebs.csi.aws.com").unwrap()];
-    Role::Node { node: NodeId::new(name).unwrap(), controllers }
-}
-
 #[tokio::test]
 async fn an_identity_connects_over_tls_and_is_found_by_its_key() {
     let mut fleet = Fleet::start(&["n1.example"]).await;
-    let creds = fleet.creds(node("host.example"));
+    let creds = fleet.creds(Role::Claim);
     let mut client = fleet.connect(&creds).unwrap();
     let info = client.request("$JS.API.INFO", &json!({}));
     assert_eq!(info["limits"]["max_storage"], json!(-1), "streams are unlimited: {info}");
