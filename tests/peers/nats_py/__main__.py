@@ -33,7 +33,7 @@ async def tell(system):
     )
     look.examples(page, say)
     look.errors(page, say)
-    client = await nats.connect(system.url, name="peer/nats-py")
+    client = await nats.connect(system.url, name="peer/nats-py", **system.identity.options())
     wire = Wire(client, page)
     try:
         await look.streams(wire, say)

@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from .identity import Identity
 from .reference import demand
 
 
@@ -30,6 +31,8 @@ class System:
                 raise SystemExit(f"berth dev did not become healthy:\n{said}")
             time.sleep(0.05)
         self.url = ready.read_text().strip()
+        access = self.dir / "dev" / "access"
+        self.identity = Identity(access / "creds" / "admin-dev.creds", access / "ca.pem")
         return self
 
     def provision(self, volume):
