@@ -75,7 +75,8 @@ impl Tried<'_> {
         }
         let said = client.exchange(&lines);
         let refused: BTreeSet<&str> = said.iter().filter_map(|line| read_refusal(line)).collect();
-        let other = said.iter().find(|line| line.starts_with("-ERR") && read_refusal(line).is_none());
+        let other =
+            said.iter().find(|line| line.starts_with("-ERR") && read_refusal(line).is_none());
         assert_eq!(other, None, "the server said something else");
         // The server delivers a message before it answers its publisher's PING.
         let heard = witness.exchange("");
@@ -93,7 +94,8 @@ impl Tried<'_> {
             }
             let subject = attempt.subject.as_str();
             let is_witnessed = subject.starts_with("berth.v1.") || subject.starts_with("$KV.");
-            if attempt.act == Act::Publish && is_witnessed && heard.contains(subject) == was_refused {
+            if attempt.act == Act::Publish && is_witnessed && heard.contains(subject) == was_refused
+            {
                 faults.push(format!("{name}: refused {was_refused}, and yet {subject} was heard"));
             }
             allowed += usize::from(!was_refused);

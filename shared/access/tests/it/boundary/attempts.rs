@@ -335,11 +335,7 @@ impl Attempts {
 }
 
 /// The tokens to put in the place of a placeholder; one empty choice where there is none.
-fn choices(
-    form: &str,
-    placeholder: &str,
-    tokens: &[&'static str],
-) -> Vec<Option<&'static str>> {
+fn choices(form: &str, placeholder: &str, tokens: &[&'static str]) -> Vec<Option<&'static str>> {
     if form.contains(placeholder) { tokens.iter().copied().map(Some).collect() } else { vec![None] }
 }
 

@@ -124,11 +124,7 @@ pub fn everyone() -> Vec<Who> {
             signature: "node.n1=2Eexample",
             kind: Kind::Agent,
         },
-        Who {
-            role: Role::Docker { node },
-            signature: "docker.n1=2Eexample",
-            kind: Kind::Docker,
-        },
+        Who { role: Role::Docker { node }, signature: "docker.n1=2Eexample", kind: Kind::Docker },
         Who {
             role: Role::Inspect { name: "dashboard".to_owned() },
             signature: "user.dashboard",
@@ -207,7 +203,9 @@ fn allows_service(name: &str, meaning: &Meaning) -> bool {
             .senders
             .iter()
             .any(|sender| matches!(sender, Sender::Service(one) if one.name == full_name)),
-        Meaning::Endpoint { row, queue, .. } => row.service.name == full_name && *queue == Some("q"),
+        Meaning::Endpoint { row, queue, .. } => {
+            row.service.name == full_name && *queue == Some("q")
+        }
         Meaning::Event { .. } => true,
         Meaning::Record { bucket, key } => {
             let is_lease = *bucket == "berth-leases" && name == "gc" && *key == "leader.gc";
@@ -246,9 +244,7 @@ fn allows_agent(meaning: &Meaning) -> bool {
             is_here && (is_of_agent || is_hosted) && *queue == Some(expected)
         }
         Meaning::Event { .. } => true,
-        Meaning::Record { bucket, key } => {
-            *bucket == "berth-leases" && *key == "node.n1=2Eexample"
-        }
+        Meaning::Record { bucket, key } => *bucket == "berth-leases" && *key == "node.n1=2Eexample",
         Meaning::Stream { stream, call } => match *stream {
             "KV_berth-leases" | "KV_berth-buckets" => {
                 [StreamCall::Describe, StreamCall::Get].contains(call)
@@ -293,9 +289,10 @@ fn allows_inspect(meaning: &Meaning) -> bool {
 fn allows_user(given: &[(Capability, &str)], meaning: &Meaning) -> bool {
     let holds = |wanted, namespace| holds(given, wanted, namespace);
     match meaning {
-        Meaning::Request { row, namespace, .. } => row.senders.iter().any(
-            |sender| matches!(sender, Sender::Holder(wanted) if holds(*wanted, *namespace)),
-        ),
+        Meaning::Request { row, namespace, .. } => row
+            .senders
+            .iter()
+            .any(|sender| matches!(sender, Sender::Holder(wanted) if holds(*wanted, *namespace))),
         Meaning::Events { namespace } => {
             // Plugins and nodes are in no namespace: whoever reads all of them sees these, too.
             let of = if ["*", NO_NAMESPACE].contains(namespace) { EVERYWHERE } else { namespace };
