@@ -16,7 +16,7 @@ use berth_contract::service::{
     CLAIM, CONTROLLER, DOCKER, GC, NODE_AGENT, PLUGIN_REGISTRY, ServiceName, VOLUMEWATCHER,
 };
 use berth_contract::stream::EVENTS;
-use berth_contract::subject::{ALL_EVENTS, controller_queue};
+use berth_contract::subject::{ALL_EVENTS, EventsOf, controller_queue, event_filter};
 use berth_contract::token::encode;
 use berth_contract::verb::{ALL, Capability, Part, Sender};
 use berth_domain::limits::WAIT_MAX;
@@ -134,8 +134,13 @@ fn user(found: &mut Permissions, actor: &Actor, grants: &Grants) {
         }
     }
     for namespace in grants.holders_of(Capability::Read) {
-        let token = Part::Namespace(&namespace).token();
-        found.subscribe_allow.push(format!("berth.v1.event.{token}.>"));
+        // Events of the namespace `_` have another token: `_` has those of plugins and nodes.
+        let of = EventsOf::Namespace(&namespace);
+        let of = if namespace.is_wildcard() { EventsOf::All } else { of };
+        found.subscribe_allow.push(event_filter(of, None, None));
+        if namespace.is_wildcard() {
+            found.subscribe_allow.push(ALL_EVENTS.to_owned());
+        }
     }
     if grants.holders_of(Capability::Read).next().is_some() {
         found.publish_allow.extend(["$SRV.PING", "$SRV.PING.>", "$SRV.INFO.>"].map(str::to_owned));
@@ -231,14 +236,20 @@ impl Permissions {
         ]);
     }
 
-    /// Adds the identity's own inbox.
+    /// Adds the identity's own inboxes.
+    ///
+    /// It may not publish to them. A responder may publish once to the reply subject of a message
+    /// that it received, so with a message to itself it could publish anywhere. To the bare prefix
+    /// it may publish, where it may not subscribe: that is how a process asks whether the server
+    /// has read all it sent.
     #[must_use]
     pub fn with_inbox(mut self, prefix: &str) -> Self {
-        let inbox = format!("{prefix}.>");
-        // To publish there is how a process asks whether the server has read all it sent.
-        for allowed in [&mut self.publish_allow, &mut self.subscribe_allow] {
-            if !allowed.contains(&inbox) {
-                allowed.push(inbox.clone());
+        for (list, subject) in [
+            (&mut self.publish_allow, prefix.to_owned()),
+            (&mut self.subscribe_allow, format!("{prefix}.>")),
+        ] {
+            if !list.contains(&subject) {
+                list.push(subject);
             }
         }
         self
@@ -292,10 +303,127 @@ mod tests {
         let claims =
             Value::Object(permissions.with_inbox("_INBOX_U").with_inbox("_INBOX_U").claims());
         let expected = json!({
-            "pub": { "allow": ["a.b", "_INBOX_U.>"], "deny": ["a.c"] },
+            "pub": { "allow": ["a.b", "_INBOX_U"], "deny": ["a.c"] },
             "sub": { "allow": ["s q", "_INBOX_U.>"] },
             "resp": { "max": 1, "ttl": 2_000_000_000_u64 },
         });
         assert_eq!(claims, expected);
+    }
+
+    /// Whether a subject exists that both patterns cover.
+    fn overlap(one: &str, other: &str) -> bool {
+        let (mut one, mut other) = (one.split('.'), other.split('.'));
+        loop {
+            match (one.next(), other.next()) {
+                (Some(">"), Some(_)) | (Some(_), Some(">")) | (None, None) => return true,
+                (Some(one), Some(other)) if one == other || one == "*" || other == "*" => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// Every role but an admin's; users with every single capability, and with all of them.
+    fn roles() -> Vec<Role> {
+        let node = NodeId::new("n1").unwrap();
+        let controllers = vec![PluginId::new("ebs.csi.aws.com").unwrap()];
+        let user = |texts: &[&str], is_of_fleet: bool| {
+            let mut grants = Grants::parse_namespaces(texts).unwrap();
+            (grants.plugin_read, grants.node_read) = (is_of_fleet, is_of_fleet);
+            grants.operator = is_of_fleet;
+            Role::User { name: "anna".to_owned(), grants }
+        };
+        let mut roles = crate::role::SERVICES.to_vec();
+        roles.extend([
+            Role::Node { node: node.clone(), controllers },
+            Role::Docker { node },
+            Role::Inspect { name: "anna".to_owned() },
+            user(&["team-a=read"], false),
+            user(&["team-a=write"], false),
+            user(&["team-a=mount"], false),
+            user(&[], true),
+            user(&["*=read,write,mount"], true),
+        ]);
+        roles
+    }
+
+    #[test]
+    fn only_services_make_consumers_and_only_an_admin_changes_streams() {
+        let of_consumers = ["CONSUMER.CREATE.>", "CONSUMER.DURABLE.CREATE.>"];
+        let of_streams = [
+            "STREAM.UPDATE.>",
+            "STREAM.DELETE.>",
+            "STREAM.MSG.DELETE.>",
+            "STREAM.SNAPSHOT.>",
+            "STREAM.RESTORE.>",
+            "STREAM.LEADER.>",
+            "STREAM.PEER.>",
+            "META.>",
+            "SERVER.>",
+            "ACCOUNT.>",
+            "CONSUMER.DURABLE.>",
+        ];
+        for role in roles() {
+            let is_service = crate::role::SERVICES.contains(&role);
+            let permissions = derive_permissions(&role).with_inbox("_INBOX_U");
+            let may = |call: &str| {
+                let call = format!("$JS.API.{call}");
+                permissions.publish_allow.iter().any(|allowed| overlap(allowed, &call))
+            };
+            assert_eq!(of_consumers.into_iter().any(may), is_service, "{role:?}");
+            assert_eq!(of_streams.into_iter().find(|call| may(call)), None, "{role:?}");
+        }
+    }
+
+    #[test]
+    fn a_listener_is_always_one_of_a_queue_group() {
+        for role in roles() {
+            for allowed in derive_permissions(&role).with_inbox("_INBOX_U").subscribe_allow {
+                let (subject, queue) = match allowed.split_once(' ') {
+                    Some((subject, queue)) => (subject, Some(queue)),
+                    None => (allowed.as_str(), None),
+                };
+                let own = if let Role::Node { .. } = role { "berth-controller" } else { "" };
+                for row in ALL {
+                    let all = format!("{}.{}", row.subject_for(&[]), actor::ANY);
+                    if overlap(subject, &all) {
+                        assert!(queue.is_some(), "{role:?} hears all of {}: {allowed}", row.step);
+                        let (name, kind) = (row.service.name, role.kind());
+                        let is_own = name == format!("berth-{kind}")
+                            || (kind == "node" && name == "berth-node-agent")
+                            || name == own;
+                        assert!(is_own, "{role:?} hears {}", row.step);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_publishes_with_the_actor_of_another() {
+        for role in roles() {
+            let end = format!(".{}", role.actor().tokens());
+            let permissions = derive_permissions(&role).with_inbox("_INBOX_U");
+            for allowed in &permissions.publish_allow {
+                let is_signed = allowed.ends_with(&end);
+                assert!(is_signed || !overlap(allowed, "berth.>"), "{role:?}: {allowed}");
+            }
+        }
+    }
+
+    /// A responder that sends itself a request would have the right to publish anywhere, once for
+    /// each request.
+    #[test]
+    fn a_responder_sends_nothing_to_itself() {
+        for role in roles() {
+            let permissions = derive_permissions(&role).with_inbox("_INBOX_U");
+            if permissions.responses.is_none() {
+                continue;
+            }
+            for heard in &permissions.subscribe_allow {
+                let subject = heard.split(' ').next().unwrap();
+                let sent = permissions.publish_allow.iter().find(|sent| overlap(sent, subject));
+                assert_eq!(sent, None, "{role:?} hears {heard}");
+            }
+        }
     }
 }

@@ -138,6 +138,24 @@ impl Client {
         }
     }
 
+    /// Sends lines of the protocol. Returns what the server says until it has read them all.
+    pub fn exchange(&mut self, lines: &str) -> Vec<String> {
+        let lines = format!("{lines}PING\r\n");
+        self.stream.get_mut().write_all(lines.as_bytes()).unwrap();
+        let mut said = Vec::new();
+        loop {
+            match self.read_line().unwrap().as_str() {
+                "PONG" => return said,
+                line => said.push(line.to_owned()),
+            }
+        }
+    }
+
+    /// The prefix of the identity's inboxes.
+    pub fn inbox(&self) -> &str {
+        &self.inbox
+    }
+
     /// Whether the server still answers on this connection.
     pub fn answers(&mut self) -> bool {
         if self.stream.get_mut().write_all(b"PING\r\n").is_err() {

@@ -6,8 +6,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
 mod admission;
+mod boundary;
 mod client;
 mod directory;
 mod local;
+mod page;
+mod replies;
 mod revocation;
 mod server;

@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::inbox::is_inbox;
 use super::{EndpointSpec, Request, ServeError, listen};
 use crate::caller::Caller;
 use crate::clock::now;
@@ -126,7 +127,7 @@ async fn serve<R, F, H>(
             }
         }
         let Some(message) = message else { return };
-        if message.reply.is_none() {
+        if !message.reply.as_deref().is_some_and(is_inbox) {
             running.record_outcome(Err(&no_caller()), Duration::ZERO);
             continue;
         }
@@ -145,9 +146,9 @@ async fn serve<R, F, H>(
     }
 }
 
-/// The problem of a message without a reply subject: no caller would learn its outcome.
+/// The problem of a message without an inbox for the reply: no caller would learn its outcome.
 fn no_caller() -> Problem {
-    Problem::new(Code::BadInput, "the message has no reply subject, so it is not handled")
+    Problem::new(Code::BadInput, "the message's reply subject is no inbox, so it is not handled")
 }
 
 impl RunningEndpoint {

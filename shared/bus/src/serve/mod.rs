@@ -18,12 +18,14 @@
 //! subscription before the server does ([nats.rs
 //! 1325](https://github.com/nats-io/nats.rs/issues/1325)).
 //!
-//! **Never** handles a message without a reply subject, because no caller would learn its outcome.
+//! **Never** handles a message without a reply subject, because no caller would learn its outcome,
+//! or with one that is no inbox, because the reply would replace a record or be a request.
 //! The message is counted. The client library's own service panics there ([nats.rs
 //! 1511](https://github.com/nats-io/nats.rs/issues/1511)). Never ends because an answer could not
 //! be sent, or because the connection was lost.
 
 mod endpoint;
+mod inbox;
 mod monitor;
 mod verb;
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::inbox::is_inbox;
 use super::{ServeError, ServiceState, listen};
 use crate::handle::Bus;
 
@@ -60,7 +61,7 @@ pub(super) async fn start(
 }
 
 async fn reply(bus: &Bus, question: Message, answer: Value) {
-    let Some(reply) = question.reply else { return };
+    let Some(reply) = question.reply.filter(|reply| is_inbox(reply)) else { return };
     let sent = bus.client().publish(reply, answer.to_string().into());
     if !matches!(timeout(bus.config().request_timeout, sent).await, Ok(Ok(()))) {
         tracing::debug!(subject = %question.subject, "a monitoring answer could not be sent");

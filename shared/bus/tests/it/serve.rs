@@ -440,8 +440,8 @@ async fn tools_see_services_endpoints_and_errors() {
     // Stopped, it is gone from the list.
     assert!(service.stop(PATIENCE).await);
     wait::until("it is gone", PATIENCE, async || {
-        let mut replies = client.subscribe("replies").await.unwrap();
-        client.publish_with_reply("$SRV.PING", "replies", "".into()).await.unwrap();
+        let mut replies = client.subscribe("_INBOX.replies").await.unwrap();
+        client.publish_with_reply("$SRV.PING", "_INBOX.replies", "".into()).await.unwrap();
         let reply = tokio::time::timeout(Duration::from_millis(200), replies.next()).await;
         match reply {
             Ok(Some(message)) if message.status.is_none() => Err("it answers"),

@@ -1,0 +1,336 @@
+//! What each role may do, in the words of the design.
+//!
+//! **Never** calls the code that derives permissions: this is the second opinion on it. From the
+//! table of verbs it takes who sends a verb and which service answers it, and nothing else.
+
+use berth_access::{Grants, Role};
+use berth_contract::service::{CONTROLLER, DOCKER, NODE_AGENT};
+use berth_contract::verb::{Capability, Row, Sender};
+use berth_domain::{NodeId, PluginId};
+
+/// The node of the agent and of Docker's plugin that are tried.
+pub const OWN_NODE: &str = "n1=2Eexample";
+/// Another node.
+pub const OTHER_NODE: &str = "n2";
+/// The plugin whose controllers the agent may host.
+pub const HOSTED: &str = "ebs=2Ecsi=2Eaws=2Ecom";
+/// A plugin whose controllers it may not host.
+pub const NOT_HOSTED: &str = "nfs";
+/// The token of the namespace `*`.
+pub const EVERYWHERE: &str = "=2A";
+
+/// An identity that is tried.
+pub struct Who {
+    pub role: Role,
+    /// Its actor, as it stands at the end of a subject.
+    pub signature: &'static str,
+    pub kind: Kind,
+}
+
+/// What the design says of it.
+pub enum Kind {
+    /// A service without a node: `claim`.
+    Service(&'static str),
+    /// An agent of [`OWN_NODE`], which may host [`HOSTED`].
+    Agent,
+    /// Docker's volume plugin on [`OWN_NODE`].
+    Docker,
+    /// A user with these capabilities, each with the token of its namespace.
+    User(Vec<(Capability, &'static str)>),
+    /// A reader of streams.
+    Inspect,
+    /// An operator with all rights.
+    Admin,
+}
+
+/// What an attempt would come to, if it was allowed.
+pub enum Meaning {
+    /// A request about this namespace and node, with this actor at its end.
+    Request {
+        row: &'static Row,
+        namespace: Option<&'static str>,
+        node: Option<&'static str>,
+        signature: &'static str,
+    },
+    /// To get the requests of a verb for these nodes and plugins; `*` is for all of them.
+    Endpoint {
+        row: &'static Row,
+        node: Option<&'static str>,
+        plugin: Option<&'static str>,
+        queue: Option<&'static str>,
+    },
+    /// An event with this actor at its end, in the form that events have.
+    Event { signature: &'static str },
+    /// To hear the events of a namespace; `*` is for all of them.
+    Events { namespace: &'static str },
+    /// A record in a bucket.
+    Record { bucket: &'static str, key: &'static str },
+    /// A call about a stream.
+    Stream { stream: &'static str, call: StreamCall },
+    /// A question to the server.
+    Server(ServerCall),
+    /// A question to services that are monitored.
+    Survey { question: &'static str, is_of_one: bool },
+    /// To be asked what this service is, or what all are.
+    Monitored { service: Option<&'static str> },
+    /// To read replies.
+    Replies { are_own: bool },
+    /// What nobody but an admin has a use for.
+    Nothing,
+}
+
+/// What is done with a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum StreamCall {
+    /// Its state and configuration.
+    Describe,
+    /// To read a message.
+    Get,
+    /// To follow it with a consumer.
+    Follow,
+    /// To make it.
+    Make,
+    /// To remove old messages.
+    Purge,
+    /// To change or delete it, and everything else.
+    Manage,
+}
+
+/// What the server is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum ServerCall {
+    /// What the account uses.
+    Account,
+    /// Which servers there are.
+    Servers,
+    /// The list of streams.
+    Streams,
+    /// Flow control of a consumer's deliveries.
+    FlowControl,
+}
+
+/// Every identity that is tried.
+pub fn everyone() -> Vec<Who> {
+    let node = NodeId::new("n1.example").unwrap();
+    let controllers = vec![PluginId::new("ebs.csi.aws.com").unwrap()];
+    let service = |role, signature, name| Who { role, signature, kind: Kind::Service(name) };
+    let mut everyone = vec![
+        service(Role::Claim, "service.claim", "claim"),
+        service(Role::PluginRegistry, "service.plugin-registry", "plugin-registry"),
+        service(Role::Volumewatcher, "service.volumewatcher", "volumewatcher"),
+        service(Role::Gc, "service.gc", "gc"),
+        Who {
+            role: Role::Node { node: node.clone(), controllers },
+            signature: "node.n1=2Eexample",
+            kind: Kind::Agent,
+        },
+        Who { role: Role::Docker { node }, signature: "docker.n1=2Eexample", kind: Kind::Docker },
+        Who {
+            role: Role::Inspect { name: "dashboard".to_owned() },
+            signature: "user.dashboard",
+            kind: Kind::Inspect,
+        },
+        Who {
+            role: Role::Admin { name: "root".to_owned() },
+            signature: "user.root",
+            kind: Kind::Admin,
+        },
+    ];
+    let users: [(&str, &str, &[(Capability, &str)]); 10] = [
+        ("reader", "user.reader", &[(Capability::Read, "team-a")]),
+        ("writer", "user.writer", &[(Capability::Write, "team-a")]),
+        ("mounter", "user.mounter", &[(Capability::Mount, "team-a")]),
+        ("plugins", "user.plugins", &[(Capability::PluginRead, "*")]),
+        ("nodes", "user.nodes", &[(Capability::NodeRead, "*")]),
+        ("oncall", "user.oncall", &[(Capability::Operator, "*")]),
+        ("auditor", "user.auditor", &[(Capability::Read, "*")]),
+        ("rollout", "user.rollout", &[(Capability::Write, "*"), (Capability::Mount, "team-a")]),
+        ("underscore", "user.underscore", &[(Capability::Read, "_")]),
+        ("nobody", "user.nobody", &[]),
+    ];
+    for (name, signature, given) in users {
+        let texts = given.iter().filter(|(capability, _)| capability.is_of_namespace());
+        let texts: Vec<String> =
+            texts.map(|(capability, namespace)| format!("{namespace}={capability}")).collect();
+        let mut grants = Grants::parse_namespaces(&texts).unwrap();
+        let has = |wanted| given.iter().any(|(capability, _)| *capability == wanted);
+        grants.plugin_read = has(Capability::PluginRead);
+        grants.node_read = has(Capability::NodeRead);
+        grants.operator = has(Capability::Operator);
+        let role = Role::User { name: name.to_owned(), grants };
+        everyone.push(Who { role, signature, kind: Kind::User(given.to_vec()) });
+    }
+    everyone
+}
+
+/// The service that writes a bucket. A lease is written by its holder, and the record of buckets by
+/// the service that makes a bucket.
+const WRITERS: [(&str, &str); 5] = [
+    ("berth-volumes", "claim"),
+    ("berth-allocs", "claim"),
+    ("berth-secrets", "claim"),
+    ("berth-plugins", "plugin-registry"),
+    ("berth-nodes", "plugin-registry"),
+];
+
+/// Whether the design allows it.
+pub fn allows(who: &Who, meaning: &Meaning) -> bool {
+    // Nobody but an admin speaks in the name of another.
+    let is_signed = match meaning {
+        Meaning::Request { signature, .. } | Meaning::Event { signature } => {
+            *signature == who.signature
+        }
+        _ => true,
+    };
+    let is_own = matches!(meaning, Meaning::Replies { are_own: true });
+    match &who.kind {
+        Kind::Admin => true,
+        _ if is_own => true,
+        _ if !is_signed => false,
+        Kind::Service(name) => allows_service(name, meaning),
+        Kind::Agent => allows_agent(meaning),
+        Kind::Docker => allows_docker(meaning),
+        Kind::User(given) => allows_user(given, meaning),
+        Kind::Inspect => allows_inspect(meaning),
+    }
+}
+
+/// A service sends its verbs about everything, and answers its own together with its replicas.
+fn allows_service(name: &str, meaning: &Meaning) -> bool {
+    let full_name = format!("berth-{name}");
+    match meaning {
+        Meaning::Request { row, .. } => row
+            .senders
+            .iter()
+            .any(|sender| matches!(sender, Sender::Service(one) if one.name == full_name)),
+        Meaning::Endpoint { row, queue, .. } => {
+            row.service.name == full_name && *queue == Some("q")
+        }
+        Meaning::Event { .. } => true,
+        Meaning::Record { bucket, key } => {
+            let is_lease = *bucket == "berth-leases" && name == "gc" && *key == "leader.gc";
+            is_lease || *bucket == "berth-buckets" || WRITERS.contains(&(*bucket, name))
+        }
+        Meaning::Stream { stream, call } => {
+            let is_open = *stream != "KV_berth-secrets" || name == "claim";
+            let bucket = stream.trim_start_matches("KV_");
+            match call {
+                _ if *stream == "KV_other" => false,
+                StreamCall::Describe => true,
+                StreamCall::Get | StreamCall::Follow | StreamCall::Make => is_open,
+                StreamCall::Purge => WRITERS.contains(&(bucket, name)),
+                StreamCall::Manage => false,
+            }
+        }
+        Meaning::Server(call) => *call != ServerCall::Streams,
+        Meaning::Monitored { service } => service.is_none_or(|one| one == full_name),
+        _ => false,
+    }
+}
+
+/// An agent acts for its node, in all namespaces, and hosts what it was allowed to.
+fn allows_agent(meaning: &Meaning) -> bool {
+    match meaning {
+        Meaning::Request { row, node, .. } => {
+            row.senders.contains(&Sender::Service(NODE_AGENT))
+                && node.is_none_or(|node| node == OWN_NODE)
+        }
+        Meaning::Endpoint { row, node, plugin, queue } => {
+            let is_here = node.is_none_or(|node| node == OWN_NODE);
+            let is_of_agent = row.service.name == NODE_AGENT.name;
+            let is_hosted = row.service.name == CONTROLLER.name && *plugin == Some(HOSTED);
+            // The controllers of a plugin share its calls, but for those that name their node.
+            let expected = if is_hosted && node.is_none() { HOSTED } else { "q" };
+            is_here && (is_of_agent || is_hosted) && *queue == Some(expected)
+        }
+        Meaning::Event { .. } => true,
+        Meaning::Record { bucket, key } => *bucket == "berth-leases" && *key == "node.n1=2Eexample",
+        Meaning::Stream { stream, call } => match *stream {
+            "KV_berth-leases" | "KV_berth-buckets" => {
+                [StreamCall::Describe, StreamCall::Get].contains(call)
+            }
+            "BERTH_EVENTS" => *call == StreamCall::Describe,
+            _ => false,
+        },
+        Meaning::Monitored { service } => {
+            service.is_none_or(|one| [NODE_AGENT.name, CONTROLLER.name].contains(&one))
+        }
+        _ => false,
+    }
+}
+
+/// Docker's plugin calls what it needs, and mounts on its own host.
+fn allows_docker(meaning: &Meaning) -> bool {
+    match meaning {
+        Meaning::Request { row, node, .. } => {
+            row.senders.contains(&Sender::Service(DOCKER))
+                && node.is_none_or(|node| node == OWN_NODE)
+        }
+        Meaning::Monitored { service } => service.is_none_or(|one| one == DOCKER.name),
+        _ => false,
+    }
+}
+
+/// A reader reads buckets and events, but no secrets, and sends no request.
+fn allows_inspect(meaning: &Meaning) -> bool {
+    match meaning {
+        Meaning::Stream { stream, call } => {
+            !["KV_berth-secrets", "KV_other"].contains(stream)
+                && [StreamCall::Describe, StreamCall::Get].contains(call)
+        }
+        Meaning::Events { .. } => true,
+        Meaning::Server(call) => [ServerCall::Account, ServerCall::Streams].contains(call),
+        Meaning::Survey { question, is_of_one } => *is_of_one || *question == "PING",
+        _ => false,
+    }
+}
+
+/// A user sends the verbs of each capability, where it is held.
+fn allows_user(given: &[(Capability, &str)], meaning: &Meaning) -> bool {
+    let holds = |wanted, namespace| holds(given, wanted, namespace);
+    match meaning {
+        Meaning::Request { row, namespace, .. } => row
+            .senders
+            .iter()
+            .any(|sender| matches!(sender, Sender::Holder(wanted) if holds(*wanted, *namespace))),
+        Meaning::Events { namespace } => {
+            // Plugins and nodes are in no namespace: whoever reads all of them sees these, too.
+            let of = if ["*", NO_NAMESPACE].contains(namespace) { EVERYWHERE } else { namespace };
+            // The namespace that is called `_` has another token in events.
+            holds(Capability::Read, Some(if of == "=5F" { "_" } else { of }))
+        }
+        Meaning::Survey { question, is_of_one } => match *question {
+            "PING" => holds(Capability::Read, None),
+            "INFO" => *is_of_one && holds(Capability::Read, None),
+            "STATS" => *is_of_one && holds(Capability::Operator, None),
+            _ => false,
+        },
+        Meaning::Stream { stream, call } => {
+            let is_ours = *stream != "KV_other";
+            is_ours && *call == StreamCall::Describe && holds(Capability::Operator, None)
+        }
+        Meaning::Server(call) => {
+            [ServerCall::Account, ServerCall::Servers].contains(call)
+                && holds(Capability::Operator, None)
+        }
+        _ => false,
+    }
+}
+
+/// Stands for the namespace of plugins and nodes in the subjects of events.
+pub const NO_NAMESPACE: &str = "_";
+
+/// Whether a capability is held in a namespace; anywhere, where a verb has none.
+fn holds(given: &[(Capability, &str)], wanted: Capability, namespace: Option<&str>) -> bool {
+    given.iter().any(|(capability, place)| {
+        let is_implied = match capability {
+            Capability::Write | Capability::Mount => wanted == Capability::Read,
+            Capability::Operator => {
+                [Capability::Read, Capability::PluginRead, Capability::NodeRead].contains(&wanted)
+            }
+            _ => false,
+        };
+        let is_there = *place == "*" || namespace.is_none_or(|namespace| namespace == *place);
+        (*capability == wanted || is_implied) && is_there
+    })
+}

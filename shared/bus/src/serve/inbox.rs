@@ -1,0 +1,33 @@
+//! Where a service sends its replies.
+//!
+//! The caller chooses the subject of the reply, and the service publishes there with its own rights.
+//! A caller who may read could name the key of a record, and the reply would replace the record.
+
+/// Whether a reply subject is an inbox: of our clients, of others, or nats-server's own for a caller
+/// of another account.
+pub(super) fn is_inbox(subject: &str) -> bool {
+    let first = subject.split('.').next().unwrap_or_default();
+    ["_INBOX", "_R_"].contains(&first) || first.starts_with("_INBOX_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_inboxes_get_replies() {
+        for inbox in ["_INBOX.a", "_INBOX.a.b", "_INBOX_UABC.a.b", "_R_.a.b"] {
+            assert!(is_inbox(inbox), "{inbox}");
+        }
+        for other in [
+            "",
+            "a",
+            "$KV.berth-volumes.default.data.spec",
+            "berth.v1.node.gone.user.root",
+            "_INBOXES.a",
+            "x._INBOX.a",
+        ] {
+            assert!(!is_inbox(other), "{other}");
+        }
+    }
+}
