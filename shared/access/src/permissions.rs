@@ -43,6 +43,9 @@ pub struct Permissions {
 
 /// How long a service may take to answer: the longest wait of a caller, and a moment.
 const ANSWER_WITHIN: Duration = WAIT_MAX.saturating_add(Duration::from_secs(60));
+/// How many answers one question may have: an agent answers `$SRV.INFO` once for itself, and once for
+/// each controller that it hosts.
+const ANSWERS_MAX: i64 = 64;
 /// The queue group of endpoints without one of their own.
 const QUEUE: &str = "q";
 /// Asks every server of the account for its state: how many there are.
@@ -185,7 +188,7 @@ impl Permissions {
     /// Answers as one of a queue group only: nobody listens beside it.
     fn answer_in(&mut self, queue: &str, subject: &str) {
         self.subscribe_allow.push(format!("{subject}.{} {queue}", actor::ANY));
-        self.responses = Some((1, ANSWER_WITHIN));
+        self.responses = Some((ANSWERS_MAX, ANSWER_WITHIN));
     }
 
     /// Answers `nats micro`.
@@ -199,7 +202,7 @@ impl Permissions {
                 }
             }
         }
-        self.responses = Some((1, ANSWER_WITHIN));
+        self.responses = Some((ANSWERS_MAX, ANSWER_WITHIN));
     }
 
     fn publish_events(&mut self, actor: &Actor) {

@@ -94,9 +94,8 @@ impl Decode for NatsConfig {
         let address = check_addresses(decoder, &url);
         let [creds_file, seed_file, user, password, token] = identity;
         let credentials = credentials(decoder, [creds_file?, seed_file?, user?, password?, token?]);
-        let client = client_certificate(decoder, certificate?, key?);
-        let tls = Tls { ca_file: authority?.map(PathBuf::from), client: client? };
-        let (replicas, credentials) = (replicas?, credentials?);
+        let tls = tls(decoder, [authority?, certificate?, key?]);
+        let (replicas, credentials, tls) = (replicas?, credentials?, tls?);
         let insecure = insecure?.unwrap_or_default();
         address.then_some(Self { url, replicas, credentials, tls, insecure })
     }
@@ -151,27 +150,21 @@ fn credentials(decoder: &mut Decoder, given: [Option<String>; 5]) -> Option<Cred
     })
 }
 
-fn client_certificate(
-    decoder: &mut Decoder,
-    certificate: Option<String>,
-    key: Option<String>,
-) -> Option<Option<ClientCertificate>> {
-    match (certificate, key) {
-        (None, None) => Some(None),
-        (Some(certificate), Some(key)) => {
-            let (cert_file, key_file) = (certificate.into(), key.into());
-            Some(Some(ClientCertificate { cert_file, key_file }))
-        }
-        _ => {
-            let problem = "cert_file and key_file must be given together";
-            decoder.demand(false, "cert_file", problem);
-            None
-        }
-    }
+fn tls(decoder: &mut Decoder, given: [Option<String>; 3]) -> Option<Tls> {
+    let [authority, certificate, key] = given.map(|file| file.map(PathBuf::from));
+    let is_pair = decoder.demand(
+        certificate.is_some() == key.is_some(),
+        "cert_file",
+        "cert_file and key_file must be given together",
+    );
+    let pair = certificate.zip(key);
+    let client = pair.map(|(cert_file, key_file)| ClientCertificate { cert_file, key_file });
+    is_pair.then_some(Tls { ca_file: authority, client })
 }
 
 /// The flags by which every program is told where the bus is, and who the program is. The names are
 /// those of the `nats` CLI.
+#[expect(clippy::doc_markdown, reason = "`--help` shows the text as it is")]
 #[derive(Clone, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct ConnectionArgs {

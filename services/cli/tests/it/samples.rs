@@ -11,7 +11,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use berth_bus::{Bus, Call, Config};
+use berth_bus::{Bus, Call};
 use berth_harness::{root, wait};
 use berth_service::clock;
 use nix::sys::signal::Signal;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use berth_access::directory::NewIdentity;
 use berth_access::{Directory, Role};
-use berth_domain::{NodeId, PluginId};
 use berth_harness::wait;
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::json;
@@ -24,7 +23,7 @@ async fn an_identity_connects_over_tls_and_is_found_by_its_key() {
     let connections = fleet.servers[0].monitor("/connz?auth=1").unwrap();
     // The server shows the key, which is a name of the identity as well.
     let key = connections["connections"][0]["authorized_user"].as_str().unwrap();
-    assert_eq!(fleet.directory.find(key).unwrap().name, "node/host.example");
+    assert_eq!(fleet.directory.find(key).unwrap().name, "claim");
     // Programs on the server's own host reach it by these names.
     for name in ["localhost", "127.0.0.1"] {
         Client::connect(Dial { name, ..fleet.dial(0, &fleet.directory.ca(), Some(&creds)) })

@@ -94,10 +94,18 @@ async fn probe_deputies() {
         let info = "$JS.API.STREAM.INFO.KV_berth-leases";
         println!("{:?}", client.exchange(&format!("PUB {info} {target} 0\r\n\r\n")));
         show("info");
-        println!("{:?}", client.exchange(&format!("PUB $KV.berth-leases.node.n1 {target} 2\r\n{{}}\r\n")));
+        println!(
+            "{:?}",
+            client.exchange(&format!("PUB $KV.berth-leases.node.n1 {target} 2\r\n{{}}\r\n"))
+        );
         show("ack");
     }
-    println!("{:?}", client.exchange("HPUB $KV.berth-leases.node.n1 30 32\r\nNATS/1.0\r\nNats-Rollup: all\r\n\r\n{}\r\n"));
+    println!(
+        "{:?}",
+        client.exchange(
+            "HPUB $KV.berth-leases.node.n1 30 32\r\nNATS/1.0\r\nNats-Rollup: all\r\n\r\n{}\r\n"
+        )
+    );
     std::thread::sleep(std::time::Duration::from_millis(300));
     show("rollup");
 }
