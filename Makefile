@@ -15,9 +15,11 @@ section = @printf '\n==> %s\n' '$(1)'
 # One thing after the other, also under `make -j`: what is printed is read from top to bottom.
 .NOTPARALLEL:
 
-SETUPS := setup-demo setup-lint setup-test setup-peers setup-chaos setup-bench
+SETUPS := setup-demo setup-lint setup-test setup-peers setup-chaos setup-bench setup-dist \
+	setup-dist-test
 
-.PHONY: help demo build lint test test-all test-peers chaos bench nats-server setup-build $(SETUPS)
+.PHONY: help demo build lint test test-all test-peers chaos bench dist test-dist test-alerts \
+	nats-server setup-build $(SETUPS)
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +77,24 @@ bench: setup-bench nats-server ## measure: claims beside raw writes and a bare s
 	cargo build $(CARGO_LOCKED) --release $(addprefix -p ,$(BENCH_PROGRAMS)) --bins
 	$(call section,measure)
 	target/release/berth-bench run $(if $(filter quick,$(BENCH)),--quick)
+
+# PROFILE=dev takes what `make build` has built.
+PROFILE ?= release
+
+dist: setup-dist nats-server ## packages, tarball and images, into dist/: PROFILE=release
+	$(call section,dist)
+	deploy/dist/build $(PROFILE)
+
+# Needs root: it makes a host of namespaces, with a systemd of its own, and a Docker engine.
+test-dist: setup-dist-test dist ## install the packages on a bare host, upgrade under load, remove
+	$(call section,test dist)
+	deploy/dist/test
+	deploy/dist/guide
+	deploy/compose/test
+
+test-alerts: setup-dist-test nats-server build ## run alert rules and dashboard in a Prometheus
+	$(call section,alerts and dashboard)
+	@BERTH_NATS_SERVER="$$(deploy/nats/get-nats-server)" deploy/prometheus/test
 
 nats-server: ## find or fetch a nats-server that is new enough
 	$(call section,nats-server)

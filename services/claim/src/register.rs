@@ -212,6 +212,7 @@ async fn validate(
         // A plugin without a controller cannot be asked. Its node service refuses at the mount.
         return Ok(());
     }
+    secrets::note_validation(state, volume, spec, trace, deadline).await?;
     let question = Validate {
         namespace: volume.namespace.clone(),
         volume: volume.volume.clone(),

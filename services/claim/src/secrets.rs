@@ -3,9 +3,9 @@
 //! **Owns** which secrets a volume has. The volume's spec names the id of its secrets, and changed
 //! secrets get another id. So a spec and its secrets change in one guarded write.
 //!
-//! **Promises** that secrets are handed only to an agent that hosts the plugin's controller or has
-//! a claim on the volume, sealed for the agent's key; and that secrets that no spec names are
-//! removed.
+//! **Promises** that secrets are handed only to the agent of a node where a call that takes them is
+//! due, sealed for the key that this agent reported; and that secrets that no spec names are
+//! removed (decision 0041).
 //!
 //! **Never** puts a secret into an error, a log line or an event.
 
@@ -14,15 +14,20 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::decode::Unknown;
-use berth_contract::message::secret::{Open, Sealed, Secrets};
+use berth_contract::hint::volume_argument;
+use berth_contract::key;
+use berth_contract::message::secret::{Open, Sealed, Secrets, Validation};
 use berth_contract::message::volume::GivenSecrets;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::limits::WAIT_MAX;
-use berth_domain::plugin::Half;
-use berth_domain::{NodeId, SecretsId, VolumeKey};
+use berth_domain::plugin::{Half, Instance};
+use berth_domain::volume::VolumeSpec;
+use berth_domain::{NodeId, PluginId, SecretsId, VolumeKey};
 use berth_service::seal::seal;
 use berth_service::{clock, process};
+use tokio::time::Instant;
 
 use crate::state::State;
 use crate::vault::unavailable;
@@ -30,6 +35,8 @@ use crate::vault::unavailable;
 /// Secrets that no spec names are removed when a second sweep, this much later, finds them too. By
 /// then a registration under way has ended, however long its caller waits.
 const SWEEP_INTERVAL: Duration = WAIT_MAX.saturating_mul(2);
+
+const OPEN: &str = verb::SecretOpen::STEP;
 
 /// What a registration wants of the volume's secrets.
 #[derive(Debug)]
@@ -88,46 +95,125 @@ pub fn current_secrets(state: &State, volume: &VolumeKey) -> Option<SecretsId> {
     })
 }
 
-/// `secret.open`: seals a volume's secrets for an agent that has to make a plugin call.
-pub async fn open(state: &State, node: &NodeId, request: Open) -> Result<Sealed, Problem> {
-    let volume = VolumeKey::new(request.namespace, request.volume);
-    let place = |problem: Problem| problem.volume(&volume).node(node);
-    let readable = state.check_readable(&volume);
-    readable.map_err(|error| state.problem(error, "secret.open", &volume))?;
-    if !may_open(state, &volume, node, &request.secrets) {
-        // The answer is the same for a volume that does not exist, so that it tells nothing.
-        let message = format!("nothing of the volume is node {node}'s business");
-        return Err(place(unavailable(message).retryable()));
-    }
-    let found = state.vault.load(&volume, &request.secrets).await.map_err(place)?;
-    let Some(secrets) = found else {
-        let message = "others were given since the call was made up; it is made up anew";
-        return Err(place(unavailable(message).retryable()));
-    };
-    seal(&volume, secrets, &request.to).map_err(unavailable).map_err(place)
+/// Notes that the plugin's controllers are about to be asked about the volume with its secrets:
+/// until then they may open them.
+pub async fn note_validation(
+    state: &State,
+    volume: &VolumeKey,
+    spec: &VolumeSpec,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<(), Problem> {
+    let Some(id) = &spec.secrets else { return Ok(()) };
+    let until = clock::now().after(deadline.saturating_duration_since(Instant::now()));
+    let validation = Validation { plugin: spec.plugin.clone(), until };
+    state.vault.note_validation(volume, id, validation, trace).await
 }
 
-/// Whether the node may open the secrets: it has a claim on the volume, or hosts a controller of
-/// its plugin. Secrets that no spec names yet belong to a registration under way. Its plugin is not
-/// on record, so a host of any controller may open them.
-fn may_open(state: &State, volume: &VolumeKey, node: &NodeId, secrets: &SecretsId) -> bool {
-    let (claimed, plugin) = state.volumes.mirror.read(|volumes| {
-        let now = volumes.get(volume).map(|subtree| &subtree.volume);
-        let claimed = now.is_some_and(|now| now.claims.held_on(node));
-        let spec = now.and_then(|now| now.spec.as_ref());
-        let in_use = spec.filter(|spec| spec.secrets.as_ref() == Some(secrets));
-        (claimed, in_use.map(|spec| spec.plugin.clone()))
+/// `secret.open`: seals a volume's secrets for an agent that has to make a plugin call.
+///
+/// Everything is read at the leader: a mirror that is behind would refuse a call that is due, or
+/// serve a node that has none any more.
+pub async fn open(state: &State, node: &NodeId, request: Open) -> Result<Sealed, Problem> {
+    let volume = VolumeKey::new(request.namespace, request.volume);
+    let opened = open_for_call(state, &volume, node, &request.secrets, &request.to).await;
+    opened.map_err(|problem| problem.at_step(OPEN).volume(&volume).node(node))
+}
+
+async fn open_for_call(
+    state: &State,
+    volume: &VolumeKey,
+    node: &NodeId,
+    id: &SecretsId,
+    reported: &str,
+) -> Result<Sealed, Problem> {
+    match due(state, volume, node, id).await? {
+        Due::Now => {}
+        Due::WithOthers => {
+            let message = "others were given since the call was made up; it is made up anew";
+            return Err(unavailable(message).retryable());
+        }
+        Due::Nothing => return Err(not_due(volume, node)),
+    }
+    state.check_readable(volume).map_err(|error| state.problem(error, OPEN, volume))?;
+    let key = state.read_node(node, OPEN).await?.and_then(|record| record.sealing_key);
+    let Some(key) = key.filter(|key| key == reported) else {
+        let message = format!(
+            "the registry has not recorded the key that the agent of node {node} made when it \
+             started, and secrets are sealed for no other"
+        );
+        return Err(Problem::new(Code::SealingKeyUnknown, message));
+    };
+    let Some(secrets) = state.vault.load(volume, id).await? else {
+        let message = "they were replaced or removed since the call was made up";
+        return Err(unavailable(message).retryable());
+    };
+    seal(volume, secrets, &key).map_err(unavailable)
+}
+
+/// Whether the node has to make a call that takes the secrets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Now,
+    /// A call is due there, and the volume has other secrets by now.
+    WithOthers,
+    Nothing,
+}
+
+async fn due(
+    state: &State,
+    volume: &VolumeKey,
+    node: &NodeId,
+    id: &SecretsId,
+) -> Result<Due, Problem> {
+    // The error must not name the volume's plugin to whom it is no business of.
+    let fail = |error| Problem { plugin: None, ..state.problem(error, OPEN, volume) };
+    state.catch_up(volume).await.map_err(fail)?;
+    let validation = state.vault.validation(volume, id).await?;
+    let (now, margin) = (clock::now(), state.policy.clock_margin);
+    if let Some(Validation { plugin, until }) = validation
+        && now <= until.after(margin)
+        && hosts_controller(state, &plugin, node).await?
+    {
+        return Ok(Due::Now);
+    }
+    let plugin = state.volumes.mirror.read(|volumes| {
+        let spec = volumes.get(volume)?.volume.spec.as_ref()?;
+        Some(spec.plugin.clone())
     });
-    claimed
-        || state.plugins.mirror.read(|plugins| {
-            let hosts = |found: &berth_domain::plugin::Plugin| {
-                found.instances.contains_key(&(node.clone(), Half::Controller))
-            };
-            match &plugin {
-                Some(plugin) => plugins.get(plugin).is_some_and(hosts),
-                None => plugins.iter().any(|(_, found)| hosts(found)),
-            }
-        })
+    let Some(plugin) = plugin else { return Ok(Due::Nothing) };
+    let hosts = hosts_controller(state, &plugin, node).await?;
+    Ok(state.volumes.mirror.read(|volumes| {
+        let Some(subtree) = volumes.get(volume) else { return Due::Nothing };
+        if !subtree.volume.owes_secrets_to(node, hosts, now, &state.policy) {
+            return Due::Nothing;
+        }
+        let spec = subtree.volume.spec.as_ref();
+        let is_current = spec.is_some_and(|spec| spec.secrets.as_ref() == Some(id));
+        if is_current { Due::Now } else { Due::WithOthers }
+    }))
+}
+
+async fn hosts_controller(
+    state: &State,
+    plugin: &PluginId,
+    node: &NodeId,
+) -> Result<bool, Problem> {
+    let key = key::instance(plugin, node, Half::Controller);
+    let read = state.plugins.read::<Instance>(&key).await;
+    let (_, instance) =
+        read.map_err(|error| Problem { plugin: None, ..error.into_problem(OPEN) })?;
+    Ok(instance.is_some())
+}
+
+/// The refusal is the same for a volume that does not exist, so that it tells nothing.
+fn not_due(volume: &VolumeKey, node: &NodeId) -> Problem {
+    let message = format!("no call that takes them is due at node {node}");
+    let argument = volume_argument(volume);
+    unavailable(message).retryable().next(format!(
+        "see with `berth volume status {argument}` whether an alloc of this node has the volume, \
+         or whether its plugin's controller here has a call to make"
+    ))
 }
 
 /// Removes, again and again, secrets that no spec names: a registration that ended half-way left

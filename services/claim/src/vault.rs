@@ -5,9 +5,9 @@
 //!
 //! **Never** puts a secret into an error, a log line or an event.
 
-use berth_bus::{Bucket, Change, Guard, ReadError, Write};
+use berth_bus::{Bucket, Change, CommitError, Entry, Guard, ReadError, Write};
 use berth_contract::code::Code;
-use berth_contract::message::secret::{PublicKey, Sealed, Secrets};
+use berth_contract::message::secret::{PublicKey, Sealed, Secrets, StoredSecrets, Validation};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::{key, record};
@@ -53,18 +53,52 @@ impl Vault {
     ) -> Result<SecretsId, Problem> {
         let sealed = seal(volume, secrets, &self.keys()?.public()).map_err(unavailable)?;
         let id = clock::new_secrets_id();
-        let value = record::write(sealed, Some(trace.trace_id()))
+        let stored = StoredSecrets { sealed, validation: None };
+        let key = key::secrets(volume, &id);
+        let put = self.put(&key, 0, stored, trace).await?;
+        put.map_err(|error| error.into_problem("secret.store"))?;
+        Ok(id)
+    }
+
+    /// Writes the record if its key is still at that revision.
+    async fn put(
+        &self,
+        key: &str,
+        revision: u64,
+        stored: StoredSecrets,
+        trace: TraceContext,
+    ) -> Result<Result<u64, CommitError>, Problem> {
+        let value = record::write(stored, Some(trace.trace_id()))
             .map_err(|_| Problem::new(Code::Internal, "the sealed secrets are no record"))?;
-        let (key, operation) = (key::secrets(volume, &id), clock::new_attempt());
+        let operation = clock::new_attempt();
         let write = Write {
-            key: &key,
+            key,
             change: Change::Put(value.into()),
-            guard: Guard { filter: &key, revision: 0 },
+            guard: Guard { filter: key, revision },
             operation: operation.as_str(),
             trace,
         };
-        self.bucket.commit(write).await.map_err(|error| error.into_problem("secret.store"))?;
-        Ok(id)
+        Ok(self.bucket.commit(write).await)
+    }
+
+    /// Notes with the secrets which plugin a registration is about to ask with them. Two
+    /// registrations of one volume at once may take the note from each other: then one of them is
+    /// refused, and is repeated by its caller.
+    pub async fn note_validation(
+        &self,
+        volume: &VolumeKey,
+        id: &SecretsId,
+        validation: Validation,
+        trace: TraceContext,
+    ) -> Result<(), Problem> {
+        let key = key::secrets(volume, id);
+        let Some((revision, stored)) = self.read(&key).await? else {
+            let message = "they were replaced or removed at the same time";
+            return Err(unavailable(message).retryable().next("register the volume again"));
+        };
+        let stored = StoredSecrets { validation: Some(validation), ..stored };
+        let put = self.put(&key, revision, stored, trace).await?;
+        put.map(drop).map_err(|error| error.into_problem("secret.store").retryable())
     }
 
     /// The secrets of this id; none when they were removed.
@@ -73,14 +107,35 @@ impl Vault {
         volume: &VolumeKey,
         id: &SecretsId,
     ) -> Result<Option<Secrets>, Problem> {
+        let Some((_, stored)) = self.read(&key::secrets(volume, id)).await? else {
+            return Ok(None);
+        };
+        self.unseal(volume, &stored.sealed).map(Some)
+    }
+
+    /// The registration that last asked a plugin with these secrets. A record that cannot be read
+    /// names none.
+    pub async fn validation(
+        &self,
+        volume: &VolumeKey,
+        id: &SecretsId,
+    ) -> Result<Option<Validation>, Problem> {
+        match self.read(&key::secrets(volume, id)).await {
+            Ok(found) => Ok(found.and_then(|(_, stored)| stored.validation)),
+            Err(Problem { code: Code::DamagedRecord | Code::NewerRecord, .. }) => Ok(None),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// The record at the key, and its revision.
+    async fn read(&self, key: &str) -> Result<Option<(u64, StoredSecrets)>, Problem> {
         let step = "secret.load";
-        let key = key::secrets(volume, id);
-        let entry = self.bucket.get(&key).await;
+        let entry = self.bucket.get(key).await;
         let entry = entry.map_err(|error| error.into_problem(step))?;
-        let Some(value) = entry.and_then(|entry| entry.value) else { return Ok(None) };
-        let sealed = record::read::<Sealed>(&value)
-            .map_err(|error| error.unreadable_at(&key).problem().at_step(step))?;
-        self.unseal(volume, &sealed.body).map(Some)
+        let Some(Entry { revision, value: Some(value), .. }) = entry else { return Ok(None) };
+        let stored = record::read::<StoredSecrets>(&value)
+            .map_err(|error| error.unreadable_at(key).problem().at_step(step))?;
+        Ok(Some((revision, stored.body)))
     }
 
     /// The ids of all secrets in the bucket, with their volumes.

@@ -83,7 +83,7 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
     let Cli { global, command } = cli;
     match &command {
         Command::Run(args) => return run::run(args, &global).await,
-        Command::Dev(args) => return dev::dev(args).await,
+        Command::Dev(args) => return dev::dev(args, global.connection.insecure).await,
         Command::Why(args) => return command::why::why(args, &global).await,
         Command::Bus(BusCommand::Copies(args)) => {
             return command::bus::copies(args, &global).await;

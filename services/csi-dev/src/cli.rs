@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use berth_judge::{Finding, judge};
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, CommandFactory as _, Parser, Subcommand};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
@@ -114,6 +114,11 @@ it comes from, and the lines that prove it: the call that broke the rule, then t
 it wrong. A DISAGREEMENT is a rule that the driver applied and the judge did not, or the other \
 way. A FALSE REPORT is a call that the driver says is done, where the kernel's mount table says \
 otherwise.";
+
+/// The command line, for its man page.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -236,8 +241,6 @@ fn print(line: String) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -44,6 +44,7 @@ use crate::plugin::{Plugins, ProbeTiming};
 use crate::report::Reporter;
 use crate::roster::{self, ORDERS_MAX, PluginSources, Roster, RosterContext, RosterRequest};
 use crate::runs;
+use crate::secret::SealingKey;
 use crate::start_revision::StartRevision;
 use crate::unaccounted::UnaccountedMounts;
 
@@ -57,7 +58,8 @@ const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Runs until the shutdown is requested.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let local = LocalState::open(&config).await?;
-    let startup = Startup { config: &config, process: &process, local: &local };
+    let sealing = SealingKey::generate();
+    let startup = Startup { config: &config, process: &process, local: &local, sealing };
     let Some(held) = startup.acquire_lease().await? else { return Ok(()) };
     // From here on the shutdown comes when the releases under way here are finished.
     let (end, shutdown) = Shutdown::new();
@@ -97,6 +99,8 @@ struct Startup<'a> {
     config: &'a Config,
     process: &'a Process,
     local: &'a LocalState,
+    /// The key that secrets for this process are sealed for.
+    sealing: SealingKey,
 }
 
 /// The node's lease is held, and calls up to `started_at` are refused from now on.
@@ -136,7 +140,7 @@ impl Startup<'_> {
     async fn acquire_lease(&self) -> Result<Option<HeldLease>, Fatal> {
         let (host, shutdown) = (&self.local.host, &self.process.shutdown);
         let buckets = open_buckets(self.process);
-        let (leases, events, volumes) = self.process.prepare(buckets).await?;
+        let (leases, events) = self.process.prepare(buckets).await?;
         let gate = Gate::default();
         let holder = Holder {
             node: host.node.clone(),
@@ -148,12 +152,24 @@ impl Startup<'_> {
         };
         let ttl = LeaseTtl::new(self.config.lease_ttl);
         let node_lease = NodeLease { bucket: leases, holder, ttl, gate: gate.clone() };
-        let Some(lease) = node_lease.acquire(shutdown).await else { return Ok(None) };
-        let started_at = tokio::select! {
-            started_at = StartRevision::read(&volumes, &lease) => started_at,
-            () = shutdown.requested() => {
-                node_lease.give_up(lease).await;
-                return Ok(None);
+        let (bus, node, missing) = (&self.process.bus, &host.node, FaultReport::default());
+        let why = missing.clone();
+        self.process.readiness.require(move || why.current());
+        let (lease, started_at) = loop {
+            let Some(lease) = node_lease.acquire(shutdown).await else { return Ok(None) };
+            tokio::select! {
+                started_at = StartRevision::read(bus, node, &lease, &missing) => {
+                    break (lease, started_at);
+                }
+                // Another agent of the node may execute calls again.
+                () = lease.lost() => {
+                    gate.lease_lost();
+                    tracing::warn!(%node, "the node's lease is lost before the start was complete");
+                }
+                () = shutdown.requested() => {
+                    node_lease.give_up(lease).await;
+                    return Ok(None);
+                }
             }
         };
         let publisher = EventPublisher::new(events.clone(), host.node.clone());
@@ -166,7 +182,7 @@ impl Startup<'_> {
         held: &HeldLease,
         shutdown: &Shutdown,
     ) -> (RunningPlugins, mpsc::Sender<RosterRequest>) {
-        let Self { config, process, local } = *self;
+        let Self { config, process, local, ref sealing } = *self;
         let plugins = Plugins::new(config.plugin_patience, Some(held.publisher.clone()));
         let hosting = ControllerHosting {
             bus: process.bus.clone(),
@@ -174,6 +190,7 @@ impl Startup<'_> {
             executor: VolumeExecutor::new(held.started_at),
             hosted: HostedControllers::default(),
             events: held.publisher.clone(),
+            sealing: sealing.clone(),
             drain: config.drain,
         };
         let context = RosterContext {
@@ -206,7 +223,7 @@ impl Startup<'_> {
         running: &RunningPlugins,
         requests: mpsc::Sender<RosterRequest>,
     ) -> Result<AnsweringNode, Fatal> {
-        let Self { config, process, local } = *self;
+        let Self { config, process, local, ref sealing } = *self;
         let (pool, plugins) = (HostPool::of_process(), &running.plugins);
         let executor = VolumeExecutor::new(held.started_at);
         let unaccounted = UnaccountedMounts::default();
@@ -227,6 +244,7 @@ impl Startup<'_> {
             since: clock::now(),
             runs: local.runs.clone(),
             unaccounted: unaccounted.clone(),
+            sealing: sealing.clone(),
         });
         let service = node::serve(&mounter, &process.bus).await?;
         roster::serve(&service, &config.node, plugins, &local.journal, requests).await?;
@@ -241,7 +259,7 @@ impl Startup<'_> {
         answering: &AnsweringNode,
         shutdown: &Shutdown,
     ) -> BackgroundTasks {
-        let Self { config, process, local } = *self;
+        let Self { config, process, local, ref sealing } = *self;
         let (mounter, hung) = (&answering.mounter, FaultReport::default());
         let reporter = Reporter {
             journal: local.journal.fault(),
@@ -253,6 +271,7 @@ impl Startup<'_> {
             ttl: held.node_lease.ttl.clone(),
             gate: held.gate.clone(),
             unaccounted: answering.unaccounted.clone(),
+            sealing: sealing.clone(),
         };
         let comparison = ClaimComparison {
             mounter: mounter.clone(),
@@ -272,12 +291,11 @@ impl Startup<'_> {
     }
 }
 
-/// The buckets of leases and of volumes, and the stream of events.
-async fn open_buckets(process: &Process) -> Result<(Bucket, Events, Bucket), Fatal> {
+/// The bucket of leases, and the stream of events.
+async fn open_buckets(process: &Process) -> Result<(Bucket, Events), Fatal> {
     let (bus, replicas) = (&process.bus, process.replicas);
     let leases = bus.bucket(&bucket::LEASES, replicas).await?;
-    let events = bus.events(&stream::EVENTS, replicas).await?;
-    Ok((leases, events, bus.bucket(&bucket::VOLUMES, replicas).await?))
+    Ok((leases, bus.events(&stream::EVENTS, replicas).await?))
 }
 
 /// Takes no new request, tells the registry, and finishes what is under way within that time.

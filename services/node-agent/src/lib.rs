@@ -55,7 +55,7 @@ pub mod plugin;
 pub mod report;
 mod roster;
 mod runs;
-mod secret;
+pub mod secret;
 pub mod start_revision;
 pub mod unaccounted;
 

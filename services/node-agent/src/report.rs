@@ -30,6 +30,7 @@ use crate::gate::{Gate, NodePresence};
 use crate::host::Host;
 use crate::lease::LeaseTtl;
 use crate::plugin::{Plugin, Plugins};
+use crate::secret::SealingKey;
 use crate::unaccounted::UnaccountedMounts;
 
 /// Pauses after a report that was not taken.
@@ -82,6 +83,8 @@ pub struct Reporter {
     pub journal: FaultReport,
     /// Which host operations hang.
     pub hung: FaultReport,
+    /// The key that secrets are sealed for.
+    pub sealing: SealingKey,
 }
 
 impl Reporter {
@@ -92,6 +95,7 @@ impl Reporter {
         let mut unaccounted = self.unaccounted.subscribe();
         let mut journal = self.journal.follow();
         let mut hung = self.hung.follow();
+        let mut sealing = self.sealing.follow_missed();
         let (mut tries, mut unsettled, mut skew_retries) = (0, 0, 0);
         let (mut known, mut clock_offset) = (None, None);
         loop {
@@ -101,6 +105,7 @@ impl Reporter {
             unaccounted.mark_unchanged();
             journal.mark_unchanged();
             hung.mark_unchanged();
+            sealing.mark_unchanged();
             let reading = ClockReading::now();
             let pause = match self.report(clock_offset, REQUEST_TIMEOUT).await {
                 Ok(TakenReport { reported, clock_offset: measured }) => {
@@ -145,6 +150,7 @@ impl Reporter {
                 _ = unaccounted.changed() => {}
                 _ = journal.changed() => {}
                 _ = hung.changed() => {}
+                _ = sealing.changed() => {}
                 () = reading.was_set() => clock_offset = None,
                 () = shutdown.requested() => return,
             }
@@ -188,6 +194,7 @@ impl Reporter {
             instances,
             undone,
             unaccounted: self.unaccounted.list(),
+            sealing_key: Some(self.sealing.public()),
         };
         let call = Call::within(clock::begin_trace(), within);
         let began = Instant::now();

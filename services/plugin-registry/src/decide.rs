@@ -15,6 +15,7 @@ use berth_contract::decode::Fault;
 use berth_contract::message::registry::{Report, ReportedInstance};
 use berth_domain::plugin::{Half, Instance, Node, NodeState};
 use berth_domain::{ClockOffset, PluginId, Timestamp, limits};
+use berth_service::seal::is_public_key;
 
 /// A clock skew that differs from the recorded one by at most this is not written. Reports take a
 /// varying time to arrive, and each difference would be a write.
@@ -82,10 +83,15 @@ impl ReceivedReport {
     }
 }
 
-/// The faults of a report that could be decoded: an instance that it names twice.
+/// The faults of a report that could be decoded: an instance that it names twice, and a sealing key
+/// that is none.
 pub fn faults(report: &Report) -> Vec<Fault> {
     let mut named: BTreeMap<(&PluginId, Half), usize> = BTreeMap::new();
     let mut faults = Vec::new();
+    if report.sealing_key.as_ref().is_some_and(|key| !is_public_key(key)) {
+        let problem = "is no public X25519 key (`X…`)".to_owned();
+        faults.push(Fault { path: "sealing_key".to_owned(), problem, line: None });
+    }
     for (at, ReportedInstance { plugin, half, .. }) in report.instances.iter().enumerate() {
         if let Some(first) = named.get(&(plugin, *half)) {
             let problem = format!("is the {half} of {plugin} again, after instances[{first}]");
@@ -157,7 +163,8 @@ fn next_instance(known: Option<&Instance>, reported: &Instance, at: Timestamp) -
 
 /// The node's next record. No report changes its state: the lease does.
 fn next_node(known: Option<&Node>, received: &ReceivedReport) -> Node {
-    let Report { version, boot_id, clock, attributes, unaccounted, .. } = &received.report;
+    let Report { version, boot_id, clock, attributes, unaccounted, sealing_key, .. } =
+        &received.report;
     let known_skew_ms = known.map(|known| known.clock_skew_ms);
     let skew_ms = received.skew_ms(known_skew_ms.unwrap_or(0));
     let (state, since) =
@@ -178,6 +185,7 @@ fn next_node(known: Option<&Node>, received: &ReceivedReport) -> Node {
         back: if is_back { Some(received.at) } else { known.and_then(|known| known.back) },
         gone,
         unaccounted: unaccounted.clone(),
+        sealing_key: sealing_key.clone(),
     }
 }
 

@@ -155,6 +155,7 @@ fn unknown_node(proof: &Proof) -> Node {
         reported: Timestamp::default(),
         attributes: BTreeMap::new(),
         unaccounted: Vec::new(),
+        sealing_key: None,
         gone: None,
         back: None,
     }

@@ -165,6 +165,7 @@ mod tests {
             reported: Timestamp::from_unix_ms(4),
             attributes: [("zone".to_owned(), "a".to_owned())].into(),
             unaccounted: Vec::new(),
+            sealing_key: None,
             gone: None,
             back: None,
         }

@@ -31,4 +31,4 @@ pub use directory::Directory;
 pub use error::AccessError;
 pub use local::LocalFleet;
 pub use permissions::{Permissions, derive_permissions};
-pub use role::{Capability, Grants, Role};
+pub use role::{Grants, Role};

@@ -8,6 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use berth_contract::actor::Actor;
+use berth_contract::service::{CLAIM, GC, PLUGIN_REGISTRY, VOLUMEWATCHER};
+use berth_contract::verb::Capability;
 use berth_domain::{Namespace, NodeId, PluginId};
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +76,21 @@ impl Role {
         }
     }
 
+    /// Who the identity is in the subjects that it sends to.
+    pub fn actor(&self) -> Actor {
+        match self {
+            Self::Claim => Actor::service(CLAIM),
+            Self::PluginRegistry => Actor::service(PLUGIN_REGISTRY),
+            Self::Volumewatcher => Actor::service(VOLUMEWATCHER),
+            Self::Gc => Actor::service(GC),
+            Self::Node { node, .. } => Actor::Node(node.clone()),
+            Self::Docker { node } => Actor::Docker(node.clone()),
+            Self::User { name, .. } | Self::Admin { name } | Self::Inspect { name } => {
+                Actor::user(name)
+            }
+        }
+    }
+
     /// The name of an identity with this role: `node/n1`, `user/alice`. That of a service is
     /// `claim`, or `claim/NAME` where several have identities of their own.
     pub fn identity_name(&self, service: Option<&str>) -> String {
@@ -134,37 +152,14 @@ pub fn check_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// What a user may do in a namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Capability {
-    /// See volumes, claims, allocs and events.
-    Read,
-    /// Register, change and deregister volumes.
-    Write,
-    /// Register and stop allocs, and have volumes mounted.
-    Mount,
-}
-
-impl Capability {
-    /// Every capability.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Mount];
-
-    /// The word on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Mount => "mount",
-        }
-    }
-
-    const fn describe(self) -> &'static str {
-        match self {
-            Self::Read => "see volumes, claims, allocs and events",
-            Self::Write => "register, change and deregister volumes",
-            Self::Mount => "register and stop allocs, and mount volumes",
-        }
+const fn describe(capability: Capability) -> &'static str {
+    match capability {
+        Capability::Read => "see volumes, claims, allocs and events",
+        Capability::Write => "see, register, change and deregister volumes",
+        Capability::Mount => "see all, register and stop allocs, and mount volumes",
+        Capability::PluginRead => "see plugins and their instances",
+        Capability::NodeRead => "see nodes",
+        Capability::Operator => "declare nodes gone, detach, collect, stop plugins",
     }
 }
 
@@ -229,6 +224,29 @@ impl Grants {
         if faults.is_empty() { Ok(Self { namespaces, ..Self::default() }) } else { Err(faults) }
     }
 
+    /// Whether a capability that is not of a namespace is granted. An operator sees everything.
+    pub fn covers(&self, capability: Capability) -> bool {
+        match capability {
+            Capability::PluginRead => self.plugin_read || self.operator,
+            Capability::NodeRead => self.node_read || self.operator,
+            Capability::Operator => self.operator,
+            Capability::Read | Capability::Write | Capability::Mount => false,
+        }
+    }
+
+    /// The namespaces in which this is granted; `*` stands for all. Whoever may change or mount may
+    /// also see.
+    pub fn holders_of(&self, capability: Capability) -> impl Iterator<Item = Namespace> {
+        let all = Namespace::wildcard();
+        let is_held = move |given: &BTreeSet<Capability>| {
+            given.contains(&capability) || (capability == Capability::Read && !given.is_empty())
+        };
+        let sees_all = self.operator && capability == Capability::Read;
+        let everywhere = sees_all || self.namespaces.get(&all).is_some_and(is_held);
+        let some = self.namespaces.iter().filter(move |(_, given)| !everywhere && is_held(given));
+        some.map(|(namespace, _)| namespace.clone()).chain(everywhere.then_some(all))
+    }
+
     /// Whether nothing is granted.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -246,13 +264,16 @@ impl Grants {
                 "*" => "in all namespaces".to_owned(),
                 name => format!("in namespace {name}"),
             };
-            let does: Vec<&str> = capabilities.iter().map(|one| one.describe()).collect();
+            let does: Vec<&str> = capabilities.iter().map(|one| describe(*one)).collect();
             lines.push(format!("{scope}: {}", does.join("; ")));
         }
         let fleet = [
             (self.plugin_read, "of the fleet: see plugins and their instances"),
             (self.node_read, "of the fleet: see nodes"),
-            (self.operator, "as operator: declare nodes gone, detach, collect, stop plugins"),
+            (
+                self.operator,
+                "as operator: see everything, declare nodes gone, detach, collect, stop plugins",
+            ),
         ];
         lines.extend(fleet.iter().filter(|(is, _)| *is).map(|(_, line)| (*line).to_owned()));
         lines
@@ -266,7 +287,7 @@ fn parse_capabilities(words: &str, problems: &mut Vec<String>) -> BTreeSet<Capab
         return capabilities;
     }
     for word in words.split(',').map(str::trim) {
-        match Capability::ALL.into_iter().find(|one| one.as_str() == word) {
+        match Capability::ALL.into_iter().find(|one| one.is_of_namespace() && one.name() == word) {
             Some(capability) => {
                 capabilities.insert(capability);
             }

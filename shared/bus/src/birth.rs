@@ -113,7 +113,9 @@ impl Bus {
             within: self.config().start_timeout,
             source,
         };
-        self.complete(&record).await.map_err(failed)?;
+        if self.makes_streams() {
+            self.complete(&record).await.map_err(failed)?;
+        }
         let recorded = read(&record, spec.name).await.map_err(|error| failed(Cause::new(error)))?;
         let stream = stream_name(spec.name);
         let found = self.find(&stream).await.map_err(failed)?;
@@ -122,7 +124,9 @@ impl Bus {
         }
         let opened = self.ensure(&stream, spec, copies, found.is_none()).await?;
         let made = BirthRecord { created: opened.created.clone() };
-        if recorded.birth != Birth::Made(BirthRecord { created: opened.created.clone() }) {
+        let is_recorded =
+            recorded.birth == Birth::Made(BirthRecord { created: opened.created.clone() });
+        if !is_recorded && self.makes_streams() {
             if let Birth::Made(before) = &recorded.birth {
                 let (bucket, before, now) = (spec.name, &before.created, &made.created);
                 tracing::warn!(

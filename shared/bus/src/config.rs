@@ -10,12 +10,10 @@ use berth_contract::actor::Actor;
 
 use crate::credentials::{Credentials, take_from_address};
 
-/// How the connection is encrypted. With none of these it is encrypted if the server asks for it, and
-/// the server's certificate must be of an authority that the host trusts.
+/// How the connection is encrypted. The server's certificate must be of an authority that the host
+/// trusts, or of the one that is named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Whether a server without TLS is refused.
-    pub is_required: bool,
     /// The authorities that the server's certificate must be of, in PEM.
     pub ca_file: Option<PathBuf>,
     /// The process's own certificate and its key, in PEM, for a server that asks for one.
@@ -45,6 +43,9 @@ pub struct Config {
     pub credentials: Credentials,
     /// How the connection is encrypted.
     pub tls: Tls,
+    /// Whether the process also connects without credentials and without TLS. Nobody knows then who
+    /// sends what.
+    pub insecure: bool,
     /// Timeout of the first connection, and of opening a bucket. A cluster of three needs 10 to 12
     /// s from its start until it makes a stream.
     pub start_timeout: Duration,
@@ -77,11 +78,18 @@ impl Config {
             actor: Actor::user(name.split('/').next().unwrap_or_default()),
             credentials: Credentials::None,
             tls: Tls::default(),
+            insecure: false,
             start_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(2),
             alone_max: 32,
             commit_timeout: Duration::from_secs(12),
         }
+    }
+
+    /// The same, also without credentials and without TLS.
+    #[must_use]
+    pub fn insecure(self) -> Self {
+        Self { insecure: true, ..self }
     }
 
     /// Each server's address, and the credentials: those that an address contains, unless others

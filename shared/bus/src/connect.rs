@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::cause::Cause;
 use crate::config::{Config, Tls};
-use crate::credentials::{BadCredentials, Identity};
+use crate::credentials::{BadCredentials, Credentials, Identity};
 use crate::handle::Bus;
 use crate::link::{Link, is_certificate};
 use crate::pulse;
@@ -70,6 +70,15 @@ pub enum ConnectError {
         /// Which side refused what, and what to do.
         reason: String,
     },
+    /// None of the ways to prove who the process is was given.
+    #[error(
+        "no credentials for nats-server at {servers}: give a .creds file (`berth access` makes them), \
+         or say `insecure` where anyone on the bus may do anything"
+    )]
+    NoCredentials {
+        /// The addresses.
+        servers: String,
+    },
     /// The credentials cannot be used.
     #[error(transparent)]
     Credentials(#[from] BadCredentials),
@@ -96,6 +105,18 @@ impl Bus {
     /// Connects, within [`Config::start_timeout`].
     pub async fn connect(config: Config) -> Result<Self, ConnectError> {
         let (addresses, credentials) = config.reach();
+        let is_anonymous = credentials == Credentials::None && config.tls.client.is_none();
+        if is_anonymous && !config.insecure {
+            return Err(ConnectError::NoCredentials { servers: config.shown() });
+        }
+        if config.insecure {
+            let (connection, anonymous) = (&config.name, is_anonymous);
+            tracing::warn!(
+                connection,
+                anonymous,
+                "insecure: neither credentials nor TLS is required"
+            );
+        }
         let identity = credentials.identity()?;
         check_tls_files(&config.tls)?;
         let inbox = identity.as_ref().map(Identity::inbox_prefix);
@@ -184,7 +205,7 @@ fn options(
         .connection_timeout(HANDSHAKE)
         .ping_interval(PING_EVERY)
         .request_timeout(Some(config.request_timeout))
-        .require_tls(config.tls.is_required)
+        .require_tls(!config.insecure)
         .reconnect_delay_callback(|attempts| {
             let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
             RECONNECT.wait(attempts, rand::rng().random())

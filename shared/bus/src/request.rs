@@ -208,7 +208,9 @@ impl Bus {
         self.request(&V::subject(to), request, call).await
     }
 
-    /// Sends a request to a subject, which the actor is put behind: the body as JSON, the answer from JSON.
+    /// Sends a request to a subject, which the actor is put behind: the body as JSON, the answer
+    /// from JSON. Subjects of nats-server and of the services' monitoring (`$JS…`, `$SRV…`) have no
+    /// actor.
     pub async fn request<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -249,6 +251,13 @@ impl Bus {
         }
     }
 
+    fn signed(&self, subject: &str) -> String {
+        if subject.starts_with('$') {
+            return subject.to_owned();
+        }
+        self.config().actor.sign(subject)
+    }
+
     async fn send<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -267,7 +276,7 @@ impl Bus {
         }
         let headers = call_headers(call, within);
         let body = Bytes::from(body);
-        let signed = self.config().actor.sign(&subject());
+        let signed = self.signed(&subject());
         let answer = if call.of_anyone {
             self.exchange_with_anyone(signed, headers, body, within).await
         } else {

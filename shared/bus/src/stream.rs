@@ -3,7 +3,8 @@
 //! **Owns** the creation, safe when many services start at once and while a cluster still forms,
 //! and the comparison: another tool may have dropped a setting (`nats kv edit` drops two).
 //!
-//! **Never** changes a stream that exists.
+//! **Never** changes a stream that exists, and never makes one for an agent: that waits for the
+//! services.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,6 +29,8 @@ use crate::version::{API_LEVEL, OLDEST, Version};
 pub(crate) const NOT_FOUND: u64 = 10059;
 const NAME_IN_USE: u64 = 10058;
 const NO_SUITABLE_PEERS: u64 = 10005;
+/// Another process makes the same stream at this moment.
+const NO_STORE: u64 = 10049;
 
 const REPLICAS_NEED_CLUSTER: u64 = 10074;
 const NO_TIER: u64 = 10120;
@@ -212,10 +215,11 @@ impl Bus {
     ) -> Result<Opened, OpenError> {
         let within = self.config().start_timeout;
         let deadline = Instant::now() + within;
+        let makes = self.makes_streams();
         let mut tries = 0;
         loop {
             let found = match self.describe(stream).await {
-                Err(ApiError::Refused { code: NOT_FOUND, .. }) if make => {
+                Err(ApiError::Refused { code: NOT_FOUND, .. }) if make && makes => {
                     self.create(stream, expected, copies).await
                 }
                 found => found,
@@ -227,7 +231,9 @@ impl Bus {
                 }
                 Err(error) => error,
             };
-            if !may_pass(&error) {
+            let will_be_made =
+                make && !makes && matches!(error, ApiError::Refused { code: NOT_FOUND, .. });
+            if !may_pass(&error) && !will_be_made {
                 return Err(OpenError::Refused { stream: stream.to_owned(), source: error.into() });
             }
             if Instant::now() >= deadline {
@@ -242,6 +248,12 @@ impl Bus {
             tries += 1;
             pause(tries).await;
         }
+    }
+
+    /// Whether this process makes what is missing. What belongs to a node waits until a service has
+    /// made it: it may write its own keys only.
+    pub(crate) fn makes_streams(&self) -> bool {
+        self.config().actor.node().is_none()
     }
 
     /// Makes the stream: by the cluster's size, with the largest number of copies that the server
@@ -302,7 +314,10 @@ pub(crate) fn may_pass(error: &ApiError) -> bool {
     // Another service may have made the stream first, with other settings: look at that stream. And
     // a cluster that forms has too few servers at first.
     error.passes()
-        || matches!(error, ApiError::Refused { code: NAME_IN_USE | NO_SUITABLE_PEERS, .. })
+        || matches!(
+            error,
+            ApiError::Refused { code: NAME_IN_USE | NO_SUITABLE_PEERS | NO_STORE, .. }
+        )
 }
 
 fn accept(

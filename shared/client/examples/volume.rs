@@ -15,7 +15,7 @@ use berth_domain::{Namespace, VolumeId};
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let (server, id) = words.next().zip(words.next()).ok_or("name a server and a volume")?;
-    let client = Client::new(Bus::connect(Config::new([server], "example")).await?);
+    let client = Client::new(Bus::connect(Config::new([server], "example").insecure()).await?);
     let call = Call::within(TraceContext::begin(&mut rand::rng()), Duration::from_secs(5));
     let request = Status::current(VolumeId::new(id)?);
     let volume = client

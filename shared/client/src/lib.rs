@@ -24,7 +24,7 @@ use berth_bus::{Bus, Call};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
-use berth_contract::verb::{Address as _, Effect, Verb};
+use berth_contract::verb::{Address as _, Effect, Sender, Verb};
 
 pub use poll::poll;
 pub use retry::{FailedTry, Retry};
@@ -58,12 +58,27 @@ impl Client {
         let call = call.of_anyone(V::ROW.any_replica_answers()).again_early(is_brief);
         self.bus.ask_service::<V>(to, request, &call).await.map_err(|error| {
             let problem = error.into_problem(V::STEP).trace(call.trace.trace_id());
+            let problem = with_capability::<V>(problem);
             match to.node().filter(|_| V::ROW.service == NODE_AGENT) {
                 Some(node) => with_node(problem, node.as_str()),
                 None => problem,
             }
         })
     }
+}
+
+/// Names the capability that the caller's credentials lack.
+fn with_capability<V: Verb>(problem: Problem) -> Problem {
+    if problem.code != Code::NotAllowed || !V::ROW.is_for_clients() {
+        return problem;
+    }
+    let senders = V::ROW.senders.iter().filter(|sender| matches!(sender, Sender::Holder(_)));
+    let needed: Vec<String> = senders.map(ToString::to_string).collect();
+    problem.next(format!(
+        "ask the fleet's operator for the capability {}; `berth access show` says in words what an \
+         identity may do",
+        needed.join(" or ")
+    ))
 }
 
 /// Names the node of an agent that did not answer. The bus knows only the agent's subject.

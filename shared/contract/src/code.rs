@@ -148,6 +148,10 @@ codes! {
     RegisteredTwice = "BERTH0119", "the same volume of the plugin is registered more than once",
         "stop the allocs of all but one of them, then deregister the others: \
          `berth volume status VOLUME` names them";
+    /// The registry's record of the node has another sealing key than its agent, or none.
+    SealingKeyUnknown = "BERTH0120", "the registry does not know the sealing key of the node's agent",
+        "the agent reports it again by itself and asks again; if it stays so, see in the agent's \
+         log whether the registry takes its reports, and upgrade plugin-registry and the agent";
 
     // 02xx: plugins and nodes.
     /// No such plugin.
@@ -276,6 +280,7 @@ impl Code {
                 | Self::Releasing
                 | Self::NotDue
                 | Self::Waiting
+                | Self::SealingKeyUnknown
                 | Self::PluginUnhealthy
                 | Self::NodeReturning
                 | Self::VolumeHeldByProcess

@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use crate::code::Code;
 pub use crate::message::query::UnreadableRecord;
-use crate::message::secret::Sealed;
+use crate::message::secret::StoredSecrets;
 use crate::problem::Problem;
 use crate::trail::Trail;
 
@@ -162,7 +162,7 @@ impl Body for Instance {
 impl Body for Job {
     const IS_REPORTED_AGAIN: bool = true;
 }
-impl Body for Sealed {}
+impl Body for StoredSecrets {}
 
 fn absent(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {
     fields.entry(name).or_insert_with(|| value.into());

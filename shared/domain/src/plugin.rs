@@ -192,6 +192,10 @@ pub struct Node {
     /// Mounts there that no claim covers, by the agent's last report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unaccounted: Vec<UnaccountedMount>,
+    /// The public X25519 key of the agent, new with each start: secrets for the node are sealed for
+    /// it (A9).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealing_key: Option<String>,
 }
 
 /// A mount that no claim covers: the claim's record was deleted by hand, or is not in a backup that

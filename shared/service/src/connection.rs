@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 const USUAL_URL: &str = "nats://127.0.0.1:4222";
 
 /// The fields of `[nats]`.
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 11] = [
     "url",
     "replicas",
     "creds_file",
@@ -30,6 +30,7 @@ const FIELDS: [&str; 10] = [
     "ca_file",
     "cert_file",
     "key_file",
+    "insecure",
 ];
 /// Those of them that say who the process is.
 const IDENTITY_FIELDS: [&str; 5] = ["creds_file", "nkey_seed_file", "user", "password", "token"];
@@ -45,6 +46,8 @@ pub struct NatsConfig {
     pub credentials: Credentials,
     /// How the connection is encrypted.
     pub tls: Tls,
+    /// Whether the program also connects without credentials and without TLS.
+    pub insecure: bool,
 }
 
 impl fmt::Debug for NatsConfig {
@@ -56,8 +59,8 @@ impl fmt::Debug for NatsConfig {
 
 impl Default for NatsConfig {
     fn default() -> Self {
-        let (credentials, tls) = Default::default();
-        Self { url: USUAL_URL.to_owned(), replicas: Copies::ByCluster, credentials, tls }
+        let (credentials, tls, insecure) = Default::default();
+        Self { url: USUAL_URL.to_owned(), replicas: Copies::ByCluster, credentials, tls, insecure }
     }
 }
 
@@ -68,6 +71,7 @@ impl NatsConfig {
         config.actor = actor;
         config.credentials = self.credentials.clone();
         config.tls = self.tls.clone();
+        config.insecure = self.insecure;
         config
     }
 }
@@ -83,6 +87,7 @@ impl Decode for NatsConfig {
         let [authority, certificate, key] =
             ["ca_file", "cert_file", "key_file"].map(|field| text(decoder, field));
         let replicas: Option<Option<u32>> = decoder.field(&mut object, "replicas");
+        let insecure: Option<Option<bool>> = decoder.field(&mut object, "insecure");
         decoder.finish(&object, &FIELDS);
         let replicas = copies(decoder, replicas?);
         let url = url?.unwrap_or_else(|| USUAL_URL.to_owned());
@@ -90,10 +95,10 @@ impl Decode for NatsConfig {
         let [creds_file, seed_file, user, password, token] = identity;
         let credentials = credentials(decoder, [creds_file?, seed_file?, user?, password?, token?]);
         let client = client_certificate(decoder, certificate?, key?);
-        let tls =
-            Tls { ca_file: authority?.map(PathBuf::from), client: client?, is_required: false };
+        let tls = Tls { ca_file: authority?.map(PathBuf::from), client: client? };
         let (replicas, credentials) = (replicas?, credentials?);
-        address.then_some(Self { url, replicas, credentials, tls })
+        let insecure = insecure?.unwrap_or_default();
+        address.then_some(Self { url, replicas, credentials, tls, insecure })
     }
 }
 
@@ -194,6 +199,9 @@ pub struct ConnectionArgs {
     /// The credentials: a token; others on the host see a flag, so give it as BERTH_TOKEN
     #[arg(long, global = true, value_name = "TEXT", env = "BERTH_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Connect also without credentials and without TLS, where anyone may do anything
+    #[arg(long, global = true, env = "BERTH_INSECURE", hide_env_values = true)]
+    pub insecure: bool,
     /// The authority of the servers' certificates, in PEM [default: those of the host]
     #[arg(long = "tlsca", global = true, value_name = "FILE", env = "BERTH_TLSCA")]
     #[arg(hide_env_values = true)]
@@ -222,6 +230,9 @@ impl ConnectionArgs {
             nats.retain(|field, _| !IDENTITY_FIELDS.contains(&field.as_str()));
         }
         nats.extend(given.into_iter().map(|(field, value)| (field.to_owned(), json!(value))));
+        if self.insecure {
+            nats.insert("insecure".to_owned(), json!(true));
+        }
     }
 
     fn given(&self) -> Vec<(&'static str, &str)> {
@@ -236,7 +247,11 @@ impl ConnectionArgs {
             ("cert_file", &self.cert_file),
             ("key_file", &self.key_file),
         ];
-        all.into_iter().filter_map(|(field, text)| Some((field, text.as_deref()?))).collect()
+        all.into_iter()
+            .filter_map(|(field, text)| Some((field, text.as_deref()?)))
+            // An empty variable is one that is not set.
+            .filter(|(_, text)| !text.is_empty())
+            .collect()
     }
 }
 

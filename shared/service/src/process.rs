@@ -225,7 +225,8 @@ async fn or_ended<T>(
     }
 }
 
-fn command(name: ServiceName) -> Command {
+/// The command line of a service.
+pub fn command(name: ServiceName) -> Command {
     // A service has variables of its own, so those of a person's `berth` are not taken.
     ConnectionArgs::augment_args(Command::new(name.name))
         .mut_args(|flag| flag.env(None))

@@ -77,7 +77,7 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// One new key, for a reader that sends a request and reads the answer.
+    /// One new key, for a reader that lives as long as its process.
     pub fn once() -> Self {
         Self { first: XKey::new(), older: Vec::new() }
     }
@@ -123,6 +123,11 @@ pub fn new_seed() -> Result<(String, String), SealError> {
     Ok((key.seed().map_err(|_| SealError::Key)?, key.public_key()))
 }
 
+/// Whether something can be sealed for this public key.
+pub fn is_public_key(key: &str) -> bool {
+    XKey::from_public_key(key).is_ok()
+}
+
 /// Seals a volume's secrets for a public key.
 pub fn seal(volume: &VolumeKey, secrets: Secrets, to: &str) -> Result<Sealed, SealError> {
     let to = XKey::from_public_key(to).map_err(|_| SealError::Key)?;
@@ -159,6 +164,7 @@ mod tests {
     #[test]
     fn what_is_sealed_opens_for_its_reader_and_its_volume_alone() {
         let reader = Keys::once();
+        assert!(is_public_key(&reader.public()) && !is_public_key("nonsense"));
         let sealed = seal(&volume("a"), secrets(), &reader.public()).unwrap();
         assert!(!format!("{sealed:?}{}", sealed.sealed).contains("hunter2"));
         assert_eq!(reader.open(&volume("a"), &sealed), Ok(secrets()));

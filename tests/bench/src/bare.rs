@@ -59,7 +59,7 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
     let value = Bytes::from(std::fs::read(&args.value)?);
     let answer: serde_json::Value = serde_json::from_slice(&std::fs::read(&args.answer)?)?;
     let name = format!("bare/bench/{}", std::process::id());
-    let bus = Bus::connect(plain(Config::new([args.nats], &name))).await?;
+    let bus = Bus::connect(plain(Config::new([args.nats], &name).insecure())).await?;
     let endpoints = [
         ("write", SUBJECT, bus.bucket(&BUCKET, args.replicas).await?),
         ("write-followed", SUBJECT_FOLLOWED, bus.bucket(&FOLLOWED, args.replicas).await?),

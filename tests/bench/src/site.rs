@@ -41,7 +41,8 @@ impl Site {
         }
         let nats = NatsServers::start(usize::try_from(servers)?).await;
         let bus =
-            Bus::connect(bare::plain(Config::new([nats.first().url()], "load/bench/1"))).await?;
+            Bus::connect(bare::plain(Config::new([nats.first().url()], "load/bench/1").insecure()))
+                .await?;
         Ok(Self { servers, bus, running: BTreeMap::new(), nats, dir: Dir::new("bench") })
     }
 

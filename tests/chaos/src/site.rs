@@ -71,7 +71,7 @@ impl Site {
         let (disk_bytes, breakable) = (Some(DISK_BYTES), true);
         let more = NatsOptions { disk_bytes, breakable, ..NatsOptions::default() };
         let nats = NatsServers::start_with(shape.servers, more).await;
-        let bus = Bus::connect(Config::new([nats.url()], "chaos")).await;
+        let bus = Bus::connect(Config::new([nats.url()], "chaos").insecure()).await;
         let bus = bus.expect("the test reaches the bus");
         for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
             // A service takes an existing bucket as it is.

@@ -8,7 +8,7 @@ use berth_contract::code::Code;
 use berth_contract::decode::{Unknown, decode};
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
-use berth_contract::verb::{self, Address as _};
+use berth_contract::verb;
 use berth_contract::{bucket, stream};
 use berth_csi::Fingerprint;
 use berth_csi::advertised::{
@@ -26,6 +26,7 @@ use berth_node_agent::plugin::declaration::PluginSource;
 use berth_node_agent::plugin::record::InstanceRecord;
 use berth_node_agent::plugin::{InstanceView, Plugin, PluginInstance, Plugins};
 use berth_node_agent::report::Reporter;
+use berth_node_agent::secret::SealingKey;
 use berth_node_agent::start_revision::StartRevision;
 use berth_node_agent::unaccounted::UnaccountedMounts;
 use berth_service::clock;
@@ -74,7 +75,7 @@ impl Place {
         let configured = config.plugins.first().ok_or("no plugin is configured")?;
 
         let name = format!("node-agent/{node}/{}", std::process::id());
-        let bus = Bus::connect(berth_bus::Config::new([&self.nats], &name)).await?;
+        let bus = Bus::connect(berth_bus::Config::new([&self.nats], &name).insecure()).await?;
         let host = Host::read(node.clone());
         let gate = Gate::default();
         let (trigger, shutdown) = Shutdown::new();
@@ -93,8 +94,8 @@ impl Place {
         };
         let events = bus.events(&stream::EVENTS, self.replicas).await?;
         let lease = tenure.acquire(&shutdown).await.ok_or("the lease was not got")?;
-        let volumes = bus.bucket(&bucket::VOLUMES, self.replicas).await?;
-        let started_at = StartRevision::read(&volumes, &lease).await;
+        let started_at = StartRevision::read(&bus, &node, &lease, &FaultReport::default()).await;
+        let sealing = SealingKey::generate();
 
         let record =
             InstanceRecord::new(PluginSource::Configuration, configured.clone(), clock::now());
@@ -108,6 +109,7 @@ impl Place {
             executor: VolumeExecutor::new(started_at),
             hosted: HostedControllers::default(),
             events: EventPublisher::new(events, node.clone()),
+            sealing: sealing.clone(),
             drain: config.drain,
         };
         tokio::spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));
@@ -117,8 +119,18 @@ impl Place {
         let unaccounted = UnaccountedMounts::default();
         let journal = FaultReport::default();
         let hung = FaultReport::default();
-        let reporter =
-            Reporter { bus, host, plugins, interval, ttl, gate, unaccounted, journal, hung };
+        let reporter = Reporter {
+            bus,
+            host,
+            plugins,
+            interval,
+            ttl,
+            gate,
+            unaccounted,
+            journal,
+            hung,
+            sealing,
+        };
         tokio::spawn(reporter.run(shutdown.clone()));
         tokio::spawn(async move { tenure.keep(lease, &shutdown).await.map(drop) });
         Ok(Agent { plugin, member, _service: service, _trigger: trigger })
@@ -141,7 +153,7 @@ async fn listen(bus: &Bus, node: &NodeId) -> Result<Service, Fatal> {
     let spec = ServiceSpec::describe(NODE_AGENT, env!("CARGO_PKG_VERSION"), &facts);
     let service = bus.service(spec).await?;
     for row in verb::ALL.iter().filter(|row| row.service == NODE_AGENT) {
-        let spec = EndpointSpec::for_verb(row, node.fill(row.subject), MAX_IN_FLIGHT);
+        let spec = EndpointSpec::for_verb(row, row.subject_of_node(node), MAX_IN_FLIGHT);
         let refuse = |_| {
             let problem = Problem::new(Code::Internal, "this node is one of a simulated fleet");
             std::future::ready(Err::<Value, _>(problem))

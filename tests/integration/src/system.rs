@@ -229,7 +229,7 @@ impl System {
         let cables = lay(&nats, options, &wire).await;
         let (seed, _) = berth_service::seal::new_seed().expect("a key can be made");
         std::fs::write(dir.join("secrets.key"), seed).expect("the key can be written");
-        let bus = Bus::connect(berth_bus::Config::new([nats.url()], "test"))
+        let bus = Bus::connect(berth_bus::Config::new([nats.url()], "test").insecure())
             .await
             .expect("the test reaches the bus");
         if let Some(marker_ttl) = options.marker_ttl {

@@ -54,7 +54,7 @@ def is_plain(kind):
 
 async def as_micro_req_sends(wire, say):
     """`nats micro req` sends to the subject that an endpoint lists, wildcard and all."""
-    reply = await wire.nats.request("berth.v1.volume.list.*", b"{}", timeout=5)
+    reply = await wire.nats.request("berth.v1.volume.list.*.*.*", b"{}", timeout=5)
     listed = json.loads(reply.data)
     wire.page.check_type("volume.Volumes", listed, "volume-list")
     say("a request to an endpoint's listed subject, as `nats micro req` sends it, is answered")

@@ -15,6 +15,8 @@ from .reference import Reference, demand
 
 NAME = re.compile(r"[a-zA-Z0-9_-]+")
 WITHIN = 5.0  # seconds
+# Who this client is, at the end of each subject that it sends to.
+ACTOR = {"actor-kind": "user", "actor-name": "nats.py"}
 
 
 def token(text):
@@ -45,6 +47,7 @@ class Wire:
     async def ask(self, anchor, body, trace="", within=WITHIN, deadline=None, **ids):
         """Sends to an endpoint, and checks the reply: its type, or its error's."""
         endpoint = next(one for one in self.page.endpoints if one.anchor == anchor)
+        ids |= ACTOR
         subject = re.sub("{(.+?)}", lambda id: token(ids.get(id[1], "default")), endpoint.subject)
         headers = {"traceparent": traceparent(trace or new_trace())}
         headers["Berth-Deadline"] = str(deadline or int((time.time() + within) * 1000))

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// Directories without source files.
 const NOT_OURS: [&str; 4] = [".git", ".bin", ".berth", "target"];
 
+/// What `make dist` builds, at the root only.
+const PUBLISHED: &str = "dist";
+
 /// A text file.
 #[derive(Debug)]
 pub struct File {
@@ -50,6 +53,9 @@ fn collect(dir: &Path, prefix: &str, files: &mut Vec<File>) {
             continue;
         }
         let path = format!("{prefix}{name}");
+        if path == PUBLISHED {
+            continue;
+        }
         let kind = entry.file_type().expect("an entry has a type");
         if kind.is_dir() {
             collect(&entry.path(), &format!("{path}/"), files);

@@ -12,8 +12,10 @@ use std::time::Duration;
 use berth_service::seal;
 use serde_json::{Value, json};
 
+use super::identities::{Identities, Proof, SERVER};
 use super::layout::Layout;
 use super::own_plugin::OwnPlugin;
+use crate::failure::Failure;
 
 /// What is shipped for one server.
 const SHIPPED: &str = include_str!("../../../../deploy/nats/nats.conf");
@@ -51,15 +53,25 @@ pub fn write(
     nodes: &[String],
     own: &[OwnPlugin],
     settings: Settings,
-) -> io::Result<()> {
-    fs::write(layout.config("nats-server", "conf"), nats(layout, settings.port))?;
-    make_key(&layout.secrets_key())?;
+    identities: &Identities,
+) -> Result<(), Failure> {
+    let unwritten = |error: io::Error| Failure::local(error, "name a directory that you may write");
+    let who = identities.server_config()?;
+    fs::write(layout.config("nats-server", "conf"), nats(layout, settings.port, &who))
+        .map_err(unwritten)?;
+    make_key(&layout.secrets_key()).map_err(unwritten)?;
     for (name, own) in services(layout, settings) {
-        fs::write(layout.config(name, "toml"), service(settings, own)?)?;
+        let proof = identities.of_service(name)?;
+        let text = service(settings, own, proof.as_ref()).map_err(unwritten)?;
+        fs::write(layout.config(name, "toml"), text).map_err(unwritten)?;
     }
+    let own_ids = own.iter().map(|plugin| plugin.id.as_str());
+    let hosted: Vec<&str> = std::iter::once(PLUGIN).chain(own_ids).collect();
     for node in nodes {
-        let name = format!("agent-{node}");
-        fs::write(layout.config(&name, "toml"), service(settings, agent(layout, node, own))?)?;
+        let proof = identities.of_node(node, &hosted)?;
+        let text =
+            service(settings, agent(layout, node, own), proof.as_ref()).map_err(unwritten)?;
+        fs::write(layout.config(&format!("agent-{node}"), "toml"), text).map_err(unwritten)?;
     }
     Ok(())
 }
@@ -77,12 +89,15 @@ fn make_key(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The shipped configuration, on this port and with this store.
-fn nats(layout: &Layout, port: u16) -> String {
+/// The shipped configuration, on this port and with this store, for these identities.
+fn nats(layout: &Layout, port: u16, identities: &str) -> String {
     // The server accepts strings in JSON's syntax.
     let store = json!(layout.store());
     SHIPPED
-        .replace(SHIPPED_HOST_FILE, &format!("server_name: berth\nlisten: \"127.0.0.1:{port}\""))
+        .replace(
+            SHIPPED_HOST_FILE,
+            &format!("server_name: {SERVER}\nlisten: \"127.0.0.1:{port}\"\n{identities}"),
+        )
         .replace(SHIPPED_STORE, &format!("store_dir: {store}"))
 }
 
@@ -118,8 +133,8 @@ fn agent(layout: &Layout, node: &str, own: &[OwnPlugin]) -> Value {
     })
 }
 
-fn service(settings: Settings, mut own: Value) -> io::Result<String> {
-    own["nats"] = json!({ "url": settings.url() });
+fn service(settings: Settings, mut own: Value, proof: Option<&Proof>) -> io::Result<String> {
+    own["nats"] = Proof::nats(proof, &settings.url());
     let text = toml::to_string(&own).map_err(io::Error::other)?;
     Ok(format!("# Written anew by each `berth dev`.\n{text}"))
 }
@@ -134,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_nats_server_is_configured_as_shipped_but_for_address_and_store() {
-        let conf = nats(&Layout::in_dir(PathBuf::from("/d/\"q\"")), 20_123);
+        let conf = nats(&Layout::in_dir(PathBuf::from("/d/\"q\"")), 20_123, "");
         assert!(conf.contains("listen: \"127.0.0.1:20123\"\n"), "{conf}");
         assert!(conf.contains("store_dir: \"/d/\\\"q\\\"/nats\"\n"), "{conf}");
         assert!(conf.contains("sync_interval: always"), "{conf}");
@@ -145,7 +160,8 @@ mod tests {
     fn the_files_look_as_they_did() {
         let dir = tempfile::tempdir().unwrap();
         let (layout, _claimed) = Layout::make(dir.path(), &["n1".to_owned()]).unwrap();
-        write(&layout, &["n1".to_owned()], &[], SETTINGS).unwrap();
+        let identities = Identities::prepare(&layout, false).unwrap();
+        write(&layout, &["n1".to_owned()], &[], SETTINGS, &identities).unwrap();
         let names = ["claim", "plugin-registry", "volumewatcher", "gc", "agent-n1"];
         let file = |name| fs::read_to_string(layout.config(name, "toml")).unwrap();
         let all: Vec<String> =

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use berth_bus::{Bus, Call, Config, RequestError};
+use berth_bus::{Bus, Call, Config, Credentials, RequestError, Tls};
+use berth_contract::actor::Actor;
 use berth_contract::message::alloc::List;
 use berth_contract::message::registry::PluginQuery;
 use berth_contract::verb;
@@ -13,6 +14,29 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::config::PLUGIN;
+use super::identities::{PERSON, Proof};
+
+/// Where the bus is, and how the person at the keyboard proves who he is.
+#[derive(Debug)]
+pub struct BusAddress {
+    pub url: String,
+    pub proof: Option<Proof>,
+}
+
+impl BusAddress {
+    fn config(&self, name: &str) -> Config {
+        let config = Config::new([self.url.as_str()], name);
+        match &self.proof {
+            None => config.insecure(),
+            Some(Proof { creds, authority }) => Config {
+                credentials: Credentials::CredsFile(creds.clone()),
+                tls: Tls { ca_file: Some(authority.clone()), client: None },
+                actor: Actor::user(PERSON),
+                ..config
+            },
+        }
+    }
+}
 
 /// How long one request may take.
 const ASK: Duration = Duration::from_secs(1);
@@ -20,9 +44,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Waits until every node's driver and controller are healthy and claims are served. `missing`
 /// receives the parts that are missing, as text.
-pub async fn wait(url: &str, nodes: usize, missing: &watch::Sender<String>) {
+pub async fn wait(address: &BusAddress, nodes: usize, missing: &watch::Sender<String>) {
     let bus = loop {
-        let mut config = Config::new([url], "berth-dev");
+        let mut config = address.config("berth-dev");
         config.start_timeout = ASK;
         match Bus::connect(config).await {
             Ok(bus) => break bus,

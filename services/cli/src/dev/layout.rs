@@ -127,6 +127,11 @@ impl Layout {
         self.dir.join("secrets.key")
     }
 
+    /// The identities of the processes, and the authority of the server's certificate.
+    pub fn access(&self) -> PathBuf {
+        self.dir.join("access")
+    }
+
     /// The file to source in a shell.
     pub fn env(&self) -> PathBuf {
         self.dir.join("env")

@@ -8,6 +8,7 @@
 
 mod config;
 mod health;
+mod identities;
 mod layout;
 mod namespace;
 mod nats;
@@ -30,6 +31,8 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::output::print_note;
 use config::Settings;
+use health::BusAddress;
+use identities::Identities;
 use layout::Layout;
 use own_plugin::OwnPlugin;
 use program::Binaries;
@@ -43,7 +46,7 @@ const BAD_CONFIG: i32 = 64;
 const TAIL_LINES: usize = 12;
 
 /// Runs the system until a signal ends it.
-pub async fn dev(args: &Dev) -> Result<u8, Failure> {
+pub async fn dev(args: &Dev, insecure: bool) -> Result<u8, Failure> {
     namespace::enter_unless_root()?;
     let binaries = Binaries::beside_our_own()?;
     let nodes: Vec<String> = (1..=args.nodes).map(|number| format!("n{number}")).collect();
@@ -55,17 +58,20 @@ pub async fn dev(args: &Dev) -> Result<u8, Failure> {
     if let Some(file) = &args.ready_file {
         forget(file)?;
     }
-    let written = config::write(&layout, &nodes, &own, settings)
-        .and_then(|()| fs::write(layout.env(), talk::env_file(&settings.url(), binaries.dir())));
-    written.map_err(|error| Failure::local(error, "name a directory that you may write"))?;
+    let identities = Identities::prepare(&layout, insecure)?;
+    config::write(&layout, &nodes, &own, settings, &identities)?;
+    let person = identities.of_person()?;
+    let env = talk::env_file(&settings.url(), person.as_ref(), binaries.dir());
+    fs::write(layout.env(), env)
+        .map_err(|error| Failure::local(error, "name a directory that you may write"))?;
 
     let shutdown = Shutdown::on_signals()
         .map_err(|error| Failure::local(error, "look at the limits of this shell: ulimit -a"))?;
     let mut system =
         Supervisor::start(program::all_programs(&nats, &binaries, &layout, &nodes, &own));
-    let url = settings.url();
+    let bus = BusAddress { url: settings.url(), proof: person };
     let outcome = tokio::select! {
-        failed = live(&mut system, args, &layout, &nodes, &own, &url) => failed,
+        failed = live(&mut system, args, &layout, &nodes, &own, &bus) => failed,
         () = shutdown.requested() => Ok(()),
     };
     print_note("stopping");
@@ -86,16 +92,16 @@ async fn live(
     layout: &Layout,
     nodes: &[String],
     own: &[OwnPlugin],
-    url: &str,
+    bus: &BusAddress,
 ) -> Result<(), Failure> {
     let started = Instant::now();
-    until_healthy(system, layout, url, nodes.len()).await?;
-    print_note(talk::summary(layout, nodes, url, started.elapsed()));
+    until_healthy(system, layout, bus, nodes.len()).await?;
+    print_note(talk::summary(layout, nodes, &bus.url, started.elapsed()));
     for plugin in own {
         print_note(talk::own_plugin(plugin));
     }
     if let Some(file) = &args.ready_file {
-        write_whole(file, &format!("{url}\n"))?;
+        write_whole(file, &format!("{}\n", bus.url))?;
     }
     while let Some(ended) = system.ended().await {
         print_note(talk::restarted(&ended));
@@ -107,13 +113,13 @@ async fn live(
 async fn until_healthy(
     system: &mut Supervisor,
     layout: &Layout,
-    url: &str,
+    bus: &BusAddress,
     nodes: usize,
 ) -> Result<(), Failure> {
     let deadline = Instant::now() + START;
     let missing = watch::Sender::new("nothing answered".to_owned());
     let mut last_ended: Option<Ended> = None;
-    let healthy = health::wait(url, nodes, &missing);
+    let healthy = health::wait(bus, nodes, &missing);
     tokio::pin!(healthy);
     loop {
         tokio::select! {

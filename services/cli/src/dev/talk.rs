@@ -6,6 +6,7 @@ use std::time::Duration;
 use berth_host::MountTable;
 
 use super::config::PLUGIN;
+use super::identities::Proof;
 use super::layout::Layout;
 use super::namespace;
 use super::own_plugin::OwnPlugin;
@@ -60,7 +61,17 @@ pub fn own_plugin(plugin: &OwnPlugin) -> String {
 }
 
 /// The file to source in a shell.
-pub fn env_file(url: &str, binaries: &Path) -> String {
+pub fn env_file(url: &str, person: Option<&Proof>, binaries: &Path) -> String {
+    let quote = |path: &Path| shell_quoted(&path.display().to_string());
+    let proof = match person {
+        Some(Proof { creds, authority }) => format!(
+            "export BERTH_CREDS={creds} NATS_CREDS={creds}\n\
+             export BERTH_TLSCA={ca} NATS_CA={ca}\n",
+            creds = quote(creds),
+            ca = quote(authority),
+        ),
+        None => "export BERTH_INSECURE=true\n".to_owned(),
+    };
     let how = namespace::how_to_join();
     let join = if namespace::is_entered() {
         format!("\n# Join its namespaces, where its volumes are mounted:\n#   {how} bash\n")
@@ -70,11 +81,15 @@ pub fn env_file(url: &str, binaries: &Path) -> String {
     format!(
         "# Written anew by each `berth dev`. To source in a shell: then `berth` is found, and\n\
          # `berth` and `nats` find the bus.\n\
-         export BERTH_NATS_URL={url} NATS_URL={url}\n\
-         export PATH='{}':\"$PATH\"\n{join}",
-        // `'\''` ends the quotes, adds a quote, and starts them again.
-        binaries.display().to_string().replace('\'', r"'\''")
+         export BERTH_NATS_URL={url} NATS_URL={url}\n{proof}\
+         export PATH={}:\"$PATH\"\n{join}",
+        quote(binaries)
     )
+}
+
+fn shell_quoted(text: &str) -> String {
+    // `'\''` ends the quotes, adds a quote, and starts them again.
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Reported after all processes have stopped: mounts outlive processes in a mount namespace that
@@ -98,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_file_can_be_sourced_whatever_the_directory_is_called() {
-        let file = env_file("nats://127.0.0.1:20123", Path::new("/it's/a $dir"));
+        let file = env_file("nats://127.0.0.1:20123", None, Path::new("/it's/a $dir"));
         let script = format!("{file}printf '%s\\n' \"${{PATH%%:*}}\" \"$BERTH_NATS_URL\"");
         let output = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();

@@ -17,7 +17,7 @@ async fn one_server_has_what_it_can_have() {
     let ran = ask(&servers, &[]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.contains("no bucket or stream of Berth exists yet"), "{ran:?}");
-    let bus = Bus::connect(Config::new([servers.url()], "test/host/1")).await.unwrap();
+    let bus = Bus::connect(Config::new([servers.url()], "test/host/1").insecure()).await.unwrap();
     bus.bucket(&VOLUMES, 1).await.unwrap();
     for args in [&[][..], &["--raise"]] {
         let ran = ask(&servers, args);
@@ -35,7 +35,7 @@ async fn one_server_has_what_it_can_have() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_servers_hold_three_and_the_exit_code_says_when_they_do_not() {
     let servers = NatsServers::start(3).await;
-    let bus = Bus::connect(Config::new([servers.url()], "test/host/1")).await.unwrap();
+    let bus = Bus::connect(Config::new([servers.url()], "test/host/1").insecure()).await.unwrap();
     // What a configuration of one server made.
     for spec in [&VOLUMES, &LEASES] {
         bus.bucket(spec, 1).await.unwrap();

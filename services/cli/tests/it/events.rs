@@ -86,7 +86,7 @@ async fn claim_service(url: &str, dir: &Dir) -> Daemon {
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_found_by_each_of_their_fields() {
     let server = Server::start().await;
-    let bus = Bus::connect(Config::new([server.url()], "test")).await.unwrap();
+    let bus = Bus::connect(Config::new([server.url()], "test").insecure()).await.unwrap();
     let events = bus.events(&EVENTS, 1).await.unwrap();
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4).released(100);
     let count = story.events.len() + 1;
@@ -223,7 +223,7 @@ impl Drop for Following {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_follows_hears_each_once_until_he_has_heard_enough() {
     let server = Server::start().await;
-    let bus = Bus::connect(Config::new([server.url()], "test")).await.unwrap();
+    let bus = Bus::connect(Config::new([server.url()], "test").insecure()).await.unwrap();
     let events = bus.events(&EVENTS, 1).await.unwrap();
     let dir = Dir::new("events");
     let claim = claim_service(&server.url(), &dir).await;

@@ -85,13 +85,20 @@ const MUTATIONS: &[(&str, &str)] = &[
     ("req berth-claim claim-status", "req berth-gc claim-status"),
     ("detach Endpoint Statistics", "dismount Endpoint Statistics"),
     ("berth.v1.claim.status.default", "berth.v1.claims.status.default"),
-    ("berth.v1.claim.status.default", "berth.v1.claim.status"),
+    ("berth.v1.claim.status.default.user", "berth.v1.claim.status.user"),
+    ("claim.status.default.user.anna", "claim.status.default"),
+    ("claim.status.default.user.anna", "claim.status.default.human.anna"),
     ("status.default '{\"volume\":\"down\"}'", "status.default '{\"volumes\":\"down\"}'"),
     ("claim-status '{\"volume\":\"down\"}'", "claim-status '{volume: down}'"),
     (
-        "nats sub 'berth.v1.event.default.claim.down'",
-        "nats sub 'berth.v1.event.default.lease.down'",
+        "nats sub 'berth.v1.event.default.claim.down.>'",
+        "nats sub 'berth.v1.event.default.lease.down.>'",
     ),
+    (
+        "nats sub 'berth.v1.event.default.claim.down.>'",
+        "nats sub 'berth.v1.event.default.claim.down'",
+    ),
+    ("claim.down.service.claim\"", "lease.down.service.claim\""),
     // Steps, events, codes and metrics, anywhere on the page.
     ("waits for: controller.unpublish, again", "waits for: controller.detach, again"),
     ("agent.detach by volumewatcher", "agent.dismount by volumewatcher"),

@@ -90,7 +90,7 @@ async fn block_appears(system: &System, begins: &str, commands: &[&[&str]]) {
 /// the id and the metadata, and the data has the fields that the page shows.
 async fn statistics_look_so(system: &System) {
     let page = page::json("{\"errors\": {\"BERTH0004\"");
-    let bus = Bus::connect(Config::new([system.url()], "samples")).await.unwrap();
+    let bus = Bus::connect(Config::new([system.url()], "samples").insecure()).await.unwrap();
     wait::until("the statistics look as the page shows", SOON, async || {
         let call = Call::within(clock::begin_trace(), Duration::from_secs(2));
         let asked = bus.request("$SRV.STATS.berth-controller", &json!({}), &call).await;

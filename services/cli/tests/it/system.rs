@@ -90,19 +90,30 @@ impl System {
         assert_eq!(ran.code, 0, "{ran:?}");
     }
 
+    /// How `berth` reaches its bus: as the person that `berth dev` serves, over TLS.
+    pub fn connection(&self) -> [(&'static str, String); 4] {
+        let file = |name: &str| self.state("access").join(name).display().to_string();
+        [
+            ("BERTH_NATS_URL", self.url()),
+            ("BERTH_CREDS", file("creds/admin/dev.creds")),
+            ("BERTH_TLSCA", file("ca.pem")),
+            ("BERTH_INSECURE", "false".to_owned()),
+        ]
+    }
+
     /// Runs `berth` with its bus.
     pub fn berth(&self, args: &[&str]) -> Ran {
         self.run(args, "")
     }
 
     fn run(&self, args: &[&str], stdin: &str) -> Ran {
-        berth::run(&[&["--nats", &self.url()], args].concat(), stdin)
+        berth::run_with(&self.connection(), args, stdin)
     }
 
     /// Starts `berth` with its bus; the caller waits for it.
     pub fn spawn(&self, args: &[&str]) -> Child {
-        let url = self.url();
-        berth::command(&[&["--nats", &url], args].concat())
+        berth::command(args)
+            .envs(self.connection())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

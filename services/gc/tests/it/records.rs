@@ -31,6 +31,7 @@ fn down(since: Timestamp) -> Node {
         gone: None,
         back: None,
         unaccounted: Vec::new(),
+        sealing_key: None,
     }
 }
 

@@ -59,7 +59,8 @@ impl Site {
     /// Starts a server and so many collectors, and waits until one of them leads.
     pub async fn start(collectors: usize, pace: Pace) -> Self {
         let server = Server::start().await;
-        let bus = Bus::connect(Config::new([server.url()], "test/host/1")).await.unwrap();
+        let bus =
+            Bus::connect(Config::new([server.url()], "test/host/1").insecure()).await.unwrap();
         let dir = Dir::new("gc");
         let mut site = Self { collectors: vec![], claim: None, registry: None, bus, server, dir };
         for at in 0..collectors {

@@ -22,7 +22,7 @@ use super::confirm::{read_confirmation, read_refusal};
 use crate::events::{EventPublisher, ExecutedCall};
 use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn, check_deadline};
 use crate::plugin::{self, Plugin};
-use crate::secret::SecretsQuery;
+use crate::secret::{SealingKey, SecretsQuery};
 
 /// Makes calls to one plugin's controller.
 #[derive(Debug, Clone)]
@@ -32,6 +32,7 @@ pub(super) struct ControllerExecutor {
     pub(super) executor: VolumeExecutor,
     pub(super) bus: Bus,
     pub(super) events: EventPublisher,
+    pub(super) sealing: SealingKey,
 }
 
 impl ControllerExecutor {
@@ -129,7 +130,8 @@ impl ControllerExecutor {
         request: &Request,
     ) -> impl Future<Output = Result<BTreeMap<String, String>, Problem>> + Send + use<> {
         let (bus, node) = (self.bus.clone(), self.node.clone());
-        let asking = SecretsQuery { bus, node, deadline, trace: request.trace };
+        let (sealing, trace) = (self.sealing.clone(), request.trace);
+        let asking = SecretsQuery { bus, node, sealing, deadline, trace };
         let id = id.cloned();
         async move {
             // Boxed: most calls have no secrets, and need not carry the room for asking.

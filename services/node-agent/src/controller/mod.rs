@@ -35,6 +35,7 @@ use tokio::time::sleep;
 use crate::events::EventPublisher;
 use crate::executor::VolumeExecutor;
 use crate::plugin::{InstanceView, Plugin};
+use crate::secret::SealingKey;
 
 use execute::ControllerExecutor;
 pub(crate) use execute::may_be_at_work;
@@ -79,6 +80,8 @@ pub struct ControllerHosting {
     pub hosted: HostedControllers,
     /// Publishes the events of calls.
     pub events: EventPublisher,
+    /// The key that secrets are sealed for.
+    pub sealing: SealingKey,
     /// How long calls may go on after the shutdown.
     pub drain: Duration,
 }
@@ -141,6 +144,7 @@ async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, 
         executor: hosting.executor.clone(),
         bus: hosting.bus.clone(),
         events: hosting.events.clone(),
+        sealing: hosting.sealing.clone(),
     };
     let on = ControllerEndpoints { service: &service, executor: &executor };
     let any = &plugin.id;

@@ -47,6 +47,7 @@ use crate::journal::Journal;
 use crate::mount_health::MountHealths;
 use crate::paths::{Paths, VolumePaths};
 use crate::plugin::{Plugin, Plugins};
+use crate::secret::SealingKey;
 use crate::unaccounted::UnaccountedMounts;
 use berth_host::{HostPool, MountTable};
 use berth_service::runs::Runs;
@@ -90,6 +91,8 @@ pub struct MounterContext {
     /// The commands that use what is mounted.
     pub runs: Runs,
     pub unaccounted: UnaccountedMounts,
+    /// The key that secrets are sealed for.
+    pub sealing: SealingKey,
 }
 
 impl Mounter {

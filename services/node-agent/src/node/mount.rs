@@ -102,7 +102,8 @@ impl Mounter {
         RequestContext { deadline, trace }: RequestContext,
     ) -> Result<Secrets, Problem> {
         let (bus, node) = (self.shared.bus.clone(), self.shared.host.node.clone());
-        let asking = SecretsQuery { bus, node, deadline, trace };
+        let sealing = self.shared.sealing.clone();
+        let asking = SecretsQuery { bus, node, sealing, deadline, trace };
         asking.read_secrets(volume, grant.secrets.as_ref()).await.map(Secrets)
     }
 

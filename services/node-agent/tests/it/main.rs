@@ -2,11 +2,12 @@
 //! socket, with real mounts.
 //!
 //! The claim service and the registry are not part of these tests: the test itself answers
-//! `claim.take` and `node.report` on the bus, by the contract ([`world`]).
+//! `claim.take`, `node.report` and more on the bus, by the contract ([`world`], [`claims`]).
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
 mod block;
+mod claims;
 mod comeback;
 mod dead;
 mod detach;
@@ -23,6 +24,7 @@ mod mounting;
 mod places;
 mod plugins;
 mod reboot;
+mod secrets;
 mod trusted;
 mod unclaimed;
 mod unstaged;

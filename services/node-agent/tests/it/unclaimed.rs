@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use berth_bus::{EndpointSpec, Service, ServiceSpec};
 use berth_contract::code::Code;
 use berth_contract::message::agent::{MountState, Unmounted};
 use berth_contract::message::call::Call;
-use berth_contract::message::claim::{Claims, Grant, Status};
+use berth_contract::message::claim::Grant;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::AccessMode;
 use berth_domain::volume::CallKind;
@@ -17,41 +16,6 @@ use berth_harness::{namespace, root, wait};
 use serde_json::json;
 
 use crate::world::{Differences, PATIENCE, World, call, grant, id, node};
-
-/// Says that nothing is claimed, by a list of the revision `index`.
-async fn say_unclaimed(world: &World, index: &Arc<AtomicU64>, asked: &Arc<AtomicU64>) -> Service {
-    let spec = ServiceSpec {
-        name: "berth-test-claims".to_owned(),
-        version: "0.0.1".to_owned(),
-        ..ServiceSpec::default()
-    };
-    let service = world.bus.service(spec).await.unwrap();
-    let endpoint = EndpointSpec {
-        name: "status".to_owned(),
-        subject: verb::ClaimStatus::wildcard_subject(),
-        max_in_flight: 64,
-        ..EndpointSpec::default()
-    };
-    let (says, counts) = (Arc::clone(index), Arc::clone(asked));
-    service
-        .endpoint(endpoint, move |request| {
-            let (says, counts) = (Arc::clone(&says), Arc::clone(&counts));
-            async move {
-                let status: Status = request.decode("claim.status")?;
-                assert_eq!(status.node, Some(node()));
-                counts.fetch_add(1, Ordering::SeqCst);
-                Ok(Claims {
-                    index: says.load(Ordering::SeqCst),
-                    claims: Vec::new(),
-                    next: None,
-                    unreadable: Vec::new(),
-                })
-            }
-        })
-        .await
-        .unwrap();
-    service
-}
 
 #[tokio::test]
 async fn what_was_begun_is_undone_once_its_claim_is_gone_for_certain() {
@@ -61,7 +25,7 @@ async fn what_was_begun_is_undone_once_its_claim_is_gone_for_certain() {
     let world =
         World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await;
     let (index, asked) = (Arc::new(AtomicU64::new(5)), Arc::new(AtomicU64::new(0)));
-    let _service = say_unclaimed(&world, &index, &asked).await;
+    world.claims.say_unclaimed(&index, &asked);
 
     for (alloc, epoch) in [("a", 7), ("b", 8)] {
         world.grant(alloc, epoch, &BTreeMap::new());
@@ -163,7 +127,7 @@ async fn a_mount_without_a_claim_is_unmounted_when_a_person_says_so() {
     let world =
         World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await;
     let (index, asked) = (Arc::new(AtomicU64::new(5)), Arc::new(AtomicU64::new(0)));
-    let _service = say_unclaimed(&world, &index, &asked).await;
+    world.claims.say_unclaimed(&index, &asked);
     world.grant("a", 7, &BTreeMap::new());
     let path = world.mount("a").await.unwrap().path;
     let subject = verb::AgentUnmount::subject(&node());
@@ -208,7 +172,7 @@ async fn a_mount_of_a_later_epoch_than_the_restored_records_is_accounted_for_fir
     let world =
         World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await;
     let (index, asked) = (Arc::new(AtomicU64::new(100)), Arc::new(AtomicU64::new(0)));
-    let _service = say_unclaimed(&world, &index, &asked).await;
+    world.claims.say_unclaimed(&index, &asked);
     world.grant("a", 70, &BTreeMap::new());
     let path = world.mount("a").await.unwrap().path;
     world.agent.kill9();

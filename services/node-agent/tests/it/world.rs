@@ -39,6 +39,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::claims::ClaimAnswers;
+
 /// How long anything may take in a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the agent probes its plugins here.
@@ -60,6 +62,7 @@ pub struct World {
     reports: Arc<Mutex<Vec<Report>>>,
     answer: Arc<Mutex<Reported>>,
     stopped: Arc<Mutex<Stopped>>,
+    pub claims: ClaimAnswers,
     _others: Service,
     pub dir: Dir,
     _server: Server,
@@ -100,7 +103,7 @@ impl World {
     pub async fn start_without_waiting(differences: Differences<'_>) -> Self {
         let server = Server::start().await;
         let dir = Dir::new("agent");
-        let bus = Bus::connect(Config::new([server.url()], "test")).await.unwrap();
+        let bus = Bus::connect(Config::new([server.url()], "test").insecure()).await.unwrap();
         let (grants, reports, stopped) = (Grants::default(), Arc::default(), Arc::default());
         let ready = Reported {
             clock_skew_ms: 0,
@@ -111,6 +114,8 @@ impl World {
         };
         let answer = Arc::new(Mutex::new(ready));
         let others = others(&bus, &grants, &reports, &answer, &stopped).await;
+        let claims = ClaimAnswers::default();
+        claims.serve(&bus, &others, &reports).await;
         provision(&dir);
         let driver = driver(&dir, &[], differences.driver);
         let agent = agent(&dir, &server.url(), differences.agent);
@@ -122,6 +127,7 @@ impl World {
             reports,
             answer,
             stopped,
+            claims,
             _others: others,
             dir,
             _server: server,

@@ -34,6 +34,7 @@ fn received(clock: u64, instances: &[(&str, Half, Instance)]) -> ReceivedReport 
     });
     let report = Report {
         clock_offset: None,
+        sealing_key: None,
         node: NodeId::new("n1").unwrap(),
         version: "1".to_owned(),
         boot_id: "boot".to_owned(),

@@ -90,6 +90,7 @@ fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Re
         clock: Timestamp::from_unix_ms(clock),
         attributes: BTreeMap::new(),
         unaccounted: Vec::new(),
+        sealing_key: None,
         instances: instances.collect(),
         undone: None,
     };
@@ -304,6 +305,7 @@ fn an_instance_is_healthy_only_while_its_node_is_there() {
         reported: at(1),
         attributes: BTreeMap::new(),
         unaccounted: Vec::new(),
+        sealing_key: None,
         gone: None,
         back: None,
     };

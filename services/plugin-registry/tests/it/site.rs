@@ -48,7 +48,7 @@ impl Site {
 
     async fn start_on(servers: usize, replicas: usize) -> Self {
         let nats = NatsServers::start(servers).await;
-        let bus = Bus::connect(Config::new([nats.url()], "test/host/1")).await.unwrap();
+        let bus = Bus::connect(Config::new([nats.url()], "test/host/1").insecure()).await.unwrap();
         let mut site =
             Self { replicas: Vec::new(), claim: None, bus, nats, dir: Dir::new("registry") };
         for _ in 0..replicas {
@@ -263,6 +263,7 @@ pub fn report(node: &str, instances: &[(&str, Half, Instance)]) -> Report {
         undone: None,
         unaccounted: Vec::new(),
         clock_offset: None,
+        sealing_key: None,
     }
 }
 

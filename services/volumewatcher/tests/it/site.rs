@@ -42,7 +42,8 @@ impl Site {
     /// Starts everything, with these variables for both services.
     pub async fn start(configured: &[(&str, &str)]) -> Self {
         let (server, dir) = (Server::start().await, Dir::new("watcher"));
-        let bus = Bus::connect(Config::new([server.url()], "test/host/1")).await.unwrap();
+        let bus =
+            Bus::connect(Config::new([server.url()], "test/host/1").insecure()).await.unwrap();
         let start = |name: &str, section: &str| {
             let own = configured.iter().filter(|(key, _)| key.contains(section)).copied();
             Program::service(name, name, &dir).on_bus(server.url(), 1).envs(own).start()

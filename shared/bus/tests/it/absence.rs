@@ -85,7 +85,7 @@ async fn a_deposed_leader_confirms_nothing() {
 /// A bus that does not wait long for a quorum that is not there.
 async fn quick(url: &str) -> Bus {
     let second = Duration::from_secs(1);
-    let config = Config::new([url], "test/host/1");
+    let config = Config::new([url], "test/host/1").insecure();
     Bus::connect(Config { commit_timeout: second, request_timeout: second, ..config })
         .await
         .unwrap()

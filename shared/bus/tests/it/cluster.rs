@@ -38,7 +38,7 @@ async fn three_servers() {
 /// A bus that prefers one server, and knows the others.
 async fn connect_via(cluster: &NatsServers, first: &berth_harness::nats::Server) -> Bus {
     let urls = [first.url(), cluster.url()];
-    let config = berth_bus::Config::new(urls, "test/host/1");
+    let config = berth_bus::Config::new(urls, "test/host/1").insecure();
     // Few writers are enough for each bus to store some together.
     Bus::connect(berth_bus::Config { alone_max: 4, ..config }).await.unwrap()
 }

@@ -16,8 +16,10 @@ use crate::support::{PATIENCE, STATE, config, connect, mirror, one, set, trace};
 async fn a_server_that_is_not_there_is_named_by_the_deadline() {
     let port = Port::reserve();
     let url = format!("nats://user:hunter2@{}", port.address());
-    let config =
-        Config { start_timeout: Duration::from_millis(700), ..Config::new([url], "test/h/1") };
+    let config = Config {
+        start_timeout: Duration::from_millis(700),
+        ..Config::new([url], "test/h/1").insecure()
+    };
     let began = Instant::now();
     let error = Bus::connect(config).await.unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
@@ -103,7 +105,7 @@ async fn the_seed_of_an_nkey_is_taken_from_a_file() {
 #[tokio::test]
 async fn a_refused_permission_ends_its_exchange_at_once_and_is_counted() {
     let extra = "authorization { users: [{ user: u, password: p, permissions: {
-        publish: { deny: [\"$KV.state.secret.>\", \"forbidden\", \"$JS.API.STREAM.INFO.*\"] } } }] }";
+        publish: { deny: [\"$KV.state.secret.>\", \"forbidden.>\", \"$JS.API.STREAM.INFO.*\"] } } }] }";
     let server = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
     let config = |user: &str| Config {
         credentials: Credentials::Password { user: user.into(), password: "p".into() },

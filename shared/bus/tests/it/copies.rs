@@ -100,7 +100,7 @@ async fn three_servers_give_three_copies_and_one_may_be_lost() {
     let left = (0..3).filter(|server| *server != lost);
     let left = left.map(|server| servers.servers()[server].url()).collect::<Vec<_>>().join(",");
     // A leader that died answers nothing: each exchange is short, and there are many.
-    let brief = Config { start_timeout: SETTLED, ..Config::new([left], "test/host/2") };
+    let brief = Config { start_timeout: SETTLED, ..Config::new([left], "test/host/2").insecure() };
     let other = Bus::connect(brief).await.unwrap();
     for (spec, key) in [(&LEASES, "node.n1"), (&VOLUMES, "default.v.spec")] {
         let bucket = other.bucket(spec, Copies::ByCluster).await.unwrap();

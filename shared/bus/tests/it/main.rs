@@ -8,6 +8,7 @@
 )]
 
 mod absence;
+mod actor;
 mod birth;
 mod bucket;
 mod cable;

@@ -216,7 +216,7 @@ async fn a_request_waits_through_a_reconnect_for_a_slow_answer() {
     let server = berth_harness::nats::Server::start().await;
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
     let proxy = berth_harness::proxy::Proxy::start(address).await;
-    let asking = Bus::connect(Config::new([proxy.url()], "test/asks/1")).await.unwrap();
+    let asking = Bus::connect(Config::new([proxy.url()], "test/asks/1").insecure()).await.unwrap();
     let answering = connect(&server.url()).await;
     let (go, going) = watch::channel(false);
     let service = answering.service(service("slow")).await.unwrap();

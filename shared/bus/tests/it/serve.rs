@@ -53,7 +53,7 @@ async fn a_flood_of_messages_without_a_reply_subject_keeps_no_request_waiting() 
         .unwrap();
     let client = async_nats::connect(&server.url()).await.unwrap();
     for _ in 0..50_000 {
-        client.publish("mount", "".into()).await.unwrap();
+        client.publish("mount.user.test", "".into()).await.unwrap();
     }
     client.flush().await.unwrap();
     wait::until("a request is answered", PATIENCE, async || ask(&bus, "mount").await).await;
@@ -79,7 +79,7 @@ async fn a_line_break_in_a_problem_does_not_end_the_endpoint() {
         assert_eq!(problem.message, message, "the body has it as it was");
     }
     let client = async_nats::connect(&server.url()).await.unwrap();
-    let reply = client.request("mount", "".into()).await.unwrap();
+    let reply = client.request("mount.user.test", "".into()).await.unwrap();
     let headers = reply.headers.unwrap();
     assert_eq!(
         headers.get("Nats-Service-Error").unwrap().as_str(),
@@ -131,7 +131,8 @@ async fn a_late_request_is_not_executed() {
         let before = *count.borrow();
         let mut headers = HeaderMap::new();
         headers.insert(header::DEADLINE, deadline.as_str());
-        let reply = client.request_with_headers("late", headers, "".into()).await.unwrap();
+        let reply =
+            client.request_with_headers("late.user.test", headers, "".into()).await.unwrap();
         let headers = reply.headers.unwrap_or_default();
         let said = headers.get("Nats-Service-Error-Code").map(async_nats::HeaderValue::as_str);
         assert_eq!(said, code, "{deadline}");
@@ -232,14 +233,17 @@ async fn a_newer_client_is_told_that_the_service_is_older() {
             headers.insert(header::CONTRACT, stated.to_string());
         }
         let body = r#"{"alloc": "a1", "colour": "red"}"#;
-        let asked =
-            client.request_with_headers("take", headers.clone(), body.into()).await.unwrap();
+        let asked = client
+            .request_with_headers("take.user.test", headers.clone(), body.into())
+            .await
+            .unwrap();
         let answer: Value = serde_json::from_slice(&asked.payload).unwrap();
         let problem: Problem = serde_json::from_value(answer["error"].clone()).unwrap();
         assert_eq!(problem.faults[0].path, "colour", "{problem}");
         let next = problem.next;
         assert_eq!(next.contains("version 99") && next.contains("upgrade"), is_newer, "{next}");
-        let read = client.request_with_headers("read", headers, body.into()).await.unwrap();
+        let read =
+            client.request_with_headers("read.user.test", headers, body.into()).await.unwrap();
         assert_eq!(&read.payload[..], b"null");
     }
 }

@@ -38,12 +38,12 @@ pub const FLEETING: BucketSpec =
 pub const LEASES: BucketSpec =
     BucketSpec { name: "leases", history: 1, marker_ttl: Duration::from_secs(60), ..STATE };
 
-/// Takes the requests on a subject, and sends no reply.
-pub async fn silent_subscriber(server: &Server, subject: &'static str) -> async_nats::Subscriber {
+/// Takes the requests of every actor on a subject, and sends no reply.
+pub async fn silent_subscriber(server: &Server, subject: &str) -> async_nats::Subscriber {
     let client = async_nats::connect(&server.url()).await.unwrap();
-    let mut requests = client.subscribe(subject).await.unwrap();
+    let mut requests = client.subscribe(format!("{subject}.*.*")).await.unwrap();
     // Its own message shows that the server has the subscription.
-    client.publish(subject, Bytes::new()).await.unwrap();
+    client.publish(format!("{subject}.user.test"), Bytes::new()).await.unwrap();
     requests.next().await.unwrap();
     requests
 }
@@ -68,7 +68,7 @@ pub async fn connect(url: &str) -> Bus {
 
 /// A disk that many share may stall for seconds: one exchange gets as long as a test has.
 pub fn config(url: &str) -> Config {
-    Config { request_timeout: PATIENCE, ..Config::new([url], "test/host/1") }
+    Config { request_timeout: PATIENCE, ..Config::new([url], "test/host/1").insecure() }
 }
 
 pub fn trace() -> TraceContext {

@@ -64,7 +64,7 @@ impl Site {
     async fn start() -> Self {
         let server = Server::start().await;
         let connect = async |name| {
-            let config = Config::new([server.url()], name);
+            let config = Config::new([server.url()], name).insecure();
             Bus::connect(Config { request_timeout: PATIENCE, ..config }).await.unwrap()
         };
         let (client, bus) = (connect("test/client/1").await, connect("test/service/1").await);

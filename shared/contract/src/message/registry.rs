@@ -46,6 +46,10 @@ pub struct Report {
     /// response bound it. None in the first report, and after the node's clock was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_offset: Option<ClockOffset>,
+    /// The public X25519 key (`X…`) that the agent made when it started: volumes' secrets are
+    /// sealed for it. None from an older agent, which gets no secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealing_key: Option<String>,
 }
 decode_struct!(ClockOffset { min_ms, max_ms });
 decode_struct!(Report {
@@ -58,6 +62,7 @@ decode_struct!(Report {
     undone,
     unaccounted,
     clock_offset,
+    sealing_key,
 });
 decode_struct!(UnaccountedMount { namespace, volume, alloc, path });
 

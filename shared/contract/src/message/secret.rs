@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use berth_domain::{Namespace, SecretsId, VolumeId, limits};
+use berth_domain::{Namespace, PluginId, SecretsId, Timestamp, VolumeId, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -102,7 +102,8 @@ pub struct PublicKey {
     pub key: String,
 }
 
-/// `secret.open`, asked by the agent of the node in the subject, just before a plugin call.
+/// `secret.open`, asked by the agent of the node in the subject, just before a plugin call that is
+/// due there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
     /// The volume's namespace.
@@ -111,8 +112,29 @@ pub struct Open {
     pub volume: VolumeId,
     /// Which secrets, as the call names them.
     pub secrets: SecretsId,
-    /// The public key to seal them for: one made for this request.
+    /// The sealing key that the agent last reported, `X…`. The secrets are sealed for the key on
+    /// the node's record; when that is another one, this is refused.
     pub to: String,
 }
 decode_struct!(Open { namespace, volume, secrets, to });
+
+/// A volume's secrets as they are stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredSecrets {
+    /// The secrets, sealed for the claim service.
+    #[serde(flatten)]
+    pub sealed: Sealed,
+    /// The registration that last asked the plugin about the volume with these secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Validation>,
+}
+
+/// A registration that asks a plugin's controllers about a volume (`controller.validate`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validation {
+    /// The plugin.
+    pub plugin: PluginId,
+    /// When the registration gives up.
+    pub until: Timestamp,
+}
 decode_leaf!(SecretsId);

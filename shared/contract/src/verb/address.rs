@@ -148,6 +148,45 @@ impl Address for PluginOnNode {
     }
 }
 
+/// An id in a subject, of which a permission is made.
+#[derive(Debug, Clone, Copy)]
+pub enum Part<'a> {
+    /// This namespace; all of them for `*`.
+    Namespace(&'a Namespace),
+    /// This node.
+    Node(&'a NodeId),
+    /// This plugin.
+    Plugin(&'a PluginId),
+}
+
+impl Part<'_> {
+    /// Its token.
+    pub fn token(self) -> String {
+        match self {
+            Self::Namespace(all) if all.is_wildcard() => "*".to_owned(),
+            Self::Namespace(namespace) => encode(namespace),
+            Self::Node(node) => encode(node),
+            Self::Plugin(plugin) => encode(plugin),
+        }
+    }
+
+    const fn placeholder(self) -> &'static str {
+        match self {
+            Self::Namespace(_) => NAMESPACE,
+            Self::Node(_) => NODE,
+            Self::Plugin(_) => PLUGIN,
+        }
+    }
+}
+
+/// The form with these ids, and a wildcard for each other one.
+pub(super) fn fill_parts(form: &str, parts: &[Part<'_>]) -> String {
+    let filled = parts
+        .iter()
+        .fold(form.to_owned(), |form, part| form.replace(part.placeholder(), &part.token()));
+    wildcards(&filled)
+}
+
 /// The form with a wildcard for each id.
 pub(super) fn wildcards(form: &str) -> String {
     form.replace(NAMESPACE, "*").replace(NODE, "*").replace(PLUGIN, "*")

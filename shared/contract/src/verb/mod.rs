@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use crate::code::Code;
 use crate::decode::{Decode, Unknown};
 use crate::service::{self, PAGE, ServiceName};
-pub use address::{Address, NodeAndNamespace, PluginOnNode};
+pub use address::{Address, NodeAndNamespace, Part, PluginOnNode};
 pub use sender::{Capability, Sender};
 pub use table::*;
 
@@ -54,7 +54,7 @@ pub trait Verb: fmt::Debug + Send + Sync + 'static {
 
     /// The subject for one node and all other ids: the node's agent listens there.
     fn subject_of_node(node: &NodeId) -> String {
-        address::wildcards(&node.fill(Self::ROW.subject))
+        Self::ROW.subject_of_node(node)
     }
 
     /// The ids in a subject; none when it is no subject of this verb.
@@ -123,6 +123,16 @@ impl Row {
     /// Whether it changes nothing.
     pub const fn only_reads(&self) -> bool {
         matches!(self.effect, Effect::Read)
+    }
+
+    /// Its subject with these ids, and with a wildcard for each other one; without the actor.
+    pub fn subject_for(&self, parts: &[Part<'_>]) -> String {
+        address::fill_parts(self.subject, parts)
+    }
+
+    /// The subject for one node and all other ids.
+    pub fn subject_of_node(&self, node: &NodeId) -> String {
+        address::wildcards(&node.fill(self.subject))
     }
 
     /// Whether people and programs send it, and not only services of ours.

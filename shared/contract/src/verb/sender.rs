@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::service::ServiceName;
 
 /// Who may send a verb.
@@ -17,7 +19,8 @@ pub enum Sender {
 }
 
 /// What a person or a program may be given. The first three are given for a namespace, or for all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Capability {
     /// To see volumes, claims, allocs and their events.
     Read,

@@ -346,13 +346,13 @@ verbs! {
         errors: [SecretsUnavailable],
     }
 
-    /// For agents: a volume's secrets for a plugin call, sealed for the node that asks
+    /// For agents: a volume's secrets for a plugin call that is due at the node, sealed for it
     SecretOpen {
         step: "secret.open", endpoint: "secret-open",
         subject: "berth.v1.secret.open.<node>", to: NodeId,
         service: CLAIM, senders: [NODE_AGENT], effect: Read,
         request: secret::Open, reply: secret::Sealed,
-        errors: [SecretsUnavailable],
+        errors: [SealingKeyUnknown, SecretsUnavailable],
     }
 
     /// Claim a volume for an alloc of this node, and mount it: alloc, volume, alias, path, wait

@@ -436,6 +436,7 @@ fn registry_agents_and_collection() {
             attributes: sample::map("hostname", "host"),
             unaccounted: vec![sample::unaccounted()],
             clock_offset: Some(ClockOffset { min_ms: -4, max_ms: 1 }),
+            sealing_key: Some("XAB3".to_owned()),
             instances: vec![registry::ReportedInstance {
                 plugin: sample::plugin(),
                 half: Half::Node,

@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 
-use berth_contract::message::secret::Sealed;
+use berth_contract::message::secret::{Sealed, StoredSecrets};
 use berth_contract::record::{self, Body, NODE_UNKNOWN, RecordError, SCHEMA};
 use berth_domain::access::{AccessMode, CapabilityFilter, Mode};
 use berth_domain::alloc::{Alloc, AllocState};
@@ -220,6 +220,7 @@ proptest! {
         let [controllers, nodes] = jobs;
         mended::<Job>(&Job { controllers, nodes, ..sample::job() }, &[], &unknown, is_said);
         let sealed = Sealed { from: spec.name, sealed: "eGt2MQ==".to_owned() };
-        mended::<Sealed>(&sealed, &[], &unknown, is_said);
+        let stored = StoredSecrets { sealed, validation: None };
+        mended::<StoredSecrets>(&stored, &[], &unknown, is_said);
     }
 }

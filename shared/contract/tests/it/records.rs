@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use berth_contract::message::secret::Sealed;
+use berth_contract::message::secret::{Sealed, StoredSecrets, Validation};
 use berth_contract::record::{self, Body, NODE_UNKNOWN, Record, RecordError, SCHEMA};
 use berth_domain::VolumeKey;
 use berth_domain::access::Mode;
@@ -122,6 +122,13 @@ fn is_versioned<T: Serialize + Body + PartialEq + Debug>(body: &T) {
 }
 
 #[test]
+fn secrets() {
+    let sealed = Sealed { from: "XDV7".to_owned(), sealed: "eGt2MQ==".to_owned() };
+    let validation = Validation { plugin: sample::plugin(), until: sample::at(9) };
+    record_is("record-secrets", StoredSecrets { sealed, validation: Some(validation) });
+}
+
+#[test]
 fn newer_records_are_refused_and_older_ones_read() {
     is_versioned(&sample::spec());
     let VolumeKey { namespace, volume } = sample::key();
@@ -132,7 +139,7 @@ fn newer_records_are_refused_and_older_ones_read() {
     is_versioned(&sample::node());
     is_versioned(&sample::job());
     let sealed = Sealed { from: "XDV7".to_owned(), sealed: "eGt2MQ==".to_owned() };
-    is_versioned(&sealed);
+    is_versioned(&StoredSecrets { sealed, validation: None });
     let newer = RecordError::Newer { found: 2 }.to_string();
     assert!(newer.contains("schema 2") && newer.contains("leaves it as it is"), "{newer}");
 }

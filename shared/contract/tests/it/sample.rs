@@ -238,6 +238,7 @@ pub fn node() -> Node {
         reported: at(1),
         attributes: map("hostname", "host"),
         unaccounted: vec![unaccounted()],
+        sealing_key: Some("XAB3".to_owned()),
         gone: None,
         back: None,
     }

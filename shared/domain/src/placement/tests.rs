@@ -86,6 +86,7 @@ fn record() -> Node {
         reported: NOW,
         attributes: BTreeMap::new(),
         unaccounted: Vec::new(),
+        sealing_key: None,
         gone: None,
         back: None,
     }

@@ -63,6 +63,7 @@ mod node_mount;
 mod refusal;
 mod register;
 mod release;
+mod secrets_due;
 mod spec;
 mod step;
 mod summary;

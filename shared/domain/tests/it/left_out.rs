@@ -149,6 +149,7 @@ fn a_node() -> impl Strategy<Value = Node> {
         gone: times.2,
         back: times.3,
         unaccounted,
+        sealing_key: None,
     })
 }
 

@@ -82,7 +82,8 @@ impl Fold for Ignore {
 
 /// A follower of the writes, over a connection of its own as a service has.
 async fn follower(site: &Site) -> Result<Mirror<Ignore>, Fatal> {
-    let bus = Bus::connect(bare::plain(Config::new([site.url()], "follower/bench/1"))).await?;
+    let bus =
+        Bus::connect(bare::plain(Config::new([site.url()], "follower/bench/1").insecure())).await?;
     let bucket = bus.bucket(&FOLLOWED, site.copies()).await?;
     Ok(Mirror::start(&bucket, ">", Ignore, MirrorOptions::default()).await?)
 }

@@ -12,10 +12,14 @@ use super::{Server, wire};
 /// How long an answer is waited for: also one that comes long after its caller's deadline.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks, and reads the answer as JSON.
+/// Who sends to Berth's subjects, at their end: a person without an agent or a service of ours.
+const ACTOR: &str = "user.test";
+
+/// Asks, and reads the answer as JSON. A subject of Berth's is given without the actor at its end.
 pub async fn ask(server: &Server, subject: &str, headers: &[(&str, &str)], body: &[u8]) -> Value {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
-    let answer = timeout(PATIENCE, wire::exchange(address, subject, headers, body)).await;
+    let subject = signed(subject);
+    let answer = timeout(PATIENCE, wire::exchange(address, &subject, headers, body)).await;
     let answer = answer.expect("an answer comes in time").expect("the server can be talked to");
     serde_json::from_slice(&answer).expect("the answer is JSON")
 }
@@ -23,5 +27,10 @@ pub async fn ask(server: &Server, subject: &str, headers: &[(&str, &str)], body:
 /// Sends the same message so often, on one connection, and waits for no answer.
 pub async fn flood(server: &Server, subject: &str, body: &[u8], times: u64) -> io::Result<()> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
-    timeout(PATIENCE, wire::publish(address, subject, body, times)).await?
+    timeout(PATIENCE, wire::publish(address, &signed(subject), body, times)).await?
+}
+
+/// The subject as it is sent.
+fn signed(subject: &str) -> String {
+    if subject.starts_with("berth.") { format!("{subject}.{ACTOR}") } else { subject.to_owned() }
 }

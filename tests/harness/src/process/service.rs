@@ -32,6 +32,8 @@ impl Program {
     /// Connects it to the bus, where its buckets have so many copies.
     #[must_use]
     pub fn on_bus(self, url: impl Into<String>, copies: u8) -> Self {
-        self.env("BERTH__NATS__URL", url.into()).env("BERTH__NATS__REPLICAS", copies.to_string())
+        self.env("BERTH__NATS__URL", url.into())
+            .env("BERTH__NATS__REPLICAS", copies.to_string())
+            .env("BERTH__NATS__INSECURE", "true")
     }
 }

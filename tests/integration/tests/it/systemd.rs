@@ -237,7 +237,8 @@ fn start(service: &str, server: &Server, dir: &Dir) -> (Daemon, Manager) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_says_that_it_is_ready_only_once_it_answers() {
     let (server, dir) = (Server::start().await, Dir::new("notify"));
-    let bus = Bus::connect(berth_bus::Config::new([server.url()], "test")).await.unwrap();
+    let bus =
+        Bus::connect(berth_bus::Config::new([server.url()], "test").insecure()).await.unwrap();
     let node = NodeId::new("n1").unwrap();
     let questions = [
         ("claim", Some(verb::VolumeList::subject(&Namespace::default()))),

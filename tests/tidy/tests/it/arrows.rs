@@ -49,6 +49,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // This crate represents a storage vendor's driver, which knows CSI and nothing of Berth. The
     // judge is only a command of its program.
     ("berth-csi-dev", &["berth-csi", "berth-judge", HOST]),
+    // The man pages are made from the command lines of all programs.
+    ("berth-manual", &["berth-contract", "berth-service", "berth-cli", "berth-csi-dev"]),
     // The harness judges the others, so it must not be built from them.
     (HARNESS, &[HOST]),
     ("berth-tidy", &[]),

@@ -97,5 +97,6 @@ fn node() -> Node {
         gone: None,
         back: None,
         unaccounted: Vec::new(),
+        sealing_key: None,
     }
 }

@@ -160,6 +160,7 @@ fn node(state: NodeState) -> Node {
         gone: None,
         back: None,
         unaccounted: Vec::new(),
+        sealing_key: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::event::EventName;
 use berth_contract::verb::{self, Row};
@@ -18,6 +19,8 @@ pub fn fault(word: &str) -> Option<String> {
         return unless(verb::ALL.iter().any(|one| one.endpoint == name), "endpoint");
     }
     if word.starts_with("berth.v1.") {
+        let (asked, actor) = Actor::split(word);
+        let word = if actor.is_some() { asked } else { word };
         return unless(endpoint_at(word).is_some() || is_event_subject(word), "subject");
     }
     if word.starts_with("berth.") {
@@ -44,8 +47,14 @@ pub fn fault(word: &str) -> Option<String> {
     None
 }
 
+/// The endpoint that answers a request to a subject as it is sent, with its actor.
+pub fn endpoint_of(request: &str) -> Option<&'static Row> {
+    let (asked, actor) = Actor::split(request);
+    actor.and_then(|_| endpoint_at(asked))
+}
+
 /// The endpoint that answers at a subject.
-pub fn endpoint_at(subject: &str) -> Option<&'static Row> {
+fn endpoint_at(subject: &str) -> Option<&'static Row> {
     let alike = |one: &&Row| {
         let (form, subject) = (one.subject.split('.'), subject.split('.'));
         form.clone().count() == subject.clone().count()

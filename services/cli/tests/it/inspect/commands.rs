@@ -50,8 +50,12 @@ fn nats(words: &[&str], comment: &str) -> Option<String> {
             let of = |one: &&Row| one.service.name == service && one.endpoint == name;
             asked(verb::ALL.iter().find(of), body)
         }
-        ["req", subject, body] => asked(check::endpoint_at(subject), body),
-        ["sub", subject] => check::fault(subject),
+        ["req", subject, body] => asked(check::endpoint_of(subject), body),
+        // Without a wildcard for the actor, nothing would arrive.
+        ["sub", subject] => match subject.strip_suffix(".>") {
+            Some(events) => check::fault(events),
+            None => Some("a filter for events ends in `.>`, which covers every actor".to_owned()),
+        },
         _ => Some("no command that this test knows; teach it".to_owned()),
     }
 }

@@ -12,6 +12,9 @@ use serde_json::{Map, Value, json};
 
 use super::{endpoints, schema, stored, terms};
 
+/// Who sends, at the end of a subject: a parameter for each of its tokens.
+const ACTOR: &str = "<actor kind>.<actor name>";
+
 /// The whole document.
 pub fn write() -> Value {
     let mut channels = Map::new();
@@ -19,8 +22,8 @@ pub fn write() -> Value {
     for row in verb::ALL {
         let name = row.anchor();
         let request = message(&schema::reference(row.request), "requests");
-        channels
-            .insert(name.clone(), channel(&format!("{}.<actor>", row.subject), "request", request));
+        let subject = format!("{}.{ACTOR}", row.subject);
+        channels.insert(name.clone(), channel(&subject, "request", request));
         let reply = json!({
             "address": null,
             "messages": {
@@ -53,15 +56,15 @@ pub fn write() -> Value {
     channels.insert(name.clone(), kept(&bucket::BUCKETS, "<bucket>", json!({ "payload": made })));
     operations.insert(name.clone(), sent(&name));
     for (name, subject, what) in [
-        ("events", "berth.v1.event.<ns>.<kind>.<id>.<actor>", "What happened to one thing."),
+        ("events", "berth.v1.event.<ns>.<kind>.<id>", "What happened to one thing."),
         (
             "refusals",
-            "berth.v1.event.<ns>.request.<vol>.<alloc>.<actor>",
+            "berth.v1.event.<ns>.request.<vol>.<alloc>",
             "Refused requests, by the volume and the alloc that they name; `_` for neither.",
         ),
     ] {
         let event = message(&schema::reference("Event"), "events");
-        let mut events = channel(subject, "event", event);
+        let mut events = channel(&format!("{subject}.{ACTOR}"), "event", event);
         events["description"] = json!(what);
         events["x-stream"] = json!({
             "name": EVENTS.name,

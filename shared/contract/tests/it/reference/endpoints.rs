@@ -94,7 +94,7 @@ fn example(page: &mut Page) {
     page.say("### An example");
     page.say(
         "Examples, here and in the schema, show every field that there may be. A claim is taken by \
-         a request to `berth.v1.claim.take.team=20a` with the headers \
+         a request to `berth.v1.claim.take.team=20a.node.host=2Eexample` with the headers \
          `traceparent` and `Berth-Deadline`, and",
     );
     page.example("request-claim-take");

@@ -65,8 +65,10 @@ fn of_requests(code: Code) -> Problem {
             "claim.take",
         )
         .retryable(),
-        Code::NotAllowed => {
-            no_volume("the credentials do not allow berth.v1.node.gone", "node.gone")
+        Code::NotAllowed => no_volume("the capability `mount` is missing", "claim.take"),
+        Code::SealingKeyUnknown => {
+            about("the registry has not recorded the key of node host.example", "secret.open")
+                .node("host.example")
         }
         Code::NoSuchAlloc => about("no alloc web-1", "claim.take"),
         Code::AllocTerminal => {

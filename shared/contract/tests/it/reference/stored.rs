@@ -1,7 +1,9 @@
 //! Buckets with their keys and records, and the stream of events.
 
+use berth_contract::actor::Actor;
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::event::EventName;
+use berth_contract::service::{CLAIM, PLUGIN_REGISTRY};
 use berth_contract::{key, stream, subject};
 use berth_domain::SecretsId;
 use berth_domain::plugin::Half;
@@ -57,7 +59,7 @@ fn keys(bucket: &BucketSpec) -> Vec<Keys> {
         bucket::SECRETS => {
             let id = SecretsId::new("019bcb6ac57b-0123456789abcdef").unwrap();
             let one = key::secrets(&volume, &id);
-            vec![keys("<ns>.<vol>.<id>", one, "secret::Sealed", &["reply-secret-open"])]
+            vec![keys("<ns>.<vol>.<id>", one, "secret::StoredSecrets", &["record-secrets"])]
         }
         bucket::PLUGINS => {
             let one = key::instance(&plugin, &node, Half::Node);
@@ -151,18 +153,20 @@ fn events(page: &mut Page) {
         events.max_bytes >> 20,
     ));
     let namespace = sample::namespace();
-    let (volume, node) = (sample::volume(), sample::node_id());
+    let (volume, alloc, node) = (sample::volume(), sample::alloc_id(), sample::node_id());
+    let (claim, registry) = (Actor::service(CLAIM), Actor::service(PLUGIN_REGISTRY));
     page.say(format!(
-        "The subject is `berth.v1.event.<ns>.<kind>.<id>`: the kind is the noun of the name, and \
-         the id is that of the volume for `volume`, `claim` and `call`, else of the thing itself: \
-         `{}`. Plugins and nodes are in no namespace, and `_` stands in its place: `{}`. The \
-         subject of a refused request names a volume and an alloc, `_` for the one that the \
-         request does not name: `{}`. The value is an {}. No \
-         service acts on events, and in a power cut the last second of them may be lost: to know \
-         how things stand, read the buckets. The message carries the header `traceparent`.",
-        subject::event(Some(&namespace), "claim", volume.as_str()),
-        subject::event(None, "node", node.as_str()),
-        subject::refusal_event(Some(&namespace), Some(&volume), Some(&sample::alloc_id())),
+        "The subject is `berth.v1.event.<ns>.<kind>.<id>.<actor>`: the kind is the noun of the \
+         name, the id is that of the volume for `volume`, `claim` and `call`, else of the thing \
+         itself, and the actor is the service or agent that tells it: `{}`. Plugins and nodes are \
+         in no namespace, and `_` stands in its place: `{}`. The subject of a refused request \
+         names a volume and an alloc, `_` for the one that the request does not name: `{}`. The \
+         value is an {}. No service acts on events, and in a power cut the last second of them \
+         may be lost: to know how things stand, read the buckets. The message carries the header \
+         `traceparent`.",
+        claim.sign(&subject::event(Some(&namespace), "claim", volume.as_str())),
+        registry.sign(&subject::event(None, "node", node.as_str())),
+        claim.sign(&subject::refusal_event(Some(&namespace), Some(&volume), Some(&alloc))),
         linked("Event"),
     ));
     let names = EventName::ALL.iter();

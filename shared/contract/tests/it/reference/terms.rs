@@ -1,12 +1,15 @@
 //! What holds for every message: encoding, headers, errors; and the list of error codes.
 
+use berth_contract::actor::Actor;
 use berth_contract::code::Code;
+use berth_contract::service::CLAIM;
 use berth_contract::verb::COMMON_ERRORS;
 use berth_contract::{header, token};
 use berth_domain::limits;
 
 use super::lists;
 use super::page::{Page, linked};
+use crate::sample;
 
 /// Ids that show each rule of the encoding.
 const IDS: [&str; 7] = ["n1", "web-1", "team_a/b", "ebs.csi.aws.com", "team a", "data[0]", "é"];
@@ -42,6 +45,20 @@ pub fn write(page: &mut Page) {
     page.say(
         "`<ns>`, `<vol>`, `<alloc>`, `<node>` and `<plugin>` below are such tokens. A client that \
          names no namespace means `default`.",
+    );
+    page.say("### Who sends");
+    page.say(
+        "The subject of every request and of every event ends in two tokens that name its sender, \
+         `<actor>` below: a kind and a name.",
+    );
+    page.table(["actor", "who it is"], &actors());
+    page.say(
+        "nats-server lets an identity send only to subjects that end in its own actor, if it was \
+         set up by [access.md](access.md). On a server without access control the actor is what \
+         the client says of itself, and a service refuses no more than an actor that acts for \
+         another node than its own. Services listen, and clients subscribe, at `*.*` in its \
+         place. A request to the subject as `nats micro info` lists it, with the wildcards, is \
+         answered, too: that is where `nats micro req` sends.",
     );
     page.say("### Messages");
     page.say(format!(
@@ -92,6 +109,17 @@ pub fn write(page: &mut Page) {
     page.example("reply-problem");
     page.say("and for bad input, with every fault at once");
     page.example("reply-problem-of-input");
+}
+
+/// An actor of each kind.
+fn actors() -> [[String; 2]; 4] {
+    let row = |actor: Actor, meaning: &str| [format!("`{}`", actor.tokens()), meaning.to_owned()];
+    [
+        row(Actor::user("alice@example"), "a person or a program"),
+        row(Actor::service(CLAIM), "a service without a node of its own, any replica of it"),
+        row(Actor::Node(sample::node_id()), "the agent of a node"),
+        row(Actor::Docker(sample::node_id()), "Docker's volume plugin on a node"),
+    ]
 }
 
 /// A header, or several that come together.

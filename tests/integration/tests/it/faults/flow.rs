@@ -51,7 +51,9 @@ impl Flow {
                 "$KV.berth-plugins.>",
                 "berth.v1.node.>",
             ],
-            Self::Leave => &["$KV.berth-nodes.n2", "$KV.berth-plugins.>", "berth.v1.node.leave"],
+            Self::Leave => {
+                &["$KV.berth-nodes.n2", "$KV.berth-plugins.>", "berth.v1.node.leave.*.*"]
+            }
             _ => &[
                 "$KV.berth-volumes.>",
                 "$KV.berth-allocs.>",
@@ -78,26 +80,28 @@ impl Flow {
             ],
             Self::Claim => [
                 (Before, "$KV.berth-volumes.default.{}.claim.*", 0),
-                (After, "berth.v1.agent.n1.controller.*.publish", 0),
+                (After, "berth.v1.agent.n1.controller.*.publish.*.*", 0),
             ],
             Self::Release | Self::Detach => [
-                (Before, "berth.v1.agent.n1.controller.*.unpublish", 0),
-                (After, "berth.v1.agent.n1.detach", 0),
+                (Before, "berth.v1.agent.n1.controller.*.unpublish.*.*", 0),
+                (After, "berth.v1.agent.n1.detach.*.*", 0),
             ],
             // The spec is deleted with the last claim, in one batch with the key of its handle.
             Self::Close => [
                 (Before, "$KV.berth-volumes.=handle.*.{}", 0),
-                (After, "berth.v1.agent.n1.controller.*.unpublish", 0),
+                (After, "berth.v1.agent.n1.controller.*.unpublish.*.*", 0),
             ],
             Self::Collect => [
                 (Before, "$KV.berth-volumes.default.{}.claim.*", 0),
-                (After, "berth.v1.claim.release.default", 0),
+                (After, "berth.v1.claim.release.default.*.*", 0),
             ],
             Self::Forget => [
                 (Before, "$KV.berth-allocs.default.{}", 0),
-                (After, "berth.v1.alloc.forget.default", 0),
+                (After, "berth.v1.alloc.forget.default.*.*", 0),
             ],
-            Self::Leave => [(Before, "$KV.berth-nodes.n2", 0), (After, "berth.v1.node.leave", 0)],
+            Self::Leave => {
+                [(Before, "$KV.berth-nodes.n2", 0), (After, "berth.v1.node.leave.*.*", 0)]
+            }
             Self::Join => {
                 [(Before, "$KV.berth-nodes.n2", 0), (After, "$KV.berth-leases.node.n2", 0)]
             }

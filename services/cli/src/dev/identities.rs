@@ -1,0 +1,102 @@
+//! The identities of a `berth dev`: each of its processes has one of its own, and the bus has TLS.
+//!
+//! **Promises** that a restart in the same directory keeps them.
+//!
+//! With `--insecure` there are none, and the bus asks nobody who is calling.
+
+use std::path::PathBuf;
+
+use berth_access::local::LocalFleet;
+use berth_access::role::Role;
+use berth_domain::{NodeId, PluginId};
+use serde_json::{Value, json};
+
+use super::layout::Layout;
+use crate::failure::Failure;
+
+/// The server's name.
+pub const SERVER: &str = "berth";
+/// Whose credentials the file to source names.
+pub const PERSON: &str = "dev";
+
+/// Who the processes are.
+#[derive(Debug)]
+pub struct Identities {
+    fleet: Option<LocalFleet>,
+}
+
+/// The files by which a process proves who it is, and checks who the server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// The credentials.
+    pub creds: PathBuf,
+    /// The authority of the server's certificate.
+    pub authority: PathBuf,
+}
+
+impl Identities {
+    /// Those of the directory, made if they are not there; none if the user says so.
+    pub fn prepare(layout: &Layout, insecure: bool) -> Result<Self, Failure> {
+        if insecure {
+            return Ok(Self { fleet: None });
+        }
+        let dir = layout.access();
+        let is_there = dir.join("ca.pem").exists();
+        let fleet =
+            if is_there { LocalFleet::open(&dir) } else { LocalFleet::create(&dir, &[SERVER]) };
+        fleet.map(|fleet| Self { fleet: Some(fleet) }).map_err(|error| failed(&error))
+    }
+
+    /// What the server's configuration says of them.
+    pub fn server_config(&self) -> Result<String, Failure> {
+        self.fleet.as_ref().map_or(Ok(String::new()), |fleet| {
+            fleet.server_config(SERVER).map_err(|error| failed(&error))
+        })
+    }
+
+    /// How a service proves who it is.
+    pub fn of_service(&self, name: &str) -> Result<Option<Proof>, Failure> {
+        self.of(match name {
+            "claim" => Role::Claim,
+            "plugin-registry" => Role::PluginRegistry,
+            "volumewatcher" => Role::Volumewatcher,
+            _ => Role::Gc,
+        })
+    }
+
+    /// How an agent proves who it is; it may host these controllers.
+    pub fn of_node(&self, node: &str, controllers: &[&str]) -> Result<Option<Proof>, Failure> {
+        let bad = |fault: &dyn std::fmt::Display| Failure::usage(fault, "choose another name");
+        let node = NodeId::new(node).map_err(|fault| bad(&fault))?;
+        let controllers = controllers.iter().map(|id| PluginId::new(*id));
+        let controllers = controllers.collect::<Result<_, _>>().map_err(|fault| bad(&fault))?;
+        self.of(Role::Node { node, controllers })
+    }
+
+    /// How the person at the keyboard proves who he is: he may do everything.
+    pub fn of_person(&self) -> Result<Option<Proof>, Failure> {
+        self.of(Role::Admin { name: PERSON.to_owned() })
+    }
+
+    fn of(&self, role: Role) -> Result<Option<Proof>, Failure> {
+        let Some(fleet) = &self.fleet else { return Ok(None) };
+        let creds = fleet.creds(&role).map_err(|error| failed(&error))?;
+        Ok(Some(Proof { creds, authority: fleet.ca() }))
+    }
+}
+
+impl Proof {
+    /// `[nats]` of a program's configuration.
+    pub fn nats(proof: Option<&Self>, url: &str) -> Value {
+        match proof {
+            Some(Self { creds, authority }) => {
+                json!({ "url": url, "creds_file": creds, "ca_file": authority })
+            }
+            None => json!({ "url": url, "insecure": true }),
+        }
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> Failure {
+    Failure::local(error, "remove the directory `access` in --dir: it is made again")
+}
