@@ -1,7 +1,7 @@
 //! Events, asked of the claim service: those that are stored, and those that come.
 //!
-//! **Promises** that following leaves out no event and returns none twice. A live event only says that
-//! there is something to ask for, so a lost one delays what follows, and loses nothing.
+//! **Promises** that following leaves out no event and returns none twice. A live event only says
+//! that there is something to ask for, so a lost one delays what follows, and loses nothing.
 //!
 //! **Never** reads the stream: a user of one namespace may not.
 
@@ -42,7 +42,7 @@ pub struct History<'a> {
 
 /// What is stored.
 #[derive(Debug, Default)]
-pub struct Past {
+pub struct PastEvents {
     /// Oldest first.
     pub events: Vec<EventEntry>,
     /// Whether older events match, too.
@@ -60,14 +60,18 @@ impl<'a> History<'a> {
     }
 
     /// The newest events, at most `last`.
-    pub async fn read_newest(&mut self, request: &List, last: usize) -> Result<Past, Failure> {
+    pub async fn read_newest(
+        &mut self,
+        request: &List,
+        last: usize,
+    ) -> Result<PastEvents, Failure> {
         let patience = self.patience();
         let mut request = request.clone();
-        let mut past = Past::default();
+        let mut past = PastEvents::default();
         loop {
             let left = last.min(EVENTS_MAX) - past.events.len();
             request.page.limit = u32::try_from(left.min(limits::PAGE_MAX)).ok();
-            let mut page = self.ask(&request, patience).await?;
+            let mut page = self.ask_page(&request, patience).await?;
             if past.end.is_empty() {
                 past.end = page.end;
             }
@@ -82,10 +86,10 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Follows the events that are stored after [`Past::end`].
-    pub async fn follow(self, request: List, end: String) -> Follow<'a> {
+    /// Follows the events that are stored after [`PastEvents::end`].
+    pub async fn follow(self, request: List, end: String) -> EventFollower<'a> {
         let live = self.subscribe().await;
-        Follow { history: self, request, end, live, tries: 1, noted: None }
+        EventFollower { history: self, request, end, live, tries: 1, noted: None }
     }
 
     /// A live event of the namespace says that it is time to ask.
@@ -104,7 +108,7 @@ impl<'a> History<'a> {
         self.session.patience(READING).each(PAGE_TIMEOUT)
     }
 
-    async fn ask(&mut self, request: &List, patience: Patience) -> Result<EventPage, Failure> {
+    async fn ask_page(&mut self, request: &List, patience: Patience) -> Result<EventPage, Failure> {
         let (session, own) = (self.session, &self.session.namespace);
         if self.with_fleet && !own.is_wildcard() {
             let wide = List { only_namespace: Some(own.clone()), ..request.clone() };
@@ -125,7 +129,7 @@ impl<'a> History<'a> {
 }
 
 /// Events as they come.
-pub struct Follow<'a> {
+pub struct EventFollower<'a> {
     history: History<'a>,
     request: List,
     end: String,
@@ -136,7 +140,7 @@ pub struct Follow<'a> {
     noted: Option<Code>,
 }
 
-impl Follow<'_> {
+impl EventFollower<'_> {
     /// The next events, in their order. Waits for them, also while the service does not answer.
     /// Fails when the service refuses.
     pub async fn next(&mut self) -> Result<Vec<EventEntry>, Failure> {
@@ -149,7 +153,7 @@ impl Follow<'_> {
             self.request.page.after = Some(self.end.clone());
             self.request.page.limit = None;
             let patience = Patience::lasting(PAGE_TIMEOUT);
-            let page = match self.history.ask(&self.request, patience).await {
+            let page = match self.history.ask_page(&self.request, patience).await {
                 Ok(page) => page,
                 Err(Failure::Problem(problem)) if problem.retryable => {
                     self.tries = 1;

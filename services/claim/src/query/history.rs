@@ -1,7 +1,7 @@
 //! `history.list`: events, read from the stream for callers who may not read it themselves.
 //!
-//! **Promises** that a reply has only events of the namespaces that the request's subject names. The
-//! subject of an event says its namespace.
+//! **Promises** that a reply has only events of the namespaces that the request's subject names.
+//! The subject of an event says its namespace.
 //!
 //! **Never** decides anything by an event.
 

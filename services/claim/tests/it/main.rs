@@ -1,6 +1,6 @@
 //! The real service on a real nats-server.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test stops where its footing fails")]
+#![expect(clippy::unwrap_used, reason = "a test stops where its footing fails")]
 
 mod history;
 mod secrets;

@@ -51,7 +51,8 @@ pub struct Follow<'a> {
 }
 
 impl<'a> Follow<'a> {
-    /// Subscribes to the events of claims. Call it before the release is requested, so that no step is missed.
+    /// Subscribes to the events of claims. Call it before the release is requested, so that no
+    /// step is missed.
     pub async fn open(session: &'a Session, alloc: &AllocId) -> Self {
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
         let mut reader = JoinSet::new();

@@ -1,7 +1,7 @@
 //! Pages of the stored events: the newest, older ones, and what was stored after a position.
 //!
-//! **Promises** that reading on from a page leaves out no event and returns none twice, also after a
-//! server was killed and lost the newest events, which it writes to disk a little later.
+//! **Promises** that reading on from a page leaves out no event and returns none twice, also after
+//! a server was killed and lost the newest events, which it writes to disk a little later.
 //!
 //! **Never** holds more than [`LAST_MAX`] events, and never reads longer than it may: what was not
 //! read is left to the next page.
