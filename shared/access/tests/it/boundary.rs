@@ -65,13 +65,14 @@ impl Tried<'_> {
         let mut lines = String::new();
         for (index, attempt) in self.batch.iter().enumerate() {
             let subject = &attempt.subject;
-            lines += &match attempt.act {
+            let line = match attempt.act {
                 Act::Publish => format!("PUB {subject} 0\r\n\r\n"),
                 Act::Subscribe(None) => format!("SUB {subject} {index}\r\nUNSUB {index}\r\n"),
                 Act::Subscribe(Some(queue)) => {
                     format!("SUB {subject} {queue} {index}\r\nUNSUB {index}\r\n")
                 }
             };
+            lines.push_str(&line);
         }
         let said = client.exchange(&lines);
         let refused: BTreeSet<&str> = said.iter().filter_map(|line| read_refusal(line)).collect();

@@ -8,6 +8,9 @@ use berth_contract::service::{CONTROLLER, DOCKER, NODE_AGENT};
 use berth_contract::verb::{Capability, Row, Sender};
 use berth_domain::{NodeId, PluginId};
 
+/// A user: name, signature, and the capabilities with their namespaces.
+type UserCase = (&'static str, &'static str, &'static [(Capability, &'static str)]);
+
 /// The node of the agent and of Docker's plugin that are tried.
 pub const OWN_NODE: &str = "n1=2Eexample";
 /// Another node.
@@ -136,7 +139,7 @@ pub fn everyone() -> Vec<Who> {
             kind: Kind::Admin,
         },
     ];
-    let users: [(&str, &str, &[(Capability, &str)]); 10] = [
+    let users: [UserCase; 10] = [
         ("reader", "user.reader", &[(Capability::Read, "team-a")]),
         ("writer", "user.writer", &[(Capability::Write, "team-a")]),
         ("mounter", "user.mounter", &[(Capability::Mount, "team-a")]),
