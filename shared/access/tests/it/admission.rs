@@ -23,13 +23,14 @@ fn node(name: &str) -> Role {
 async fn an_identity_connects_over_tls_and_is_found_by_its_key() {
     let mut fleet = Fleet::start(&["n1.example"]).await;
     let creds = fleet.creds(node("host.example"));
-    let mut client = fleet.connect(&creds).unwrap();
-    let info = client.request("$JS.API.INFO", &json!({}));
-    assert_eq!(info["limits"]["max_storage"], json!(-1), "streams are unlimited: {info}");
+    let _client = fleet.connect(&creds).unwrap();
     let connections = fleet.servers[0].monitor("/connz?auth=1").unwrap();
     // The server shows the key, which is a name of the identity as well.
     let key = connections["connections"][0]["authorized_user"].as_str().unwrap();
     assert_eq!(fleet.directory.find(key).unwrap().name, "node/host.example");
+    let service = fleet.creds(Role::Gc);
+    let info = fleet.connect(&service).unwrap().request("$JS.API.INFO", &json!({}));
+    assert_eq!(info["limits"]["max_storage"], json!(-1), "streams are unlimited: {info}");
     // Programs on the server's own host reach it by these names.
     for name in ["localhost", "127.0.0.1"] {
         Client::connect(Dial { name, ..fleet.dial(0, &fleet.directory.ca(), Some(&creds)) })
