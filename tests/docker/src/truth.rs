@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use berth_harness::dirs::mounts_beneath;
-use berth_harness::process::binary;
 use berth_harness::wait;
 use berth_integration::System;
 use serde_json::Value;
@@ -37,7 +36,7 @@ impl Site {
 
 /// `berth node status NODE` as JSON; an error while the node's agent does not answer.
 async fn status(system: &System, node: usize) -> Result<Value, String> {
-    let mut command = tokio::process::Command::new(binary("berth"));
+    let mut command = berth_integration::berth();
     command.args(["--nats", &system.url(), "--json", "node", "status"]);
     let shown = command.arg(format!("n{}", node + 1)).output().await.expect("berth runs");
     let status = serde_json::from_slice::<Value>(&shown.stdout);

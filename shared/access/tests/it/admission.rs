@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use berth_access::directory::NewIdentity;
 use berth_access::{Directory, Role};
+use berth_domain::{NodeId, PluginId};
 use berth_harness::wait;
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::json;
@@ -13,17 +14,23 @@ use serde_json::json;
 use crate::client::{Client, Dial, connect_in_clear};
 use crate::server::{Fleet, SOON, now};
 
+fn node(name: &str) -> Role {
+    let controllers = vec![PluginId::new("ebs.csi.aws.com").unwrap()];
+    Role::Node { node: NodeId::new(name).unwrap(), controllers }
+}
+
 #[tokio::test]
 async fn an_identity_connects_over_tls_and_is_found_by_its_key() {
     let mut fleet = Fleet::start(&["n1.example"]).await;
-    let creds = fleet.creds(Role::Claim);
-    let mut client = fleet.connect(&creds).unwrap();
-    let info = client.request("$JS.API.INFO", &json!({}));
-    assert_eq!(info["limits"]["max_storage"], json!(-1), "streams are unlimited: {info}");
+    let creds = fleet.creds(node("host.example"));
+    let _client = fleet.connect(&creds).unwrap();
     let connections = fleet.servers[0].monitor("/connz?auth=1").unwrap();
     // The server shows the key, which is a name of the identity as well.
     let key = connections["connections"][0]["authorized_user"].as_str().unwrap();
-    assert_eq!(fleet.directory.find(key).unwrap().name, "claim");
+    assert_eq!(fleet.directory.find(key).unwrap().name, "node/host.example");
+    let service = fleet.creds(Role::Gc);
+    let info = fleet.connect(&service).unwrap().request("$JS.API.INFO", &json!({}));
+    assert_eq!(info["limits"]["max_storage"], json!(-1), "streams are unlimited: {info}");
     // Programs on the server's own host reach it by these names.
     for name in ["localhost", "127.0.0.1"] {
         Client::connect(Dial { name, ..fleet.dial(0, &fleet.directory.ca(), Some(&creds)) })

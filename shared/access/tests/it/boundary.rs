@@ -8,6 +8,7 @@ mod attempts;
 mod design;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use berth_access::{LocalFleet, Role};
 use berth_harness::nats::{NatsOptions, NatsServers};
@@ -65,14 +66,16 @@ impl Tried<'_> {
         let mut lines = String::new();
         for (index, attempt) in self.batch.iter().enumerate() {
             let subject = &attempt.subject;
-            let line = match attempt.act {
-                Act::Publish => format!("PUB {subject} 0\r\n\r\n"),
-                Act::Subscribe(None) => format!("SUB {subject} {index}\r\nUNSUB {index}\r\n"),
+            // Writing to a String cannot fail.
+            let _ = match attempt.act {
+                Act::Publish => write!(lines, "PUB {subject} 0\r\n\r\n"),
+                Act::Subscribe(None) => {
+                    write!(lines, "SUB {subject} {index}\r\nUNSUB {index}\r\n")
+                }
                 Act::Subscribe(Some(queue)) => {
-                    format!("SUB {subject} {queue} {index}\r\nUNSUB {index}\r\n")
+                    write!(lines, "SUB {subject} {queue} {index}\r\nUNSUB {index}\r\n")
                 }
             };
-            lines.push_str(&line);
         }
         let said = client.exchange(&lines);
         let refused: BTreeSet<&str> = said.iter().filter_map(|line| read_refusal(line)).collect();

@@ -75,7 +75,9 @@ fn user(grants: Grants) -> Role {
 fn sentence(words: &str) -> String {
     let first: String = words.chars().take(1).flat_map(char::to_uppercase).collect();
     let rest: String = words.chars().skip(1).collect();
-    format!("{first}{rest}.")
+    // Without the quotes a page would take an id for a tag.
+    let quote = |text: String, id: &&str| text.replace(*id, &format!("`{id}`"));
+    [NODE, PLUGIN, NAMESPACE, NAME].iter().fold(format!("{first}{rest}."), quote)
 }
 
 /// Shows the ids that stand for all as they are, and not as tokens.

@@ -18,7 +18,6 @@ use berth_domain::plugin::NodeState;
 use berth_domain::proof::ProofKind;
 use berth_domain::volume::State;
 use berth_harness::dirs::mounts_beneath;
-use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
@@ -338,7 +337,7 @@ async fn a_command_that_outlived_its_node_is_ended_when_the_node_comes_back() {
     let alone = format!("setsid sh -c 'echo $$ >> {}; {writes}' &", pids.display());
     let script = format!("{alone} echo $$ >> {}; {writes}", pids.display());
     let url = system.url();
-    let mut run = tokio::process::Command::new(binary("berth"))
+    let mut run = berth_integration::berth()
         .args(["--nats", &url, "run", "--node", "n1", "--alloc", "a", "--volume"])
         .arg(format!("data:{}", place.display()))
         .args(["--", "sh", "-c", &script])
@@ -410,7 +409,7 @@ async fn a_node_that_is_gone_without_a_fence_says_what_its_claims_wait_for() {
     let seen = dies(&system).await;
     system.fence(0, true);
     let berth = async |args: &[&str]| {
-        let mut berth = tokio::process::Command::new(binary("berth"));
+        let mut berth = berth_integration::berth();
         berth.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
         let ran = tokio::time::timeout(PATIENCE, berth.output()).await.unwrap().unwrap();
         assert!(ran.status.success(), "{args:?}: {ran:?}");

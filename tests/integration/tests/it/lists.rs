@@ -14,7 +14,6 @@ use berth_contract::message::claim::{Claims, Grant};
 use berth_contract::message::volume::{Registered, Volumes};
 use berth_contract::verb::{self, Verb};
 use berth_domain::Namespace;
-use berth_harness::process::binary;
 use berth_integration::{Options, PLUGIN, RECOVERY, System};
 use serde_json::{Value, json};
 
@@ -206,7 +205,8 @@ async fn a_list_of_allocs_is_the_bucket_at_its_index_whoever_writes() {
 
 /// What `berth` prints on success.
 fn said(system: &System, args: &[&str]) -> String {
-    let berth = std::process::Command::new(binary("berth"))
+    let berth = berth_integration::berth()
+        .into_std()
         .args(["--nats", &system.url()])
         .args(args)
         .output()

@@ -7,7 +7,6 @@ use berth_contract::event::Event;
 use berth_contract::message::claim::ClaimStatus;
 use berth_domain::volume::NodeMountState;
 use berth_harness::dirs::mounts_beneath;
-use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
@@ -16,7 +15,7 @@ use serde_json::json;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn berth(system: &System, args: &[&str]) -> String {
-    let mut command = tokio::process::Command::new(binary("berth"));
+    let mut command = berth_integration::berth();
     command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
     let ran = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
     String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()

@@ -13,7 +13,6 @@ use berth_contract::message::volume::VolumeStatus;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
-use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, RECOVERY, System};
@@ -22,7 +21,7 @@ use serde_json::{Value, json};
 
 /// The output of `berth`: each line of JSON or one document; none when it fails.
 async fn berth(system: &System, args: &[&str]) -> Option<Vec<Value>> {
-    let ran = tokio::process::Command::new(binary("berth"))
+    let ran = berth_integration::berth()
         .args(["--nats", &system.url(), "--json"])
         .args(args)
         .output()

@@ -8,7 +8,6 @@ use berth_contract::code::Code;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::otlp::Collector;
-use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
@@ -25,7 +24,7 @@ async fn register(system: &System, secret: &str) -> std::process::Output {
     );
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
-    tokio::process::Command::new(binary("berth"))
+    berth_integration::berth()
         .args(["volume", "register", "--json", "--timeout", "20s"])
         .arg(file.path())
         .env("BERTH_NATS_URL", system.url())

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
@@ -23,7 +22,7 @@ struct Trouble {
 
 /// The output of a command, which must succeed.
 async fn said(system: &System, args: &[&str]) -> String {
-    let mut berth = tokio::process::Command::new(binary("berth"));
+    let mut berth = berth_integration::berth();
     berth.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
     let ran = tokio::time::timeout(PATIENCE, berth.output()).await.unwrap().unwrap();
     assert!(ran.status.success(), "{args:?}: {ran:?}");

@@ -252,6 +252,11 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
         ("docker", None),
     ];
     for (service, question) in questions {
+        // An agent that starts asks the claim service.
+        let beside = Dir::new("beside");
+        let _claim = (service == "node-agent").then(|| {
+            Program::service("berth-claim", "claim", &beside).on_bus(server.url(), 1).start()
+        });
         server.pause();
         let before = calls(server.port());
         let (daemon, manager) = start(service, &server, &dir);

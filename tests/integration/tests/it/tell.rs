@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
@@ -12,7 +11,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// Runs `berth` and parses its output: each line of JSON, or one document.
 async fn berth(system: &System, args: &[&str]) -> Result<Vec<Value>, String> {
-    let ran = tokio::process::Command::new(binary("berth"))
+    let ran = berth_integration::berth()
         .args(["--nats", &system.url(), "--json"])
         .args(args)
         .output()

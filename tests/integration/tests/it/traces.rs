@@ -6,7 +6,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use berth_harness::otlp::{Collector, Metric, Point, Span, Spans};
-use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, PLUGIN, Part, System};
@@ -22,7 +21,7 @@ async fn system(collector: &Collector) -> System {
 
 /// Runs a command with the volume on the first node, as a user does.
 async fn run(system: &System, collector: &Collector, alloc: &str) {
-    let ran = tokio::process::Command::new(binary("berth"))
+    let ran = berth_integration::berth()
         .args(["run", "--volume", "data", "--node", "n1", "--alloc", alloc, "--", "true"])
         .env("BERTH_NATS_URL", system.url())
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.http())

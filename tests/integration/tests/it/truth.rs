@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use berth_domain::plugin::NodeState;
 use berth_domain::volume::State;
 use berth_harness::dirs::mounts_beneath;
-use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
@@ -18,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `berth` to its end.
 async fn berth(system: &System, args: &[&str]) -> Output {
-    let mut command = tokio::process::Command::new(binary("berth"));
+    let mut command = berth_integration::berth();
     command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
     tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap()
 }

@@ -13,7 +13,6 @@ use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
 use berth_harness::nats::raw;
-use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, RECOVERY, System};
@@ -96,7 +95,7 @@ async fn lose_the_store(system: &System) {
 /// Waits until the events show the mount, with its alloc.
 async fn is_told(system: &System, path: &str) {
     let told = wait::until("the mount is told", PATIENCE, || async {
-        let ran = tokio::process::Command::new(binary("berth"))
+        let ran = berth_integration::berth()
             .args(["--nats", &system.url(), "--json", "events", "--volume", "data"])
             .output()
             .await

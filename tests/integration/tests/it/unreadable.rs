@@ -11,7 +11,6 @@ use berth_contract::record::SCHEMA;
 use berth_contract::verb::{self, Verb};
 use berth_domain::plugin::Half;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
-use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, PLUGIN, Part, System};
@@ -223,7 +222,8 @@ async fn every_answer_that_needs_a_record_names_it_when_it_cannot_be_read() {
 
 /// The output of a command: stdout and stderr.
 fn berth(system: &System, command: &[&str]) -> [String; 2] {
-    let berth = std::process::Command::new(binary("berth"))
+    let berth = berth_integration::berth()
+        .into_std()
         .args([&["--nats", &system.url()], command].concat())
         .output()
         .unwrap();

@@ -8,9 +8,6 @@ use berth_contract::service::{CONTROLLER, DOCKER, NODE_AGENT};
 use berth_contract::verb::{Capability, Row, Sender};
 use berth_domain::{NodeId, PluginId};
 
-/// A user: name, signature, and the capabilities with their namespaces.
-type UserCase = (&'static str, &'static str, &'static [(Capability, &'static str)]);
-
 /// The node of the agent and of Docker's plugin that are tried.
 pub const OWN_NODE: &str = "n1=2Eexample";
 /// Another node.
@@ -30,6 +27,9 @@ pub struct Who {
     pub kind: Kind,
 }
 
+/// A capability, and the token of the namespace in which it is held; `*` is for all of them.
+type Held = (Capability, &'static str);
+
 /// What the design says of it.
 pub enum Kind {
     /// A service without a node: `claim`.
@@ -38,8 +38,8 @@ pub enum Kind {
     Agent,
     /// Docker's volume plugin on [`OWN_NODE`].
     Docker,
-    /// A user with these capabilities, each with the token of its namespace.
-    User(Vec<(Capability, &'static str)>),
+    /// A user with these capabilities.
+    User(Vec<Held>),
     /// A reader of streams.
     Inspect,
     /// An operator with all rights.
@@ -139,7 +139,7 @@ pub fn everyone() -> Vec<Who> {
             kind: Kind::Admin,
         },
     ];
-    let users: [UserCase; 10] = [
+    let users: [(&str, &str, &[Held]); 10] = [
         ("reader", "user.reader", &[(Capability::Read, "team-a")]),
         ("writer", "user.writer", &[(Capability::Write, "team-a")]),
         ("mounter", "user.mounter", &[(Capability::Mount, "team-a")]),
@@ -289,7 +289,7 @@ fn allows_inspect(meaning: &Meaning) -> bool {
 }
 
 /// A user sends the verbs of each capability, where it is held.
-fn allows_user(given: &[(Capability, &str)], meaning: &Meaning) -> bool {
+fn allows_user(given: &[Held], meaning: &Meaning) -> bool {
     let holds = |wanted, namespace| holds(given, wanted, namespace);
     match meaning {
         Meaning::Request { row, namespace, .. } => row
@@ -324,7 +324,7 @@ fn allows_user(given: &[(Capability, &str)], meaning: &Meaning) -> bool {
 pub const NO_NAMESPACE: &str = "_";
 
 /// Whether a capability is held in a namespace; anywhere, where a verb has none.
-fn holds(given: &[(Capability, &str)], wanted: Capability, namespace: Option<&str>) -> bool {
+fn holds(given: &[Held], wanted: Capability, namespace: Option<&str>) -> bool {
     given.iter().any(|(capability, place)| {
         let is_implied = match capability {
             Capability::Write | Capability::Mount => wanted == Capability::Read,

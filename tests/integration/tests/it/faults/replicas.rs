@@ -8,7 +8,7 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::header;
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::Namespace;
+use berth_domain::{Namespace, NodeId};
 use berth_harness::nats::raw;
 use berth_harness::proxy::{Point, Proxy, Side};
 use berth_harness::root::or_skip;
@@ -85,10 +85,13 @@ async fn a_service_that_is_behind_does_not_grant_again_what_was_released() {
     let subject = verb::ClaimRelease::subject(&Namespace::default());
     system.persist::<Value>(&subject, &release).await.unwrap();
     system.settle("data").await;
-    system.kill9(Part::Claim);
     system.kill9(Part::Agent(0));
     std::fs::remove_dir_all(system.journal(0)).unwrap();
     system.restart(Part::Agent(0));
+    // An agent that starts asks a service that is not behind.
+    let node = verb::NodeAndNamespace::any_of(NodeId::new("n1").unwrap());
+    system.persist::<Value>(&verb::AgentStatus::subject(&node), &json!({})).await.unwrap();
+    system.kill9(Part::Claim);
     for cable in behind {
         cable.withhold(Some("KV_berth-volumes"));
         cable.heal();

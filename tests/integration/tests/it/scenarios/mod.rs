@@ -25,7 +25,6 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::AllocState;
 use berth_domain::volume::State;
 use berth_domain::{AllocId, Namespace};
-use berth_harness::process::binary;
 use berth_harness::wait;
 use berth_integration::System;
 use serde_json::{Value, json};
@@ -111,7 +110,7 @@ async fn detach(system: &System, volume: &str, node: &str) -> Result<Value, Prob
 
 /// Runs `berth` to its end.
 async fn berth(system: &System, args: &[&str]) -> Output {
-    let mut command = tokio::process::Command::new(binary("berth"));
+    let mut command = berth_integration::berth();
     command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
     tokio::time::timeout(Duration::from_secs(60), command.output()).await.unwrap().unwrap()
 }

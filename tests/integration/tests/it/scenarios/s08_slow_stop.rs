@@ -5,7 +5,6 @@ use std::process::Stdio;
 
 use berth_contract::code::Code;
 use berth_contract::verb::{self, Verb as _};
-use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, System};
@@ -33,7 +32,7 @@ async fn s08_a_slow_stopping_task_keeps_its_volume_to_the_end() {
         up.display(),
         go.display()
     );
-    let mut task = tokio::process::Command::new(binary("berth"))
+    let mut task = berth_integration::berth()
         .args(["--nats", &system.url(), "run", "--node", "n1", "--alloc", "a", "-v", "data"])
         .args(["--", "sh", "-c", &script])
         .stdout(Stdio::null())
