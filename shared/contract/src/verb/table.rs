@@ -166,7 +166,7 @@ verbs! {
     ClaimTake {
         step: "claim.take", endpoint: "claim-take",
         subject: "berth.v1.claim.take.<ns>", to: Namespace,
-        service: CLAIM, senders: [NODE_AGENT], effect: Change,
+        service: CLAIM, senders: [MOUNT, NODE_AGENT], effect: Change,
         request: claim::Take, reply: claim::Grant,
         errors: [] + CLAIM_REFUSED + PLUGIN_FAILED,
     }
