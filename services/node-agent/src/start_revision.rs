@@ -35,7 +35,7 @@ impl StartRevision {
     pub async fn read(bus: &Bus, node: &NodeId, _lease: &KeptLease, missing: &FaultReport) -> Self {
         let mut tries = 0;
         loop {
-            let problem = match ask(bus, node).await {
+            let problem = match ask_revision(bus, node).await {
                 Ok(revision) => {
                     missing.set(None);
                     return Self(revision);
@@ -52,7 +52,7 @@ impl StartRevision {
 }
 
 /// The revision as of which the claim service answers. The claims themselves are not needed.
-async fn ask(bus: &Bus, node: &NodeId) -> Result<u64, Problem> {
+async fn ask_revision(bus: &Bus, node: &NodeId) -> Result<u64, Problem> {
     let page = Page { limit: Some(1), after: None };
     let of_node = Status { node: Some(node.clone()), page, ..Status::default() };
     let call = Call::within(clock::begin_trace(), TIMEOUT);

@@ -5,7 +5,7 @@
 //! **Promises** that they follow from the table of verbs, the buckets and the streams alone: a new
 //! verb is allowed to its senders, and to nobody else.
 //!
-//! **Never** lets anyone but services and an admin make a consumer. The server sends what a consumer
+//! **Never** lets anyone but services and an admin make a consumer. The server sends what it
 //! delivers to any subject that its maker chose, in nobody's name.
 
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub struct Permissions {
 
 /// How long a service may take to answer: the longest wait of a caller, and a moment.
 const ANSWER_WITHIN: Duration = WAIT_MAX.saturating_add(Duration::from_secs(60));
-/// How many answers one question may have: an agent answers `$SRV.INFO` once for itself, and once for
+/// How many answers one question may have: an agent answers `$SRV.INFO` for itself, and once for
 /// each controller that it hosts.
 const ANSWERS_MAX: i64 = 64;
 /// The queue group of endpoints without one of their own.

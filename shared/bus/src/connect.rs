@@ -72,7 +72,7 @@ pub enum ConnectError {
     },
     /// None of the ways to prove who the process is was given.
     #[error(
-        "no credentials for nats-server at {servers}: give a .creds file (`berth access` makes them), \
+        "no credentials for nats-server at {servers}: give a .creds file (`berth access` makes it), \
          or say `insecure` where anyone on the bus may do anything"
     )]
     NoCredentials {

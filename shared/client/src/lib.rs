@@ -75,8 +75,8 @@ fn with_capability<V: Verb>(problem: Problem) -> Problem {
     let senders = V::ROW.senders.iter().filter(|sender| matches!(sender, Sender::Holder(_)));
     let needed: Vec<String> = senders.map(ToString::to_string).collect();
     problem.next(format!(
-        "ask the fleet's operator for the capability {}; `berth access show NAME` says in words what \
-         an identity may do",
+        "ask the fleet's operator for the capability {}; `berth access show NAME` says in words \
+         what an identity may do",
         needed.join(" or ")
     ))
 }

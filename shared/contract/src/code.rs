@@ -149,7 +149,7 @@ codes! {
         "stop the allocs of all but one of them, then deregister the others: \
          `berth volume status VOLUME` names them";
     /// The registry's record of the node has another sealing key than its agent, or none.
-    SealingKeyUnknown = "BERTH0120", "the registry does not know the sealing key of the node's agent",
+    SealingKeyUnknown = "BERTH0120", "the registry does not know the sealing key of the node",
         "the agent reports it again by itself and asks again; if it stays so, see in the agent's \
          log whether the registry takes its reports, and upgrade plugin-registry and the agent";
 

@@ -4,7 +4,8 @@
 //! ([`verb`](crate::verb)). The [actor](crate::actor) is put behind every subject when it is sent,
 //! and filters cover every actor. A namespaced request names the namespace before it, so that
 //! permissions can be given per namespace. A call to a plugin's controller names the plugin, and
-//! the bus finds the node by queue group. A call to the controller beside a volume names its node, too.
+//! the bus finds the node by queue group. A call to the controller beside a volume names its
+//! node, too.
 
 use berth_domain::{AllocId, Namespace, PluginId, VolumeId};
 

@@ -56,7 +56,7 @@ impl Identities {
 
     /// How a service proves who it is.
     pub fn of_service(&self, name: &str) -> Result<Option<Proof>, Failure> {
-        self.of(match name {
+        self.prove(match name {
             "claim" => Role::Claim,
             "plugin-registry" => Role::PluginRegistry,
             "volumewatcher" => Role::Volumewatcher,
@@ -70,15 +70,15 @@ impl Identities {
         let node = NodeId::new(node).map_err(|fault| bad(&fault))?;
         let controllers = controllers.iter().map(|id| PluginId::new(*id));
         let controllers = controllers.collect::<Result<_, _>>().map_err(|fault| bad(&fault))?;
-        self.of(Role::Node { node, controllers })
+        self.prove(Role::Node { node, controllers })
     }
 
     /// How the person at the keyboard proves who he is: he may do everything.
     pub fn of_person(&self) -> Result<Option<Proof>, Failure> {
-        self.of(Role::Admin { name: PERSON.to_owned() })
+        self.prove(Role::Admin { name: PERSON.to_owned() })
     }
 
-    fn of(&self, role: Role) -> Result<Option<Proof>, Failure> {
+    fn prove(&self, role: Role) -> Result<Option<Proof>, Failure> {
         let Some(fleet) = &self.fleet else { return Ok(None) };
         let creds = fleet.creds(&role).map_err(|error| failed(&error))?;
         Ok(Some(Proof { creds, authority: fleet.ca() }))

@@ -580,7 +580,7 @@ fn agent(dir: &Dir, url: &str, more: &str) -> Daemon {
          probe_timeout_ms = 1000\n\
          lease_ttl_s = 3\n\
          {more}\n\
-         [nats]\nurl = '{url}'\n\
+         [nats]\nurl = '{url}'\ninsecure = true\n\
          [log]\nfilter = 'info,berth_node_agent=debug'\n\
          [[plugin]]\nid = '{PLUGIN}'\nsocket = '{}'\n",
         node(),

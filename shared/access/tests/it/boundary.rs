@@ -1,4 +1,4 @@
-//! Every role at every subject of the contract, on a real nats-server: what the design allows works,
+//! Every role at every subject of the contract, on a real server: what the design allows works,
 //! and the server refuses everything else.
 //!
 //! What is expected is written in the words of the design ([`design`]), without the code that
@@ -17,7 +17,7 @@ use crate::client::{Client, Dial};
 use attempts::{Act, Attempt};
 use design::{Kind, Who};
 
-/// How many lines are sent before the server's refusals are read: they have to fit into its buffers.
+/// How many lines are sent before the server's refusals are read: they must fit into its buffers.
 const BATCH: usize = 200;
 
 #[tokio::test]
@@ -60,7 +60,8 @@ struct Tried<'a> {
 }
 
 impl Tried<'_> {
-    /// Makes the attempts, and adds what differs from the design to the faults. Returns how many the
+    /// Makes the attempts, and adds what differs from the design to the faults. Returns how many
+    /// the
     /// server allowed.
     fn run(&self, client: &mut Client, witness: &mut Client, faults: &mut Vec<String>) -> usize {
         let mut lines = String::new();

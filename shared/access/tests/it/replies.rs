@@ -38,7 +38,7 @@ fn services_and_hosts() -> Vec<Role> {
     roles
 }
 
-/// A responder may publish once to the reply subject of a request that it receives. If it could send
+/// A responder may publish once to the reply subject of a request that it gets. If it could send
 /// the request itself, it could publish anywhere.
 #[tokio::test]
 async fn a_responder_cannot_give_itself_a_right_to_publish() {

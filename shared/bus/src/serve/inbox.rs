@@ -1,9 +1,9 @@
 //! Where a service sends its replies.
 //!
-//! The caller chooses the subject of the reply, and the service publishes there with its own rights.
+//! The caller chooses the subject of the reply, and the service publishes there by its own rights.
 //! A caller who may read could name the key of a record, and the reply would replace the record.
 
-/// Whether a reply subject is an inbox: of our clients, of others, or nats-server's own for a caller
+/// Whether a reply subject is an inbox: of our clients, of others, or the server's for a caller
 /// of another account.
 pub(super) fn is_inbox(subject: &str) -> bool {
     let first = subject.split('.').next().unwrap_or_default();

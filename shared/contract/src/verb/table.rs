@@ -255,7 +255,7 @@ verbs! {
         errors: [AllocKept],
     }
 
-    /// List events of the last days, oldest first: kinds, volumes, allocs, node, plugin, trace, since
+    /// List events of the last days, oldest first: kinds, volumes, allocs, node, plugin, trace
     HistoryList {
         step: "history.list", endpoint: "history-list",
         subject: "berth.v1.history.list.<ns>", to: Namespace,

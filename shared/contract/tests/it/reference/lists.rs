@@ -57,7 +57,7 @@ pub fn write(page: &mut Page) {
          alloc. A placement is computed from all buckets and has no `index`.",
     );
     page.say(
-        "[history-list](#history-list) reads the stream of events, not a bucket. It has no `index`. \
+        "[history-list](#history-list) reads the stream of events, and has no `index`. \
          Its first page is the newest events, and `next` leads to older ones. `end` as `after` \
          leads to the events that are stored later: a reader that asks again with it misses none. \
          Events of plugins and nodes are in no namespace: they are listed for all namespaces only. \
