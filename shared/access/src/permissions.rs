@@ -18,7 +18,7 @@ use berth_contract::service::{
 use berth_contract::stream::EVENTS;
 use berth_contract::subject::{ALL_EVENTS, EventsOf, controller_queue, event_filter};
 use berth_contract::token::encode;
-use berth_contract::verb::{ALL, Capability, Part, Sender};
+use berth_contract::verb::{ALL, Capability, Sender, SubjectPart};
 use berth_domain::limits::WAIT_MAX;
 use berth_domain::{NodeId, PluginId};
 use serde_json::{Map, Value, json};
@@ -101,10 +101,10 @@ fn service(found: &mut Permissions, actor: &Actor, name: ServiceName) {
 fn agent(found: &mut Permissions, actor: &Actor, node: &NodeId, controllers: &[PluginId]) {
     found.send_as(actor, NODE_AGENT, Some(node));
     let own = ALL.iter().filter(|row| row.service == NODE_AGENT);
-    found.answer(own.map(|row| row.subject_for(&[Part::Node(node)])));
+    found.answer(own.map(|row| row.subject_for(&[SubjectPart::Node(node)])));
     for plugin in controllers {
         for row in ALL.iter().filter(|row| row.service == CONTROLLER) {
-            let subject = row.subject_for(&[Part::Node(node), Part::Plugin(plugin)]);
+            let subject = row.subject_for(&[SubjectPart::Node(node), SubjectPart::Plugin(plugin)]);
             let is_shared = !row.subject.contains("<node>");
             let queue = if is_shared { controller_queue(plugin) } else { QUEUE.to_owned() };
             found.answer_in(&queue, &subject);
@@ -131,7 +131,7 @@ fn user(found: &mut Permissions, actor: &Actor, grants: &Grants) {
                 continue;
             }
             for namespace in grants.holders_of(capability) {
-                let subject = row.subject_for(&[Part::Namespace(&namespace)]);
+                let subject = row.subject_for(&[SubjectPart::Namespace(&namespace)]);
                 found.publish_allow.push(actor.sign(&subject));
             }
         }
@@ -174,7 +174,7 @@ fn inspect(found: &mut Permissions) {
 impl Permissions {
     /// Every verb that this service of ours sends. An agent names no other node than its own.
     fn send_as(&mut self, actor: &Actor, name: ServiceName, node: Option<&NodeId>) {
-        let own: Vec<Part<'_>> = node.map(Part::Node).into_iter().collect();
+        let own: Vec<SubjectPart<'_>> = node.map(SubjectPart::Node).into_iter().collect();
         let rows = ALL.iter().filter(|row| row.is_sent_by(name));
         self.publish_allow.extend(rows.map(|row| actor.sign(&row.subject_for(&own))));
     }

@@ -72,7 +72,7 @@ pub enum ConnectError {
     },
     /// None of the ways to prove who the process is was given.
     #[error(
-        "no credentials for nats-server at {servers}: give a .creds file (`berth access` makes it), \
+        "no credentials for nats-server at {servers}: give a .creds file (of `berth access`), \
          or say `insecure` where anyone on the bus may do anything"
     )]
     NoCredentials {

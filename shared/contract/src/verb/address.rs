@@ -150,7 +150,7 @@ impl Address for PluginOnNode {
 
 /// An id in a subject, of which a permission is made.
 #[derive(Debug, Clone, Copy)]
-pub enum Part<'a> {
+pub enum SubjectPart<'a> {
     /// This namespace; all of them for `*`.
     Namespace(&'a Namespace),
     /// This node.
@@ -159,7 +159,7 @@ pub enum Part<'a> {
     Plugin(&'a PluginId),
 }
 
-impl Part<'_> {
+impl SubjectPart<'_> {
     /// Its token.
     pub fn token(self) -> String {
         match self {
@@ -180,7 +180,7 @@ impl Part<'_> {
 }
 
 /// The form with these ids, and a wildcard for each other one.
-pub(super) fn fill_parts(form: &str, parts: &[Part<'_>]) -> String {
+pub(super) fn fill_parts(form: &str, parts: &[SubjectPart<'_>]) -> String {
     let filled = parts
         .iter()
         .fold(form.to_owned(), |form, part| form.replace(part.placeholder(), &part.token()));

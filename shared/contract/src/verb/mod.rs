@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use crate::code::Code;
 use crate::decode::{Decode, Unknown};
 use crate::service::{self, PAGE, ServiceName};
-pub use address::{Address, NodeAndNamespace, Part, PluginOnNode};
+pub use address::{Address, NodeAndNamespace, PluginOnNode, SubjectPart};
 pub use sender::{Capability, Sender};
 pub use table::*;
 
@@ -126,7 +126,7 @@ impl Row {
     }
 
     /// Its subject with these ids, and with a wildcard for each other one; without the actor.
-    pub fn subject_for(&self, parts: &[Part<'_>]) -> String {
+    pub fn subject_for(&self, parts: &[SubjectPart<'_>]) -> String {
         address::fill_parts(self.subject, parts)
     }
 
