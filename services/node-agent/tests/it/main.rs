@@ -2,7 +2,7 @@
 //! socket, with real mounts.
 //!
 //! The claim service and the registry are not part of these tests: the test itself answers
-//! `claim.take`, `node.report` and more on the bus, by the contract ([`world`], [`claims`]).
+//! `claim.take`, `node.report` and more on the bus, by the contract ([`others`], [`claims`]).
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
@@ -21,6 +21,7 @@ mod hung;
 mod journal;
 mod life;
 mod mounting;
+mod others;
 mod places;
 mod plugins;
 mod reboot;

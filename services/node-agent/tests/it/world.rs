@@ -12,21 +12,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use berth_bus::{
-    Bus, Call as Sending, Change, Config, EndpointSpec, Guard, Service, ServiceSpec, Write,
-};
+use berth_bus::{Bus, Call as Sending, Change, Config, Guard, Service, Write};
 use berth_contract::bucket;
-use berth_contract::code::Code;
 use berth_contract::message::agent::{AgentStatus, Mount, Mounted, Status};
-use berth_contract::message::alloc::{self, AllocStatus, Stop};
+use berth_contract::message::alloc::Stop;
 use berth_contract::message::call::{Call, Called};
-use berth_contract::message::claim::{Grant, Take};
+use berth_contract::message::claim::Grant;
 use berth_contract::message::registry::{Report, Reported, ReportedInstance};
 use berth_contract::problem::Problem;
 use berth_contract::stream;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
-use berth_domain::alloc::AllocState;
 use berth_domain::plugin::NodeState;
 use berth_domain::proof::Proof;
 use berth_domain::volume::{CallKind, MountOptions};
@@ -41,6 +37,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::claims::ClaimAnswers;
+use crate::others::{self, Grants, Stopped};
 
 /// How long anything may take in a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -49,9 +46,6 @@ pub const PROBE: Duration = Duration::from_millis(100);
 /// The plugin's id, and the volume at it.
 pub const PLUGIN: &str = "dev.berth";
 pub const EXTERNAL: &str = "vol/1";
-
-/// What the test answers `claim.take` with, by alloc.
-type Grants = Arc<Mutex<BTreeMap<AllocId, Result<Grant, Problem>>>>;
 
 /// The node and everything around it.
 pub struct World {
@@ -67,14 +61,6 @@ pub struct World {
     _others: Service,
     pub dir: Dir,
     _server: Server,
-}
-
-/// The allocs that the agent said have ended.
-#[derive(Default)]
-struct Stopped {
-    all: Vec<Stop>,
-    /// Whether the claim service cannot note any more of them.
-    refuses: bool,
 }
 
 /// How the world differs from the usual one.
@@ -117,7 +103,7 @@ impl World {
             pace_s: 0,
         };
         let answer = Arc::new(Mutex::new(ready));
-        let others = others(&bus, &grants, &reports, &answer, &stopped).await;
+        let others = others::serve(&bus, &grants, &reports, &answer, &stopped).await;
         let claims = ClaimAnswers::default();
         claims.serve(&bus, &others, &reports).await;
         provision(&dir);
@@ -443,98 +429,6 @@ pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
 /// The instances of one half.
 pub fn half(report: &Report, half: berth_domain::plugin::Half) -> Vec<&ReportedInstance> {
     report.instances.iter().filter(|one| one.half == half).collect()
-}
-
-/// The claim service and the registry, as far as an agent sees them.
-async fn others(
-    bus: &Bus,
-    grants: &Grants,
-    reports: &Arc<Mutex<Vec<Report>>>,
-    answer: &Arc<Mutex<Reported>>,
-    stopped: &Arc<Mutex<Stopped>>,
-) -> Service {
-    let spec = ServiceSpec {
-        name: "berth-test".to_owned(),
-        version: "0.0.1".to_owned(),
-        ..ServiceSpec::default()
-    };
-    let service = bus.service(spec).await.unwrap();
-    let endpoint = |name: &str, subject: String| EndpointSpec {
-        name: name.to_owned(),
-        subject,
-        max_in_flight: 64,
-        ..EndpointSpec::default()
-    };
-    let grants = Arc::clone(grants);
-    let take = endpoint("take", verb::ClaimTake::wildcard_subject());
-    service
-        .endpoint(take, move |request| {
-            let grants = Arc::clone(&grants);
-            async move {
-                let take: Take = request.decode("claim.take")?;
-                assert_eq!(take.node, node());
-                let granted = grants.lock().unwrap().get(&take.alloc).cloned();
-                granted.unwrap_or_else(|| Err(Problem::new(Code::NoSuchAlloc, "no such alloc")))
-            }
-        })
-        .await
-        .unwrap();
-    let ended = Arc::clone(stopped);
-    service
-        .endpoint(endpoint("alloc-list", verb::AllocList::wildcard_subject()), move |request| {
-            let ended = Arc::clone(&ended);
-            async move {
-                let asked: alloc::List = request.decode("alloc.list")?;
-                assert_eq!((asked.node, asked.state), (Some(node()), Some(AllocState::Live)));
-                let ended = ended.lock().unwrap();
-                let is_live = |id: &&str| ended.all.iter().all(|stop| stop.id.as_str() != *id);
-                let allocs: Vec<_> = ["a", "b"].into_iter().filter(is_live).map(stub).collect();
-                Ok(json!({"index": 0, "allocs": allocs}))
-            }
-        })
-        .await
-        .unwrap();
-    let stopped = Arc::clone(stopped);
-    service
-        .endpoint(endpoint("alloc-stop", verb::AllocStop::wildcard_subject()), move |request| {
-            let stopped = Arc::clone(&stopped);
-            async move {
-                let stop: Stop = request.decode("alloc.stop")?;
-                let mut stopped = stopped.lock().unwrap();
-                if stopped.refuses {
-                    return Err(Problem::new(Code::BusUnavailable, "no quorum").retryable());
-                }
-                let answer = AllocStatus { state: stop.state, ..live(&stop.id) };
-                stopped.all.push(stop);
-                Ok(answer)
-            }
-        })
-        .await
-        .unwrap();
-    let (reports, answer) = (Arc::clone(reports), Arc::clone(answer));
-    let report = endpoint("report", verb::NodeReport::subject(&()));
-    service
-        .endpoint(report, move |request| {
-            let (reports, answer) = (Arc::clone(&reports), Arc::clone(&answer));
-            async move {
-                reports.lock().unwrap().push(request.decode("node.report")?);
-                Ok(answer.lock().unwrap().clone())
-            }
-        })
-        .await
-        .unwrap();
-    service
-}
-
-/// An alloc of this node that was not reported ended, as it is listed.
-fn stub(id: &str) -> Value {
-    let since = clock::now();
-    json!({"id": id, "namespace": "default", "state": "live", "node": node(), "since": since})
-}
-
-/// And as it is shown.
-fn live(id: &AllocId) -> AllocStatus {
-    serde_json::from_value(stub(id.as_str())).unwrap()
 }
 
 fn provision(dir: &Dir) {
