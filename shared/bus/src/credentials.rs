@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use async_nats::{Auth, AuthError, ConnectOptions};
+use berth_contract::subject;
 use berth_domain::Timestamp;
 use data_encoding::BASE64URL_NOPAD;
 use nkeys::{KeyPair, KeyPairType};
@@ -82,7 +83,7 @@ impl Identity {
     /// The prefix of the only inboxes that this identity may read: nobody else's permissions cover
     /// them.
     pub fn inbox_prefix(&self) -> String {
-        format!("_INBOX_{}", self.key)
+        subject::inbox_prefix(&self.key)
     }
 
     /// Whether the token has expired, by this host's clock.
