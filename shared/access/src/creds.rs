@@ -18,7 +18,7 @@ pub fn format_creds(token: &str, key: &Key) -> Result<String, AccessError> {
     Ok(format!(
         "-----BEGIN {TOKEN}-----\n{token}\n------END {TOKEN}------\n\n\
          ************************* IMPORTANT *************************\n\
-         The seed below is a password. Whoever has it has this identity.\n\n\
+         The seed below is a password: it is this identity.\n\n\
          -----BEGIN {SEED}-----\n{seed}\n------END {SEED}------\n\n\
          *************************************************************\n"
     ))

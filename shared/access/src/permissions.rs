@@ -3,10 +3,10 @@
 //! **Owns** the form of permissions. nats-server enforces them: they are part of the user's token.
 //!
 //! **Promises** that they follow from the table of verbs, the buckets and the streams alone: a new
-//! verb is allowed to its senders, and to nobody else.
+//! verb is allowed to its senders alone.
 //!
 //! **Never** lets anyone but services and an admin make a consumer. The server sends what it
-//! delivers to any subject that its maker chose, in nobody's name.
+//! delivers to any subject that its maker chose, without the maker's permissions.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ fn service(found: &mut Permissions, actor: &Actor, name: ServiceName) {
     found.publish_allow.extend([SERVERS.to_owned(), "$JS.API.INFO".to_owned()]);
     for bucket in bucket::ALL.iter().chain([&BUCKETS]) {
         found.describe_stream(&format!("KV_{}", bucket.name));
-        // Secrets are sealed for the claim service, and still nobody else reads them.
+        // Secrets are sealed for the claim service, which is still the only reader.
         if bucket.name != SECRETS.name || name == CLAIM {
             found.read_stream(&format!("KV_{}", bucket.name));
         }
@@ -185,7 +185,7 @@ impl Permissions {
         }
     }
 
-    /// Answers as one of a queue group only: nobody listens beside it.
+    /// Answers as a member of a queue group only, so that no identity can listen beside it.
     fn answer_in(&mut self, queue: &str, subject: &str) {
         self.subscribe_allow.push(format!("{subject}.{} {queue}", actor::ANY));
         self.responses = Some((ANSWERS_MAX, ANSWER_WITHIN));

@@ -234,8 +234,8 @@ impl Grants {
         }
     }
 
-    /// The namespaces in which this is granted; `*` stands for all. Whoever may change or mount may
-    /// also see.
+    /// The namespaces in which this is granted; `*` stands for all. A user who may write or
+    /// mount may also read.
     pub fn holders_of(&self, capability: Capability) -> impl Iterator<Item = Namespace> {
         let all = Namespace::wildcard();
         let is_held = move |given: &BTreeSet<Capability>| {

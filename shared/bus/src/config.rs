@@ -43,8 +43,8 @@ pub struct Config {
     pub credentials: Credentials,
     /// How the connection is encrypted.
     pub tls: Tls,
-    /// Whether the process also connects without credentials and without TLS. Nobody knows then who
-    /// sends what.
+    /// Whether the process also connects without credentials and without TLS. The senders of
+    /// requests are then not proved.
     pub insecure: bool,
     /// Timeout of the first connection, and of opening a bucket. A cluster of three needs 10 to 12
     /// s from its start until it makes a stream.

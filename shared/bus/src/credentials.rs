@@ -1,6 +1,6 @@
 //! How the process proves to nats-server who it is.
 //!
-//! **Owns** the credentials: it reads their files anew for each connection, so a replaced file is
+//! **Owns** the credentials: it reads their files for each connection, so a replaced file is
 //! used from the next one on, without a restart.
 //!
 //! **Promises** that credentials that cannot work are refused before anything is sent, with the
@@ -80,8 +80,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The prefix of the only inboxes that this identity may read: nobody else's permissions cover
-    /// them.
+    /// The prefix of the only inboxes that this identity may read. No other identity may read them.
     pub fn inbox_prefix(&self) -> String {
         subject::inbox_prefix(&self.key)
     }
@@ -125,7 +124,7 @@ impl Credentials {
     }
 }
 
-/// Options whose every connection is proved anew, over the server's nonce.
+/// Options that sign the nonce of the server for each connection.
 fn proving(
     prove: impl Fn(&[u8]) -> Result<Auth, BadCredentials> + Send + Sync + 'static,
 ) -> ConnectOptions {

@@ -97,7 +97,7 @@ impl Denials {
         self.inbox_is_denied.load(Ordering::Relaxed)
     }
 
-    /// A new connection subscribes anew.
+    /// A new connection subscribes to its inboxes again.
     pub(crate) fn forget_inbox(&self) {
         self.inbox_is_denied.store(false, Ordering::Relaxed);
     }

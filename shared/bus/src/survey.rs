@@ -1,6 +1,6 @@
 //! One request that many answer.
 //!
-//! **Owns** the rule when all answers are in: nobody can say how many will come, so the survey ends
+//! **Owns** the rule when all answers are in: their number is not known, so the survey ends
 //! when no more come for a moment.
 //!
 //! **Promises** an end by the deadline, at once if nothing subscribes to the subject, and a bounded

@@ -76,7 +76,7 @@ impl Endpoint {
                 }
             });
             drop(runtime);
-            // Nobody waits where the endpoint was dropped.
+            // The endpoint was dropped, so no caller waits.
             let _ = finished.send(());
         })?;
         Ok(Self { address, stop, ended })

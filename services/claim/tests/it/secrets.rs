@@ -94,7 +94,7 @@ async fn a_node_gets_secrets_while_its_claim_is_taken_and_for_its_reported_key_a
     let sealed = open(&site.bus, "n1", "data", &secrets, &keys.public()).await.unwrap();
     assert_eq!(password(&keys, "data", &sealed), "hunter2");
 
-    // Whoever has no call to make learns nothing, not even whether there is such a volume.
+    // A node without a call learns nothing, not even whether the volume exists.
     let refused = open(&site.bus, "n2", "data", &secrets, &other.public()).await.unwrap_err();
     assert_eq!((refused.code, refused.retryable), (Code::SecretsUnavailable, true), "{refused}");
     assert_eq!(refused.step.as_deref(), Some("secret.open"));

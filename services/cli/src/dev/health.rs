@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::config::PLUGIN;
 use super::identities::{PERSON, Proof};
 
-/// Where the bus is, and how the person at the keyboard proves who he is.
+/// The address of the bus, and the proof of the person at the keyboard.
 #[derive(Debug)]
 pub struct BusAddress {
     pub url: String,

@@ -2,7 +2,7 @@
 //!
 //! **Promises** that a restart in the same directory keeps them.
 //!
-//! With `--insecure` there are none, and the bus asks nobody who is calling.
+//! With `--insecure` there are none, and the bus accepts every client.
 
 use std::path::PathBuf;
 
@@ -73,7 +73,7 @@ impl Identities {
         self.prove(Role::Node { node, controllers })
     }
 
-    /// How the person at the keyboard proves who he is: he may do everything.
+    /// The proof of the person at the keyboard, who may do everything.
     pub fn of_person(&self) -> Result<Option<Proof>, Failure> {
         self.prove(Role::Admin { name: PERSON.to_owned() })
     }

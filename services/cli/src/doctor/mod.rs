@@ -160,7 +160,7 @@ impl Ailment {
     }
 }
 
-/// How bad a cause is; none when it needs nobody.
+/// How bad a cause is; none when no person has to act.
 const fn judge_cause(cause: Cause) -> Option<Verdict> {
     use Cause as C;
     match cause {

@@ -33,7 +33,7 @@ impl Ran {
     }
 }
 
-/// `berth` without this shell's environment, on a bus that asks nobody who is calling.
+/// `berth` without this shell's environment, on a bus without access control.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
     for (key, _) in std::env::vars_os() {

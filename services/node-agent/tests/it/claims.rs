@@ -22,7 +22,7 @@ pub struct ClaimAnswers(Arc<Mutex<Answers>>);
 
 #[derive(Default)]
 struct Answers {
-    /// Whether nobody says at which revision an agent starts.
+    /// Whether no service answers at which revision an agent starts.
     is_away: bool,
     /// A list without claims: its revision, and how often it was asked for.
     unclaimed: Option<(Arc<AtomicU64>, Arc<AtomicU64>)>,

@@ -6,7 +6,7 @@
 //! directory.json                 the servers and authorities
 //! operator.seed  operator.jwt    signs the accounts; signed once
 //! system.seed    system.jwt      the system account; signed once
-//! account.seed   account.jwt     Berth's account; signed anew at each revocation
+//! account.seed   account.jwt     Berth's account; signed again at each revocation
 //! authority/N.key  N.pem         the TLS authorities
 //! ca.pem                         the authorities that everybody trusts
 //! identities/NAME.json           who has which keys; no secrets
@@ -48,7 +48,7 @@ pub enum FilePlace {
     /// Each host's files are copied to this directory of the host.
     Installed(PathBuf),
     /// Servers of this machine read the directory itself. Files are not synced to the disk: such a
-    /// fleet can be made anew.
+    /// fleet can be made again.
     Here,
 }
 

@@ -160,7 +160,7 @@ async fn certificates_and_authorities_rotate_without_a_restart() {
     let by_name = Dial { name: "bus.example", ..fleet.dial(0, &old_ca, Some(&creds)) };
     Client::connect(by_name).unwrap();
 
-    // The next authority: trusted by whoever has the new file, before it is used.
+    // The next authority. Clients with the new file trust it before a server uses it.
     fleet.directory.add_authority(now()).unwrap();
     let ca = fleet.directory.ca();
     fleet.reload().await;

@@ -1,4 +1,4 @@
-//! The subject of a reply is chosen by whoever asks. A stolen identity must gain nothing by that.
+//! The client chooses the subject of its reply. A stolen identity must gain nothing by that.
 
 use std::path::Path;
 

@@ -45,7 +45,7 @@ async fn a_request_says_who_sends_it() {
         let told = ask(&connect(&server, actor).await, "who.is").await.unwrap();
         assert_eq!(told, json!({"who": said, "subject": "who.is"}));
     }
-    // As `nats micro req` sends it, to the subject that the endpoint lists; and by nobody at all.
+    // As `nats micro req` sends it, to the subject that the endpoint lists; and without an actor.
     let client = async_nats::connect(&server.url()).await.unwrap();
     let told = client.request("who.is.*.*", "".into()).await.unwrap();
     let told: Value = serde_json::from_slice(&told.payload).unwrap();

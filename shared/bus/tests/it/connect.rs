@@ -169,7 +169,7 @@ async fn answers_come_to_an_inbox_of_ones_own() {
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
 }
 
-/// After a restart of the server each connection subscribes to its inbox anew.
+/// After a restart of the server each connection subscribes to its inbox again.
 #[tokio::test]
 async fn a_restarted_server_answers_an_identity_again() {
     let key = nkeys::KeyPair::new_user();

@@ -78,7 +78,7 @@ pub enum Meaning {
     Monitored { service: Option<&'static str> },
     /// To read replies.
     Replies { are_own: bool },
-    /// What nobody but an admin has a use for.
+    /// What only an admin uses.
     Nothing,
 }
 
@@ -178,7 +178,7 @@ const WRITERS: [(&str, &str); 5] = [
 
 /// Whether the design allows it.
 pub fn allows(who: &Who, meaning: &Meaning) -> bool {
-    // Nobody but an admin speaks in the name of another.
+    // Only an admin sends in the name of another actor.
     let is_signed = match meaning {
         Meaning::Request { signature, .. } | Meaning::Event { signature } => {
             *signature == who.signature
@@ -297,7 +297,7 @@ fn allows_user(given: &[Held], meaning: &Meaning) -> bool {
             .iter()
             .any(|sender| matches!(sender, Sender::Holder(wanted) if holds(*wanted, *namespace))),
         Meaning::Events { namespace } => {
-            // Plugins and nodes are in no namespace: whoever reads all of them sees these, too.
+            // Plugins and nodes are in no namespace: a reader of all namespaces sees these, too.
             let of = if ["*", NO_NAMESPACE].contains(namespace) { EVERYWHERE } else { namespace };
             // The namespace that is called `_` has another token in events.
             holds(Capability::Read, Some(if of == "=5F" { "_" } else { of }))
