@@ -7,6 +7,8 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::AccessError;
 
@@ -14,6 +16,9 @@ use crate::error::AccessError;
 fn fault(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> AccessError {
     move |source| AccessError::File { path: path.to_owned(), doing, source }
 }
+
+/// How often a lock is asked for.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// How files are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,14 +103,24 @@ pub fn is_occupied(path: &Path) -> bool {
     }
 }
 
-/// Locks a file for this process until the result is dropped. `None` when another has it.
-pub fn lock(path: &Path) -> Result<Option<File>, AccessError> {
+/// Locks a file for this process until the result is dropped. `None` when another process has it
+/// for as long as this one may wait.
+///
+/// A lock is worth a short wait: a process that is just being started has a copy of every open file
+/// of its parent, and so of a lock that the parent has dropped, until it runs its own program.
+pub fn lock(path: &Path, patience: Duration) -> Result<Option<File>, AccessError> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = file.map_err(fault(path, "written"))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(fs::TryLockError::WouldBlock) => Ok(None),
-        Err(fs::TryLockError::Error(error)) => Err(fault(path, "locked")(error)),
+    let asked = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            Err(fs::TryLockError::WouldBlock) if asked.elapsed() < patience => {
+                thread::sleep(LOCK_PAUSE);
+            },
+            Err(fs::TryLockError::WouldBlock) => return Ok(None),
+            Err(fs::TryLockError::Error(error)) => return Err(fault(path, "locked")(error)),
+        }
     }
 }
 
@@ -134,9 +149,10 @@ mod tests {
     fn one_process_at_a_time_has_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let held = lock(&path).unwrap();
-        assert!(held.is_some() && lock(&path).unwrap().is_none());
+        let held = lock(&path, Duration::ZERO).unwrap();
+        assert!(held.is_some() && lock(&path, LOCK_PAUSE).unwrap().is_none());
+        let waiting = thread::spawn(move || lock(&path, Duration::from_secs(60)).unwrap());
         drop(held);
-        assert!(lock(&path).unwrap().is_some());
+        assert!(waiting.join().unwrap().is_some());
     }
 }

@@ -41,6 +41,8 @@ use crate::record::{DirectoryRecord, VERSION};
 
 /// The file that makes a directory one of ours.
 const DIRECTORY: &str = "directory.json";
+/// How long a change waits for a change of another process.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where the servers of a fleet read their files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,7 +147,7 @@ impl Directory {
 
     /// Keeps other processes from changing the directory, and takes up what they have changed.
     fn lock(&mut self) -> Result<File, AccessError> {
-        let lock = files::lock(&self.path.join("lock"))?;
+        let lock = files::lock(&self.path.join("lock"), LOCK_PATIENCE)?;
         let lock = lock.ok_or_else(|| AccessError::DirectoryInUse(self.path.clone()))?;
         self.record = load_record(&self.path)?;
         Ok(lock)
