@@ -70,7 +70,7 @@ impl State {
         let events = process.bus.events(&stream::EVENTS, process.replicas).await?;
         Ok(Self(Arc::new(StateInner {
             bus: process.bus.clone(),
-            refusals: RefusalTeller::new(events.clone(), CLAIM),
+            refusals: RefusalTeller::new(events.sender(), CLAIM),
             events,
             policy: config.policy,
             worker: process.worker.clone(),

@@ -141,7 +141,7 @@ mod tests {
     fn a_context_of_the_nats_cli_is_read() {
         let value = json!({
             "description": "the fleet", "url": "tls://a:1,tls://b:1", "creds": "/c/anna.creds",
-            "ca": "/c/ca.pem", "inbox_prefix": "_INBOX_U", "token": "", "user": "", "password": "", "nkey": "", "nsc": "",
+            "ca": "/c/ca.pem", "inbox_prefix": "_INBOX.U", "token": "", "user": "", "password": "", "nkey": "", "nsc": "",
             "tls_first": false, "color_scheme": "",
         });
         let config = context(&value).unwrap();

@@ -17,8 +17,7 @@ mod local_state;
 
 use std::time::Duration;
 
-use berth_bus::{Bucket, Events, KeptLease, Service};
-use berth_contract::{bucket, stream};
+use berth_bus::{EventSender, KeptLease, Service};
 use berth_host::HostPool;
 use berth_service::clock;
 use berth_service::fault_report::FaultReport;
@@ -109,7 +108,7 @@ struct HeldLease {
     lease: KeptLease,
     started_at: StartRevision,
     gate: Gate,
-    events: Events,
+    events: EventSender,
     publisher: EventPublisher,
 }
 
@@ -139,8 +138,7 @@ impl Startup<'_> {
     /// Waits for the node's lease. Returns `None` if the shutdown comes first.
     async fn acquire_lease(&self) -> Result<Option<HeldLease>, Fatal> {
         let (host, shutdown) = (&self.local.host, &self.process.shutdown);
-        let buckets = open_buckets(self.process);
-        let (leases, events) = self.process.prepare(buckets).await?;
+        let events = self.process.bus.events_by_request();
         let gate = Gate::default();
         let holder = Holder {
             node: host.node.clone(),
@@ -151,7 +149,7 @@ impl Startup<'_> {
             since: clock::now(),
         };
         let ttl = LeaseTtl::new(self.config.lease_ttl);
-        let node_lease = NodeLease { bucket: leases, holder, ttl, gate: gate.clone() };
+        let node_lease = NodeLease { bus: self.process.bus.clone(), holder, ttl, gate: gate.clone() };
         let (bus, node, missing) = (&self.process.bus, &host.node, FaultReport::default());
         let why = missing.clone();
         self.process.readiness.require(move || why.current());
@@ -289,13 +287,6 @@ impl Startup<'_> {
         tasks.spawn(comeback::undo_when_gone(mounter.clone(), held.gate.clone(), shutdown.clone()));
         BackgroundTasks { tasks, reporter }
     }
-}
-
-/// The bucket of leases, and the stream of events.
-async fn open_buckets(process: &Process) -> Result<(Bucket, Events), Fatal> {
-    let (bus, replicas) = (&process.bus, process.replicas);
-    let leases = bus.bucket(&bucket::LEASES, replicas).await?;
-    Ok((leases, bus.events(&stream::EVENTS, replicas).await?))
 }
 
 /// Takes no new request, tells the registry, and finishes what is under way within that time.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_bus::Events;
+use berth_bus::EventSender;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::message::call::Call;
@@ -18,14 +18,14 @@ use berth_service::refusals::{RefusalTeller, RequestSubject};
 /// Tells events in the name of this node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct EventPublisher {
-    events: Events,
+    events: EventSender,
     refusals: RefusalTeller,
     node: NodeId,
 }
 
 impl EventPublisher {
     /// In the name of `node`.
-    pub fn new(events: Events, node: NodeId) -> Self {
+    pub fn new(events: EventSender, node: NodeId) -> Self {
         Self { refusals: RefusalTeller::new(events.clone(), NODE_AGENT), events, node }
     }
 

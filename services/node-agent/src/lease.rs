@@ -1,7 +1,8 @@
 //! The node's lease: it shows that this agent lives.
 //!
-//! **Owns** the key `node.<node>` in the leases bucket. The registry reads the node's presence from
-//! this key alone.
+//! **Owns** who holds the key `node.<node>` in the leases bucket, by requests to the registry, which
+//! writes it: an agent writes no stream itself (decision 0042). The registry reads the node's
+//! presence from this key alone.
 //!
 //! **Promises** that one agent at a time answers for a node. A second agent of the same node name
 //! waits at its start. An agent whose lease another agent took ends. A restarted agent takes over
@@ -11,14 +12,16 @@
 
 use std::time::Duration;
 
-use berth_bus::{Bucket, Entry, KeptLease, LeaseError};
+use berth_bus::lease::{LeaseStore, LeaseTerms};
+use berth_bus::{Bus, Call, Cause, Entry, KeptLease, Lease, LeaseError, RequestError};
 use berth_contract::key;
 pub use berth_contract::lease::Holder;
-use berth_domain::NodeId;
+use berth_contract::message::node::{FoundLease, Held, Hold, Yield};
+use berth_contract::verb;
+use berth_domain::{NodeId, Timestamp};
 use berth_domain::retry::Schedule;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
-use serde_json::json;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -27,6 +30,9 @@ use crate::gate::Gate;
 
 /// Pauses between attempts to get the lease.
 const RETRY: Schedule = Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
+
+/// How long one answer may take. A lease is renewed several times within its TTL.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// Another agent answers for the node.
 #[derive(Debug, Error)]
@@ -71,14 +77,66 @@ impl LeaseTtl {
 /// Acquires and keeps the lease of one node.
 #[derive(Debug, Clone)]
 pub struct NodeLease {
-    /// The leases bucket.
-    pub bucket: Bucket,
+    /// The bus.
+    pub bus: Bus,
     /// What is written into it.
     pub holder: Holder,
     /// How long the lease lives without renewal.
     pub ttl: LeaseTtl,
     /// Closed while the lease is not held.
     pub gate: Gate,
+}
+
+/// Leases of nodes, which the registry writes.
+#[derive(Debug, Clone)]
+struct RegistryLeases {
+    bus: Bus,
+}
+
+impl LeaseStore for RegistryLeases {
+    type Value = Holder;
+
+    async fn hold(
+        &self,
+        terms: &LeaseTerms<Holder>,
+        over: Option<u64>,
+        within: Duration,
+    ) -> Result<u64, LeaseError> {
+        let request = Hold { holder: terms.value.clone(), ttl_s: terms.ttl.as_secs(), over };
+        let call = Call::within(terms.trace, within.min(ANSWER_WITHIN));
+        let key = terms.key.clone();
+        match self.bus.ask_service::<verb::NodeHold>(&(), &request, &call).await {
+            Ok(Held::ByYou(revision)) => Ok(revision),
+            Ok(Held::ByAnother(found)) => {
+                let holder = Box::new(read_entry(&key, found));
+                Err(LeaseError::Held { key, holder })
+            }
+            Ok(Held::ByNobody) => Err(LeaseError::Lost { key }),
+            Err(error) => Err(unavailable(key, error)),
+        }
+    }
+
+    async fn release(&self, terms: &LeaseTerms<Holder>, revision: u64) -> Result<(), LeaseError> {
+        let request = Yield { node: terms.value.node.clone(), revision };
+        let call = Call::within(terms.trace, ANSWER_WITHIN);
+        let yielded = self.bus.ask_service::<verb::NodeYield>(&(), &request, &call).await;
+        yielded.map(drop).map_err(|error| unavailable(terms.key.clone(), error))
+    }
+}
+
+fn read_entry(key: &str, found: FoundLease) -> Entry {
+    Entry {
+        key: key.to_owned(),
+        revision: found.revision,
+        value: Some(found.value.into()),
+        operation: None,
+        has_ttl: found.has_ttl,
+        created: Timestamp::default(),
+    }
+}
+
+fn unavailable(key: String, error: RequestError) -> LeaseError {
+    LeaseError::Unavailable { key, source: Cause::new(error) }
 }
 
 /// The result of one attempt to get the lease.
@@ -182,9 +240,7 @@ impl NodeLease {
     }
 
     async fn try_acquire(&self) -> LeaseAttempt {
-        let key = key::node_lease(&self.holder.node);
-        let trace = clock::begin_trace();
-        match self.bucket.acquire(&key, self.value().into(), self.ttl.now(), trace).await {
+        match Lease::acquire(&self.store(), self.terms()).await {
             Ok(lease) => LeaseAttempt::Held(lease.keep_for(self.ttl.follow())),
             Err(LeaseError::Held { holder: entry, .. }) => self.check_holder(entry).await,
             Err(error) => LeaseAttempt::NotNow(error),
@@ -206,15 +262,19 @@ impl NodeLease {
     }
 
     async fn try_inherit(&self, entry: &Entry) -> LeaseAttempt {
-        let trace = clock::begin_trace();
-        match self.bucket.inherit(entry, self.value().into(), self.ttl.now(), trace).await {
+        match Lease::inherit(&self.store(), entry, self.terms()).await {
             Ok(lease) => LeaseAttempt::Held(lease.keep_for(self.ttl.follow())),
             Err(error) => LeaseAttempt::NotNow(error),
         }
     }
 
-    fn value(&self) -> String {
-        json!(self.holder).to_string()
+    fn store(&self) -> RegistryLeases {
+        RegistryLeases { bus: self.bus.clone() }
+    }
+
+    fn terms(&self) -> LeaseTerms<Holder> {
+        let (key, value) = (key::node_lease(&self.holder.node), self.holder.clone());
+        LeaseTerms { key, value, ttl: self.ttl.now(), trace: clock::begin_trace() }
     }
 
     /// Releases the lease, so that the node is gone at once and not after the TTL.

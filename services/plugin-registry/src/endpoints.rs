@@ -11,7 +11,7 @@ use berth_service::clock;
 use berth_service::process::Process;
 
 use crate::state::State;
-use crate::{delete, gone, jobs, leave, query, report};
+use crate::{delete, gone, hold, jobs, leave, query, report, tell};
 
 /// Requests of one verb under way at once.
 const MAX_IN_FLIGHT: u32 = 256;
@@ -20,7 +20,27 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     let service = process.announce().await?;
     let on = Endpoints { service: &service, state };
     on.verb::<verb::NodeReport, _>(|state, request, at| async move {
-        report::report(&state, request.message()?, at, request.trace, request.deadline).await
+        let report = request.message()?;
+        request.check_node(&report.node)?;
+        report::report(&state, report, at, request.trace, request.deadline).await
+    })
+    .await?;
+    on.verb::<verb::NodeHold, _>(|state, request, _| async move {
+        let hold = request.message()?;
+        request.check_node(&hold.holder.node)?;
+        hold::hold(&state, hold, request.trace).await
+    })
+    .await?;
+    on.verb::<verb::NodeYield, _>(|state, request, _| async move {
+        let lease = request.message()?;
+        request.check_node(&lease.node)?;
+        hold::give_up(&state, lease, request.trace).await
+    })
+    .await?;
+    on.verb::<verb::NodeTell, _>(|state, request, _| async move {
+        let told = request.message()?;
+        let node = request.sending_node()?;
+        tell::tell(&state, &node, &told)
     })
     .await?;
     on.verb::<verb::NodeLeave, _>(|state, request, at| async move {

@@ -22,6 +22,7 @@ mod delete;
 mod endpoints;
 mod events;
 mod gone;
+mod hold;
 mod jobs;
 mod leases;
 mod leave;
@@ -32,6 +33,7 @@ mod report;
 mod state;
 mod status;
 mod store;
+mod tell;
 
 use std::time::Duration;
 

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::decide::NodeRecords;
 use crate::leases::Leases;
 use crate::pace::Pace;
+use crate::tell::EventShares;
 
 /// A wait ends this long before the caller's deadline, so that the answer still arrives in time.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
@@ -31,10 +32,12 @@ pub struct StateInner {
     /// Instances and jobs, folded into plugins.
     pub plugins: RecordTable<Instances>,
     pub nodes: RecordTable<Nodes>,
-    /// Agents write their leases here; the registry only reads them.
+    /// The leases of nodes are written here for their agents.
     pub leases: Bucket,
     pub lease_mirror: Mirror<Leases>,
     pub events: Events,
+    /// How much each node may still tell.
+    pub event_shares: EventShares,
     /// The requests that wait for something newer.
     pub readers: Readers,
     pub pace: Pace,
@@ -60,6 +63,7 @@ impl State {
             lease_mirror: Mirror::start(&leases, Leases::FILTER, Leases::default(), options)
                 .await?,
             events: process.bus.events(&stream::EVENTS, process.replicas).await?,
+            event_shares: EventShares::default(),
             readers: Readers::default(),
             pace,
             plugins,

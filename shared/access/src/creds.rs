@@ -77,7 +77,7 @@ mod tests {
         let creds = UserCreds::parse(&text).unwrap();
         assert_eq!(creds.claims.name, "node/n1");
         assert_eq!(creds.key.public(), key.public());
-        assert_eq!(inbox_prefix(&creds.claims.subject), format!("_INBOX_{}", key.public()));
+        assert_eq!(inbox_prefix(&creds.claims.subject), format!("_INBOX.{}", key.public()));
     }
 
     #[test]

@@ -5,8 +5,10 @@
 //! **Promises** that they follow from the table of verbs, the buckets and the streams alone: a new
 //! verb is allowed to its senders alone.
 //!
-//! **Never** lets anyone but services and an admin make a consumer. The server sends what it
-//! delivers to any subject that its maker chose, without the maker's permissions.
+//! **Never** gives a node, Docker's plugin or a user without the operator's rights anything that
+//! nats-server answers itself, or a reply to a subject of the asker's choice. Such a message is
+//! published without the asker's permissions: at the key of a record, or in the name of another.
+//! Services, inspectors and operators have such rights, and must be trusted with the records.
 
 use std::time::Duration;
 
@@ -16,8 +18,7 @@ use berth_contract::service::{
     CLAIM, CONTROLLER, DOCKER, GC, NODE_AGENT, PLUGIN_REGISTRY, ServiceName, VOLUMEWATCHER,
 };
 use berth_contract::stream::EVENTS;
-use berth_contract::subject::{ALL_EVENTS, EventsOf, controller_queue, event_filter};
-use berth_contract::token::encode;
+use berth_contract::subject::{ALL_EVENTS, ANY_INBOX, EventsOf, controller_queue, event_filter};
 use berth_contract::verb::{ALL, Capability, Sender, SubjectPart};
 use berth_domain::limits::WAIT_MAX;
 use berth_domain::{NodeId, PluginId};
@@ -64,6 +65,7 @@ pub fn derive_permissions(role: &Role) -> Permissions {
         Role::Docker { node } => {
             found.send_as(&actor, DOCKER, Some(node));
             found.be_monitored(DOCKER);
+            found.reply_to_inboxes();
         }
         Role::User { grants, .. } => user(&mut found, &actor, grants),
         Role::Admin { .. } => {
@@ -79,7 +81,8 @@ fn service(found: &mut Permissions, actor: &Actor, name: ServiceName) {
     found.send_as(actor, name, None);
     found.answer(ALL.iter().filter(|row| row.service == name).map(|row| row.subject_for(&[])));
     found.be_monitored(name);
-    found.publish_events(actor);
+    found.responses = Some((ANSWERS_MAX, ANSWER_WITHIN));
+    found.publish_events(actor, name);
     found.publish_allow.extend([SERVERS.to_owned(), "$JS.API.INFO".to_owned()]);
     for bucket in bucket::ALL.iter().chain([&BUCKETS]) {
         found.describe_stream(&format!("KV_{}", bucket.name));
@@ -112,13 +115,7 @@ fn agent(found: &mut Permissions, actor: &Actor, node: &NodeId, controllers: &[P
     }
     found.be_monitored(NODE_AGENT);
     found.be_monitored(CONTROLLER);
-    found.publish_events(actor);
-    found.publish_allow.push(format!("$KV.{}.node.{}", LEASES.name, encode(node)));
-    for bucket in [&LEASES, &BUCKETS] {
-        found.describe_stream(&format!("KV_{}", bucket.name));
-        found.get_from_stream(&format!("KV_{}", bucket.name));
-    }
-    found.describe_stream(EVENTS.name);
+    found.reply_to_inboxes();
 }
 
 fn user(found: &mut Permissions, actor: &Actor, grants: &Grants) {
@@ -188,7 +185,12 @@ impl Permissions {
     /// Answers as a member of a queue group only, so that no identity can listen beside it.
     fn answer_in(&mut self, queue: &str, subject: &str) {
         self.subscribe_allow.push(format!("{subject}.{} {queue}", actor::ANY));
-        self.responses = Some((ANSWERS_MAX, ANSWER_WITHIN));
+    }
+
+    /// Replies to inboxes, whoever's. A responder that may publish to whatever reply subject it is
+    /// named could be named any subject by an accomplice, with the actor of another in it.
+    fn reply_to_inboxes(&mut self) {
+        self.publish_allow.push(ANY_INBOX.to_owned());
     }
 
     /// Answers `nats micro`.
@@ -202,12 +204,15 @@ impl Permissions {
                 }
             }
         }
-        self.responses = Some((ANSWERS_MAX, ANSWER_WITHIN));
     }
 
-    fn publish_events(&mut self, actor: &Actor) {
-        self.publish_allow.push(actor.sign("berth.v1.event.*.*.*"));
-        self.publish_allow.push(actor.sign("berth.v1.event.*.request.*.*"));
+    /// Its own events, and those that the registry puts into the stream for agents.
+    fn publish_events(&mut self, actor: &Actor, name: ServiceName) {
+        let of_agents = (name == PLUGIN_REGISTRY).then(|| "node.*".to_owned());
+        for sender in std::iter::once(actor.tokens()).chain(of_agents) {
+            self.publish_allow.push(format!("berth.v1.event.*.*.*.{sender}"));
+            self.publish_allow.push(format!("berth.v1.event.*.request.*.*.{sender}"));
+        }
     }
 
     /// Follows and reads a stream, and makes it where it is missing.
@@ -241,10 +246,10 @@ impl Permissions {
 
     /// Adds the identity's own inboxes.
     ///
-    /// It may not publish to them. A responder may publish once to the reply subject of a message
-    /// that it received, so with a message to itself it could publish anywhere. To the bare prefix
-    /// it may publish, where it may not subscribe: that is how a process asks whether the server
-    /// has read all it sent.
+    /// A service may not publish to them. It may publish to the reply subject of a message that it
+    /// received, so with a message to itself it could publish anywhere. To the bare prefix it may
+    /// publish, where it may not subscribe: that is how a process asks whether the server has read
+    /// all it sent.
     #[must_use]
     pub fn with_inbox(mut self, prefix: &str) -> Self {
         for (list, subject) in [
@@ -304,10 +309,10 @@ mod tests {
             responses: Some((1, Duration::from_secs(2))),
         };
         let claims =
-            Value::Object(permissions.with_inbox("_INBOX_U").with_inbox("_INBOX_U").claims());
+            Value::Object(permissions.with_inbox("_INBOX.U").with_inbox("_INBOX.U").claims());
         let expected = json!({
-            "pub": { "allow": ["a.b", "_INBOX_U"], "deny": ["a.c"] },
-            "sub": { "allow": ["s q", "_INBOX_U.>"] },
+            "pub": { "allow": ["a.b", "_INBOX.U"], "deny": ["a.c"] },
+            "sub": { "allow": ["s q", "_INBOX.U.>"] },
             "resp": { "max": 1, "ttl": 2_000_000_000_u64 },
         });
         assert_eq!(claims, expected);
@@ -367,7 +372,7 @@ mod tests {
         ];
         for role in roles() {
             let is_service = crate::role::SERVICES.contains(&role);
-            let permissions = derive_permissions(&role).with_inbox("_INBOX_U");
+            let permissions = derive_permissions(&role).with_inbox("_INBOX.U");
             let may = |call: &str| {
                 let call = format!("$JS.API.{call}");
                 permissions.publish_allow.iter().any(|allowed| overlap(allowed, &call))
@@ -380,7 +385,7 @@ mod tests {
     #[test]
     fn a_listener_is_always_one_of_a_queue_group() {
         for role in roles() {
-            for allowed in derive_permissions(&role).with_inbox("_INBOX_U").subscribe_allow {
+            for allowed in derive_permissions(&role).with_inbox("_INBOX.U").subscribe_allow {
                 let (subject, queue) = match allowed.split_once(' ') {
                     Some((subject, queue)) => (subject, Some(queue)),
                     None => (allowed.as_str(), None),
@@ -405,10 +410,36 @@ mod tests {
     fn nobody_publishes_with_the_actor_of_another() {
         for role in roles() {
             let end = format!(".{}", role.actor().tokens());
-            let permissions = derive_permissions(&role).with_inbox("_INBOX_U");
+            let permissions = derive_permissions(&role).with_inbox("_INBOX.U");
             for allowed in &permissions.publish_allow {
-                let is_signed = allowed.ends_with(&end);
+                // The registry puts the events of agents into the stream, and compares the sender.
+                let is_told = role == Role::PluginRegistry
+                    && allowed.starts_with("berth.v1.event.")
+                    && allowed.ends_with(".node.*");
+                let is_signed = allowed.ends_with(&end) || is_told;
                 assert!(is_signed || !overlap(allowed, "berth.>"), "{role:?}: {allowed}");
+            }
+        }
+    }
+
+    /// Whoever steals such an identity can reach nothing but the services, in its own name.
+    #[test]
+    fn nodes_and_users_send_requests_of_their_own_and_nothing_else() {
+        let is_trusted = |role: &Role| match role {
+            Role::User { grants, .. } => grants.operator,
+            role => crate::role::SERVICES.contains(role) || matches!(role, Role::Inspect { .. }),
+        };
+        for role in roles().into_iter().filter(|role| !is_trusted(role)) {
+            let end = format!(".{}", role.actor().tokens());
+            let permissions = derive_permissions(&role).with_inbox("_INBOX.U");
+            assert_eq!(permissions.responses, None, "{role:?}");
+            for allowed in &permissions.publish_allow {
+                let is_request = allowed.starts_with("berth.v1.") && allowed.ends_with(&end);
+                let is_inbox = allowed == ANY_INBOX || allowed == "_INBOX.U";
+                // Answered by services, which reply to inboxes only.
+                let is_survey = allowed.starts_with("$SRV.");
+                assert!(is_request || is_inbox || is_survey, "{role:?}: {allowed}");
+                assert!(!overlap(allowed, ALL_EVENTS), "{role:?} writes a stream: {allowed}");
             }
         }
     }
@@ -418,7 +449,7 @@ mod tests {
     #[test]
     fn a_responder_sends_nothing_to_itself() {
         for role in roles() {
-            let permissions = derive_permissions(&role).with_inbox("_INBOX_U");
+            let permissions = derive_permissions(&role).with_inbox("_INBOX.U");
             if permissions.responses.is_none() {
                 continue;
             }

@@ -9,7 +9,8 @@ use std::fmt;
 pub struct Cause(Box<dyn Error + Send + Sync>);
 
 impl Cause {
-    pub(crate) fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    /// Keeps the error.
+    pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(error.into())
     }
 }

@@ -272,7 +272,7 @@ mod tests {
         };
         let found = read(&creds(&token, &seed)).unwrap();
         assert_eq!((found.name.as_deref(), found.has_expired()), (Some("anna"), true));
-        assert_eq!(found.inbox_prefix(), format!("_INBOX_{}", user.public_key()));
+        assert_eq!(found.inbox_prefix(), format!("_INBOX.{}", user.public_key()));
         let cases = [
             (String::new(), "no NATS USER JWT"),
             (creds(&token, ""), "no USER NKEY SEED"),

@@ -2,8 +2,8 @@
 //!
 //! **Owns** the event stream and the queue in front of it; [`EventLog`] reads what is stored.
 //!
-//! **Promises** that [`Events::publish`] returns at once: it hands the event to a bounded queue. A
-//! full queue drops the event and counts it ([`Events::lost`]). Events may be lost, so no decision
+//! **Promises** that [`EventSender::publish`] returns at once: it hands the event to a bounded queue. A
+//! full queue drops the event and counts it ([`EventSender::lost`]). Events may be lost, so no decision
 //! depends on them.
 //!
 //! **Never** makes a claim wait.
@@ -13,12 +13,12 @@ mod log;
 mod page;
 mod send;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_nats::HeaderMap;
-use berth_contract::header;
+use berth_contract::actor::Actor;
 use berth_contract::stream::StreamSpec;
 use berth_contract::trace::TraceContext;
 use serde::Serialize;
@@ -30,36 +30,42 @@ use tokio::time::timeout;
 pub use self::live::LiveEvents;
 pub use self::log::{Event, EventError, EventFeed, EventLog};
 pub use self::page::{LAST_MAX, Position, Query, Stored};
-use self::send::{Outgoing, QueuedEvent};
+use self::send::{Outgoing, QueuedEvent, Way};
 use crate::bucket::nanoseconds;
 use crate::copies::Copies;
 use crate::handle::Bus;
-use crate::headers;
 use crate::stream::{Drift, OpenError, REPLICAS, Settings, number};
 
 /// Events that may wait for the bus.
 const QUEUE: usize = 1024;
 
-/// The event stream: a cheap handle.
+/// A queue of events that a task sends: a cheap handle.
 #[derive(Debug, Clone)]
-pub struct Events {
-    inner: Arc<EventsInner>,
+pub struct EventSender {
+    inner: Arc<SenderInner>,
 }
 
 #[derive(Debug)]
-struct EventsInner {
-    bus: Bus,
-    stream: String,
+struct SenderInner {
+    actor: Actor,
     queue: mpsc::Sender<Outgoing>,
     lost: AtomicU64,
-    drift: Vec<Drift>,
     task: JoinHandle<()>,
 }
 
-impl Drop for EventsInner {
+impl Drop for SenderInner {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// The event stream, and a queue in front of it: a cheap handle.
+#[derive(Debug, Clone)]
+pub struct Events {
+    sender: EventSender,
+    bus: Bus,
+    stream: String,
+    drift: Arc<[Drift]>,
 }
 
 impl Bus {
@@ -72,31 +78,43 @@ impl Bus {
         let opened = self.ensure(spec.name, spec, copies.into(), true).await?;
         let drift = opened.drift;
         let has_copies = number(&opened.config, REPLICAS).is_some_and(|copies| copies > 1);
+        let way = if has_copies { Way::Batches } else { Way::EachAlone };
+        let stream = spec.name.to_owned();
+        Ok(Events { sender: self.queue_events(way), bus: self.clone(), stream, drift: drift.into() })
+    }
+
+    /// Events of a process that may not write the stream: the plugin registry writes them.
+    pub fn events_by_request(&self) -> EventSender {
+        self.queue_events(Way::Requests)
+    }
+
+    fn queue_events(&self, way: Way) -> EventSender {
         let (queue, outgoing) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(send::send(self.clone(), outgoing, has_copies));
-        let inner = EventsInner {
-            bus: self.clone(),
-            stream: spec.name.to_owned(),
-            queue,
-            lost: AtomicU64::new(0),
-            drift,
-            task,
-        };
-        Ok(Events { inner: Arc::new(inner) })
+        let task = tokio::spawn(send::send(self.clone(), outgoing, way));
+        let actor = self.config().actor.clone();
+        EventSender { inner: Arc::new(SenderInner { actor, queue, lost: AtomicU64::new(0), task }) }
     }
 }
 
-impl Events {
+impl EventSender {
     /// Queues an event, on a subject that the actor is put behind; returns at once.
     pub fn publish(&self, subject: &str, event: &(impl Serialize + ?Sized), trace: TraceContext) {
+        self.publish_for(&self.inner.actor, subject, event, trace);
+    }
+
+    /// Queues an event of another actor, which asked for it; returns at once.
+    pub fn publish_for(
+        &self,
+        actor: &Actor,
+        subject: &str,
+        event: &(impl Serialize + ?Sized),
+        trace: TraceContext,
+    ) {
         let body = match serde_json::to_vec(event) {
             Ok(body) => body.into(),
             Err(error) => return self.lose(subject, &error),
         };
-        let mut all = HeaderMap::new();
-        headers::set(&mut all, header::TRACEPARENT, trace);
-        let outgoing =
-            Outgoing::Event(QueuedEvent { subject: self.signed(subject), headers: all, body });
+        let outgoing = Outgoing::Event(QueuedEvent { subject: actor.sign(subject), trace, body });
         if let Err(error) = self.inner.queue.try_send(outgoing) {
             self.lose(subject, &error);
         }
@@ -105,11 +123,6 @@ impl Events {
     /// How many events were lost because the queue was full.
     pub fn lost(&self) -> u64 {
         self.inner.lost.load(Ordering::Relaxed)
-    }
-
-    /// The settings that differed from the expected ones when the stream was opened.
-    pub fn drift(&self) -> &[Drift] {
-        &self.inner.drift
     }
 
     /// Waits until the events queued so far are handed to the bus, at most for `within`.
@@ -122,13 +135,38 @@ impl Events {
             }
         });
         if flushed.await.is_err() {
-            tracing::debug!(stream = self.inner.stream, "events were still waiting");
+            tracing::debug!("events were still waiting");
         }
+    }
+
+    fn lose(&self, subject: &str, why: &impl std::fmt::Display) {
+        self.inner.lost.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(subject, %why, "an event is lost");
+    }
+}
+
+impl Deref for Events {
+    type Target = EventSender;
+
+    fn deref(&self) -> &EventSender {
+        &self.sender
+    }
+}
+
+impl Events {
+    /// The queue alone.
+    pub fn sender(&self) -> EventSender {
+        self.sender.clone()
+    }
+
+    /// The settings that differed from the expected ones when the stream was opened.
+    pub fn drift(&self) -> &[Drift] {
+        &self.drift
     }
 
     /// The events that are stored, to be read.
     pub fn log(&self) -> EventLog {
-        EventLog::new(self.inner.bus.clone(), self.inner.stream.clone())
+        EventLog::new(self.bus.clone(), self.stream.clone())
     }
 
     /// The last `count` events (at most [`LAST_MAX`]) on subjects that `filter` covers, oldest
@@ -147,15 +185,6 @@ impl Events {
     /// Follows the events that come from now on.
     pub async fn follow(&self, filter: &str) -> Result<EventFeed, EventError> {
         self.log().follow(&[filter.to_owned()]).await
-    }
-
-    fn signed(&self, subject: &str) -> String {
-        self.inner.bus.config().actor.sign(subject)
-    }
-
-    fn lose(&self, subject: &str, why: &impl std::fmt::Display) {
-        self.inner.lost.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(subject, %why, "an event is lost");
     }
 }
 

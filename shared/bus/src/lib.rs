@@ -80,7 +80,7 @@ pub use config::{ClientCertificate, Config, Tls};
 pub use connect::ConnectError;
 pub use copies::Copies;
 pub use credentials::{BadCredentials, Credentials, Identity};
-pub use event::Events;
+pub use event::{EventSender, Events};
 pub use handle::Bus;
 pub use lease::{KeptLease, Lease, LeaseError, LeaseHold};
 pub use link::Counts;

@@ -167,6 +167,17 @@ impl RequestError {
         }
     }
 
+    /// Whether the service has surely not begun, and may do so when it is asked again.
+    pub fn is_undone(&self) -> bool {
+        match self {
+            Self::NoResponder { .. } | Self::Unavailable { .. } => true,
+            Self::Problem(problem) => {
+                matches!(problem.code, Code::NoResponder | Code::Overloaded | Code::BusUnavailable)
+            }
+            _ => false,
+        }
+    }
+
     fn is_no_answer(&self) -> bool {
         match self {
             Self::NoAnswer { .. } => true,

@@ -102,7 +102,7 @@ pub const NODES: BucketSpec = BucketSpec {
 pub const LEASES: BucketSpec = BucketSpec {
     name: "berth-leases",
     description: "Leases that expire unless renewed: node.<node>, leader.<service>",
-    writer: "each its own key",
+    writer: "plugin-registry for nodes, gc for its leader",
     history: 1,
     marker_ttl: HOUR,
     guard_tokens: 0,

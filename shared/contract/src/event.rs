@@ -93,6 +93,30 @@ events! {
     NodeBack = "node.back", "A node that was gone is back, and has undone what it had mounted.";
 }
 
+impl EventName {
+    /// Whether agents tell it. The registry stores no other event for them.
+    pub const fn is_of_agents(self) -> bool {
+        matches!(
+            self,
+            Self::VolumeMounted
+                | Self::VolumeMountFailed
+                | Self::VolumeUnmounted
+                | Self::VolumeMountDead
+                | Self::VolumeMountUnaccounted
+                | Self::VolumeMountHung
+                | Self::VolumeMountWell
+                | Self::CallDone
+                | Self::CallFailed
+                | Self::RequestRefused
+                | Self::PluginStarted
+                | Self::PluginEnded
+                | Self::PluginStopped
+                | Self::PluginHeld
+                | Self::PluginMoved
+        )
+    }
+}
+
 impl fmt::Display for EventName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())

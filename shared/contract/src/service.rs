@@ -14,7 +14,7 @@ pub struct ServiceName {
     pub name: &'static str,
     /// In one line.
     pub description: &'static str,
-    /// The key it holds in the bucket of leases, while it does.
+    /// The key, or keys, that it writes in the bucket of leases.
     pub lease: Option<&'static str>,
 }
 
@@ -56,7 +56,7 @@ pub const CLAIM: ServiceName = ServiceName {
 pub const PLUGIN_REGISTRY: ServiceName = ServiceName {
     name: "berth-plugin-registry",
     description: "Knows plugins and nodes, and what can run where",
-    lease: None,
+    lease: Some("node.*"),
 };
 /// Releases.
 pub const VOLUMEWATCHER: ServiceName = ServiceName {
@@ -74,7 +74,7 @@ pub const GC: ServiceName = ServiceName {
 pub const NODE_AGENT: ServiceName = ServiceName {
     name: "berth-node-agent",
     description: "Stages and publishes volumes on its node",
-    lease: Some("node.<node>"),
+    lease: None,
 };
 /// A controller that an agent hosts: one per healthy controller instance.
 pub const CONTROLLER: ServiceName = ServiceName {

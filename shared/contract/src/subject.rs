@@ -118,11 +118,14 @@ fn any_event(of: EventsOf<'_>, kind: Option<&str>, id: Option<&str>) -> String {
 /// Prefix of the inboxes of the identity with this public key, in which it gets its replies.
 ///
 /// Each identity has a prefix of its own and may subscribe to no other, so that only the receiver
-/// of a reply can read it. The prefix is one token: a permission for `_INBOX.>` does not include
-/// it.
+/// of a reply can read it.
 pub fn inbox_prefix(public_key: &str) -> String {
-    format!("_INBOX_{public_key}")
+    format!("_INBOX.{public_key}")
 }
+
+/// Covers the inboxes of every identity. Who may publish there needs an inbox's whole name, and so
+/// can only answer what it was asked: our clients' inboxes end in 22 random characters.
+pub const ANY_INBOX: &str = "_INBOX.*.>";
 
 /// Every event: for `nats sub`, and to filter by hand.
 pub const ALL_EVENTS: &str = "berth.v1.event.>";

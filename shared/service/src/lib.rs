@@ -32,6 +32,7 @@ pub mod page;
 pub mod process;
 pub mod projection;
 pub mod purge;
+pub mod rate;
 pub mod readiness;
 pub mod reconcile;
 pub mod record_table;

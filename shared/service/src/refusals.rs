@@ -11,7 +11,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use berth_bus::Events;
+use berth_bus::EventSender;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
 use berth_contract::problem::Problem;
@@ -23,6 +23,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::clock;
+use crate::rate::TokenBucket;
 
 /// Refusals that are remembered, so that their retries are not published again.
 const REMEMBERED_MAX: usize = 4_096;
@@ -36,7 +37,7 @@ const MESSAGE_CHARS_MAX: usize = 2_000;
 /// Publishes refused requests in the name of a service. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RefusalTeller {
-    events: Events,
+    events: EventSender,
     service: ServiceName,
     limiter: Arc<Mutex<RefusalLimiter>>,
 }
@@ -73,7 +74,7 @@ impl RequestSubject {
 
 impl RefusalTeller {
     /// In the name of `service`.
-    pub fn new(events: Events, service: ServiceName) -> Self {
+    pub fn new(events: EventSender, service: ServiceName) -> Self {
         let limiter = Arc::new(Mutex::new(RefusalLimiter::new(Instant::now())));
         Self { events, service, limiter }
     }
@@ -134,32 +135,27 @@ enum Admission {
     Exceeds,
 }
 
-/// A bounded memory of refusals, and a token bucket.
+/// A bounded memory of refusals, and a rate.
 #[derive(Debug)]
 struct RefusalLimiter {
     told: HashSet<ToldRefusal>,
     oldest_first: VecDeque<ToldRefusal>,
-    tokens: f64,
-    filled_at: Instant,
+    rate: TokenBucket,
 }
 
 impl RefusalLimiter {
     fn new(now: Instant) -> Self {
         let (told, oldest_first) = (HashSet::new(), VecDeque::new());
-        Self { told, oldest_first, tokens: BURST_MAX, filled_at: now }
+        Self { told, oldest_first, rate: TokenBucket::new(BURST_MAX, PER_SECOND, now) }
     }
 
     fn admit(&mut self, refusal: ToldRefusal, now: Instant) -> Admission {
         if self.told.contains(&refusal) {
             return Admission::Repeated;
         }
-        let elapsed = now.saturating_duration_since(self.filled_at).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * PER_SECOND).min(BURST_MAX);
-        self.filled_at = now;
-        if self.tokens < 1.0 {
+        if !self.rate.take(1.0, now) {
             return Admission::Exceeds;
         }
-        self.tokens -= 1.0;
         if self.oldest_first.len() == REMEMBERED_MAX
             && let Some(oldest) = self.oldest_first.pop_front()
         {

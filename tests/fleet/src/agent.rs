@@ -80,7 +80,7 @@ impl Place {
         let gate = Gate::default();
         let (trigger, shutdown) = Shutdown::new();
         let tenure = NodeLease {
-            bucket: bus.bucket(&bucket::LEASES, self.replicas).await?,
+            bus: bus.clone(),
             holder: Holder {
                 node: node.clone(),
                 agent: format!("{number:032x}"),
@@ -92,7 +92,7 @@ impl Place {
             ttl: LeaseTtl::new(config.lease_ttl),
             gate: gate.clone(),
         };
-        let events = bus.events(&stream::EVENTS, self.replicas).await?;
+        let events = bus.events_by_request();
         let lease = tenure.acquire(&shutdown).await.ok_or("the lease was not got")?;
         let started_at = StartRevision::read(&bus, &node, &lease, &FaultReport::default()).await;
         let sealing = SealingKey::generate();

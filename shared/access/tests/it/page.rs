@@ -61,7 +61,7 @@ fn write_rights() -> String {
 
     let mut text = String::new();
     for (title, role) in sections {
-        let permissions = derive_permissions(&role).with_inbox("_INBOX_<key>");
+        let permissions = derive_permissions(&role).with_inbox("_INBOX.<key>");
         let words = sentence(&role.describe().join("; "));
         write!(text, "\n### {title}\n\n{words}\n\n{}", write_table(&permissions)).unwrap();
     }

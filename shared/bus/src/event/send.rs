@@ -1,4 +1,4 @@
-//! Sends events to the stream.
+//! Sends events to the stream, or to the registry, which may write the stream.
 //!
 //! An event that comes after a quiet moment is sent at once; events that follow closely are sent
 //! together. On a cluster, each message is a log entry that three servers write, so they go in one
@@ -9,19 +9,31 @@
 use std::time::Duration;
 
 use async_nats::HeaderMap;
+use berth_contract::header;
+use berth_contract::message::node::{TOLD_MAX, Tell, ToldEvent};
+use berth_contract::trace::TraceContext;
+use berth_contract::verb;
+use berth_domain::retry::Schedule;
 use bytes::Bytes;
 use rand::RngExt as _;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::log::HEARTBEAT;
 use crate::ack::{Ack, read_ack};
+use crate::cause::chain;
 use crate::handle::Bus;
 use crate::headers;
+use crate::request::Call;
 
 /// Most events that are sent together.
 const TOGETHER_MAX: usize = 256;
+/// How long the registry may take to put events in its queue.
+const TOLD_WITHIN: Duration = Duration::from_secs(5);
+/// Pauses while no registry takes events.
+const TELL_AGAIN: Schedule =
+    Schedule { first: Duration::from_millis(50), max: Duration::from_secs(2) };
 /// Shortest time between two sends of several events.
 const GATHER: Duration = Duration::from_millis(5);
 /// How long the next events wait for the last ones to be stored.
@@ -37,12 +49,31 @@ pub(super) enum Outgoing {
 #[derive(Clone)]
 pub(super) struct QueuedEvent {
     pub(super) subject: String,
-    pub(super) headers: HeaderMap,
+    pub(super) trace: TraceContext,
     pub(super) body: Bytes,
 }
 
+impl QueuedEvent {
+    fn headers(&self) -> HeaderMap {
+        let mut all = HeaderMap::new();
+        headers::set(&mut all, header::TRACEPARENT, self.trace);
+        all
+    }
+}
+
+/// How events are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Each event by itself, to a stream on one server.
+    EachAlone,
+    /// Several events in one batch, to a stream with copies.
+    Batches,
+    /// Several events in one request to the registry.
+    Requests,
+}
+
 /// Hands events to the client in order, while it is connected.
-pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, replicated: bool) {
+pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, way: Way) {
     let mut gather_until = Instant::now();
     while let Some(next) = outgoing.recv().await {
         // Events queued in the client while disconnected would delay everything else.
@@ -50,15 +81,15 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, replicated:
         let (mut events, mut then) = (Vec::new(), Some(next));
         while let Some(Outgoing::Event(event)) = then {
             events.push(event);
-            let more = events.len() < TOGETHER_MAX;
+            let more = events.len() < if way == Way::Requests { TOLD_MAX } else { TOGETHER_MAX };
             let coming = timeout_at(gather_until, outgoing.recv());
             then = if more { coming.await.ok().flatten() } else { None };
         }
         gather_until = Instant::now() + GATHER;
-        if replicated {
-            store(&bus, events).await;
-        } else {
-            publish(&bus, events).await;
+        match way {
+            Way::EachAlone => publish(&bus, events).await,
+            Way::Batches => store(&bus, events).await,
+            Way::Requests => tell(&bus, events).await,
         }
         if let Some(Outgoing::Flush(done)) = then {
             let _: Result<_, _> = timeout(HEARTBEAT, bus.client().flush()).await;
@@ -70,7 +101,9 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, replicated:
 
 /// Sends each event by itself, and waits for no acknowledgement.
 async fn publish(bus: &Bus, events: Vec<QueuedEvent>) {
-    for QueuedEvent { subject, headers, body } in events {
+    for event in events {
+        let headers = event.headers();
+        let QueuedEvent { subject, body, .. } = event;
         if let Err(error) = bus.client().publish_with_headers(subject, headers, body).await {
             tracing::warn!(%error, "an event is lost");
         }
@@ -84,7 +117,8 @@ async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
     let Some((last, others)) = events.split_last() else { return };
     let id = format!("{:016x}", rand::rng().random::<u64>());
     let batched = |event: &QueuedEvent, at: usize| {
-        let QueuedEvent { subject, mut headers, body } = event.clone();
+        let mut headers = event.headers();
+        let QueuedEvent { subject, body, .. } = event.clone();
         if count > 1 {
             headers::set(&mut headers, headers::BATCH_ID, &id);
             headers::set(&mut headers, headers::BATCH_SEQUENCE, at);
@@ -112,5 +146,36 @@ async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
             Err(error) => tracing::debug!(%error, "the acknowledgement of events cannot be read"),
         },
         Err(error) => tracing::debug!(%error, count, "events may be lost: no acknowledgement came"),
+    }
+}
+
+/// Has the registry store the events. While no registry listens they wait, and with them those that
+/// come meanwhile, up to the length of the queue.
+async fn tell(bus: &Bus, events: Vec<QueuedEvent>) {
+    let Some(trace) = events.first().map(|event| event.trace) else { return };
+    let told = events.iter().filter_map(|QueuedEvent { trace, body, .. }| {
+        let event = serde_json::from_slice(body);
+        let event = event.inspect_err(|error| tracing::warn!(%error, "an event is lost"));
+        Some(ToldEvent { event: event.ok()?, traceparent: *trace })
+    });
+    let request = Tell { events: told.collect() };
+    let mut tries = 0;
+    loop {
+        let call = Call::within(trace, TOLD_WITHIN);
+        match bus.ask_service::<verb::NodeTell>(&(), &request, &call).await {
+            Ok(_) => return,
+            Err(error) if error.is_undone() => {
+                tracing::debug!(error = chain(&error), tries, "the registry takes no events now");
+            }
+            Err(error) => {
+                let count = events.len();
+                tracing::warn!(error = chain(&error), count, "events may be lost");
+                return;
+            }
+        }
+        tries += 1;
+        let pause = TELL_AGAIN.wait(tries, rand::rng().random());
+        sleep(pause).await;
+        while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
     }
 }

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{BootTime, Lease, LeaseError};
+use super::{BootTime, Lease, LeaseError, LeaseStore};
 use crate::cause::chain;
 use crate::exchange::pause;
 
@@ -45,12 +45,12 @@ pub struct KeptLease {
     fence: u64,
     hold: LeaseHold,
     stop: CancellationToken,
-    task: Option<JoinHandle<Option<Lease>>>,
+    task: Option<JoinHandle<Result<(), LeaseError>>>,
 }
 
 impl KeptLease {
-    pub(super) fn new(lease: Lease, ttl: watch::Receiver<Duration>) -> Self {
-        let (key, fence) = (lease.key.clone(), lease.fence);
+    pub(super) fn new<S: LeaseStore>(lease: Lease<S>, ttl: watch::Receiver<Duration>) -> Self {
+        let (key, fence) = (lease.key().to_owned(), lease.fence);
         let (state, holding) = watch::channel(HeldUntil { until: Some(lease.ends) });
         let stop = CancellationToken::new();
         let task = tokio::spawn(keep(lease, ttl, state, stop.clone()));
@@ -94,13 +94,9 @@ impl KeptLease {
     /// Stops renewing and releases the lease.
     pub async fn release(mut self) -> Result<(), LeaseError> {
         self.stop.cancel();
-        let lease = match self.task.take() {
-            Some(task) => task.await.ok().flatten(),
-            None => None,
-        };
-        match lease {
-            Some(lease) => lease.release().await,
-            // The lease was lost before: there is nothing to release.
+        match self.task.take() {
+            // The task can only be cancelled by the runtime, which then ends.
+            Some(task) => task.await.unwrap_or(Ok(())),
             None => Ok(()),
         }
     }
@@ -124,21 +120,21 @@ fn renewed_after(ttl: Duration) -> Duration {
     if ttl >= LONG { (ttl / 2).max(ttl.saturating_sub(AMPLE)) } else { ttl / 3 }
 }
 
-/// Renews until the lease is lost (`None`) or renewing is to stop (the lease).
-async fn keep(
-    mut lease: Lease,
+/// Renews until the lease is lost, which leaves nothing to release, or until renewing is to stop.
+async fn keep<S: LeaseStore>(
+    mut lease: Lease<S>,
     ttl: watch::Receiver<Duration>,
     state: watch::Sender<HeldUntil>,
     stop: CancellationToken,
-) -> Option<Lease> {
+) -> Result<(), LeaseError> {
     let mut tries = 0;
     loop {
         let spread = 0.9 + 0.2 * rand::rng().random::<f64>();
-        let due = renewed_after(lease.ttl).mul_f64(spread);
+        let due = renewed_after(lease.terms.ttl).mul_f64(spread);
         tokio::select! {
             () = sleep(due), if tries == 0 => {}
             () = pause(tries), if tries > 0 => {}
-            () = stop.cancelled() => return Some(lease),
+            () = stop.cancelled() => return lease.release().await,
         }
         let next = *ttl.borrow();
         match lease.renew_for(next).await {
@@ -147,13 +143,13 @@ async fn keep(
                 state.send_replace(HeldUntil { until: Some(lease.ends) });
             }
             Err(error @ LeaseError::Unavailable { .. }) if lease.is_held() => {
-                tracing::debug!(key = lease.key, why = chain(&error), "the lease is not renewed");
+                tracing::debug!(key = lease.key(), why = chain(&error), "the lease is not renewed");
                 tries += 1;
             }
             Err(error) => {
-                tracing::warn!(key = lease.key, why = chain(&error), "the lease is lost");
+                tracing::warn!(key = lease.key(), why = chain(&error), "the lease is lost");
                 state.send_replace(HeldUntil { until: None });
-                return None;
+                return Ok(());
             }
         }
     }

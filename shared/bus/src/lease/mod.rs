@@ -1,36 +1,35 @@
 //! Leases: keys that expire unless they are renewed.
 //!
-//! **Owns** acquiring, renewing and releasing by guarded writes with a TTL. The client library
-//! drops the TTL when the key's last message is an expiry marker, so the second holder of a lease
-//! would hold it for ever. Here every write carries the TTL.
+//! **Owns** acquiring, renewing and releasing by guarded writes with a TTL, in a [`LeaseStore`]: a
+//! bucket, or a service that writes there for processes that may not.
 //!
 //! **Promises** that the holder considers the lease ended before the server does. For the holder
 //! the lease ends one TTL after the last renewal was *sent*, less a tenth for the difference of the
 //! clocks' rates. The clock is this host's time since boot, which continues in suspend.
 //!
 //! A value without a TTL ([`Entry::has_ttl`]) was written by hand. It never expires, so it is no
-//! lease, and a caller may [take it over](Bucket::inherit).
+//! lease, and a caller may [take it over](Lease::inherit).
 //!
 //! **Never** fences anything: a process that was paused for a minute believes for an instant that
 //! it still holds the lease. Put [`Lease::fence`] into the records that the lease protects, and let
 //! the guard of that write decide. The bucket must keep one value per key: with more, the server
 //! raises every TTL.
 
+mod bucket;
 mod keep;
 
+use std::fmt;
+use std::future::Future;
 use std::time::Duration;
 
 use berth_contract::trace::TraceContext;
 use berth_contract::{code::Code, problem::Problem};
 use berth_host::BootTime;
-use bytes::Bytes;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::bucket::Bucket;
 use crate::cause::{Cause, chain};
-use crate::read::{Entry, ReadError};
-use crate::write::{Change, CommitError, Guard, Write};
+use crate::read::Entry;
 
 pub use keep::{KeptLease, LeaseHold};
 
@@ -85,96 +84,81 @@ impl LeaseError {
     }
 }
 
+/// What is written, and for how long.
+#[derive(Debug, Clone)]
+pub struct LeaseTerms<V> {
+    /// The key.
+    pub key: String,
+    /// Names the holder, for operators and for other processes that want the lease.
+    pub value: V,
+    /// Whole seconds, at least one.
+    pub ttl: Duration,
+    /// The trace that the writes belong to.
+    pub trace: TraceContext,
+}
+
+/// Where a lease is kept.
+pub trait LeaseStore: Clone + fmt::Debug + Send + Sync + 'static {
+    /// What names a holder.
+    type Value: Clone + fmt::Debug + Send + Sync + 'static;
+
+    /// Writes the key and returns its revision, if the key is still at the revision `over`; without
+    /// it, if nobody holds the lease. Fails as held, or as lost where nobody holds it any more.
+    fn hold(
+        &self,
+        terms: &LeaseTerms<Self::Value>,
+        over: Option<u64>,
+        within: Duration,
+    ) -> impl Future<Output = Result<u64, LeaseError>> + Send;
+
+    /// Deletes the key, if it is still at this revision.
+    fn release(
+        &self,
+        terms: &LeaseTerms<Self::Value>,
+        revision: u64,
+    ) -> impl Future<Output = Result<(), LeaseError>> + Send;
+}
+
 /// An acquired lease. It expires by itself.
 #[derive(Debug)]
-pub struct Lease {
-    bucket: Bucket,
-    key: String,
-    value: Bytes,
-    ttl: Duration,
-    trace: TraceContext,
+pub struct Lease<S: LeaseStore> {
+    store: S,
+    terms: LeaseTerms<S::Value>,
     fence: u64,
     revision: u64,
     ends: BootTime,
 }
 
-impl Bucket {
-    /// Takes the lease `key` for `ttl` (whole seconds, at least one) if it is free. `value` names
-    /// the holder, for operators and for other processes that want the lease.
-    pub async fn acquire(
-        &self,
-        key: &str,
-        value: Bytes,
-        ttl: Duration,
-        trace: TraceContext,
-    ) -> Result<Lease, LeaseError> {
-        let revision = match self.get(key).await.map_err(|error| unreadable(key, error))? {
-            Some(entry) if entry.value.is_some() => return Err(held(entry)),
-            // A guard with revision 0 fails if there is a marker.
-            marker => marker.map_or(0, |marker| marker.revision),
-        };
-        self.hold(key, value, ttl, trace, revision).await
+impl<S: LeaseStore> Lease<S> {
+    /// Takes the lease if it is free.
+    pub async fn acquire(store: &S, terms: LeaseTerms<S::Value>) -> Result<Self, LeaseError> {
+        Self::take(store, terms, None).await
     }
 
     /// Takes over the lease of a holder that is known to have ended, as [`LeaseError::Held`] showed
     /// it: a process's own lease from before its restart, or a value that was written by hand.
     /// Other processes never see the lease free.
     pub async fn inherit(
-        &self,
+        store: &S,
         holder: &Entry,
-        value: Bytes,
-        ttl: Duration,
-        trace: TraceContext,
-    ) -> Result<Lease, LeaseError> {
-        self.hold(&holder.key, value, ttl, trace, holder.revision).await
+        terms: LeaseTerms<S::Value>,
+    ) -> Result<Self, LeaseError> {
+        Self::take(store, terms, Some(holder.revision)).await
     }
 
-    /// Writes the lease, guarded by the revision that was read.
-    async fn hold(
-        &self,
-        key: &str,
-        value: Bytes,
-        ttl: Duration,
-        trace: TraceContext,
-        revision: u64,
-    ) -> Result<Lease, LeaseError> {
-        let refuse = |why: &str| LeaseError::Refused { key: key.to_owned(), why: why.to_owned() };
-        if ttl < TTL_MIN || ttl.subsec_nanos() != 0 {
-            return Err(refuse("its TTL must be whole seconds, at least one"));
-        }
-        if self.shape.history != 1 {
-            return Err(refuse("its bucket keeps more than one value per key"));
-        }
-        let mut lease = Lease {
-            bucket: self.clone(),
-            key: key.to_owned(),
-            value,
-            ttl,
-            trace,
-            fence: 0,
-            revision,
-            ends: BootTime::now(),
-        };
-        match lease.write(ttl).await {
-            Ok(()) => {
-                lease.fence = lease.revision;
-                Ok(lease)
-            }
-            Err(LeaseError::Lost { .. }) => {
-                match self.get(key).await.map_err(|error| unreadable(key, error))? {
-                    Some(entry) if entry.value.is_some() => Err(held(entry)),
-                    _ => Err(LeaseError::Lost { key: key.to_owned() }),
-                }
-            }
-            Err(error) => Err(error),
-        }
+    async fn take(
+        store: &S,
+        terms: LeaseTerms<S::Value>,
+        over: Option<u64>,
+    ) -> Result<Self, LeaseError> {
+        let (ends, within) = (ends_after(terms.ttl), terms.ttl);
+        let revision = store.hold(&terms, over, within).await?;
+        Ok(Self { store: store.clone(), terms, fence: revision, revision, ends })
     }
-}
 
-impl Lease {
     /// The key.
     pub fn key(&self) -> &str {
-        &self.key
+        &self.terms.key
     }
 
     /// The revision at which the lease was acquired: higher than every earlier holder's, and
@@ -195,7 +179,7 @@ impl Lease {
 
     /// Renews the lease for this TTL from now, which may differ from the previous one.
     async fn renew_for(&mut self, ttl: Duration) -> Result<(), LeaseError> {
-        self.ttl = Duration::from_secs(ttl.max(TTL_MIN).as_secs());
+        self.terms.ttl = Duration::from_secs(ttl.max(TTL_MIN).as_secs());
         self.renew().await
     }
 
@@ -203,31 +187,23 @@ impl Lease {
     pub async fn renew(&mut self) -> Result<(), LeaseError> {
         let left = self.ends.left();
         if left.is_zero() {
-            return Err(LeaseError::Lost { key: self.key.clone() });
+            return Err(LeaseError::Lost { key: self.terms.key.clone() });
         }
-        self.write(left).await
+        let ends = ends_after(self.terms.ttl);
+        self.revision = self.store.hold(&self.terms, Some(self.revision), left).await?;
+        self.ends = ends;
+        Ok(())
     }
 
     /// Releases the lease, so that the next holder need not wait until it expires.
     pub async fn release(self) -> Result<(), LeaseError> {
-        let write = Write {
-            key: &self.key,
-            change: Change::Delete,
-            guard: Guard { filter: &self.key, revision: self.revision },
-            operation: "lease.release",
-            trace: self.trace,
-        };
-        match self.bucket.commit(write).await {
-            // Another process took it meanwhile, so it is released already.
-            Ok(_) | Err(CommitError::Conflict { .. }) => Ok(()),
-            Err(error) => Err(self.failed(error)),
-        }
+        self.store.release(&self.terms, self.revision).await
     }
 
     /// Renews the lease in the background until it is lost or released: three times in each TTL, or
     /// twice if the TTL is 30 s or more.
     pub fn keep(self) -> KeptLease {
-        let (_, ttl) = watch::channel(self.ttl);
+        let (_, ttl) = watch::channel(self.terms.ttl);
         KeptLease::new(self, ttl)
     }
 
@@ -236,37 +212,10 @@ impl Lease {
     pub fn keep_for(self, ttl: watch::Receiver<Duration>) -> KeptLease {
         KeptLease::new(self, ttl)
     }
-
-    async fn write(&mut self, within: Duration) -> Result<(), LeaseError> {
-        // Measured from before the write is sent: the server's TTL begins later.
-        let ends = BootTime::now().after(self.ttl * 9 / 10);
-        let write = Write {
-            key: &self.key,
-            change: Change::Put(self.value.clone()),
-            guard: Guard { filter: &self.key, revision: self.revision },
-            operation: "lease.hold",
-            trace: self.trace,
-        };
-        let stored = self.bucket.commit_within(&write, Some(self.ttl), within).await;
-        self.revision = stored.map_err(|error| self.failed(error))?;
-        self.ends = ends;
-        Ok(())
-    }
-
-    fn failed(&self, error: CommitError) -> LeaseError {
-        let key = self.key.clone();
-        match error {
-            CommitError::Conflict { .. } => LeaseError::Lost { key },
-            error @ CommitError::Refused { .. } => LeaseError::Refused { key, why: chain(&error) },
-            error => LeaseError::Unavailable { key, source: Cause::new(error) },
-        }
-    }
 }
 
-fn held(entry: Entry) -> LeaseError {
-    LeaseError::Held { key: entry.key.clone(), holder: Box::new(entry) }
-}
-
-fn unreadable(key: &str, error: ReadError) -> LeaseError {
-    LeaseError::Unavailable { key: key.to_owned(), source: Cause::new(error) }
+/// The end of a lease for its holder, measured from before the write is sent: the server's TTL
+/// begins later.
+fn ends_after(ttl: Duration) -> BootTime {
+    BootTime::now().after(ttl * 9 / 10)
 }

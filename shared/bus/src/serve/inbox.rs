@@ -6,8 +6,7 @@
 /// Whether a reply subject is an inbox: of our clients, of others, or the server's for a caller
 /// of another account.
 pub(super) fn is_inbox(subject: &str) -> bool {
-    let first = subject.split('.').next().unwrap_or_default();
-    ["_INBOX", "_R_"].contains(&first) || first.starts_with("_INBOX_")
+    ["_INBOX", "_R_"].contains(&subject.split('.').next().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -16,7 +15,7 @@ mod tests {
 
     #[test]
     fn only_inboxes_get_replies() {
-        for inbox in ["_INBOX.a", "_INBOX.a.b", "_INBOX_UABC.a.b", "_R_.a.b"] {
+        for inbox in ["_INBOX.a", "_INBOX.a.b", "_INBOX.UABC.a.b", "_R_.a.b"] {
             assert!(is_inbox(inbox), "{inbox}");
         }
         for other in [
@@ -25,6 +24,7 @@ mod tests {
             "$KV.berth-volumes.default.data.spec",
             "berth.v1.node.gone.user.root",
             "_INBOXES.a",
+            "_INBOX_UABC.a",
             "x._INBOX.a",
         ] {
             assert!(!is_inbox(other), "{other}");

@@ -136,7 +136,7 @@ async fn answers_come_to_an_inbox_of_ones_own() {
     let of = |key: &nkeys::KeyPair| {
         let key = key.public_key();
         format!(
-            "{{ nkey: {key}, permissions: {{ subscribe: {{ allow: [\"_INBOX_{key}.>\"] }} }} }}"
+            "{{ nkey: {key}, permissions: {{ subscribe: {{ allow: [\"_INBOX.{key}.>\"] }} }} }}"
         )
     };
     let key = nkeys::KeyPair::new_user();
@@ -173,7 +173,7 @@ async fn answers_come_to_an_inbox_of_ones_own() {
 #[tokio::test]
 async fn a_restarted_server_answers_an_identity_again() {
     let key = nkeys::KeyPair::new_user();
-    let inbox = format!("_INBOX_{}.>", key.public_key());
+    let inbox = format!("_INBOX.{}.>", key.public_key());
     let extra = format!(
         "authorization {{ users: [{{ nkey: {}, permissions: {{ subscribe: {{ allow: [\"{inbox}\"] \
          }} }} }}] }}",

@@ -12,6 +12,7 @@ pub mod call;
 pub mod claim;
 pub mod collect;
 pub mod history;
+pub mod node;
 pub mod plugin;
 pub mod query;
 pub mod registry;

@@ -16,7 +16,7 @@ use super::sender::senders;
 use super::{NodeAndNamespace, PluginOnNode, Row, Verb};
 use crate::code::Code;
 use crate::message::{
-    agent, alloc, call, claim, collect, history, plugin, registry, secret, volume,
+    agent, alloc, call, claim, collect, history, node, plugin, registry, secret, volume,
 };
 use crate::service::{CLAIM, CONTROLLER, GC, NODE_AGENT, PLUGIN_REGISTRY};
 
@@ -306,6 +306,33 @@ verbs! {
         subject: "berth.v1.node.report", to: (),
         service: PLUGIN_REGISTRY, senders: [NODE_AGENT], effect: Report,
         request: registry::Report, reply: registry::Reported,
+        errors: [],
+    }
+
+    /// For agents: take or renew the node's lease: holder, ttl_s, over
+    NodeHold {
+        step: "node.hold", endpoint: "node-hold",
+        subject: "berth.v1.node.hold", to: (),
+        service: PLUGIN_REGISTRY, senders: [NODE_AGENT], effect: Report,
+        request: node::Hold, reply: node::Held,
+        errors: [],
+    }
+
+    /// For agents: give the node's lease up: node, revision
+    NodeYield {
+        step: "node.yield", endpoint: "node-yield",
+        subject: "berth.v1.node.yield", to: (),
+        service: PLUGIN_REGISTRY, senders: [NODE_AGENT], effect: Report,
+        request: node::Yield, reply: node::Yielded,
+        errors: [],
+    }
+
+    /// For agents: events of the node, to be stored: events
+    NodeTell {
+        step: "node.tell", endpoint: "node-tell",
+        subject: "berth.v1.node.tell", to: (),
+        service: PLUGIN_REGISTRY, senders: [NODE_AGENT], effect: Report,
+        request: node::Tell, reply: node::Told,
         errors: [],
     }
 

@@ -105,6 +105,8 @@ registry! {
     Counter CLAIMS_REFUSED = "berth.claims.refused", "{claim}", [code];
     /// Refused requests for which no event was sent, because too many were refused at once.
     Counter REFUSALS_UNTOLD = "berth.refusals.untold", "{request}", [];
+    /// Events of agents that were dropped, because their node told more than its share.
+    Counter EVENTS_REFUSED = "berth.events.refused", "{event}", [];
     /// Claims that were released to the end and deleted.
     Counter CLAIMS_RELEASED = "berth.claims.released", "{claim}", [plugin];
     /// How long claims were in each state.
