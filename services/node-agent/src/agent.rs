@@ -149,7 +149,8 @@ impl Startup<'_> {
             since: clock::now(),
         };
         let ttl = LeaseTtl::new(self.config.lease_ttl);
-        let node_lease = NodeLease { bus: self.process.bus.clone(), holder, ttl, gate: gate.clone() };
+        let node_lease =
+            NodeLease { bus: self.process.bus.clone(), holder, ttl, gate: gate.clone() };
         let (bus, node, missing) = (&self.process.bus, &host.node, FaultReport::default());
         let why = missing.clone();
         self.process.readiness.require(move || why.current());

@@ -28,19 +28,19 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     on.verb::<verb::NodeHold, _>(|state, request, _| async move {
         let hold = request.message()?;
         request.check_node(&hold.holder.node)?;
-        hold::hold(&state, hold, request.trace).await
+        hold::hold(&state.leases, hold, request.trace).await
     })
     .await?;
     on.verb::<verb::NodeYield, _>(|state, request, _| async move {
         let lease = request.message()?;
         request.check_node(&lease.node)?;
-        hold::give_up(&state, lease, request.trace).await
+        hold::give_up(&state.leases, lease, request.trace).await
     })
     .await?;
     on.verb::<verb::NodeTell, _>(|state, request, _| async move {
         let told = request.message()?;
         let node = request.sending_node()?;
-        tell::tell(&state, &node, &told)
+        tell::tell(&state.event_shares, &state.events, &node, &told)
     })
     .await?;
     on.verb::<verb::NodeLeave, _>(|state, request, at| async move {

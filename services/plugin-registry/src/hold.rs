@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use berth_bus::lease::{LeaseStore as _, LeaseTerms};
-use berth_bus::{Entry, LeaseError};
+use berth_bus::{Bucket, Entry, LeaseError};
 use berth_contract::decode::Fault;
 use berth_contract::key;
 use berth_contract::lease::Holder;
@@ -23,13 +23,11 @@ use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use serde_json::json;
 
-use crate::state::State;
-
 /// How long a write may take. The caller asks again, for as long as it holds the lease.
 const WRITE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Writes the lease.
-pub async fn hold(state: &State, request: Hold, trace: TraceContext) -> Result<Held, Problem> {
+pub async fn hold(leases: &Bucket, request: Hold, trace: TraceContext) -> Result<Held, Problem> {
     const STEP: &str = verb::NodeHold::STEP;
     let node = &request.holder.node;
     let faults = request.faults().into_iter().map(|(path, problem)| {
@@ -46,11 +44,11 @@ pub async fn hold(state: &State, request: Hold, trace: TraceContext) -> Result<H
         ttl: Duration::from_secs(request.ttl_s),
         trace,
     };
-    let mut answer = state.leases.hold(&terms, request.over, WRITE_WITHIN).await;
+    let mut answer = leases.hold(&terms, request.over, WRITE_WITHIN).await;
     if let Err(LeaseError::Held { holder, .. }) = &answer
         && is_by(holder, &request.holder)
     {
-        answer = state.leases.hold(&terms, Some(holder.revision), WRITE_WITHIN).await;
+        answer = leases.hold(&terms, Some(holder.revision), WRITE_WITHIN).await;
     }
     match answer {
         Ok(revision) => Ok(Held::ByYou(revision)),
@@ -73,14 +71,14 @@ fn found(entry: &Entry) -> FoundLease {
 
 /// Deletes the lease, if the agent still holds it.
 pub async fn give_up(
-    state: &State,
+    leases: &Bucket,
     request: Yield,
     trace: TraceContext,
 ) -> Result<Yielded, Problem> {
     let Yield { node, revision } = request;
     let ttl = WRITE_WITHIN;
     let terms = LeaseTerms { key: key::node_lease(&node), value: Default::default(), ttl, trace };
-    let released = state.leases.release(&terms, revision).await;
+    let released = leases.release(&terms, revision).await;
     released.map_err(|error| error.into_problem(verb::NodeYield::STEP).node(&node))?;
     Ok(Yielded {})
 }

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use berth_bus::EventSender;
 use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::message::node::{Tell, Told};
@@ -16,8 +17,6 @@ use berth_domain::NodeId;
 use berth_service::rate::TokenBucket;
 use berth_telemetry::metric::EVENTS_REFUSED;
 use tokio::time::Instant;
-
-use crate::state::State;
 
 /// Bytes of a node's events at once, after a quiet time: some ten thousand events.
 const BURST_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
@@ -45,7 +44,12 @@ impl EventShares {
 }
 
 /// Queues the events. `node` is the sender's.
-pub fn tell(state: &State, node: &NodeId, request: &Tell) -> Result<Told, Problem> {
+pub fn tell(
+    shares: &EventShares,
+    events: &EventSender,
+    node: &NodeId,
+    request: &Tell,
+) -> Result<Told, Problem> {
     let foreign = request.events.iter().find(|told| told.event.node.as_ref() != Some(node));
     if let Some(told) = foreign {
         let of = told.event.node.as_ref().map_or_else(|| "no node".to_owned(), ToString::to_string);
@@ -56,9 +60,9 @@ pub fn tell(state: &State, node: &NodeId, request: &Tell) -> Result<Told, Proble
     let mut stored = 0;
     for told in &request.events {
         let bytes = serde_json::to_vec(&told.event).map_or(usize::MAX, |body| body.len());
-        if state.event_shares.take(node, bytes, now) {
+        if shares.take(node, bytes, now) {
             let (subject, event) = (told.event.subject(), &told.event);
-            state.events.publish_for(&actor, &subject, event, told.traceparent);
+            events.publish_for(&actor, &subject, event, told.traceparent);
             stored += 1;
         }
     }

@@ -117,7 +117,7 @@ pub fn lock(path: &Path, patience: Duration) -> Result<Option<File>, AccessError
             Ok(()) => return Ok(Some(file)),
             Err(fs::TryLockError::WouldBlock) if asked.elapsed() < patience => {
                 thread::sleep(LOCK_PAUSE);
-            },
+            }
             Err(fs::TryLockError::WouldBlock) => return Ok(None),
             Err(fs::TryLockError::Error(error)) => return Err(fault(path, "locked")(error)),
         }

@@ -80,7 +80,12 @@ impl Bus {
         let has_copies = number(&opened.config, REPLICAS).is_some_and(|copies| copies > 1);
         let way = if has_copies { Way::Batches } else { Way::EachAlone };
         let stream = spec.name.to_owned();
-        Ok(Events { sender: self.queue_events(way), bus: self.clone(), stream, drift: drift.into() })
+        Ok(Events {
+            sender: self.queue_events(way),
+            bus: self.clone(),
+            stream,
+            drift: drift.into(),
+        })
     }
 
     /// Events of a process that may not write the stream: the plugin registry writes them.

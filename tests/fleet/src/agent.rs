@@ -9,7 +9,6 @@ use berth_contract::decode::{Unknown, decode};
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::verb;
-use berth_contract::{bucket, stream};
 use berth_csi::Fingerprint;
 use berth_csi::advertised::{
     ControllerCapabilities, NodeCapabilities, PluginServices, VolumeExpansion,
@@ -48,8 +47,6 @@ const MAX_IN_FLIGHT: u32 = 512;
 pub struct Place {
     /// The bus.
     pub nats: String,
-    /// Copies of each stream.
-    pub replicas: u8,
 }
 
 /// An agent that holds its node's lease and reports its plugin.

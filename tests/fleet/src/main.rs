@@ -35,9 +35,6 @@ struct Args {
     /// The bus
     #[arg(long, value_name = "URL")]
     nats: String,
-    /// Copies of each stream
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    replicas: u8,
     /// How many agents
     #[arg(long, value_name = "N", default_value_t = 1000)]
     agents: usize,
@@ -61,7 +58,7 @@ fn main() -> ExitCode {
 
 /// Runs until it is killed.
 async fn run(args: Args) -> Result<(), Fatal> {
-    let place = Place { nats: args.nats.clone(), replicas: args.replicas };
+    let place = Place { nats: args.nats.clone() };
     let agents: Vec<Agent> = stream::iter((0..args.agents).map(|number| place.start(number)))
         .buffered(AT_ONCE)
         .try_collect()

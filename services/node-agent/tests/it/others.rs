@@ -4,15 +4,18 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use berth_bus::{Bus, EndpointSpec, Service, ServiceSpec};
+use berth_bus::{Bus, EndpointSpec, Listen, Service, ServiceSpec, VerbRequest};
 use berth_contract::code::Code;
 use berth_contract::message::alloc::{self, AllocStatus, Stop};
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::message::registry::{Report, Reported};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
+use berth_contract::{bucket, stream};
 use berth_domain::AllocId;
 use berth_domain::alloc::AllocState;
+use berth_plugin_registry::hold;
+use berth_plugin_registry::tell::{self, EventShares};
 use berth_service::clock;
 use serde_json::{Value, json};
 
@@ -95,6 +98,7 @@ pub async fn serve(
         })
         .await
         .unwrap();
+    serve_writes(bus, &service).await;
     let (reports, answer) = (Arc::clone(reports), Arc::clone(answer));
     let report = endpoint("report", verb::NodeReport::subject(&()));
     service
@@ -108,6 +112,29 @@ pub async fn serve(
         .await
         .unwrap();
     service
+}
+
+/// Leases and events, written as the registry writes them.
+async fn serve_writes(bus: &Bus, service: &Service) {
+    let leases = bus.bucket(&bucket::LEASES, 1).await.unwrap();
+    let own = leases.clone();
+    let holds = move |request: VerbRequest<verb::NodeHold>| {
+        let leases = own.clone();
+        async move { hold::hold(&leases, request.message()?, request.trace).await }
+    };
+    service.on(Listen::All, 64, holds).await.unwrap();
+    let yields = move |request: VerbRequest<verb::NodeYield>| {
+        let leases = leases.clone();
+        async move { hold::give_up(&leases, request.message()?, request.trace).await }
+    };
+    service.on(Listen::All, 64, yields).await.unwrap();
+    let events = bus.events(&stream::EVENTS, 1).await.unwrap();
+    let shares = Arc::new(EventShares::default());
+    let tells = move |request: VerbRequest<verb::NodeTell>| {
+        let (events, shares) = (events.clone(), Arc::clone(&shares));
+        async move { tell::tell(&shares, &events, &request.sending_node()?, &request.message()?) }
+    };
+    service.on(Listen::All, 64, tells).await.unwrap();
 }
 
 /// An alloc of this node that was not reported ended, as it is listed.

@@ -20,7 +20,6 @@ use berth_contract::message::call::{Call, Called};
 use berth_contract::message::claim::Grant;
 use berth_contract::message::registry::{Report, Reported, ReportedInstance};
 use berth_contract::problem::Problem;
-use berth_contract::stream;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::plugin::NodeState;
@@ -91,9 +90,6 @@ impl World {
         let server = Server::start().await;
         let dir = Dir::new("agent");
         let bus = Bus::connect(Config::new([server.url()], "test").insecure()).await.unwrap();
-        // An agent waits for what the services make.
-        bus.bucket(&bucket::LEASES, 1).await.unwrap();
-        bus.events(&stream::EVENTS, 1).await.unwrap();
         let (grants, reports, stopped) = (Grants::default(), Arc::default(), Arc::default());
         let ready = Reported {
             clock_skew_ms: 0,

@@ -5,6 +5,7 @@
 mod cluster;
 mod crash;
 mod gone;
+mod hold;
 mod input;
 mod listed;
 mod plugins;

@@ -89,7 +89,7 @@ impl Client {
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
         let mut stream = StreamOwned::new(connection, stream);
         let mut options = json!({ "verbose": false, "tls_required": true, "headers": true });
-        let mut inbox = "_INBOX_nobody".to_owned();
+        let mut inbox = "_INBOX.nobody".to_owned();
         if let Some(path) = dial.creds {
             let text = fs::read_to_string(path).unwrap();
             let creds = UserCreds::parse(&text).unwrap();

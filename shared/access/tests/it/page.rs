@@ -8,6 +8,7 @@ use std::fs;
 use berth_access::{Grants, Permissions, Role, derive_permissions};
 use berth_contract::bucket::{self, BUCKETS};
 use berth_contract::stream::EVENTS;
+use berth_contract::subject::ANY_INBOX;
 use berth_contract::token::encode;
 use berth_domain::{NodeId, PluginId};
 
@@ -150,6 +151,7 @@ fn name_publish(subject: &str) -> &'static str {
         _ if subject.starts_with("berth.v1.event.") => "publish: events",
         _ if subject.starts_with("berth.v1.") => "publish: requests",
         _ if subject.starts_with("$KV.") => "publish: records",
+        _ if subject == ANY_INBOX => "publish: replies",
         _ if subject.starts_with("_INBOX") => "publish: nothing, to learn what the server has read",
         _ => "publish: questions to servers and services",
     }

@@ -30,31 +30,56 @@ impl Bus {
     }
 }
 
-fn services_and_hosts() -> Vec<Role> {
-    let node = NodeId::new("n1").unwrap();
-    let agent = Role::Node { node: node.clone(), controllers: Vec::new() };
-    let mut roles = berth_access::role::SERVICES.to_vec();
-    roles.extend([agent, Role::Docker { node }]);
-    roles
-}
-
-/// A responder may publish once to the reply subject of a request that it gets. If it could send
-/// the request itself, it could publish anywhere.
+/// A service may publish to the reply subject of a request that it gets. If it could send the
+/// request itself, it could publish anywhere.
 #[tokio::test]
-async fn a_responder_cannot_give_itself_a_right_to_publish() {
+async fn a_service_cannot_give_itself_a_right_to_publish() {
     let dir = tempfile::tempdir().unwrap();
     let bus = Bus::start(dir.path()).await;
-    for role in services_and_hosts() {
+    for role in berth_access::role::SERVICES {
         let mut client = bus.connect(&role);
         let inbox = client.inbox().to_owned();
-        let target = "berth.v1.node.gone.user.root";
         let said = client.exchange(&format!(
-            "SUB {inbox}.> 1\r\nPUB {inbox}.x {target} 0\r\n\r\nPUB {inbox} {target} 0\r\n\r\n"
+            "SUB {inbox}.> 1\r\nPUB {inbox}.x {FORGED} 0\r\n\r\nPUB {inbox} {FORGED} 0\r\n\r\n"
         ));
         let refused = format!("Permissions Violation for Publish to \"{inbox}.x\"");
         assert!(said.iter().any(|line| line.contains(&refused)), "{}: {said:?}", role.kind());
-        let said = client.exchange(&format!("PUB {target} 0\r\n\r\n"));
-        let refused = format!("Permissions Violation for Publish to \"{target}\"");
-        assert!(said.iter().any(|line| line.contains(&refused)), "{}: {said:?}", role.kind());
+        assert_forgery_is_refused(&mut client);
     }
+}
+
+/// A stolen host has two identities. One sends a request that names a forged subject for its reply,
+/// the other one receives it.
+#[tokio::test]
+async fn an_accomplice_gives_an_agent_no_right_to_publish() {
+    let dir = tempfile::tempdir().unwrap();
+    let bus = Bus::start(dir.path()).await;
+    let node = NodeId::new("n1").unwrap();
+    let mut agent = bus.connect(&Role::Node { node: node.clone(), controllers: Vec::new() });
+    let mut docker = bus.connect(&Role::Docker { node });
+    let heard = agent.exchange("SUB berth.v1.agent.n1.mount.*.*.* q 1\r\n");
+    assert_eq!(heard, [""; 0]);
+    let record = "$KV.berth-volumes.team-a.data.spec";
+    let mut inbox = docker.inbox().to_owned() + ".x";
+    for target in [FORGED, record, &inbox] {
+        let request = format!("PUB berth.v1.agent.n1.mount.team-a.docker.n1 {target} 0\r\n\r\n");
+        assert_eq!(docker.exchange(&request), [""; 0]);
+        let heard = agent.exchange("");
+        assert!(heard.iter().any(|line| line.contains(target)), "{heard:?}");
+    }
+    assert_forgery_is_refused(&mut agent);
+    let said = agent.exchange(&format!("PUB {record} 0\r\n\r\n"));
+    assert!(said.iter().any(|line| line.contains("Permissions Violation")), "{said:?}");
+    // A reply to an inbox is what it is for.
+    inbox = format!("PUB {inbox} 0\r\n\r\n");
+    assert_eq!(agent.exchange(&inbox), [""; 0]);
+}
+
+/// Would declare a node gone in the name of an operator.
+const FORGED: &str = "berth.v1.node.gone.user.root";
+
+fn assert_forgery_is_refused(client: &mut Client) {
+    let said = client.exchange(&format!("PUB {FORGED} 0\r\n\r\n"));
+    let refused = format!("Permissions Violation for Publish to \"{FORGED}\"");
+    assert!(said.iter().any(|line| line.contains(&refused)), "{said:?}");
 }

@@ -34,7 +34,8 @@ impl Bucket {
         ttl: Duration,
         trace: TraceContext,
     ) -> Result<Lease<Self>, LeaseError> {
-        Lease::inherit(self, holder, LeaseTerms { key: holder.key.clone(), value, ttl, trace }).await
+        Lease::inherit(self, holder, LeaseTerms { key: holder.key.clone(), value, ttl, trace })
+            .await
     }
 
     /// What holds the key: an entry with a value; else the revision of its marker, or 0.

@@ -28,6 +28,7 @@ use berth_host::BootTime;
 use thiserror::Error;
 use tokio::sync::watch;
 
+use crate::bucket::Bucket;
 use crate::cause::{Cause, chain};
 use crate::read::Entry;
 
@@ -121,7 +122,7 @@ pub trait LeaseStore: Clone + fmt::Debug + Send + Sync + 'static {
 
 /// An acquired lease. It expires by itself.
 #[derive(Debug)]
-pub struct Lease<S: LeaseStore> {
+pub struct Lease<S: LeaseStore = Bucket> {
     store: S,
     terms: LeaseTerms<S::Value>,
     fence: u64,

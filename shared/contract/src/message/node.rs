@@ -144,7 +144,8 @@ mod tests {
         let at = Timestamp::from_unix_ms(1);
         let mounted = Event::new(EventName::VolumeMounted, at, NODE_AGENT);
         let tell = |event: &Event| {
-            let event = json!({"event": event, "traceparent": TraceContext::default()});
+            let event =
+                json!({"event": event, "traceparent": TraceContext::begin(&mut rand::rng())});
             decode::<Tell>(json!({"events": [event]}), Unknown::Ignore)
         };
         assert!(tell(&mounted).is_ok());

@@ -292,14 +292,17 @@ impl Attempts {
     }
 
     fn take_replies(&mut self, own: &str) {
-        let other = format!("_INBOX_U{}", "A".repeat(55));
+        let other = format!("_INBOX.U{}", "A".repeat(55));
         for (prefix, are_own) in [(own, true), (&other, false), ("_INBOX", false)] {
             self.subscribe(format!("{prefix}.>"), None, Meaning::Replies { are_own });
             self.subscribe(format!("{prefix}.x.*"), None, Meaning::Replies { are_own });
-            self.publish(format!("{prefix}.x"), Meaning::Nothing);
-            self.publish(format!("{prefix}.x.y"), Meaning::Nothing);
+            for inbox in [format!("{prefix}.x"), format!("{prefix}.x.y")] {
+                let is_of_somebody = inbox.split('.').count() > 2;
+                let meaning = if is_of_somebody { Meaning::Reply } else { Meaning::Nothing };
+                self.publish(inbox, meaning);
+            }
         }
-        self.subscribe("_INBOX_*.>", None, Meaning::Nothing);
+        self.subscribe("_INBOX.*.>", None, Meaning::Nothing);
         // Nothing listens there: with it a process asks whether the server has read all it sent.
         self.publish(own.to_owned(), Meaning::Replies { are_own: true });
         self.subscribe(own.to_owned(), None, Meaning::Nothing);

@@ -76,6 +76,8 @@ pub enum Meaning {
     Survey { question: &'static str, is_of_one: bool },
     /// To be asked what this service is, or what all are.
     Monitored { service: Option<&'static str> },
+    /// A reply to somebody's inbox, without a request that asked for it.
+    Reply,
     /// To read replies.
     Replies { are_own: bool },
     /// What only an admin uses.
@@ -166,8 +168,8 @@ pub fn everyone() -> Vec<Who> {
     everyone
 }
 
-/// The service that writes a bucket. A lease is written by its holder, and the record of buckets by
-/// the service that makes a bucket.
+/// The service that writes a bucket. The registry writes the leases of nodes, a leader writes its
+/// own, and a service that makes a bucket writes the record of it.
 const WRITERS: [(&str, &str); 5] = [
     ("berth-volumes", "claim"),
     ("berth-allocs", "claim"),
@@ -180,8 +182,12 @@ const WRITERS: [(&str, &str); 5] = [
 pub fn allows(who: &Who, meaning: &Meaning) -> bool {
     // Only an admin sends in the name of another actor.
     let is_signed = match meaning {
-        Meaning::Request { signature, .. } | Meaning::Event { signature } => {
-            *signature == who.signature
+        Meaning::Request { signature, .. } => *signature == who.signature,
+        // The registry puts the events of agents into the stream.
+        Meaning::Event { signature } => {
+            let tells = matches!(who.kind, Kind::Service("plugin-registry"));
+            let is_of_node = signature.starts_with("node.") && signature.split('.').count() == 2;
+            *signature == who.signature || (tells && is_of_node)
         }
         _ => true,
     };
@@ -211,7 +217,12 @@ fn allows_service(name: &str, meaning: &Meaning) -> bool {
         }
         Meaning::Event { .. } => true,
         Meaning::Record { bucket, key } => {
-            let is_lease = *bucket == "berth-leases" && name == "gc" && *key == "leader.gc";
+            let is_lease = *bucket == "berth-leases"
+                && match name {
+                    "gc" => *key == "leader.gc",
+                    "plugin-registry" => ["node.n1=2Eexample", "node.n2"].contains(key),
+                    _ => false,
+                };
             is_lease || *bucket == "berth-buckets" || WRITERS.contains(&(*bucket, name))
         }
         Meaning::Stream { stream, call } => {
@@ -231,7 +242,8 @@ fn allows_service(name: &str, meaning: &Meaning) -> bool {
     }
 }
 
-/// An agent acts for its node, in all namespaces, and hosts what it was allowed to.
+/// An agent acts for its node, in all namespaces, and hosts what it was allowed to. It replies to
+/// inboxes, and has nothing to do with streams.
 fn allows_agent(meaning: &Meaning) -> bool {
     match meaning {
         Meaning::Request { row, node, .. } => {
@@ -246,15 +258,7 @@ fn allows_agent(meaning: &Meaning) -> bool {
             let expected = if is_hosted && node.is_none() { HOSTED } else { "q" };
             is_here && (is_of_agent || is_hosted) && *queue == Some(expected)
         }
-        Meaning::Event { .. } => true,
-        Meaning::Record { bucket, key } => *bucket == "berth-leases" && *key == "node.n1=2Eexample",
-        Meaning::Stream { stream, call } => match *stream {
-            "KV_berth-leases" | "KV_berth-buckets" => {
-                [StreamCall::Describe, StreamCall::Get].contains(call)
-            }
-            "BERTH_EVENTS" => *call == StreamCall::Describe,
-            _ => false,
-        },
+        Meaning::Reply => true,
         Meaning::Monitored { service } => {
             service.is_none_or(|one| [NODE_AGENT.name, CONTROLLER.name].contains(&one))
         }
@@ -269,6 +273,7 @@ fn allows_docker(meaning: &Meaning) -> bool {
             row.senders.contains(&Sender::Service(DOCKER))
                 && node.is_none_or(|node| node == OWN_NODE)
         }
+        Meaning::Reply => true,
         Meaning::Monitored { service } => service.is_none_or(|one| one == DOCKER.name),
         _ => false,
     }

@@ -1,0 +1,159 @@
+//! What the registry writes for agents: leases and events.
+
+use std::time::Duration;
+
+use berth_bus::{Bus, Call, Config, RequestError};
+use berth_contract::actor::Actor;
+use berth_contract::code::Code;
+use berth_contract::event::{Event, EventName};
+use berth_contract::lease::Holder;
+use berth_contract::message::node::{Held, Hold, Tell, ToldEvent, Yield};
+use berth_contract::service::NODE_AGENT;
+use berth_contract::verb::{self, Verb};
+use berth_contract::{stream, subject};
+use berth_domain::{Timestamp, VolumeId};
+use berth_harness::wait;
+
+use crate::site::{PATIENCE, Site, node_id, report, trace};
+
+/// The connection of a node's agent.
+async fn agent(site: &Site, node: &str) -> Bus {
+    let config = Config {
+        actor: Actor::Node(node_id(node)),
+        ..Config::new([site.nats.url()], "agent").insecure()
+    };
+    Bus::connect(config).await.unwrap()
+}
+
+async fn send<V: Verb<To = ()>>(bus: &Bus, request: &V::Request) -> Result<V::Reply, Code> {
+    let call = Call::within(trace(), PATIENCE);
+    bus.ask_service::<V>(&(), request, &call).await.map_err(|error| match error {
+        RequestError::Problem(problem) => problem.code,
+        other => panic!("{other}"),
+    })
+}
+
+fn hold(node: &str, agent: &str, over: Option<u64>) -> Hold {
+    let holder = Holder {
+        node: node_id(node),
+        agent: agent.to_owned(),
+        hostname: String::new(),
+        boot_id: "b".to_owned(),
+        pid: 1,
+        since: Timestamp::from_unix_ms(1),
+    };
+    Hold { holder, ttl_s: 60, over }
+}
+
+fn held(answer: Result<Held, Code>) -> u64 {
+    match answer {
+        Ok(Held::ByYou(revision)) => revision,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn held_by_another(answer: Result<Held, Code>) -> (u64, String) {
+    match answer {
+        Ok(Held::ByAnother(found)) if found.has_ttl => (found.revision, found.value),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn one_agent_holds_a_lease_and_may_ask_again() {
+    let site = Site::start(2).await;
+    site.report(&report("n1", &[])).await;
+    let bus = agent(&site, "n1").await;
+    let take =
+        async |agent: &str, over| send::<verb::NodeHold>(&bus, &hold("n1", agent, over)).await;
+    let first = held(take("a", None).await);
+    site.node_is("n1", "ready", PATIENCE).await;
+    // Its answer was lost: the same process asks again, as if it was the first time.
+    let again = held(take("a", None).await);
+    assert!(again > first);
+    // So does a renewal.
+    let renewed = held(take("a", Some(first)).await);
+    let (found, value) = held_by_another(take("b", None).await);
+    assert_eq!(found, renewed);
+    assert!(value.contains("\"agent\":\"a\""), "{value}");
+    // It knows that the other one has ended, and takes over what it saw.
+    let taken = held(take("b", Some(found)).await);
+    assert_eq!(held_by_another(take("a", Some(renewed)).await).0, taken);
+    // A late farewell of the first one ends nothing.
+    let farewell = |revision| Yield { node: node_id("n1"), revision };
+    send::<verb::NodeYield>(&bus, &farewell(renewed)).await.unwrap();
+    assert_eq!(held_by_another(take("a", None).await).0, taken);
+    send::<verb::NodeYield>(&bus, &farewell(taken)).await.unwrap();
+    site.node_is("n1", "down", PATIENCE).await;
+    assert_eq!(take("b", Some(taken)).await, Ok(Held::ByNobody));
+    held(take("a", None).await);
+}
+
+#[tokio::test]
+async fn a_lease_ends_that_is_not_renewed() {
+    let site = Site::start(1).await;
+    site.report(&report("n1", &[])).await;
+    let bus = agent(&site, "n1").await;
+    let short = Hold { ttl_s: 1, ..hold("n1", "a", None) };
+    let revision = held(send::<verb::NodeHold>(&bus, &short).await);
+    site.node_is("n1", "ready", PATIENCE).await;
+    site.node_is("n1", "down", Duration::from_secs(10)).await;
+    let late = Hold { over: Some(revision), ..short };
+    assert_eq!(send::<verb::NodeHold>(&bus, &late).await, Ok(Held::ByNobody));
+    let endless = Hold { ttl_s: 0, ..hold("n1", "a", None) };
+    assert_eq!(send::<verb::NodeHold>(&bus, &endless).await, Err(Code::BadInput));
+}
+
+fn mounted(node: &str) -> Event {
+    Event {
+        node: Some(node_id(node)),
+        volume: Some(VolumeId::new("data").unwrap()),
+        ..Event::new(EventName::VolumeMounted, Timestamp::from_unix_ms(1), NODE_AGENT)
+    }
+}
+
+fn tell(event: Event) -> Tell {
+    Tell { events: vec![ToldEvent { event, traceparent: trace() }] }
+}
+
+#[tokio::test]
+async fn an_agent_writes_for_its_own_node_only() {
+    let site = Site::start(1).await;
+    site.report(&report("n1", &[])).await;
+    let (bus, thief) = (agent(&site, "n1").await, agent(&site, "n2").await);
+    let revision = held(send::<verb::NodeHold>(&bus, &hold("n1", "a", None)).await);
+
+    let refused = Err(Code::NotAllowed);
+    let stolen = hold("n1", "thief", Some(revision));
+    assert_eq!(send::<verb::NodeHold>(&thief, &stolen).await, refused.clone());
+    let ended = Yield { node: node_id("n1"), revision };
+    assert_eq!(send::<verb::NodeYield>(&thief, &ended).await.map(drop), Err(Code::NotAllowed));
+    let forged = report("n1", &[]);
+    assert_eq!(send::<verb::NodeReport>(&thief, &forged).await.map(drop), Err(Code::NotAllowed));
+    for (bus, event) in [(&thief, mounted("n1")), (&site.bus, mounted("n1"))] {
+        let told = send::<verb::NodeTell>(bus, &tell(event)).await.map(drop);
+        assert_eq!(told, Err(Code::NotAllowed));
+    }
+    let freed = Event { event: EventName::ClaimFreed, ..mounted("n2") };
+    let told = send::<verb::NodeTell>(&thief, &tell(freed)).await.map(drop);
+    assert_eq!(told, Err(Code::BadInput));
+
+    assert_eq!(
+        held(send::<verb::NodeHold>(&bus, &hold("n1", "a", Some(revision))).await),
+        revision + 1
+    );
+    assert_eq!(send::<verb::NodeTell>(&bus, &tell(mounted("n1"))).await.unwrap().stored, 1);
+    wait::until("the event is stored", PATIENCE, async || {
+        let events = site.bus.events(&stream::EVENTS, 1).await.unwrap();
+        let last = events.last(subject::ALL_EVENTS, 1000, PATIENCE).await.unwrap();
+        let subjects: Vec<_> = last.into_iter().map(|event| event.subject).collect();
+        let of_volume = subjects.iter().filter(|subject| subject.contains(".volume."));
+        let of_volume: Vec<_> = of_volume.collect();
+        if of_volume == ["berth.v1.event._.volume.data.node.n1"] {
+            Ok(())
+        } else {
+            Err(subjects.join(" "))
+        }
+    })
+    .await;
+}
