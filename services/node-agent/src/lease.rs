@@ -16,7 +16,7 @@ use berth_bus::lease::{LeaseStore, LeaseTerms};
 use berth_bus::{Bus, Call, Cause, Entry, KeptLease, Lease, LeaseError, RequestError};
 use berth_contract::key;
 pub use berth_contract::lease::Holder;
-use berth_contract::message::node::{FoundLease, Held, Hold, Yield};
+use berth_contract::message::node::{FoundLease, Hold, LeaseAnswer, Yield};
 use berth_contract::verb;
 use berth_domain::retry::Schedule;
 use berth_domain::{NodeId, Timestamp};
@@ -106,12 +106,12 @@ impl LeaseStore for RegistryLeases {
         let call = Call::within(terms.trace, within.min(ANSWER_WITHIN));
         let key = terms.key.clone();
         match self.bus.ask_service::<verb::NodeHold>(&(), &request, &call).await {
-            Ok(Held::ByYou(revision)) => Ok(revision),
-            Ok(Held::ByAnother(found)) => {
+            Ok(LeaseAnswer { revision: Some(revision), .. }) => Ok(revision),
+            Ok(LeaseAnswer { found: Some(found), .. }) => {
                 let holder = Box::new(read_entry(&key, found));
                 Err(LeaseError::Held { key, holder })
             }
-            Ok(Held::ByNobody) => Err(LeaseError::Lost { key }),
+            Ok(_) => Err(LeaseError::Lost { key }),
             Err(error) => Err(unavailable(key, error)),
         }
     }

@@ -14,10 +14,9 @@ use std::time::Duration;
 
 use berth_bus::lease::{LeaseStore as _, LeaseTerms};
 use berth_bus::{Bucket, Entry, LeaseError};
-use berth_contract::decode::Fault;
 use berth_contract::key;
 use berth_contract::lease::Holder;
-use berth_contract::message::node::{FoundLease, Held, Hold, Yield, Yielded};
+use berth_contract::message::node::{FoundLease, Hold, LeaseAnswer, Yield, Yielded};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
@@ -27,14 +26,14 @@ use serde_json::json;
 const WRITE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Writes the lease.
-pub async fn hold(leases: &Bucket, request: Hold, trace: TraceContext) -> Result<Held, Problem> {
+pub async fn hold(
+    leases: &Bucket,
+    request: Hold,
+    trace: TraceContext,
+) -> Result<LeaseAnswer, Problem> {
     const STEP: &str = verb::NodeHold::STEP;
     let node = &request.holder.node;
-    let faults = request.faults().into_iter().map(|(path, problem)| {
-        let path = path.to_owned();
-        Fault { path, problem, line: None }
-    });
-    let faults: Vec<Fault> = faults.collect();
+    let faults = request.faults();
     if !faults.is_empty() {
         return Err(Problem::bad_input(STEP, faults).node(node));
     }
@@ -51,9 +50,11 @@ pub async fn hold(leases: &Bucket, request: Hold, trace: TraceContext) -> Result
         answer = leases.hold(&terms, Some(holder.revision), WRITE_WITHIN).await;
     }
     match answer {
-        Ok(revision) => Ok(Held::ByYou(revision)),
-        Err(LeaseError::Held { holder, .. }) => Ok(Held::ByAnother(found(&holder))),
-        Err(LeaseError::Lost { .. }) => Ok(Held::ByNobody),
+        Ok(revision) => Ok(LeaseAnswer { revision: Some(revision), found: None }),
+        Err(LeaseError::Held { holder, .. }) => {
+            Ok(LeaseAnswer { revision: None, found: Some(found(&holder)) })
+        }
+        Err(LeaseError::Lost { .. }) => Ok(LeaseAnswer::default()),
         Err(error) => Err(error.into_problem(STEP).node(node)),
     }
 }

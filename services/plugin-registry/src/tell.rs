@@ -11,8 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use berth_bus::EventSender;
 use berth_contract::actor::Actor;
 use berth_contract::code::Code;
-use berth_contract::message::node::{Tell, Told};
+use berth_contract::message::node::{StoredEvents, Tell};
 use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::NodeId;
 use berth_service::rate::TokenBucket;
 use berth_telemetry::metric::EVENTS_REFUSED;
@@ -44,12 +45,16 @@ impl EventShares {
 }
 
 /// Queues the events. `node` is the sender's.
-pub fn tell(
+pub fn queue_events(
     shares: &EventShares,
     events: &EventSender,
     node: &NodeId,
     request: &Tell,
-) -> Result<Told, Problem> {
+) -> Result<StoredEvents, Problem> {
+    let faults = request.faults();
+    if !faults.is_empty() {
+        return Err(Problem::bad_input(verb::NodeTell::STEP, faults).node(node));
+    }
     let foreign = request.events.iter().find(|told| told.event.node.as_ref() != Some(node));
     if let Some(told) = foreign {
         let of = told.event.node.as_ref().map_or_else(|| "no node".to_owned(), ToString::to_string);
@@ -71,7 +76,7 @@ pub fn tell(
         EVENTS_REFUSED.add(refused as u64, []);
         tracing::warn!(%node, refused, "the node tells more events than its share; they are lost");
     }
-    Ok(Told { stored })
+    Ok(StoredEvents { stored })
 }
 
 #[cfg(test)]

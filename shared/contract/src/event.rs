@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::code::Code;
 use crate::service::ServiceName;
 use crate::subject;
+use crate::{decode_leaf, decode_struct};
 
 macro_rules! events {
     ($($name:ident = $text:literal, $meaning:literal;)*) => {
@@ -185,6 +186,27 @@ pub struct PluginCall {
     /// gRPC's code of the answer, such as `OK`; `NO_ANSWER` when there was none.
     pub code: String,
 }
+
+decode_leaf!(EventName, Code);
+decode_struct!(Event {
+    event,
+    at,
+    namespace,
+    volume,
+    alloc,
+    node,
+    plugin,
+    detail,
+    step,
+    code,
+    service,
+    trace,
+    claim_trace,
+    attempt,
+    took_us,
+    calls,
+});
+decode_struct!(PluginCall { rpc, at, took_us, code });
 
 impl Event {
     /// Something that happened, with nothing more said of it yet.

@@ -132,7 +132,9 @@ async fn serve_writes(bus: &Bus, service: &Service) {
     let shares = Arc::new(EventShares::default());
     let tells = move |request: VerbRequest<verb::NodeTell>| {
         let (events, shares) = (events.clone(), Arc::clone(&shares));
-        async move { tell::tell(&shares, &events, &request.sending_node()?, &request.message()?) }
+        async move {
+            tell::queue_events(&shares, &events, &request.sending_node()?, &request.message()?)
+        }
     };
     service.on(Listen::All, 64, tells).await.unwrap();
 }

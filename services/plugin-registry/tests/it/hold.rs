@@ -7,7 +7,7 @@ use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
 use berth_contract::lease::Holder;
-use berth_contract::message::node::{Held, Hold, Tell, ToldEvent, Yield};
+use berth_contract::message::node::{Hold, LeaseAnswer, Tell, ToldEvent, Yield};
 use berth_contract::service::NODE_AGENT;
 use berth_contract::verb::{self, Verb};
 use berth_contract::{stream, subject};
@@ -45,16 +45,18 @@ fn hold(node: &str, agent: &str, over: Option<u64>) -> Hold {
     Hold { holder, ttl_s: 60, over }
 }
 
-fn held(answer: Result<Held, Code>) -> u64 {
+fn held(answer: Result<LeaseAnswer, Code>) -> u64 {
     match answer {
-        Ok(Held::ByYou(revision)) => revision,
+        Ok(LeaseAnswer { revision: Some(revision), found: None }) => revision,
         other => panic!("{other:?}"),
     }
 }
 
-fn held_by_another(answer: Result<Held, Code>) -> (u64, String) {
+fn held_by_another(answer: Result<LeaseAnswer, Code>) -> (u64, String) {
     match answer {
-        Ok(Held::ByAnother(found)) if found.has_ttl => (found.revision, found.value),
+        Ok(LeaseAnswer { revision: None, found: Some(found) }) if found.has_ttl => {
+            (found.revision, found.value)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -85,7 +87,7 @@ async fn one_agent_holds_a_lease_and_may_ask_again() {
     assert_eq!(held_by_another(take("a", None).await).0, taken);
     send::<verb::NodeYield>(&bus, &farewell(taken)).await.unwrap();
     site.node_is("n1", "down", PATIENCE).await;
-    assert_eq!(take("b", Some(taken)).await, Ok(Held::ByNobody));
+    assert_eq!(take("b", Some(taken)).await, Ok(LeaseAnswer::default()));
     held(take("a", None).await);
 }
 
@@ -99,7 +101,7 @@ async fn a_lease_ends_that_is_not_renewed() {
     site.node_is("n1", "ready", PATIENCE).await;
     site.node_is("n1", "down", Duration::from_secs(10)).await;
     let late = Hold { over: Some(revision), ..short };
-    assert_eq!(send::<verb::NodeHold>(&bus, &late).await, Ok(Held::ByNobody));
+    assert_eq!(send::<verb::NodeHold>(&bus, &late).await, Ok(LeaseAnswer::default()));
     let endless = Hold { ttl_s: 0, ..hold("n1", "a", None) };
     assert_eq!(send::<verb::NodeHold>(&bus, &endless).await, Err(Code::BadInput));
 }

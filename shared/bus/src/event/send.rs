@@ -89,7 +89,7 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, way: Way) {
         match way {
             Way::EachAlone => publish(&bus, events).await,
             Way::Batches => store(&bus, events).await,
-            Way::Requests => tell(&bus, events).await,
+            Way::Requests => send_to_registry(&bus, events).await,
         }
         if let Some(Outgoing::Flush(done)) = then {
             let _: Result<_, _> = timeout(HEARTBEAT, bus.client().flush()).await;
@@ -151,7 +151,7 @@ async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
 
 /// Has the registry store the events. While no registry listens they wait, and with them those that
 /// come meanwhile, up to the length of the queue.
-async fn tell(bus: &Bus, events: Vec<QueuedEvent>) {
+async fn send_to_registry(bus: &Bus, events: Vec<QueuedEvent>) {
     let Some(trace) = events.first().map(|event| event.trace) else { return };
     let told = events.iter().filter_map(|QueuedEvent { trace, body, .. }| {
         let event = serde_json::from_slice(body);

@@ -7,14 +7,13 @@
 
 use berth_domain::{NodeId, limits};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::decode::{Decode, Decoder};
+use crate::decode::Fault;
+use crate::decode_struct;
 use crate::event::Event;
 use crate::lease::Holder;
 use crate::service::NODE_AGENT;
 use crate::trace::TraceContext;
-use crate::{decode_leaf, decode_struct};
 
 /// Most events in one `node.tell`.
 pub const TOLD_MAX: usize = 64;
@@ -33,39 +32,42 @@ pub struct Hold {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<u64>,
 }
-decode_leaf!(Holder);
+decode_struct!(Holder { node, agent, hostname = String::new(), boot_id = String::new(), pid, since });
 decode_struct!(Hold { holder, ttl_s, over });
 
 impl Hold {
     /// What is wrong with it, by field.
-    pub fn faults(&self) -> Vec<(&'static str, String)> {
+    pub fn faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
+        let mut add = |path: &str, problem| {
+            faults.push(Fault { path: path.to_owned(), problem, line: None });
+        };
         let Holder { agent, hostname, boot_id, .. } = &self.holder;
         for (field, text) in
             [("holder.agent", agent), ("holder.hostname", hostname), ("holder.boot_id", boot_id)]
         {
             if text.chars().count() > HOLDER_CHARS_MAX {
-                faults.push((field, format!("has more than {HOLDER_CHARS_MAX} characters")));
+                add(field, format!("has more than {HOLDER_CHARS_MAX} characters"));
             }
         }
         let longest = limits::LEASE_TTL_MAX.as_secs();
         if !(1..=longest).contains(&self.ttl_s) {
-            faults.push(("ttl_s", format!("is {}; it must be 1 to {longest}", self.ttl_s)));
+            add("ttl_s", format!("is {}; it must be 1 to {longest}", self.ttl_s));
         }
         faults
     }
 }
 
-/// `node.hold` was answered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Held {
+/// `node.hold` was answered. Without a revision and a lease that was found, the key was at another
+/// revision, and nobody holds the lease any more.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LeaseAnswer {
     /// The agent holds the lease, at this revision of its key.
-    ByYou(u64),
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
     /// It does not: the key has this value.
-    ByAnother(FoundLease),
-    /// It does not, and nobody else does: the key was at another revision.
-    ByNobody,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<FoundLease>,
 }
 
 /// The value of a lease that is held.
@@ -111,20 +113,28 @@ pub struct ToldEvent {
 }
 decode_struct!(ToldEvent { event, traceparent });
 
-/// An event of an agent. Any other is refused: agents tell of mounts, calls and plugins.
-impl Decode for Event {
-    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
-        let event: Self = decoder.leaf(value)?;
-        let is_of_agents = event.event.is_of_agents();
-        decoder.demand(is_of_agents, "event", "is no event that agents tell");
-        decoder.demand(event.service == NODE_AGENT.name, "service", "is not the node agent");
-        (is_of_agents && event.service == NODE_AGENT.name).then_some(event)
+impl Tell {
+    /// What is wrong with it, by field. Agents tell of mounts, calls and plugins alone.
+    pub fn faults(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut add = |path, problem| faults.push(Fault { path, problem, line: None });
+        let count = self.events.len();
+        if count > TOLD_MAX {
+            add("events".to_owned(), format!("has {count} entries; at most {TOLD_MAX} are taken"));
+        }
+        for (at, ToldEvent { event, .. }) in self.events.iter().enumerate() {
+            if !event.event.is_of_agents() || event.service != NODE_AGENT.name {
+                let problem = format!("{} is no event that agents tell", event.event);
+                add(format!("events[{at}].event"), problem);
+            }
+        }
+        faults
     }
 }
 
 /// `node.tell` was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct StoredEvents {
     /// How many of the events are stored. The others exceed the node's share of the stream.
     pub stored: usize,
 }
@@ -132,10 +142,8 @@ pub struct Told {
 #[cfg(test)]
 mod tests {
     use berth_domain::Timestamp;
-    use serde_json::json;
 
     use super::*;
-    use crate::decode::{Unknown, decode};
     use crate::event::EventName;
     use crate::service::CLAIM;
 
@@ -143,20 +151,18 @@ mod tests {
     fn an_agent_tells_what_agents_see_and_nothing_else() {
         let at = Timestamp::from_unix_ms(1);
         let mounted = Event::new(EventName::VolumeMounted, at, NODE_AGENT);
-        let tell = |event: &Event| {
-            let event =
-                json!({"event": event, "traceparent": TraceContext::begin(&mut rand::rng())});
-            decode::<Tell>(json!({"events": [event]}), Unknown::Ignore)
-        };
-        assert!(tell(&mounted).is_ok());
+        let traceparent = TraceContext::begin(&mut rand::rng());
+        let tell = |event: Event| Tell { events: vec![ToldEvent { event, traceparent }] };
+        assert_eq!(tell(mounted.clone()).faults(), []);
         for forged in [
             Event::new(EventName::ClaimTaken, at, NODE_AGENT),
             Event::new(EventName::NodeGone, at, NODE_AGENT),
             Event::new(EventName::VolumeMounted, at, CLAIM),
         ] {
-            let faults = tell(&forged).unwrap_err();
-            assert!(faults[0].path.starts_with("events[0].event."), "{faults:?}");
+            assert_eq!(tell(forged).faults()[0].path, "events[0].event");
         }
+        let many = vec![tell(mounted).events.remove(0); TOLD_MAX + 1];
+        assert_eq!(Tell { events: many }.faults()[0].path, "events");
     }
 
     #[test]
@@ -173,7 +179,7 @@ mod tests {
         assert_eq!(hold.faults(), []);
         let agent = "a".repeat(HOLDER_CHARS_MAX + 1);
         let bad = Hold { holder: Holder { agent, ..hold.holder }, ttl_s: 0, over: None };
-        let fields: Vec<_> = bad.faults().into_iter().map(|(field, _)| field).collect();
+        let fields: Vec<_> = bad.faults().into_iter().map(|fault| fault.path).collect();
         assert_eq!(fields, ["holder.agent", "ttl_s"]);
     }
 }

@@ -314,7 +314,7 @@ verbs! {
         step: "node.hold", endpoint: "node-hold",
         subject: "berth.v1.node.hold", to: (),
         service: PLUGIN_REGISTRY, senders: [NODE_AGENT], effect: Report,
-        request: node::Hold, reply: node::Held,
+        request: node::Hold, reply: node::LeaseAnswer,
         errors: [],
     }
 
@@ -332,7 +332,7 @@ verbs! {
         step: "node.tell", endpoint: "node-tell",
         subject: "berth.v1.node.tell", to: (),
         service: PLUGIN_REGISTRY, senders: [NODE_AGENT], effect: Report,
-        request: node::Tell, reply: node::Told,
+        request: node::Tell, reply: node::StoredEvents,
         errors: [],
     }
 

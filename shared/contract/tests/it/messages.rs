@@ -5,11 +5,10 @@ use std::fmt::Debug;
 use berth_contract::code::Code;
 use berth_contract::decode::{self, Decode, Fault, Unknown};
 use berth_contract::document::{Format, read};
-use berth_contract::event::{Event, EventName, PluginCall};
+use berth_contract::event::{Event, EventName};
 use berth_contract::message::secret::{self, Envelope, Sealed, Secrets};
-use berth_contract::message::{agent, alloc, call, claim, collect, registry, volume};
+use berth_contract::message::{agent, alloc, call, claim, collect, node, registry, volume};
 use berth_contract::problem::Problem;
-use berth_contract::service;
 use berth_domain::ClockOffset;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::alloc::{AllocState, TaskDriverMounts};
@@ -455,6 +454,13 @@ fn registry_agents_and_collection() {
             seen: 57,
         },
     );
+    let holder = sample::holder();
+    request("request-node-hold", &node::Hold { holder, ttl_s: 10, over: Some(56) });
+    request("request-node-yield", &node::Yield { node: sample::node_id(), revision: 57 });
+    request("request-node-tell", &{
+        let (event, traceparent) = (sample::event(), sample::trace());
+        node::Tell { events: vec![node::ToldEvent { event, traceparent }] }
+    });
     request("request-node-leave", &{
         let (node, revision) = (sample::node_id(), Some(57));
         registry::Leave { node, revision }
@@ -519,25 +525,7 @@ fn problems_and_events() {
     reply("reply-problem", &problem);
     let fault = Fault { path: "id".to_owned(), problem: "is missing".to_owned(), line: Some(1) };
     reply("reply-problem-of-input", &Problem::bad_input("volume.register", vec![fault]));
-    let event = Event {
-        namespace: Some(sample::namespace()),
-        volume: Some(sample::volume()),
-        alloc: Some(sample::alloc_id()),
-        node: Some(sample::node_id()),
-        plugin: Some(sample::plugin()),
-        detail: Some("by hand".to_owned()),
-        trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
-        claim_trace: Some("4bf92f3577b34da6a3ce929d0e0e4736".to_owned()),
-        attempt: Some(sample::attempt_id()),
-        took_us: Some(21_500),
-        calls: vec![PluginCall {
-            rpc: "NodeUnpublishVolume".to_owned(),
-            at: sample::at(0),
-            took_us: 7_200,
-            code: "OK".to_owned(),
-        }],
-        ..Event::new(EventName::ClaimTaken, sample::at(0), service::CLAIM)
-    };
+    let event = sample::event();
     assert_eq!(event.subject(), "berth.v1.event.team=20a.claim.data");
     reply("event", &event);
     let refused = Event {

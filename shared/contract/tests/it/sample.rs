@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use berth_contract::code::Code;
+use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::lease::{Holder, Leader};
 use berth_contract::message::query::{Newer, Page, RefusedRequest};
 use berth_contract::record::UnreadableRecord;
+use berth_contract::service;
 use berth_contract::trace::{SpanId, TraceContext};
 use berth_contract::trail::Trail;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
@@ -287,4 +289,30 @@ pub fn refusal() -> RefusedRequest {
         node: Some(node_id()),
         trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
     }
+}
+
+pub fn event() -> Event {
+    Event {
+        namespace: Some(namespace()),
+        volume: Some(volume()),
+        alloc: Some(alloc_id()),
+        node: Some(node_id()),
+        plugin: Some(plugin()),
+        detail: Some("by hand".to_owned()),
+        trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
+        claim_trace: Some("4bf92f3577b34da6a3ce929d0e0e4736".to_owned()),
+        attempt: Some(attempt_id()),
+        took_us: Some(21_500),
+        calls: vec![PluginCall {
+            rpc: "NodeUnpublishVolume".to_owned(),
+            at: at(0),
+            took_us: 7_200,
+            code: "OK".to_owned(),
+        }],
+        ..Event::new(EventName::ClaimTaken, at(0), service::CLAIM)
+    }
+}
+
+pub fn trace() -> TraceContext {
+    "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned().try_into().unwrap()
 }

@@ -3,7 +3,7 @@
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::history::{self, EventBody, EventKind};
-use berth_contract::message::{agent, alloc, registry, volume};
+use berth_contract::message::{agent, alloc, node, registry, volume};
 use berth_contract::service;
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::{Count, Half, NodeState};
@@ -226,6 +226,12 @@ fn plugins_and_nodes() {
     let clock = Some(sample::at(60_000));
     let reported = registry::Reported { clock_skew_ms: -3, clock, state, gone, pace_s: 30 };
     reply("reply-node-report", &reported);
+    reply("reply-node-hold", &node::LeaseAnswer { revision: Some(57), found: None });
+    let value = "{\"node\":\"host.example\"}".to_owned();
+    let found = node::FoundLease { revision: 57, value, has_ttl: true };
+    reply("reply-node-hold-by-another", &node::LeaseAnswer { revision: None, found: Some(found) });
+    reply("reply-node-yield", &node::Yielded {});
+    reply("reply-node-tell", &node::StoredEvents { stored: 1 });
     reply("reply-node-leave", &registry::Left { known: true, instances: 2, gone: true });
     reply(
         "reply-node-gone",
