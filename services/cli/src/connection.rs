@@ -25,8 +25,8 @@ const FIELDS: [(&str, &str); 9] = [
     ("cert", "cert_file"),
     ("key", "key_file"),
 ];
-/// Fields without which a context would mean something else. The prefix of inboxes is none of them: it
-/// follows from the credentials.
+/// Fields without which a context would mean something else. The prefix of inboxes is none of them:
+/// it follows from the credentials.
 const UNKNOWN_TO_BERTH: [&str; 7] = [
     "nsc",
     "user_jwt",
@@ -141,8 +141,8 @@ mod tests {
     fn a_context_of_the_nats_cli_is_read() {
         let value = json!({
             "description": "the fleet", "url": "tls://a:1,tls://b:1", "creds": "/c/anna.creds",
-            "ca": "/c/ca.pem", "inbox_prefix": "_INBOX.U", "token": "", "user": "", "password": "", "nkey": "", "nsc": "",
-            "tls_first": false, "color_scheme": "",
+            "ca": "/c/ca.pem", "inbox_prefix": "_INBOX.U", "token": "", "user": "", "password": "",
+            "nkey": "", "nsc": "", "tls_first": false, "color_scheme": "",
         });
         let config = context(&value).unwrap();
         assert_eq!(config.url, "tls://a:1,tls://b:1");

@@ -22,7 +22,7 @@ mod delete;
 mod endpoints;
 mod events;
 mod gone;
-pub mod hold;
+mod hold;
 mod jobs;
 mod leases;
 mod leave;
@@ -33,7 +33,7 @@ mod report;
 mod state;
 mod status;
 mod store;
-pub mod tell;
+mod tell;
 
 use std::time::Duration;
 

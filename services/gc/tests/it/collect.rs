@@ -67,9 +67,10 @@ async fn what_the_watcher_missed_is_collected_after_the_grace_without_being_aske
     let mut site = Site::start(2, pace).await;
     site.start_claim().await;
     site.plant_volume("data", None).await;
-    site.plant_claim("data", "a", State::Taken).await;
     let planted = clock::now();
+    // First: a claim without an alloc is overdue at once.
     site.plant_alloc("a", AllocState::Stopped).await;
+    site.plant_claim("data", "a", State::Taken).await;
     let claim = wait::until("the claim is released", PATIENCE, async || {
         let claim = site.claim("data", "a").await.unwrap();
         if claim.state == State::Unpublishing { Ok(claim) } else { Err(claim.state) }

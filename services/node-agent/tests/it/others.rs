@@ -3,23 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use berth_bus::{Bus, EndpointSpec, Listen, Service, ServiceSpec, VerbRequest};
+use berth_bus::lease::{LeaseStore as _, LeaseTerms};
+use berth_bus::{Bus, EndpointSpec, Entry, LeaseError, Listen, Service, ServiceSpec, VerbRequest};
 use berth_contract::code::Code;
 use berth_contract::message::alloc::{self, AllocStatus, Stop};
 use berth_contract::message::claim::{Grant, Take};
+use berth_contract::message::node::{
+    FoundLease, Hold, LeaseAnswer, StoredEvents, Tell, ToldEvent, Yield, Yielded,
+};
 use berth_contract::message::registry::{Report, Reported};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
-use berth_contract::{bucket, stream};
+use berth_contract::{bucket, key, stream};
 use berth_domain::AllocId;
 use berth_domain::alloc::AllocState;
-use berth_plugin_registry::hold;
-use berth_plugin_registry::tell::{self, EventShares};
 use berth_service::clock;
 use serde_json::{Value, json};
 
-use crate::world::node;
+use crate::world::{PATIENCE, node};
 
 /// What the test answers `claim.take` with, by alloc.
 pub type Grants = Arc<Mutex<BTreeMap<AllocId, Result<Grant, Problem>>>>;
@@ -120,20 +123,48 @@ async fn serve_writes(bus: &Bus, service: &Service) {
     let own = leases.clone();
     let holds = move |request: VerbRequest<verb::NodeHold>| {
         let leases = own.clone();
-        async move { hold::hold(&leases, request.message()?, request.trace).await }
+        async move {
+            let Hold { holder, ttl_s, over } = request.message()?;
+            let terms = LeaseTerms {
+                key: key::node_lease(&holder.node),
+                value: json!(holder).to_string().into(),
+                ttl: Duration::from_secs(ttl_s),
+                trace: request.trace,
+            };
+            match leases.hold(&terms, over, PATIENCE).await {
+                Ok(revision) => Ok(LeaseAnswer { revision: Some(revision), found: None }),
+                Err(LeaseError::Held { holder, .. }) => {
+                    let Entry { revision, value, has_ttl, .. } = *holder;
+                    let value = String::from_utf8(value.unwrap().into()).unwrap();
+                    let found = Some(FoundLease { revision, value, has_ttl });
+                    Ok(LeaseAnswer { revision: None, found })
+                }
+                Err(LeaseError::Lost { .. }) => Ok(LeaseAnswer::default()),
+                Err(error) => Err(error.into_problem("node.hold")),
+            }
+        }
     };
     service.on(Listen::All, 64, holds).await.unwrap();
     let yields = move |request: VerbRequest<verb::NodeYield>| {
         let leases = leases.clone();
-        async move { hold::give_up(&leases, request.message()?, request.trace).await }
+        async move {
+            let Yield { node, revision } = request.message()?;
+            let (key, value) = (key::node_lease(&node), Default::default());
+            let terms = LeaseTerms { key, value, ttl: PATIENCE, trace: request.trace };
+            leases.release(&terms, revision).await.unwrap();
+            Ok(Yielded {})
+        }
     };
     service.on(Listen::All, 64, yields).await.unwrap();
     let events = bus.events(&stream::EVENTS, 1).await.unwrap();
-    let shares = Arc::new(EventShares::default());
     let tells = move |request: VerbRequest<verb::NodeTell>| {
-        let (events, shares) = (events.clone(), Arc::clone(&shares));
+        let events = events.clone();
         async move {
-            tell::queue_events(&shares, &events, &request.sending_node()?, &request.message()?)
+            let Tell { events: told } = request.message()?;
+            for ToldEvent { event, traceparent } in &told {
+                events.publish(&event.subject(), event, *traceparent);
+            }
+            Ok(StoredEvents { stored: told.len() })
         }
     };
     service.on(Listen::All, 64, tells).await.unwrap();

@@ -283,6 +283,11 @@ impl RequestAnswer {
         if let Err(problem) = &outcome {
             span.set(attribute::ERROR_TYPE, problem.code.as_str());
             span.fail(problem.code.as_str());
+            if problem.code == Code::NotAllowed {
+                // Its last tokens name the sender. An honest one does not send such a request.
+                let subject = self.message.subject.as_str();
+                tracing::warn!(subject, trace = trace.trace_id(), %problem, "refused: not allowed");
+            }
         }
         // Ended before the answer is sent: its receiver may look for the span.
         span.end();
