@@ -1,7 +1,8 @@
 //! The node's lease: it shows that this agent lives.
 //!
-//! **Owns** who holds the key `node.<node>` in the leases bucket. The registry writes the key for the
-//! agent, which may write no stream (decision 0042), and reads the node's presence from it alone.
+//! **Owns** who holds the key `node.<node>` in the leases bucket. The registry writes the key for
+//! the agent, which may write no stream (decision 0042), and reads the node's presence from it
+//! alone.
 //!
 //! **Promises** that one agent at a time answers for a node. A second agent of the same node name
 //! waits at its start. An agent whose lease another agent took ends. A restarted agent takes over

@@ -3,8 +3,8 @@
 //! **Owns** the event stream and the queue in front of it; [`EventLog`] reads what is stored.
 //!
 //! **Promises** that [`EventSender::publish`] returns at once: it hands the event to a bounded
-//! queue. A full queue drops the event and counts it ([`EventSender::lost`]). Events may be lost, so
-//! no decision depends on them.
+//! queue. A full queue drops the event and counts it ([`EventSender::lost`]). Events may be lost,
+//! so no decision depends on them.
 //!
 //! **Never** makes a claim wait.
 

@@ -32,7 +32,14 @@ pub struct Hold {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<u64>,
 }
-decode_struct!(Holder { node, agent, hostname = String::new(), boot_id = String::new(), pid, since });
+decode_struct!(Holder {
+    node,
+    agent,
+    hostname = String::new(),
+    boot_id = String::new(),
+    pid,
+    since,
+});
 decode_struct!(Hold { holder, ttl_s, over });
 
 impl Hold {

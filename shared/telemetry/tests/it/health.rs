@@ -94,6 +94,7 @@ async fn a_service_is_ready_while_its_bus_is_there() {
     let start = |url: String, log: &str| {
         Program::new("plugin-registry", binary("berth-plugin-registry"), dir.join(log))
             .env("BERTH__NATS__URL", url)
+            .env("BERTH__NATS__INSECURE", "true")
             .env("BERTH__TELEMETRY__METRICS_LISTEN", port.address().to_string())
             .start()
     };

@@ -19,6 +19,7 @@ async fn a_service_is_scraped_and_exports_what_is_left_when_it_ends() {
     let service = binary("berth-plugin-registry");
     let service = Program::new("plugin-registry", service, dir.join("log"))
         .env("BERTH__NATS__URL", server.url())
+        .env("BERTH__NATS__INSECURE", "true")
         .env("BERTH__TELEMETRY__METRICS_LISTEN", port.address().to_string())
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.grpc())
         .env("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")

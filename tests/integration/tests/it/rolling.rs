@@ -1,0 +1,143 @@
+//! An upgrade as an operator does it: every process is restarted, one at a time, under load.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use berth_bus::Call;
+use berth_client::{Client, Retry};
+use berth_contract::message::{agent, alloc, claim};
+use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb};
+use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use berth_service::clock;
+
+/// Clients that run allocs, each with a volume of its own.
+const WORKERS: usize = 3;
+/// What a client waits for one answer. Far longer than any restart takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One client, and how far it is.
+struct Worker {
+    client: Client,
+    number: usize,
+    rounds: AtomicUsize,
+}
+
+impl Worker {
+    /// Sends a request as users do: the client sends it again while the answer is "later".
+    async fn send<V: Verb>(&self, to: &V::To, request: &V::Request) -> Result<V::Reply, Problem> {
+        let call = Call::within(clock::begin_trace(), PATIENCE);
+        let again = |failed: &berth_client::FailedTry<'_>| failed.problem.retryable;
+        self.client.persist::<V>(to, request, &call, Retry::each(PATIENCE / 4), again).await
+    }
+
+    /// Runs allocs on both nodes in turn, until it is told to end.
+    async fn run(&self, ends: &AtomicBool) -> Result<(), Problem> {
+        while !ends.load(Ordering::Relaxed) {
+            self.run_alloc(self.rounds.load(Ordering::Relaxed)).await?;
+            self.rounds.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn run_alloc(&self, round: usize) -> Result<(), Problem> {
+        let namespace = Namespace::default();
+        let volume = VolumeId::new(format!("v{}", self.number)).unwrap();
+        let id = AllocId::new(format!("w{}-{round}", self.number)).unwrap();
+        let node = NodeId::new(format!("n{}", round % 2 + 1)).unwrap();
+        let register = alloc::Register {
+            id: id.clone(),
+            node: node.clone(),
+            index: None,
+            volumes: vec![VolumeRequest::for_volume(volume.clone())],
+            note: None,
+            task_driver_mounts: TaskDriverMounts::All,
+            allow_missing: false,
+        };
+        self.send::<verb::AllocRegister>(&namespace, &register).await?;
+        let mount = agent::Mount {
+            namespace: namespace.clone(),
+            alloc: id.clone(),
+            volume: volume.clone(),
+            wait: true,
+            alias: None,
+            path: None,
+        };
+        let to = verb::NodeAndNamespace::any_of(node);
+        let mounted = self.send::<verb::AgentMount>(&to, &mount).await?;
+        let path = std::path::Path::new(&mounted.path);
+        std::fs::write(path.join("round"), round.to_string()).unwrap();
+        let stop = alloc::Stop { id: id.clone(), state: AllocState::Complete, note: None };
+        self.send::<verb::AllocStop>(&namespace, &stop).await?;
+        let status = claim::Status { alloc: Some(id), ..claim::Status::default() };
+        let freed = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let claims = self.send::<verb::ClaimStatus>(&namespace, &status).await?.claims;
+            if claims.is_empty() {
+                return Ok(());
+            }
+            assert!(tokio::time::Instant::now() < freed, "not released: {claims:#?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Waits until each client has run two allocs more: one that began before, and one after.
+async fn work_goes_on(workers: &[Worker]) {
+    let rounds = |worker: &Worker| worker.rounds.load(Ordering::Relaxed);
+    let before: Vec<usize> = workers.iter().map(rounds).collect();
+    wait::until("every client goes on", PATIENCE, async || {
+        let now: Vec<usize> = workers.iter().map(rounds).collect();
+        let goes_on = now.iter().zip(&before).all(|(now, before)| *now >= before + 2);
+        if goes_on { Ok(()) } else { Err(format!("{before:?}, and now {now:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_process_is_restarted_in_turn_and_no_client_sees_a_failure() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options { servers: 3, replicas: 2, ..Options::default() };
+    let system = System::start(options).await;
+    for number in 0..WORKERS {
+        system.volume(&format!("v{number}"), &["single-node-writer"]).await;
+    }
+    let worker = |number| {
+        let (client, rounds) = (Client::new(system.bus.clone()), AtomicUsize::new(0));
+        Worker { client, number, rounds }
+    };
+    let workers: Vec<Worker> = (0..WORKERS).map(worker).collect();
+    let ends = AtomicBool::new(false);
+    let load = futures_util::future::try_join_all(workers.iter().map(|worker| worker.run(&ends)));
+    let restarts = async {
+        work_goes_on(&workers).await;
+        let mut parts: Vec<Part> = Part::all(options).collect();
+        parts.retain(|part| !matches!(part, Part::Nats | Part::Driver(_)));
+        for part in parts {
+            let status = system.daemon(part).terminate().await;
+            assert!(status.success(), "{part:?}: {status}");
+            system.restart(part);
+            system.healthy().await;
+            work_goes_on(&workers).await;
+        }
+        for server in system.servers() {
+            server.terminate().await;
+            server.restart().await;
+            system.healthy().await;
+            work_goes_on(&workers).await;
+        }
+        ends.store(true, Ordering::Relaxed);
+    };
+    let (load, ()) = tokio::join!(load, restarts);
+    load.unwrap();
+    let rounds: Vec<_> =
+        workers.iter().map(|worker| worker.rounds.load(Ordering::Relaxed)).collect();
+    println!("allocs of each client: {rounds:?}");
+    system.judge();
+}
