@@ -36,7 +36,7 @@ impl Site {
 
 /// `berth node status NODE` as JSON; an error while the node's agent does not answer.
 async fn status(system: &System, node: usize) -> Result<Value, String> {
-    let mut command = berth_integration::berth();
+    let mut command = system.berth();
     command.args(["--nats", &system.url(), "--json", "node", "status"]);
     let shown = command.arg(format!("n{}", node + 1)).output().await.expect("berth runs");
     let status = serde_json::from_slice::<Value>(&shown.stdout);

@@ -96,6 +96,14 @@ impl System {
         self.about::<verb::VolumeRegister>(&document).await.expect("the volume is registered")
     }
 
+    /// The same, for one writer, with the secret that the driver demands.
+    pub async fn volume_with_secrets(&self, id: &str, secret: &str) -> Registered {
+        self.provision(id);
+        let document = json!({"id": id, "plugin": PLUGIN, "secrets": {"password": secret},
+            "capability": [{"access": "single-node-writer"}]});
+        self.about::<verb::VolumeRegister>(&document).await.expect("the volume is registered")
+    }
+
     /// Creates a volume on the storage.
     pub fn provision(&self, id: &str) {
         let made = std::process::Command::new(binary("berth-csi-dev"))

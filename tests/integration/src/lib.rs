@@ -17,10 +17,3 @@ mod system;
 
 pub use ask::RECOVERY;
 pub use system::{Options, PLUGIN, Part, System};
-
-/// `berth`, for a bus without access control.
-pub fn berth() -> tokio::process::Command {
-    let mut berth = tokio::process::Command::new(berth_harness::process::binary("berth"));
-    berth.env("BERTH_INSECURE", "true");
-    berth
-}

@@ -7,12 +7,14 @@
 
 mod docker;
 mod for_refusals;
+mod identities;
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use berth_access::Role;
 use berth_bus::Bus;
 use berth_contract::bucket::{self, BucketSpec};
 use berth_harness::dirs::Dir;
@@ -20,6 +22,8 @@ use berth_harness::nats::{NatsOptions, NatsServers, Server};
 use berth_harness::process::{Daemon, Program, binary, clock};
 use berth_harness::proxy::{Proxy, Wire};
 use berth_harness::wait;
+
+use self::identities::Identities;
 
 /// Services log Berth's crates at debug and others at info. Debug lines of other crates, one for
 /// each frame of a connection, would hide a failure.
@@ -64,6 +68,9 @@ pub struct Options {
     pub max_volumes: u64,
     /// The secret that the driver requires in each call that takes secrets.
     pub secret: Option<&'static str>,
+    /// Whether the bus has neither identities nor TLS, for tests that speak to it themselves. With
+    /// cables, and with three servers, it has none either.
+    pub plain: bool,
     /// Whether each process reaches the bus by its own cable, which can be cut, with a tripwire
     /// across all cables.
     pub cables: bool,
@@ -103,6 +110,7 @@ impl Default for Options {
             marker_ttl: None,
             max_volumes: 0,
             secret: None,
+            plain: false,
             cables: false,
             patience_ms: 10_000,
             otlp: None,
@@ -195,6 +203,7 @@ pub struct System {
     /// Trips at the n-th message of a kind from any process.
     pub wire: Wire,
     cables: Cables,
+    identities: Identities,
     /// The servers of the bus.
     pub nats: NatsServers,
     // Last: it unmounts and removes what the processes left.
@@ -223,15 +232,16 @@ impl System {
     pub async fn start(options: Options) -> Self {
         let dir = Dir::new("flow");
         let Options { disk_bytes, cables: unadvertised, .. } = options;
-        let more = NatsOptions { disk_bytes, unadvertised, ..NatsOptions::default() };
+        let identities = Identities::make(&dir, options);
+        let extra = &identities.server_config();
+        let more = NatsOptions { extra, disk_bytes, unadvertised, ..NatsOptions::default() };
         let nats = NatsServers::start_with(options.servers, more).await;
         let wire = Wire::default();
         let cables = lay(&nats, options, &wire).await;
         let (seed, _) = berth_service::seal::new_seed().expect("a key can be made");
         std::fs::write(dir.join("secrets.key"), seed).expect("the key can be written");
-        let bus = Bus::connect(berth_bus::Config::new([nats.url()], "test").insecure())
-            .await
-            .expect("the test reaches the bus");
+        let admin = Role::Admin { name: "test".to_owned() };
+        let bus = identities.connect(nats.url(), &admin, admin.actor()).await;
         if let Some(marker_ttl) = options.marker_ttl {
             // Services accept an existing bucket unchanged.
             for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
@@ -239,7 +249,8 @@ impl System {
                 bus.bucket(&spec, nats.copies()).await.expect("the bucket can be made");
             }
         }
-        let start = Start { dir: &dir, nats: &nats, cables: &cables, options };
+        let start =
+            Start { dir: &dir, nats: &nats, cables: &cables, identities: &identities, options };
         let each = |what: &str| -> Vec<Daemon> {
             (0..options.replicas).map(|at| start.service(what, &format!("{what}-{at}"))).collect()
         };
@@ -261,6 +272,7 @@ impl System {
             dockers,
             wire,
             cables,
+            identities,
             nats,
             dir,
         };
@@ -442,6 +454,7 @@ struct Start<'a> {
     dir: &'a Dir,
     nats: &'a NatsServers,
     cables: &'a Cables,
+    identities: &'a Identities,
     options: Options,
 }
 
@@ -494,6 +507,7 @@ impl Start<'_> {
             .configured(own)
             .on_bus(self.url_for(name), self.nats.copies())
             .env("BERTH__LOG__FILTER", if secret { "debug,async_nats=warn" } else { LOG_FILTER });
+        program = self.identities.identify(program, name);
         if let Some(port) = self.options.otlp {
             program = program
                 .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}"))

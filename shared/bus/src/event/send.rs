@@ -9,10 +9,12 @@
 use std::time::Duration;
 
 use async_nats::HeaderMap;
+use berth_contract::event::Event;
 use berth_contract::header;
 use berth_contract::message::node::{TOLD_MAX, Tell, ToldEvent};
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
+use berth_domain::limits;
 use berth_domain::retry::Schedule;
 use bytes::Bytes;
 use rand::RngExt as _;
@@ -149,14 +151,26 @@ async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
     }
 }
 
+/// A request carries texts of a bounded length.
+fn shorten(mut text: String) -> String {
+    const CUT: &str = "…";
+    if text.len() > limits::TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(limits::TEXT_BYTES_MAX - CUT.len()));
+        text.push_str(CUT);
+    }
+    text
+}
+
 /// Has the registry store the events. While no registry listens they wait, and with them those that
 /// come meanwhile, up to the length of the queue.
 async fn send_to_registry(bus: &Bus, events: Vec<QueuedEvent>) {
     let Some(trace) = events.first().map(|event| event.trace) else { return };
     let told = events.iter().filter_map(|QueuedEvent { trace, body, .. }| {
-        let event = serde_json::from_slice(body);
+        let event = serde_json::from_slice::<Event>(body);
         let event = event.inspect_err(|error| tracing::warn!(%error, "an event is lost"));
-        Some(ToldEvent { event: event.ok()?, traceparent: *trace })
+        let mut event = event.ok()?;
+        event.detail = event.detail.map(shorten);
+        Some(ToldEvent { event, traceparent: *trace })
     });
     let request = Tell { events: told.collect() };
     let mut tries = 0;
@@ -177,5 +191,21 @@ async fn send_to_registry(bus: &Bus, events: Vec<QueuedEvent>) {
         let pause = TELL_AGAIN.wait(tries, rand::rng().random());
         sleep(pause).await;
         while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_detail_is_cut_and_a_short_one_is_kept() {
+        let longest = "x".repeat(limits::TEXT_BYTES_MAX);
+        assert_eq!(shorten(longest.clone()), longest);
+        for long in [longest + "y", "é".repeat(limits::TEXT_BYTES_MAX)] {
+            let cut = shorten(long);
+            assert!(cut.ends_with('…') && cut.len() <= limits::TEXT_BYTES_MAX, "{}", cut.len());
+            assert!(cut.len() > limits::TEXT_BYTES_MAX - 4);
+        }
     }
 }

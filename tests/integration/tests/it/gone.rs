@@ -337,7 +337,8 @@ async fn a_command_that_outlived_its_node_is_ended_when_the_node_comes_back() {
     let alone = format!("setsid sh -c 'echo $$ >> {}; {writes}' &", pids.display());
     let script = format!("{alone} echo $$ >> {}; {writes}", pids.display());
     let url = system.url();
-    let mut run = berth_integration::berth()
+    let mut run = system
+        .berth()
         .args(["--nats", &url, "run", "--node", "n1", "--alloc", "a", "--volume"])
         .arg(format!("data:{}", place.display()))
         .args(["--", "sh", "-c", &script])
@@ -409,7 +410,7 @@ async fn a_node_that_is_gone_without_a_fence_says_what_its_claims_wait_for() {
     let seen = dies(&system).await;
     system.fence(0, true);
     let berth = async |args: &[&str]| {
-        let mut berth = berth_integration::berth();
+        let mut berth = system.berth();
         berth.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
         let ran = tokio::time::timeout(PATIENCE, berth.output()).await.unwrap().unwrap();
         assert!(ran.status.success(), "{args:?}: {ran:?}");

@@ -205,12 +205,8 @@ async fn a_list_of_allocs_is_the_bucket_at_its_index_whoever_writes() {
 
 /// What `berth` prints on success.
 fn said(system: &System, args: &[&str]) -> String {
-    let berth = berth_integration::berth()
-        .into_std()
-        .args(["--nats", &system.url()])
-        .args(args)
-        .output()
-        .unwrap();
+    let berth =
+        system.berth().into_std().args(["--nats", &system.url()]).args(args).output().unwrap();
     assert!(berth.status.success(), "{args:?}: {berth:?}");
     String::from_utf8(berth.stdout).unwrap()
 }

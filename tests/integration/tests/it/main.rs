@@ -31,6 +31,7 @@ mod on_node;
 mod reads;
 mod refused;
 mod register;
+mod rogue;
 mod rolling;
 mod safety;
 mod scenarios;

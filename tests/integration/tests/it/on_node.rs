@@ -15,7 +15,7 @@ use serde_json::json;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn berth(system: &System, args: &[&str]) -> String {
-    let mut command = berth_integration::berth();
+    let mut command = system.berth();
     command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
     let ran = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
     String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()

@@ -21,12 +21,8 @@ use serde_json::{Value, json};
 
 /// The output of `berth`: each line of JSON or one document; none when it fails.
 async fn berth(system: &System, args: &[&str]) -> Option<Vec<Value>> {
-    let ran = berth_integration::berth()
-        .args(["--nats", &system.url(), "--json"])
-        .args(args)
-        .output()
-        .await
-        .unwrap();
+    let ran =
+        system.berth().args(["--nats", &system.url(), "--json"]).args(args).output().await.unwrap();
     let values = serde_json::Deserializer::from_slice(&ran.stdout).into_iter();
     ran.status.success().then(|| values.collect::<Result<_, _>>().unwrap())
 }

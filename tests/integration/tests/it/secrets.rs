@@ -24,7 +24,8 @@ async fn register(system: &System, secret: &str) -> std::process::Output {
     );
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
-    berth_integration::berth()
+    system
+        .berth()
         .args(["volume", "register", "--json", "--timeout", "20s"])
         .arg(file.path())
         .env("BERTH_NATS_URL", system.url())

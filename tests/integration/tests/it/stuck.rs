@@ -22,7 +22,7 @@ struct Trouble {
 
 /// The output of a command, which must succeed.
 async fn said(system: &System, args: &[&str]) -> String {
-    let mut berth = berth_integration::berth();
+    let mut berth = system.berth();
     berth.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
     let ran = tokio::time::timeout(PATIENCE, berth.output()).await.unwrap().unwrap();
     assert!(ran.status.success(), "{args:?}: {ran:?}");

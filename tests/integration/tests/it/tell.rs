@@ -11,12 +11,8 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// Runs `berth` and parses its output: each line of JSON, or one document.
 async fn berth(system: &System, args: &[&str]) -> Result<Vec<Value>, String> {
-    let ran = berth_integration::berth()
-        .args(["--nats", &system.url(), "--json"])
-        .args(args)
-        .output()
-        .await
-        .unwrap();
+    let ran =
+        system.berth().args(["--nats", &system.url(), "--json"]).args(args).output().await.unwrap();
     let out = String::from_utf8_lossy(&ran.stdout).into_owned();
     if !ran.status.success() {
         return Err(format!("exit code {:?}: {ran:?}", ran.status.code()));

@@ -21,7 +21,8 @@ async fn system(collector: &Collector) -> System {
 
 /// Runs a command with the volume on the first node, as a user does.
 async fn run(system: &System, collector: &Collector, alloc: &str) {
-    let ran = berth_integration::berth()
+    let ran = system
+        .berth()
         .args(["run", "--volume", "data", "--node", "n1", "--alloc", alloc, "--", "true"])
         .env("BERTH_NATS_URL", system.url())
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.http())

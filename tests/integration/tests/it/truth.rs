@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `berth` to its end.
 async fn berth(system: &System, args: &[&str]) -> Output {
-    let mut command = berth_integration::berth();
+    let mut command = system.berth();
     command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
     tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap()
 }

@@ -95,7 +95,8 @@ async fn lose_the_store(system: &System) {
 /// Waits until the events show the mount, with its alloc.
 async fn is_told(system: &System, path: &str) {
     let told = wait::until("the mount is told", PATIENCE, || async {
-        let ran = berth_integration::berth()
+        let ran = system
+            .berth()
             .args(["--nats", &system.url(), "--json", "events", "--volume", "data"])
             .output()
             .await
@@ -184,7 +185,7 @@ async fn a_release_beside_a_mount_without_a_claim_detaches_nothing() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let system = System::start(Options { nodes: 1, plain: true, ..Options::default() }).await;
     system.volume("data", &["single-node-multi-writer"]).await;
     let path = system.run("a", 0, "data").await.path;
     system.run("c", 0, "data").await;

@@ -222,7 +222,8 @@ async fn every_answer_that_needs_a_record_names_it_when_it_cannot_be_read() {
 
 /// The output of a command: stdout and stderr.
 fn berth(system: &System, command: &[&str]) -> [String; 2] {
-    let berth = berth_integration::berth()
+    let berth = system
+        .berth()
         .into_std()
         .args([&["--nats", &system.url()], command].concat())
         .output()

@@ -65,6 +65,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "berth-domain",
             "berth-contract",
             "berth-bus",
+            "berth-access",
+            "berth-client",
             "berth-csi",
             "berth-service",
             HOST,

@@ -110,7 +110,7 @@ async fn detach(system: &System, volume: &str, node: &str) -> Result<Value, Prob
 
 /// Runs `berth` to its end.
 async fn berth(system: &System, args: &[&str]) -> Output {
-    let mut command = berth_integration::berth();
+    let mut command = system.berth();
     command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
     tokio::time::timeout(Duration::from_secs(60), command.output()).await.unwrap().unwrap()
 }

@@ -215,7 +215,8 @@ async fn a_place_in_line_is_lost_by_whoever_does_not_come_back() {
     system.volume("data", &["single-node-writer"]).await;
     system.run("holder", 0, "data").await;
     let url = system.url();
-    let mut killed = berth_integration::berth()
+    let mut killed = system
+        .berth()
         .args(["--nats", &url, "run", "--node", "n2", "--alloc", "killed", "--wait", "-v", "data"])
         .args(["--", "true"])
         .stderr(std::process::Stdio::null())

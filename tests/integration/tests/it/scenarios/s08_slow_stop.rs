@@ -32,7 +32,8 @@ async fn s08_a_slow_stopping_task_keeps_its_volume_to_the_end() {
         up.display(),
         go.display()
     );
-    let mut task = berth_integration::berth()
+    let mut task = system
+        .berth()
         .args(["--nats", &system.url(), "run", "--node", "n1", "--alloc", "a", "-v", "data"])
         .args(["--", "sh", "-c", &script])
         .stdout(Stdio::null())

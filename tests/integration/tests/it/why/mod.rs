@@ -90,7 +90,7 @@ async fn runs(system: &System, command: &str) {
 
 /// Runs `berth` to its end.
 pub async fn berth(system: &System, args: &[&str]) -> (Option<i32>, String) {
-    let mut command = berth_integration::berth();
+    let mut command = system.berth();
     command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
     let ran = tokio::time::timeout(Duration::from_secs(60), command.output()).await;
     let ran = ran.unwrap().unwrap();

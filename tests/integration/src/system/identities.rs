@@ -1,0 +1,107 @@
+//! Who the processes of a system are on its bus: each has an identity of its own, and the bus has
+//! TLS.
+
+use berth_access::{Grants, LocalFleet, Role};
+use berth_bus::{Bus, Config, Credentials, Tls};
+use berth_contract::actor::Actor;
+use berth_domain::{NodeId, PluginId};
+use berth_harness::dirs::Dir;
+use berth_harness::process::{Program, binary};
+use tokio::process::Command;
+
+use super::{Options, PLUGIN, System};
+
+/// The server's name in its certificate.
+const SERVER: &str = "berth";
+
+/// The identities of a system. None where the test reads or changes what is said on the bus.
+pub(super) struct Identities(Option<LocalFleet>);
+
+impl Identities {
+    pub(super) fn make(dir: &Dir, options: Options) -> Self {
+        // A cable reads what passes, and a cluster's harness speaks NATS itself.
+        let is_plain = options.plain || options.cables || options.servers > 1;
+        let make = || LocalFleet::create(&dir.join("access"), &[SERVER]);
+        Self((!is_plain).then(|| make().expect("identities can be made")))
+    }
+
+    /// What the server's configuration says of them.
+    pub(super) fn server_config(&self) -> String {
+        let said = self.0.as_ref().map(|fleet| fleet.server_config(SERVER));
+        said.map_or_else(String::new, |said| said.expect("the configuration can be made"))
+    }
+
+    fn creds(fleet: &LocalFleet, role: &Role) -> String {
+        let file = fleet.creds(role).expect("the identity can be made");
+        file.display().to_string()
+    }
+
+    /// Gives a process of the system its identity.
+    pub(super) fn identify(&self, program: Program, name: &str) -> Program {
+        let Some(fleet) = &self.0 else { return program };
+        program
+            .env("BERTH__NATS__INSECURE", "false")
+            .env("BERTH__NATS__CREDS_FILE", Self::creds(fleet, &role(name)))
+            .env("BERTH__NATS__CA_FILE", fleet.ca())
+    }
+
+    /// Connects to the bus in this role, in the name of this actor.
+    pub(super) async fn connect(&self, url: String, role: &Role, actor: Actor) -> Bus {
+        let config = Config { actor, ..Config::new([url], "test") };
+        let config = match &self.0 {
+            Some(fleet) => Config {
+                credentials: Credentials::CredsFile(Self::creds(fleet, role).into()),
+                tls: Tls { ca_file: Some(fleet.ca()), ..Tls::default() },
+                ..config
+            },
+            None => config.insecure(),
+        };
+        Bus::connect(config).await.expect("the test reaches the bus")
+    }
+}
+
+/// The role of a process by its name: `claim-0`, `agent-1`.
+fn role(name: &str) -> Role {
+    let (what, number) = name.rsplit_once('-').expect("a process has a number");
+    let node = || NodeId::new(format!("n{number}")).expect("a node has an id");
+    match what {
+        "claim" => Role::Claim,
+        "plugin-registry" => Role::PluginRegistry,
+        "volumewatcher" => Role::Volumewatcher,
+        "gc" => Role::Gc,
+        "docker" => Role::Docker { node: node() },
+        _ => {
+            let plugin = PluginId::new(PLUGIN).expect("the plugin has an id");
+            Role::Node { node: node(), controllers: vec![plugin] }
+        }
+    }
+}
+
+/// An operator who may see and do everything by requests.
+fn operator() -> Role {
+    let mut grants =
+        Grants::parse_namespaces(&["*=read,write,mount"]).expect("the grants are good");
+    (grants.plugin_read, grants.node_read, grants.operator) = (true, true, true);
+    Role::User { name: "operator".to_owned(), grants }
+}
+
+impl System {
+    /// `berth`, for an operator of this system.
+    pub fn berth(&self) -> Command {
+        let mut berth = Command::new(binary("berth"));
+        berth.env("BERTH_NATS_URL", self.url());
+        match &self.identities.0 {
+            Some(fleet) => {
+                berth.env("BERTH_CREDS", Identities::creds(fleet, &operator()));
+                berth.env("BERTH_TLSCA", fleet.ca())
+            }
+            None => berth.env("BERTH_INSECURE", "true"),
+        };
+        berth
+    }
+
+    /// Another connection to the bus: in this role, in the name of this actor.
+    pub async fn connect_as(&self, role: &Role, actor: Actor) -> Bus {
+        self.identities.connect(self.url(), role, actor).await
+    }
+}

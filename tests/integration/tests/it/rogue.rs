@@ -1,0 +1,283 @@
+//! The thief of a node's identity, who has read this code, on a running system.
+//!
+//! Two ways are tried for each: with the identity's own name, where the services refuse, and in the
+//! name of another, where nats-server refuses.
+
+use std::time::Duration;
+
+use berth_access::Role;
+use berth_bus::{Bus, Call, Listen, RequestError, ServiceSpec};
+use berth_contract::actor::Actor;
+use berth_contract::code::Code;
+use berth_contract::event::{Event, EventName};
+use berth_contract::lease::Holder;
+use berth_contract::message::node::{Hold, Tell, ToldEvent, Yield};
+use berth_contract::message::{alloc, claim, registry, secret};
+use berth_contract::problem::Problem;
+use berth_contract::service::NODE_AGENT;
+use berth_contract::verb::{self, Verb};
+use berth_contract::{bucket, key, record, stream, subject};
+use berth_domain::alloc::AllocState;
+use berth_domain::volume::VolumeSpec;
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, PLUGIN, Part, System};
+use berth_service::clock;
+use serde_json::{Value, json};
+
+const SECRET: &str = "kept from the thief";
+/// Each refusal comes at once; a timeout is no refusal.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// A stolen identity: `n2` of a system whose other node is `n1`.
+struct Thief {
+    /// Sends in its own name.
+    own: Bus,
+    /// The same credentials, in the name of `n1`.
+    as_n1: Bus,
+    /// The same, in the name of an operator.
+    as_operator: Bus,
+}
+
+fn node(id: &str) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+fn volume() -> VolumeId {
+    VolumeId::new("data").unwrap()
+}
+
+async fn send<V: Verb>(bus: &Bus, to: &V::To, request: &V::Request) -> Result<V::Reply, Code> {
+    let call = Call::within(clock::begin_trace(), AT_ONCE);
+    bus.ask_service::<V>(to, request, &call).await.map_err(code)
+}
+
+fn code(error: RequestError) -> Code {
+    match error {
+        RequestError::Problem(problem) => problem.code,
+        RequestError::NotAllowed { .. } => Code::NotAllowed,
+        other => panic!("{other}"),
+    }
+}
+
+impl Thief {
+    async fn break_in(system: &System) -> Self {
+        let controllers = vec![PluginId::new(PLUGIN).unwrap()];
+        let role = Role::Node { node: node("n2"), controllers };
+        let in_name = async |actor| system.connect_as(&role, actor).await;
+        Self {
+            own: in_name(Actor::Node(node("n2"))).await,
+            as_n1: in_name(Actor::Node(node("n1"))).await,
+            as_operator: in_name(Actor::user("operator")).await,
+        }
+    }
+
+    /// What is refused in its own name, and in that of the node that it is about.
+    async fn is_refused<V: Verb>(&self, to: &V::To, request: &V::Request) {
+        for (name, bus) in [("its own", &self.own), ("n1's", &self.as_n1)] {
+            let answer = send::<V>(bus, to, request).await.map(drop);
+            assert_eq!(answer, Err(Code::NotAllowed), "{} in {name} name", V::STEP);
+        }
+    }
+
+    /// A request to a subject as it stands, as its publisher.
+    async fn publish(&self, subject: &str, body: &Value) -> Code {
+        let call = Call::within(clock::begin_trace(), AT_ONCE);
+        code(self.own.request::<Value>(subject, body, &call).await.unwrap_err())
+    }
+}
+
+/// What the secrets of the volume are called.
+async fn secrets_id(system: &System) -> berth_domain::SecretsId {
+    let volumes = system.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
+    let key = key::spec(&VolumeKey::new(Namespace::default(), volume()));
+    let value = volumes.get(&key).await.unwrap().unwrap().value.unwrap();
+    record::read::<VolumeSpec>(&value).unwrap().body.secrets.unwrap()
+}
+
+fn holder() -> Holder {
+    Holder {
+        node: node("n1"),
+        agent: "thief".to_owned(),
+        hostname: String::new(),
+        boot_id: String::new(),
+        pid: 1,
+        since: clock::now(),
+    }
+}
+
+fn told(name: EventName, of: &str) -> Tell {
+    let event = Event {
+        node: Some(node(of)),
+        namespace: Some(Namespace::default()),
+        volume: Some(volume()),
+        detail: Some("x".repeat(1_000)),
+        ..Event::new(name, clock::now(), NODE_AGENT)
+    };
+    Tell { events: vec![ToldEvent { event, traceparent: clock::begin_trace() }] }
+}
+
+/// Speaks for `n1`: takes its claims, its lease, its reports, its secrets, its allocs.
+async fn acts_for_another_node(thief: &Thief, system: &System) {
+    let namespace = Namespace::default();
+    let alloc = AllocId::new("a").unwrap();
+    let take = claim::Take {
+        alloc: alloc.clone(),
+        volume: volume(),
+        node: node("n1"),
+        mode: None,
+        wait: false,
+        alias: None,
+    };
+    thief.is_refused::<verb::ClaimTake>(&namespace, &take).await;
+    let stop = alloc::Stop { id: alloc, state: AllocState::Complete, note: None };
+    thief.is_refused::<verb::AllocStop>(&namespace, &stop).await;
+    let status = claim::Status { node: Some(node("n1")), ..claim::Status::default() };
+    thief.is_refused::<verb::ClaimStatus>(&namespace, &status).await;
+
+    let lease = system.bus.bucket(&bucket::LEASES, 1).await.unwrap();
+    let held = lease.get(&key::node_lease(&node("n1"))).await.unwrap().unwrap();
+    for over in [None, Some(held.revision)] {
+        let hold = Hold { holder: holder(), ttl_s: 60, over };
+        thief.is_refused::<verb::NodeHold>(&(), &hold).await;
+    }
+    let end = Yield { node: node("n1"), revision: held.revision };
+    thief.is_refused::<verb::NodeYield>(&(), &end).await;
+    let report = registry::Report {
+        node: node("n1"),
+        version: "1".to_owned(),
+        boot_id: "thief".to_owned(),
+        clock: clock::now(),
+        attributes: [].into(),
+        instances: Vec::new(),
+        undone: None,
+        unaccounted: Vec::new(),
+        clock_offset: None,
+        sealing_key: Some("X".to_owned()),
+    };
+    thief.is_refused::<verb::NodeReport>(&(), &report).await;
+    let secrets = secrets_id(system).await;
+    let open = secret::Open { namespace, volume: volume(), secrets, to: "X".to_owned() };
+    thief.is_refused::<verb::SecretOpen>(&node("n1"), &open).await;
+    // Nothing of the volume is due at its own node, so it gets no secrets there either.
+    let own = send::<verb::SecretOpen>(&thief.own, &node("n2"), &open).await.map(drop);
+    assert_eq!(own, Err(Code::SecretsUnavailable));
+    thief.is_refused::<verb::NodeTell>(&(), &told(EventName::VolumeUnmounted, "n1")).await;
+}
+
+/// Declares `n1` gone in the name of an operator, writes records, forges events, reads replies.
+async fn speaks_past_the_services(thief: &Thief) {
+    let gone = registry::Gone {
+        node: node("n1"),
+        kind: berth_domain::proof::ProofKind::Confirmed,
+        by: "operator".to_owned(),
+        note: String::new(),
+        seen: 0,
+    };
+    let answer = send::<verb::NodeGone>(&thief.as_operator, &(), &gone).await.map(drop);
+    assert_eq!(answer, Err(Code::NotAllowed));
+    let forged = told(EventName::ClaimFreed, "n2");
+    let answer = send::<verb::NodeTell>(&thief.own, &(), &forged).await.map(drop);
+    assert_eq!(answer, Err(Code::BadInput));
+
+    let own = "berth.v1.event.default.claim.data";
+    for target in [
+        "$KV.berth-volumes.default.data.spec",
+        "$KV.berth-leases.node.n1",
+        "$KV.berth-leases.node.n2",
+        "$JS.API.STREAM.DELETE.KV_berth-volumes",
+        "$JS.API.DIRECT.GET.KV_berth-leases.$KV.berth-leases.node.n2",
+        "$JS.API.STREAM.INFO.BERTH_EVENTS",
+        "$JS.API.CONSUMER.CREATE.KV_berth-secrets.thief",
+        own,
+    ] {
+        assert_eq!(thief.publish(target, &json!({})).await, Code::NotAllowed, "{target}");
+    }
+    assert!(thief.own.events(&stream::EVENTS, 1).await.is_err());
+    assert!(thief.own.bucket(&bucket::VOLUMES, 1).await.is_err());
+}
+
+/// Listens where it should not: as the controller of another plugin, and as `n1`.
+async fn answers_for_others(thief: &Thief) {
+    let refused = || thief.own.counts().permission_violations;
+    let spec = ServiceSpec {
+        name: "berth-controller".to_owned(),
+        version: "0.0.1".to_owned(),
+        ..ServiceSpec::default()
+    };
+    let service = thief.own.service(spec).await.unwrap();
+    let before = refused();
+    let (foreign, other) = (PluginId::new("ebs.csi.aws.com").unwrap(), node("n1"));
+    let listened = service.on::<verb::ControllerUnpublish, _>(Listen::At(&foreign), 8, |_| async {
+        Err(Problem::new(Code::Internal, "the thief answers"))
+    });
+    let _listened = listened.await;
+    let agent = service.on::<verb::AgentDetach, _>(Listen::At(&other), 8, |_| async {
+        Err(Problem::new(Code::Internal, "the thief answers"))
+    });
+    let _agent = agent.await;
+    wait::until("both are refused", AT_ONCE, async || {
+        let count = refused() - before;
+        if count >= 2 { Ok(()) } else { Err(format!("{count} refusals")) }
+    })
+    .await;
+}
+
+/// Fills the event stream. Its share ends, and what others tell is still there.
+async fn exhausts_the_stream(thief: &Thief, system: &System) {
+    let mut flood = told(EventName::VolumeMounted, "n2");
+    flood.events = vec![flood.events.remove(0); 50];
+    let (mut sent, mut stored) = (0, 0);
+    while sent < 20_000 {
+        let answer = send::<verb::NodeTell>(&thief.own, &(), &flood).await.unwrap();
+        (sent, stored) = (sent + 50, stored + answer.stored);
+    }
+    // 8 MiB and a little, of 24 MB.
+    assert!((5_000..9_000).contains(&stored), "{stored} of {sent}");
+    let events = system.bus.events(&stream::EVENTS, 1).await.unwrap();
+    let of_volume = subject::event(Some(&Namespace::default()), "volume", "data");
+    let last = events.last(&format!("{of_volume}.service.claim"), 1, AT_ONCE).await.unwrap();
+    assert_eq!(last.len(), 1, "the registration of the volume is still told");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_thief_of_a_nodes_identity_gains_nothing() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { secret: Some(SECRET), ..Options::default() }).await;
+    system.volume_with_secrets("data", SECRET).await;
+    system.run("a", 0, "data").await;
+    let before = wait::until("the agent has told of its mount", AT_ONCE, async || {
+        let claims = system.claims("data").await.claims;
+        let is_told = claims.iter().all(|claim| claim.mount.is_some());
+        if is_told { Ok(claims) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+    let thief = Thief::break_in(&system).await;
+
+    acts_for_another_node(&thief, &system).await;
+    speaks_past_the_services(&thief).await;
+    answers_for_others(&thief).await;
+    exhausts_the_stream(&thief, &system).await;
+
+    let after = system.claims("data").await.claims;
+    assert_eq!(serde_json::to_value(&after).unwrap(), serde_json::to_value(&before).unwrap());
+    let nodes = system.nodes().await.unwrap().nodes;
+    assert!(nodes.iter().all(|node| node.state.to_string() == "ready" && node.gone.is_none()));
+    // Each attempt is in a log, with its sender.
+    let refused = |part: Part| {
+        let log = system.daemon(part).log();
+        log.lines().filter(|line| line.contains("refused: not allowed")).count()
+    };
+    assert!(refused(Part::Claim) >= 4 && refused(Part::Registry) >= 4);
+    assert!(system.daemon(Part::Registry).log().contains("node.hold.node.n2"));
+    assert!(system.nats.first().daemon().log().contains("Permissions Violation"));
+    for part in [Part::Claim, Part::Registry, Part::Agent(0), Part::Agent(1)] {
+        assert!(!system.daemon(part).log().contains(SECRET));
+    }
+    system.stop("a").await;
+    system.settle("data").await;
+    system.judge();
+}
