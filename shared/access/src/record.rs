@@ -118,6 +118,11 @@ impl IdentityRecord {
         self.keys.last()
     }
 
+    /// Whether servers accept any of its keys at this time.
+    pub fn is_live(&self, at: Timestamp) -> bool {
+        self.keys.iter().any(|key| key.state(at) == KeyState::Valid)
+    }
+
     /// Earlier keys that servers still accept.
     pub fn replaced_keys(&self, at: Timestamp) -> impl Iterator<Item = &KeyRecord> {
         let earlier = self.keys.split_last().map_or(&[][..], |(_, earlier)| earlier);
