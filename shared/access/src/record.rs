@@ -7,7 +7,7 @@ use berth_domain::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::role::Role;
+use berth_contract::role::Role;
 
 /// The version of the directory's form.
 pub const VERSION: u32 = 1;

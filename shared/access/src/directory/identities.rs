@@ -15,9 +15,9 @@ use crate::error::AccessError;
 use crate::files;
 use crate::jwt::{AccountToken, UserToken};
 use crate::key::{Key, KeyKind};
-use crate::permissions::derive_permissions;
 use crate::record::{IdentityRecord, KeyRecord, KeyState};
-use crate::role::{Role, SERVICES};
+use berth_contract::permissions::derive_permissions;
+use berth_contract::role::{Role, SERVICES};
 
 /// An identity that is to be made.
 #[derive(Debug, Clone)]

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use berth_access::creds::UserCreds;
 use berth_access::directory::{FilePlace, NewIdentity, WhichKeys};
 use berth_access::record::KeyState;
-use berth_access::role::SERVICES;
 use berth_access::{AccessError, Directory, Grants, Role};
+use berth_contract::role::SERVICES;
 use berth_domain::{NodeId, Timestamp};
 use std::time::Duration;
 
