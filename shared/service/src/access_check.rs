@@ -73,27 +73,28 @@ fn compare(role: &Role, identity: &Identity, permissions: &Permissions) -> Acces
 
 /// The command that gives the identity a new key with all rights of the role.
 fn write_remedy(role: &Role, name: &str, controllers: &[PluginId]) -> String {
-    let kind = role.kind();
-    let of = match role {
+    let service = match role {
+        Role::Claim => "berth access service claim --replace",
+        Role::PluginRegistry => "berth access service plugin-registry --replace",
+        Role::Volumewatcher => "berth access service volumewatcher --replace",
+        Role::Gc => "berth access service gc --replace",
+        Role::Node { node, .. } if controllers.is_empty() => {
+            return format!("berth access node {node} --replace");
+        }
         Role::Node { node, .. } => {
             let ids: Vec<&str> = controllers.iter().map(PluginId::as_str).collect();
-            let hosts = if ids.is_empty() { "" } else { " --controllers " };
-            format!("{kind} {node}{hosts}{}", ids.join(","))
+            return format!("berth access node {node} --controllers {} --replace", ids.join(","));
         }
-        Role::Docker { node } => format!("{kind} {node}"),
-        Role::User { name, .. } | Role::Admin { name } | Role::Inspect { name } => {
-            format!("{kind} {name}")
-        }
-        Role::Claim | Role::PluginRegistry | Role::Volumewatcher | Role::Gc => {
-            match name.split_once('/') {
-                Some((its_kind, replica)) if its_kind == kind => {
-                    format!("service {kind} --name {replica}")
-                }
-                _ => format!("service {kind}"),
-            }
+        Role::Docker { node } => return format!("berth access docker {node} --replace"),
+        // No program of ours has such a role: its grants are for a person to repeat.
+        Role::User { .. } | Role::Admin { .. } | Role::Inspect { .. } => {
+            return format!("berth access show {name}");
         }
     };
-    format!("berth access {of} --replace")
+    match name.split_once('/') {
+        Some((kind, replica)) if kind == role.kind() => format!("{service} --name {replica}"),
+        _ => service.to_owned(),
+    }
 }
 
 impl AccessCheck {

@@ -39,7 +39,7 @@ fn everything_that_is_missing_is_told_at_once_with_the_remedy() {
     for part in [
         "missing: publish: records $KV.berth-volumes.>",
         "(claim.take)",
-        "next: berth access service claim --name a.example --replace",
+        "next: berth access service claim --replace --name a.example",
     ] {
         assert!(report.contains(part), "{report} lacks {part}");
     }
