@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use berth_contract::actor::Actor;
+use berth_contract::role::Role;
 
 fn main() -> ExitCode {
     let name = berth_contract::service::CLAIM;
-    berth_service::process::run(name, |_| Actor::service(name), berth_claim::run)
+    berth_service::process::run(name, |_| Role::Claim, berth_claim::run)
 }

@@ -91,10 +91,7 @@ impl Session {
 
     /// Connects within `--timeout`, or else within this time.
     pub async fn open_within(global: &Global, within: Duration) -> Result<Self, Failure> {
-        let name = format!("berth/{}", std::process::id());
-        let nats = connection::read(&global.connection, global.context.as_deref())?;
-        let actor = connection::actor(&nats).map_err(|error| explain(error.into()))?;
-        let mut config = nats.bus(&name, actor);
+        let mut config = Self::describe_bus(global)?;
         config.start_timeout = global.timeout.unwrap_or(within);
         let bus = Bus::connect(config).await.map_err(explain)?;
         Ok(Self {
@@ -105,6 +102,14 @@ impl Session {
             timeout: global.timeout,
             span: Span::root("berth", Kind::Internal),
         })
+    }
+
+    /// How the bus is reached: as the flags, the variables and the context say.
+    pub fn describe_bus(global: &Global) -> Result<berth_bus::Config, Failure> {
+        let name = format!("berth/{}", std::process::id());
+        let nats = connection::read(&global.connection, global.context.as_deref())?;
+        let actor = connection::actor(&nats).map_err(|error| explain(error.into()))?;
+        Ok(nats.bus(&name, actor))
     }
 
     /// The user's `--timeout`, or else `default`.

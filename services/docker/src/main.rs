@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use berth_contract::actor::Actor;
+use berth_contract::role::Role;
 
 fn main() -> ExitCode {
     let name = berth_contract::service::DOCKER;
-    let actor = |own: &berth_docker::Config| Actor::Docker(own.node.clone());
-    berth_service::process::run(name, actor, berth_docker::run)
+    let role = |own: &berth_docker::Config| Role::Docker { node: own.node.clone() };
+    berth_service::process::run(name, role, berth_docker::run)
 }

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use berth_contract::actor::Actor;
+use berth_contract::role::Role;
 
 fn main() -> ExitCode {
     let name = berth_contract::service::GC;
-    berth_service::process::run(name, |_| Actor::service(name), berth_gc::run)
+    berth_service::process::run(name, |_| Role::Gc, berth_gc::run)
 }

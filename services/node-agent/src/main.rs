@@ -2,10 +2,13 @@
 
 use std::process::ExitCode;
 
-use berth_contract::actor::Actor;
+use berth_contract::role::Role;
 
 fn main() -> ExitCode {
     let name = berth_contract::service::NODE_AGENT;
-    let actor = |own: &berth_node_agent::Config| Actor::Node(own.node.clone());
-    berth_service::process::run(name, actor, berth_node_agent::run)
+    let role = |own: &berth_node_agent::Config| Role::Node {
+        node: own.node.clone(),
+        controllers: own.plugins.iter().map(|plugin| plugin.id.clone()).collect(),
+    };
+    berth_service::process::run(name, role, berth_node_agent::run)
 }

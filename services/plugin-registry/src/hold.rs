@@ -78,7 +78,7 @@ pub async fn give_up(
 ) -> Result<Yielded, Problem> {
     let Yield { node, revision } = request;
     let ttl = WRITE_WITHIN;
-    let terms = LeaseTerms { key: key::node_lease(&node), value: Default::default(), ttl, trace };
+    let terms = LeaseTerms { key: key::node_lease(&node), value: Vec::new().into(), ttl, trace };
     let released = leases.release(&terms, revision).await;
     released.map_err(|error| error.into_problem(verb::NodeYield::STEP).node(&node))?;
     Ok(Yielded {})

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use berth_contract::actor::Actor;
+use berth_contract::role::Role;
 
 fn main() -> ExitCode {
     let name = berth_contract::service::PLUGIN_REGISTRY;
-    berth_service::process::run(name, |_| Actor::service(name), berth_plugin_registry::run)
+    berth_service::process::run(name, |_| Role::PluginRegistry, berth_plugin_registry::run)
 }

@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
     use crate::jwt::UserToken;
-    use crate::permissions::Permissions;
+    use berth_contract::permissions::Permissions;
 
     fn user_token(key: &Key) -> String {
         let permissions = Permissions::default();

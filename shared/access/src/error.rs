@@ -57,6 +57,16 @@ pub enum AccessError {
         /// Its `.creds` file.
         creds: PathBuf,
     },
+    /// Another identity is the same sender on the bus.
+    #[error("the identity {name} cannot be made: {other} is already {actor} on the bus")]
+    ActorTaken {
+        /// The identity that was to be made.
+        name: String,
+        /// The identity that exists.
+        other: String,
+        /// How both would end the subjects that they send to.
+        actor: String,
+    },
     /// The identity has been shut out.
     #[error("the identity {0} is revoked")]
     IdentityRevoked(String),
@@ -116,6 +126,9 @@ impl AccessError {
             Self::IdentityExists { name, .. } => format!(
                 "use the file; or give it a new key: `berth access rotate {name}`; \
                  or repeat this with --replace, for a new key with other rights"
+            ),
+            Self::ActorTaken { other, .. } => format!(
+                "choose another name; or shut that one out first: `berth access revoke {other}`"
             ),
             Self::IdentityRevoked(_) => {
                 "to let it in again, make it anew by its own command with --replace".to_owned()

@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::error::AccessError;
 use crate::key::Key;
-use crate::permissions::Permissions;
+use berth_contract::permissions::Permissions;
 
 /// The version of the claims.
 const VERSION: u32 = 2;

@@ -1,9 +1,9 @@
 //! Identities on the bus, made offline: keys, tokens, certificates, the servers' configuration.
 //!
-//! **Owns** the operator's directory ([`directory`]), the roles ([`role`]) and what each may do on
-//! the bus ([`permissions`]), the form of NATS tokens ([`jwt`]) and `.creds` files ([`creds`]), the
-//! TLS authority ([`tls`]), the configuration that makes a nats-server accept all of these
-//! ([`servers`]), and a fleet of one machine for tests and `berth dev` ([`local`]).
+//! **Owns** the operator's directory ([`directory`]), the form of NATS tokens ([`jwt`]) and
+//! `.creds` files ([`creds`]), the TLS authority ([`tls`]), the configuration that makes a
+//! nats-server accept all of these ([`servers`]), and a fleet of one machine for tests and
+//! `berth dev` ([`local`]).
 //!
 //! **Promises** that a key is never overwritten unless the caller says so, that files with keys are
 //! readable by their owner only, and that a key is on record before its `.creds` file exists: each
@@ -20,15 +20,13 @@ pub mod host;
 pub mod jwt;
 pub mod key;
 pub mod local;
-pub mod permissions;
 pub mod record;
-pub mod role;
 pub mod servers;
 pub mod tls;
 
+pub use berth_contract::permissions::{Permissions, derive_permissions};
+pub use berth_contract::role::{Grants, Role};
 pub use creds::inbox_prefix;
 pub use directory::Directory;
 pub use error::AccessError;
 pub use local::LocalFleet;
-pub use permissions::{Permissions, derive_permissions};
-pub use role::{Grants, Role};

@@ -12,8 +12,8 @@ use berth_domain::Timestamp;
 use crate::directory::{Directory, FilePlace, NewIdentity, WhichKeys};
 use crate::error::AccessError;
 use crate::host::Host;
-use crate::role::Role;
 use crate::servers::{CLUSTER, ServerFiles};
+use berth_contract::role::Role;
 
 /// The identities, certificates and server configuration of one machine.
 #[derive(Debug)]

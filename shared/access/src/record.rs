@@ -7,7 +7,7 @@ use berth_domain::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::role::Role;
+use berth_contract::role::Role;
 
 /// The version of the directory's form.
 pub const VERSION: u32 = 1;
@@ -116,6 +116,11 @@ impl IdentityRecord {
     /// The key of its `.creds` file.
     pub fn newest_key(&self) -> Option<&KeyRecord> {
         self.keys.last()
+    }
+
+    /// Whether servers accept any of its keys at this time.
+    pub fn is_live(&self, at: Timestamp) -> bool {
+        self.keys.iter().any(|key| key.state(at) == KeyState::Valid)
     }
 
     /// Earlier keys that servers still accept.

@@ -12,12 +12,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use async_nats::{Auth, AuthError, ConnectOptions};
+use berth_contract::permissions::Permissions;
 use berth_contract::subject;
 use berth_domain::Timestamp;
 use data_encoding::BASE64URL_NOPAD;
 use nkeys::{KeyPair, KeyPairType};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
+use serde_json::Value;
 use thiserror::Error;
 
 use crate::clock::now;
@@ -77,6 +79,8 @@ pub struct Identity {
     pub name: Option<String>,
     /// When the token expires.
     pub expires: Option<Timestamp>,
+    /// What the token allows; none where the server alone knows it.
+    pub permissions: Option<Permissions>,
 }
 
 impl Identity {
@@ -98,7 +102,7 @@ impl Credentials {
             Self::CredsFile(file) => Ok(Some(CredsFile::read(file)?.identity)),
             Self::NkeySeedFile(file) => {
                 let key = read_seed(file)?.public_key();
-                Ok(Some(Identity { key, name: None, expires: None }))
+                Ok(Some(Identity { key, name: None, expires: None, permissions: None }))
             }
             Self::None | Self::Password { .. } | Self::Token(_) => Ok(None),
         }
@@ -149,6 +153,8 @@ struct Claims {
     name: Option<String>,
     #[serde(default)]
     exp: u64,
+    #[serde(default)]
+    nats: Value,
 }
 
 impl CredsFile {
@@ -166,7 +172,8 @@ impl CredsFile {
             return Err(bad("its key is not the one that its token is for"));
         }
         let expires = (claims.exp > 0).then(|| Timestamp::from_unix_ms(claims.exp * 1000));
-        let identity = Identity { key: claims.sub, name: claims.name, expires };
+        let permissions = Some(Permissions::from_claims(&claims.nats));
+        let identity = Identity { key: claims.sub, name: claims.name, expires, permissions };
         Ok(Self { file: file.to_owned(), token: token.to_owned(), key, identity })
     }
 

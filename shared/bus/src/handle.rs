@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::ClockSkew;
 use crate::config::Config;
+use crate::credentials::Credentials;
 use crate::fault_source::FaultSources;
 use crate::link::{Counts, Link};
 use crate::loss::Losses;
@@ -74,6 +75,11 @@ impl Bus {
     /// What went wrong so far, for metrics.
     pub fn counts(&self) -> Counts {
         self.link().counts()
+    }
+
+    /// How the process authenticates.
+    pub fn credentials(&self) -> &Credentials {
+        &self.config().credentials
     }
 
     /// The name others see in `nats server report connections`.

@@ -53,6 +53,7 @@ mod anyone;
 mod batch;
 mod birth;
 mod cause;
+mod certificate;
 mod clock;
 mod clock_check;
 mod copies_watch;
@@ -76,6 +77,7 @@ mod write;
 
 pub use bucket::Bucket;
 pub use cause::{Cause, chain};
+pub use certificate::{Certificate, read_certificates};
 pub use config::{ClientCertificate, Config, Tls};
 pub use connect::ConnectError;
 pub use copies::Copies;

@@ -5,7 +5,8 @@
 //!
 //! **Promises** that each id survives the way into a subject or key and back ([`token`]), that a
 //! record of an older schema is upgraded on read and one of a newer schema is refused for writing
-//! ([`record`]), and that input is answered with all its faults at once ([`decode`]).
+//! ([`record`]), that what each identity may send and receive follows from the verbs
+//! ([`permissions`]), and that input is answered with all its faults at once ([`decode`]).
 //!
 //! **Never** talks to a server: that is `bus`.
 
@@ -20,8 +21,10 @@ pub mod hint;
 pub mod key;
 pub mod lease;
 pub mod message;
+pub mod permissions;
 pub mod problem;
 pub mod record;
+pub mod role;
 pub mod service;
 pub mod stream;
 pub mod subject;

@@ -8,6 +8,7 @@
 //!   purging deleted keys ([`purge`]);
 //! - lists page by page ([`page`]), and reads that wait for something newer ([`newer`]);
 //! - sealed secrets ([`seal`]);
+//! - whether an identity has the rights that its program needs ([`access_check`]);
 //! - reports: to the service manager ([`notify`]), to programs that probe the process
 //!   ([`readiness`]), of hung host operations ([`hung`]), of lasting faults ([`fault_report`]), of
 //!   refused requests ([`refusals`]);
@@ -18,6 +19,7 @@
 //!
 //! **Never** decides anything about volumes.
 
+pub mod access_check;
 pub mod call;
 pub mod clock;
 pub mod config;

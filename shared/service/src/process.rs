@@ -8,8 +8,8 @@ use std::time::Duration;
 pub use berth_bus::chain;
 use berth_bus::serve::ServeError;
 use berth_bus::{Bus, Copies, Service, ServiceSpec};
-use berth_contract::actor::Actor;
 use berth_contract::decode::Decode;
+use berth_contract::role::Role;
 use berth_contract::service::{self, ServiceName};
 use berth_domain::WorkerId;
 use berth_domain::retry::Schedule;
@@ -17,6 +17,7 @@ use clap::{Arg, ArgAction, Args as _, Command, FromArgMatches as _, value_parser
 use thiserror::Error;
 use tokio::time::sleep;
 
+use crate::access_check::check_access;
 use crate::clock;
 use crate::config::{self, Config};
 use crate::connection::{ConnectionArgs, NatsConfig};
@@ -42,6 +43,9 @@ const COPIES_CHECK_EVERY: Duration = Duration::from_secs(300);
 /// The pauses before the server is asked again.
 const SUBSCRIBED_RETRY: Schedule =
     Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
+
+/// How long `--check-access` waits for the bus.
+const CHECK_CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// Bad configuration (`EX_USAGE` of `sysexits.h`).
 const EXIT_CONFIG: u8 = 64;
@@ -72,10 +76,10 @@ pub type Fatal = Box<dyn std::error::Error + Send + Sync>;
 struct EndedEarly;
 
 /// Runs a service from the command line to the end of the process: `main` only calls this. The
-/// actor is who the service is to the others.
+/// role says who the service is to the others, and which rights its identity needs.
 pub fn run<Own, F>(
     name: ServiceName,
-    actor: impl FnOnce(&Own) -> Actor,
+    role: impl FnOnce(&Own) -> Role,
     service: impl FnOnce(Own, Process) -> F,
 ) -> ExitCode
 where
@@ -94,6 +98,10 @@ where
     };
     if arguments.get_flag("check-config") {
         return ExitCode::SUCCESS;
+    }
+    let role = role(&config.own);
+    if arguments.get_flag("check-access") {
+        return check_access_and_end(name, &role, &config.nats);
     }
     if let Err(error) = telemetry::start(&config.log) {
         complain(name, &error);
@@ -115,7 +123,7 @@ where
         let ready = Some(readiness.as_check());
         let exporting = telemetry::export(name.name, worker.as_str(), &exported, ready)?;
         let ended = async {
-            let process = start(name, actor(&own), worker, &nats, readiness).await?;
+            let process = start(name, &role, worker, &nats, readiness).await?;
             let bus = process.bus.clone();
             tracing::info!(worker = %process.worker, nats = ?nats, "started");
             let ended = service(own, process).await;
@@ -199,13 +207,17 @@ fn worker(name: ServiceName) -> Result<WorkerId, Fatal> {
 
 async fn start(
     name: ServiceName,
-    actor: Actor,
+    role: &Role,
     worker: WorkerId,
     nats: &NatsConfig,
     readiness: Readiness,
 ) -> Result<Process, Fatal> {
     let shutdown = Shutdown::on_signals()?;
-    let config = nats.bus(worker.as_str(), actor);
+    // Credentials that cannot be read are refused by the connection.
+    if let Ok(Some(check)) = check_access(role, &nats.credentials) {
+        check.warn(clock::now());
+    }
+    let config = nats.bus(worker.as_str(), role.actor());
     let bus = or_ended(&shutdown, async { Ok(Bus::connect(config).await?) }).await?;
     // There may be thousands of agents, and the services use the same buckets.
     if ![service::NODE_AGENT, service::DOCKER].contains(&name) {
@@ -250,6 +262,47 @@ pub fn command(name: ServiceName) -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Read the configuration, say what is wrong with it, and end"),
         )
+        .arg(
+            Arg::new("check-access")
+                .long("check-access")
+                .action(ArgAction::SetTrue)
+                .help("Say which rights the identity lacks, connect, and end: 0 has all, 1 not"),
+        )
+}
+
+/// Carries out `--check-access`.
+fn check_access_and_end(name: ServiceName, role: &Role, nats: &NatsConfig) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let checked = runtime
+        .map_err(Fatal::from)
+        .and_then(|runtime| runtime.block_on(print_access(name, role, nats)));
+    match checked {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            complain(name, error.as_ref());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints what the identity lacks, and connects. Returns whether nothing is missing.
+#[expect(clippy::print_stdout, reason = "the report is the output of `--check-access`")]
+async fn print_access(name: ServiceName, role: &Role, nats: &NatsConfig) -> Result<bool, Fatal> {
+    let mut has_all = true;
+    if let Some(check) = check_access(role, &nats.credentials)? {
+        let (report, is_whole) = check.report(clock::now());
+        print!("{report}");
+        has_all = is_whole;
+    } else {
+        println!("not checked: only a .creds file says what it allows; nats-server decides");
+    }
+    let mut config = nats.bus(name.name, role.actor());
+    config.start_timeout = CHECK_CONNECT_MAX;
+    let bus = Bus::connect(config).await?;
+    println!("ok: connected to nats-server {}", bus.report_server().name);
+    bus.drain(DRAIN).await;
+    Ok(has_all)
 }
 
 #[expect(clippy::print_stderr, reason = "before logs are configured there is nothing else")]

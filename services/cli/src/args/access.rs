@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use berth_access::role::check_name;
+use berth_contract::role::check_name;
 use berth_domain::{NodeId, PluginId};
 use clap::{Args, Subcommand, ValueEnum};
 

@@ -10,8 +10,8 @@ use std::path::Path;
 use berth_access::directory::{FilePlace, IssuedIdentity, NewIdentity, WhichKeys};
 use berth_access::host::Host;
 use berth_access::record::{IdentityRecord, KeyState};
-use berth_access::role::{GRANT_FORM, SERVICES};
 use berth_access::{AccessError, Directory, Grants, Role};
+use berth_contract::role::{GRANT_FORM, SERVICES};
 use berth_domain::Timestamp;
 use berth_service::clock;
 

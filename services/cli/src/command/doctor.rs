@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_service::clock;
 
 use crate::args::{Doctor, Global};
-use crate::doctor::{DoctorReport, bus_away, examine, gather};
+use crate::doctor::{AccessFacts, DoctorReport, bus_away, examine, gather, gather_access};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::session::Session;
@@ -19,12 +20,25 @@ pub async fn doctor(args: &Doctor, global: &Global) -> Result<u8, Failure> {
     let report = match Session::open_within(global, CONNECT_MAX).await {
         Ok(session) => examine(&Box::pin(gather(&session)).await),
         Err(Failure::Problem(problem)) if problem.code == Code::BusUnavailable => {
-            bus_away(&problem)
+            bus_away(&problem, &read_access(global).await?, clock::now())
+        }
+        Err(Failure::Problem(problem)) if problem.code == Code::NotAllowed => {
+            let report = bus_away(&problem, &read_access(global).await?, clock::now());
+            // Nothing has expired: the connection is described wrongly.
+            if report.checks.len() == 1 {
+                return Err(Failure::Problem(problem));
+            }
+            report
         }
         Err(failure) => return Err(failure),
     };
     print(args, global, &report);
     Ok(report.verdict.exit())
+}
+
+/// What can be read without a connection.
+async fn read_access(global: &Global) -> Result<AccessFacts, Failure> {
+    Ok(gather_access(&Session::describe_bus(global)?).await)
 }
 
 fn print(args: &Doctor, global: &Global, report: &DoctorReport) {

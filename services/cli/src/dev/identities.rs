@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use berth_access::local::LocalFleet;
-use berth_access::role::Role;
+use berth_contract::role::Role;
 use berth_domain::{NodeId, PluginId};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth_bus::replication::CopiesReport;
-use berth_bus::{ServerReport, StreamReport};
+use berth_bus::{Certificate, Identity, ServerReport, StreamReport};
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::record::UnreadableRecord;
@@ -21,6 +21,8 @@ pub struct SystemFacts {
     pub own_version: String,
     /// The server of the connection.
     pub server: ServerReport,
+    /// Who the caller is, and the certificates of the connection.
+    pub access: AccessFacts,
     /// Each stream of Berth by name; `None` is one that does not exist.
     pub streams: BTreeMap<String, SourceAnswer<Option<StreamReport>>>,
     /// How many copies the streams have, and are to have; none if that was not learnt in time.
@@ -37,6 +39,15 @@ pub struct SystemFacts {
     pub why: Facts,
     /// How many agents were not asked, because there are too many.
     pub agents_left_out: usize,
+}
+
+/// What the connection depends on. It is known also where the connection is refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccessFacts {
+    /// The caller's identity; none where no file says it.
+    pub identity: Option<Identity>,
+    /// The certificates of the servers, and the authorities.
+    pub certificates: Vec<Certificate>,
 }
 
 /// All nodes and plugins.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_bus::Copies;
+use berth_bus::{Copies, read_certificates};
 use berth_contract::code::Code;
 use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::query::{Paged, PagedReply};
@@ -25,7 +25,7 @@ use futures_util::future::join_all;
 use futures_util::stream;
 use tokio::time::{Instant, timeout};
 
-use super::facts::{ClaimList, RegistryLists, SystemFacts};
+use super::facts::{AccessFacts, ClaimList, RegistryLists, SystemFacts};
 use super::replica::Replica;
 use crate::session::Session;
 use crate::why::{self, Facts, ServiceInfo, SourceAnswer};
@@ -48,7 +48,8 @@ const CLAIMS_EXAMINED_MAX: usize = 32;
 /// Reads everything that the checks judge.
 pub async fn gather(session: &Session) -> SystemFacts {
     let within = session.timeout.unwrap_or(SOURCE_MAX);
-    let (streams, copies, replicas, registry, claims, volume_records) = tokio::join!(
+    let (certificates, streams, copies, replicas, registry, claims, volume_records) = tokio::join!(
+        session.bus.certificates(),
         streams(session, within),
         timeout(within, session.bus.copies(Copies::ByCluster)),
         replicas(session, within),
@@ -86,6 +87,10 @@ pub async fn gather(session: &Session) -> SystemFacts {
         now: clock::now(),
         own_version: env!("CARGO_PKG_VERSION").to_owned(),
         server: session.bus.report_server(),
+        access: AccessFacts {
+            identity: session.bus.credentials().identity().ok().flatten(),
+            certificates,
+        },
         streams,
         copies: copies.ok(),
         replicas,
@@ -94,6 +99,14 @@ pub async fn gather(session: &Session) -> SystemFacts {
         volume_records,
         why,
         agents_left_out: left_out,
+    }
+}
+
+/// Reads what is known without a connection.
+pub async fn gather_access(config: &berth_bus::Config) -> AccessFacts {
+    AccessFacts {
+        identity: config.credentials.identity().ok().flatten(),
+        certificates: read_certificates(config).await,
     }
 }
 

@@ -14,24 +14,27 @@
 mod bus;
 mod claims;
 mod clocks;
+mod expiry;
 mod facts;
 mod gather;
 mod nodes;
 mod operations;
+mod permissions;
 mod plugins;
 mod records;
 mod replica;
 mod services;
 mod streams;
 
-pub use facts::{ClaimList, RegistryLists, SystemFacts};
-pub use gather::gather;
+pub use facts::{AccessFacts, ClaimList, RegistryLists, SystemFacts};
+pub use gather::{gather, gather_access};
 pub use replica::Replica;
 
 use std::cmp::Reverse;
 use std::fmt;
 
 use berth_contract::problem::Problem;
+use berth_domain::Timestamp;
 use serde::Serialize;
 
 use crate::exit;
@@ -44,10 +47,15 @@ pub struct Check {
     examine: fn(&SystemFacts) -> Examined,
 }
 
+/// The check that can be made also where the connection is refused.
+const EXPIRY: &str = "expiry";
+
 /// Every check, in the order of the report: a fault of an earlier one may explain those of later
 /// ones.
-pub const CHECKS: [Check; 9] = [
+pub const CHECKS: [Check; 11] = [
     Check { name: "bus", examine: bus::examine },
+    Check { name: EXPIRY, examine: expiry::examine },
+    Check { name: "permissions", examine: permissions::examine },
     Check { name: "streams", examine: streams::examine },
     Check { name: "clocks", examine: clocks::examine },
     Check { name: "services", examine: services::examine },
@@ -249,9 +257,13 @@ pub fn examine(facts: &SystemFacts) -> DoctorReport {
     DoctorReport::from_checks(CHECKS.iter().map(|check| report(check.name, (check.examine)(facts))))
 }
 
-/// The report when the bus cannot be reached: nothing else can be checked.
-pub fn bus_away(problem: &Problem) -> DoctorReport {
-    DoctorReport::from_checks([report(CHECKS[0].name, bus::away(problem))])
+/// The report when the bus cannot be reached. Only what the connection depends on can be checked.
+pub fn bus_away(problem: &Problem, access: &AccessFacts, now: Timestamp) -> DoctorReport {
+    let bus = report(CHECKS[0].name, bus::away(problem));
+    let expiry = report(EXPIRY, expiry::judge_access(access, now));
+    // Servers that do not answer are a finding of the bus.
+    let is_cause = expiry.verdict == Verdict::Fault;
+    DoctorReport::from_checks(std::iter::once(bus).chain(is_cause.then_some(expiry)))
 }
 
 fn report(check: &'static str, examined: Examined) -> CheckReport {

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use berth_bus::replication::{CopiesReport, StreamCopies};
-use berth_bus::{ServerReport, StreamReport};
+use berth_bus::{Certificate, Identity, ServerReport, StreamReport};
 use berth_contract::code::Code;
 use berth_contract::message::claim::ClaimStatus;
+use berth_contract::permissions::derive_permissions;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
+use berth_contract::role::{Grants, Role};
 use berth_contract::service;
 use berth_domain::{NodeId, Timestamp};
 use clap::Parser as _;
@@ -21,6 +23,7 @@ use crate::show;
 use crate::why::{Facts, ServiceInfo};
 
 const VERSION: &str = "0.1.0";
+const DAY_S: u64 = 24 * 3600;
 
 fn at(s: u64) -> Timestamp {
     Timestamp::from_unix_ms(1_795_262_400_000 + s * 1000)
@@ -90,6 +93,21 @@ fn stream(name: &str) -> StreamReport {
     StreamReport { name: name.to_owned(), copies: 1, clock_skew_ms, ..StreamReport::default() }
 }
 
+/// An identity with the rights of this role.
+fn identity(name: &str, role: &Role) -> Identity {
+    let permissions = Some(derive_permissions(role).with_inbox("_INBOX.U"));
+    Identity { key: "U".to_owned(), name: Some(name.to_owned()), expires: None, permissions }
+}
+
+fn operator(name: &str) -> Role {
+    let grants = Grants { operator: true, ..Grants::default() };
+    Role::User { name: name.to_owned(), grants }
+}
+
+fn certificate(place: &str, days: u64) -> Certificate {
+    Certificate { place: place.to_owned(), expires: Ok(at(days * DAY_S)) }
+}
+
 /// Nothing is wrong.
 fn well() -> SystemFacts {
     let mut facts = SystemFacts {
@@ -100,6 +118,13 @@ fn well() -> SystemFacts {
             version: "2.15.1".to_owned(),
             jetstream: true,
             cluster: None,
+        },
+        access: AccessFacts {
+            identity: Some(identity("user/anna", &operator("anna"))),
+            certificates: vec![
+                certificate("authority 1 of /ca.pem", 3650),
+                certificate("server n1:4222", 730),
+            ],
         },
         streams: ["KV_berth-volumes", "KV_berth-nodes"]
             .map(|name| (name.to_owned(), Ok(Some(stream(name)))))
@@ -384,13 +409,122 @@ fn many_findings_are_cut_and_the_worst_stay() {
     assert!(nodes.findings.iter().all(|one| one.severity == Fault));
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["verdict"], "fault");
-    assert_eq!(json["checks"][4]["findings"][0]["where"], "node m0");
+    assert_eq!(json["checks"][6]["findings"][0]["where"], "node m0");
 }
 
 #[test]
 fn without_a_bus_the_report_says_so() {
     let problem = Problem::new(Code::BusUnavailable, "no connection to nats-server at h:1");
-    let report = bus_away(&problem);
+    let report = bus_away(&problem, &AccessFacts::default(), at(100));
     assert_eq!(report.verdict, Fault);
     insta::assert_snapshot!(show::doctor(&report, false));
+}
+
+#[test]
+fn ends_of_certificates_and_credentials_are_found_two_weeks_before() {
+    fn set_end(facts: &mut SystemFacts, s: u64) {
+        facts.access.identity.as_mut().unwrap().expires = Some(at(s));
+    }
+    fn set_certificate(facts: &mut SystemFacts, index: usize, s: u64) {
+        facts.access.certificates[index].expires = Ok(at(s));
+    }
+    assert_found(&[
+        ("expiry", Warning, "credentials of user/anna expires in 13d", |facts| {
+            set_end(facts, 13 * DAY_S + 100);
+        }),
+        ("expiry", Fault, "credentials of user/anna expired 40s ago", |facts| set_end(facts, 60)),
+        ("expiry", Warning, "server n1:4222 expires in 2h", |facts| {
+            set_certificate(facts, 1, 7300);
+        }),
+        ("expiry", Fault, "server n1:4222 expired", |facts| set_certificate(facts, 1, 100)),
+        ("expiry", Warning, "authority 1 of /ca.pem expires", |facts| {
+            set_certificate(facts, 0, DAY_S);
+        }),
+        ("expiry", Fault, "authority 1 of /ca.pem expired", |facts| set_certificate(facts, 0, 0)),
+        ("expiry", Warning, "when the certificate of server n1:4222 ends", |facts| {
+            facts.access.certificates[1].expires = Err("no answer".to_owned());
+        }),
+        // An authority that has a successor is only to be retired.
+        ("expiry", Warning, "authority 1 of /ca.pem expired", |facts| {
+            set_certificate(facts, 0, 0);
+            facts.access.certificates.push(certificate("authority 2 of /ca.pem", 3650));
+        }),
+    ]);
+    let mut facts = well();
+    set_end(&mut facts, 14 * DAY_S + 100);
+    assert_eq!(examine(&facts).verdict, Verdict::Well);
+}
+
+#[test]
+fn without_a_connection_an_end_is_reported_beside_the_bus() {
+    let refused = Problem::new(Code::NotAllowed, "nats-server and this process refuse each other");
+    let access = well().access;
+    assert_eq!(bus_away(&refused, &access, at(100)).checks.len(), 1);
+    let report = bus_away(&refused, &access, at(731 * DAY_S));
+    assert_eq!(report.verdict, Fault);
+    let found: Vec<&str> =
+        report.checks.iter().flat_map(|check| &check.findings).map(|one| &*one.what).collect();
+    assert!(found[0].contains("refuse each other"), "{found:?}");
+    assert_eq!(found[1..], ["server n1:4222 expired 24h ago"]);
+}
+
+fn summary_of(role: &Role) -> (Verdict, String, Vec<String>) {
+    let mut facts = well();
+    let name = role.identity_name(None);
+    facts.access.identity = Some(identity(&name, role));
+    let report = examine(&facts);
+    let check = report.checks.iter().find(|check| check.check == "permissions").unwrap();
+    let evidence = check.findings.iter().flat_map(|one| one.evidence.clone()).collect();
+    (check.verdict, check.summary.clone(), evidence)
+}
+
+#[test]
+fn the_callers_capabilities_are_told_with_the_checks_that_lack_one() {
+    let name = || "anna".to_owned();
+    let whole = "read in all namespaces";
+    for (role, capabilities) in [
+        (operator("anna"), "plugin:read, node:read, operator"),
+        (Role::Admin { name: name() }, "mount in all namespaces, plugin:read, node:read, operator"),
+    ] {
+        let (verdict, summary, _) = summary_of(&role);
+        assert_eq!(verdict, Verdict::Well, "{summary}");
+        assert!(summary.contains(whole) && summary.ends_with(capabilities), "{summary}");
+    }
+    let grants = Grants::parse_namespaces(&["a=read,mount", "b=read"]).unwrap();
+    let user = Role::User { name: name(), grants: Grants { node_read: true, ..grants } };
+    let (verdict, summary, lacks) = summary_of(&user);
+    assert_eq!(verdict, Warning);
+    assert_eq!(summary, "user/anna: read in a and b, mount in a, node:read");
+    let expected = [
+        "claims: claim.status",
+        "clocks: $SRV.STATS.",
+        "nodes: agent.status",
+        "operations: agent.status",
+        "plugins: plugin.status",
+        "records: plugin.status, claim.status, volume.list, alloc.list",
+        "services: $SRV.STATS.",
+        "streams: $JS.API.STREAM.INFO.",
+    ];
+    assert_eq!(lacks, expected);
+    // An inspector reads statistics and all streams but that of the secrets, and sends no request.
+    let (_, summary, lacks) = summary_of(&Role::Inspect { name: name() });
+    assert_eq!(summary, "inspect/anna: has no capability");
+    assert!(lacks.contains(&expected[7].to_owned()), "{lacks:?}");
+    assert!(!lacks.iter().any(|line| line.contains("$SRV")), "{lacks:?}");
+    // Without a token nothing is known, and nothing is wrong.
+    let mut facts = well();
+    facts.access.identity = None;
+    assert_eq!(examine(&facts).verdict, Verdict::Well);
+}
+
+/// A need that no right stands for would never be missing.
+#[test]
+fn each_check_that_needs_a_right_is_a_check() {
+    let (_, _, lacks) = summary_of(&Role::User { name: "x".to_owned(), grants: Grants::default() });
+    let needs = permissions::NEEDS;
+    assert_eq!(lacks.len(), needs.len());
+    for (check, needs) in needs {
+        assert!(CHECKS.iter().any(|one| one.name == check), "{check}");
+        assert!(lacks.contains(&format!("{check}: {}", needs.join(", "))), "{lacks:?}");
+    }
 }

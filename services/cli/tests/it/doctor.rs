@@ -3,13 +3,18 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use berth_harness::nats::Server;
+use berth_access::directory::FilePlace;
+use berth_access::host::Host;
+use berth_access::{Directory, LocalFleet, Role};
+use berth_domain::Timestamp;
+use berth_harness::dirs::Dir;
+use berth_harness::nats::{NatsOptions, NatsServers, Server};
 use berth_harness::{root, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::berth::{Ran, berth};
+use crate::berth::{Ran, berth, run_with};
 use crate::system::{SOON, System};
 
 /// The report, with its exit code.
@@ -85,7 +90,7 @@ async fn the_doctor_finds_what_is_wrong_with_a_system() {
     is_well(&system).await;
     let ran = system.berth(&["doctor"]);
     let lines: Vec<&str> = ran.out.lines().collect();
-    assert_eq!(lines.len(), 10, "a heading and nine checks: {ran:?}");
+    assert_eq!(lines.len(), 12, "a heading and eleven checks: {ran:?}");
     assert!(lines[1..].iter().all(|line| line.contains("✓ well")), "{ran:?}");
     assert!(ran.out.contains("JetStream is on") && ran.out.contains("2 ready"), "{ran:?}");
     let quiet = system.berth(&["doctor", "--quiet"]);
@@ -170,4 +175,47 @@ async fn a_bus_without_services_is_a_fault_of_each() {
     let streams = findings(&report, "streams");
     assert_eq!(streams.len(), 8, "{streams:?}");
     assert!(findings(&report, "nodes")[0].starts_with("warning node.status: not known"), "{ran:?}");
+}
+
+/// A server whose fleet was made at this time, and how `berth` connects to it as an operator.
+async fn start_fleet_of(made: Timestamp, dir: &Dir) -> (NatsServers, Vec<(&'static str, String)>) {
+    let path = dir.join("access");
+    Directory::create(&path, &[Host::parse("berth").unwrap()], &FilePlace::Here, made).unwrap();
+    let fleet = LocalFleet::open(&path).unwrap();
+    let extra = &fleet.server_config("berth").unwrap();
+    let servers = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
+    let creds = fleet.creds(&Role::Admin { name: "root".to_owned() }).unwrap();
+    let variables = [
+        ("BERTH_NATS_URL", servers.first().url()),
+        ("BERTH_CREDS", creds.display().to_string()),
+        ("BERTH_TLSCA", fleet.ca().display().to_string()),
+        ("BERTH_INSECURE", "false".to_owned()),
+    ];
+    (servers, variables.to_vec())
+}
+
+#[tokio::test]
+async fn ends_of_real_certificates_are_read_in_the_handshake() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let now = berth_service::clock::now();
+    for (age, found) in [
+        (1, None),
+        // A server's certificate is valid for two years, an authority for ten.
+        (2 * 365 - 10, Some("warning server 127.0.0.1:PORT: server 127.0.0.1:PORT expires in ")),
+        (2 * 365 + 1, Some("fault server 127.0.0.1:PORT: server 127.0.0.1:PORT expired ")),
+        (10 * 365 + 1, Some("fault authority 1 of CA: authority 1 of CA expired ")),
+    ] {
+        let dir = Dir::new("doctor");
+        let (servers, variables) = start_fleet_of(now.before(DAY * age), &dir).await;
+        let ran = run_with(&variables, &["doctor", "--json", "--timeout", "2s"], "");
+        let (code, report) = report(&ran);
+        assert_eq!(code, 2, "there are no services: {ran:?}");
+        let all = findings(&report, "expiry").join("\n");
+        let all = all.replace(&servers.first().port().to_string(), "PORT");
+        let all = all.replace(&variables[2].1, "CA");
+        match found {
+            None => assert_eq!(all, "", "{ran:?}"),
+            Some(found) => assert!(all.contains(found), "{all}\n{ran:?}"),
+        }
+    }
 }

@@ -21,11 +21,13 @@ use std::time::Duration;
 use berth_bus::serve::ServeError;
 use berth_bus::{Bus, Listen, Request, Service, ServiceSpec, VerbRequest};
 use berth_contract::problem::Problem;
+use berth_contract::role::Role;
 use berth_contract::service::CONTROLLER;
 use berth_contract::verb::{self, PluginOnNode, Verb};
 use berth_domain::limits::WAIT_MAX;
 use berth_domain::retry::Schedule;
 use berth_domain::{NodeId, PluginId};
+use berth_service::access_check::{AccessCheck, check_access};
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use tokio::sync::watch;
@@ -111,6 +113,7 @@ pub async fn host(plugin: Plugin, hosting: ControllerHosting, shutdown: Shutdown
         tries = 0;
         hosting.hosted.set_hosted(&plugin.id, true);
         tracing::info!(plugin = %plugin.id, "its controller is served here");
+        warn_of_missing_right(&plugin.id, &hosting);
         tokio::select! {
             _ = becomes(&mut view, false) => {}
             () = shutdown.requested() => {}
@@ -124,6 +127,18 @@ pub async fn host(plugin: Plugin, hosting: ControllerHosting, shutdown: Shutdown
     let ended = tokio::time::timeout(hosting.drain, ending.join_all()).await;
     if ended.is_err() {
         tracing::warn!(plugin = %plugin.id, "calls to its controller were still under way");
+    }
+}
+
+/// Logs that nats-server delivers no calls to the controller, and what to do.
+fn warn_of_missing_right(plugin: &PluginId, hosting: &ControllerHosting) {
+    let role = Role::Node { node: hosting.node.clone(), controllers: vec![plugin.clone()] };
+    let check = check_access(&role, hosting.bus.credentials());
+    if let Ok(Some(AccessCheck { name, not_hosted, remedy, .. })) = check
+        && !not_hosted.is_empty()
+    {
+        let (identity, next) = (name, remedy);
+        tracing::warn!(%plugin, identity, next, "the identity may not host its controller");
     }
 }
 

@@ -149,7 +149,7 @@ async fn serve_writes(bus: &Bus, service: &Service) {
         let leases = leases.clone();
         async move {
             let Yield { node, revision } = request.message()?;
-            let (key, value) = (key::node_lease(&node), Default::default());
+            let (key, value) = (key::node_lease(&node), Vec::new().into());
             let terms = LeaseTerms { key, value, ttl: PATIENCE, trace: request.trace };
             leases.release(&terms, revision).await.unwrap();
             Ok(Yielded {})

@@ -15,9 +15,9 @@ use crate::error::AccessError;
 use crate::files;
 use crate::jwt::{AccountToken, UserToken};
 use crate::key::{Key, KeyKind};
-use crate::permissions::derive_permissions;
 use crate::record::{IdentityRecord, KeyRecord, KeyState};
-use crate::role::Role;
+use berth_contract::permissions::derive_permissions;
+use berth_contract::role::{Role, SERVICES};
 
 /// An identity that is to be made.
 #[derive(Debug, Clone)]
@@ -94,6 +94,7 @@ impl Directory {
         let creds = self.creds_path(&name);
         let record_path = self.identity_path(&name);
         let mut keys = Vec::new();
+        self.check_actor(&name, &new.role, at)?;
         if record_path.exists() {
             if !new.replace {
                 return Err(AccessError::IdentityExists { name, creds });
@@ -206,6 +207,22 @@ impl Directory {
             keys.filter_map(|key| Some((key.public, key.revoked?))).collect();
         let token = AccountToken { name: "berth", public: &public, jetstream: true, revoked };
         self.write("account.jwt", &token.sign(&operator, at)?)
+    }
+
+    /// Refuses an identity that servers and services could not tell from another one. A live
+    /// identity gets new keys in any case. A service's replicas share its actor by design.
+    fn check_actor(&self, name: &str, role: &Role, at: Timestamp) -> Result<(), AccessError> {
+        if SERVICES.contains(role) {
+            return Ok(());
+        }
+        let mut live = self.identities()?;
+        live.retain(|one| one.role.actor() == role.actor() && one.is_live(at));
+        if live.iter().any(|one| one.name == name) {
+            return Ok(());
+        }
+        let Some(other) = live.pop() else { return Ok(()) };
+        let (name, actor) = (name.to_owned(), role.actor().tokens());
+        Err(AccessError::ActorTaken { name, other: other.name, actor })
     }
 
     fn save_identity(&self, record: &IdentityRecord) -> Result<(), AccessError> {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use berth_access::creds::UserCreds;
 use berth_access::directory::{FilePlace, NewIdentity, WhichKeys};
 use berth_access::record::KeyState;
-use berth_access::role::SERVICES;
-use berth_access::{AccessError, Directory, Role};
+use berth_access::{AccessError, Directory, Grants, Role};
+use berth_contract::role::SERVICES;
 use berth_domain::{NodeId, Timestamp};
 use std::time::Duration;
 
@@ -140,6 +140,52 @@ fn a_name_may_be_short_while_it_is_clear() {
     let names: BTreeSet<String> =
         directory.identities().unwrap().into_iter().map(|one| one.name).collect();
     assert_eq!(names.len(), 3);
+}
+
+#[test]
+fn an_identity_that_would_be_another_sender_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut directory = create(&dir.path().join("d"), &["a.example"]).unwrap();
+    let day = Duration::from_secs(24 * 3600);
+    let (start, name) = (now(), "anna".to_owned());
+    let admin = NewIdentity {
+        valid_for: Some(day),
+        ..NewIdentity::of_role(Role::Admin { name: name.clone() })
+    };
+    let reader = NewIdentity::of_role(Role::Inspect { name: name.clone() });
+    let user = NewIdentity::of_role(Role::User { name, grants: Grants::default() });
+    directory.issue(&admin, start).unwrap();
+    for second in [&reader, &user] {
+        let error = directory.issue(second, start).unwrap_err();
+        let said = format!("{error}; {}", error.next());
+        let own = second.role.identity_name(None);
+        for part in [&own, "admin/anna", "user.anna", "berth access revoke admin/anna"] {
+            assert!(said.contains(part), "{said} lacks {part}");
+        }
+        assert!(!directory.creds_path(&own).exists());
+    }
+    // The same identity gets new keys.
+    directory.issue(&NewIdentity { replace: true, ..admin.clone() }, start).unwrap();
+    directory.rotate("admin/anna", Some(day), start).unwrap();
+    // An ended identity frees its name, and cannot come back while another identity has it.
+    directory.issue(&reader, start.after(day)).unwrap();
+    directory.revoke("inspect/anna", WhichKeys::All, start.after(day)).unwrap();
+    directory.issue(&user, start.after(day)).unwrap();
+    for former in [&admin, &reader] {
+        let again = NewIdentity { replace: true, ..former.clone() };
+        let error = directory.issue(&again, start.after(day)).unwrap_err();
+        assert!(matches!(error, AccessError::ActorTaken { .. }), "{error}");
+    }
+    // A service's replicas share its actor. A node's agent and Docker plugin have different ones.
+    for service in [None, Some("a"), Some("b")] {
+        let new = NewIdentity { service, ..NewIdentity::of_role(Role::Claim) };
+        directory.issue(&new, start).unwrap();
+    }
+    let node = NodeId::new("anna").unwrap();
+    let agent = Role::Node { node: node.clone(), controllers: Vec::new() };
+    for role in [agent, Role::Docker { node }] {
+        directory.issue(&NewIdentity::of_role(role), start).unwrap();
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn a_fleet_is_made_fast() {
     let dir = tempfile::tempdir().unwrap();
     let started = Instant::now();
     let fleet = LocalFleet::create(&dir.path().join("access"), &["n1", "n2", "n3"]).unwrap();
-    for role in berth_access::role::SERVICES {
+    for role in berth_contract::role::SERVICES {
         fleet.creds(&role).unwrap();
     }
     let took = started.elapsed();

@@ -7,6 +7,7 @@
 
 mod admission;
 mod boundary;
+mod check_access;
 mod client;
 mod directory;
 mod local;

@@ -7,8 +7,8 @@ use std::fs;
 
 use berth_access::{Grants, Permissions, Role, derive_permissions};
 use berth_contract::bucket::{self, BUCKETS};
+use berth_contract::permissions::{name_publish, name_subscription};
 use berth_contract::stream::EVENTS;
-use berth_contract::subject::ANY_INBOX;
 use berth_contract::token::encode;
 use berth_domain::{NodeId, PluginId};
 
@@ -37,7 +37,7 @@ fn write_rights() -> String {
     let node = NodeId::new(NODE).unwrap();
     let controllers = vec![PluginId::new(PLUGIN).unwrap()];
     let mut sections = Vec::new();
-    for role in berth_access::role::SERVICES {
+    for role in berth_contract::role::SERVICES {
         sections.push((format!("berth-{}", role.kind()), role));
     }
     let agent = Role::Node { node: node.clone(), controllers };
@@ -143,26 +143,4 @@ fn find_stream(subject: &str) -> Option<(String, String)> {
     let mut streams = buckets.chain([EVENTS.name.to_owned()]);
     let stream = streams.find(|stream| subject.split('.').any(|token| token == stream))?;
     Some((subject.replace(&stream, "<stream>"), stream))
-}
-
-fn name_publish(subject: &str) -> &'static str {
-    match subject {
-        ">" => "publish",
-        _ if subject.starts_with("berth.v1.event.") => "publish: events",
-        _ if subject.starts_with("berth.v1.") => "publish: requests",
-        _ if subject.starts_with("$KV.") => "publish: records",
-        _ if subject == ANY_INBOX => "publish: replies",
-        _ if subject.starts_with("_INBOX") => "publish: nothing, to learn what the server has read",
-        _ => "publish: questions to servers and services",
-    }
-}
-
-fn name_subscription(subject: &str) -> &'static str {
-    match subject {
-        ">" => "subscribe",
-        _ if subject.starts_with("_INBOX") => "subscribe: replies",
-        _ if subject.starts_with("berth.v1.event.") => "subscribe: events",
-        _ if subject.starts_with("$SRV") => "subscribe: `nats micro`",
-        _ => "subscribe: requests",
-    }
 }

@@ -36,7 +36,7 @@ impl Bus {
 async fn a_service_cannot_give_itself_a_right_to_publish() {
     let dir = tempfile::tempdir().unwrap();
     let bus = Bus::start(dir.path()).await;
-    for role in berth_access::role::SERVICES {
+    for role in berth_contract::role::SERVICES {
         let mut client = bus.connect(&role);
         let inbox = client.inbox().to_owned();
         let said = client.exchange(&format!(

@@ -70,7 +70,8 @@ impl Fleet {
         fleet
     }
 
-    fn make(names: &[&str]) -> Self {
+    /// Makes a fleet whose servers do not run.
+    pub fn make(names: &[&str]) -> Self {
         let dir = Dir::new("access");
         let directory =
             Directory::create(&dir.join("access"), &hosts(names), &FilePlace::Here, now()).unwrap();
@@ -169,6 +170,11 @@ impl Fleet {
 }
 
 impl HostServer {
+    /// How programs on the server's host reach it.
+    pub fn url(&self) -> String {
+        format!("nats://localhost:{}", self.port.number())
+    }
+
     /// What the server's monitoring port answers.
     pub fn monitor(&self, path: &str) -> Result<Value, String> {
         use std::io::{Read as _, Write as _};

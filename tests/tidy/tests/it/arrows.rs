@@ -105,6 +105,7 @@ const KEPT_BEHIND: &[(&str, &[&str])] = &[
     ("opentelemetry_sdk", &["berth-telemetry"]),
     ("prometheus", &["berth-telemetry"]),
     ("rcgen", &["berth-access"]),
+    ("tokio-rustls", &["berth-bus"]),
     ("prost", &["berth-csi", "berth-csi-dev", HARNESS]),
     ("tonic", &["berth-csi", "berth-csi-dev", HARNESS]),
     ("tonic-prost", &["berth-csi"]),

@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use berth_contract::actor::Actor;
-use berth_contract::service::{CLAIM, GC, PLUGIN_REGISTRY, VOLUMEWATCHER};
-use berth_contract::verb::Capability;
+use crate::actor::Actor;
+use crate::service::{CLAIM, GC, PLUGIN_REGISTRY, VOLUMEWATCHER};
+use crate::verb::Capability;
 use berth_domain::{Namespace, NodeId, PluginId};
 use serde::{Deserialize, Serialize};
 

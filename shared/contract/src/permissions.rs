@@ -10,21 +10,24 @@
 //! published without the asker's permissions: at the key of a record, or in the name of another.
 //! Services, inspectors and operators have such rights, and must be trusted with the records.
 
+mod missing;
+
 use std::time::Duration;
 
-use berth_contract::actor::{self, Actor};
-use berth_contract::bucket::{self, BUCKETS, LEASES, SECRETS};
-use berth_contract::service::{
+use crate::actor::{self, Actor};
+use crate::bucket::{self, BUCKETS, LEASES, SECRETS};
+use crate::service::{
     CLAIM, CONTROLLER, DOCKER, GC, NODE_AGENT, PLUGIN_REGISTRY, ServiceName, VOLUMEWATCHER,
 };
-use berth_contract::stream::EVENTS;
-use berth_contract::subject::{ALL_EVENTS, ANY_INBOX, EventsOf, controller_queue, event_filter};
-use berth_contract::verb::{ALL, Capability, Sender, SubjectPart};
+use crate::stream::EVENTS;
+use crate::subject::{ALL_EVENTS, ANY_INBOX, EventsOf, controller_queue, event_filter};
+use crate::verb::{ALL, Capability, Sender, SubjectPart};
 use berth_domain::limits::WAIT_MAX;
 use berth_domain::{NodeId, PluginId};
 use serde_json::{Map, Value, json};
 
 use crate::role::{Grants, Role};
+pub use missing::{MissingRight, name_publish, name_subscription};
 
 /// What a user may publish and subscribe to. A denial wins over what is allowed; what is in neither
 /// list is denied. A subscription with a queue group is written `SUBJECT QUEUE`.
@@ -265,7 +268,7 @@ impl Permissions {
 
     /// The claims of a user's token. An empty list would allow everything, so a user without any
     /// subject gets a denial of all.
-    pub(crate) fn claims(&self) -> Map<String, Value> {
+    pub fn claims(&self) -> Map<String, Value> {
         let mut claims = Map::new();
         claims.insert("pub".to_owned(), side(&self.publish_allow, &self.publish_deny));
         claims.insert("sub".to_owned(), side(&self.subscribe_allow, &self.subscribe_deny));
@@ -291,6 +294,7 @@ fn side(allow: &[String], deny: &[String]) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::missing::overlaps as overlap;
     use super::*;
 
     #[test]
@@ -316,18 +320,6 @@ mod tests {
             "resp": { "max": 1, "ttl": 2_000_000_000_u64 },
         });
         assert_eq!(claims, expected);
-    }
-
-    /// Whether a subject exists that both patterns cover.
-    fn overlap(one: &str, other: &str) -> bool {
-        let (mut one, mut other) = (one.split('.'), other.split('.'));
-        loop {
-            match (one.next(), other.next()) {
-                (Some(">"), Some(_)) | (Some(_), Some(">")) | (None, None) => return true,
-                (Some(one), Some(other)) if one == other || one == "*" || other == "*" => {}
-                _ => return false,
-            }
-        }
     }
 
     /// Every role but an admin's; users with every single capability, and with all of them.

@@ -1,0 +1,91 @@
+//! The ends of certificates and credentials: connections fail from then on.
+
+use berth_bus::Certificate;
+use berth_domain::Timestamp;
+use berth_service::access_check::EXPIRY_WARNED;
+
+use super::facts::AccessFacts;
+use super::{Ailment, Examined, SystemFacts, Verdict};
+use crate::span;
+
+pub fn examine(facts: &SystemFacts) -> Examined {
+    judge_access(&facts.access, facts.now)
+}
+
+/// Judges what is known also without a connection.
+pub(super) fn judge_access(access: &AccessFacts, now: Timestamp) -> Examined {
+    let mut ailments = Vec::new();
+    let mut ends = Vec::new();
+    if let Some(identity) = &access.identity {
+        let name = identity.name.as_deref().unwrap_or(&identity.key);
+        let place = format!("credentials of {name}");
+        ends.extend(identity.expires.map(|end| (end, place.clone())));
+        let next = format!("berth access rotate '{name}' --expires 90d");
+        ailments.extend(identity.expires.and_then(|end| judge_end(&place, end, now, &next)));
+    }
+    for Certificate { place, expires } in &access.certificates {
+        match expires {
+            Ok(end) => {
+                ends.push((*end, place.clone()));
+                let is_replaced = is_authority(place) && has_successor(access, now);
+                let next = if is_replaced { RETIRE } else { find_next(place) };
+                let mut judged = judge_end(place, *end, now, next);
+                if let Some(ailment) = judged.as_mut().filter(|_| is_replaced) {
+                    ailment.severity = Verdict::Warning;
+                }
+                ailments.extend(judged);
+            }
+            Err(problem) => {
+                let what = format!("not known: when the certificate of {place} ends");
+                let warning = Ailment::warning(place, what).shown_by(problem.clone());
+                ailments.push(warning.next("nats server check connection"));
+            }
+        }
+    }
+    let summary = match ends.iter().min() {
+        None => "nothing that ends is known".to_owned(),
+        Some((end, place)) => {
+            format!("{} known, the first ends on {}: {place}", ends.len(), write_date(*end))
+        }
+    };
+    Examined::new(summary, ailments)
+}
+
+fn judge_end(place: &str, end: Timestamp, now: Timestamp, next: &str) -> Option<Ailment> {
+    let (severity, what) = if end <= now {
+        (Verdict::Fault, format!("{place} expired {} ago", span::short(now.since(end))))
+    } else if end < now.after(EXPIRY_WARNED) {
+        (Verdict::Warning, format!("{place} expires in {}", span::short(end.since(now))))
+    } else {
+        return None;
+    };
+    Some(Ailment::new(severity, place, what).shown_by(format!("it ends at {end}")).next(next))
+}
+
+fn is_authority(place: &str) -> bool {
+    place.starts_with("authority ")
+}
+
+/// Whether an authority is trusted that has not reached its last days.
+fn has_successor(access: &AccessFacts, now: Timestamp) -> bool {
+    access.certificates.iter().any(|one| {
+        let is_late = one.expires.as_ref().is_ok_and(|end| *end >= now.after(EXPIRY_WARNED));
+        is_authority(&one.place) && is_late
+    })
+}
+
+/// Ends the trust in authorities that have a successor.
+const RETIRE: &str = "berth access certify --retire   # once no server needs it: docs/access.md";
+
+/// How a new one is made, on the machine with the directory of identities.
+fn find_next(place: &str) -> &'static str {
+    if is_authority(place) {
+        "berth access certify --authority   # the first of three steps: docs/access.md"
+    } else {
+        "berth access certify   # then copy server.pem and server.key: docs/access.md"
+    }
+}
+
+fn write_date(at: Timestamp) -> String {
+    at.to_string().split('T').next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,155 @@
+//! `--check-access`, and the same check at a start, by real programs on a real server.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use berth_access::creds::{format_creds, inbox_prefix};
+use berth_access::jwt::UserToken;
+use berth_access::key::{Key, KeyKind};
+use berth_access::{Permissions, Role, derive_permissions};
+use berth_domain::{NodeId, PluginId};
+use berth_harness::process::{Program, binary};
+use berth_harness::wait;
+
+use crate::server::{Fleet, SOON, now};
+
+const PROGRAMS: [&str; 6] =
+    ["claim", "plugin-registry", "volumewatcher", "gc", "node-agent", "docker"];
+
+/// The arguments and variables by which each program reaches the fleet as this identity.
+fn connection(fleet: &Fleet, creds: &Path) -> Vec<String> {
+    let (ca, creds) = (fleet.directory.ca(), creds.to_str().unwrap());
+    let url = fleet.servers[0].url();
+    let ca = ca.to_str().unwrap();
+    ["--nats", &url, "--creds", creds, "--tlsca", ca].map(str::to_owned).to_vec()
+}
+
+/// The configuration of the agent and of the Docker plugin.
+fn write_config(fleet: &Fleet, program: &str) -> PathBuf {
+    let file = fleet.dir.join(format!("{program}.toml"));
+    let dir = fleet.dir.join("state");
+    let plugin = "[[plugin]]\nid = 'a.csi'\nsocket = '/nonexistent/a.sock'\n";
+    let text = match program {
+        "node-agent" => format!("node = 'n1'\nstate_dir = '{}'\n{plugin}", dir.display()),
+        "docker" => format!("node = 'n1'\nstate_dir = '{}'\n", dir.display()),
+        _ => String::new(),
+    };
+    fs::write(&file, text).unwrap();
+    file
+}
+
+fn check(fleet: &Fleet, program: &str, connection: &[String]) -> (i32, String) {
+    let Output { status, stdout, stderr } = Command::new(binary(&format!("berth-{program}")))
+        .arg("--check-access")
+        .arg("--config")
+        .arg(write_config(fleet, program))
+        .args(connection)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&stdout) + String::from_utf8_lossy(&stderr);
+    (status.code().unwrap(), text.into_owned())
+}
+
+fn role(program: &str, controllers: &[&str]) -> Role {
+    let node = NodeId::new("n1").unwrap();
+    match program {
+        "claim" => Role::Claim,
+        "plugin-registry" => Role::PluginRegistry,
+        "volumewatcher" => Role::Volumewatcher,
+        "gc" => Role::Gc,
+        "docker" => Role::Docker { node },
+        _ => {
+            let controllers = controllers.iter().map(|id| PluginId::new(*id).unwrap());
+            Role::Node { node, controllers: controllers.collect() }
+        }
+    }
+}
+
+/// An identity of the fleet whose rights were changed before its token was signed.
+fn sign_changed(fleet: &Fleet, role: &Role, change: impl FnOnce(&mut Permissions)) -> PathBuf {
+    let seed = fs::read_to_string(fleet.directory.path().join("account.seed")).unwrap();
+    let account = Key::from_seed(&seed, KeyKind::Account).unwrap();
+    let key = Key::make(KeyKind::User);
+    let public = key.public();
+    let mut permissions = derive_permissions(role).with_inbox(&inbox_prefix(&public));
+    change(&mut permissions);
+    let name = role.identity_name(None);
+    let token = UserToken { name: &name, public: &public, permissions, expires: None };
+    let file = fleet.dir.join("changed.creds");
+    let text = format_creds(&token.sign(&account, now()).unwrap(), &key).unwrap();
+    fs::write(&file, text).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn each_program_has_every_right_of_an_identity_of_this_version() {
+    let mut fleet = Fleet::start(&["n1.example"]).await;
+    for program in PROGRAMS {
+        let creds = fleet.creds(role(program, &["a.csi"]));
+        let (code, text) = check(&fleet, program, &connection(&fleet, &creds));
+        assert_eq!(code, 0, "{program}: {text}");
+        assert!(text.contains("ok: it has every right"), "{program}: {text}");
+        assert!(text.contains("ok: connected to nats-server n1.example"), "{program}: {text}");
+        assert!(!text.contains("missing") && !text.contains("warning"), "{program}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn what_an_identity_lacks_is_told_before_and_at_the_start() {
+    let mut fleet = Fleet::start(&["n1.example"]).await;
+    // An earlier version made the identity: rights of this version are not in its token.
+    let creds = sign_changed(&fleet, &role("node-agent", &[]), |permissions| {
+        let is_later =
+            |subject: &String| ["node.hold", "node.tell"].iter().any(|verb| subject.contains(verb));
+        permissions.publish_allow.retain(|subject| !is_later(subject));
+    });
+    let connection_of = |creds: &Path| connection(&fleet, creds);
+    let (code, text) = check(&fleet, "node-agent", &connection_of(&creds));
+    assert_eq!(code, 1, "{text}");
+    for part in [
+        "missing: publish: requests berth.v1.node.hold.node.n1 (node.hold)",
+        "missing: publish: requests berth.v1.node.tell.node.n1 (node.tell)",
+        "may not host the controller of a.csi",
+        "next: berth access node n1 --controllers a.csi --replace",
+        "ok: connected",
+    ] {
+        assert!(text.contains(part), "{text} lacks {part}");
+    }
+    assert_eq!(text.matches("missing: ").count(), 2, "{text}");
+    let agent = binary("berth-node-agent");
+    let config = write_config(&fleet, "node-agent");
+    let agent = Program::new("agent", &agent, fleet.dir.join("agent.log"))
+        .arg("--config")
+        .arg(config)
+        .args(connection_of(&creds))
+        .start();
+    wait::until("the agent warns at its start", SOON, async || {
+        let log = agent.log();
+        let all = ["lacks rights", "node.hold", "node.tell", "--controllers a.csi --replace"];
+        if all.iter().all(|part| log.contains(part)) { Ok(()) } else { Err(log) }
+    })
+    .await;
+    drop(agent);
+
+    // An identity of another role, and one that the server does not accept.
+    let other = fleet.creds(Role::Gc);
+    let (code, text) = check(&fleet, "claim", &connection(&fleet, &other));
+    assert!(code == 1 && text.contains("$KV.berth-volumes.>"), "{text}");
+    assert!(text.contains("next: berth access service claim --replace"), "{text}");
+    let mut elsewhere = Fleet::make(&["n1.example"]);
+    let foreign = elsewhere.creds(Role::Claim);
+    let (code, text) = check(&fleet, "claim", &connection(&fleet, &foreign));
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("of another operator; get new ones"), "{text}");
+}
+
+#[tokio::test]
+async fn credentials_without_rights_in_them_are_not_checked() {
+    let server = berth_harness::nats::Server::start().await;
+    let fleet = Fleet::make(&["n1.example"]);
+    let connection = ["--nats".to_owned(), server.url(), "--insecure".to_owned()];
+    let (code, text) = check(&fleet, "gc", &connection);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.starts_with("not checked: ") && text.contains("ok: connected"), "{text}");
+}

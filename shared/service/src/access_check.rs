@@ -1,0 +1,160 @@
+//! Whether the program's identity has every right that its role needs in this version.
+//!
+//! **Owns** the comparison of the `.creds` file with [`derive_permissions`], and how it is told:
+//! as a warning at each start, and by `--check-access`.
+//!
+//! **Promises** that everything that is missing is told at once, with the command that makes an
+//! identity with all rights. Nothing is sent: a token carries its rights.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use berth_bus::{BadCredentials, Credentials, Identity};
+use berth_contract::permissions::{MissingRight, Permissions, derive_permissions};
+use berth_contract::role::Role;
+use berth_domain::{PluginId, Timestamp};
+
+/// The credentials' and certificates' last days, in which their end is a warning.
+pub const EXPIRY_WARNED: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// What a token says, compared with what its program needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessCheck {
+    /// The identity's name, or else its key.
+    pub name: String,
+    /// When the token expires.
+    pub expires: Option<Timestamp>,
+    /// The rights that are not in the token.
+    pub missing: Vec<MissingRight>,
+    /// Plugins of the agent that its identity may not host the controllers of. That is a fault
+    /// only where the plugin's instance on this node has a controller.
+    pub not_hosted: Vec<PluginId>,
+    /// The command that makes an identity with all rights.
+    pub remedy: String,
+}
+
+/// Compares the token with the role. `None` where there is no token: nats-server alone knows what
+/// the credentials allow.
+pub fn check_access(
+    role: &Role,
+    credentials: &Credentials,
+) -> Result<Option<AccessCheck>, BadCredentials> {
+    let identity = credentials.identity()?;
+    Ok(identity.and_then(|identity| {
+        let permissions = identity.permissions.as_ref()?;
+        Some(compare(role, &identity, permissions))
+    }))
+}
+
+fn compare(role: &Role, identity: &Identity, permissions: &Permissions) -> AccessCheck {
+    let inbox = identity.inbox_prefix();
+    let find_missing =
+        |role: &Role| permissions.find_missing(&derive_permissions(role).with_inbox(&inbox));
+    let (mut missing, mut not_hosted) = (Vec::new(), Vec::new());
+    let mut controllers = permissions.controllers();
+    if let Role::Node { node, controllers: wanted } = role {
+        missing = find_missing(&Role::Node { node: node.clone(), controllers: Vec::new() });
+        not_hosted.clone_from(wanted);
+        not_hosted.retain(|plugin| {
+            let controllers = vec![plugin.clone()];
+            let hosting = find_missing(&Role::Node { node: node.clone(), controllers });
+            hosting.iter().any(|right| !missing.contains(right))
+        });
+        controllers.extend(wanted.iter().cloned());
+    } else {
+        missing.extend(find_missing(role));
+    }
+    controllers.sort();
+    controllers.dedup();
+    let name = identity.name.clone().unwrap_or_else(|| identity.key.clone());
+    let remedy = write_remedy(role, &name, &controllers);
+    AccessCheck { name, expires: identity.expires, missing, not_hosted, remedy }
+}
+
+/// The command that gives the identity a new key with all rights of the role.
+fn write_remedy(role: &Role, name: &str, controllers: &[PluginId]) -> String {
+    let service = match role {
+        Role::Claim => "berth access service claim --replace",
+        Role::PluginRegistry => "berth access service plugin-registry --replace",
+        Role::Volumewatcher => "berth access service volumewatcher --replace",
+        Role::Gc => "berth access service gc --replace",
+        Role::Node { node, .. } if controllers.is_empty() => {
+            return format!("berth access node {node} --replace");
+        }
+        Role::Node { node, .. } => {
+            let ids: Vec<&str> = controllers.iter().map(PluginId::as_str).collect();
+            return format!("berth access node {node} --controllers {} --replace", ids.join(","));
+        }
+        Role::Docker { node } => return format!("berth access docker {node} --replace"),
+        // No program of ours has such a role: its grants are for a person to repeat.
+        Role::User { .. } | Role::Admin { .. } | Role::Inspect { .. } => {
+            return format!("berth access show {name}");
+        }
+    };
+    match name.split_once('/') {
+        Some((kind, replica)) if kind == role.kind() => format!("{service} --name {replica}"),
+        _ => service.to_owned(),
+    }
+}
+
+impl AccessCheck {
+    /// Whether the identity ends within [`EXPIRY_WARNED`].
+    fn ends_soon(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|end| end < now.after(EXPIRY_WARNED))
+    }
+
+    /// Logs what is missing, and an end that is near.
+    pub(crate) fn warn(&self, now: Timestamp) {
+        let (identity, next) = (&self.name, &self.remedy);
+        if !self.missing.is_empty() {
+            let rights: Vec<String> = self.missing.iter().map(ToString::to_string).collect();
+            let (count, missing) = (rights.len(), rights.join("; "));
+            tracing::warn!(
+                identity,
+                count,
+                missing,
+                next,
+                "the identity lacks rights that this version needs"
+            );
+        }
+        if let Some(expires) = self.expires.filter(|_| self.ends_soon(now)) {
+            let next = format!("berth access rotate {identity} --expires 90d");
+            tracing::warn!(identity, %expires, next, "the identity expires soon");
+        }
+    }
+
+    /// The report of `--check-access`, and whether nothing is missing.
+    pub(crate) fn report(&self, now: Timestamp) -> (String, bool) {
+        let Self { name, expires, missing, not_hosted, remedy } = self;
+        let mut text = format!("identity {name}");
+        let _ = match expires {
+            Some(expires) => writeln!(text, ", expires {expires}"),
+            None => writeln!(text, ", does not expire"),
+        };
+        let has_expired = expires.is_some_and(|end| end <= now);
+        if has_expired || self.ends_soon(now) {
+            let word = if has_expired { "missing: it has expired" } else { "warning: ends soon" };
+            let _ = writeln!(text, "{word}\n  next: berth access rotate {name} --expires 90d");
+        }
+        for right in missing {
+            let _ = writeln!(text, "missing: {right}");
+        }
+        for plugin in not_hosted {
+            let _ = writeln!(
+                text,
+                "warning: may not host the controller of {plugin}; it needs no such right where \
+                 the plugin has no controller on this node"
+            );
+        }
+        if missing.is_empty() {
+            text += "ok: it has every right that this version needs\n";
+        }
+        if !(missing.is_empty() && not_hosted.is_empty()) {
+            let _ = writeln!(text, "  next: {remedy}");
+        }
+        (text, missing.is_empty() && !has_expired)
+    }
+}
+
+#[cfg(test)]
+mod tests;
