@@ -155,7 +155,8 @@ async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
 fn shorten(mut text: String) -> String {
     const CUT: &str = "…";
     if text.len() > limits::TEXT_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(limits::TEXT_BYTES_MAX - CUT.len()));
+        let most = limits::TEXT_BYTES_MAX - CUT.len();
+        text.truncate((0..=most).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0));
         text.push_str(CUT);
     }
     text

@@ -137,12 +137,12 @@ async fn acts_for_another_node(thief: &Thief, system: &System) {
     thief.is_refused::<verb::ClaimStatus>(&namespace, &status).await;
 
     let lease = system.bus.bucket(&bucket::LEASES, 1).await.unwrap();
-    let held = lease.get(&key::node_lease(&node("n1"))).await.unwrap().unwrap();
-    for over in [None, Some(held.revision)] {
+    let stored = lease.get(&key::node_lease(&node("n1"))).await.unwrap().unwrap();
+    for over in [None, Some(stored.revision)] {
         let hold = Hold { holder: holder(), ttl_s: 60, over };
         thief.is_refused::<verb::NodeHold>(&(), &hold).await;
     }
-    let end = Yield { node: node("n1"), revision: held.revision };
+    let end = Yield { node: node("n1"), revision: stored.revision };
     thief.is_refused::<verb::NodeYield>(&(), &end).await;
     let report = registry::Report {
         node: node("n1"),
