@@ -161,7 +161,7 @@ impl CredsFile {
     fn read(file: &Path) -> Result<Self, BadCredentials> {
         let text = read_text(file)?;
         let bad = |problem: &str| BadCredentials::new(file, problem);
-        let part = |kind| between(&text, kind).ok_or_else(|| bad(&format!("it has no {kind}")));
+        let part = |kind| line_after(&text, kind).ok_or_else(|| bad(&format!("it has no {kind}")));
         let (token, seed) = (part("NATS USER JWT")?, part("USER NKEY SEED")?);
         let claims = token.split('.').nth(1).and_then(|claims| {
             serde_json::from_slice::<Claims>(&BASE64URL_NOPAD.decode(claims.as_bytes()).ok()?).ok()
@@ -211,12 +211,11 @@ fn sign(key: &KeyPair, file: &Path, nonce: &[u8]) -> Result<Vec<u8>, BadCredenti
     key.sign(nonce).map_err(|error| BadCredentials::new(file, error.to_string()))
 }
 
-/// The text between `-----BEGIN kind-----` and the next line of dashes.
-fn between<'a>(text: &'a str, kind: &str) -> Option<&'a str> {
-    let (_, rest) = text.split_once(&format!("BEGIN {kind}"))?;
-    let (_, rest) = rest.split_once('\n')?;
-    let (inner, _) = rest.split_once("---")?;
-    Some(inner.trim()).filter(|inner| !inner.is_empty())
+/// The line after `-----BEGIN kind-----`. A token may have three dashes within, but not at its end.
+fn line_after<'a>(text: &'a str, kind: &str) -> Option<&'a str> {
+    let begin = format!("BEGIN {kind}");
+    let mut lines = text.lines().map(str::trim).skip_while(|line| !line.contains(&begin)).skip(1);
+    lines.find(|line| !line.is_empty()).filter(|line| !line.starts_with("---"))
 }
 
 /// Takes the user and the password, or the token, out of a server's address.
@@ -264,7 +263,8 @@ mod tests {
         let (user, other) = (KeyPair::new_user(), KeyPair::new_user());
         let seed = user.seed().unwrap();
         let claims = format!(r#"{{"sub":"{}","name":"anna","exp":1}}"#, user.public_key());
-        let token = format!("e30.{}.c2ln", BASE64URL_NOPAD.encode(claims.as_bytes()));
+        // A signature in some 3 000 has three dashes.
+        let token = format!("e30.{}.c2---ln", BASE64URL_NOPAD.encode(claims.as_bytes()));
         let creds = |token: &str, seed: &str| {
             format!(
                 "-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n\
@@ -280,6 +280,7 @@ mod tests {
         let found = read(&creds(&token, &seed)).unwrap();
         assert_eq!((found.name.as_deref(), found.has_expired()), (Some("anna"), true));
         assert_eq!(found.inbox_prefix(), format!("_INBOX.{}", user.public_key()));
+        assert_eq!(CredsFile::read(&dir.join("test.creds")).unwrap().token, token);
         let cases = [
             (String::new(), "no NATS USER JWT"),
             (creds(&token, ""), "no USER NKEY SEED"),

@@ -6,9 +6,9 @@
 //! **Promises** that a refused permission is logged and counted, and that the exchange that met it
 //! ends at once ([`denial`](crate::denial)).
 
+use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use async_nats::{ClientError, Event, ServerError};
 use berth_telemetry::metric::{BUS_CONNECTED, BUS_CONNECTS, BUS_DENIALS, BUS_DISCONNECTS};
@@ -41,20 +41,9 @@ pub(crate) struct Link {
     errors: AtomicU64,
     unanswered: AtomicU64,
     last_error: Mutex<Option<String>>,
-    refusals: Mutex<Refusals>,
+    refusal: Mutex<Option<String>>,
     denials: Denials,
 }
-
-/// Attempts to connect that were refused since the last connection.
-#[derive(Debug, Default)]
-struct Refusals {
-    count: u32,
-    last: String,
-}
-
-/// So many refusals in a row are final: a server that has just started was once seen to refuse good
-/// credentials, and to accept them a moment later.
-const REFUSALS_FINAL: u32 = 2;
 
 impl Link {
     /// A link of a process whose answers come to inboxes with this prefix.
@@ -67,14 +56,13 @@ impl Link {
         &self.denials
     }
 
-    /// Why the last attempts to connect were refused, unless a connection was made since.
+    /// Why the last attempt to connect was refused, unless a connection was made since.
     pub(crate) fn refusal(&self) -> Option<String> {
-        let refusals = self.refusals();
-        (refusals.count >= REFUSALS_FINAL).then(|| refusals.last.clone())
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn refusals(&self) -> MutexGuard<'_, Refusals> {
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    fn set_refusal(&self, refusal: Option<String>) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
     }
 
     /// A number that grows whenever the connection is lost or made.
@@ -117,7 +105,7 @@ impl Link {
                 BUS_CONNECTS.add(1, []);
                 BUS_CONNECTED.set(1, []);
                 tracing::info!(connection, "connected to the bus");
-                *self.refusals() = Refusals::default();
+                self.set_refusal(None);
                 self.denials.forget_inbox();
                 self.changes.send_modify(|changes| *changes += 1);
             }
@@ -155,9 +143,7 @@ impl Link {
             Event::ClientError(ClientError::Other(error)) if is_refusal(error) => {
                 count(&self.errors);
                 self.keep(error);
-                let mut refusals = self.refusals();
-                (refusals.count, refusals.last) = (refusals.count + 1, error.clone());
-                drop(refusals);
+                self.set_refusal(Some(error.clone()));
                 tracing::error!(
                     connection,
                     error,
