@@ -18,7 +18,7 @@ section = @printf '\n==> %s\n' '$(1)'
 SETUPS := setup-demo setup-lint setup-test setup-peers setup-chaos setup-bench setup-dist \
 	setup-dist-test
 
-.PHONY: help demo build lint test test-all test-peers chaos bench dist test-dist test-alerts \
+.PHONY: help demo build lint test test-all test-peers chaos bench dist test-dist test-alerts last-release \
 	nats-server setup-build $(SETUPS)
 
 help: ## list these commands
@@ -44,12 +44,17 @@ TEST_LANES ?= 2
 # failure: what it says once is all that can be learnt from it.
 #
 # PEERS=beside runs also what `make test-peers` runs, in a lane of its own.
-test: setup-test $(if $(PEERS),setup-peers) nats-server lint build ## run every check and every test
+test: setup-test $(if $(PEERS),setup-peers) nats-server lint last-release build ## run every check and every test
 	$(call section,build the tests)
 	cargo test $(CARGO_LOCKED) --workspace --no-run
 	$(call section,tests)
 	@$(MAKE) --no-print-directory -f tests/lanes.mk --jobs=$(TEST_LANES) \
 		$(if $(CI),--keep-going) PEERS=$(PEERS) TEST_FLAGS=$(TEST_FLAGS)
+
+# Once for each release, for tests of an upgrade.
+last-release: setup-test
+	$(call section,programs of the last release)
+	tests/integration/last-release/build
 
 # Much longer: every point of every flow under every fault, and the tests that take longest.
 test-all: export BERTH_FAULTS := all

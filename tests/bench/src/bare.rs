@@ -16,6 +16,7 @@ use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
 
 use crate::Fatal;
+use crate::identity;
 
 /// As the bucket of volumes in everything but its name.
 pub const BUCKET: BucketSpec = BucketSpec { name: "bench-volumes", ..bucket::VOLUMES };
@@ -33,6 +34,9 @@ const MAX_IN_FLIGHT: u32 = 1024;
 pub struct Args {
     #[arg(long)]
     nats: String,
+    /// The directory of the identities
+    #[arg(long)]
+    access: PathBuf,
     #[arg(long)]
     replicas: u8,
     /// The file with the value it writes
@@ -58,8 +62,7 @@ pub struct Asked {
 pub async fn serve(args: Args) -> Result<(), Fatal> {
     let value = Bytes::from(std::fs::read(&args.value)?);
     let answer: serde_json::Value = serde_json::from_slice(&std::fs::read(&args.answer)?)?;
-    let name = format!("bare/bench/{}", std::process::id());
-    let bus = Bus::connect(plain(Config::new([args.nats], &name).insecure())).await?;
+    let bus = Bus::connect(plain(identity::config(&args.access, args.nats, "bare")?)).await?;
     let endpoints = [
         ("write", SUBJECT, bus.bucket(&BUCKET, args.replicas).await?),
         ("write-followed", SUBJECT_FOLLOWED, bus.bucket(&FOLLOWED, args.replicas).await?),

@@ -14,6 +14,7 @@
 mod ask;
 mod bare;
 mod freed;
+mod identity;
 mod load;
 mod machine;
 mod measure;

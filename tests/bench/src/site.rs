@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use berth_bus::{Bucket, Bus, Config};
+use berth_access::{LocalFleet, Role};
+use berth_bus::{Bucket, Bus};
 use berth_contract::bucket;
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::Namespace;
+use berth_domain::{Namespace, NodeId, PluginId};
 use berth_harness::dirs::Dir;
-use berth_harness::nats::NatsServers;
+use berth_harness::nats::{NatsOptions, NatsServers};
 use berth_harness::process::{Daemon, Program};
 use berth_harness::wait;
 use serde_json::{Value, json};
@@ -17,9 +18,14 @@ use serde_json::{Value, json};
 use crate::Fatal;
 use crate::ask::{self, NODE};
 use crate::bare;
+use crate::identity;
 use crate::machine::busy;
 
 const READY: Duration = Duration::from_secs(60);
+/// The directory of the identities, in that of the site.
+const ACCESS: &str = "access";
+/// The name of the first of three servers.
+const FIRST: &str = "n1";
 
 /// One system under measurement. What it started ends with it.
 pub struct Site {
@@ -30,6 +36,7 @@ pub struct Site {
     // Dropped in this order: the processes before the servers, the files last.
     running: BTreeMap<String, Daemon>,
     nats: NatsServers,
+    fleet: LocalFleet,
     dir: Dir,
 }
 
@@ -39,11 +46,19 @@ impl Site {
         if !matches!(servers, 1 | 3) {
             return Err(format!("{servers} servers: it is 1 or 3").into());
         }
-        let nats = NatsServers::start(usize::try_from(servers)?).await;
-        let bus =
-            Bus::connect(bare::plain(Config::new([nats.first().url()], "load/bench/1").insecure()))
-                .await?;
-        Ok(Self { servers, bus, running: BTreeMap::new(), nats, dir: Dir::new("bench") })
+        let dir = Dir::new("bench");
+        let access = dir.join(ACCESS);
+        let fleet = LocalFleet::create(&access, &[identity::SERVER])?;
+        let extra = &fleet.server_config(identity::SERVER)?;
+        let options = NatsOptions { extra, guarded: true, ..NatsOptions::default() };
+        let nats = NatsServers::start_with(usize::try_from(servers)?, options).await;
+        let config = identity::config(&access, nats.first().url(), "load")?;
+        let bus = Bus::connect(bare::plain(config)).await?;
+        wait::until("the bus makes streams", READY, async || {
+            bus.bucket(&bucket::LEASES, nats.copies()).await.map(drop)
+        })
+        .await;
+        Ok(Self { servers, bus, running: BTreeMap::new(), nats, fleet, dir })
     }
 
     /// Where everybody connects to: the first server. On three that is the leader of every stream
@@ -67,10 +82,25 @@ impl Site {
         Ok(self.bus.bucket(&bucket::VOLUMES, self.copies()).await?)
     }
 
+    /// The directory of the identities.
+    pub fn access(&self) -> PathBuf {
+        self.path(ACCESS)
+    }
+
     /// Starts a service with fields of its own, configured otherwise as it comes.
-    pub fn service(&mut self, program: &str, name: &str, own: &str) -> Result<(), Fatal> {
-        let program = Program::service_at(beside(program)?, name, &self.dir).configured(own);
-        let daemon = program.on_bus(self.url(), self.copies()).start();
+    pub fn service(&mut self, role: &Role, own: &str) -> Result<(), Fatal> {
+        let (program, name) = match role {
+            Role::Node { .. } => ("berth-node-agent".to_owned(), "agent"),
+            Role::PluginRegistry => ("berth-plugin-registry".to_owned(), "registry"),
+            other => (format!("berth-{}", other.kind()), other.kind()),
+        };
+        let program = Program::service_at(beside(&program)?, name, &self.dir).configured(own);
+        let daemon = program
+            .on_bus(self.url(), self.copies())
+            .env("BERTH__NATS__INSECURE", "false")
+            .env("BERTH__NATS__CREDS_FILE", self.fleet.creds(role)?)
+            .env("BERTH__NATS__CA_FILE", self.fleet.ca())
+            .start();
         self.running.insert(name.to_owned(), daemon);
         Ok(())
     }
@@ -78,6 +108,7 @@ impl Site {
     /// Starts this program again, as one of its servants.
     pub fn servant(&mut self, name: &str, more: &[(&str, &Path)]) -> Result<(), Fatal> {
         let mut args = vec![name.into(), "--nats".into(), self.url().into()];
+        args.extend(["--access".into(), self.access().into()]);
         args.extend(["--replicas".into(), self.copies().to_string().into()]);
         for (flag, value) in more {
             args.extend([(*flag).into(), value.as_os_str().to_owned()]);
@@ -120,8 +151,8 @@ impl Site {
 
     /// Starts the claim service and the registry, and waits until both answer.
     pub async fn start_claims(&mut self) -> Result<(), Fatal> {
-        self.service("berth-plugin-registry", "registry", "")?;
-        self.service("berth-claim", "claim", "")?;
+        self.service(&Role::PluginRegistry, "")?;
+        self.service(&Role::Claim, "")?;
         let list = verb::ClaimStatus::subject(&Namespace::default());
         for subject in [list, verb::PluginStatus::subject(&())] {
             self.answers(&subject).await;
@@ -131,8 +162,8 @@ impl Site {
 
     /// Starts the watcher and the collector, as any real system has them.
     pub async fn start_releases(&mut self) -> Result<(), Fatal> {
-        self.service("berth-volumewatcher", "volumewatcher", "")?;
-        self.service("berth-gc", "gc", "")?;
+        self.service(&Role::Volumewatcher, "")?;
+        self.service(&Role::Gc, "")?;
         self.answers("$SRV.INFO.berth-volumewatcher").await;
         Ok(())
     }
@@ -203,12 +234,12 @@ impl Site {
             let stream = format!("KV_{name}");
             let subject = format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}");
             let mut tries = 0;
-            while self.nats.leader_of(&stream).await != 0 {
+            while self.leader_of(&stream).await != FIRST {
                 tries += 1;
                 if tries > 20 {
                     return Err(format!("{stream} is not led by the first server").into());
                 }
-                let first = json!({"placement": {"preferred": "n1"}});
+                let first = json!({"placement": {"preferred": FIRST}});
                 // Refused while another election is on; the next look tells.
                 let _: Result<Value, _> = ask::ask(&self.bus, &subject, &first).await;
                 tokio::time::sleep(Duration::from_millis(250)).await;
@@ -217,10 +248,27 @@ impl Site {
         Ok(())
     }
 
+    /// The name of the server that leads the stream; of the only server there is none.
+    async fn leader_of(&self, stream: &str) -> String {
+        let subject = format!("$JS.API.STREAM.INFO.{stream}");
+        wait::until(&format!("{stream} has a leader"), READY, async || {
+            let info = ask::ask(&self.bus, &subject, &json!({})).await;
+            let info = info.map_err(|error| error.to_string())?;
+            let leader = info["cluster"]["leader"].as_str().map(str::to_owned);
+            leader.ok_or_else(|| info.to_string())
+        })
+        .await
+    }
+
     /// The namespace of everything but the releases.
     pub fn namespace() -> Namespace {
         Namespace::default()
     }
+}
+
+/// The identity of the agent of the one node.
+pub fn agent(plugin: &str) -> Result<Role, Fatal> {
+    Ok(Role::Node { node: NodeId::new(NODE)?, controllers: vec![PluginId::new(plugin)?] })
 }
 
 /// A configuration for the agent of the one node, hosting a plugin at a socket.

@@ -5,9 +5,10 @@
 //! as an agent would, over the same subjects.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use berth_bus::{Bus, Config, EndpointSpec, Service, ServiceSpec};
+use berth_bus::{Bus, EndpointSpec, Service, ServiceSpec};
 use berth_contract::problem::Problem;
 use berth_contract::subject::controller_queue;
 use berth_contract::verb::{self, PluginOnNode, Verb as _};
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::Fatal;
 use crate::ask::{self, NODE};
+use crate::identity;
 
 /// A plugin without a controller.
 pub const PLAIN: &str = "plain";
@@ -31,6 +33,9 @@ const MAX_IN_FLIGHT: u32 = 1024;
 pub struct Args {
     #[arg(long)]
     nats: String,
+    /// The directory of the identities
+    #[arg(long)]
+    access: PathBuf,
     #[arg(long)]
     replicas: u8,
 }
@@ -39,7 +44,7 @@ pub struct Args {
 pub async fn serve(args: Args) -> Result<(), Fatal> {
     let node = NodeId::new(NODE)?;
     let name = format!("stand-in/bench/{}", std::process::id());
-    let bus = Bus::connect(Config::new([args.nats], &name).insecure()).await?;
+    let bus = Bus::connect(identity::config(&args.access, args.nats, "stand-in")?).await?;
     let leases = bus.bucket(&bucket::LEASES, args.replicas).await?;
     let since = Timestamp::from_unix_ms(0);
     let pid = std::process::id();

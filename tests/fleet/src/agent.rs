@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_bus::{Bus, EndpointSpec, Service, ServiceSpec};
+use berth_access::{LocalFleet, Role};
+use berth_bus::{Bus, Config, Credentials, EndpointSpec, Service, ServiceSpec, Tls};
 use berth_contract::code::Code;
 use berth_contract::decode::{Unknown, decode};
 use berth_contract::problem::Problem;
@@ -14,7 +15,7 @@ use berth_csi::advertised::{
     ControllerCapabilities, NodeCapabilities, PluginServices, VolumeExpansion,
 };
 use berth_csi::fingerprint::NodeFingerprint;
-use berth_domain::NodeId;
+use berth_domain::{NodeId, PluginId};
 use berth_node_agent::controller::{self, ControllerHosting, HostedControllers};
 use berth_node_agent::events::EventPublisher;
 use berth_node_agent::executor::VolumeExecutor;
@@ -43,10 +44,12 @@ const CONTROLLERS: usize = 3;
 const MAX_IN_FLIGHT: u32 = 512;
 
 /// Where the agents are.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Place {
     /// The bus.
     pub nats: String,
+    /// The identities.
+    pub fleet: LocalFleet,
 }
 
 /// An agent that holds its node's lease and reports its plugin.
@@ -60,6 +63,18 @@ pub struct Agent {
 }
 
 impl Place {
+    /// Connects to the bus in this role.
+    pub async fn connect(&self, role: &Role) -> Result<Bus, Fatal> {
+        let name = format!("{}/{}", role.identity_name(None), std::process::id());
+        Ok(Bus::connect(Config {
+            actor: role.actor(),
+            credentials: Credentials::CredsFile(self.fleet.creds(role)?),
+            tls: Tls { ca_file: Some(self.fleet.ca()), ..Tls::default() },
+            ..Config::new([&self.nats], &name)
+        })
+        .await?)
+    }
+
     /// Starts the agent of this number, as `berth-node-agent` starts itself.
     pub async fn start(&self, number: usize) -> Result<Agent, Fatal> {
         let node = NodeId::new(format!("fleet-{number:04}"))?;
@@ -71,8 +86,9 @@ impl Place {
             .map_err(|faults| format!("the agent's configuration: {faults:?}"))?;
         let configured = config.plugins.first().ok_or("no plugin is configured")?;
 
-        let name = format!("node-agent/{node}/{}", std::process::id());
-        let bus = Bus::connect(berth_bus::Config::new([&self.nats], &name).insecure()).await?;
+        let hosted = (number < CONTROLLERS).then(|| PluginId::new(PLUGIN)).transpose()?;
+        let controllers = hosted.into_iter().collect();
+        let bus = self.connect(&Role::Node { node: node.clone(), controllers }).await?;
         let host = Host::read(node.clone());
         let gate = Gate::default();
         let (trigger, shutdown) = Shutdown::new();

@@ -13,10 +13,11 @@ mod agent;
 mod orders;
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use berth_bus::{Bus, Config};
+use berth_access::{LocalFleet, Role};
 use clap::Parser;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
@@ -35,6 +36,9 @@ struct Args {
     /// The bus
     #[arg(long, value_name = "URL")]
     nats: String,
+    /// The directory of the identities
+    #[arg(long, value_name = "DIR")]
+    access: PathBuf,
     /// How many agents
     #[arg(long, value_name = "N", default_value_t = 1000)]
     agents: usize,
@@ -58,13 +62,12 @@ fn main() -> ExitCode {
 
 /// Runs until it is killed.
 async fn run(args: Args) -> Result<(), Fatal> {
-    let place = Place { nats: args.nats.clone() };
+    let place = Place { nats: args.nats, fleet: LocalFleet::open(&args.access)? };
     let agents: Vec<Agent> = stream::iter((0..args.agents).map(|number| place.start(number)))
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let name = format!("fleet/bench/{}", std::process::id());
-    let bus = Bus::connect(Config::new([args.nats], &name).insecure()).await?;
+    let bus = place.connect(&Role::Admin { name: "fleet".to_owned() }).await?;
     // Kept for as long as this runs.
     let _service = orders::serve(&bus, Arc::new(agents)).await?;
     std::future::pending().await

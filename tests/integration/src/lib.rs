@@ -16,4 +16,4 @@ mod judge;
 mod system;
 
 pub use ask::RECOVERY;
-pub use system::{Options, PLUGIN, Part, System};
+pub use system::{Options, PLUGIN, Part, System, Version};

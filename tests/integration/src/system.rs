@@ -8,6 +8,7 @@
 mod docker;
 mod for_refusals;
 mod identities;
+mod version;
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -24,6 +25,7 @@ use berth_harness::proxy::{Proxy, Wire};
 use berth_harness::wait;
 
 use self::identities::Identities;
+pub use self::version::Version;
 
 /// Services log Berth's crates at debug and others at info. Debug lines of other crates, one for
 /// each frame of a connection, would hide a failure.
@@ -68,8 +70,10 @@ pub struct Options {
     pub max_volumes: u64,
     /// The secret that the driver requires in each call that takes secrets.
     pub secret: Option<&'static str>,
+    /// Whose programs the processes run at first. It needs to be here.
+    pub version: Version,
     /// Whether the bus has neither identities nor TLS, for tests that speak to it themselves. With
-    /// cables, and with three servers, it has none either.
+    /// cables it has none either.
     pub plain: bool,
     /// Whether each process reaches the bus by its own cable, which can be cut, with a tripwire
     /// across all cables.
@@ -110,6 +114,7 @@ impl Default for Options {
             marker_ttl: None,
             max_volumes: 0,
             secret: None,
+            version: Version::This,
             plain: false,
             cables: false,
             patience_ms: 10_000,
@@ -234,7 +239,9 @@ impl System {
         let Options { disk_bytes, cables: unadvertised, .. } = options;
         let identities = Identities::make(&dir, options);
         let extra = &identities.server_config();
-        let more = NatsOptions { extra, disk_bytes, unadvertised, ..NatsOptions::default() };
+        let guarded = identities.are_asked_for();
+        let more =
+            NatsOptions { extra, disk_bytes, unadvertised, guarded, ..NatsOptions::default() };
         let nats = NatsServers::start_with(options.servers, more).await;
         let wire = Wire::default();
         let cables = lay(&nats, options, &wire).await;
@@ -242,6 +249,12 @@ impl System {
         std::fs::write(dir.join("secrets.key"), seed).expect("the key can be written");
         let admin = Role::Admin { name: "test".to_owned() };
         let bus = identities.connect(nats.url(), &admin, admin.actor()).await;
+        if options.servers > 1 {
+            wait::until("the bus makes streams", Duration::from_secs(60), async || {
+                bus.bucket(&bucket::LEASES, nats.copies()).await.map(drop)
+            })
+            .await;
+        }
         if let Some(marker_ttl) = options.marker_ttl {
             // Services accept an existing bucket unchanged.
             for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
@@ -503,7 +516,8 @@ impl Start<'_> {
     fn run(&self, program: &str, name: &str, own: &str) -> Daemon {
         // In a test with a secret, other crates log at debug too: none may log it.
         let secret = self.options.secret.is_some();
-        let mut program = Program::service(program, name, self.dir)
+        let program = version::place(self.dir, program, name, self.options.version);
+        let mut program = Program::service_at(program, name, self.dir)
             .configured(own)
             .on_bus(self.url_for(name), self.nats.copies())
             .env("BERTH__LOG__FILTER", if secret { "debug,async_nats=warn" } else { LOG_FILTER });

@@ -23,6 +23,8 @@ async fn a_controller_that_is_well_again_is_asked_at_once_and_not_at_each_flap()
     .await;
     let unpublish = CallKind::ControllerUnpublish;
     site.plugin("p", true).await;
+    // A try that meets the controller between two flaps asks whether it is still at the first.
+    site.executor.say_idle().await;
     site.executor.tell("p", unpublish, Answer::Error);
     site.taken("v", "p").await;
     site.stop("v").await;

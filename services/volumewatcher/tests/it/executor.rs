@@ -9,7 +9,7 @@ use berth_contract::code::Code;
 use berth_contract::message::call::{Call, Called};
 use berth_contract::problem::Problem;
 use berth_contract::subject::controller_queue;
-use berth_contract::verb::{self, PluginOnNode, Verb as _};
+use berth_contract::verb::{self, NodeAndNamespace, PluginOnNode, Verb as _};
 use berth_domain::volume::CallKind;
 use berth_domain::{NodeId, PluginId, Timestamp};
 use berth_service::clock;
@@ -78,6 +78,19 @@ impl Executor {
         };
         let yes = |_| std::future::ready(Ok::<_, Problem>(json!({"confirmed": true})));
         self.service.endpoint(spec, yes).await.unwrap();
+    }
+
+    /// The node's agent says from now on that it is at nothing.
+    pub async fn say_idle(&self) {
+        let spec = EndpointSpec {
+            name: "status".to_owned(),
+            subject: verb::AgentStatus::subject(&NodeAndNamespace::any_of(self.node.clone())),
+            description: "at nothing".to_owned(),
+            ..EndpointSpec::default()
+        };
+        let idle = json!({"node": self.node, "mounts": [], "controllers": []});
+        let answer = move |_| std::future::ready(Ok::<_, Problem>(idle.clone()));
+        self.service.endpoint(spec, answer).await.unwrap();
     }
 
     async fn serve(&self, name: &str, subject: String, queue_group: Option<String>) {

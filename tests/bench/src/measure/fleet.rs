@@ -42,8 +42,13 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let mut site = Site::start(1).await?;
     site.start_claims().await?;
     site.start_releases().await?;
-    let agents = ["--nats".into(), site.url().into(), "--agents".into(), AGENTS.to_string().into()];
-    site.start_program("berth-fleet", "fleet", agents)?;
+    let args = [("--nats", site.url().into()), ("--agents", AGENTS.to_string().into())];
+    let args = args.into_iter().chain([("--access", site.access().into_os_string())]);
+    site.start_program(
+        "berth-fleet",
+        "fleet",
+        args.flat_map(|(flag, value)| [flag.into(), value]),
+    )?;
     come_up(&site).await;
     sleep(effort.settled).await;
     let row = |name: String| Row::new(Part::Fleet, name, AGENTS, 1);

@@ -92,7 +92,7 @@ pub(super) fn start_node(site: &mut Site) -> Result<(), Fatal> {
     ];
     site.start_program("berth-csi-dev", DRIVER, args)?;
     let config = site::agent_config(&site.path("n1"), PLUGIN, &socket);
-    site.service("berth-node-agent", "agent", &config)
+    site.service(&site::agent(PLUGIN)?, &config)
 }
 
 /// Makes every call that mounts or unmounts so slow. The file is read at each: put in place whole.

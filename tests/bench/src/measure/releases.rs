@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use berth_bus::{Bus, Config, Fold, Mirror, MirrorOptions};
+use berth_bus::{Bus, Fold, Mirror, MirrorOptions};
 use berth_contract::verb::{self};
 use berth_domain::Namespace;
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use crate::Fatal;
 use crate::ask;
 use crate::bare::{self, BUCKET, FOLLOWED, SUBJECT, SUBJECT_FOLLOWED};
 use crate::freed::Freed;
+use crate::identity;
 use crate::load::Operation;
 use crate::row::{Part, Row};
 use crate::site::Site;
@@ -82,8 +83,8 @@ impl Fold for Ignore {
 
 /// A follower of the writes, over a connection of its own as a service has.
 async fn follower(site: &Site) -> Result<Mirror<Ignore>, Fatal> {
-    let bus =
-        Bus::connect(bare::plain(Config::new([site.url()], "follower/bench/1").insecure())).await?;
+    let config = identity::config(&site.access(), site.url(), "follower")?;
+    let bus = Bus::connect(bare::plain(config)).await?;
     let bucket = bus.bucket(&FOLLOWED, site.copies()).await?;
     Ok(Mirror::start(&bucket, ">", Ignore, MirrorOptions::default()).await?)
 }

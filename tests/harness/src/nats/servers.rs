@@ -27,6 +27,9 @@ pub struct NatsOptions<'a> {
     /// Whether servers tell clients nothing of each other: a client that is given a cable to each
     /// stays on the cables.
     pub unadvertised: bool,
+    /// Whether servers ask clients who they are. The harness has no identity, so its caller
+    /// waits until streams can be made.
+    pub guarded: bool,
     /// Whether servers can be parted from each other ([`NatsServers::part`]). They are then
     /// unadvertised too.
     pub breakable: bool,
@@ -49,7 +52,7 @@ impl NatsServers {
 
     /// As [`Self::start`], with what `options` ask for.
     pub async fn start_with(count: usize, options: NatsOptions<'_>) -> Self {
-        let NatsOptions { extra, disk_bytes, unadvertised, breakable } = options;
+        let NatsOptions { extra, disk_bytes, unadvertised, guarded, breakable } = options;
         if count == 1 {
             let server = Server::launch("berth", extra, &[], disk_bytes);
             server.ready().await;
@@ -82,7 +85,9 @@ impl NatsServers {
         for server in &servers.servers {
             server.ready().await;
         }
-        servers.ready().await;
+        if !guarded {
+            servers.ready().await;
+        }
         servers
     }
 

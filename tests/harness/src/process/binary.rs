@@ -34,6 +34,15 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
+/// The path of this program of the last release, where `tests/integration/last-release/build` has built it.
+pub fn binary_of_last_release(name: &str) -> Option<PathBuf> {
+    let commit =
+        fs::read_to_string(repository().join("tests/integration/last-release/commit")).ok()?;
+    let target = profile_dir().parent()?.to_owned();
+    let path = target.join("last-release").join(commit.trim()).join(name);
+    path.is_file().then_some(path)
+}
+
 /// Where cargo puts the binaries of this build: tests run from `<there>/deps/<test>-<hash>`.
 fn profile_dir() -> PathBuf {
     let test = std::env::current_exe().expect("a process knows its executable");

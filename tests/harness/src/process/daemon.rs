@@ -72,6 +72,11 @@ impl Daemon {
         *child = spawn::spawn(&self.program);
     }
 
+    /// The path of its program.
+    pub fn program(&self) -> &Path {
+        &self.program.path
+    }
+
     /// Freezes it (SIGSTOP): it keeps its memory, ports and connections, and does nothing. All its
     /// threads stand still when this returns; the signal alone leaves them a moment more.
     pub fn pause(&self) {

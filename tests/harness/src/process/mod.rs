@@ -15,7 +15,7 @@ mod spawn;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-pub use binary::binary;
+pub use binary::{binary, binary_of_last_release};
 pub use daemon::Daemon;
 
 /// What to run, and with what: a value that can be started, and started again.

@@ -19,13 +19,18 @@ pub(super) struct Identities(Option<LocalFleet>);
 
 impl Identities {
     pub(super) fn make(dir: &Dir, options: Options) -> Self {
-        // A cable reads what passes, and a cluster's harness speaks NATS itself.
-        let is_plain = options.plain || options.cables || options.servers > 1;
+        // A cable reads what passes.
+        let is_plain = options.plain || options.cables;
         let make = || LocalFleet::create(&dir.join("access"), &[SERVER]);
         Self((!is_plain).then(|| make().expect("identities can be made")))
     }
 
-    /// What the server's configuration says of them.
+    /// Whether the bus knows them, and none other.
+    pub(super) const fn are_asked_for(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// What the configuration of each server says of them.
     pub(super) fn server_config(&self) -> String {
         let said = self.0.as_ref().map(|fleet| fleet.server_config(SERVER));
         said.map_or_else(String::new, |said| said.expect("the configuration can be made"))
@@ -88,11 +93,19 @@ fn operator() -> Role {
 impl System {
     /// `berth`, for an operator of this system.
     pub fn berth(&self) -> Command {
-        let mut berth = Command::new(binary("berth"));
+        self.identify_operator(Command::new(binary("berth")))
+    }
+
+    pub(super) fn identify_operator(&self, berth: Command) -> Command {
+        self.identify_as(&operator(), berth)
+    }
+
+    /// Has `berth` use this role on this system's bus.
+    pub fn identify_as(&self, role: &Role, mut berth: Command) -> Command {
         berth.env("BERTH_NATS_URL", self.url());
         match &self.identities.0 {
             Some(fleet) => {
-                berth.env("BERTH_CREDS", Identities::creds(fleet, &operator()));
+                berth.env("BERTH_CREDS", Identities::creds(fleet, role));
                 berth.env("BERTH_TLSCA", fleet.ca())
             }
             None => berth.env("BERTH_INSECURE", "true"),

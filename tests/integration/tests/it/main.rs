@@ -27,6 +27,7 @@ mod logs;
 mod lost;
 mod mounts;
 mod names;
+mod namespaces;
 mod on_node;
 mod reads;
 mod refused;

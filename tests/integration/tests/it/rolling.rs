@@ -1,4 +1,5 @@
-//! An upgrade as an operator does it: every process is restarted, one at a time, under load.
+//! An upgrade as an operator does it: every process is restarted, one at a time, under load, with
+//! the same program or with that of another version.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, Part, System};
+use berth_integration::{Options, Part, System, Version};
 use berth_service::clock;
 
 /// Clients that run allocs, each with a volume of its own.
@@ -105,6 +106,61 @@ async fn every_process_is_restarted_in_turn_and_no_client_sees_a_failure() {
     }
     let options = Options { servers: 3, replicas: 2, ..Options::default() };
     let system = System::start(options).await;
+    under_load(&system, async |workers| {
+        for part in berths(options) {
+            system.install(part, Version::This).await;
+            system.healthy().await;
+            work_goes_on(workers).await;
+        }
+        for server in system.servers() {
+            server.terminate().await;
+            server.restart().await;
+            system.healthy().await;
+            work_goes_on(workers).await;
+        }
+    })
+    .await;
+}
+
+/// Services go first, as `docs/install.md` says. So services of each version meet agents of the
+/// other.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_release_is_upgraded_and_restored_and_no_client_sees_a_failure() {
+    if !or_skip("real mounts") || !Version::LastRelease.is_here_or_skip() {
+        return;
+    }
+    let options = Options { version: Version::LastRelease, replicas: 2, ..Options::default() };
+    let system = System::start(options).await;
+    under_load(&system, async |workers| {
+        for version in [Version::This, Version::LastRelease] {
+            for part in berths(options) {
+                system.install(part, version).await;
+                system.healthy().await;
+                work_goes_on(workers).await;
+                assert_berth_works(&system).await;
+            }
+        }
+    })
+    .await;
+}
+
+/// `berth` of both versions shows the volumes and finds no service that it cannot talk to.
+async fn assert_berth_works(system: &System) {
+    for version in [Version::This, Version::LastRelease] {
+        for args in [["volume", "list"], ["node", "list"], ["claim", "list"]] {
+            let ran = system.berth_of(version).args(args).output().await.unwrap();
+            assert!(ran.status.success(), "{version:?} {args:?}: {ran:?}");
+        }
+    }
+}
+
+/// Services and agents, in the order of an upgrade.
+fn berths(options: Options) -> impl Iterator<Item = Part> {
+    Part::all(options).filter(|part| !matches!(part, Part::Nats | Part::Driver(_)))
+}
+
+/// Does this while clients run allocs, none of which may fail.
+async fn under_load(system: &System, work: impl AsyncFnOnce(&[Worker])) {
     for number in 0..WORKERS {
         system.volume(&format!("v{number}"), &["single-node-writer"]).await;
     }
@@ -115,26 +171,12 @@ async fn every_process_is_restarted_in_turn_and_no_client_sees_a_failure() {
     let workers: Vec<Worker> = (0..WORKERS).map(worker).collect();
     let ends = AtomicBool::new(false);
     let load = futures_util::future::try_join_all(workers.iter().map(|worker| worker.run(&ends)));
-    let restarts = async {
+    let work = async {
         work_goes_on(&workers).await;
-        let mut parts: Vec<Part> = Part::all(options).collect();
-        parts.retain(|part| !matches!(part, Part::Nats | Part::Driver(_)));
-        for part in parts {
-            let status = system.daemon(part).terminate().await;
-            assert!(status.success(), "{part:?}: {status}");
-            system.restart(part);
-            system.healthy().await;
-            work_goes_on(&workers).await;
-        }
-        for server in system.servers() {
-            server.terminate().await;
-            server.restart().await;
-            system.healthy().await;
-            work_goes_on(&workers).await;
-        }
+        work(&workers).await;
         ends.store(true, Ordering::Relaxed);
     };
-    let (load, ()) = tokio::join!(load, restarts);
+    let (load, ()) = tokio::join!(load, work);
     load.unwrap();
     let rounds: Vec<_> =
         workers.iter().map(|worker| worker.rounds.load(Ordering::Relaxed)).collect();

@@ -74,7 +74,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("berth-docker-tests", &["berth-integration", HOST, HARNESS]),
-    ("berth-bench", &["berth-domain", "berth-contract", "berth-bus", HARNESS]),
+    ("berth-bench", &["berth-domain", "berth-contract", "berth-bus", "berth-access", HARNESS]),
     // A thousand agents that run the agent's own code.
     (
         "berth-fleet",
@@ -82,6 +82,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "berth-domain",
             "berth-contract",
             "berth-bus",
+            "berth-access",
             "berth-csi",
             "berth-service",
             "berth-node-agent",

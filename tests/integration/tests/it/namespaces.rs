@@ -1,0 +1,123 @@
+//! Namespaces are a boundary: a user with every right in one sees and changes nothing of another,
+//! and is told nothing of it.
+
+use std::process::Output;
+
+use berth_access::{Grants, Role};
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::Namespace;
+use berth_harness::process::binary;
+use berth_harness::root::or_skip;
+use berth_integration::{Options, PLUGIN, System};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+/// What is of the other namespace alone. Its user has words like these.
+const FOREIGN: [&str; 3] = ["theirs", "their-alloc", "their-note"];
+
+/// Registers and mounts a volume in a namespace.
+async fn mount(system: &System, namespace: &str, volume: &str, alloc: &str, note: &str) {
+    let namespace = Namespace::new(namespace).unwrap();
+    system.provision(volume);
+    let document = json!({"id": volume, "plugin": PLUGIN,
+        "capability": [{"access": "single-node-writer"}]});
+    let register = verb::VolumeRegister::subject(&namespace);
+    system.persist::<Value>(&register, &document).await.unwrap();
+    let placed = json!({"id": alloc, "node": "n1", "volumes": [{"source": volume}], "note": note});
+    let register = verb::AllocRegister::subject(&namespace);
+    system.persist::<Value>(&register, &placed).await.unwrap();
+    let mount = json!({"namespace": namespace, "alloc": alloc, "volume": volume, "wait": false});
+    let node = berth_domain::NodeId::new("n1").unwrap();
+    let to = verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(node));
+    system.persist::<Value>(&to, &mount).await.unwrap();
+}
+
+/// A user with every right in `team-a`.
+fn anna() -> Role {
+    let grants = Grants::parse_namespaces(&["team-a=read,write,mount"]).unwrap();
+    Role::User { name: "anna".to_owned(), grants }
+}
+
+async fn run(system: &System, namespace: &str, args: &[&str]) -> Output {
+    let mut berth = system.identify_as(&anna(), Command::new(binary("berth")));
+    berth.args(["--timeout", "20s", "--namespace", namespace]).args(args);
+    berth.kill_on_drop(true).output().await.unwrap()
+}
+
+fn text(ran: &Output) -> String {
+    String::from_utf8_lossy(&[&ran.stdout[..], &ran.stderr[..]].concat()).into_owned()
+}
+
+/// Everything there is of both namespaces, as an operator sees it.
+async fn all_there_is(system: &System) -> Vec<String> {
+    let mut all = Vec::new();
+    for list in [["volume", "list"], ["alloc", "list"], ["claim", "list"]] {
+        let mut berth = system.berth();
+        let ran = berth.args(["--namespace", "*"]).args(list).output().await.unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        all.push(text(&ran));
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_of_one_namespace_meets_nothing_of_another() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    mount(&system, "team-a", "ours", "our-alloc", "our-note").await;
+    mount(&system, "team-b", "theirs", "their-alloc", "their-note").await;
+    let before = all_there_is(&system).await;
+    assert!(before.iter().all(|list| list.contains("team-a") && list.contains("team-b")));
+
+    let document = system.dir().join("theirs.toml");
+    let toml = format!(
+        "id = \"theirs\"\nplugin = \"{PLUGIN}\"\n[[capability]]\naccess = \"single-node-reader\"\n"
+    );
+    std::fs::write(&document, toml).unwrap();
+    let document = document.to_str().unwrap();
+    let reads: [&[&str]; 8] = [
+        &["volume", "list"],
+        &["alloc", "list"],
+        &["claim", "list"],
+        &["events"],
+        &["volume", "status", "theirs"],
+        &["alloc", "status", "their-alloc"],
+        &["why", "theirs"],
+        &["trace", "theirs/their-alloc"],
+    ];
+    let changes: [&[&str]; 6] = [
+        &["volume", "register", document],
+        &["volume", "deregister", "theirs", "--force"],
+        &["volume", "detach", "theirs", "n1"],
+        &["volume", "republish", "theirs", "--node", "n1"],
+        &["alloc", "stop", "their-alloc"],
+        &["run", "--node", "n1", "--alloc", "new", "--volume", "theirs", "--", "true"],
+    ];
+    for args in reads.iter().chain(&changes) {
+        let ran = run(&system, "team-b", args).await;
+        let said = text(&ran);
+        assert!(!ran.status.success() && said.contains("BERTH0010"), "{args:?}: {said}");
+        assert!(ran.stdout.is_empty() && !said.contains("their-note"), "{args:?}: {said}");
+    }
+    for args in &reads[..4] {
+        let ran = run(&system, "*", args).await;
+        let said = text(&ran);
+        assert!(!ran.status.success() && said.contains("BERTH0010"), "{args:?}: {said}");
+        let ran = run(&system, "team-a", args).await;
+        let said = text(&ran);
+        assert!(ran.status.success() && said.contains("ours"), "{args:?}: {said}");
+        let leaked = FOREIGN.iter().find(|word| said.contains(**word));
+        assert_eq!(leaked, None, "{args:?}: {said}");
+    }
+    // An id of another namespace is as unknown as one that was never given.
+    for args in [["volume", "status"], ["alloc", "status"]] {
+        let foreign = if args[0] == "volume" { "theirs" } else { "their-alloc" };
+        let of_foreign = run(&system, "team-a", &[&args[..], &[foreign]].concat()).await;
+        let of_none = run(&system, "team-a", &[&args[..], &["nothing"]].concat()).await;
+        assert!(!of_foreign.status.success(), "{of_foreign:?}");
+        assert_eq!(text(&of_foreign).replace(foreign, "nothing"), text(&of_none));
+    }
+    assert_eq!(all_there_is(&system).await, before, "nothing has changed");
+}
