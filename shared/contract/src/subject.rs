@@ -125,7 +125,7 @@ pub fn inbox_prefix(public_key: &str) -> String {
 
 /// Covers the inboxes of every identity. Who may publish there needs an inbox's whole name, and so
 /// can only answer what it was asked: our clients' inboxes end in 22 random characters.
-pub const ANY_INBOX: &str = "_INBOX.*.>";
+pub const ANY_INBOX: &str = "_INBOX.>";
 
 /// Every event: for `nats sub`, and to filter by hand.
 pub const ALL_EVENTS: &str = "berth.v1.event.>";

@@ -297,16 +297,14 @@ impl Attempts {
             self.subscribe(format!("{prefix}.>"), None, Meaning::Replies { are_own });
             self.subscribe(format!("{prefix}.x.*"), None, Meaning::Replies { are_own });
             for inbox in [format!("{prefix}.x"), format!("{prefix}.x.y")] {
-                let is_of_somebody = inbox.split('.').count() > 2;
-                let meaning = if is_of_somebody { Meaning::Reply } else { Meaning::Nothing };
-                self.publish(inbox, meaning);
+                self.publish(inbox, Meaning::Reply);
             }
         }
         self.subscribe("_INBOX.*.>", None, Meaning::Nothing);
         // Nothing listens there: with it a process asks whether the server has read all it sent.
         self.publish(own.to_owned(), Meaning::Replies { are_own: true });
         self.subscribe(own.to_owned(), None, Meaning::Nothing);
-        self.publish(other, Meaning::Nothing);
+        self.publish(other, Meaning::Reply);
     }
 
     fn subscribe_to_everything(&mut self) {
