@@ -5,7 +5,7 @@ use std::process::Output;
 
 use berth_access::{Grants, Role};
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::Namespace;
+use berth_domain::{Namespace, NodeId};
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_integration::{Options, PLUGIN, System};
@@ -27,8 +27,8 @@ async fn mount(system: &System, namespace: &str, volume: &str, alloc: &str, note
     let register = verb::AllocRegister::subject(&namespace);
     system.persist::<Value>(&register, &placed).await.unwrap();
     let mount = json!({"namespace": namespace, "alloc": alloc, "volume": volume, "wait": false});
-    let node = berth_domain::NodeId::new("n1").unwrap();
-    let to = verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(node));
+    let agent = verb::NodeAndNamespace::any_of(NodeId::new("n1").unwrap());
+    let to = verb::AgentMount::subject(&agent);
     system.persist::<Value>(&to, &mount).await.unwrap();
 }
 

@@ -106,7 +106,7 @@ async fn every_process_is_restarted_in_turn_and_no_client_sees_a_failure() {
     }
     let options = Options { servers: 3, replicas: 2, ..Options::default() };
     let system = System::start(options).await;
-    under_load(&system, async |workers| {
+    let allocs = under_load(&system, async |workers| {
         for part in berths(options) {
             system.install(part, Version::This).await;
             system.healthy().await;
@@ -120,6 +120,7 @@ async fn every_process_is_restarted_in_turn_and_no_client_sees_a_failure() {
         }
     })
     .await;
+    println!("{allocs} allocs");
 }
 
 /// Services go first, as `docs/install.md` says. So services of each version meet agents of the
@@ -131,7 +132,7 @@ async fn the_last_release_is_upgraded_and_restored_and_no_client_sees_a_failure(
     }
     let options = Options { version: Version::LastRelease, replicas: 2, ..Options::default() };
     let system = System::start(options).await;
-    under_load(&system, async |workers| {
+    let allocs = under_load(&system, async |workers| {
         for version in [Version::This, Version::LastRelease] {
             for part in berths(options) {
                 system.install(part, version).await;
@@ -142,6 +143,7 @@ async fn the_last_release_is_upgraded_and_restored_and_no_client_sees_a_failure(
         }
     })
     .await;
+    println!("{allocs} allocs");
 }
 
 /// `berth` of both versions shows the volumes and finds no service that it cannot talk to.
@@ -159,8 +161,8 @@ fn berths(options: Options) -> impl Iterator<Item = Part> {
     Part::all(options).filter(|part| !matches!(part, Part::Nats | Part::Driver(_)))
 }
 
-/// Does this while clients run allocs, none of which may fail.
-async fn under_load(system: &System, work: impl AsyncFnOnce(&[Worker])) {
+/// Does this while clients run allocs, none of which may fail. Returns how many.
+async fn under_load(system: &System, work: impl AsyncFnOnce(&[Worker])) -> usize {
     for number in 0..WORKERS {
         system.volume(&format!("v{number}"), &["single-node-writer"]).await;
     }
@@ -178,8 +180,6 @@ async fn under_load(system: &System, work: impl AsyncFnOnce(&[Worker])) {
     };
     let (load, ()) = tokio::join!(load, work);
     load.unwrap();
-    let rounds: Vec<_> =
-        workers.iter().map(|worker| worker.rounds.load(Ordering::Relaxed)).collect();
-    println!("allocs of each client: {rounds:?}");
     system.judge();
+    workers.iter().map(|worker| worker.rounds.load(Ordering::Relaxed)).sum()
 }
