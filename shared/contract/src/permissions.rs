@@ -12,8 +12,6 @@
 
 mod missing;
 
-use std::time::Duration;
-
 use crate::actor::{self, Actor};
 use crate::bucket::{self, BUCKETS, LEASES, SECRETS};
 use crate::service::{
@@ -22,7 +20,6 @@ use crate::service::{
 use crate::stream::EVENTS;
 use crate::subject::{ALL_EVENTS, ANY_INBOX, EventsOf, controller_queue, event_filter};
 use crate::verb::{ALL, Capability, Sender, SubjectPart};
-use berth_domain::limits::WAIT_MAX;
 use berth_domain::{NodeId, PluginId};
 use serde_json::{Map, Value, json};
 
@@ -41,15 +38,8 @@ pub struct Permissions {
     pub subscribe_allow: Vec<String>,
     /// Subjects that the user may not subscribe to.
     pub subscribe_deny: Vec<String>,
-    /// How many replies to a request that the user received it may publish, and for how long.
-    pub responses: Option<(i64, Duration)>,
 }
 
-/// How long a service may take to answer: the longest wait of a caller, and a moment.
-const ANSWER_WITHIN: Duration = WAIT_MAX.saturating_add(Duration::from_secs(60));
-/// How many answers one question may have: an agent answers `$SRV.INFO` for itself, and once for
-/// each controller that it hosts.
-const ANSWERS_MAX: i64 = 64;
 /// The queue group of endpoints without one of their own.
 const QUEUE: &str = "q";
 /// Asks every server of the account for its state: how many there are.
@@ -84,7 +74,7 @@ fn service(found: &mut Permissions, actor: &Actor, name: ServiceName) {
     found.send_as(actor, name, None);
     found.answer(ALL.iter().filter(|row| row.service == name).map(|row| row.subject_for(&[])));
     found.be_monitored(name);
-    found.responses = Some((ANSWERS_MAX, ANSWER_WITHIN));
+    found.reply_to_inboxes();
     found.publish_events(actor, name);
     found.publish_allow.extend([SERVERS.to_owned(), "$JS.API.INFO".to_owned()]);
     for bucket in bucket::ALL.iter().chain([&BUCKETS]) {
@@ -190,8 +180,9 @@ impl Permissions {
         self.subscribe_allow.push(format!("{subject}.{} {queue}", actor::ANY));
     }
 
-    /// Replies to inboxes, whoever's. A responder that may publish to whatever reply subject it is
-    /// named could be named any subject by an accomplice, with the actor of another in it.
+    /// Replies to inboxes, whoever's. With `allow_responses` of nats-server an accomplice could name
+    /// any subject for the reply, with the actor of another in it. And nats-server forgets with the
+    /// connection which replies it has allowed.
     fn reply_to_inboxes(&mut self) {
         self.publish_allow.push(ANY_INBOX.to_owned());
     }
@@ -272,10 +263,6 @@ impl Permissions {
         let mut claims = Map::new();
         claims.insert("pub".to_owned(), side(&self.publish_allow, &self.publish_deny));
         claims.insert("sub".to_owned(), side(&self.subscribe_allow, &self.subscribe_deny));
-        if let Some((max, span)) = self.responses {
-            let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-            claims.insert("resp".to_owned(), json!({ "max": max, "ttl": ns }));
-        }
         claims
     }
 }
@@ -304,20 +291,18 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_replies_are_written_as_the_server_reads_them() {
+    fn lists_are_written_as_the_server_reads_them() {
         let permissions = Permissions {
             publish_allow: vec!["a.b".to_owned()],
             publish_deny: vec!["a.c".to_owned()],
             subscribe_allow: vec!["s q".to_owned()],
             subscribe_deny: Vec::new(),
-            responses: Some((1, Duration::from_secs(2))),
         };
         let claims =
             Value::Object(permissions.with_inbox("_INBOX.U").with_inbox("_INBOX.U").claims());
         let expected = json!({
             "pub": { "allow": ["a.b", "_INBOX.U"], "deny": ["a.c"] },
             "sub": { "allow": ["s q", "_INBOX.U.>"] },
-            "resp": { "max": 1, "ttl": 2_000_000_000_u64 },
         });
         assert_eq!(claims, expected);
     }
@@ -424,7 +409,6 @@ mod tests {
         for role in roles().into_iter().filter(|role| !is_trusted(role)) {
             let end = format!(".{}", role.actor().tokens());
             let permissions = derive_permissions(&role).with_inbox("_INBOX.U");
-            assert_eq!(permissions.responses, None, "{role:?}");
             for allowed in &permissions.publish_allow {
                 let is_request = allowed.starts_with("berth.v1.") && allowed.ends_with(&end);
                 let is_inbox = allowed == ANY_INBOX || allowed == "_INBOX.U";
@@ -432,23 +416,6 @@ mod tests {
                 let is_survey = allowed.starts_with("$SRV.");
                 assert!(is_request || is_inbox || is_survey, "{role:?}: {allowed}");
                 assert!(!overlap(allowed, ALL_EVENTS), "{role:?} writes a stream: {allowed}");
-            }
-        }
-    }
-
-    /// A responder that sends itself a request would have the right to publish anywhere, once for
-    /// each request.
-    #[test]
-    fn a_responder_sends_nothing_to_itself() {
-        for role in roles() {
-            let permissions = derive_permissions(&role).with_inbox("_INBOX.U");
-            if permissions.responses.is_none() {
-                continue;
-            }
-            for heard in &permissions.subscribe_allow {
-                let subject = heard.split(' ').next().unwrap();
-                let sent = permissions.publish_allow.iter().find(|sent| overlap(sent, subject));
-                assert_eq!(sent, None, "{role:?} hears {heard}");
             }
         }
     }

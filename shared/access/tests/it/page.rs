@@ -119,10 +119,6 @@ fn write_table(permissions: &Permissions) -> String {
         };
         put(&mut rows, name_subscription(allowed), text);
     }
-    if let Some((max, within)) = permissions.responses {
-        let text = format!("{max} to each request that it received, within {within:?}");
-        put(&mut rows, "publish: replies", text);
-    }
     let mut table = "| may | subjects |\n| --- | --- |\n".to_owned();
     for (what, subjects) in rows {
         writeln!(table, "| {what} | {} |", subjects.join("<br>")).unwrap();

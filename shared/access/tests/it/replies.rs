@@ -30,8 +30,7 @@ impl Bus {
     }
 }
 
-/// A service may publish to the reply subject of a request that it gets. If it could send the
-/// request itself, it could publish anywhere.
+/// A service replies to inboxes only, whatever a request names for the reply.
 #[tokio::test]
 async fn a_service_cannot_give_itself_a_right_to_publish() {
     let dir = tempfile::tempdir().unwrap();
@@ -39,11 +38,9 @@ async fn a_service_cannot_give_itself_a_right_to_publish() {
     for role in berth_contract::role::SERVICES {
         let mut client = bus.connect(&role);
         let inbox = client.inbox().to_owned();
-        let said = client.exchange(&format!(
-            "SUB {inbox}.> 1\r\nPUB {inbox}.x {FORGED} 0\r\n\r\nPUB {inbox} {FORGED} 0\r\n\r\n"
-        ));
-        let refused = format!("Permissions Violation for Publish to \"{inbox}.x\"");
-        assert!(said.iter().any(|line| line.contains(&refused)), "{}: {said:?}", role.kind());
+        let heard =
+            client.exchange(&format!("SUB {inbox}.> 1\r\nPUB {inbox}.x {FORGED} 0\r\n\r\n"));
+        assert!(heard.iter().any(|line| line.contains(FORGED)), "{}: {heard:?}", role.kind());
         assert_forgery_is_refused(&mut client);
     }
 }

@@ -3,7 +3,6 @@
 //! **Promises** that a right counts as there only if nats-server would allow all of it.
 
 use std::fmt;
-use std::time::Duration;
 
 use berth_domain::PluginId;
 use serde_json::Value;
@@ -43,23 +42,11 @@ impl Permissions {
         };
         let allowed = |side| Some(list(side, "allow")).filter(|some| !some.is_empty());
         let all = || vec![">".to_owned()];
-        let number = |name: &str| claims["resp"][name].as_i64().unwrap_or_default();
-        // nats-server's own limits stand for 0, and a negative number is no limit.
-        let max = match number("max") {
-            0 => 1,
-            max if max < 0 => i64::MAX,
-            max => max,
-        };
-        let within = match number("ttl") {
-            0 => Duration::from_secs(120),
-            ns => u64::try_from(ns).map_or(Duration::MAX, Duration::from_nanos),
-        };
         Self {
             publish_allow: allowed("pub").unwrap_or_else(all),
             publish_deny: list("pub", "deny"),
             subscribe_allow: allowed("sub").unwrap_or_else(all),
             subscribe_deny: list("sub", "deny"),
-            responses: claims["resp"].is_object().then_some((max, within)),
         }
     }
 
@@ -82,13 +69,6 @@ impl Permissions {
             if !allows(&self.subscribe_allow, &self.subscribe_deny, subject) {
                 add(name_subscription(subject), subject);
             }
-        }
-        let may_reply = |(max, within)| {
-            self.responses.is_some_and(|(most, longest)| most >= max && longest >= within)
-                || allows(&self.publish_allow, &self.publish_deny, ">")
-        };
-        if needed.responses.is_some_and(|replies| !may_reply(replies)) {
-            add("publish: replies", "");
         }
         missing
     }
@@ -244,21 +224,16 @@ mod tests {
         let missing = |claims: Value, publish: &[&str], subscribe: &[&str]| -> Vec<String> {
             let list = |some: &[&str]| some.iter().map(|one| (*one).to_owned()).collect();
             let (publish_allow, subscribe_allow) = (list(publish), list(subscribe));
-            let needed = Permissions {
-                publish_allow,
-                subscribe_allow,
-                responses: Some((64, Duration::from_secs(9))),
-                ..Permissions::default()
-            };
+            let needed = Permissions { publish_allow, subscribe_allow, ..Permissions::default() };
             let missing = Permissions::from_claims(&claims).find_missing(&needed);
             missing.into_iter().map(|right| right.subject).collect()
         };
         // No list is every subject; a denial without a list is none.
         assert!(missing(json!({}), &["a.>"], &["b q"]).is_empty());
-        let none = json!({"pub": {"deny": [">"]}, "resp": {"max": 1, "ttl": -1}});
-        assert_eq!(missing(none, &["a"], &["b"]), ["a", ""]);
+        let none = json!({"pub": {"deny": [">"]}});
+        assert_eq!(missing(none, &["a"], &["b"]), ["a"]);
         // A wildcard covers a token, and no wildcard of several.
-        let some = json!({"pub": {"allow": ["a.*", "c.>", "d"]}, "resp": {"max": -1, "ttl": 0}});
+        let some = json!({"pub": {"allow": ["a.*", "c.>", "d"]}});
         let publish = ["a.b", "a.*", "a.>", "a", "c.x.y", "c.>", "c", "d"];
         assert_eq!(missing(some, &publish, &[]), ["a.>", "a", "c"]);
         // Part of it is denied; another queue group.

@@ -237,6 +237,7 @@ fn allows_service(name: &str, meaning: &Meaning) -> bool {
             }
         }
         Meaning::Server(call) => *call != ServerCall::Streams,
+        Meaning::Reply => true,
         Meaning::Monitored { service } => service.is_none_or(|one| one == full_name),
         _ => false,
     }
