@@ -34,7 +34,8 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// The path of this program of the last release, where `tests/integration/last-release/build` has built it.
+/// The path of this program of the last release, where `tests/integration/last-release/build` has
+/// built it.
 pub fn binary_of_last_release(name: &str) -> Option<PathBuf> {
     let commit =
         fs::read_to_string(repository().join("tests/integration/last-release/commit")).ok()?;

@@ -26,9 +26,7 @@ impl Version {
     pub fn is_here_or_skip(self) -> bool {
         let is_here = self.find("berth").is_some();
         if !is_here {
-            eprintln!(
-                "SKIPPED: no programs of the last release; try: tests/integration/last-release/build"
-            );
+            eprintln!("SKIPPED: no programs of the last release; try: make last-release");
         }
         is_here
     }

@@ -83,7 +83,7 @@ async fn a_user_of_one_namespace_meets_nothing_of_another() {
 
     let document = system.dir().join("theirs.toml");
     let toml = format!(
-        "id = \"theirs\"\nplugin = \"{PLUGIN}\"\n[[capability]]\naccess = \"single-node-reader-only\"\n"
+        "id = 'theirs'\nplugin = '{PLUGIN}'\n[[capability]]\naccess = 'multi-node-reader-only'\n"
     );
     std::fs::write(&document, toml).unwrap();
     let document = document.to_str().unwrap();
