@@ -215,7 +215,7 @@ fn allows_service(name: &str, meaning: &Meaning) -> bool {
         Meaning::Endpoint { row, queue, .. } => {
             row.service.name == full_name && *queue == Some("q")
         }
-        Meaning::Event { .. } => true,
+        Meaning::Event { .. } | Meaning::Reply => true,
         Meaning::Record { bucket, key } => {
             let is_lease = *bucket == "berth-leases"
                 && match name {
@@ -237,7 +237,6 @@ fn allows_service(name: &str, meaning: &Meaning) -> bool {
             }
         }
         Meaning::Server(call) => *call != ServerCall::Streams,
-        Meaning::Reply => true,
         Meaning::Monitored { service } => service.is_none_or(|one| one == full_name),
         _ => false,
     }
