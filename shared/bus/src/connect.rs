@@ -135,11 +135,13 @@ impl Bus {
                 let reason = explain(&refusal, identity.as_ref());
                 return Err(ConnectError::Refused { servers, reason });
             }
-            return Err(ConnectError::Unreachable {
-                servers,
-                after: config.start_timeout,
-                last: bus.link().last_error().unwrap_or_else(|| "no answer".to_owned()),
-            });
+            let mut last = bus.link().last_error().unwrap_or_else(|| "no answer".to_owned());
+            // The client does not say so when it trusts no authority of the server's certificate.
+            if config.insecure && config.tls.ca_file.is_none() {
+                last.push_str("; a server with TLS needs the file of its authority");
+            }
+            let after = config.start_timeout;
+            return Err(ConnectError::Unreachable { servers, after, last });
         }
         bus.check_version()?;
         tokio::spawn(pulse::watch_pulse(bus.unheld()));

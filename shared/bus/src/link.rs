@@ -152,8 +152,11 @@ impl Link {
             }
             Event::ClientError(ClientError::Other(error)) => {
                 count(&self.errors);
-                self.keep(error);
-                tracing::debug!(connection, error, "an attempt to connect failed");
+                if self.keep(error) {
+                    tracing::warn!(connection, error, "an attempt to connect failed; trying again");
+                } else {
+                    tracing::debug!(connection, error, "an attempt to connect failed again");
+                }
             }
             Event::ClientError(error) => {
                 count(&self.errors);
@@ -170,8 +173,13 @@ impl Link {
         }
     }
 
-    fn keep(&self, error: &impl ToString) {
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    /// Keeps the error as the last one; whether it is another than before.
+    fn keep(&self, error: &impl ToString) -> bool {
+        let error = Some(error.to_string());
+        let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = *last != error;
+        *last = error;
+        is_new
     }
 }
 

@@ -10,6 +10,7 @@
 mod anydriver;
 mod clocks;
 mod config;
+mod enabled;
 mod failing;
 mod faults;
 mod full;

@@ -1,0 +1,54 @@
+//! Access control that is switched on below a running fleet.
+
+use std::time::Duration;
+
+use berth_access::LocalFleet;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Every process says why it is not let in, and goes on where it was once it is: what is mounted
+/// stays, and what ended meanwhile is released.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bus_that_asks_for_identities_from_now_on_is_named_by_every_process() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options { nodes: 1, plain: true, ..Options::default() };
+    let system = System::start(options).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let mounted = system.run("web", 0, "data").await;
+    let kept = std::path::Path::new(&mounted.path).join("kept");
+    std::fs::write(&kept, "kept").unwrap();
+
+    let fleet = LocalFleet::create(&system.dir().join("access"), &["berth"]).unwrap();
+    let file = system.nats_dir().join("nats.conf");
+    let config = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, config.clone() + &fleet.server_config("berth").unwrap()).unwrap();
+    system.servers()[0].restart().await;
+    for part in Part::all(options).filter(|part| !matches!(part, Part::Nats | Part::Driver(_))) {
+        wait::until(&format!("{part:?} says why"), PATIENCE, async || {
+            let log = system.daemon(part).log();
+            if log.contains("an attempt to connect failed; trying again") {
+                Ok(())
+            } else {
+                Err(log)
+            }
+        })
+        .await;
+    }
+    let ran = system.berth().args(["--timeout", "5s", "volume", "list"]).output().await.unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(!ran.status.success() && said.contains("a server with TLS"), "{said}");
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "kept");
+
+    std::fs::write(&file, config).unwrap();
+    system.servers()[0].restart().await;
+    system.healthy().await;
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "kept");
+    system.stop("web").await;
+    system.freed("data").await;
+    system.judge();
+}
