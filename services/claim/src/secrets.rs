@@ -67,9 +67,9 @@ pub async fn prepare_secrets(
     if secrets.0.is_empty() {
         return Ok(SecretsChange::Removed);
     }
-    // The same secrets again change nothing (A4).
+    // The same secrets again change nothing (A4), unless they are sealed for an older key.
     if let Some(current) = current_secrets(state, volume)
-        && state.vault.load(volume, &current).await?.as_ref() == Some(&secrets)
+        && state.vault.has(volume, &current, &secrets).await?
     {
         return Ok(SecretsChange::Same(current));
     }

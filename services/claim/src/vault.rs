@@ -132,6 +132,20 @@ impl Vault {
         self.unseal(volume, &stored.sealed).map(Some)
     }
 
+    /// Whether these are the secrets of this id, sealed for the newest key.
+    pub async fn has(
+        &self,
+        volume: &VolumeKey,
+        id: &SecretsId,
+        secrets: &Secrets,
+    ) -> Result<bool, Problem> {
+        let Some((_, stored)) = self.read(&key::secrets(volume, id)).await? else {
+            return Ok(false);
+        };
+        let are_same = self.unseal(volume, &stored.sealed)? == *secrets;
+        Ok(are_same && self.keys()?.is_sealed_for_first(&stored.sealed))
+    }
+
     /// The registration that last asked a plugin with these secrets. A record that cannot be read
     /// names none.
     pub async fn validation(

@@ -105,16 +105,25 @@ impl Keys {
 
     /// Opens secrets of this volume that were sealed for one of these keys.
     pub fn open(&self, volume: &VolumeKey, sealed: &Sealed) -> Result<Secrets, SealError> {
-        let from = XKey::from_public_key(&sealed.from).map_err(|_| SealError::Closed)?;
-        let bytes = BASE64.decode(sealed.sealed.as_bytes()).map_err(|_| SealError::Closed)?;
         let mut keys = std::iter::once(&self.first).chain(&self.older);
-        let opened = keys.find_map(|key| key.open(&bytes, &from).ok()).ok_or(SealError::Closed)?;
+        let opened = keys.find_map(|key| open_with(key, sealed)).ok_or(SealError::Closed)?;
         let envelope: Envelope = serde_json::from_slice(&opened).map_err(|_| SealError::Closed)?;
         if (&envelope.namespace, &envelope.volume) != (&volume.namespace, &volume.volume) {
             return Err(SealError::Foreign);
         }
         Ok(envelope.secrets)
     }
+
+    /// Whether the secrets open without an older key.
+    pub fn is_sealed_for_first(&self, sealed: &Sealed) -> bool {
+        open_with(&self.first, sealed).is_some()
+    }
+}
+
+fn open_with(key: &XKey, sealed: &Sealed) -> Option<Vec<u8>> {
+    let from = XKey::from_public_key(&sealed.from).ok()?;
+    let bytes = BASE64.decode(sealed.sealed.as_bytes()).ok()?;
+    key.open(&bytes, &from).ok()
 }
 
 /// A seed for a new file of keys, and its public key.
@@ -184,6 +193,9 @@ mod tests {
         assert_eq!(keys.public(), new_public);
         let sealed = seal(&volume("a"), secrets(), &old_public).unwrap();
         assert_eq!(keys.open(&volume("a"), &sealed), Ok(secrets()));
+        assert!(!keys.is_sealed_for_first(&sealed));
+        let sealed = seal(&volume("a"), secrets(), &new_public).unwrap();
+        assert!(keys.is_sealed_for_first(&sealed));
     }
 
     #[test]
