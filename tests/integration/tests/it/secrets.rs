@@ -161,8 +161,8 @@ async fn secrets_may_change_under_a_claim() {
     system.settle("data").await;
 }
 
-/// As `docs/access.md` says it: the new key before the old one, every volume's secrets sealed again,
-/// then the old key away.
+/// As `docs/access.md` says it: the new key before the old one, every volume's secrets sealed
+/// again, then the old key away.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_key_that_secrets_are_sealed_for_rotates() {
     if !or_skip("real mounts") {
