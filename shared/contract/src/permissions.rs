@@ -180,9 +180,8 @@ impl Permissions {
         self.subscribe_allow.push(format!("{subject}.{} {queue}", actor::ANY));
     }
 
-    /// Replies to inboxes, whoever's. With `allow_responses` of nats-server an accomplice could
-    /// name any subject for the reply, with the actor of another in it. And nats-server forgets
-    /// with the connection which replies it has allowed.
+    /// Replies to every inbox. `allow_responses` of nats-server would do less and allow more: it
+    /// is forgotten with the connection, and an accomplice could have any subject replied to.
     fn reply_to_inboxes(&mut self) {
         self.publish_allow.push(ANY_INBOX.to_owned());
     }
