@@ -3,14 +3,12 @@
 //! **Owns** their layout. A program can compute its inbox from its file alone: [`inbox_prefix`] of
 //! the token's subject.
 
+use berth_contract::creds::{SEED, TOKEN, find_part};
 pub use berth_contract::subject::inbox_prefix;
 
 use crate::error::AccessError;
 use crate::jwt::{TokenClaims, read_token};
 use crate::key::{Key, KeyKind};
-
-const TOKEN: &str = "NATS USER JWT";
-const SEED: &str = "USER NKEY SEED";
 
 /// The text of a `.creds` file.
 pub fn format_creds(token: &str, key: &Key) -> Result<String, AccessError> {
@@ -36,8 +34,8 @@ pub struct UserCreds {
 impl UserCreds {
     /// Reads a file's text. The error says what is wrong, without the text.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let token = find_block(text, TOKEN)?;
-        let seed = find_block(text, SEED)?;
+        let part = |part| find_part(text, part).ok_or_else(|| format!("it has no {part}"));
+        let (token, seed) = (part(TOKEN)?, part(SEED)?);
         let claims = read_token(token).map_err(|fault| fault.to_string())?;
         let key = Key::from_seed(seed, KeyKind::User).map_err(|error| error.to_string())?;
         if claims.subject != key.public() {
@@ -45,14 +43,6 @@ impl UserCreds {
         }
         Ok(Self { claims, key })
     }
-}
-
-/// The line between the two lines that name this block.
-fn find_block<'a>(text: &'a str, name: &str) -> Result<&'a str, String> {
-    let begin = format!("BEGIN {name}");
-    let mut lines = text.lines().map(str::trim).skip_while(|line| !line.contains(&begin)).skip(1);
-    let line = lines.find(|line| !line.is_empty());
-    line.filter(|line| !line.starts_with('-')).ok_or_else(|| format!("it has no {name}"))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use async_nats::{Auth, AuthError, ConnectOptions};
+use berth_contract::creds;
 use berth_contract::permissions::Permissions;
 use berth_contract::subject;
 use berth_domain::Timestamp;
@@ -161,8 +162,9 @@ impl CredsFile {
     fn read(file: &Path) -> Result<Self, BadCredentials> {
         let text = read_text(file)?;
         let bad = |problem: &str| BadCredentials::new(file, problem);
-        let part = |kind| line_after(&text, kind).ok_or_else(|| bad(&format!("it has no {kind}")));
-        let (token, seed) = (part("NATS USER JWT")?, part("USER NKEY SEED")?);
+        let part =
+            |part| creds::find_part(&text, part).ok_or_else(|| bad(&format!("it has no {part}")));
+        let (token, seed) = (part(creds::TOKEN)?, part(creds::SEED)?);
         let claims = token.split('.').nth(1).and_then(|claims| {
             serde_json::from_slice::<Claims>(&BASE64URL_NOPAD.decode(claims.as_bytes()).ok()?).ok()
         });
@@ -209,13 +211,6 @@ fn user_key(file: &Path, seed: &str) -> Result<KeyPair, BadCredentials> {
 
 fn sign(key: &KeyPair, file: &Path, nonce: &[u8]) -> Result<Vec<u8>, BadCredentials> {
     key.sign(nonce).map_err(|error| BadCredentials::new(file, error.to_string()))
-}
-
-/// The line after `-----BEGIN kind-----`. A token may have three dashes within, but not at its end.
-fn line_after<'a>(text: &'a str, kind: &str) -> Option<&'a str> {
-    let begin = format!("BEGIN {kind}");
-    let mut lines = text.lines().map(str::trim).skip_while(|line| !line.contains(&begin)).skip(1);
-    lines.find(|line| !line.is_empty()).filter(|line| !line.starts_with("---"))
 }
 
 /// Takes the user and the password, or the token, out of a server's address.

@@ -13,6 +13,7 @@
 pub mod actor;
 pub mod bucket;
 pub mod code;
+pub mod creds;
 pub mod decode;
 pub mod document;
 pub mod event;
