@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::time::Duration;
 
 use berth_bus::{Bus, Request};
 use berth_contract::code::Code;
@@ -16,13 +17,17 @@ use berth_domain::limits::{MAP_BYTES_MAX, PUBLISH_CONTEXT_BYTES_MAX};
 use berth_domain::volume::CallKind;
 use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::confirm::{read_confirmation, read_refusal};
 use crate::events::{EventPublisher, ExecutedCall};
 use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn, check_deadline};
 use crate::plugin::{self, Plugin};
 use crate::secret::{SealingKey, SecretsQuery};
+
+/// How long a cancelled call keeps its volume's turn. The plugin hears of the cancellation by
+/// itself: the next call must not reach it first (safety rule 4).
+const CANCELLATION_ARRIVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// Makes calls to one plugin's controller.
 #[derive(Debug, Clone)]
@@ -76,8 +81,8 @@ impl ControllerExecutor {
         self.run_call(&call, &request, &plugin, work).await.map_err(locate)
     }
 
-    /// `ValidateVolumeCapabilities` (A3). It changes nothing: it is cancelled at the caller's
-    /// deadline, and takes no lock of the volume.
+    /// `ValidateVolumeCapabilities` (A3). It changes nothing, and is cancelled at the caller's
+    /// deadline, so that a plugin that hangs does not keep the volume from being detached.
     pub(super) async fn validate(
         self,
         asked: Validate,
@@ -106,7 +111,10 @@ impl ControllerExecutor {
             match timeout_at(until, plugin.call(wanted)).await {
                 Ok(Ok(answer)) => Ok(read_confirmation(&capabilities, &answer, &secrets)),
                 Ok(Err(error)) => read_refusal(&error),
-                Err(_) => Err(Problem::new(Code::NoAnswer, "its caller gave up").retryable()),
+                Err(_) => {
+                    sleep(CANCELLATION_ARRIVES_WITHIN).await;
+                    Err(Problem::new(Code::NoAnswer, "its caller gave up").retryable())
+                }
             }
         };
         self.executor.run(turn, work).await.map_err(locate)

@@ -38,6 +38,8 @@ async fn what_is_late_or_old_does_not_begin() {
     let executor = VolumeExecutor::new(StartRevision(0));
     let past = WorkTurn { deadline: Timestamp::from_unix_ms(1), ..turn(9, 0) };
     assert_eq!(code(executor.run(past, never()).await), Code::Late);
+    // A request whose caller has gone has no time left.
+    assert_eq!(code(executor.run(turn(9, 0), never()).await), Code::Late);
     executor.run(turn(5, 5_000), async { Ok(()) }).await.unwrap();
     assert_eq!(code(executor.run(turn(4, 5_000), never()).await), Code::OldCall);
     // The same attempt again is not older.
