@@ -50,14 +50,11 @@ impl Site {
         let access = dir.join(ACCESS);
         let fleet = LocalFleet::create(&access, &[identity::SERVER])?;
         let extra = &fleet.server_config(identity::SERVER)?;
-        let options = NatsOptions { extra, guarded: true, ..NatsOptions::default() };
+        let login = Some(&identity::login(&fleet, &identity::admin("harness"))?);
+        let options = NatsOptions { extra, login, ..NatsOptions::default() };
         let nats = NatsServers::start_with(usize::try_from(servers)?, options).await;
         let config = identity::config(&access, nats.first().url(), "load")?;
         let bus = Bus::connect(bare::plain(config)).await?;
-        wait::until("the bus makes streams", READY, async || {
-            bus.bucket(&bucket::LEASES, nats.copies()).await.map(drop)
-        })
-        .await;
         Ok(Self { servers, bus, running: BTreeMap::new(), nats, fleet, dir })
     }
 
@@ -97,9 +94,7 @@ impl Site {
         let program = Program::service_at(beside(&program)?, name, &self.dir).configured(own);
         let daemon = program
             .on_bus(self.url(), self.copies())
-            .env("BERTH__NATS__INSECURE", "false")
-            .env("BERTH__NATS__CREDS_FILE", self.fleet.creds(role)?)
-            .env("BERTH__NATS__CA_FILE", self.fleet.ca())
+            .identified(&identity::login(&self.fleet, role)?)
             .start();
         self.running.insert(name.to_owned(), daemon);
         Ok(())

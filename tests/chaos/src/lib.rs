@@ -12,6 +12,7 @@
 #![expect(clippy::expect_used, reason = "a test must stop where its footing fails")]
 
 pub mod dice;
+mod identity;
 pub mod ledger;
 pub mod plan;
 pub mod report;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use berth_bus::{Bus, Config};
+use berth_bus::Bus;
 use berth_contract::bucket;
 use berth_harness::dirs::{Dir, Disk, mounts_beneath};
 use berth_harness::nats::{NatsOptions, NatsServers, Server};
@@ -18,6 +18,7 @@ use berth_harness::proxy::Proxy;
 use berth_harness::storage;
 use serde_json::{Value, json};
 
+use crate::identity::{self, Identities};
 use crate::plan::{Kind, PLUGINS, Shape, Target, VOLUMES};
 
 /// How long a plugin may take before its agent lets the next call at the volume: longer than any
@@ -68,10 +69,12 @@ impl Site {
         let journals = (0..shape.nodes)
             .map(|node| Disk::mount(state_dir(&dir, node).join("journal"), DISK_BYTES))
             .collect();
-        let (disk_bytes, breakable) = (Some(DISK_BYTES), true);
-        let more = NatsOptions { disk_bytes, breakable, ..NatsOptions::default() };
+        let identities = Identities::make(dir.path());
+        let (extra, admin) = (&identities.server_config(), identities.admin());
+        let (login, disk_bytes, breakable) = (Some(&admin), Some(DISK_BYTES), true);
+        let more = NatsOptions { extra, login, disk_bytes, breakable, ..NatsOptions::default() };
         let nats = NatsServers::start_with(shape.servers, more).await;
-        let bus = Bus::connect(Config::new([nats.url()], "chaos").insecure()).await;
+        let bus = Bus::connect(identity::config(nats.url(), &admin)).await;
         let bus = bus.expect("the test reaches the bus");
         for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
             // A service takes an existing bucket as it is.
@@ -93,6 +96,9 @@ impl Site {
                 cables.insert(target, own);
             }
             if let Some(mut program) = program(&dir, shape, target, &url, nats.copies()) {
+                if let Some(login) = identities.process(target) {
+                    program = program.identified(&login);
+                }
                 if target.has_clock() {
                     clock::set(&clock_file(&dir, target), 0);
                     program = program.envs(clock::settable(&clock_file(&dir, target)));

@@ -239,22 +239,16 @@ impl System {
         let Options { disk_bytes, cables: unadvertised, .. } = options;
         let identities = Identities::make(&dir, options);
         let extra = &identities.server_config();
-        let guarded = identities.are_asked_for();
-        let more =
-            NatsOptions { extra, disk_bytes, unadvertised, guarded, ..NatsOptions::default() };
+        let admin = Role::Admin { name: "test".to_owned() };
+        let login = identities.login(&admin);
+        let login = login.as_ref();
+        let more = NatsOptions { extra, login, disk_bytes, unadvertised, ..NatsOptions::default() };
         let nats = NatsServers::start_with(options.servers, more).await;
         let wire = Wire::default();
         let cables = lay(&nats, options, &wire).await;
         let (seed, _) = berth_service::seal::new_seed().expect("a key can be made");
         std::fs::write(dir.join("secrets.key"), seed).expect("the key can be written");
-        let admin = Role::Admin { name: "test".to_owned() };
         let bus = identities.connect(nats.url(), &admin, admin.actor()).await;
-        if options.servers > 1 {
-            wait::until("the bus makes streams", Duration::from_secs(60), async || {
-                bus.bucket(&bucket::LEASES, nats.copies()).await.map(drop)
-            })
-            .await;
-        }
         if let Some(marker_ttl) = options.marker_ttl {
             // Services accept an existing bucket unchanged.
             for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {

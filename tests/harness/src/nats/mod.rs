@@ -20,6 +20,15 @@ pub use servers::{NatsOptions, NatsServers};
 
 use crate::repository;
 
+/// The files with which the harness gets into a guarded server, as one who may do everything.
+#[derive(Debug, Clone)]
+pub struct Login {
+    /// Its identity.
+    pub creds_file: PathBuf,
+    /// Who signed the server's certificate.
+    pub ca_file: PathBuf,
+}
+
 /// The nats-server to run, as `deploy/nats/get-nats-server` finds or fetches it, once per process.
 ///
 /// # Panics

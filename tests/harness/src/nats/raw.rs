@@ -1,7 +1,6 @@
-//! A question in bare NATS protocol: bytes and headers that no client of ours would send.
+//! A message of bytes and headers that no client of ours would send.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -17,17 +16,15 @@ const ACTOR: &str = "user.test";
 
 /// Asks, and reads the answer as JSON. A subject of Berth's is given without the actor at its end.
 pub async fn ask(server: &Server, subject: &str, headers: &[(&str, &str)], body: &[u8]) -> Value {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
     let subject = signed(subject);
-    let answer = timeout(PATIENCE, wire::exchange(address, &subject, headers, body)).await;
+    let answer = timeout(PATIENCE, wire::exchange(server, &subject, headers, body)).await;
     let answer = answer.expect("an answer comes in time").expect("the server can be talked to");
     serde_json::from_slice(&answer).expect("the answer is JSON")
 }
 
 /// Sends the same message so often, on one connection, and waits for no answer.
 pub async fn flood(server: &Server, subject: &str, body: &[u8], times: u64) -> io::Result<()> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
-    timeout(PATIENCE, wire::publish(address, &signed(subject), body, times)).await?
+    timeout(PATIENCE, wire::publish(server, &signed(subject), body, times)).await?
 }
 
 /// The subject as it is sent.

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::{program, shipped_config, wire};
+use super::{Login, NatsOptions, program, shipped_config, wire};
 use crate::dirs::{Dir, Disk};
 use crate::ports::Port;
 use crate::process::{Daemon, Program};
@@ -21,23 +21,20 @@ pub struct Server {
     disk: Option<Disk>,
     _dir: Dir,
     port: Port,
+    login: Option<Login>,
 }
 
 impl Server {
     /// Starts one with the shipped `nats.conf` and waits until clients are served.
     pub async fn start() -> Self {
-        let server = Self::launch("berth", "", &[], None);
+        let server = Self::launch("berth", &[], &NatsOptions::default());
         server.ready().await;
         server
     }
 
-    /// Starts one without waiting for it. Its store is on a disk of this size, where one is given.
-    pub(super) fn launch(
-        name: &str,
-        extra: &str,
-        args: &[String],
-        disk_bytes: Option<u64>,
-    ) -> Self {
+    /// Starts one without waiting for it.
+    pub(super) fn launch(name: &str, args: &[String], options: &NatsOptions<'_>) -> Self {
+        let NatsOptions { extra, disk_bytes, login, .. } = options;
         let dir = Dir::new("nats");
         let disk = disk_bytes.map(|bytes| Disk::mount(dir.join("store"), bytes));
         let port = Port::reserve();
@@ -50,7 +47,7 @@ impl Server {
             .args(["-n", name, "-a", "127.0.0.1", "-p", &port.number().to_string()])
             .args(args)
             .start();
-        Self { daemon, disk, _dir: dir, port }
+        Self { daemon, disk, _dir: dir, port, login: login.cloned() }
     }
 
     /// `nats://127.0.0.1:<port>`, the same after a restart.
@@ -61,6 +58,11 @@ impl Server {
     /// The client port.
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// How the harness gets in, where the server asks for it.
+    pub(super) const fn login(&self) -> Option<&Login> {
+        self.login.as_ref()
     }
 
     /// The process: its log, its pid, other signals.
@@ -80,7 +82,7 @@ impl Server {
             if let Some(status) = self.daemon.exit_status() {
                 panic!("nats-server ended: {status}\n{}", self.daemon.log());
             }
-            wire::greeting(self.port.address()).await
+            wire::greeting(self).await
         })
         .await;
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Server, wire};
+use super::{Login, Server, wire};
 use crate::ports::Port;
 use crate::proxy::{Direction, Proxy};
 use crate::wait;
@@ -27,9 +27,8 @@ pub struct NatsOptions<'a> {
     /// Whether servers tell clients nothing of each other: a client that is given a cable to each
     /// stays on the cables.
     pub unadvertised: bool,
-    /// Whether servers ask clients who they are. The harness has no identity, so its caller
-    /// waits until streams can be made.
-    pub guarded: bool,
+    /// How the harness gets in, where `extra` has the servers ask clients who they are.
+    pub login: Option<&'a Login>,
     /// Whether servers can be parted from each other ([`NatsServers::part`]). They are then
     /// unadvertised too.
     pub breakable: bool,
@@ -52,9 +51,8 @@ impl NatsServers {
 
     /// As [`Self::start`], with what `options` ask for.
     pub async fn start_with(count: usize, options: NatsOptions<'_>) -> Self {
-        let NatsOptions { extra, disk_bytes, unadvertised, guarded, breakable } = options;
         if count == 1 {
-            let server = Server::launch("berth", extra, &[], disk_bytes);
+            let server = Server::launch("berth", &[], &options);
             server.ready().await;
             return Self { servers: vec![server], cables: BTreeMap::new(), ports: Vec::new() };
         }
@@ -62,32 +60,31 @@ impl NatsServers {
         let ports: Vec<Port> = (0..=count).map(|_| Port::reserve()).collect();
         let mut cables = BTreeMap::new();
         for from in 0..count {
-            for to in (0..count).filter(|to| breakable && *to != from) {
+            for to in (0..count).filter(|to| options.breakable && *to != from) {
                 cables.insert((from, to), Proxy::start(ports[to].address()).await);
             }
         }
         // A cluster block in `extra` wins.
-        let extra = format!("{CLUSTER}\n{extra}");
+        let extra = &format!("{CLUSTER}\n{}", options.extra);
+        let options = NatsOptions { extra, ..options };
         let servers = (0..count).map(|from| {
             let way = |to| cables.get(&(from, to)).map_or_else(|| route(&ports[to]), Proxy::url);
             let mut args = member_args(&ports[from], (0..count).filter(|to| *to != from).map(way));
-            if unadvertised || breakable {
+            if options.unadvertised || options.breakable {
                 args.push("--no_advertise=true".into());
             }
-            if breakable {
+            if options.breakable {
                 // A server also connects to the route address that another tells it, past the
                 // cables.
                 args.extend(["--cluster_advertise".into(), ports[count].address().to_string()]);
             }
-            Server::launch(&name(from), &extra, &args, disk_bytes)
+            Server::launch(&name(from), &args, &options)
         });
         let servers = Self { servers: servers.collect(), cables, ports };
         for server in &servers.servers {
             server.ready().await;
         }
-        if !guarded {
-            servers.ready().await;
-        }
+        servers.ready().await;
         servers
     }
 
@@ -119,7 +116,8 @@ impl NatsServers {
         let from = self.servers.len();
         let others = self.ports.iter().enumerate().filter(|(to, _)| *to != from);
         let args = member_args(&self.ports[from], others.map(|(_, port)| route(port)));
-        self.servers.push(Server::launch(&name(from), CLUSTER, &args, None));
+        let options = NatsOptions { extra: CLUSTER, ..NatsOptions::default() };
+        self.servers.push(Server::launch(&name(from), &args, &options));
     }
 
     /// Breaks every connection between two servers, and new ones at once, until [`Self::join`].
@@ -172,10 +170,10 @@ impl NatsServers {
             "name": PROBE, "subjects": ["harness.probe"], "num_replicas": self.servers.len(),
         });
         wait::until("the cluster makes streams", READY, async || {
-            let first = self.first().address();
+            let first = self.first();
             wire::ask(first, &format!("$JS.API.STREAM.CREATE.{PROBE}"), &config).await?;
             for server in &self.servers {
-                wire::ask(server.address(), "$JS.API.INFO", &json!({})).await?;
+                wire::ask(server, "$JS.API.INFO", &json!({})).await?;
             }
             wire::ask(first, &format!("$JS.API.STREAM.DELETE.{PROBE}"), &json!({})).await
         })
@@ -207,7 +205,7 @@ impl NatsServers {
     /// Which of [`Self::servers`] leads `stream`, as this one of them says within a second.
     pub async fn leader_seen_by(&self, server: usize, stream: &str) -> io::Result<usize> {
         let subject = format!("$JS.API.STREAM.INFO.{stream}");
-        let info = wire::ask(self.servers[server].address(), &subject, &json!({})).await?;
+        let info = wire::ask(&self.servers[server], &subject, &json!({})).await?;
         let leader = info["cluster"]["leader"].as_str().unwrap_or_default();
         let index = (0..self.servers.len()).find(|index| name(*index) == leader);
         index.ok_or_else(|| io::Error::other(format!("the leader is {leader:?}")))

@@ -1,27 +1,33 @@
-//! As much of the NATS protocol as asking one question takes.
+//! One question to a server, by a client that none of Berth's crates configured.
 //!
-//! The harness judges the crate that holds Berth's client, so it does not use that client.
+//! The harness judges the crate that holds Berth's client, so it does not use that crate.
 
 use std::io;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use async_nats::{Client, ConnectOptions, HeaderMap, Request};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use super::Server;
 
 /// The longest wait for a greeting or a reply. A cluster without a leader gives none, so short.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Connects and reads the server's `INFO` line: it serves clients.
-pub(super) async fn greeting(server: SocketAddr) -> io::Result<()> {
-    in_time(async { connect(server).await.map(drop) }).await
+pub(super) async fn greeting(server: &Server) -> io::Result<()> {
+    in_time(async {
+        let mut line = String::new();
+        BufReader::new(TcpStream::connect(server.address()).await?).read_line(&mut line).await?;
+        if line.starts_with("INFO ") { Ok(()) } else { Err(io::Error::other(line)) }
+    })
+    .await
 }
 
 /// Sends a request to a JetStream API subject and returns the reply, which must not be an error.
-pub(super) async fn ask(server: SocketAddr, subject: &str, body: &Value) -> io::Result<Value> {
+pub(super) async fn ask(server: &Server, subject: &str, body: &Value) -> io::Result<Value> {
     let body = body.to_string();
     let reply = in_time(exchange(server, subject, &[], body.as_bytes())).await?;
     let reply: Value = serde_json::from_slice(&reply)?;
@@ -33,89 +39,52 @@ pub(super) async fn ask(server: SocketAddr, subject: &str, body: &Value) -> io::
 
 /// Sends a request with these headers and returns the body of its reply, however long that takes.
 pub(super) async fn exchange(
-    server: SocketAddr,
+    server: &Server,
     subject: &str,
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> io::Result<Vec<u8>> {
-    static ASKED: AtomicU64 = AtomicU64::new(0);
-    let inbox = format!("_INBOX.berth.harness.{}", ASKED.fetch_add(1, Ordering::Relaxed));
-    let mut stream = connect(server).await?;
-    let lines: String = headers.iter().flat_map(|(n, value)| [n, ": ", value, "\r\n"]).collect();
-    let head = format!("NATS/1.0\r\n{lines}\r\n");
-    let (head_len, len) = (head.len(), head.len() + body.len());
-    let options = r#"{"verbose":false,"pedantic":false,"headers":true,"no_responders":true}"#;
-    let opening = format!(
-        "CONNECT {options}\r\nSUB {inbox} 1\r\nHPUB {subject} {inbox} {head_len} {len}\r\n"
-    );
-    let all = [opening.as_bytes(), head.as_bytes(), body, b"\r\n"].concat();
-    stream.get_mut().write_all(&all).await?;
-    read_message(&mut stream).await
+    let mut all = HeaderMap::new();
+    for (name, value) in headers {
+        all.append(*name, *value);
+    }
+    let request = Request::new().headers(all).payload(body.to_vec().into()).timeout(None);
+    let client = connect(server).await?;
+    let reply = client.send_request(subject.to_owned(), request).await;
+    Ok(reply.map_err(io::Error::other)?.payload.into())
 }
 
 /// Sends a message so often, with an inbox for answers that is not read. The server has them all
 /// when this returns.
 pub(super) async fn publish(
-    server: SocketAddr,
+    server: &Server,
     subject: &str,
     body: &[u8],
     times: u64,
 ) -> io::Result<()> {
-    let mut stream = connect(server).await?;
-    let head = format!("PUB {subject} _INBOX.nobody {}\r\n", body.len());
-    let message = [head.as_bytes(), body, b"\r\n"].concat();
-    stream.get_mut().write_all(b"CONNECT {\"verbose\":false,\"pedantic\":false}\r\n").await?;
+    let client = connect(server).await?;
     for _ in 0..times {
-        stream.get_mut().write_all(&message).await?;
+        let (subject, inbox) = (subject.to_owned(), "_INBOX.unread");
+        let sent = client.publish_with_reply(subject, inbox, body.to_vec().into()).await;
+        sent.map_err(io::Error::other)?;
     }
-    stream.get_mut().write_all(b"PING\r\n").await?;
-    loop {
-        let line = read_line(&mut stream).await?;
-        match line.trim_end() {
-            "PONG" => return Ok(()),
-            line if line.starts_with("-ERR") => return Err(io::Error::other(line.to_owned())),
-            _ => {}
-        }
-    }
+    client.flush().await.map_err(io::Error::other)
 }
 
 async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn connect(server: SocketAddr) -> io::Result<BufReader<TcpStream>> {
-    let mut stream = BufReader::new(TcpStream::connect(server).await?);
-    let line = read_line(&mut stream).await?;
-    if line.starts_with("INFO ") { Ok(stream) } else { Err(io::Error::other(line)) }
-}
-
-async fn read_line(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
-    let mut line = String::new();
-    if stream.read_line(&mut line).await? == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(line)
-}
-
-/// Reads up to the one message that the inbox gets: `MSG <subject> <sid> <size>` and its body, or
-/// `HMSG <subject> <sid> <size of the headers> <size>`, its headers and its body.
-async fn read_message(stream: &mut BufReader<TcpStream>) -> io::Result<Vec<u8>> {
-    let size = |word: &str| word.parse::<usize>().map_err(io::Error::other);
-    loop {
-        let line = read_line(stream).await?;
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (head, whole) = match words.as_slice() {
-            ["MSG", .., whole] => (0, size(whole)?),
-            ["HMSG", .., head, whole] => (size(head)?, size(whole)?),
-            ["PING"] => {
-                stream.get_mut().write_all(b"PONG\r\n").await?;
-                continue;
-            }
-            ["-ERR", ..] => return Err(io::Error::other(line)),
-            _ => continue,
-        };
-        let mut message = vec![0; whole];
-        stream.read_exact(&mut message).await?;
-        return Ok(message.split_off(head));
-    }
+async fn connect(server: &Server) -> io::Result<Client> {
+    let options = ConnectOptions::new().ignore_discovered_servers().max_reconnects(1);
+    let options = match server.login() {
+        None => options,
+        Some(login) => options
+            .credentials_file(&login.creds_file)
+            .await?
+            .add_root_certificates(login.ca_file.clone())
+            .require_tls(true),
+    };
+    // Boxed: its future is larger than all the futures around it.
+    Box::pin(options.connect(server.url())).await.map_err(io::Error::other)
 }

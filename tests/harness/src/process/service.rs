@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::{Program, binary};
 use crate::dirs::Dir;
+use crate::nats::Login;
 
 impl Program {
     /// A service of the workspace, built if it is older than its sources. It logs to `<name>.log`
@@ -35,5 +36,13 @@ impl Program {
         self.env("BERTH__NATS__URL", url.into())
             .env("BERTH__NATS__REPLICAS", copies.to_string())
             .env("BERTH__NATS__INSECURE", "true")
+    }
+
+    /// Gives it an identity on a bus that asks for it.
+    #[must_use]
+    pub fn identified(self, login: &Login) -> Self {
+        self.env("BERTH__NATS__INSECURE", "false")
+            .env("BERTH__NATS__CREDS_FILE", &login.creds_file)
+            .env("BERTH__NATS__CA_FILE", &login.ca_file)
     }
 }

@@ -6,6 +6,7 @@ use berth_bus::{Bus, Config, Credentials, Tls};
 use berth_contract::actor::Actor;
 use berth_domain::{NodeId, PluginId};
 use berth_harness::dirs::Dir;
+use berth_harness::nats::Login;
 use berth_harness::process::{Program, binary};
 use tokio::process::Command;
 
@@ -25,9 +26,11 @@ impl Identities {
         Self((!is_plain).then(|| make().expect("identities can be made")))
     }
 
-    /// Whether the bus knows them, and none other.
-    pub(super) const fn are_asked_for(&self) -> bool {
-        self.0.is_some()
+    /// How one in this role gets in. None where all may.
+    pub(super) fn login(&self, role: &Role) -> Option<Login> {
+        let fleet = self.0.as_ref()?;
+        let creds_file = fleet.creds(role).expect("the identity can be made");
+        Some(Login { creds_file, ca_file: fleet.ca() })
     }
 
     /// What the configuration of each server says of them.
@@ -36,27 +39,21 @@ impl Identities {
         said.map_or_else(String::new, |said| said.expect("the configuration can be made"))
     }
 
-    fn creds(fleet: &LocalFleet, role: &Role) -> String {
-        let file = fleet.creds(role).expect("the identity can be made");
-        file.display().to_string()
-    }
-
     /// Gives a process of the system its identity.
     pub(super) fn identify(&self, program: Program, name: &str) -> Program {
-        let Some(fleet) = &self.0 else { return program };
-        program
-            .env("BERTH__NATS__INSECURE", "false")
-            .env("BERTH__NATS__CREDS_FILE", Self::creds(fleet, &role(name)))
-            .env("BERTH__NATS__CA_FILE", fleet.ca())
+        match self.login(&role(name)) {
+            Some(login) => program.identified(&login),
+            None => program,
+        }
     }
 
     /// Connects to the bus in this role, in the name of this actor.
     pub(super) async fn connect(&self, url: String, role: &Role, actor: Actor) -> Bus {
         let config = Config { actor, ..Config::new([url], "test") };
-        let config = match &self.0 {
-            Some(fleet) => Config {
-                credentials: Credentials::CredsFile(Self::creds(fleet, role).into()),
-                tls: Tls { ca_file: Some(fleet.ca()), ..Tls::default() },
+        let config = match self.login(role) {
+            Some(Login { creds_file, ca_file }) => Config {
+                credentials: Credentials::CredsFile(creds_file),
+                tls: Tls { ca_file: Some(ca_file), ..Tls::default() },
                 ..config
             },
             None => config.insecure(),
@@ -103,10 +100,10 @@ impl System {
     /// Has `berth` use this role on this system's bus.
     pub fn identify_as(&self, role: &Role, mut berth: Command) -> Command {
         berth.env("BERTH_NATS_URL", self.url());
-        match &self.identities.0 {
-            Some(fleet) => {
-                berth.env("BERTH_CREDS", Identities::creds(fleet, role));
-                berth.env("BERTH_TLSCA", fleet.ca())
+        match self.identities.login(role) {
+            Some(login) => {
+                berth.env("BERTH_CREDS", login.creds_file);
+                berth.env("BERTH_TLSCA", login.ca_file)
             }
             None => berth.env("BERTH_INSECURE", "true"),
         };

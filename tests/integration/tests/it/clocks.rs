@@ -45,7 +45,7 @@ async fn a_report_delayed_by_a_paused_registry_makes_no_skew() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_with_a_wrong_clock_is_shown() {
     let clocks = &[("claim-0", -600_000), ("volumewatcher-0", 600_000)];
-    let system = System::start(Options { clocks, plain: true, ..Options::default() }).await;
+    let system = System::start(Options { clocks, ..Options::default() }).await;
     // The claim service's clock sets the deadline of a plugin call about a volume.
     system.set_clock("claim-0", 0);
     system.volume("data", &["single-node-writer"]).await;
@@ -75,9 +75,7 @@ async fn an_attempt_of_a_clock_that_was_ahead_locks_the_volume_for_one_call_only
     if !or_skip("real mounts") {
         return;
     }
-    let system =
-        System::start(Options { clocks: &[("claim-0", 0)], plain: true, ..Options::default() })
-            .await;
+    let system = System::start(Options { clocks: &[("claim-0", 0)], ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     system.alloc("a", 0, "data", false).await;
     system.hold("ControllerPublishVolume");

@@ -101,7 +101,7 @@ async fn a_deleted_bucket_stops_every_answer_until_it_is_restored() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { nodes: 1, plain: true, ..Options::default() }).await;
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     let mounted = system.run("a", 0, "data").await;
     std::fs::write(format!("{}/f", mounted.path), "kept").unwrap();
@@ -146,7 +146,7 @@ async fn a_running_service_goes_on_when_its_bucket_is_restored() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { nodes: 1, plain: true, ..Options::default() }).await;
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     let backup = back_up(&system).await;
     system.healthy().await;
@@ -168,7 +168,7 @@ async fn no_service_makes_a_deleted_bucket_again_at_its_start() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { nodes: 1, plain: true, ..Options::default() }).await;
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     let refusing: [(BucketSpec, Part); 5] = [
         (bucket::ALLOCS, Part::Claim),
@@ -226,7 +226,7 @@ async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
     if !or_skip("real mounts") || !has_nats_cli() {
         return;
     }
-    let system = System::start(Options { nodes: 1, plain: true, ..Options::default() }).await;
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     let mounted = system.run("a", 0, "data").await;
     let dir = tempfile::tempdir().unwrap();

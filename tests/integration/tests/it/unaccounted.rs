@@ -121,7 +121,7 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { plain: true, ..Options::default() }).await;
+    let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
     let path = system.run("a", 0, "data").await.path;
     fs::write(format!("{path}/f"), "kept").unwrap();
@@ -185,7 +185,7 @@ async fn a_release_beside_a_mount_without_a_claim_detaches_nothing() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { nodes: 1, plain: true, ..Options::default() }).await;
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-multi-writer"]).await;
     let path = system.run("a", 0, "data").await.path;
     system.run("c", 0, "data").await;
@@ -209,7 +209,7 @@ async fn an_older_backup_that_lacks_a_claim_frees_nothing() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { plain: true, ..Options::default() }).await;
+    let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
     let backup = back_up(&system).await;
     system.healthy().await;
@@ -241,7 +241,7 @@ async fn when_the_whole_store_is_lost_the_mounts_keep_their_volumes() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { plain: true, ..Options::default() }).await;
+    let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
     let mounted = system.run("a", 0, "data").await;
     fs::write(format!("{}/f", mounted.path), "kept").unwrap();

@@ -88,12 +88,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "berth-node-agent",
         ],
     ),
-    ("berth-chaos", &["berth-domain", "berth-contract", "berth-bus", "berth-service", HARNESS]),
+    (
+        "berth-chaos",
+        &["berth-domain", "berth-contract", "berth-bus", "berth-access", "berth-service", HARNESS],
+    ),
 ];
 
 /// External crates that only one of our crates may use, or few.
 const KEPT_BEHIND: &[(&str, &[&str])] = &[
-    ("async-nats", &["berth-bus"]),
+    // The harness talks to servers without the crate that it judges.
+    ("async-nats", &["berth-bus", HARNESS]),
     ("procfs", &[HOST]),
     ("rustix", &[HOST]),
     ("fjall", &["berth-durable"]),

@@ -47,7 +47,7 @@ async fn a_freed_claim_shows_its_steps_until_its_marker_is_old() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(Options { nodes: 1, plain: true, ..Options::default() }).await;
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     use_once(&system, "a").await;
     let held = held(&system, &bucket::VOLUMES, ".claim.a").await;
@@ -61,8 +61,7 @@ async fn what_was_deleted_leaves_the_bus_whoever_is_killed() {
         return;
     }
     let marker_ttl = Some(Duration::from_secs(1));
-    let system =
-        System::start(Options { nodes: 1, marker_ttl, plain: true, ..Options::default() }).await;
+    let system = System::start(Options { nodes: 1, marker_ttl, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     for part in [Part::Nats, Part::Claim] {
         use_once(&system, "a").await;

@@ -23,7 +23,7 @@ async fn why_tells_what_is_away_and_what_cannot_be_read() {
     if !or_skip("real mounts") {
         return;
     }
-    let options = Options { nodes: 1, call_timeout_ms: 1_500, plain: true, ..Options::default() };
+    let options = Options { nodes: 1, call_timeout_ms: 1_500, ..Options::default() };
     let system = System::start(options).await;
     for volume in ["data", "free", "refused"] {
         system.volume(volume, &["single-node-writer"]).await;
