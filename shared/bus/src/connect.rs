@@ -135,11 +135,7 @@ impl Bus {
                 let reason = explain(&refusal, identity.as_ref());
                 return Err(ConnectError::Refused { servers, reason });
             }
-            let mut last = bus.link().last_error().unwrap_or_else(|| "no answer".to_owned());
-            // The client does not say so when it trusts no authority of the server's certificate.
-            if config.insecure && config.tls.ca_file.is_none() {
-                last.push_str("; a server with TLS needs the file of its authority");
-            }
+            let last = bus.link().last_error().unwrap_or_else(|| "no answer".to_owned());
             let after = config.start_timeout;
             return Err(ConnectError::Unreachable { servers, after, last });
         }
@@ -178,9 +174,10 @@ fn check_tls_files(tls: &Tls) -> Result<(), ConnectError> {
 
 /// What a refusal means, for the person who has to end it.
 fn explain(refusal: &str, identity: Option<&Identity>) -> String {
-    let next = if is_certificate(refusal) {
-        "check the certificate authority's file, the server's address, and this host's clock"
-    } else if identity.is_some_and(Identity::has_expired) {
+    if is_certificate(refusal) {
+        return explain_certificate(refusal.trim_start_matches("IO error: "));
+    }
+    let next = if identity.is_some_and(Identity::has_expired) {
         "the credentials have expired, by this host's clock; get new ones"
     } else if identity.is_some() {
         "the credentials are revoked, expired or of another operator; get new ones"
@@ -192,14 +189,29 @@ fn explain(refusal: &str, identity: Option<&Identity>) -> String {
     format!("{refusal}{of}; {next}")
 }
 
+/// What it means that the server's certificate is not trusted.
+fn explain_certificate(refusal: &str) -> String {
+    let has = |text: &str| refusal.contains(text);
+    let next = if has("expired") || has("not valid yet") {
+        "set this host's clock, or renew the server's certificate"
+    } else if has("UnknownIssuer") {
+        "give the file of the authority that signed it"
+    } else if has("not valid for name") {
+        "connect by a name or address that it is for"
+    } else {
+        "check the certificate authority's file, the server's address, and this host's clock"
+    };
+    format!("{refusal}; {next}")
+}
+
 fn options(
     options: ConnectOptions,
     inbox: Option<String>,
     config: &Config,
     link: &Arc<Link>,
 ) -> ConnectOptions {
-    let events = Arc::clone(link);
-    let name = config.name.clone();
+    let (events, attempts) = (Arc::clone(link), Arc::clone(link));
+    let (name, connection) = (config.name.clone(), config.name.clone());
     let mut options = options
         .name(&config.name)
         .retry_on_initial_connect()
@@ -211,6 +223,11 @@ fn options(
         .reconnect_delay_callback(|attempts| {
             let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
             RECONNECT.wait(attempts, rand::rng().random())
+        })
+        // Only this callback is told why an attempt failed. The client chooses the server.
+        .reconnect_to_server_callback(move |servers, _| {
+            attempts.record_attempts(&connection, &servers);
+            std::future::ready(None)
         })
         .event_callback(move |event| {
             events.record_event(&name, &event);

@@ -6,11 +6,12 @@
 //! **Promises** that a refused permission is logged and counted, and that the exchange that met it
 //! ends at once ([`denial`](crate::denial)).
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use async_nats::{ClientError, Event, ServerError};
+use async_nats::{ClientError, Event, Server, ServerError};
 use berth_telemetry::metric::{BUS_CONNECTED, BUS_CONNECTS, BUS_DENIALS, BUS_DISCONNECTS};
 use tokio::sync::watch;
 
@@ -140,15 +141,10 @@ impl Link {
                 self.keep(error);
                 tracing::warn!(connection, %error, "the server reports an error");
             }
-            Event::ClientError(ClientError::Other(error)) if is_refusal(error) => {
+            Event::ClientError(ClientError::Other(error)) if is_authorization(error) => {
                 count(&self.errors);
                 self.keep(error);
-                self.set_refusal(Some(error.clone()));
-                tracing::error!(
-                    connection,
-                    error,
-                    "nats-server and this process refuse each other"
-                );
+                self.refuse(connection, error);
             }
             Event::ClientError(ClientError::Other(error)) => {
                 count(&self.errors);
@@ -173,12 +169,41 @@ impl Link {
         }
     }
 
-    /// Keeps the error as the last one; whether it is another than before.
+    /// Records what the last attempt at each server ended with. The client's events say less:
+    /// `IO error`.
+    pub(crate) fn record_attempts(&self, connection: &str, servers: &[Server]) {
+        let errors = servers.iter().filter_map(|server| server.last_error.as_deref());
+        let errors: BTreeSet<&str> = errors.collect();
+        if errors.is_empty() {
+            return;
+        }
+        let all = errors.iter().copied().collect::<Vec<_>>().join("; ");
+        if !self.keep(&all) {
+            return;
+        }
+        let is_untrusted = |server: &Server| {
+            server.is_discovered || server.last_error.as_deref().is_some_and(is_certificate)
+        };
+        if servers.iter().all(is_untrusted) {
+            self.refuse(connection, &all);
+        } else {
+            tracing::warn!(connection, error = all, "attempts to connect failed; trying again");
+        }
+    }
+
+    fn refuse(&self, connection: &str, error: &str) {
+        self.set_refusal(Some(error.to_owned()));
+        tracing::error!(connection, error, "nats-server and this process refuse each other");
+    }
+
+    /// Keeps the error as the last one; whether it says more than the one before.
     fn keep(&self, error: &impl ToString) -> bool {
-        let error = Some(error.to_string());
+        let error = error.to_string();
         let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = *last != error;
-        *last = error;
+        let is_new = !last.as_deref().is_some_and(|last| last.contains(&error));
+        if is_new {
+            *last = Some(error);
+        }
         is_new
     }
 }
@@ -188,10 +213,9 @@ fn is_permission(error: &str) -> bool {
 }
 
 /// Whether another attempt with the same files would end in the same way.
-fn is_refusal(error: &str) -> bool {
+fn is_authorization(error: &str) -> bool {
     let said = error.to_ascii_lowercase();
     ["authorization", "authentication"].iter().any(|word| said.contains(word))
-        || is_certificate(error)
 }
 
 /// Whether TLS failed by a certificate.

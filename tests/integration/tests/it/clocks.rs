@@ -1,12 +1,15 @@
 //! Clocks that are wrong, and delays that resemble a wrong clock.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use berth_access::LocalFleet;
 use berth_contract::message::registry::NodeStatus;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_domain::volume::State;
+use berth_harness::dirs::Dir;
 use berth_harness::nats::raw;
+use berth_harness::process::clock;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, RECOVERY, System};
@@ -97,4 +100,31 @@ async fn an_attempt_of_a_clock_that_was_ahead_locks_the_volume_for_one_call_only
     system.daemon(Part::Claim).restart();
     system.mount("a", 0, "data").await.expect("the volume is mounted");
     assert_eq!(system.claims("data").await.claims[0].state, State::Taken);
+}
+
+/// The server's certificate is compared with the clock of the program that connects, and its
+/// authority with the given file. Waiting helps neither, so it is said at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_is_not_trusted_is_told_at_once_with_the_reason() {
+    let system = System::shared();
+    let dir = Dir::new("untrusted");
+    let other = LocalFleet::create(&dir.join("other"), &["berth"]).expect("identities can be made");
+    let now = dir.join("clock");
+    for (ahead_ms, authority, said) in [
+        (-3 * DAY_MS, None, "certificate not valid yet: "),
+        (20 * 365 * DAY_MS, None, "certificate expired: "),
+        (0, Some(other.ca()), "UnknownIssuer; give the file of the authority"),
+    ] {
+        clock::set(&now, ahead_ms);
+        let mut berth = system.berth();
+        berth.args(["node", "list"]).envs(clock::settable(&now));
+        if let Some(authority) = authority {
+            berth.env("BERTH_TLSCA", authority);
+        }
+        let asked = Instant::now();
+        let ran = berth.output().await.expect("berth runs");
+        let told = String::from_utf8_lossy(&ran.stderr);
+        assert!(!ran.status.success() && told.contains(said), "{ahead_ms}: {told}");
+        assert!(asked.elapsed() < Duration::from_secs(3), "{ahead_ms}: it waited: {told}");
+    }
 }
