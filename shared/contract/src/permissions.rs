@@ -192,9 +192,7 @@ impl Permissions {
             let all = format!("$SRV.{question}");
             let (ours, each) = (format!("{all}.{}", name.name), format!("{all}.{}.*", name.name));
             for subject in [all, ours, each] {
-                if !self.subscribe_allow.contains(&subject) {
-                    self.subscribe_allow.push(subject);
-                }
+                add_once(&mut self.subscribe_allow, subject);
             }
         }
     }
@@ -218,15 +216,12 @@ impl Permissions {
             format!("$JS.API.CONSUMER.DELETE.{stream}.*"),
             format!("$JS.ACK.{stream}.>"),
             format!("$JS.ACK.*.*.{stream}.>"),
-            "$JS.FC.>".to_owned(),
         ]);
+        add_once(&mut self.publish_allow, "$JS.FC.>".to_owned());
     }
 
     fn describe_stream(&mut self, stream: &str) {
-        let subject = format!("$JS.API.STREAM.INFO.{stream}");
-        if !self.publish_allow.contains(&subject) {
-            self.publish_allow.push(subject);
-        }
+        add_once(&mut self.publish_allow, format!("$JS.API.STREAM.INFO.{stream}"));
     }
 
     fn get_from_stream(&mut self, stream: &str) {
@@ -237,22 +232,12 @@ impl Permissions {
         ]);
     }
 
-    /// Adds the identity's own inboxes.
-    ///
-    /// A service may not publish to them. It may publish to the reply subject of a message that it
-    /// received, so with a message to itself it could publish anywhere. To the bare prefix it may
-    /// publish, where it may not subscribe: that is how a process asks whether the server has read
-    /// all it sent.
+    /// Adds the identity's own inboxes, and their bare prefix to publish to: a process asks there
+    /// whether the server has read all that it sent.
     #[must_use]
     pub fn with_inbox(mut self, prefix: &str) -> Self {
-        for (list, subject) in [
-            (&mut self.publish_allow, prefix.to_owned()),
-            (&mut self.subscribe_allow, format!("{prefix}.>")),
-        ] {
-            if !list.contains(&subject) {
-                list.push(subject);
-            }
-        }
+        add_once(&mut self.publish_allow, prefix.to_owned());
+        add_once(&mut self.subscribe_allow, format!("{prefix}.>"));
         self
     }
 
@@ -263,6 +248,12 @@ impl Permissions {
         claims.insert("pub".to_owned(), side(&self.publish_allow, &self.publish_deny));
         claims.insert("sub".to_owned(), side(&self.subscribe_allow, &self.subscribe_deny));
         claims
+    }
+}
+
+fn add_once(subjects: &mut Vec<String>, subject: String) {
+    if !subjects.contains(&subject) {
+        subjects.push(subject);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::time::Duration;
 
 use berth_bus::{Bus, Request};
 use berth_contract::code::Code;
@@ -17,17 +16,13 @@ use berth_domain::limits::{MAP_BYTES_MAX, PUBLISH_CONTEXT_BYTES_MAX};
 use berth_domain::volume::CallKind;
 use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::Instant;
 
 use super::confirm::{read_confirmation, read_refusal};
 use crate::events::{EventPublisher, ExecutedCall};
 use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn, check_deadline};
 use crate::plugin::{self, Plugin};
 use crate::secret::{SealingKey, SecretsQuery};
-
-/// How long a cancelled call keeps its volume's turn. The plugin hears of the cancellation by
-/// itself: the next call must not reach it first (safety rule 4).
-const CANCELLATION_ARRIVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// Makes calls to one plugin's controller.
 #[derive(Debug, Clone)]
@@ -108,13 +103,10 @@ impl ControllerExecutor {
             wanted.secrets = secrets.await?;
             let capabilities = wanted.volume_capabilities.clone();
             let secrets = Secrets::values_in(&wanted);
-            match timeout_at(until, plugin.call(wanted)).await {
-                Ok(Ok(answer)) => Ok(read_confirmation(&capabilities, &answer, &secrets)),
-                Ok(Err(error)) => read_refusal(&error),
-                Err(_) => {
-                    sleep(CANCELLATION_ARRIVES_WITHIN).await;
-                    Err(Problem::new(Code::NoAnswer, "its caller gave up").retryable())
-                }
+            let left = until.saturating_duration_since(Instant::now());
+            match plugin.call_within(wanted, left).await {
+                Ok(answer) => Ok(read_confirmation(&capabilities, &answer, &secrets)),
+                Err(error) => read_refusal(&error),
             }
         };
         self.executor.run(turn, work).await.map_err(locate)

@@ -41,7 +41,7 @@ use berth_csi::{CallError, Failure, Fingerprint, Rpc};
 use berth_domain::{PluginId, Timestamp};
 use berth_service::clock;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::call_log::PluginCallLog;
 use crate::events::EventPublisher;
@@ -50,6 +50,10 @@ pub use member::PluginInstance;
 pub use outcome::problem_from_call;
 use pool::InstancePool;
 pub use supervise::{ProbeTiming, supervise};
+
+/// How long a call that timed out stays the call in flight. The plugin hears of its cancellation by
+/// itself: the next call for the volume must not reach the plugin first (safety rule 4).
+const CANCELLATION_ARRIVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// The result of the last probe of an instance. A plugin has the view of the instance that is
 /// called.
@@ -127,6 +131,15 @@ impl Plugin {
     /// to its own call timeout, even past the caller's deadline: otherwise the plugin's
     /// answer would be lost.
     pub async fn call<R: Unary>(&self, request: R) -> Result<R::Response, CallError> {
+        self.call_within(request, self.call_timeout).await
+    }
+
+    /// As [`Self::call`], with a timeout of its own: for a call that changes nothing.
+    pub async fn call_within<R: Unary>(
+        &self,
+        request: R,
+        timeout: Duration,
+    ) -> Result<R::Response, CallError> {
         let (started_at, started) = (clock::now(), Instant::now());
         self.calls.start_call(R::RPC, started_at);
         let in_flight = self.pool.start_call(R::RPC);
@@ -137,13 +150,16 @@ impl Plugin {
         }
         let client = &in_flight.member.client;
         let answer = match self.trace {
-            Some(trace) => client.traced(trace).call(request, self.call_timeout).await,
-            None => client.call(request, self.call_timeout).await,
+            Some(trace) => client.traced(trace).call(request, timeout).await,
+            None => client.call(request, timeout).await,
         };
         if let Err(CallError { failure: Failure::Unreachable { .. }, .. }) = &answer {
             in_flight.member.probe_requested.notify_one();
         }
         self.calls.finish_call(R::RPC, started_at, started.elapsed(), answer.as_ref().err());
+        if let Err(CallError { failure: Failure::Late { .. }, .. }) = &answer {
+            sleep(CANCELLATION_ARRIVES_WITHIN).await;
+        }
         answer
     }
 
