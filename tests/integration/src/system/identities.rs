@@ -110,6 +110,14 @@ impl System {
         berth
     }
 
+    /// The files with which one in this role gets in.
+    ///
+    /// # Panics
+    /// On a bus that asks for none.
+    pub fn login(&self, role: &Role) -> Login {
+        self.identities.login(role).expect("the system has identities")
+    }
+
     /// Another connection to the bus: in this role, in the name of this actor.
     pub async fn connect_as(&self, role: &Role, actor: Actor) -> Bus {
         self.identities.connect(self.url(), role, actor).await

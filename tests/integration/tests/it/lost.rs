@@ -4,12 +4,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use berth_access::Role;
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::code::Code;
 use berth_contract::message::volume::Registered;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
-use berth_harness::nats::raw;
+use berth_harness::nats::{Login, raw};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, PLUGIN, Part, System};
@@ -230,9 +231,16 @@ async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
     system.volume("data", &["single-node-writer"]).await;
     let mounted = system.run("a", 0, "data").await;
     let dir = tempfile::tempdir().unwrap();
+    let Login { creds_file, ca_file } = system.login(&Role::Admin { name: "backup".to_owned() });
+    let identity = format!(
+        "export NATS_URL={} NATS_CREDS={} NATS_CA={}",
+        system.url(),
+        creds_file.display(),
+        ca_file.display()
+    );
     let here = |commands: &str| {
         let commands = commands.replace("/var/backups/berth", dir.path().to_str().unwrap());
-        nats_cli(&format!("export NATS_URL={}\n{commands}", system.url())).unwrap()
+        nats_cli(&format!("{identity}\n{commands}")).unwrap()
     };
     here(&page_commands("## Back up"));
     let before = system.claims("data").await.claims;
