@@ -57,10 +57,11 @@ on() {
 
 # Waits until the command succeeds.
 until_true() {
-    local what=$1 deadline=$((SECONDS + 60))
+    local what=$1 within=${PATIENCE:-60}
+    local deadline=$((SECONDS + within))
     shift
     until "$@" >"$DIR/tried" 2>&1; do
-        ((SECONDS < deadline)) || { cat "$DIR/tried" >&2; fail "not within 60 seconds: $what"; }
+        ((SECONDS < deadline)) || { cat "$DIR/tried" >&2; fail "not within $within seconds: $what"; }
         sleep 0.1
     done
 }
@@ -147,7 +148,7 @@ has_done_more() { (($(grep -c '^ok$' "$1") > $2)); }
 end_loads() {
     local log host
     for log in "${LOAD_LOGS[@]}"; do
-        until_true "$log goes on" has_done_more "$log" "$(grep -c '^ok$' "$log")"
+        PATIENCE=150 until_true "$log goes on" has_done_more "$log" "$(grep -c '^ok$' "$log")"
     done
     for host in "${!LEADER[@]}"; do touch "$(root_of "$host")/root/stop"; done
     wait "${LOADS[@]}" || fail 'a loop broke off'
