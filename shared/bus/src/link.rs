@@ -107,6 +107,8 @@ impl Link {
                 BUS_CONNECTED.set(1, []);
                 tracing::info!(connection, "connected to the bus");
                 self.set_refusal(None);
+                // So that the next loss of the connection is explained, too.
+                *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 self.denials.forget_inbox();
                 self.changes.send_modify(|changes| *changes += 1);
             }
@@ -212,7 +214,7 @@ fn is_permission(error: &str) -> bool {
     error.to_ascii_lowercase().contains("permissions violation")
 }
 
-/// Whether another attempt with the same files would end in the same way.
+/// Whether the server refused the credentials.
 fn is_authorization(error: &str) -> bool {
     let said = error.to_ascii_lowercase();
     ["authorization", "authentication"].iter().any(|word| said.contains(word))
@@ -221,4 +223,35 @@ fn is_authorization(error: &str) -> bool {
 /// Whether TLS failed by a certificate.
 pub(crate) fn is_certificate(error: &str) -> bool {
     error.to_ascii_lowercase().contains("certificate")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(last_error: &str) -> Server {
+        Server {
+            addr: "nats://127.0.0.1:4222".parse().unwrap(),
+            failed_attempts: 1,
+            did_connect: false,
+            is_discovered: false,
+            last_error: Some(last_error.to_owned()),
+        }
+    }
+
+    #[tokio::test]
+    async fn each_loss_of_the_connection_is_explained() {
+        let (link, untrusted) = (Link::default(), "IO error: invalid peer certificate: Expired");
+        for _ in 0..2 {
+            link.record_attempts("c", &[server(untrusted)]);
+            link.record_event("c", &Event::ClientError(ClientError::Other("IO error".to_owned())));
+            assert_eq!(link.last_error().as_deref(), Some(untrusted), "the event says less");
+            assert_eq!(link.refusal().as_deref(), Some(untrusted));
+            link.record_event("c", &Event::Connected);
+            assert_eq!((link.last_error(), link.refusal()), (None, None));
+        }
+        // One server that is only away may come back.
+        link.record_attempts("c", &[server(untrusted), server("IO error: refused")]);
+        assert_eq!(link.refusal(), None);
+    }
 }
