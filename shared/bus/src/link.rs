@@ -4,7 +4,10 @@
 //! for the connection to break ([`Watch`](crate::handle::Watch)) or to come back.
 //!
 //! **Promises** that a refused permission is logged and counted, and that the exchange that met it
-//! ends at once ([`denial`](crate::denial)).
+//! ends at once ([`denial`](crate::denial)); and that each loss of the connection is logged with
+//! the reason why it is not made again.
+//!
+//! **Never** connects: the client does, and chooses the server.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
