@@ -72,8 +72,8 @@ pub struct Options {
     pub secret: Option<&'static str>,
     /// Whose programs the processes run at first. It needs to be here.
     pub version: Version,
-    /// Whether the bus has neither identities nor TLS, for a test that switches them on. With cables
-    /// it has none either.
+    /// Whether the bus has neither identities nor TLS, for a test that switches them on. With
+    /// cables it has none either.
     pub plain: bool,
     /// Whether each process reaches the bus by its own cable, which can be cut, with a tripwire
     /// across all cables.
