@@ -2,12 +2,13 @@
 //!
 //! A volumewatcher repeats one loop: it reports its last call, gets the next one, makes it.
 
+use berth_contract::code::Code;
 use berth_contract::message::claim::{Checkpoint, Checkpointed, Release, Released};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::proof::Proven;
-use berth_domain::volume::{Command, Refusal, State as ClaimState, Write};
-use berth_domain::{AllocId, Namespace, VolumeKey, WorkerId};
+use berth_domain::volume::{Command, Refusal, State as ClaimState, Volume, Write};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeKey, WorkerId};
 use tokio::time::Instant;
 
 use crate::locate::store_missing_node;
@@ -20,6 +21,7 @@ pub async fn release(
     state: &State,
     namespace: Namespace,
     request: Release,
+    sender: Option<NodeId>,
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Released, Problem> {
@@ -33,7 +35,15 @@ pub async fn release(
         epoch: request.epoch,
         reason: reason.to_owned(),
     };
-    match state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await {
+    let command = |now: &Volume| match (&sender, now.claims.get(&request.alloc)) {
+        // An agent gives up what it took for an alloc of its own node.
+        (Some(node), Some(claim)) if claim.node != *node => {
+            let message = format!("the claim of alloc {} is on another node", request.alloc);
+            Err(Problem::new(Code::NotAllowed, message))
+        }
+        _ => Ok(command.clone()),
+    };
+    match state.transact_until(&volume, trace, deadline, command).await {
         Ok(_) => Ok(Released { state: show_claim(state, &volume, &request.alloc).state }),
         // A claim that is gone is released, so the request may be repeated.
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Released { state: None }),

@@ -4,10 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use berth_bus::{Listen, Service, VerbRequest, serve::ServeError};
+use berth_contract::actor::Actor;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Effect, Verb};
 use berth_domain::Namespace;
 use berth_service::process::Process;
+use berth_service::projection::Allocs;
 use berth_service::refusals::RequestSubject;
 
 use crate::state::State;
@@ -57,7 +59,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::ClaimRelease, _>(|s, n, r| async move {
-        checkpoint::release(&s, n, r.message()?, r.trace, r.deadline).await
+        checkpoint::release(&s, n, r.message()?, r.own_node(), r.trace, r.deadline).await
     })
     .await?;
     on.verb::<verb::ClaimCheckpoint, _>(|s, n, r| async move {
@@ -78,15 +80,17 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     on.verb::<verb::AllocRegister, _>(|s, n, r| async move {
         let request = r.message()?;
         r.check_node(&request.node)?;
-        alloc::register(&s, n, request, r.trace, r.deadline).await
+        alloc::register(&s, &n, request, &origin(&r)).await
     })
     .await?;
     on.verb::<verb::AllocStop, _>(|s, n, r| async move {
-        alloc::stop(&s, n, r.message()?, r.own_node(), r.trace, r.deadline).await
+        alloc::stop(&s, &n, r.message()?, &origin(&r)).await
     })
     .await?;
     on.verb::<verb::AllocStatus, _>(|s, n, r| async move {
-        query::alloc_status(&s, n, r.message()?, r.deadline).await
+        let status = query::alloc_status(&s, n, r.message()?, r.deadline).await?;
+        r.check_reads_own_node(Some(&status.node))?;
+        Ok(status)
     })
     .await?;
     on.verb::<verb::AllocList, _>(|s, n, r| async move {
@@ -99,9 +103,56 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
         forget::forget(&s, n, r.message()?, r.trace, r.deadline).await
     })
     .await?;
+    serve_owners(&on).await?;
     serve_history(&service, state).await?;
     serve_secrets(&service, state).await?;
     Ok(service)
+}
+
+/// Who sent the request.
+fn origin<V>(request: &VerbRequest<V>) -> alloc::Origin {
+    let (trace, deadline) = (request.trace, request.deadline);
+    alloc::Origin { actor: request.actor.clone(), trace, deadline }
+}
+
+/// Owners of allocs, and requests about many allocs.
+async fn serve_owners(on: &Endpoints<'_>) -> Result<(), ServeError> {
+    on.verb::<verb::AllocRegisterMany, _>(|s, n, r| async move {
+        alloc::register_many(&s, &n, r.message()?, &origin(&r)).await
+    })
+    .await?;
+    on.verb::<verb::AllocStopMany, _>(|s, n, r| async move {
+        alloc::stop_many(&s, &n, r.message()?, &origin(&r)).await
+    })
+    .await?;
+    on.verb::<verb::AllocStopOwned, _>(|s, n, r| async move {
+        alloc::stop_owned(&s, &n, r.message()?, &origin(&r)).await
+    })
+    .await?;
+    on.verb::<verb::AllocAdopt, _>(|s, n, r| async move {
+        alloc::adopt(&s, &n, r.message()?, &origin(&r)).await
+    })
+    .await?;
+    on.verb::<verb::AllocWait, _>(|s, n, r| async move {
+        query::wait_for_alloc(&s, n, r.message()?, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::OwnerHold, _>(|s, n, r| async move {
+        alloc::hold(&s, &n, r.message()?, &origin(&r)).await
+    })
+    .await?;
+    on.verb::<verb::OwnerYield, _>(|s, n, r| async move {
+        alloc::give_up(&s, &n, r.message()?, &origin(&r)).await
+    })
+    .await?;
+    on.verb::<verb::OwnerList, _>(|s, n, r| async move {
+        alloc::list_owners(&s, &n, r.message()?, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::VolumePlaceMany, _>(|s, n, r| async move {
+        query::place_many(&s, &n, r.message()?, r.deadline).await
+    })
+    .await
 }
 
 async fn serve_history(service: &Service, state: &State) -> Result<(), ServeError> {
@@ -160,15 +211,20 @@ impl Endpoints<'_> {
             let (state, handler) = (state.clone(), Arc::clone(&handler));
             async move {
                 let (trace, body) = (request.trace, request.body.clone());
+                let sender = request.actor.as_ref().map(Actor::tokens);
                 let namespace = request.to()?;
                 let answer = handler(state.clone(), namespace.clone(), request).await;
                 answer.map_err(|problem| {
                     let problem = problem.at_step(V::STEP).trace(trace.trace_id());
                     if has_refusal_event {
-                        let about = RequestSubject {
-                            namespace: Some(namespace),
-                            ..RequestSubject::read(V::STEP, &body)
-                        };
+                        let about = RequestSubject::read(V::STEP, &body);
+                        let by = about.alloc.as_ref().and_then(|alloc| {
+                            let find =
+                                |allocs: &Allocs| allocs.get(&namespace, alloc)?.1.by.clone();
+                            state.allocs.mirror.read(find)
+                        });
+                        let namespace = Some(namespace);
+                        let about = RequestSubject { namespace, by: by.or(sender), ..about };
                         state.refusals.tell_refusal(about, &problem, trace);
                     }
                     problem

@@ -25,6 +25,7 @@ pub fn alloc_event(
         alloc: Some(id.clone()),
         node: Some(alloc.node.clone()),
         detail: alloc.note.clone(),
+        by: alloc.by.clone(),
         trace: Some(trace.trace_id()),
         ..Event::new(name, clock::now(), CLAIM)
     }
@@ -43,6 +44,8 @@ pub struct StoredTransition<'a> {
     pub trace: TraceContext,
     /// The time of the decision.
     pub now: Timestamp,
+    /// Who wants the claim.
+    pub by: Option<String>,
 }
 
 impl StoredTransition<'_> {
@@ -75,6 +78,7 @@ impl StoredTransition<'_> {
         Event {
             trace: Some(self.context().trace_id()),
             claim_trace: of.map(|trail| trail.claim.trace_id()),
+            by: self.by.clone(),
             ..event
         }
     }

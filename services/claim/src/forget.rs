@@ -104,6 +104,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use berth_bus::Fold as _;
     use berth_domain::alloc::{AllocState, VolumeRequest};
     use berth_domain::{NodeId, VolumeId};
@@ -118,6 +120,9 @@ mod tests {
             volumes: vec![VolumeRequest::for_volume(VolumeId::new("data").unwrap())],
             since: Timestamp::from_unix_ms(since),
             note: None,
+            by: None,
+            owner: None,
+            meta: BTreeMap::new(),
         }
     }
 

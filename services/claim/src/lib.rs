@@ -18,6 +18,7 @@ mod alloc;
 mod checkpoint;
 mod claimant;
 mod config;
+mod deadlock;
 mod deregister;
 mod detach;
 mod endpoints;
@@ -62,6 +63,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         tokio::spawn(purge::deleted(state.volumes.bucket.clone())),
         tokio::spawn(purge::deleted(state.allocs.bucket.clone())),
         tokio::spawn(measure::count_waiting(state.clone())),
+        tokio::spawn(alloc::mark_unowned(state.clone())),
     ];
     shutdown.requested().await;
     chores.iter().for_each(JoinHandle::abort);

@@ -52,6 +52,7 @@ pub fn call(
         ask_first: Vec::new(),
         claims_beside: Some(claims_beside(&subtree.volume, alloc_id, claim)),
         unstaged_by: unstaged_by.cloned(),
+        by: alloc.and_then(|alloc| alloc.by.clone()),
         access: claim.access,
         mode: claim.mode,
         attachment: claim.attachment,
@@ -94,6 +95,7 @@ pub fn grant(
         secrets: spec.secrets.clone(),
         claims_beside: Some(claims_beside(volume, &take.alloc, claim)),
         view: view(spec, claim, alloc, take),
+        by: alloc.by.clone(),
     }
 }
 

@@ -8,6 +8,7 @@
 //! - The claim's alloc ends before the proof frees the claim. Otherwise the alloc would seem to run
 //!   without its volume once the node is back.
 
+use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::message::alloc::Stop;
 use berth_contract::problem::Problem;
@@ -57,8 +58,11 @@ pub async fn end_alloc_by_proof(
     deadline: Instant,
 ) -> Result<(), Problem> {
     let note = Some(format!("its node is gone: {}", proven.proof));
-    let stop = Stop { id: id.clone(), state: AllocState::Failed, note };
-    match alloc::stop(state, namespace.clone(), stop, None, trace, deadline).await {
+    let stop = Stop::new(id.clone(), AllocState::Failed, note);
+    // As the node's agent would, which is gone.
+    let actor = Some(Actor::Node(proven.node.clone()));
+    let origin = alloc::Origin { actor, trace, deadline };
+    match alloc::stop(state, namespace, stop, &origin).await {
         Ok(_) => Ok(()),
         Err(problem) if problem.code == Code::NoSuchAlloc => Ok(()),
         Err(problem) => Err(problem),

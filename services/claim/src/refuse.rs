@@ -76,7 +76,8 @@ fn next_step(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
 
 /// Whether a request with `wait` waits for what refuses it.
 pub fn can_wait(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::Held { .. }) || may_pass(refusal)
+    let is_in_line = matches!(refusal, Refusal::Held { .. } | Refusal::AccessInUse { .. });
+    is_in_line || may_pass(refusal)
 }
 
 /// Whether the cause may pass while a caller waits: a volume may be registered, a plugin or a node

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use berth_bus::{Bus, Events};
+use berth_bus::{Bus, Events, Mirror, MirrorOptions};
 use berth_contract::message::call::Call;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service::CLAIM;
@@ -21,6 +21,7 @@ use berth_service::record_table::{RecordTable, open_bucket};
 use berth_service::refusals::RefusalTeller;
 use berth_service::seal::Keys;
 
+use crate::alloc::OwnerLeases;
 use crate::config::Config;
 use crate::vault::Vault;
 
@@ -36,6 +37,8 @@ pub struct StateInner {
     pub worker: WorkerId,
     pub volumes: RecordTable<Volumes>,
     pub allocs: RecordTable<Allocs>,
+    /// Who holds the leases of owners. The bucket has those of nodes, too.
+    pub owners: RecordTable<OwnerLeases>,
     /// The plugin registry writes these two; this service only reads them.
     pub plugins: RecordTable<Instances>,
     pub nodes: RecordTable<Nodes>,
@@ -64,6 +67,10 @@ impl State {
         let volumes = RecordTable::open(process, &bucket::VOLUMES, projection).await?;
         volumes.bucket.watch_clock();
         let allocs = RecordTable::open(process, &bucket::ALLOCS, Allocs::default()).await?;
+        let leases = open_bucket(process, &bucket::LEASES).await?;
+        let (filter, options) = (OwnerLeases::FILTER, MirrorOptions::default());
+        let mirror = Mirror::start(&leases, filter, OwnerLeases::default(), options).await?;
+        let owners = RecordTable { bucket: leases, mirror };
         let plugins = RecordTable::open(process, &bucket::PLUGINS, Instances::default()).await?;
         let nodes = RecordTable::open(process, &bucket::NODES, Nodes::default()).await?;
         let secrets = open_bucket(process, &bucket::SECRETS).await?;
@@ -76,6 +83,7 @@ impl State {
             worker: process.worker.clone(),
             volumes,
             allocs,
+            owners,
             plugins,
             nodes,
             vault: Vault::new(secrets, keys),

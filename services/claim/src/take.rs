@@ -269,6 +269,7 @@ impl ClaimRequest<'_> {
         let Self { state, volume, request, .. } = self;
         let pause =
             until.map_or(RETRY_INTERVAL, |until| until.since(clock::now()).min(RETRY_INTERVAL));
+        self.give_up_in_deadlock().await?;
         self.keep_refusal(self.why_not_granted(), pause, earlier)?;
         let ask_leader_at = Instant::now() + clock::jittered(ASK_LEADER_INTERVAL);
         loop {
@@ -278,6 +279,7 @@ impl ClaimRequest<'_> {
                 return Ok(());
             }
             if self.is_behind_others() {
+                self.give_up_in_deadlock().await?;
                 continue;
             }
             let others = state.count_other_volumes(volume, &request.node);
@@ -285,6 +287,29 @@ impl ClaimRequest<'_> {
             if acts || self.grant_of_taken(alloc).is_some() {
                 return Ok(());
             }
+        }
+    }
+
+    /// Refuses an alloc that waits in a circle of allocs and is the one to give up. Its place in
+    /// line is given up at once, so that the others go on when its volumes are free.
+    async fn give_up_in_deadlock(&self) -> Result<(), Problem> {
+        let Self { state, volume, request, trace, deadline } = self;
+        let Err(problem) = state.check_no_deadlock(&volume.namespace, &request.alloc) else {
+            return Ok(());
+        };
+        let (alloc, reason) = (request.alloc.clone(), problem.message.clone());
+        let release = Command::Release { alloc, epoch: None, reason };
+        let is_waiting = |now: &Volume| {
+            let own = now.claims.get(&request.alloc);
+            if own.is_some_and(|own| own.state == ClaimState::Waiting) {
+                return Ok(release.clone());
+            }
+            Err(problem.clone())
+        };
+        match state.transact_until(volume, *trace, *deadline, is_waiting).await {
+            Ok(_) => Err(problem),
+            Err(TransactError::Problem(problem)) => Err(problem),
+            Err(error) => Err(state.problem(error, STEP, volume)),
         }
     }
 

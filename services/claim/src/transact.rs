@@ -212,7 +212,9 @@ impl StateInner {
                 passage.emit(trail, &self.policy);
                 measure::count_write(&passage, command, plugin.as_ref(), now);
             }
-            let transition = StoredTransition { volume, command, write, before, trail, trace, now };
+            let by = self.who_wants(volume, write);
+            let transition =
+                StoredTransition { volume, command, write, before, trail, trace, now, by };
             if transition.has_event() {
                 let event = transition.event(&self.policy);
                 self.events.publish(&event.subject(), &event, transition.context());
@@ -220,6 +222,13 @@ impl StateInner {
             return Ok(Committed { step, revision });
         }
         Err(TransactError::Contended)
+    }
+
+    /// Who registered or adopted the alloc of the claim that is written, as far as this replica
+    /// knows.
+    fn who_wants(&self, volume: &VolumeKey, write: &Write) -> Option<String> {
+        let (Write::PutClaim(alloc, _) | Write::DeleteClaim(alloc)) = write else { return None };
+        self.allocs.mirror.read(|allocs| allocs.get(&volume.namespace, alloc)?.1.by.clone())
     }
 
     /// Decides the command on the volume as the mirror has it.

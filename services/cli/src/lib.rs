@@ -37,7 +37,8 @@ use berth_telemetry::TelemetryConfig;
 use clap::{CommandFactory as _, Parser as _};
 
 use args::{
-    AllocCommand, BusCommand, ClaimCommand, Cli, Command, NodeCommand, PluginCommand, VolumeCommand,
+    AllocCommand, BusCommand, ClaimCommand, Cli, Command, NodeCommand, OwnerCommand, PluginCommand,
+    VolumeCommand,
 };
 use failure::Failure;
 use output::Output;
@@ -136,6 +137,9 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         Command::Node(NodeCommand::Leave(args)) => c::node::leave(args, session).await,
         Command::Alloc(AllocCommand::Status(args)) => c::alloc::status(args, session).await,
         Command::Alloc(AllocCommand::Stop(args)) => c::alloc::stop(args, session).await,
+        Command::Alloc(AllocCommand::Wait(args)) => c::alloc::wait(args, session).await,
+        Command::Alloc(AllocCommand::Adopt(args)) => c::alloc::adopt(args, session).await,
+        Command::Owner(OwnerCommand::List(args)) => c::alloc::owners(args, session).await,
         Command::Claim(ClaimCommand::Status(args)) => c::claim::status(args, session).await,
         Command::Gc(args) => c::gc::gc(args, session).await,
         Command::Events(args) => c::events::events(args, session).await,

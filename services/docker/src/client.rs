@@ -11,7 +11,7 @@ use berth_contract::message::volume::{self, VolumeStatus, VolumeStub};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
 use berth_domain::access::{AttachmentMode, Mode};
-use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
+use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::limits::{PAGE_MAX, REQUEST_TIMEOUT};
 use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
@@ -48,14 +48,10 @@ impl BerthClient {
             mount: MountOptions { fs_type: fs.clone(), ..MountOptions::default() },
             ..VolumeRequest::for_volume(volume.clone())
         };
+        let (id, node) = (session.alloc.clone(), self.node.clone());
         let register = alloc::Register {
-            id: session.alloc.clone(),
-            node: self.node.clone(),
-            index: None,
-            volumes: vec![request],
             note: Some(format!("Docker volume {name}")),
-            task_driver_mounts: TaskDriverMounts::All,
-            allow_missing: false,
+            ..alloc::Register::new(id, node, vec![request])
         };
         self.ask_claim::<verb::AllocRegister>(namespace, &register).await.map(drop)
     }
@@ -78,11 +74,8 @@ impl BerthClient {
     }
 
     pub async fn stop_alloc(&self, session: &Session) -> Result<AllocStatus, Problem> {
-        let stop = alloc::Stop {
-            id: session.alloc.clone(),
-            state: AllocState::Complete,
-            note: Some("no container uses it any more".to_owned()),
-        };
+        let note = Some("no container uses it any more".to_owned());
+        let stop = alloc::Stop::new(session.alloc.clone(), AllocState::Complete, note);
         let namespace = &session.target.namespace;
         self.ask_claim::<verb::AllocStop>(namespace, &stop).await
     }

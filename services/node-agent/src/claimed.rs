@@ -99,6 +99,7 @@ mod tests {
             disk: None,
             left_out: Vec::new(),
             contents: Vec::new(),
+            by: None,
             options: None,
             target: "/s/a/target".into(),
             boot_id: "boot".to_owned(),

@@ -1,5 +1,7 @@
 //! Events of this node: told, and never waited for.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use berth_bus::EventSender;
@@ -11,9 +13,12 @@ use berth_contract::service::NODE_AGENT;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::UnaccountedMount;
-use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey};
 use berth_service::clock;
 use berth_service::refusals::{RefusalTeller, RequestSubject};
+
+/// Allocs whose wanter is known. More are forgotten: events without one are still told.
+const WANTED_MAX: usize = 4096;
 
 /// Tells events in the name of this node. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -21,20 +26,45 @@ pub struct EventPublisher {
     events: EventSender,
     refusals: RefusalTeller,
     node: NodeId,
+    /// Who wants which alloc, as grants and calls said.
+    wanted: Arc<Mutex<HashMap<(Namespace, AllocId), String>>>,
 }
 
 impl EventPublisher {
     /// In the name of `node`.
     pub fn new(events: EventSender, node: NodeId) -> Self {
-        Self { refusals: RefusalTeller::new(events.clone(), NODE_AGENT), events, node }
+        let refusals = RefusalTeller::new(events.clone(), NODE_AGENT);
+        Self { refusals, events, node, wanted: Arc::default() }
+    }
+
+    /// From now on events about this alloc say who wants it.
+    pub fn learn(&self, namespace: &Namespace, alloc: &AllocId, by: Option<&String>) {
+        let Some(by) = by else { return };
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if wanted.len() >= WANTED_MAX {
+            wanted.clear();
+        }
+        wanted.insert((namespace.clone(), alloc.clone()), by.clone());
+    }
+
+    fn who_wants(&self, event: &Event) -> Option<String> {
+        let about = (event.namespace.clone()?, event.alloc.clone()?);
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).get(&about).cloned()
     }
 
     /// A request to this agent was refused, or failed: `request.refused`. What the claim service
     /// refused it has told itself.
-    pub fn publish_refusal(&self, step: &str, body: &[u8], problem: &Problem, trace: TraceContext) {
+    pub fn publish_refusal(
+        &self,
+        step: &str,
+        (body, by): (&[u8], Option<String>),
+        problem: &Problem,
+        trace: TraceContext,
+    ) {
         if !was_told_by_claim(problem) {
             let about = RequestSubject {
                 node: Some(self.node.clone()),
+                by,
                 ..RequestSubject::read(step, body)
             };
             self.refusals.tell_refusal(about, problem, trace);
@@ -92,6 +122,7 @@ impl EventPublisher {
         trace: TraceContext,
     ) {
         let ExecutedCall { call, took, calls } = executed;
+        self.learn(&call.namespace, &call.alloc, call.by.as_ref());
         let name = match error {
             None => EventName::CallDone,
             Some(_) => EventName::CallFailed,
@@ -122,7 +153,8 @@ impl EventPublisher {
 
     fn publish(&self, event: Event, trace: TraceContext) {
         let (node, trace_id) = (Some(self.node.clone()), Some(trace.trace_id()));
-        let event = Event { node, trace: trace_id, ..event };
+        let by = self.who_wants(&event);
+        let event = Event { node, trace: trace_id, by, ..event };
         self.events.publish(&event.subject(), &event, trace);
     }
 }

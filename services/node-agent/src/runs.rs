@@ -1,6 +1,6 @@
 //! Commands that `berth run` started on this node, watched to their end.
 //!
-//! **Owns** the end of a run whose runner was killed. The agent ends the processes that the run
+//! **Owns** the end of a run whose runner was killed, and that of an alloc whose guard has ended. The agent ends the processes that the run
 //! left behind, and reports the end of its alloc only after that. So no other node gets the volume
 //! while a process of the run may write to it, and a killed runner leaves no claim behind.
 //!
@@ -8,7 +8,8 @@
 //! This holds after a restart of the agent or of the host: the state of a run is in files and in
 //! the locks on them ([`berth_service::runs`]).
 //!
-//! **Never** ends a process whose runner is there, unless its node counted as gone ([`end_all`]).
+//! **Never** ends a process whose runner is there, unless its node counted as gone ([`end_all`]);
+//! and never one that a scheduler named as its alloc's guard: it may be any process of the host.
 
 use std::fs;
 use std::io;
@@ -29,7 +30,7 @@ use berth_host::process::{Signal, list_pids};
 use berth_service::Shutdown;
 use berth_service::clock;
 use berth_service::process::chain;
-use berth_service::runs::{Ended, ObservedRun, Runs, Unread, is_inherited, is_of};
+use berth_service::runs::{Ended, ObservedRun, RunGuard, Runs, Unread, is_inherited, is_of};
 use tokio::time::sleep;
 
 use crate::host_pool::with_processes;
@@ -73,7 +74,7 @@ async fn end_orphans(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
     for one in seen.into_iter().filter(|one| !one.has_runner) {
         if one.run.ended.is_none() {
             let left = processes_of(runs, &one.held_name).await?;
-            for process in &left {
+            for process in left.iter().filter(|_| one.run.guard.is_none()) {
                 let pid = process.pid();
                 tracing::warn!(run = one.name, pid, "its `berth run` is gone; it is ended too");
                 kill(process);
@@ -90,12 +91,18 @@ async fn end_orphans(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
 /// Reports to the claim service that a run's alloc has ended.
 async fn stop_alloc(runs: &Runs, bus: &Bus, over: ObservedRun) -> Result<(), Problem> {
     let ObservedRun { run, name, held_name, age, .. } = over;
-    let killed = || Ended {
-        state: AllocState::Failed,
-        note: "its `berth run` ended without a word".to_owned(),
+    let unsaid = || match &run.guard {
+        // How it ended its scheduler may say, and has said by now if it does.
+        Some(RunGuard { guard, .. }) => {
+            Ended { state: AllocState::Complete, note: format!("{guard} has ended") }
+        }
+        None => Ended {
+            state: AllocState::Failed,
+            note: "its `berth run` ended without a word".to_owned(),
+        },
     };
-    let Ended { state, note } = run.ended.unwrap_or_else(killed);
-    let stop = Stop { id: run.alloc.clone(), state, note: Some(note.clone()) };
+    let Ended { state, note } = run.ended.clone().unwrap_or_else(unsaid);
+    let stop = Stop::new(run.alloc.clone(), state, Some(note.clone()));
     let call = Call::within(clock::begin_trace(), REQUEST_TIMEOUT);
     let client = Client::new(bus.clone());
     match client.once::<verb::AllocStop>(&run.namespace, &stop, &call).await {
@@ -124,6 +131,11 @@ pub async fn check_not_running(
         Ok((!seen.is_over() || !left.is_empty()).then_some((seen, left)))
     });
     let Some((seen, left)) = still.await? else { return Ok(()) };
+    if let Some(RunGuard { guard, .. }) = &seen.run.guard {
+        let message = format!("alloc {alloc} is guarded by {guard}, which lives");
+        let next = format!("end {guard}; the release goes on by itself then");
+        return Err(Problem::new(Code::VolumeHeldByProcess, message).retryable().next(next));
+    }
     let runner = if seen.has_runner {
         format!(", started by `berth run`, pid {}", seen.run.pid)
     } else {
@@ -142,7 +154,8 @@ pub async fn check_not_running(
 /// have its volumes since then.
 pub async fn end_all(runs: &Runs) -> Result<(), Problem> {
     let (seen, _) = list_runs(runs).await?;
-    for one in seen.into_iter().filter(|one| one.run.ended.is_none()) {
+    let commands = seen.into_iter().filter(|one| one.run.guard.is_none());
+    for one in commands.filter(|one| one.run.ended.is_none()) {
         for process in processes_of(runs, &one.held_name).await? {
             let pid = process.pid();
             tracing::warn!(run = one.name, pid, "killed: its node counted as gone");
@@ -159,7 +172,8 @@ fn kill(process: &ProcessHandle) {
     }
 }
 
-async fn list_runs(runs: &Runs) -> Result<(Vec<ObservedRun>, Vec<Unread>), Problem> {
+/// All runs.
+pub async fn list_runs(runs: &Runs) -> Result<(Vec<ObservedRun>, Vec<Unread>), Problem> {
     on_host(runs, "", Runs::list).await
 }
 
@@ -195,7 +209,7 @@ fn processes(held_name: &str) -> io::Result<Vec<ProcessHandle>> {
 }
 
 /// Files and `/proc` are read on a thread that may hang. `for_whom` tells two readings apart.
-async fn on_host<T: Send + 'static>(
+pub async fn on_host<T: Send + 'static>(
     runs: &Runs,
     for_whom: &str,
     work: impl FnOnce(&Runs) -> io::Result<T> + Send + 'static,

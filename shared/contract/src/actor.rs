@@ -70,6 +70,12 @@ impl Actor {
         }
     }
 
+    /// Whether a text is the two tokens of an actor.
+    pub fn is_tokens(text: &str) -> bool {
+        let parts = text.split_once('.');
+        parts.is_some_and(|(kind, name)| !name.contains('.') && Self::read(kind, name).is_some())
+    }
+
     fn read(kind: &str, name: &str) -> Option<Self> {
         let name = decode(name).ok()?;
         Some(match kind {

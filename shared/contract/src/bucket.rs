@@ -98,11 +98,11 @@ pub const NODES: BucketSpec = BucketSpec {
     purged_after: A_FILE,
 };
 
-/// Leases: `node.<node>` and `leader.<service>`; history 1, because more would lengthen every TTL.
+/// Leases: `node.<node>`, `owner.<ns>.<owner>` and `leader.<service>`; history 1, because more would lengthen every TTL.
 pub const LEASES: BucketSpec = BucketSpec {
     name: "berth-leases",
-    description: "Leases that expire unless renewed: node.<node>, leader.<service>",
-    writer: "plugin-registry for nodes, gc for its leader",
+    description: "Leases that expire: node.<node>, owner.<ns>.<owner>, leader.<service>",
+    writer: "plugin-registry for nodes, claim for owners, gc for its leader",
     history: 1,
     marker_ttl: HOUR,
     guard_tokens: 0,

@@ -152,6 +152,10 @@ codes! {
     SealingKeyUnknown = "BERTH0120", "the registry does not know the sealing key of the node",
         "the agent reports it again by itself and asks again; if it stays so, see in the agent's \
          log whether the registry takes its reports, and upgrade plugin-registry and the agent";
+    /// The alloc waits for a volume that is held by one that waits for the alloc's own.
+    Deadlock = "BERTH0121", "allocs wait for each other's volumes",
+        "stop the alloc and start it again with `agent.mount-all`, or mount its volumes in the \
+         order of their ids";
 
     // 02xx: plugins and nodes.
     /// No such plugin.
@@ -258,6 +262,15 @@ codes! {
     /// The workload's runner cannot mount what it asks for.
     RunnerCannotMount = "BERTH0307", "the workload's runner cannot mount this volume",
         "run it with a runner that can, or without the volume; nothing was claimed or attached";
+    /// The alloc belongs to another owner.
+    AllocOwned = "BERTH0308", "the alloc belongs to another owner",
+        "have its owner do it; or repeat it with the `revision` that `berth alloc status` shows";
+    /// Another process holds the owner's lease, or the owner holds it and keeps its allocs.
+    OwnerHeld = "BERTH0309", "the owner's lease is held",
+        "wait until it ends, or use an owner's name of your own: `berth owner list` shows them";
+    /// What is to guard the alloc is not there, or something else guards it.
+    GuardRefused = "BERTH0310", "the alloc cannot be guarded by that",
+        "name a process, cgroup or lock that lives on the alloc's node, and that the agent sees";
 }
 
 impl Code {

@@ -470,6 +470,7 @@ decode_leaf!(
     berth_domain::JobId,
     berth_domain::Namespace,
     berth_domain::NodeId,
+    berth_domain::OwnerId,
     berth_domain::PluginId,
     berth_domain::VolumeId,
     berth_domain::WorkerId,

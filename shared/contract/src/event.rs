@@ -72,6 +72,8 @@ events! {
     AllocComplete = "alloc.complete", "An alloc ended by itself.";
     AllocFailed = "alloc.failed", "An alloc ended with an error, or its runner vanished.";
     AllocStopped = "alloc.stopped", "An alloc ended by a request.";
+    AllocUnowned = "alloc.unowned", "The lease of the alloc's owner has ended; it may be adopted.";
+    AllocAdopted = "alloc.adopted", "An owner took the alloc over.";
     AllocForgotten = "alloc.forgotten", "The record of an alloc that had ended was removed.";
 
     RequestRefused = "request.refused",
@@ -155,6 +157,10 @@ pub struct Event {
     /// Of a refused request: the code of the error. The error's message is the detail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<Code>,
+    /// Who wants it: whom the alloc was registered or adopted by; of a refused request, its sender.
+    /// It is the actor of that request, as in its subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// Who says so.
     pub service: String,
     /// The trace that it is part of.
@@ -199,6 +205,7 @@ decode_struct!(Event {
     detail,
     step,
     code,
+    by,
     service,
     trace,
     claim_trace,
@@ -222,6 +229,7 @@ impl Event {
             detail: None,
             step: None,
             code: None,
+            by: None,
             service: service.name.to_owned(),
             trace: None,
             claim_trace: None,
@@ -231,12 +239,9 @@ impl Event {
         }
     }
 
-    /// Where it is published: by namespace, noun, and the id of the thing itself.
+    /// Where it is published: by namespace, noun, the id of the thing itself, alloc, and who wants
+    /// it.
     pub fn subject(&self) -> String {
-        if self.event == EventName::RequestRefused {
-            let (volume, alloc) = (self.volume.as_ref(), self.alloc.as_ref());
-            return subject::refusal_event(self.namespace.as_ref(), volume, alloc);
-        }
         let kind = self.event.as_str().split('.').next().unwrap_or_default();
         let id = match kind {
             "plugin" => self.plugin.as_ref().map(AsRef::as_ref),
@@ -244,6 +249,13 @@ impl Event {
             "alloc" => self.alloc.as_ref().map(AsRef::as_ref),
             _ => self.volume.as_ref().map(AsRef::as_ref),
         };
-        subject::event(self.namespace.as_ref(), kind, id.unwrap_or("_"))
+        let about = subject::EventSubject {
+            namespace: self.namespace.as_ref(),
+            kind,
+            id,
+            alloc: self.alloc.as_ref(),
+            by: self.by.as_deref(),
+        };
+        about.to_string()
     }
 }

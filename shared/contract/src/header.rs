@@ -9,7 +9,7 @@ pub const DEADLINE: &str = "Berth-Deadline";
 pub const CONTRACT: &str = "Berth-Contract";
 /// The version of the contract that this code speaks. It is raised with each field that a request
 /// gets, so that an older service can say that it is older when it refuses the field.
-pub const CONTRACT_VERSION: u32 = 2;
+pub const CONTRACT_VERSION: u32 = 3;
 /// The operation that made a write, so that a lost acknowledgement is resolved by one leader read.
 pub const OPERATION: &str = "Berth-Operation";
 /// One call of one writer: its copies share it, so that it knows its own write among others of the

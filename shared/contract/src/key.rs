@@ -5,7 +5,9 @@
 
 use berth_domain::plugin::Half;
 use berth_domain::volume::Handle;
-use berth_domain::{AllocId, JobId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey};
+use berth_domain::{
+    AllocId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId, VolumeId, VolumeKey,
+};
 
 use crate::token::{decode, encode};
 
@@ -88,6 +90,18 @@ pub fn parse_alloc(key: &str) -> Option<(Namespace, AllocId)> {
     let (namespace, alloc) = key.split_once('.')?;
     let namespace = Namespace::new(decode(namespace).ok()?).ok()?;
     Some((namespace, AllocId::new(decode(alloc).ok()?).ok()?))
+}
+
+/// `owner.<ns>.<owner>`.
+pub fn owner_lease(namespace: &Namespace, owner: &OwnerId) -> String {
+    format!("owner.{}.{}", encode(namespace), encode(owner))
+}
+
+/// Reads the key of an owner's lease.
+pub fn parse_owner_lease(key: &str) -> Option<(Namespace, OwnerId)> {
+    let (namespace, owner) = key.strip_prefix("owner.")?.split_once('.')?;
+    let namespace = Namespace::new(decode(namespace).ok()?).ok()?;
+    Some((namespace, OwnerId::new(decode(owner).ok()?).ok()?))
 }
 
 /// `<ns>.<vol>.<id>`.

@@ -3,7 +3,7 @@
 //! That the key is there says that the lease is held; the value says by whom, for people, and for
 //! an agent that finds its node's lease held and must know whether by itself.
 
-use berth_domain::{NodeId, Timestamp, WorkerId};
+use berth_domain::{NodeId, OwnerId, Timestamp, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// The agent that holds its node's lease.
@@ -31,5 +31,19 @@ pub struct Leader {
     /// Which one: service, host and process.
     pub holder: WorkerId,
     /// Since when it asked for the lease.
+    pub since: Timestamp,
+}
+
+/// The process that holds the lease of an owner of allocs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerHolder {
+    /// The owner.
+    pub owner: OwnerId,
+    /// Who asked for it: a kind and a name, `user.anna`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Which process, as it calls itself.
+    pub holder: String,
+    /// Since when it holds the lease.
     pub since: Timestamp,
 }

@@ -131,9 +131,6 @@ fn user(found: &mut Permissions, actor: &Actor, grants: &Grants) {
         let of = EventsOf::Namespace(&namespace);
         let of = if namespace.is_wildcard() { EventsOf::All } else { of };
         found.subscribe_allow.push(event_filter(of, None, None));
-        if namespace.is_wildcard() {
-            found.subscribe_allow.push(ALL_EVENTS.to_owned());
-        }
     }
     if grants.holders_of(Capability::Read).next().is_some() {
         found.publish_allow.extend(["$SRV.PING", "$SRV.PING.>", "$SRV.INFO.>"].map(str::to_owned));
@@ -201,6 +198,8 @@ impl Permissions {
     fn publish_events(&mut self, actor: &Actor, name: ServiceName) {
         let of_agents = (name == PLUGIN_REGISTRY).then(|| "node.*".to_owned());
         for sender in std::iter::once(actor.tokens()).chain(of_agents) {
+            self.publish_allow.push(format!("berth.v1.event.*.*.*.*.*.*.{sender}"));
+            // The last version's, whose programs may run beside this one's for an upgrade.
             self.publish_allow.push(format!("berth.v1.event.*.*.*.{sender}"));
             self.publish_allow.push(format!("berth.v1.event.*.request.*.*.{sender}"));
         }

@@ -50,7 +50,7 @@ pub const ALL: [ServiceName; 7] =
 pub const CLAIM: ServiceName = ServiceName {
     name: "berth-claim",
     description: "Registers volumes, grants claims, records every transition",
-    lease: None,
+    lease: Some("owner.>"),
 };
 /// Plugins and nodes.
 pub const PLUGIN_REGISTRY: ServiceName = ServiceName {

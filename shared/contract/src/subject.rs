@@ -7,9 +7,11 @@
 //! the bus finds the node by queue group. A call to the controller beside a volume names its
 //! node, too.
 
+use std::fmt;
+
 use berth_domain::{AllocId, Namespace, PluginId, VolumeId};
 
-use crate::actor::ANY;
+use crate::actor::{ANY, Actor};
 use crate::token::encode;
 
 /// What a request's subject asks for, without its ids, such as `claim.take` or `agent.mount`: the
@@ -35,37 +37,49 @@ pub fn controller_queue(plugin: &PluginId) -> String {
     encode(plugin)
 }
 
-/// `berth.v1.event.<ns>.<kind>.<id>`; plugins and nodes are in no namespace: `_`.
-pub fn event(namespace: Option<&Namespace>, kind: &str, id: &str) -> String {
-    let namespace = namespace.map_or_else(|| NO_NAMESPACE.to_owned(), encode_namespace);
-    format!("berth.v1.event.{namespace}.{kind}.{}", encode(id))
+/// What an event is about: `berth.v1.event.<ns>.<kind>.<id>.<alloc>.<by>`, with `_` for what it is
+/// not about. Plugins and nodes are in no namespace. `<by>` is an actor, two tokens.
+///
+/// Every event has each token, so that a reader of an alloc's events, or of those that it wants
+/// itself, has one filter.
+#[derive(Debug, Clone, Copy)]
+pub struct EventSubject<'a> {
+    /// In which namespace.
+    pub namespace: Option<&'a Namespace>,
+    /// The noun.
+    pub kind: &'a str,
+    /// The id of the thing itself.
+    pub id: Option<&'a str>,
+    /// For which alloc.
+    pub alloc: Option<&'a AllocId>,
+    /// Who wants it: the tokens of an actor.
+    pub by: Option<&'a str>,
 }
 
-/// Stands for the namespace in the subject of an event of no namespace.
-const NO_NAMESPACE: &str = "_";
+impl fmt::Display for EventSubject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespace = self.namespace.map_or_else(|| NONE.to_owned(), encode_namespace);
+        let id = self.id.map_or_else(|| NONE.to_owned(), encode);
+        let alloc = self.alloc.map_or_else(|| NONE.to_owned(), encode);
+        // A record that was written by hand may have any text there.
+        let by = self.by.filter(|by| Actor::is_tokens(by)).unwrap_or("_._");
+        write!(f, "berth.v1.event.{namespace}.{}.{id}.{alloc}.{by}", self.kind)
+    }
+}
+
+/// Stands for what an event is not about.
+const NONE: &str = "_";
 
 /// A namespace that is called `_` must not have the events of plugins and nodes.
 fn encode_namespace(namespace: &Namespace) -> String {
     match encode(namespace) {
-        token if token == NO_NAMESPACE => "=5F".to_owned(),
+        token if token == NONE => "=5F".to_owned(),
         token => token,
     }
 }
 
 /// The noun of refused requests.
 const REFUSED: &str = "request";
-
-/// `berth.v1.event.<ns>.request.<volume>.<alloc>`: a refused request, with `_` for an id that the
-/// request does not name. The newest refusal of a volume, or of an alloc, is one read.
-pub fn refusal_event(
-    namespace: Option<&Namespace>,
-    volume: Option<&VolumeId>,
-    alloc: Option<&AllocId>,
-) -> String {
-    let volume = volume.map_or("_", VolumeId::as_str);
-    let alloc = alloc.map_or_else(|| "_".to_owned(), encode);
-    format!("{}.{alloc}", event(namespace, REFUSED, volume))
-}
 
 /// Covers the refused requests about a volume, or an alloc, or both.
 pub fn refusal_filter(
@@ -75,12 +89,22 @@ pub fn refusal_filter(
 ) -> String {
     let alloc = alloc.map_or_else(|| "*".to_owned(), encode);
     let of_volume = any_event(of, Some(REFUSED), volume.map(VolumeId::as_str));
-    format!("{of_volume}.{alloc}.{ANY}")
+    format!("{of_volume}.{alloc}.>")
 }
 
 /// The events of all claims in a namespace.
 pub fn claim_events(namespace: &Namespace) -> String {
-    format!("berth.v1.event.{}.claim.*.{ANY}", encode_namespace(namespace))
+    event_filter(EventsOf::Namespace(namespace), Some("claim"), None)
+}
+
+/// Covers the events that are about an alloc, of any kind.
+pub fn alloc_filter(of: EventsOf<'_>, alloc: &AllocId) -> String {
+    format!("{}.{}.>", any_event(of, None, None), encode(alloc))
+}
+
+/// Covers the events that an actor wants, of any kind.
+pub fn wanted_filter(of: EventsOf<'_>, by: &Actor) -> String {
+    format!("{}.*.{}.{ANY}", any_event(of, None, None), by.tokens())
 }
 
 /// Whose events a filter covers.
@@ -94,20 +118,17 @@ pub enum EventsOf<'a> {
     All,
 }
 
-/// Covers the events of a kind and of an id; of all of them when none is given. Refused requests
-/// about an id have a [filter of their own](refusal_filter).
+/// Covers the events of a kind and of an id; of all of them when none is given. Events of an
+/// earlier version, whose subjects have fewer tokens, are covered, too.
 pub fn event_filter(of: EventsOf<'_>, kind: Option<&str>, id: Option<&str>) -> String {
     let any = any_event(of, kind, id);
-    match (any.strip_suffix("*.*"), any.strip_suffix('*'), id) {
-        (Some(all), _, None) => format!("{all}>"),
-        (None, Some(of_kind), None) => format!("{of_kind}>"),
-        _ => format!("{any}.{ANY}"),
-    }
+    let any = if id.is_some() { any.as_str() } else { any.trim_end_matches(".*") };
+    format!("{any}.>")
 }
 
 fn any_event(of: EventsOf<'_>, kind: Option<&str>, id: Option<&str>) -> String {
     let namespace = match of {
-        EventsOf::None => NO_NAMESPACE.to_owned(),
+        EventsOf::None => NONE.to_owned(),
         EventsOf::Namespace(namespace) => encode_namespace(namespace),
         EventsOf::All => "*".to_owned(),
     };
@@ -151,7 +172,7 @@ mod tests {
             (verb::ControllerPublish::subject(&plugin), Some(("controller", "publish"))),
             (verb::ControllerPublishOnNode::subject(&on_node), Some(("controller", "publish"))),
             (verb::SecretOpen::subject(&node), Some(("secret", "open"))),
-            (event(None, "node", "n1"), None),
+            (subject(None, "node", "n1"), None),
             ("$JS.API.INFO".to_owned(), None),
         ];
         for (subject, expected) in subjects {
@@ -159,31 +180,47 @@ mod tests {
         }
     }
 
+    fn subject(namespace: Option<&Namespace>, kind: &str, id: &str) -> String {
+        let id = Some(id);
+        EventSubject { namespace, kind, id, alloc: None, by: None }.to_string()
+    }
+
     #[test]
     fn subjects_as_a_person_sees_them() {
         let namespace = Namespace::default();
-        assert_eq!(event(Some(&namespace), "claim", "data"), "berth.v1.event.default.claim.data");
-        assert_eq!(event(None, "node", "n1"), "berth.v1.event._.node.n1");
+        let (volume, alloc) = (VolumeId::new("a.b").unwrap(), AllocId::new("web-1").unwrap());
+        let of_claim = EventSubject {
+            namespace: Some(&namespace),
+            kind: "claim",
+            id: Some(volume.as_str()),
+            alloc: Some(&alloc),
+            by: Some("user.anna=40x"),
+        };
+        let seen = of_claim.to_string();
+        assert_eq!(seen, "berth.v1.event.default.claim.a=2Eb.web-1.user.anna=40x");
+        for odd in ["anna", "user.a.b", "user.*", "user.a b", "", "wizard.anna"] {
+            let seen = EventSubject { by: Some(odd), ..of_claim }.to_string();
+            assert!(seen.ends_with(".web-1._._"), "{seen}");
+        }
+        assert_eq!(subject(None, "node", "n1"), "berth.v1.event._.node.n1._._._");
         let underscore = Namespace::new("_").unwrap();
-        assert_eq!(event(Some(&underscore), "node", "n1"), "berth.v1.event.=5F.node.n1");
+        let seen = subject(Some(&underscore), "node", "n1");
+        assert_eq!(seen, "berth.v1.event.=5F.node.n1._._._");
         let of_underscore = event_filter(EventsOf::Namespace(&underscore), None, None);
         assert_eq!(of_underscore, "berth.v1.event.=5F.>");
-        assert_eq!(claim_events(&underscore), "berth.v1.event.=5F.claim.*.*.*");
-        assert_eq!(claim_events(&namespace), "berth.v1.event.default.claim.*.*.*");
+        assert_eq!(claim_events(&namespace), "berth.v1.event.default.claim.>");
         let of = EventsOf::Namespace(&namespace);
-        assert_eq!(event_filter(of, None, Some("a.b")), "berth.v1.event.default.*.a=2Eb.*.*");
+        assert_eq!(event_filter(of, None, Some("a.b")), "berth.v1.event.default.*.a=2Eb.>");
         assert_eq!(event_filter(EventsOf::None, Some("node"), None), "berth.v1.event._.node.>");
         assert_eq!(event_filter(of, None, None), "berth.v1.event.default.>");
-        assert_eq!(event_filter(EventsOf::All, None, None), "berth.v1.event.*.>");
-        let (volume, alloc) = (VolumeId::new("a.b").unwrap(), AllocId::new("web-1").unwrap());
-        let refused = refusal_event(Some(&namespace), Some(&volume), Some(&alloc));
-        assert_eq!(refused, "berth.v1.event.default.request.a=2Eb.web-1");
-        let unnamed = refusal_event(None, None, None);
-        assert_eq!(unnamed, "berth.v1.event._.request._._");
+        assert_eq!(event_filter(EventsOf::All, None, None), "berth.v1.event.>");
         let of_volume = refusal_filter(of, Some(&volume), None);
-        assert_eq!(of_volume, "berth.v1.event.default.request.a=2Eb.*.*.*");
+        assert_eq!(of_volume, "berth.v1.event.default.request.a=2Eb.*.>");
         let of_alloc = refusal_filter(EventsOf::All, None, Some(&alloc));
-        assert_eq!(of_alloc, "berth.v1.event.*.request.*.web-1.*.*");
+        assert_eq!(of_alloc, "berth.v1.event.*.request.*.web-1.>");
+        assert_eq!(alloc_filter(of, &alloc), "berth.v1.event.default.*.*.web-1.>");
+        let anna = wanted_filter(of, &Actor::user("anna"));
+        assert_eq!(anna, "berth.v1.event.default.*.*.*.user.anna.*.*");
     }
 
     proptest! {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_domain::limits::ID_BYTES_MAX;
+use berth_domain::limits::{ID_BYTES_MAX, META_BYTES_MAX, META_ENTRIES_MAX};
 use berth_domain::volume::MountOptions;
 
 use crate::decode::Decoder;
@@ -66,6 +66,22 @@ pub(crate) fn check_mount(decoder: &mut Decoder, mount: &MountOptions) {
         add_fault(decoder, &format!("mount.flags[{at}]"), flag_fault(flag));
     }
     add_fault(decoder, "mount.group", mount.group.as_deref().and_then(group_fault));
+}
+
+/// Notes all that is wrong with the labels at `path`.
+pub(crate) fn check_meta(decoder: &mut Decoder, path: &str, meta: &BTreeMap<String, String>) {
+    let bytes: usize = meta.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let problem = format!(
+        "has {} entries of {bytes} bytes together; at most {META_ENTRIES_MAX} of \
+         {META_BYTES_MAX} are taken",
+        meta.len()
+    );
+    decoder.demand(meta.len() <= META_ENTRIES_MAX && bytes <= META_BYTES_MAX, path, problem);
+    for (key, value) in meta {
+        let empty = key.is_empty().then(|| "is a label without a name".to_owned());
+        let fault = empty.or_else(|| name_fault(key)).or_else(|| name_fault(value));
+        add_fault(decoder, &format!("{path}.{key}"), fault);
+    }
 }
 
 /// Notes all that is wrong with the topologies at `topology`.

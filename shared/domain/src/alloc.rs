@@ -1,5 +1,6 @@
 //! Allocs: one placed run of a workload on one node, and the volumes that it requests.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,7 @@ use thiserror::Error;
 
 use crate::access::{AccessMode, AttachmentMode, CapabilityFilter, Mode};
 use crate::id::IdFault;
+use crate::owner::AllocOwner;
 use crate::volume::MountOptions;
 use crate::{NodeId, Timestamp, VolumeId};
 
@@ -65,6 +67,15 @@ pub struct Alloc {
     /// A note for people, such as why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Who registered or adopted it, as the [actor](crate::owner) of the request: `user.anna`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Whom it belongs to. An alloc without an owner may be stopped by all who may stop allocs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AllocOwner>,
+    /// Labels of its scheduler.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, String>,
 }
 
 /// What serves a volume.
@@ -244,7 +255,8 @@ impl Alloc {
     }
 }
 
-/// The fields that differ from an alloc's earlier registration, by name. None may differ.
+/// The fields that differ from an alloc's earlier registration, by name. None may differ. The note
+/// and the labels may.
 pub fn differing_fields(current: &Alloc, again: &Alloc) -> Vec<&'static str> {
     [
         ("node", current.node != again.node),
@@ -288,6 +300,9 @@ mod tests {
             volumes: vec![named("look", true), other, named("work", false), named("too", false)],
             since: Timestamp::from_unix_ms(0),
             note: None,
+            by: None,
+            owner: None,
+            meta: BTreeMap::new(),
         };
         let data = VolumeId::new("data").unwrap();
         let each: Vec<_> = alloc.requests().map(|(id, base)| (id, base.name())).collect();

@@ -115,6 +115,8 @@ ids! {
     Namespace;
     /// A host that runs a node agent.
     NodeId;
+    /// Whom an alloc belongs to, such as one instance of a scheduler, by the name it gave itself.
+    OwnerId;
     /// A storage plugin, by the name its users gave it; instances on many nodes share it.
     PluginId;
     /// One giving of a volume's secrets: other secrets get another id. It tells nothing of them.

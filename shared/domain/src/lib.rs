@@ -16,6 +16,7 @@ pub mod alloc;
 pub mod clock_offset;
 pub mod id;
 pub mod limits;
+pub mod owner;
 pub mod placement;
 pub mod plugin;
 pub mod proof;
@@ -26,7 +27,7 @@ pub mod volume;
 
 pub use clock_offset::ClockOffset;
 pub use id::{
-    AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, SecretsId, VolumeId, VolumeKey,
-    WorkerId,
+    AllocId, AttemptId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId, VolumeId,
+    VolumeKey, WorkerId,
 };
 pub use timestamp::Timestamp;

@@ -25,6 +25,14 @@ pub const CLAIMS_MAX: usize = 20_000;
 pub const JOBS_PER_PLUGIN_MAX: usize = 256;
 /// The most volumes of one alloc.
 pub const VOLUMES_PER_ALLOC_MAX: usize = 64;
+/// The most labels of one alloc.
+pub const META_ENTRIES_MAX: usize = 32;
+/// The most bytes of all labels of one alloc, keys and values.
+pub const META_BYTES_MAX: usize = 2048;
+/// The most requests in one bulk request.
+pub const BULK_MAX: usize = LIST_MAX;
+/// The most allocs that one request stops or adopts. The reply says whether there are more.
+pub const OWNED_BATCH_MAX: usize = 500;
 /// The largest request or reply we read, in bytes (NATS's own default is 1 MiB).
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 /// The most entries of one page of a list, and the default.

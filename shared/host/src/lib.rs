@@ -5,7 +5,7 @@
 //! - the identity of a mount ([`identity`]), and which processes have it ([`holders`]);
 //! - the check whether a path is trusted ([`trust`]), and the file of a socket ([`socket`]);
 //! - the threads of operations that may hang ([`pool`]);
-//! - the clock since boot ([`boot_time`]).
+//! - the clock since boot ([`boot_time`]), and whether a cgroup has processes ([`cgroup`]).
 //!
 //! **Promises** that what cannot be read is an error, never an absence.
 //!
@@ -13,6 +13,7 @@
 //! processes that its caller signals. It knows nothing of volumes, claims or the bus.
 
 pub mod boot_time;
+pub mod cgroup;
 pub mod holders;
 pub mod identity;
 pub mod mount;

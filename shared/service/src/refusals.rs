@@ -53,6 +53,8 @@ pub struct RequestSubject {
     pub alloc: Option<AllocId>,
     /// The node.
     pub node: Option<NodeId>,
+    /// Who wants it: whom the alloc was registered by, else who sent the request.
+    pub by: Option<String>,
 }
 
 impl RequestSubject {
@@ -68,6 +70,7 @@ impl RequestSubject {
             volume: text(own("volume")).and_then(|id| VolumeId::new(id).ok()),
             alloc: text(own("alloc")).and_then(|id| AllocId::new(id).ok()),
             node: text("node").and_then(|id| NodeId::new(id).ok()),
+            by: None,
         }
     }
 }
@@ -84,7 +87,7 @@ impl RefusalTeller {
         if problem.code.is_wait() {
             return;
         }
-        let RequestSubject { namespace, volume, alloc, node } = about;
+        let RequestSubject { namespace, volume, alloc, node, by } = about;
         let trace_id = trace.trace_id();
         let told = ToldRefusal {
             trace: trace_id.clone(),
@@ -110,6 +113,7 @@ impl RefusalTeller {
             code: Some(problem.code),
             detail: Some(problem.message.chars().take(MESSAGE_CHARS_MAX).collect()),
             trace: Some(trace_id),
+            by,
             ..Event::new(EventName::RequestRefused, clock::now(), self.service)
         };
         self.events.publish(&event.subject(), &event, trace);

@@ -1,7 +1,8 @@
-//! The runs of a node: commands with volumes that `berth run` started there. Tells whether a run is
-//! over, whichever processes were killed.
+//! The runs of a node: commands with volumes that `berth run` started there, and what schedulers
+//! named as running their allocs. Tells whether a run is over, whichever processes were killed.
 //!
-//! **Owns** `<state_dir>/runs`, two files for each run:
+//! **Owns** `<state_dir>/runs`. A run with a guard of its scheduler's has one file, which nobody
+//! locks: it is over when the guard does not live. A command of `berth run` has two:
 //! - `<run>.json` names the alloc. The runner holds its lock (flock).
 //! - `<run>.<mark>.held` is empty. The command and its child processes inherit its lock. The mark
 //!   is random: one host may have agents of several Berth systems, and each may have a run of the
@@ -22,9 +23,11 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use berth_contract::message::agent::Guard;
 use berth_contract::token;
 use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, Namespace};
+use berth_host::{ProcessHandle, cgroup};
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -57,6 +60,18 @@ pub struct Run {
     /// How the run ended, once it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
+    /// What stands in for a runner, where a scheduler started the workload itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<RunGuard>,
+}
+
+/// What a scheduler named as running its alloc.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunGuard {
+    /// A process, a cgroup or a lock.
+    pub guard: Guard,
+    /// The boot of the host in which it was named. Nothing of it lives in another boot.
+    pub boot_id: String,
 }
 
 /// How a run ended.
@@ -105,6 +120,17 @@ pub struct ObservedRun {
     pub is_held: bool,
     /// The time since its file was last changed.
     pub age: Duration,
+}
+
+/// What [`Runs::set_guard`] found.
+#[derive(Debug)]
+pub enum GuardSet {
+    /// The alloc is guarded by it now, or was before.
+    Done,
+    /// It does not live, so it guards nothing.
+    Absent,
+    /// The alloc has another guard, or `berth run` runs it.
+    Taken(Box<ObservedRun>),
 }
 
 impl ObservedRun {
@@ -182,6 +208,62 @@ impl Runs {
         Ok(Announced { runs: self.clone(), run, name, file, held })
     }
 
+    /// Records what runs an alloc. From then on the run exists while that lives.
+    pub fn set_guard(
+        &self,
+        namespace: &Namespace,
+        alloc: &AllocId,
+        guard: RunGuard,
+    ) -> io::Result<GuardSet> {
+        if let Some(known) = self.find(namespace, alloc)? {
+            return Ok(match &known.run.guard {
+                Some(now) if *now == guard => GuardSet::Done,
+                _ => GuardSet::Taken(Box::new(known)),
+            });
+        }
+        if !self.lives(&guard)? {
+            return Ok(GuardSet::Absent);
+        }
+        let (namespace, alloc) = (namespace.clone(), alloc.clone());
+        let pid = guard.guard.pid.unwrap_or_default();
+        let mark = format!("{:016x}", rand::random::<u64>());
+        let name = name(&namespace, &alloc);
+        let run = Run { namespace, alloc, pid, mark, ended: None, guard: Some(guard) };
+        let new = self.path(&name, &format!("{}.new", run.mark));
+        drop(locked(&new, &run)?);
+        // A link never replaces a file, so no other run is overwritten.
+        let linked = fs::hard_link(&new, self.path(&name, JSON));
+        let _ = fs::remove_file(&new);
+        match linked {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // Another request was faster.
+                let found = self.read_run(&name)?;
+                Ok(found.map_or(GuardSet::Absent, |found| GuardSet::Taken(Box::new(found))))
+            }
+            linked => {
+                linked.and_then(|()| File::open(&self.dir)?.sync_all()).map(|()| GuardSet::Done)
+            }
+        }
+    }
+
+    /// Whether the guard lives.
+    fn lives(&self, RunGuard { guard, boot_id }: &RunGuard) -> io::Result<bool> {
+        if *boot_id != berth_host::read_boot_id()? {
+            return Ok(false);
+        }
+        match guard {
+            Guard { pid: Some(pid), start: Some(start), .. } => {
+                Ok(ProcessHandle::open(*pid, *start)?.is_some())
+            }
+            Guard { cgroup: Some(dir), .. } => cgroup::has_process(Path::new(dir)),
+            Guard { lock: Some(file), .. } => match found(open_lock(&self.dir.join(file)))? {
+                Some(file) => is_locked(&file),
+                None => Ok(false),
+            },
+            _ => Ok(false),
+        }
+    }
+
     /// The run of this alloc, if there is one.
     pub fn find(&self, namespace: &Namespace, alloc: &AllocId) -> io::Result<Option<ObservedRun>> {
         self.read_run(&name(namespace, alloc))
@@ -208,7 +290,7 @@ impl Runs {
         let path = self.path(name, JSON);
         for _ in 0..REPLACED_MAX {
             let Some(file) = found(File::open(&path))? else { return Ok(None) };
-            let has_runner = is_locked(&file)?;
+            let is_announced = is_locked(&file)?;
             // Its runner may have replaced the file with another, locked one before it closed this
             // one.
             let Some(there) = found(fs::metadata(&path))? else { return Ok(None) };
@@ -218,6 +300,10 @@ impl Runs {
             }
             let age = opened.modified()?.elapsed().unwrap_or_default();
             let run: Run = serde_json::from_reader(&file)?;
+            let has_runner = match &run.guard {
+                Some(guard) => self.lives(guard)?,
+                None => is_announced,
+            };
             let held_name = held_name(name, &run);
             let held = found(File::open(self.path(&held_name, HELD)))?;
             let is_held = held.map_or(Ok(false), |held| is_locked(&held))?;
@@ -316,6 +402,14 @@ fn is_locked(file: &File) -> io::Result<bool> {
     }
 }
 
+/// The file of a guard. The directory is the agent's own, and holds nothing but plain files.
+fn open_lock(path: &Path) -> io::Result<File> {
+    if fs::symlink_metadata(path)?.is_file() {
+        return File::open(path);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "a lock must be a plain file"))
+}
+
 fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -333,7 +427,14 @@ mod tests {
 
     fn run(alloc: &str) -> Run {
         let (namespace, alloc) = (Namespace::default(), AllocId::new(alloc).unwrap());
-        Run { namespace, alloc, pid: std::process::id(), mark: String::new(), ended: None }
+        Run {
+            namespace,
+            alloc,
+            pid: std::process::id(),
+            mark: String::new(),
+            ended: None,
+            guard: None,
+        }
     }
 
     fn seen(runs: &Runs, alloc: &str) -> Option<ObservedRun> {

@@ -10,7 +10,7 @@ use berth_contract::message::registry::{Nodes, Plugins};
 use berth_contract::message::volume::{self, Deregistered, Registered, VolumeStatus, Volumes};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
-use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
+use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::process::binary;
 use berth_harness::wait;
@@ -116,17 +116,10 @@ impl System {
 
     /// Registers an alloc on a node (from 0) that requests a volume.
     pub async fn alloc(&self, id: &str, node: usize, volume: &str, read_only: bool) -> AllocStatus {
+        let request = VolumeRequest { read_only, ..VolumeRequest::for_volume(volume_id(volume)) };
         let register = alloc::Register {
-            id: alloc_id(id),
-            node: node_id(node),
-            index: None,
-            volumes: vec![VolumeRequest {
-                read_only,
-                ..VolumeRequest::for_volume(volume_id(volume))
-            }],
-            note: None,
-            task_driver_mounts: TaskDriverMounts::All,
             allow_missing: true,
+            ..alloc::Register::new(alloc_id(id), node_id(node), vec![request])
         };
         self.about::<verb::AllocRegister>(&register).await.expect("the alloc is registered")
     }
@@ -164,7 +157,7 @@ impl System {
 
     /// Ends an alloc as complete.
     pub async fn stop(&self, alloc: &str) -> AllocStatus {
-        let stop = alloc::Stop { id: alloc_id(alloc), state: AllocState::Complete, note: None };
+        let stop = alloc::Stop::new(alloc_id(alloc), AllocState::Complete, None);
         self.about::<verb::AllocStop>(&stop).await.expect("the alloc is stopped")
     }
 

@@ -26,6 +26,7 @@ mod lost;
 mod model;
 mod node;
 mod normal;
+pub mod pair;
 mod repeat;
 pub mod safety;
 mod scenario;

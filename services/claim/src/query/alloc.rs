@@ -5,9 +5,9 @@ use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs as Listed, L
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::{Alloc, VolumeRequest};
-use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_domain::{AllocId, Namespace, Timestamp, VolumeKey};
 use berth_service::page::{Room, after, page};
-use berth_service::projection::Allocs;
+use berth_service::projection::{AllocChange, Allocs};
 use tokio::time::Instant;
 
 use super::claim::{claims_of, unreadable_claims_of};
@@ -25,8 +25,7 @@ pub async fn alloc_status(
     const STEP: &str = verb::AllocStatus::STEP;
     let id = query.id;
     let reader = Reader::new(STEP, query.newer, deadline);
-    let revision = |allocs: &Allocs| Some(allocs.get(&namespace, &id)?.0);
-    state.wait_for_newer(reader, &state.allocs, revision).await?;
+    state.wait_for_newer_status(reader, &namespace, &id).await?;
     let (revision, alloc) = state.read_alloc(&namespace, &id, STEP).await?;
     let alloc = alloc.ok_or_else(|| no_such_alloc(&id))?;
     let caught_up = state.catch_up_with_leader(reader, &state.volumes, ">");
@@ -52,11 +51,74 @@ pub fn build_alloc_status(
         index: alloc.index,
         since: alloc.since,
         note: alloc.note.clone(),
+        owner: alloc.owner.as_ref().map(|owner| owner.name.clone()),
+        unowned_since: unowned_since(alloc),
+        by: alloc.by.clone(),
+        meta: alloc.meta.clone(),
         volumes: alloc.volumes.iter().map(VolumeRequest::struck_out).collect(),
         claims: claims_of(state, namespace, id, alloc),
         last_refusal: None,
         modify_index: revision,
+        status_index: status_index(state, namespace, alloc, revision),
         unreadable: unreadable_claims_of(state, namespace, id, alloc),
+    }
+}
+
+fn unowned_since(alloc: &Alloc) -> Option<Timestamp> {
+    alloc.owner.as_ref().filter(|_| alloc.is_unowned())?.unowned_since
+}
+
+/// The revision of the alloc's record and the newest ones of its volumes, together. None of them
+/// falls while the alloc has a claim there.
+fn status_index(state: &StateInner, namespace: &Namespace, alloc: &Alloc, revision: u64) -> u64 {
+    state.volumes.mirror.read(|volumes| {
+        let key = |volume| VolumeKey::new(namespace.clone(), volume);
+        let heads =
+            alloc.requests().filter_map(|(volume, _)| Some(volumes.get(&key(volume))?.head));
+        revision + heads.sum::<u64>()
+    })
+}
+
+impl StateInner {
+    /// Waits until the alloc or one of its volumes is newer than the reader has seen, or the wait
+    /// is over. An alloc that was removed is newer than any; one that never existed is waited for.
+    async fn wait_for_newer_status(
+        &self,
+        reader: Reader<'_>,
+        namespace: &Namespace,
+        id: &AllocId,
+    ) -> Result<(), Problem> {
+        let index = || {
+            let found = self.allocs.mirror.read(|allocs| {
+                allocs.get(namespace, id).map(|(revision, alloc)| (revision, alloc.clone()))
+            });
+            found.map(|(revision, alloc)| status_index(self, namespace, &alloc, revision))
+        };
+        let is_newer = |than: u64| index().map_or(than > 0, |index| index > than);
+        self.wait_for_alloc_change(reader, is_newer).await
+    }
+
+    /// Waits until it is so, looking again after each change of an alloc or a volume.
+    pub(super) async fn wait_for_alloc_change(
+        &self,
+        reader: Reader<'_>,
+        is_so: impl Fn(u64) -> bool,
+    ) -> Result<(), Problem> {
+        let (mut allocs, mut volumes) =
+            (self.allocs.mirror.subscribe(), self.volumes.mirror.subscribe());
+        let arrival = |than| {
+            let is_so = &is_so;
+            async move {
+                while !is_so(than) {
+                    // The mirrors live as long as the state, so neither of these can fail.
+                    tokio::select! {
+                        _ = allocs.changed() => {}
+                        _ = volumes.changed() => {}
+                    }
+                }
+            }
+        };
+        self.readers.wait(reader.newer, reader.until, &is_so, arrival).await
     }
 }
 
@@ -90,7 +152,14 @@ pub async fn list_allocs(
         });
         (page, first_unreadable(unreadable.map(|(.., record)| record)))
     };
-    let (index, (page, unreadable)) = state.snapshot(reader, &state.allocs, show_page).await?;
+    let concerns = |allocs: &Allocs, than: u64| {
+        allocs.changes().has_since(than, |AllocChange { namespace: their, id, before, after }| {
+            covers(&namespace, their)
+                && [before, after].into_iter().flatten().any(|alloc| matches(&query, id, alloc))
+        })
+    };
+    let (index, (page, unreadable)) =
+        state.snapshot(reader, &state.allocs, concerns, show_page).await?;
     let allocs = page.entries.into_iter().flatten().collect();
     Ok(Listed { index, allocs, next: page.next, unreadable })
 }
@@ -99,6 +168,12 @@ fn matches(query: &List, id: &AllocId, alloc: &Alloc) -> bool {
     id.as_str().starts_with(&query.prefix)
         && query.node.as_ref().is_none_or(|node| *node == alloc.node)
         && query.state.is_none_or(|state| state == alloc.state)
+        && query
+            .owner
+            .as_ref()
+            .is_none_or(|name| alloc.owner.as_ref().is_some_and(|owner| owner.name == *name))
+        && query.meta.iter().all(|(label, value)| alloc.meta.get(label) == Some(value))
+        && (!query.unowned || alloc.is_unowned())
 }
 
 fn stub(
@@ -126,6 +201,10 @@ fn stub(
         node: alloc.node.clone(),
         since: alloc.since,
         note: alloc.note.clone(),
+        owner: alloc.owner.as_ref().map(|owner| owner.name.clone()),
+        unowned_since: unowned_since(alloc),
+        by: alloc.by.clone(),
+        meta: alloc.meta.clone(),
         volumes,
         claims,
         modify_index: revision,

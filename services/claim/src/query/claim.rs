@@ -15,7 +15,7 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::call::split_advice;
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
-use berth_service::projection::{Subtree, Volumes};
+use berth_service::projection::{Subtree, VolumeChange, Volumes};
 use tokio::time::Instant;
 
 use super::wait::{ClaimContext, VolumeQueue};
@@ -60,9 +60,30 @@ pub async fn list_claims(
         let page = page(matching, room, show, token);
         (page, first_unreadable(unreadable(volumes, &namespace, &query)))
     };
-    let (index, (page, unreadable)) = state.snapshot(reader, &state.volumes, show_page).await?;
+    let concerns = |volumes: &Volumes, than: u64| {
+        volumes.changes().has_since(than, |change| changes_list(&namespace, &query, change))
+    };
+    let (index, (page, unreadable)) =
+        state.snapshot(reader, &state.volumes, concerns, show_page).await?;
     let claims = page.entries.into_iter().flatten().collect();
     Ok(Claims { index, claims, next: page.next, unreadable })
+}
+
+/// Whether a change may change what the query lists.
+fn changes_list(namespace: &Namespace, query: &Status, change: &VolumeChange) -> bool {
+    let VolumeChange { volume, plugin, claim } = change;
+    let is_meant = covers(namespace, &volume.namespace)
+        && query.volume.as_ref().is_none_or(|queried| *queried == volume.volume)
+        && volume.volume.as_str().starts_with(&query.prefix)
+        && query.plugin.as_ref().is_none_or(|queried| plugin.as_ref() == Some(queried));
+    is_meant
+        && claim.as_ref().is_some_and(|claim| {
+            query.alloc.as_ref().is_none_or(|queried| *queried == claim.alloc)
+                && claim.touches(|node, state| {
+                    query.node.as_ref().is_none_or(|queried| queried == node)
+                        && query.state.is_none_or(|queried| queried == state)
+                })
+        })
 }
 
 /// Unreadable claims that may match the query. Their nodes and states are not known.

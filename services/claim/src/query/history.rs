@@ -136,8 +136,6 @@ fn filters(namespace: &Namespace, query: &List) -> Vec<String> {
         if query.kinds.is_empty() {
             // Kinds of a newer version are included.
             all.extend(each(of, None, query.volumes.iter().map(VolumeId::as_str)));
-            let refused = query.volumes.iter().map(|volume| refusal_filter(of, Some(volume), None));
-            all.extend(refused);
         }
         for kind in &query.kinds {
             all.extend(filters_of_kind(of, *kind, query));

@@ -8,6 +8,7 @@
 //! - Derived facts are in the reply's type only, and never stored (D8).
 
 mod alloc;
+mod alloc_wait;
 mod claim;
 mod history;
 mod node_mount;
@@ -32,9 +33,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::state::StateInner;
 
 pub use alloc::{alloc_status, build_alloc_status, list_allocs};
+pub use alloc_wait::wait_for_alloc;
 pub use claim::{list_claims, show_claims};
 pub use history::list_events;
-pub use placement::list_placements;
+pub use placement::{list_placements, place_many};
 pub use volume::{list_volumes, volume_status};
 pub use wait::{ClaimContext, VolumeQueue};
 
@@ -45,7 +47,7 @@ pub fn down_node_revision(nodes: &Nodes, node: &NodeId) -> Option<u64> {
 }
 
 /// Whether a query for a namespace covers another: `*` covers all.
-fn covers(queried: &Namespace, namespace: &Namespace) -> bool {
+pub fn covers(queried: &Namespace, namespace: &Namespace) -> bool {
     covers_all(queried) || queried == namespace
 }
 
@@ -55,14 +57,14 @@ fn covers_all(queried: &Namespace) -> bool {
 
 /// A reader, and the time that it waits.
 #[derive(Debug, Clone, Copy)]
-struct Reader<'a> {
-    step: &'a str,
+pub struct Reader<'a> {
+    pub step: &'a str,
     newer: Newer,
     until: Until,
 }
 
 impl<'a> Reader<'a> {
-    fn new(step: &'a str, newer: Newer, deadline: Instant) -> Self {
+    pub fn new(step: &'a str, newer: Newer, deadline: Instant) -> Self {
         Self { step, newer, until: Until::for_request(newer, deadline) }
     }
 }
@@ -73,18 +75,31 @@ fn first_unreadable<'a>(all: impl Iterator<Item = &'a UnreadableRecord>) -> Vec<
 }
 
 impl StateInner {
-    /// Reads all of a table at one revision, once it has what the reader waits for or the wait is
-    /// over.
+    /// Reads all of a table at one revision, once something has changed that concerns the reader or
+    /// the wait is over. `concerns` says whether something has, after a revision.
     async fn snapshot<F: Fold, T>(
         &self,
         reader: Reader<'_>,
         table: &RecordTable<F>,
+        concerns: impl Fn(&F, u64) -> bool,
         show: impl FnOnce(&F) -> T,
     ) -> Result<(u64, T), Problem> {
         let mirror = &table.mirror;
         let Reader { step, newer, until } = reader;
-        let arrival = |than: u64| mirror.reach(than.saturating_add(1), until.wait);
-        self.readers.wait(newer, until, |than| mirror.applied() > than, arrival).await?;
+        let mut changes = mirror.subscribe();
+        let has_changed = |than: u64| mirror.read(|fold| concerns(fold, than));
+        let arrival = |than: u64| async move {
+            let mut than = than;
+            loop {
+                // Everything up to here is looked at, and need not be looked at again.
+                let applied = mirror.applied();
+                if has_changed(than) || changes.changed().await.is_err() {
+                    return;
+                }
+                than = than.max(applied);
+            }
+        };
+        self.readers.wait(newer, until, has_changed, arrival).await?;
         self.catch_up_with_leader(reader, table, ">").await?;
         let seen = mirror.snapshot(until.answer, show).await;
         seen.map_err(|error| error.into_problem(step))
@@ -108,7 +123,7 @@ impl StateInner {
 
     /// Waits until the mirror has all that the leader has below the filter; fails if it does not in
     /// the reader's time.
-    async fn catch_up_with_leader<F: Fold>(
+    pub async fn catch_up_with_leader<F: Fold>(
         &self,
         reader: Reader<'_>,
         RecordTable { bucket, mirror }: &RecordTable<F>,

@@ -3,25 +3,36 @@
 //! All mirrors are read at once, with their locks taken in one order: volumes, nodes, plugins.
 //! [`berth_domain::placement`] decides.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use berth_contract::code::Code;
+use berth_contract::message::many::{PlaceMany, PlacementAnswer, PlacementAnswers};
 use berth_contract::message::query::Newer;
-use berth_contract::message::volume::{NodePlacement, Obstacle, Placement, Placements};
+use berth_contract::message::volume::{
+    NodePlacement, Obstacle, Placement, Placements, PluginSlots, VolumeDemand,
+};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::each_volume;
 use berth_domain::placement::{NewClaimant, RequestedVolume, obstacles};
+use berth_domain::plugin::Half;
 use berth_domain::volume::Context;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
 use berth_service::page::{Page, Room, after, page};
 use berth_service::projection::{Instances, Nodes, Subtree, Volumes};
-use tokio::time::Instant;
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, sleep};
 
 use super::Reader;
 use crate::handle;
 use crate::refuse::{self, can_wait};
-use crate::state::{State, check_node_readable, placement_site};
+use crate::state::{State, StateInner, check_node_readable, placement_site};
 use crate::volume_requests::check_volume_requests;
+
+/// Time between two computations of an answer that is waited for.
+const RECOMPUTE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Says of each node whether it could host all the volumes.
 pub async fn list_placements(
@@ -34,27 +45,138 @@ pub async fn list_placements(
     check_volume_requests(&query.volumes, query.index)
         .map_err(|faults| Problem::bad_input(STEP, faults))?;
     let after = after(STEP, &query.page, |token| NodeId::new(token).ok())?;
-    let reader = Reader::new(STEP, Newer::default(), deadline);
-    let (volumes, nodes, plugins) = tokio::join!(
-        state.catch_up_with_leader(reader, &state.volumes, ">"),
-        state.catch_up_with_leader(reader, &state.nodes, ">"),
-        state.catch_up_with_leader(reader, &state.plugins, ">"),
-    );
-    volumes.and(nodes).and(plugins)?;
+    let reader = Reader::new(STEP, query.newer, deadline);
+    let lookup = PlacementLookup { namespace, query, after };
+    state.catch_up_for_placement(reader).await?;
+    let first = lookup.answer(state)?;
+    if lookup.query.newer.than != Some(first.index) {
+        return Ok(first);
+    }
+    let is_another = |than: u64| lookup.answer(state).map_or(true, |answer| answer.index != than);
+    state.wait_for_placement(reader, is_another).await?;
+    state.catch_up_for_placement(reader).await?;
+    lookup.answer(state)
+}
 
-    let context = state.decision_context();
-    // A new attempt's id: no alloc has it, so the newcomer has no claim.
-    let alloc = AllocId::new(context.attempt.as_str())
-        .map_err(|fault| Problem::new(Code::Internal, fault))?;
-    let newcomer = NewClaimant { alloc, worker: state.worker.clone() };
-    let lookup = PlacementLookup { newcomer, namespace, query, after, context };
-    let page = state.volumes.mirror.read(|volumes| {
-        state
-            .nodes
-            .mirror
-            .read(|nodes| state.plugins.mirror.read(|plugins| lookup.page(volumes, nodes, plugins)))
-    });
-    Ok(Placements { nodes: page.entries, next: page.next })
+/// Says of each of many workloads where it could run, as if each were asked for alone.
+pub async fn place_many(
+    state: &State,
+    namespace: &Namespace,
+    request: PlaceMany,
+    deadline: Instant,
+) -> Result<PlacementAnswers, Problem> {
+    let mut answers = Vec::new();
+    for one in request.placements {
+        let query = Placement { newer: Newer::default(), ..one };
+        let done = list_placements(state, namespace.clone(), query, deadline).await;
+        let done = done.map_err(|problem| problem.at_step(verb::VolumePlacement::STEP));
+        answers.push(match done {
+            Ok(placements) => PlacementAnswer { placements: Some(placements), error: None },
+            Err(error) => PlacementAnswer { placements: None, error: Some(error) },
+        });
+    }
+    Ok(PlacementAnswers { answers })
+}
+
+impl StateInner {
+    async fn catch_up_for_placement(&self, reader: Reader<'_>) -> Result<(), Problem> {
+        let (volumes, nodes, plugins) = tokio::join!(
+            self.catch_up_with_leader(reader, &self.volumes, ">"),
+            self.catch_up_with_leader(reader, &self.nodes, ">"),
+            self.catch_up_with_leader(reader, &self.plugins, ">"),
+        );
+        volumes.and(nodes).and(plugins)
+    }
+
+    /// Waits until the answer is another one, or the wait is over. It is computed again after a
+    /// change of anything that it is made of, but not after each of many.
+    async fn wait_for_placement(
+        &self,
+        reader: Reader<'_>,
+        is_another: impl Fn(u64) -> bool,
+    ) -> Result<(), Problem> {
+        let mut volumes = self.volumes.mirror.subscribe();
+        let mut nodes = self.nodes.mirror.subscribe();
+        let mut plugins = self.plugins.mirror.subscribe();
+        let arrival = |than| {
+            let is_another = &is_another;
+            async move {
+                while !is_another(than) {
+                    // The mirrors live as long as the state, so none of these can fail.
+                    tokio::select! {
+                        _ = volumes.changed() => {}
+                        _ = nodes.changed() => {}
+                        _ = plugins.changed() => {}
+                    }
+                    sleep(RECOMPUTE_PAUSE).await;
+                }
+            }
+        };
+        self.readers.wait(reader.newer, reader.until, |_| false, arrival).await
+    }
+}
+
+impl PlacementLookup {
+    /// The answer, as the mirrors have it now.
+    fn answer(&self, state: &StateInner) -> Result<Placements, Problem> {
+        let context = state.decision_context();
+        // A new attempt's id: no alloc has it, so the newcomer has no claim.
+        let alloc = AllocId::new(context.attempt.as_str())
+            .map_err(|fault| Problem::new(Code::Internal, fault))?;
+        let newcomer = NewClaimant { alloc, worker: state.worker.clone() };
+        let view = PlacementView { lookup: self, newcomer, context };
+        let (page, volumes) = state.volumes.mirror.read(|volumes| {
+            state.nodes.mirror.read(|nodes| {
+                state
+                    .plugins
+                    .mirror
+                    .read(|plugins| (view.page(volumes, nodes, plugins), self.demands(volumes)))
+            })
+        });
+        let answer = Placements { index: 0, volumes, nodes: page.entries, next: page.next };
+        Ok(Placements { index: fingerprint(&answer), ..answer })
+    }
+
+    fn key(&self, id: &VolumeId) -> VolumeKey {
+        VolumeKey::new(self.namespace.clone(), id.clone())
+    }
+
+    /// How much each of the volumes is in demand.
+    fn demands(&self, volumes: &Volumes) -> Vec<VolumeDemand> {
+        let ids = each_volume(&self.query.volumes, self.query.index);
+        let mut demands: Vec<VolumeDemand> = ids
+            .into_iter()
+            .filter_map(|(volume, _)| {
+                let claims = &volumes.get(&self.key(&volume))?.volume.claims;
+                let waiting = claims.in_line().count();
+                let holding = claims.len() - waiting;
+                Some(VolumeDemand { volume, holding, waiting })
+            })
+            .collect();
+        demands.sort_by(|one, other| one.volume.cmp(&other.volume));
+        demands
+    }
+}
+
+/// A number that stands for an answer, whichever replica gives it. Words do not count: they name
+/// times. It has 53 bits: every program's number has them.
+fn fingerprint(answer: &Placements) -> u64 {
+    let mut hash = Sha256::new();
+    for VolumeDemand { volume, holding, waiting } in &answer.volumes {
+        hash.update(format!("{volume:?} {holding} {waiting}\n"));
+    }
+    for NodePlacement { node, fits, fits_later, slots, obstacles } in &answer.nodes {
+        hash.update(format!("{node:?} {fits} {fits_later}\n"));
+        for PluginSlots { plugin, free, used } in slots {
+            hash.update(format!("{plugin:?} {free:?} {used}\n"));
+        }
+        for Obstacle { volume, code, retryable, can_wait, .. } in obstacles {
+            hash.update(format!("{volume:?} {code} {retryable} {can_wait}\n"));
+        }
+    }
+    hash.update(format!("{:?}", answer.next));
+    let bytes = hash.finalize();
+    bytes[..8].iter().fold(0, |number: u64, byte| (number << 8) | u64::from(*byte)) >> 11
 }
 
 fn plugin_of<'a>(one: &RequestedVolume<'a>) -> Option<&'a PluginId> {
@@ -62,17 +184,23 @@ fn plugin_of<'a>(one: &RequestedVolume<'a>) -> Option<&'a PluginId> {
 }
 
 struct PlacementLookup {
-    newcomer: NewClaimant,
     namespace: Namespace,
     query: Placement,
     after: Option<NodeId>,
+}
+
+/// A lookup at one moment.
+struct PlacementView<'a> {
+    lookup: &'a PlacementLookup,
+    newcomer: NewClaimant,
     context: Context,
 }
 
-impl PlacementLookup {
+impl PlacementView<'_> {
     fn page(&self, volumes: &Volumes, nodes: &Nodes, plugins: &Instances) -> Page<NodePlacement> {
-        let Placement { volumes: requests, index, node, page: asked, .. } = &self.query;
-        let key = |id: &VolumeId| VolumeKey::new(self.namespace.clone(), id.clone());
+        let PlacementLookup { query, after, .. } = self.lookup;
+        let Placement { volumes: requests, index, node, page: asked, .. } = query;
+        let key = |id: &VolumeId| self.lookup.key(id);
         let ids = each_volume(requests, *index);
         let wanted: Vec<RequestedVolume<'_>> = ids
             .iter()
@@ -112,7 +240,13 @@ impl PlacementLookup {
                     obstacles.push(obstacle(id.clone(), problem, false));
                 }
             }
-            NodePlacement { node: node.clone(), fits: obstacles.is_empty(), obstacles }
+            NodePlacement {
+                node: node.clone(),
+                fits: obstacles.is_empty(),
+                fits_later: obstacles.iter().all(|one| one.can_wait),
+                slots: slots(&wanted, volumes, plugins, node),
+                obstacles,
+            }
         };
         let meant = nodes
             .iter()
@@ -120,9 +254,29 @@ impl PlacementLookup {
             // An unreadable node record still counts as a node.
             .chain(nodes.unreadable().keys())
             .filter(|id| node.as_ref().is_none_or(|node| node == *id))
-            .filter(|id| self.after.as_ref().is_none_or(|after| *id > after));
+            .filter(|id| after.as_ref().is_none_or(|after| *id > after));
         page(meant, Room::for_page(asked), show, ToString::to_string)
     }
+}
+
+/// The room that the volumes' plugins have on a node.
+fn slots(
+    wanted: &[RequestedVolume<'_>],
+    volumes: &Volumes,
+    plugins: &Instances,
+    node: &NodeId,
+) -> Vec<PluginSlots> {
+    let named: BTreeSet<&PluginId> = wanted.iter().filter_map(plugin_of).collect();
+    let room = named.into_iter().map(|plugin| {
+        let used = volumes.load().count(plugin, node);
+        let instance =
+            plugins.get(plugin).and_then(|all| all.instances.get(&(node.clone(), Half::Node)));
+        // Zero means no bound (CSI 1.12, `NodeGetInfoResponse.max_volumes_per_node`).
+        let most = instance.and_then(|one| one.node.as_ref()?.max_volumes).filter(|most| *most > 0);
+        let free = most.map(|most| most.saturating_sub(used));
+        PluginSlots { plugin: plugin.clone(), free, used }
+    });
+    room.collect()
 }
 
 fn obstacle(volume: VolumeId, problem: Problem, can_wait: bool) -> Obstacle {

@@ -14,7 +14,7 @@ use berth_domain::plugin::Half;
 use berth_domain::volume::{Claim, HandleUse, State as ClaimState, Volume, VolumeSpec};
 use berth_domain::{Namespace, PluginId, VolumeKey};
 use berth_service::page::{Room, after, page};
-use berth_service::projection::{Nodes, Subtree, Volumes};
+use berth_service::projection::{Nodes, Subtree, VolumeChange, Volumes};
 use tokio::time::Instant;
 
 use super::claim::show_first_claims;
@@ -187,9 +187,25 @@ pub async fn list_volumes(
         let unreadable = meant.flat_map(|(_, subtree)| subtree.unreadable.values());
         (page, first_unreadable(unreadable))
     };
-    let (index, (page, unreadable)) = state.snapshot(reader, &state.volumes, show_page).await?;
+    let concerns = |volumes: &Volumes, than: u64| {
+        volumes.changes().has_since(than, |change| changes_list(&namespace, &query, change))
+    };
+    let (index, (page, unreadable)) =
+        state.snapshot(reader, &state.volumes, concerns, show_page).await?;
     let volumes = page.entries.into_iter().flatten().collect();
     Ok(Listed { index, volumes, next: page.next, unreadable })
+}
+
+/// Whether a change may change what the query lists. The claims of a volume are counted in its line.
+fn changes_list(namespace: &Namespace, query: &List, change: &VolumeChange) -> bool {
+    let VolumeChange { volume, plugin, claim } = change;
+    covers(namespace, &volume.namespace)
+        && volume.volume.as_str().starts_with(&query.prefix)
+        && query.plugin.as_ref().is_none_or(|queried| plugin.as_ref() == Some(queried))
+        && match (&query.node, claim) {
+            (Some(queried), Some(claim)) => claim.touches(|node, _| node == queried),
+            _ => true,
+        }
 }
 
 fn matches(query: &List, key: &VolumeKey, subtree: &Subtree) -> bool {

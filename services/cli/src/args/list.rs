@@ -1,5 +1,6 @@
 //! Options of every list, and the words that an option accepts.
 
+use berth_contract::message::alloc::WaitUntil;
 use berth_contract::message::query;
 use berth_contract::message::registry::PluginType;
 use berth_domain::access::{AccessMode, AttachmentMode};
@@ -68,6 +69,23 @@ pub fn alloc_state() -> ValueParser {
     const ALL: &[AllocState] =
         &[AllocState::Live, AllocState::Complete, AllocState::Failed, AllocState::Stopped];
     one_of(ALL, AllocState::as_str)
+}
+
+/// What an alloc is waited for.
+pub fn wait_until() -> ValueParser {
+    one_of(&[WaitUntil::Mounted, WaitUntil::Ended, WaitUntil::Free], |until| match until {
+        WaitUntil::Mounted => "mounted",
+        WaitUntil::Ended => "ended",
+        WaitUntil::Free => "free",
+    })
+}
+
+/// A label: `KEY=VALUE`.
+pub fn parse_label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("must be KEY=VALUE, such as job=web".to_owned()),
+    }
 }
 
 /// The states of a node.

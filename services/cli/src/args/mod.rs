@@ -23,10 +23,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::message::alloc::WaitUntil;
 use berth_contract::message::registry::PluginType;
 use berth_domain::alloc::AllocState;
 use berth_domain::volume::State;
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
+use berth_domain::{AllocId, Namespace, NodeId, OwnerId, PluginId, VolumeId};
 use berth_service::connection::ConnectionArgs;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -122,6 +123,9 @@ pub enum Command {
     /// Show and stop allocs, the placed runs of workloads
     #[command(subcommand)]
     Alloc(AllocCommand),
+    /// Show the owners of allocs: instances of schedulers
+    #[command(subcommand)]
+    Owner(OwnerCommand),
     /// Show who holds which volume, and how far a release is
     #[command(subcommand)]
     Claim(ClaimCommand),
@@ -347,6 +351,8 @@ pub enum AllocCommand {
     #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
     berth alloc list
     berth alloc list --node n1 --all
+    berth alloc list --owner scheduler-1 --meta job=web
+    berth alloc list --unowned
     berth alloc list --watch
     berth alloc status run-7f3a91c2")]
     Status(AllocStatus),
@@ -358,15 +364,29 @@ pub enum AllocCommand {
     /// release goes on in either case.
     #[command(after_long_help = "EXAMPLES
     berth alloc stop run-7f3a91c2
-    berth alloc stop run-7f3a91c2 --wait --timeout 10m")]
+    berth alloc stop run-7f3a91c2 --wait --timeout 10m
+    berth alloc stop web-1 --revision 4711")]
     Stop(AllocStop),
+    /// Wait until an alloc is mounted, has ended, or is free
+    ///
+    /// Returns as soon as it is so. With --timeout, the exit code says whether it was in time.
+    #[command(after_long_help = "EXAMPLES
+    berth alloc wait web-1 mounted
+    berth alloc wait web-1 free --timeout 10m")]
+    Wait(AllocWait),
+    /// Take over the live allocs of an owner whose lease has ended
+    ///
+    /// A scheduler does this when it starts. Nothing that runs is stopped.
+    #[command(after_long_help = "EXAMPLES
+    berth alloc adopt scheduler-1 scheduler-2")]
+    Adopt(AllocAdopt),
 }
 
 /// `berth alloc status`
 #[derive(Debug, Args)]
 pub struct AllocStatus {
     /// Only this one, in detail
-    #[arg(conflicts_with_all = ["prefix", "node", "state", "all", "limit", "after", "sort"])]
+    #[arg(conflicts_with_all = ["prefix", "node", "state", "all", "owner", "meta", "unowned", "limit", "after", "sort"])]
     pub id: Option<AllocId>,
     /// Only allocs whose id begins with this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -380,12 +400,67 @@ pub struct AllocStatus {
     /// Allocs in every state, also those that have ended
     #[arg(long, conflicts_with = "state")]
     pub all: bool,
+    /// Only allocs of this owner
+    #[arg(long, value_name = "OWNER")]
+    pub owner: Option<OwnerId>,
+    /// Only allocs with this label; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = list::parse_label)]
+    pub meta: Vec<(String, String)>,
+    /// Only allocs whose owner's lease has ended
+    #[arg(long)]
+    pub unowned: bool,
     /// The page of the list.
     #[command(flatten)]
     pub page: PageArgs,
     /// The form of the list.
     #[command(flatten)]
     pub view: ListView,
+}
+
+/// `berth alloc wait`
+#[derive(Debug, Args)]
+pub struct AllocWait {
+    /// The alloc
+    pub id: AllocId,
+    /// What to wait for: mounted, ended or free
+    #[arg(value_name = "UNTIL", value_parser = list::wait_until())]
+    pub until: WaitUntil,
+}
+
+/// `berth alloc adopt`
+#[derive(Debug, Args)]
+pub struct AllocAdopt {
+    /// The owner whose lease has ended
+    pub from: OwnerId,
+    /// The owner that takes its allocs over
+    pub owner: OwnerId,
+    /// Only this alloc; may be repeated
+    #[arg(long, value_name = "ALLOC")]
+    pub alloc: Vec<AllocId>,
+}
+
+/// `berth owner list`
+#[derive(Debug, Args)]
+pub struct OwnerList {
+    /// Only owners whose name begins with this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub prefix: String,
+    /// The page of the list.
+    #[command(flatten)]
+    pub page: PageArgs,
+}
+
+/// `berth owner …`
+#[derive(Debug, Subcommand)]
+pub enum OwnerCommand {
+    /// List owners of live allocs, and whether their leases are held
+    ///
+    /// An owner is one instance of a scheduler. While it holds a lease, its allocs are its own.
+    /// When the lease ends they are unowned: they go on running, and the next instance adopts them.
+    #[command(after_long_help = "EXAMPLES
+    berth owner list
+    berth alloc list --unowned")]
+    List(OwnerList),
 }
 
 /// `berth alloc stop`
@@ -399,6 +474,13 @@ pub struct AllocStop {
     /// The reason, for the record
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+    /// The owner that the alloc belongs to, if you are its scheduler
+    #[arg(long, value_name = "OWNER")]
+    pub owner: Option<OwnerId>,
+    /// Only if its record is still at this revision, as `berth alloc status` shows it; with this an
+    /// alloc of any owner is stopped
+    #[arg(long, value_name = "REVISION")]
+    pub revision: Option<u64>,
 }
 
 /// `berth claim …`

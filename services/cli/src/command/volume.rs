@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use berth_contract::message::query::Newer;
 use berth_contract::message::secret::Key;
 use berth_contract::message::volume::{
     self as message, Deregistered, GivenSecrets, Registered, VolumeStatus, Volumes,
@@ -133,6 +134,7 @@ pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), 
         index: args.per_alloc,
         node: args.node.clone(),
         page: (&args.page).into(),
+        newer: Newer::default(),
     };
     let nodes = session.ask_service::<verb::VolumePlacement>(&session.namespace, &body).await?;
     session.output.reply(&nodes, show::placements);

@@ -144,13 +144,11 @@ impl Plan {
     /// The request that registers the alloc.
     pub fn register(&self) -> Register {
         Register {
-            id: self.alloc.clone(),
-            node: self.node.clone(),
             index: self.index,
-            volumes: self.requests.clone(),
             note: Some(self.note.clone()),
             task_driver_mounts: self.mounts,
             allow_missing: self.waits,
+            ..Register::new(self.alloc.clone(), self.node.clone(), self.requests.clone())
         }
     }
 

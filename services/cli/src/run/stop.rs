@@ -55,7 +55,7 @@ async fn try_to_stop(
     no_wait_release: bool,
     told: &mut bool,
 ) -> Result<(), Option<Failure>> {
-    let body = Stop { id: plan.alloc.clone(), state, note: Some(note) };
+    let body = Stop::new(plan.alloc.clone(), state, Some(note));
     let mut follow = None;
     if !no_wait_release {
         follow = Some(Follow::open(session, &plan.alloc).await);

@@ -37,7 +37,8 @@ pub async fn announce(
         return Ok(Watched(None));
     };
     let (namespace, alloc) = (session.namespace.clone(), plan.alloc.clone());
-    let run = Run { namespace, alloc, pid: std::process::id(), mark: String::new(), ended: None };
+    let (pid, mark) = (std::process::id(), String::new());
+    let run = Run { namespace, alloc, pid, mark, ended: None, guard: None };
     let announced = Runs::in_dir(&dir).announce(run).map_err(|error| refused(plan, &error))?;
     Ok(Watched(Some(announced)))
 }

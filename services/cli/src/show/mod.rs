@@ -25,7 +25,7 @@ mod truth;
 mod volume;
 mod why;
 
-pub use alloc::{ALLOC_COLUMNS, alloc, allocs};
+pub use alloc::{ALLOC_COLUMNS, alloc, allocs, changed_allocs, owners};
 pub use bus::{copies, copies_progress};
 pub use claim::{CLAIM_COLUMNS, claims, sorted_claims};
 pub use doctor::doctor;

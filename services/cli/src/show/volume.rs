@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use berth_contract::message::volume::{Health, Placements, VolumeStatus, VolumeStub, Volumes};
+use berth_contract::message::volume::{
+    Health, Placements, VolumeDemand, VolumeStatus, VolumeStub, Volumes,
+};
 use berth_domain::Timestamp;
 
 use super::{claims, health_word, last_refusal, listed, within};
@@ -142,14 +144,20 @@ pub fn placements(placements: &Placements) -> String {
         for obstacle in &node.obstacles {
             table.row([
                 node.node.to_string(),
-                "no".to_owned(),
+                if node.fits_later { "later" } else { "no" }.to_owned(),
                 obstacle.volume.to_string(),
                 obstacle.code.to_string(),
                 obstacle.message.clone(),
             ]);
         }
     }
-    table.to_string()
+    let demand = |one: &VolumeDemand| {
+        let VolumeDemand { volume, holding, waiting } = one;
+        (holding + waiting > 0)
+            .then(|| format!("volume {volume}: held by {holding}, {waiting} in line\n"))
+    };
+    let demands: String = placements.volumes.iter().filter_map(demand).collect();
+    format!("{table}{demands}")
 }
 
 fn health(health: &Health) -> String {

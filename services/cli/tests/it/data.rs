@@ -10,7 +10,8 @@ use berth_contract::message::collect::Sweep;
 use berth_contract::message::query::RefusedRequest;
 use berth_contract::message::registry::{InstanceStatus, JobStatus, NodeStatus, PluginStatus};
 use berth_contract::message::volume::{
-    Health, NodePlacement, Obstacle, Placements, VolumeHolder, VolumeStatus, VolumeStub, Volumes,
+    Health, NodePlacement, Obstacle, Placements, VolumeDemand, VolumeHolder, VolumeStatus,
+    VolumeStub, Volumes,
 };
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{AllocState, VolumeRequest};
@@ -18,7 +19,7 @@ use berth_domain::plugin::{Count, Half, NodeState, UnaccountedMount};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{Attempt, CallKind, Closing, NodeMount, NodeMountState, State};
 use berth_domain::{
-    AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, Timestamp, VolumeId, WorkerId,
+    AllocId, AttemptId, JobId, Namespace, NodeId, OwnerId, PluginId, Timestamp, VolumeId, WorkerId,
 };
 
 /// The present time in all samples.
@@ -314,10 +315,15 @@ pub fn alloc() -> AllocStatus {
         index: Some(2),
         since: ago(4000),
         note: Some("exit code 3".to_owned()),
+        owner: Some(OwnerId::new("scheduler-1").unwrap()),
+        unowned_since: None,
+        by: Some("user.anna".to_owned()),
+        meta: BTreeMap::from([("job".to_owned(), "web".to_owned())]),
         volumes: vec![request("data", false), request("models", true), own],
         claims: vec![stuck("web-0"), ClaimStatus { volume: volume_id("models"), ..stuck("web-0") }],
         last_refusal: Some(refused()),
         modify_index: 44,
+        status_index: 99,
         unreadable: Vec::new(),
     }
 }
@@ -331,6 +337,10 @@ pub fn allocs() -> Allocs {
         node: node_id("n1"),
         since: ago(4000),
         note: Some("exit code 3".to_owned()),
+        owner: Some(OwnerId::new("scheduler-1").unwrap()),
+        unowned_since: None,
+        by: Some("user.anna".to_owned()),
+        meta: BTreeMap::from([("job".to_owned(), "web".to_owned())]),
         volumes: vec![volume_id("data"), volume_id("disk[2]")],
         claims: 2,
         modify_index: 44,
@@ -340,6 +350,7 @@ pub fn allocs() -> Allocs {
         namespace: Namespace::new("team a").unwrap(),
         state: AllocState::Live,
         note: None,
+        unowned_since: Some(ago(60)),
         volumes: Vec::new(),
         claims: 0,
         ..stub.clone()
@@ -359,13 +370,16 @@ pub fn placements() -> Placements {
     let node = |id, obstacles: Vec<Obstacle>| NodePlacement {
         node: node_id(id),
         fits: obstacles.is_empty(),
+        fits_later: obstacles.iter().all(|one| one.can_wait),
+        slots: Vec::new(),
         obstacles,
     };
     let held = obstacle("data", Code::Held, "the volume is held by alloc web-0 on node n1");
     let away = obstacle("data", Code::NodeDown, "node n2 is down since 2026-11-21T00:00:00.000Z");
     let missing = obstacle("logs", Code::NoSuchVolume, "the volume is not registered");
     let nodes = vec![node("n1", Vec::new()), node("n2", vec![held, away, missing])];
-    Placements { nodes, next: None }
+    let volumes = vec![VolumeDemand { volume: volume_id("data"), holding: 1, waiting: 2 }];
+    Placements { index: 57, volumes, nodes, next: None }
 }
 
 pub fn sweep() -> Sweep {

@@ -155,6 +155,9 @@ impl Site {
             volumes: vec![VolumeRequest::for_volume(VolumeId::new("data").unwrap())],
             since,
             note: None,
+            by: None,
+            owner: None,
+            meta: BTreeMap::new(),
         };
         let key = key::alloc(&namespace(), &alloc_id(id));
         self.plant(&bucket::ALLOCS, &key, record::write(alloc, None).unwrap()).await;

@@ -77,6 +77,9 @@ pub struct JournalledUse {
     /// finds other mounts of the volume by it. Valid within the boot. Older versions wrote none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contents: Vec<MountContent>,
+    /// Who wants the alloc, for events. `None` if an earlier version wrote the entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     pub boot_id: String,
     pub since: Timestamp,
 }

@@ -4,6 +4,7 @@ use std::future::Future;
 
 use berth_bus::serve::ServeError;
 use berth_bus::{Bus, Listen, Service, ServiceSpec, VerbRequest};
+use berth_contract::actor::Actor;
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::trace::TraceContext;
@@ -30,6 +31,14 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
     let on = NodeEndpoints { service: &service, mounter };
     on.verb::<verb::AgentMount, _, _>(|mounter, to, request, context| {
         mounter.mount(to.namespace, request, context)
+    })
+    .await?;
+    on.verb::<verb::AgentMountAll, _, _>(|mounter, to, request, context| {
+        mounter.mount_all(to.namespace, request, context)
+    })
+    .await?;
+    on.verb_from::<verb::AgentGuard, _, _>(|mounter, to, request, (context, sender)| {
+        mounter.guard(to.namespace, request, sender, context)
     })
     .await?;
     on.verb::<verb::AgentDetach, _, _>(|m, _, call, context| m.detach(call, context)).await?;
@@ -59,10 +68,25 @@ struct NodeEndpoints<'a> {
 }
 
 impl NodeEndpoints<'_> {
-    /// Answers a verb at this node's subject. A refused change becomes an event.
+    /// Answers a verb at this node's subject.
     async fn verb<V: Verb, F, H>(&self, handler: H) -> Result<(), ServeError>
     where
         H: Fn(Mounter, V::To, V::Request, RequestContext) -> F + Copy + Send + Sync + 'static,
+        F: Future<Output = Result<V::Reply, Problem>> + Send + 'static,
+    {
+        let handler =
+            move |mounter, to, request, (context, _)| handler(mounter, to, request, context);
+        self.verb_from::<V, F, _>(handler).await
+    }
+
+    /// Answers a verb whose handler needs to know who sent it. A refused change becomes an event.
+    async fn verb_from<V: Verb, F, H>(&self, handler: H) -> Result<(), ServeError>
+    where
+        H: Fn(Mounter, V::To, V::Request, (RequestContext, Option<String>)) -> F
+            + Copy
+            + Send
+            + Sync
+            + 'static,
         F: Future<Output = Result<V::Reply, Problem>> + Send + 'static,
     {
         let mounter = self.mounter.clone();
@@ -71,16 +95,20 @@ impl NodeEndpoints<'_> {
             let mounter = mounter.clone();
             async move {
                 let (trace, body) = (request.trace, request.body.clone());
+                let by = request.actor.as_ref().map(Actor::tokens);
                 // By the clock that crosses hosts.
                 let deadline = clock::now().after(request.remaining());
                 let to = request.to()?;
                 let context = RequestContext { deadline, trace };
-                let done =
-                    async { handler(mounter.clone(), to, request.message()?, context).await };
+                let sender = by.clone();
+                let done = async {
+                    handler(mounter.clone(), to, request.message()?, (context, sender)).await
+                };
                 done.await.map_err(|problem| {
                     let problem = problem.at_step(V::STEP);
                     if has_event {
-                        mounter.shared.events.publish_refusal(V::STEP, &body, &problem, trace);
+                        let events = &mounter.shared.events;
+                        events.publish_refusal(V::STEP, (&body, by), &problem, trace);
                     }
                     problem
                 })

@@ -1,6 +1,6 @@
 //! Mounts volumes on this node, takes them down, and shows them.
 //!
-//! **Owns** the work of `agent.mount`, `agent.detach`, `agent.republish`, `agent.unmount` and
+//! **Owns** the work of `agent.mount`, `agent.mount-all`, `agent.guard`, `agent.detach`, `agent.republish`, `agent.unmount` and
 //! `agent.status`. The plan says which plugin calls to make ([`crate::plan`]); this module makes
 //! them.
 //!
@@ -19,8 +19,10 @@ mod dirs;
 mod endpoints;
 mod enforce;
 mod grant;
+mod guard;
 mod holders;
 mod mount;
+mod mount_all;
 mod observe;
 mod republish;
 mod status;
@@ -35,7 +37,7 @@ use std::sync::Arc;
 use berth_bus::Bus;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
-use berth_domain::{PluginId, Timestamp, VolumeKey};
+use berth_domain::{AllocId, Namespace, PluginId, Timestamp, VolumeKey};
 
 use crate::controller::HostedControllers;
 use crate::events::EventPublisher;
@@ -50,6 +52,7 @@ use crate::plugin::{Plugin, Plugins};
 use crate::secret::SealingKey;
 use crate::unaccounted::UnaccountedMounts;
 use berth_host::{HostPool, MountTable};
+use berth_service::locks::KeyedLocks;
 use berth_service::runs::Runs;
 
 pub use bind::Binds;
@@ -63,6 +66,8 @@ use unstaged::RefusedPaths;
 pub struct Mounter {
     shared: Arc<MounterContext>,
     refused: RefusedPaths,
+    /// Held while all volumes of an alloc are claimed and mounted.
+    alloc_locks: KeyedLocks<(Namespace, AllocId)>,
 }
 
 /// What a [`Mounter`] works with.
@@ -97,7 +102,15 @@ pub struct MounterContext {
 
 impl Mounter {
     pub fn new(context: MounterContext) -> Self {
-        Self { shared: Arc::new(context), refused: RefusedPaths::default() }
+        // What was mounted before this start is told of with its wanter, too.
+        for (volume, alloc, entry) in context.journal.uses() {
+            context.events.learn(&volume.namespace, &alloc, entry.by.as_ref());
+        }
+        Self {
+            shared: Arc::new(context),
+            refused: RefusedPaths::default(),
+            alloc_locks: KeyedLocks::default(),
+        }
     }
 
     fn plugin(&self, id: &PluginId) -> Result<Plugin, Problem> {
@@ -131,6 +144,15 @@ impl Mounter {
     fn locate_problem(&self, problem: Problem, volume: &VolumeKey) -> Problem {
         problem.volume(volume).node(&self.shared.host.node)
     }
+}
+
+/// Refuses a request whose namespace is not that of its subject: rights are given for the latter.
+fn check_namespace(asked_of: &Namespace, named: &Namespace) -> Result<(), Problem> {
+    if asked_of.is_wildcard() || asked_of == named {
+        return Ok(());
+    }
+    let message = "`namespace` must be the namespace of the request's subject";
+    Err(Problem::new(Code::BadInput, message))
 }
 
 /// The refusal of a call to a plugin that this node does not have.

@@ -14,7 +14,9 @@ use super::account::ClaimsBeside;
 use super::bind::BindPath;
 use super::calls::{GrantWithSecrets, JournalledIntent, NodeCaller};
 use super::endpoints::RequestContext;
-use super::{Mounter, bind, enforce, grant, holders, local_problem, read_mount_table};
+use super::{
+    Mounter, bind, check_namespace, enforce, grant, holders, local_problem, read_mount_table,
+};
 use crate::events::UsedVolume;
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::gate::GatePass;
@@ -33,6 +35,15 @@ struct MountTask {
     spot: Option<BindPath>,
     pass: GatePass,
     context: RequestContext,
+}
+
+/// One volume that is to be mounted.
+pub(super) struct MountRequest {
+    pub(super) mount: Mount,
+    /// The path of the caller's choice.
+    pub(super) spot: Option<BindPath>,
+    pub(super) pass: GatePass,
+    pub(super) context: RequestContext,
 }
 
 /// The calls that publish one use.
@@ -55,19 +66,37 @@ impl Mounter {
     ) -> Result<Mounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
         let locate = |problem: Problem| self.locate_problem(problem, &volume).at_step(STEP);
-        if !asked_of.is_wildcard() && asked_of != request.namespace {
-            let message = "`namespace` must be the namespace of the request's subject";
-            return Err(locate(Problem::new(Code::BadInput, message)));
-        }
-        let node = &self.shared.host.node;
+        check_namespace(&asked_of, &request.namespace).map_err(locate)?;
         // Before the claim is taken: if the gate closes after this, the grant is not used.
         let pass = self.shared.gate.check_open().map_err(locate)?;
         let spot = match &request.path {
             Some(path) => Some(self.shared.binds.check_path(path).await.map_err(locate)?),
             None => None,
         };
-        let grant = grant::take_claim(&self.shared.bus, node, &request, context).await;
-        let grant = grant.map_err(locate)?;
+        let request = MountRequest { mount: request, spot, pass, context };
+        self.clone().claim_and_mount(request).await
+    }
+
+    /// Takes the claim, and mounts what it grants.
+    pub(super) async fn claim_and_mount(self, request: MountRequest) -> Result<Mounted, Problem> {
+        let MountRequest { mount, context, .. } = &request;
+        let volume = VolumeKey::new(mount.namespace.clone(), mount.volume.clone());
+        let (bus, node) = (&self.shared.bus, &self.shared.host.node);
+        let grant = grant::take_claim(bus, node, mount, *context).await;
+        let grant = grant.map_err(|problem| self.locate_problem(problem, &volume).at_step(STEP))?;
+        self.mount_with(request, grant).await
+    }
+
+    /// Mounts what is granted.
+    pub(super) async fn mount_with(
+        self,
+        request: MountRequest,
+        grant: Grant,
+    ) -> Result<Mounted, Problem> {
+        let MountRequest { mount, spot, pass, context } = request;
+        let volume = VolumeKey::new(mount.namespace, mount.volume);
+        let locate = |problem: Problem| self.locate_problem(problem, &volume).at_step(STEP);
+        self.shared.events.learn(&grant.namespace, &grant.alloc, grant.by.as_ref());
         let shown = ExecutorWork {
             volume: volume.clone(),
             alloc: grant.alloc.clone(),
@@ -236,6 +265,7 @@ impl Mounter {
             disk: None,
             left_out: Vec::new(),
             contents: Vec::new(),
+            by: grant.by.clone(),
             boot_id: self.shared.host.boot_id.clone(),
             since: clock::now(),
         }

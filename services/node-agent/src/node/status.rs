@@ -1,15 +1,18 @@
 //! `agent.status`: the journal, the mount table and the last known health of each mount.
 
 use berth_contract::code::Code;
-use berth_contract::message::agent::{AgentStatus, MountHealth, MountState, MountStatus};
+use berth_contract::message::agent::{
+    AgentStatus, GuardStatus, MountHealth, MountState, MountStatus,
+};
 use berth_contract::problem::Problem;
 use berth_domain::access::AttachmentMode;
 use berth_domain::{AllocId, Namespace, VolumeKey};
 
-use super::{Mounter, read_mount_table};
+use super::{Mounter, guard, read_mount_table};
 use crate::journal::{Journal, JournalledUse, UseState};
 use crate::mount_health::LastMountHealth;
 use crate::paths::Paths;
+use crate::runs;
 use berth_host::{MountTable, MountTableError};
 
 impl Mounter {
@@ -20,6 +23,7 @@ impl Mounter {
             status.mounts.retain(|mount| mount.namespace == *namespace);
             status.work.retain(|work| work.namespace == *namespace);
             status.failures.retain(|failure| failure.namespace == *namespace);
+            status.guards.retain(|guard| guard.namespace == *namespace);
             status.strays.clear();
         }
         Ok(status)
@@ -41,8 +45,21 @@ impl Mounter {
             work: [self.shared.executor.under_way(), self.shared.controllers.under_way()].concat(),
             failures: self.shared.executor.failures(),
             controllers: self.shared.hosted.list(),
+            guards: self.guards().await?,
             runs: Some(self.shared.runs.dir().to_string_lossy().into_owned()),
         })
+    }
+
+    /// What runs allocs here, as far as it was named.
+    async fn guards(&self) -> Result<Vec<GuardStatus>, Problem> {
+        let (seen, _) = runs::list_runs(&self.shared.runs).await?;
+        let shown = seen.into_iter().map(|one| GuardStatus {
+            guard: guard::runner(&one),
+            lives: !one.is_over(),
+            namespace: one.run.namespace,
+            alloc: one.run.alloc,
+        });
+        Ok(shown.collect())
     }
 
     fn mount_status(

@@ -122,7 +122,7 @@ impl Mounter {
         trace: TraceContext,
     ) -> Result<(), Problem> {
         let note = Some(format!("its node counted as gone: {proof}"));
-        let stop = alloc::Stop { id, state: AllocState::Failed, note };
+        let stop = alloc::Stop::new(id, AllocState::Failed, note);
         let call = Call::within(trace, REQUEST_TIMEOUT);
         let client = Client::new(self.shared.bus.clone());
         match client.once::<verb::AllocStop>(&namespace, &stop, &call).await {

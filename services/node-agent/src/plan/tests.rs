@@ -49,6 +49,7 @@ impl KnownVolume {
             disk: None,
             left_out: Vec::new(),
             contents: Vec::new(),
+            by: None,
             state,
             epoch,
             plugin: PluginId::new("dev.berth").unwrap(),

@@ -389,6 +389,7 @@ pub fn grant(alloc: &str, epoch: u64, publish_context: &BTreeMap<String, String>
         publish_context: publish_context.clone(),
         secrets: None,
         claims_beside: None,
+        by: None,
         view: None,
     }
 }
@@ -411,6 +412,7 @@ pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
         controller: None,
         ask_first: Vec::new(),
         claims_beside: None,
+        by: None,
         unstaged_by: None,
         access: AccessMode::SingleNodeMultiWriter,
         mode: Mode::Write,

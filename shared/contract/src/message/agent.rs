@@ -6,9 +6,13 @@
 //!
 //! **Never** carries a secret.
 
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId};
-use serde::{Deserialize, Serialize};
+use std::fmt;
 
+use berth_domain::{AllocId, Namespace, NodeId, OwnerId, PluginId, Timestamp, VolumeId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::decode::{Decode, Decoder};
 use crate::decode_struct;
 
 /// `agent.mount`: claim a volume for an alloc of this node, and mount it.
@@ -44,6 +48,133 @@ pub struct Mounted {
     pub epoch: u64,
 }
 
+/// `agent.mount-all`: claim all volumes of an alloc of this node, and mount them.
+///
+/// The claims are taken in the order of the volumes' ids, whatever the alloc's order: two allocs
+/// that want the same volumes never wait for each other. If one is refused, what this request has
+/// taken is given up again, in reverse. Volumes that were mounted before stay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountAll {
+    /// The alloc's namespace.
+    pub namespace: Namespace,
+    /// For whom.
+    pub alloc: AllocId,
+    /// Get in line rather than be refused when others hold a volume.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wait: bool,
+}
+decode_struct!(MountAll { namespace, alloc, wait = false });
+
+/// `agent.mount-all` was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountedAll {
+    /// Every volume that the alloc asked for, in the order of its requests.
+    pub volumes: Vec<MountedVolume>,
+}
+
+/// One of the volumes of an alloc.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountedVolume {
+    /// The workload's name for it.
+    pub name: String,
+    /// The volume.
+    pub volume: VolumeId,
+    /// Where the workload finds it, on the node.
+    pub path: String,
+    /// Whether it can only read.
+    pub read_only: bool,
+    /// Which claim of the alloc.
+    pub epoch: u64,
+}
+
+/// `agent.guard`: names what runs an alloc on this node.
+///
+/// While it lives, the alloc's volumes stay where they are, whoever stops the alloc. When it has
+/// ended, the agent reports the end of the alloc. The agent ends nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetGuard {
+    /// The alloc's namespace.
+    pub namespace: Namespace,
+    /// The alloc: live, and placed on this node.
+    pub alloc: AllocId,
+    /// As which owner. Only the owner of an alloc guards it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
+    /// What runs it.
+    pub guard: Guard,
+}
+decode_struct!(SetGuard { namespace, alloc, owner, guard });
+
+/// What runs an alloc: exactly one of a process, a cgroup and a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Guard {
+    /// A process of the host, by its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// With `pid`: when it was started, field 22 of `/proc/PID/stat`. So another process that gets
+    /// the id later is not taken for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<u64>,
+    /// A cgroup of version 2, which lives while it has a process: the absolute path of its
+    /// directory. It is how systemd units and containers are named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// A file in the directory `runs` of [`AgentStatus`], which lives while a process has it locked
+    /// (`flock`): its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
+}
+
+impl Decode for Guard {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let mut fields = decoder.fields(value)?;
+        let pid: Option<Option<u32>> = fields.field("pid");
+        let start: Option<Option<u64>> = fields.field("start");
+        let cgroup: Option<Option<String>> = fields.field("cgroup");
+        let lock: Option<Option<String>> = fields.field("lock");
+        fields.finish(&[]);
+        let guard = Self { pid: pid?, start: start?, cgroup: cgroup?, lock: lock? };
+        guard.fault().map(|fault| decoder.fault(fault)).is_none().then_some(guard)
+    }
+}
+
+impl Guard {
+    /// What is wrong with its form.
+    fn fault(&self) -> Option<&'static str> {
+        match self {
+            Self { pid: Some(1..), start: Some(_), cgroup: None, lock: None } => None,
+            Self { pid: None, start: None, cgroup: Some(path), lock: None } => {
+                let is_plain = path.starts_with('/') && !path.split('/').any(|part| part == "..");
+                (!is_plain).then_some("needs the absolute path of a cgroup's directory, without ..")
+            }
+            Self { pid: None, start: None, cgroup: None, lock: Some(name) } => {
+                let is_name = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
+                let is_free = !name.ends_with(".json") && !name.ends_with(".held");
+                (!(is_name && is_free)).then_some(
+                    "needs the name of a file, without a path, and not of an announced run",
+                )
+            }
+            _ => Some("must name one thing: `pid` with `start`, or `cgroup`, or `lock`"),
+        }
+    }
+}
+
+/// For people.
+impl fmt::Display for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { pid: Some(pid), .. } => write!(f, "process {pid}"),
+            Self { cgroup: Some(path), .. } => write!(f, "cgroup {path}"),
+            Self { lock: Some(name), .. } => write!(f, "lock {name}"),
+            _ => f.write_str("nothing"),
+        }
+    }
+}
+
+/// `agent.guard` was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guarded {}
+
 /// `agent.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Status {}
@@ -73,10 +204,26 @@ pub struct AgentStatus {
     pub failures: Vec<FailureStatus>,
     /// The plugins whose controllers it serves now.
     pub controllers: Vec<PluginId>,
+    /// Allocs whose end this agent notices, and what runs them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<GuardStatus>,
     /// Where a command with volumes is announced that runs on this node, so that its volumes are
     /// released when its runner is killed; a directory on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<String>,
+}
+
+/// What runs an alloc.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardStatus {
+    /// The alloc's namespace.
+    pub namespace: Namespace,
+    /// The alloc.
+    pub alloc: AllocId,
+    /// In words: `process 4711`, or `berth run`.
+    pub guard: String,
+    /// Whether it lives.
+    pub lives: bool,
 }
 
 /// One journalled use of a volume by an alloc.

@@ -1,10 +1,13 @@
-//! The messages of the `alloc.*` requests.
+//! The messages of the `alloc.*` requests about one alloc, and of the list of allocs.
 //!
-//! **Owns** register, stop, forget, status and list.
+//! **Owns** register, stop, forget, status, wait and list. Requests about many allocs are in
+//! [`many`](super::many).
 
-use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest, VolumeType};
+use std::collections::BTreeMap;
+
+use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest, VolumeType, each_volume};
 use berth_domain::volume::MountOptions;
-use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeId};
+use berth_domain::{AllocId, Namespace, NodeId, OwnerId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -37,16 +40,68 @@ pub struct Register {
     /// with all that is missing. `claim.take` with `wait` waits for them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_missing: bool,
+    /// Whom it belongs to. From then on only this owner changes and stops it, or a request that
+    /// names the revision of its record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
+    /// Labels: at most 32, and 2048 bytes together. They are stored, listed and filtered, and may
+    /// be changed by another registration.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, String>,
+    /// Change the record only if it is still at this revision: `modify_index`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
 }
-decode_struct!(Register {
-    id,
-    node,
-    index,
-    volumes,
-    note,
-    task_driver_mounts = TaskDriverMounts::All,
-    allow_missing = false,
-});
+
+impl Register {
+    /// An alloc on a node that requests these volumes, with nothing more said of it.
+    pub fn new(id: AllocId, node: NodeId, volumes: Vec<VolumeRequest>) -> Self {
+        Self {
+            id,
+            node,
+            index: None,
+            volumes,
+            note: None,
+            task_driver_mounts: TaskDriverMounts::All,
+            allow_missing: false,
+            owner: None,
+            meta: BTreeMap::new(),
+            revision: None,
+        }
+    }
+}
+
+impl Decode for Register {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let mut fields = decoder.fields(value)?;
+        let id = fields.field("id");
+        let node = fields.field("node");
+        let index = fields.field("index");
+        let volumes = fields.field("volumes");
+        let note = fields.field("note");
+        let mounts: Option<Option<TaskDriverMounts>> = fields.field("task_driver_mounts");
+        let allow_missing: Option<Option<bool>> = fields.field("allow_missing");
+        let owner = fields.field("owner");
+        let meta: Option<BTreeMap<String, String>> = fields.field("meta");
+        let revision = fields.field("revision");
+        fields.finish(&[]);
+        if let Some(meta) = &meta {
+            text::check_meta(decoder, "meta", meta);
+        }
+        Some(Self {
+            id: id?,
+            node: node?,
+            index: index?,
+            volumes: volumes?,
+            note: note?,
+            task_driver_mounts: mounts?.unwrap_or_default(),
+            allow_missing: allow_missing?.unwrap_or_default(),
+            owner: owner?,
+            meta: meta?,
+            revision: revision?,
+        })
+    }
+}
 
 impl Decode for VolumeRequest {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
@@ -93,9 +148,60 @@ pub struct Stop {
     /// Why, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// As which owner. An alloc with an owner is stopped by this owner, or with `revision`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
+    /// Only if its record is still at this revision: `modify_index`. An alloc that has ended keeps
+    /// its end, and this is not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
 }
-decode_leaf!(AllocState, VolumeType, TaskDriverMounts);
-decode_struct!(Stop { id, state = AllocState::Stopped, note });
+decode_leaf!(AllocState, VolumeType, TaskDriverMounts, WaitUntil);
+decode_struct!(Stop { id, state = AllocState::Stopped, note, owner, revision });
+
+impl Stop {
+    /// A stop of an alloc without an owner.
+    pub fn new(id: AllocId, state: AllocState, note: Option<String>) -> Self {
+        Self { id, state, note, owner: None, revision: None }
+    }
+}
+
+/// What an alloc is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitUntil {
+    /// Its node has mounted every volume that it asked for. Never true of an alloc that has ended.
+    Mounted,
+    /// It has ended.
+    Ended,
+    /// It has ended, and no claim of it is left.
+    Free,
+}
+
+/// `alloc.wait`: answered when the alloc is as far as that, when it can never be, or when the wait
+/// is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// The alloc. One whose record was removed has ended and is free.
+    pub id: AllocId,
+    /// What to wait for.
+    pub until: WaitUntil,
+    /// How long, in milliseconds; as long as the request's deadline allows when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}
+decode_struct!(Wait { id, until, wait_ms });
+
+/// `alloc.wait` was answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waited {
+    /// Whether the alloc is as far as that. Otherwise ask again, unless it has ended.
+    pub reached: bool,
+    /// The alloc with its claims, each of which says what it waits for; none once its record was
+    /// removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alloc: Option<AllocStatus>,
+}
 
 fn stopped() -> AllocState {
     AllocState::Stopped
@@ -148,6 +254,15 @@ pub struct List {
     /// Only allocs in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<AllocState>,
+    /// Only allocs of this owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
+    /// Only allocs with all these labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, String>,
+    /// Only live allocs whose owner's lease has ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unowned: bool,
     /// Which page.
     #[serde(flatten)]
     pub page: Page,
@@ -159,6 +274,9 @@ decode_struct!(List {
     prefix = String::new(),
     node,
     state,
+    owner,
+    meta,
+    unowned = false,
 } + page, newer);
 
 /// An alloc with its claims: the answer to register, stop and status.
@@ -180,6 +298,18 @@ pub struct AllocStatus {
     /// What it is, or why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Whom it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
+    /// Since when its owner's lease is not held any more, so that another owner may adopt it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unowned_since: Option<Timestamp>,
+    /// Who registered or adopted it: the actor in the subject of that request, `user.anna`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, String>,
     /// The volumes it asks for; mount flags are struck out.
     #[serde(default)]
     pub volumes: Vec<VolumeRequest>,
@@ -190,9 +320,13 @@ pub struct AllocStatus {
     /// read from the events, so it may be missing, and events are kept for a week at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refusal: Option<RefusedRequest>,
-    /// The revision of its record.
+    /// The revision of its record, with which a change can be guarded.
     #[serde(default)]
     pub modify_index: u64,
+    /// Grows when the record, or a volume that it asks for, changes: `newer_than` of the next
+    /// `alloc.status` is compared with it.
+    #[serde(default)]
+    pub status_index: u64,
     /// Records that belong here and cannot be read: what they say may hold all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableRecord>,
@@ -214,6 +348,18 @@ pub struct AllocStub {
     /// What it is, or why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Whom it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
+    /// Since when its owner's lease is not held any more, so that another owner may adopt it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unowned_since: Option<Timestamp>,
+    /// Who registered or adopted it: the actor in the subject of that request, `user.anna`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, String>,
     /// The volumes it asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeId>,
@@ -239,4 +385,25 @@ pub struct Allocs {
     /// Records that belong here and cannot be read: what they say may hold all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableRecord>,
+}
+
+impl From<AllocStatus> for AllocStub {
+    fn from(alloc: AllocStatus) -> Self {
+        let volumes = each_volume(&alloc.volumes, alloc.index);
+        Self {
+            volumes: volumes.into_iter().map(|(volume, _)| volume).collect(),
+            id: alloc.id,
+            namespace: alloc.namespace,
+            state: alloc.state,
+            node: alloc.node,
+            since: alloc.since,
+            note: alloc.note,
+            owner: alloc.owner,
+            unowned_since: alloc.unowned_since,
+            by: alloc.by,
+            meta: alloc.meta,
+            claims: alloc.claims.len(),
+            modify_index: alloc.modify_index,
+        }
+    }
 }

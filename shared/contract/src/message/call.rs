@@ -65,6 +65,9 @@ pub struct Call {
     /// done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unstaged_by: Option<Proof>,
+    /// Who registered or adopted the alloc: it is in the subjects of the executor's events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// How the volume is used.
     pub access: AccessMode,
     /// What the claim may do with it; writes, when it does not say.
@@ -167,6 +170,7 @@ decode_struct!(Call {
     ask_first,
     claims_beside,
     unstaged_by,
+    by,
     access,
     mode = writes(),
     attachment,

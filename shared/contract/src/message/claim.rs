@@ -83,6 +83,9 @@ pub struct Grant {
     /// rests on: beside the volume's publication, with options of its own (E6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<View>,
+    /// Who registered or adopted the alloc: it is in the subjects of the agent's events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// A volume under another of the names that its alloc asked for it by (E6). It is published once

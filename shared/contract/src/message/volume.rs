@@ -507,17 +507,50 @@ pub struct Placement {
     /// Which page.
     #[serde(flatten)]
     pub page: Page,
+    /// Whether to wait until the answer is another one.
+    #[serde(flatten)]
+    pub newer: Newer,
 }
-decode_struct!(Placement { volumes, index, node } + page);
+decode_struct!(Placement { volumes, index, node } + page, newer);
 
 /// `volume.placement`: the answer that claims would get at this moment. Nothing is reserved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placements {
+    /// Stands for this answer: another answer has another number, which may be a smaller one. To
+    /// wait for another answer, ask again with it as `newer_than`.
+    #[serde(default)]
+    pub index: u64,
+    /// The volumes, by id: how many claims hold each, and how many wait in line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeDemand>,
     /// The nodes, by id.
     pub nodes: Vec<NodePlacement>,
     /// Where the next page begins, as `after`; none when this was the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+}
+
+/// How much a volume is in demand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeDemand {
+    /// The volume.
+    pub volume: VolumeId,
+    /// How many claims hold it, or are being released.
+    pub holding: usize,
+    /// How many claims wait in line. A new one is behind them.
+    pub waiting: usize,
+}
+
+/// How many more volumes of a plugin a node takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginSlots {
+    /// The plugin.
+    pub plugin: PluginId,
+    /// How many more volumes it takes there; none where the plugin names no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<u64>,
+    /// How many volumes of the plugin the node has.
+    pub used: u64,
 }
 
 /// Whether one node can host the volumes.
@@ -527,6 +560,13 @@ pub struct NodePlacement {
     pub node: NodeId,
     /// Whether it can host all of them now.
     pub fits: bool,
+    /// Whether it could after a wait: claims with `wait` get in line there. Where this is false as
+    /// well, somebody must change something first.
+    #[serde(default)]
+    pub fits_later: bool,
+    /// The room that the volumes' plugins have there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slots: Vec<PluginSlots>,
     /// Why not, everything at once, by volume.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub obstacles: Vec<Obstacle>,

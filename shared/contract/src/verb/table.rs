@@ -16,7 +16,8 @@ use super::sender::senders;
 use super::{NodeAndNamespace, PluginOnNode, Row, Verb};
 use crate::code::Code;
 use crate::message::{
-    agent, alloc, call, claim, collect, history, node, plugin, registry, secret, volume,
+    agent, alloc, call, claim, collect, history, many, node, owner, plugin, registry, secret,
+    volume,
 };
 use crate::service::{CLAIM, CONTROLLER, GC, NODE_AGENT, PLUGIN_REGISTRY};
 
@@ -64,6 +65,7 @@ const CLAIM_REFUSED: &[Code] = codes![
     VolumeNotRequested,
     GrantVoid,
     RunnerCannotMount,
+    Deadlock,
 ];
 
 /// Makes each row a type that implements [`Verb`], and lists them all.
@@ -153,12 +155,21 @@ verbs! {
         errors: [],
     }
 
-    /// Show which nodes could host these volumes now, and why the others cannot: volumes, index
+    /// Show which nodes could host these volumes, now or later, and why others cannot: volumes, index
     VolumePlacement {
         step: "volume.placement", endpoint: "volume-placement",
         subject: "berth.v1.volume.placement.<ns>", to: Namespace,
         service: CLAIM, senders: [READ], effect: Read,
         request: volume::Placement, reply: volume::Placements,
+        errors: [],
+    }
+
+    /// Show for each of many workloads which nodes could host its volumes: placements
+    VolumePlaceMany {
+        step: "volume.place-many", endpoint: "volume-place-many",
+        subject: "berth.v1.volume.place-many.<ns>", to: Namespace,
+        service: CLAIM, senders: [READ], effect: Read,
+        request: many::PlaceMany, reply: many::PlacementAnswers,
         errors: [],
     }
 
@@ -175,7 +186,7 @@ verbs! {
     ClaimRelease {
         step: "claim.release", endpoint: "claim-release",
         subject: "berth.v1.claim.release.<ns>", to: Namespace,
-        service: CLAIM, senders: [OPERATOR, GC], effect: BriefChange,
+        service: CLAIM, senders: [OPERATOR, NODE_AGENT, GC], effect: BriefChange,
         request: claim::Release, reply: claim::Released,
         errors: [NoSuchVolume, NoSuchClaim, ClaimDiffers, StaleAttempt],
     }
@@ -207,7 +218,7 @@ verbs! {
         errors: [NoSuchVolume],
     }
 
-    /// Say that an alloc is placed on a node: id, node, volumes
+    /// Say that an alloc is placed on a node: id, node, volumes, owner, meta
     AllocRegister {
         step: "alloc.register", endpoint: "alloc-register",
         subject: "berth.v1.alloc.register.<ns>", to: Namespace,
@@ -215,29 +226,74 @@ verbs! {
         request: alloc::Register, reply: alloc::AllocStatus,
         errors: [
             AllocForeign, AllocTerminal, NoSuchNode, NoSuchVolume, RunnerCannotMount,
-            UnsafeUpdate, VolumeNotRequested,
+            UnsafeUpdate, VolumeNotRequested, AllocOwned, Changed,
         ],
     }
 
-    /// Say that an alloc has ended, so that its claims are released: id, state, note
+    /// Say where many allocs are placed, each with an answer of its own: allocs
+    AllocRegisterMany {
+        step: "alloc.register-many", endpoint: "alloc-register-many",
+        subject: "berth.v1.alloc.register-many.<ns>", to: Namespace,
+        service: CLAIM, senders: [MOUNT], effect: BriefChange,
+        request: many::RegisterMany, reply: many::AllocAnswers,
+        errors: [],
+    }
+
+    /// Say that an alloc has ended, so that its claims are released: id, state, note, owner
     AllocStop {
         step: "alloc.stop", endpoint: "alloc-stop",
         subject: "berth.v1.alloc.stop.<ns>", to: Namespace,
         service: CLAIM, senders: [MOUNT, NODE_AGENT, DOCKER], effect: BriefChange,
         request: alloc::Stop, reply: alloc::AllocStatus,
-        errors: [NoSuchAlloc],
+        errors: [NoSuchAlloc, AllocOwned, Changed],
+    }
+
+    /// Say that many allocs have ended, each with an answer of its own: stops
+    AllocStopMany {
+        step: "alloc.stop-many", endpoint: "alloc-stop-many",
+        subject: "berth.v1.alloc.stop-many.<ns>", to: Namespace,
+        service: CLAIM, senders: [MOUNT], effect: BriefChange,
+        request: many::StopMany, reply: many::AllocAnswers,
+        errors: [],
+    }
+
+    /// Stop the live allocs of an owner, which is the sender: owner, node, state, note
+    AllocStopOwned {
+        step: "alloc.stop-owned", endpoint: "alloc-stop-owned",
+        subject: "berth.v1.alloc.stop-owned.<ns>", to: Namespace,
+        service: CLAIM, senders: [MOUNT], effect: BriefChange,
+        request: many::StopOwned, reply: many::ChangedAllocs,
+        errors: [],
+    }
+
+    /// Take over live allocs of an owner whose lease has ended: from, owner, ids
+    AllocAdopt {
+        step: "alloc.adopt", endpoint: "alloc-adopt",
+        subject: "berth.v1.alloc.adopt.<ns>", to: Namespace,
+        service: CLAIM, senders: [MOUNT], effect: BriefChange,
+        request: many::Adopt, reply: many::ChangedAllocs,
+        errors: [OwnerHeld],
+    }
+
+    /// Wait until an alloc is mounted, has ended, or is free: id, until
+    AllocWait {
+        step: "alloc.wait", endpoint: "alloc-wait",
+        subject: "berth.v1.alloc.wait.<ns>", to: Namespace,
+        service: CLAIM, senders: [READ, MOUNT], effect: Read,
+        request: alloc::Wait, reply: alloc::Waited,
+        errors: [],
     }
 
     /// Show one alloc with its claims: id
     AllocStatus {
         step: "alloc.status", endpoint: "alloc-status",
         subject: "berth.v1.alloc.status.<ns>", to: Namespace,
-        service: CLAIM, senders: [READ, DOCKER], effect: Read,
+        service: CLAIM, senders: [READ, NODE_AGENT, DOCKER], effect: Read,
         request: alloc::Status, reply: alloc::AllocStatus,
         errors: [NoSuchAlloc],
     }
 
-    /// List allocs, one short line each: prefix, node, state
+    /// List allocs, one short line each: prefix, node, state, owner, meta, unowned
     AllocList {
         step: "alloc.list", endpoint: "alloc-list",
         subject: "berth.v1.alloc.list.<ns>", to: Namespace,
@@ -253,6 +309,33 @@ verbs! {
         service: CLAIM, senders: [OPERATOR, GC], effect: Change,
         request: alloc::Forget, reply: alloc::Forgotten,
         errors: [AllocKept],
+    }
+
+    /// Take or renew an owner's lease, at whose end its allocs may be adopted: owner, holder, ttl_s
+    OwnerHold {
+        step: "owner.hold", endpoint: "owner-hold",
+        subject: "berth.v1.owner.hold.<ns>", to: Namespace,
+        service: CLAIM, senders: [MOUNT], effect: BriefChange,
+        request: owner::Hold, reply: owner::Held,
+        errors: [OwnerHeld],
+    }
+
+    /// Give an owner's lease up: owner, holder
+    OwnerYield {
+        step: "owner.yield", endpoint: "owner-yield",
+        subject: "berth.v1.owner.yield.<ns>", to: Namespace,
+        service: CLAIM, senders: [MOUNT], effect: BriefChange,
+        request: owner::Yield, reply: owner::Yielded,
+        errors: [OwnerHeld],
+    }
+
+    /// List owners of allocs, and whether their leases are held: prefix
+    OwnerList {
+        step: "owner.list", endpoint: "owner-list",
+        subject: "berth.v1.owner.list.<ns>", to: Namespace,
+        service: CLAIM, senders: [READ], effect: Read,
+        request: owner::List, reply: owner::Owners,
+        errors: [],
     }
 
     /// List events of the last days, oldest first: kinds, volumes, allocs, node, plugin, trace
@@ -392,6 +475,27 @@ verbs! {
             OldCall, NotReadOnly, MountFailed, PathRefused, ForeignMount,
             UnmountFailed,
         ] + CLAIM_REFUSED + PLUGIN_FAILED,
+    }
+
+    /// Claim and mount all volumes of an alloc of this node, or none of them: alloc, wait
+    AgentMountAll {
+        step: "agent.mount-all", endpoint: "mount-all",
+        subject: "berth.v1.agent.<node>.mount-all.<ns>", to: NodeAndNamespace,
+        service: NODE_AGENT, senders: [MOUNT], effect: Change,
+        request: agent::MountAll, reply: agent::MountedAll,
+        errors: [
+            OldCall, NotReadOnly, MountFailed, PathRefused, ForeignMount,
+            UnmountFailed,
+        ] + CLAIM_REFUSED + PLUGIN_FAILED,
+    }
+
+    /// Name what runs an alloc on this node: its volumes stay while that lives: alloc, guard, owner
+    AgentGuard {
+        step: "agent.guard", endpoint: "guard",
+        subject: "berth.v1.agent.<node>.guard.<ns>", to: NodeAndNamespace,
+        service: NODE_AGENT, senders: [MOUNT], effect: Change,
+        request: agent::SetGuard, reply: agent::Guarded,
+        errors: [NoSuchAlloc, AllocTerminal, AllocForeign, AllocOwned, GuardRefused],
     }
 
     /// For volumewatchers: take the volume down for an alloc; wholly, after the last

@@ -6,15 +6,18 @@ use berth_contract::code::Code;
 use berth_contract::decode::{self, Decode, Fault, Unknown};
 use berth_contract::document::{Format, read};
 use berth_contract::event::{Event, EventName};
+use berth_contract::message::query::{Newer, Page};
 use berth_contract::message::secret::{self, Envelope, Sealed, Secrets};
-use berth_contract::message::{agent, alloc, call, claim, collect, node, registry, volume};
+use berth_contract::message::{
+    agent, alloc, call, claim, collect, many, node, owner, registry, volume,
+};
 use berth_contract::problem::Problem;
-use berth_domain::ClockOffset;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::alloc::{AllocState, TaskDriverMounts};
 use berth_domain::plugin::{Half, NodeState};
 use berth_domain::proof::ProofKind;
 use berth_domain::volume::{CallKind, State, VolumeSpec};
+use berth_domain::{ClockOffset, OwnerId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -53,6 +56,7 @@ pub fn reply<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, me
 
 fn a_call() -> call::Call {
     call::Call {
+        by: Some("user.anna".to_owned()),
         call: CallKind::ControllerPublish,
         attempt: sample::attempt_id(),
         revision: 42,
@@ -275,6 +279,7 @@ fn claims() {
             secrets: Some(sample::secrets_id()),
             claims_beside: Some([sample::alloc_id()].into()),
             view: Some(claim::View { place: 1, mode: Mode::Read, mount: sample::mount() }),
+            by: Some("user.anna".to_owned()),
         },
     );
     reply("reply-claim-release", &claim::Released { state: Some(State::Unpublishing) });
@@ -375,6 +380,9 @@ fn allocs() {
             note: Some("web".to_owned()),
             task_driver_mounts: TaskDriverMounts::Host,
             allow_missing: true,
+            owner: Some(sample::owner_id()),
+            meta: sample::meta(),
+            revision: Some(42),
         },
     );
     request(
@@ -383,8 +391,16 @@ fn allocs() {
             id: sample::alloc_id(),
             state: AllocState::Failed,
             note: Some("exit code 1".to_owned()),
+            owner: Some(sample::owner_id()),
+            revision: Some(42),
         },
     );
+    let until = alloc::WaitUntil::Mounted;
+    request(
+        "request-alloc-wait",
+        &alloc::Wait { id: sample::alloc_id(), until, wait_ms: Some(500) },
+    );
+    reply("reply-alloc-wait", &alloc::Waited { reached: false, alloc: Some(alloc_status()) });
     request(
         "request-alloc-forget",
         &alloc::Forget { id: sample::alloc_id(), before: sample::at(0) },
@@ -400,27 +416,94 @@ fn allocs() {
             prefix: "web".to_owned(),
             node: Some(sample::node_id()),
             state: Some(AllocState::Live),
+            owner: Some(sample::owner_id()),
+            meta: sample::meta(),
+            unowned: true,
             page: sample::page("team=20a.web-0"),
             newer: sample::newer(56),
         },
     );
-    reply(
-        "reply-alloc-status",
-        &alloc::AllocStatus {
-            id: sample::alloc_id(),
-            namespace: sample::namespace(),
-            state: AllocState::Live,
-            node: sample::node_id(),
-            index: Some(0),
-            since: sample::at(0),
-            note: None,
-            volumes: vec![sample::request()],
-            claims: vec![claim_status()],
-            last_refusal: Some(sample::refusal()),
-            modify_index: 42,
-            unreadable: vec![sample::unreadable()],
+    reply("reply-alloc-status", &alloc_status());
+}
+
+pub fn alloc_status() -> alloc::AllocStatus {
+    alloc::AllocStatus {
+        id: sample::alloc_id(),
+        namespace: sample::namespace(),
+        state: AllocState::Live,
+        node: sample::node_id(),
+        index: Some(0),
+        since: sample::at(0),
+        note: None,
+        owner: Some(sample::owner_id()),
+        unowned_since: Some(sample::at(9)),
+        by: Some("user.anna".to_owned()),
+        meta: sample::meta(),
+        volumes: vec![sample::request()],
+        claims: vec![claim_status()],
+        last_refusal: Some(sample::refusal()),
+        modify_index: 42,
+        status_index: 99,
+        unreadable: vec![sample::unreadable()],
+    }
+}
+
+#[test]
+fn many_allocs_and_their_owners() {
+    let (owner, id) = (sample::owner_id(), sample::alloc_id());
+    let register = alloc::Register::new(id.clone(), sample::node_id(), vec![sample::request()]);
+    let register = alloc::Register { index: Some(0), ..register };
+    request("request-alloc-register-many", &many::RegisterMany { allocs: vec![register] });
+    let stop = alloc::Stop::new(id.clone(), AllocState::Complete, None);
+    request("request-alloc-stop-many", &many::StopMany { stops: vec![stop] });
+    let stub = alloc::AllocStub::from(alloc_status());
+    let done = many::AllocAnswer { id: id.clone(), alloc: Some(stub.clone()), error: None };
+    let error = Problem::new(Code::AllocOwned, "alloc web-1 is not changed: it is another's");
+    let refused = many::AllocAnswer { id: id.clone(), alloc: None, error: Some(error.clone()) };
+    reply("reply-alloc-register-many", &many::AllocAnswers { answers: vec![done, refused] });
+    request(
+        "request-alloc-stop-owned",
+        &many::StopOwned {
+            owner: owner.clone(),
+            node: Some(sample::node_id()),
+            state: AllocState::Failed,
+            note: Some("the node is drained".to_owned()),
         },
     );
+    let from = OwnerId::new("scheduler-0").unwrap();
+    request("request-alloc-adopt", &many::Adopt { from, owner: owner.clone(), ids: vec![id] });
+    reply("reply-alloc-adopt", &many::ChangedAllocs { allocs: vec![stub], more: true });
+    let holder = "host-4711".to_owned();
+    request(
+        "request-owner-hold",
+        &owner::Hold { owner: owner.clone(), holder: holder.clone(), ttl_s: 15 },
+    );
+    reply("reply-owner-hold", &owner::Held { revision: 57 });
+    request("request-owner-yield", &owner::Yield { owner: owner.clone(), holder: holder.clone() });
+    reply("reply-owner-yield", &owner::Yielded {});
+    let page = sample::page("user.anna scheduler-0");
+    request("request-owner-list", &owner::List { prefix: "sched".to_owned(), page });
+    let stub = owner::OwnerStub {
+        name: owner,
+        by: Some("user.anna".to_owned()),
+        held: true,
+        holder: Some(holder),
+        since: Some(sample::at(0)),
+        live: 3,
+        unowned: 1,
+    };
+    let next = Some("user.anna scheduler-1".to_owned());
+    reply("reply-owner-list", &owner::Owners { owners: vec![stub], next });
+    let placement = volume::Placement {
+        volumes: vec![sample::request()],
+        index: Some(0),
+        node: None,
+        page: Page::default(),
+        newer: Newer::default(),
+    };
+    request("request-volume-place-many", &many::PlaceMany { placements: vec![placement] });
+    let answer = many::PlacementAnswer { placements: None, error: Some(error) };
+    reply("reply-volume-place-many", &many::PlacementAnswers { answers: vec![answer] });
 }
 
 #[test]
@@ -526,7 +609,7 @@ fn problems_and_events() {
     let fault = Fault { path: "id".to_owned(), problem: "is missing".to_owned(), line: Some(1) };
     reply("reply-problem-of-input", &Problem::bad_input("volume.register", vec![fault]));
     let event = sample::event();
-    assert_eq!(event.subject(), "berth.v1.event.team=20a.claim.data");
+    assert_eq!(event.subject(), "berth.v1.event.team=20a.claim.data.web-1._._");
     reply("event", &event);
     let refused = Event {
         step: Some("claim.take".to_owned()),

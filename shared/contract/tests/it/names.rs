@@ -23,7 +23,13 @@ fn subjects() {
     }
     let queue = subject::controller_queue(&sample::plugin());
     writeln!(list, "{:<18}{queue}", "queue group").unwrap();
-    let event = subject::event(Some(&sample::namespace()), "claim", "data");
+    let event = subject::EventSubject {
+        namespace: Some(&sample::namespace()),
+        kind: "claim",
+        id: Some("data"),
+        alloc: Some(&sample::alloc_id()),
+        by: Some("user.anna"),
+    };
     writeln!(list, "{:<18}{event}", "event").unwrap();
     insta::assert_snapshot!("subjects", list);
 }
@@ -41,6 +47,7 @@ fn keys() {
         key::job(&sample::plugin(), &volume.namespace, &sample::job_id()),
         key::node(&node),
         key::node_lease(&node),
+        key::owner_lease(&volume.namespace, &sample::owner_id()),
         key::leader_lease("gc"),
     ];
     insta::assert_snapshot!("keys", keys.join("\n"));

@@ -12,14 +12,15 @@ use berth_contract::trace::{SpanId, TraceContext};
 use berth_contract::trail::Trail;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest, VolumeType};
+use berth_domain::owner::AllocOwner;
 use berth_domain::plugin::{ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{
     Attempt, CallKind, Claim, MountOptions, NodeMount, NodeMountState, State, VolumeSpec,
 };
 use berth_domain::{
-    AllocId, AttemptId, JobId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId,
-    VolumeKey, WorkerId,
+    AllocId, AttemptId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId, Timestamp,
+    VolumeId, VolumeKey, WorkerId,
 };
 
 pub fn namespace() -> Namespace {
@@ -192,6 +193,18 @@ pub fn request() -> VolumeRequest {
     }
 }
 
+pub fn owner_id() -> OwnerId {
+    OwnerId::new("scheduler-1").unwrap()
+}
+
+pub fn owner() -> AllocOwner {
+    AllocOwner { unowned_since: Some(at(9)), ..AllocOwner::new(owner_id(), true) }
+}
+
+pub fn meta() -> BTreeMap<String, String> {
+    BTreeMap::from([("job".to_owned(), "web".to_owned())])
+}
+
 pub fn alloc() -> Alloc {
     Alloc {
         state: AllocState::Live,
@@ -200,6 +213,9 @@ pub fn alloc() -> Alloc {
         volumes: vec![request()],
         since: at(0),
         note: Some("berth run: sleep".to_owned()),
+        by: Some("user.anna".to_owned()),
+        owner: Some(owner()),
+        meta: meta(),
     }
 }
 

@@ -104,14 +104,27 @@ fn a_volume_and_a_list_of_them() {
             index: Some(0),
             node: Some(sample::node_id()),
             page: sample::page("host.a"),
+            newer: sample::newer(56),
         },
     );
     reply(
         "reply-volume-placement",
         &volume::Placements {
+            index: 57,
+            volumes: vec![volume::VolumeDemand {
+                volume: sample::volume(),
+                holding: 1,
+                waiting: 2,
+            }],
             nodes: vec![volume::NodePlacement {
                 node: sample::node_id(),
                 fits: false,
+                fits_later: true,
+                slots: vec![volume::PluginSlots {
+                    plugin: sample::plugin(),
+                    free: Some(3),
+                    used: 13,
+                }],
                 obstacles: vec![volume::Obstacle {
                     volume: sample::volume(),
                     code: Code::Held,
@@ -293,10 +306,36 @@ fn agents_and_allocs() {
             work: vec![work],
             failures: vec![failure],
             controllers: vec![sample::plugin()],
+            guards: vec![agent::GuardStatus {
+                namespace: sample::namespace(),
+                alloc: sample::alloc_id(),
+                guard: "process 4711".to_owned(),
+                lives: true,
+            }],
             runs: Some("/var/lib/berth/runs".to_owned()),
         },
     );
     let (namespace, volume) = (sample::namespace(), sample::volume());
+    let (alloc, mount_all) = (sample::alloc_id(), sample::namespace());
+    request(
+        "request-agent-mount-all",
+        &agent::MountAll { namespace: mount_all, alloc: alloc.clone(), wait: true },
+    );
+    let mounted = agent::MountedVolume {
+        name: "scratch".to_owned(),
+        volume: sample::volume(),
+        path: "/var/lib/berth/csi/0a/target".to_owned(),
+        read_only: true,
+        epoch: 41,
+    };
+    reply("reply-agent-mount-all", &agent::MountedAll { volumes: vec![mounted] });
+    let guard = agent::Guard { pid: Some(4711), start: Some(123_456), ..agent::Guard::default() };
+    let (namespace_of_guard, owner) = (sample::namespace(), Some(sample::owner_id()));
+    request(
+        "request-agent-guard",
+        &agent::SetGuard { namespace: namespace_of_guard, alloc, owner, guard },
+    );
+    reply("reply-agent-guard", &agent::Guarded {});
     let alloc = Some(sample::alloc_id());
     let unmount = agent::Unmount {
         namespace: namespace.clone(),
@@ -317,6 +356,10 @@ fn agents_and_allocs() {
         node: sample::node_id(),
         since: sample::at(0),
         note: Some("exit code 0".to_owned()),
+        owner: Some(sample::owner_id()),
+        unowned_since: None,
+        by: Some("user.anna".to_owned()),
+        meta: sample::meta(),
         volumes: vec![sample::volume()],
         claims: 1,
         modify_index: 42,

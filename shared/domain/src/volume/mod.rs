@@ -55,6 +55,7 @@ mod claim;
 mod claims;
 mod command;
 mod confirm;
+pub mod deadlock;
 mod external;
 mod handle;
 pub mod invariant;

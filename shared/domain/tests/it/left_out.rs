@@ -7,6 +7,7 @@
 use std::fmt::Debug;
 
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest, VolumeType};
+use berth_domain::owner::AllocOwner;
 use berth_domain::plugin::{
     ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState, UnaccountedMount,
 };
@@ -14,7 +15,7 @@ use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{
     CallKind, Claim, Command, MountOptions, Refusal, State, Volume, VolumeSpec,
 };
-use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeId};
+use berth_domain::{AllocId, Namespace, NodeId, OwnerId, Timestamp, VolumeId};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -119,10 +120,15 @@ fn an_alloc() -> impl Strategy<Value = Alloc> {
     use AllocState::{Complete, Failed, Live, Stopped};
     let state = select(vec![Live, Complete, Failed, Stopped]);
     let volumes = vec(request(), 0..3);
-    (state, option::of(any::<u32>()), volumes, time(), option::of(text())).prop_map(
-        |(state, index, volumes, since, note)| {
+    let owner = (any::<bool>(), option::of(time())).prop_map(|(leased, unowned_since)| {
+        let name = OwnerId::new("scheduler-1").unwrap();
+        AllocOwner { name, leased, unowned_since }
+    });
+    let owned = (option::of(text()), option::of(owner), map());
+    (state, option::of(any::<u32>()), volumes, time(), option::of(text()), owned).prop_map(
+        |(state, index, volumes, since, note, (by, owner, meta))| {
             let node = NodeId::new("n1").unwrap();
-            Alloc { state, node, index, volumes, since, note }
+            Alloc { state, node, index, volumes, since, note, by, owner, meta }
         },
     )
 }

@@ -1,6 +1,7 @@
 //! The allocs bucket, as allocs.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use berth_bus::Fold;
 use berth_contract::key;
@@ -8,12 +9,28 @@ use berth_contract::record::{self, UnreadableRecord};
 use berth_domain::alloc::Alloc;
 use berth_domain::{AllocId, Namespace};
 
+use super::change_log::ChangeLog;
+
 /// All allocs, each with its revision.
 #[derive(Debug, Default)]
 pub struct Allocs {
-    allocs: HashMap<(Namespace, AllocId), (u64, Alloc)>,
+    allocs: HashMap<(Namespace, AllocId), (u64, Arc<Alloc>)>,
     /// Allocs whose record this version cannot read.
     unreadable: HashMap<(Namespace, AllocId), UnreadableRecord>,
+    changes: ChangeLog<AllocChange>,
+}
+
+/// An alloc that changed.
+#[derive(Debug)]
+pub struct AllocChange {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// The alloc.
+    pub id: AllocId,
+    /// As it was, as far as it could be read.
+    pub before: Option<Arc<Alloc>>,
+    /// As it is since.
+    pub after: Option<Arc<Alloc>>,
 }
 
 impl Allocs {
@@ -21,7 +38,7 @@ impl Allocs {
     /// be outdated.
     pub fn get(&self, namespace: &Namespace, alloc: &AllocId) -> Option<(u64, &Alloc)> {
         let found = self.allocs.get(&(namespace.clone(), alloc.clone()));
-        found.map(|(revision, alloc)| (*revision, alloc))
+        found.map(|(revision, alloc)| (*revision, alloc.as_ref()))
     }
 
     /// Whether the alloc exists and has not ended, so that it wants its claims. An alloc that
@@ -47,7 +64,24 @@ impl Allocs {
 
     /// All allocs, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&Namespace, &AllocId, &Alloc)> {
-        self.allocs.iter().map(|((namespace, id), (_, alloc))| (namespace, id, alloc))
+        self.allocs.iter().map(|((namespace, id), (_, alloc))| (namespace, id, alloc.as_ref()))
+    }
+
+    /// The last changes.
+    pub fn changes(&self) -> &ChangeLog<AllocChange> {
+        &self.changes
+    }
+
+    fn record_change(
+        &mut self,
+        revision: u64,
+        id: (Namespace, AllocId),
+        before: Option<(u64, Arc<Alloc>)>,
+        after: Option<Arc<Alloc>>,
+    ) {
+        let before = before.map(|(_, alloc)| alloc);
+        let (namespace, id) = id;
+        self.changes.record(revision, AllocChange { namespace, id, before, after });
     }
 }
 
@@ -60,22 +94,26 @@ impl Fold for Allocs {
         match record::read::<Alloc>(value) {
             Ok(record) => {
                 self.unreadable.remove(&id);
-                self.allocs.insert(id, (revision, record.body));
+                let alloc = Arc::new(record.body);
+                let before = self.allocs.insert(id.clone(), (revision, Arc::clone(&alloc)));
+                self.record_change(revision, id, before, Some(alloc));
             }
             // Removing the alloc would mean that it ended.
             Err(error) => {
                 let unreadable = error.unreadable_at(key);
                 tracing::error!(key, error = unreadable.error, "the record cannot be read");
-                self.allocs.remove(&id);
-                self.unreadable.insert(id, unreadable);
+                let before = self.allocs.remove(&id);
+                self.unreadable.insert(id.clone(), unreadable);
+                self.record_change(revision, id, before, None);
             }
         }
     }
 
-    fn delete(&mut self, key: &str, _revision: u64) {
+    fn delete(&mut self, key: &str, revision: u64) {
         if let Some(id) = key::parse_alloc(key) {
             self.unreadable.remove(&id);
-            self.allocs.remove(&id);
+            let before = self.allocs.remove(&id);
+            self.record_change(revision, id, before, None);
         }
     }
 }

@@ -9,13 +9,15 @@
 //! **Never** writes.
 
 mod allocs;
+mod change_log;
 mod handles;
 mod load;
 mod registry;
 mod volumes;
 
-pub use allocs::Allocs;
+pub use allocs::{AllocChange, Allocs};
+pub use change_log::ChangeLog;
 pub use handles::{HandleEntry, HandleGuard, Handles};
 pub use load::Load;
 pub use registry::{Instances, Nodes};
-pub use volumes::{Subtree, Volumes};
+pub use volumes::{ClaimChange, Subtree, VolumeChange, Volumes};

@@ -8,9 +8,12 @@ use berth_bus::Fold;
 use berth_contract::key::{VolumeEntry, parse_volume};
 use berth_contract::record::{self, RecordError, UnreadableRecord};
 use berth_contract::trail::Trail;
-use berth_domain::volume::{Claim, Handle, HandleUse, OtherClaim, Volume, VolumeSpec, name_in};
+use berth_domain::volume::{
+    Claim, Handle, HandleUse, OtherClaim, State, Volume, VolumeSpec, name_in,
+};
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey, limits};
 
+use super::change_log::ChangeLog;
 use super::handles::Handles;
 use super::load::{Load, NodeChange};
 use crate::clock;
@@ -25,6 +28,38 @@ pub struct Volumes {
     load: Load,
     handles: Handles,
     call_timeout: Option<Duration>,
+    changes: ChangeLog<VolumeChange>,
+}
+
+/// A volume that changed: its spec, or one of its claims.
+#[derive(Debug)]
+pub struct VolumeChange {
+    /// The volume.
+    pub volume: VolumeKey,
+    /// Its plugin, as far as it was known before or is since.
+    pub plugin: Option<PluginId>,
+    /// The claim; none when it is the spec.
+    pub claim: Option<ClaimChange>,
+}
+
+/// A claim that changed.
+#[derive(Debug)]
+pub struct ClaimChange {
+    /// The alloc.
+    pub alloc: AllocId,
+    /// Its node and state before, as far as it was there and could be read.
+    pub before: Option<(NodeId, State)>,
+    /// Its node and state since.
+    pub after: Option<(NodeId, State)>,
+}
+
+impl ClaimChange {
+    /// Whether the claim is of this kind, or was.
+    pub fn touches(&self, is_meant: impl Fn(&NodeId, State) -> bool) -> bool {
+        let sides = [&self.before, &self.after].into_iter().flatten();
+        let mut sides = sides.map(|(node, state)| is_meant(node, *state));
+        sides.any(|is_meant| is_meant)
+    }
 }
 
 /// One volume's subtree.
@@ -81,6 +116,11 @@ impl Volumes {
         self.unreadable.iter().filter_map(|key| self.get_key_value(key))
     }
 
+    /// The last changes.
+    pub fn changes(&self) -> &ChangeLog<VolumeChange> {
+        &self.changes
+    }
+
     /// How many volumes each node has.
     pub fn load(&self) -> &Load {
         &self.load
@@ -124,16 +164,33 @@ impl Volumes {
     fn change(
         &mut self,
         volume: VolumeKey,
+        claim: Option<AllocId>,
         revision: u64,
         change: impl FnOnce(&mut Subtree) -> NodeChange,
     ) {
         let subtree = self.subtrees.entry(volume.clone()).or_default();
         let before = subtree.plugin().cloned();
+        let facts = |subtree: &Subtree| {
+            let claim = subtree.volume.claims.get(claim.as_ref()?)?;
+            Some((claim.node.clone(), claim.state))
+        };
+        let claim_before = facts(subtree);
         let handle = |subtree: &Subtree| {
             subtree.volume.spec.as_ref().map(|spec| spec.handle(&volume.volume))
         };
         let known_as = handle(subtree);
         let moved = change(subtree);
+        let claim_after = facts(subtree);
+        let changed = VolumeChange {
+            volume: volume.clone(),
+            plugin: before.clone().or_else(|| subtree.plugin().cloned()),
+            claim: claim.map(|alloc| ClaimChange {
+                alloc,
+                before: claim_before,
+                after: claim_after,
+            }),
+        };
+        self.changes.record(revision, changed);
         self.handles.record_change(&volume, known_as, handle(subtree));
         self.load.record_change((before, subtree.plugin()), moved, &subtree.volume.claims);
         subtree.head = subtree.head.max(revision);
@@ -156,7 +213,7 @@ impl Fold for Volumes {
         match parse_volume(key) {
             Some(VolumeEntry::Spec(volume)) => {
                 let read = record::read::<VolumeSpec>(value);
-                self.change(volume, revision, |subtree| {
+                self.change(volume, None, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
                         return NodeChange::default();
                     };
@@ -171,7 +228,7 @@ impl Fold for Volumes {
             Some(VolumeEntry::Claim(volume, alloc)) => {
                 let read = record::read::<Claim>(value);
                 let call_timeout = self.call_timeout.unwrap_or(limits::CALL_TIMEOUT);
-                self.change(volume, revision, |subtree| {
+                self.change(volume, Some(alloc.clone()), revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
                         return NodeChange::default();
                     };
@@ -198,16 +255,18 @@ impl Fold for Volumes {
 
     fn delete(&mut self, key: &str, revision: u64) {
         match parse_volume(key) {
-            Some(VolumeEntry::Spec(volume)) => self.change(volume, revision, |subtree| {
+            Some(VolumeEntry::Spec(volume)) => self.change(volume, None, revision, |subtree| {
                 subtree.unreadable.remove(key);
                 subtree.volume.spec = None;
                 NodeChange::default()
             }),
-            Some(VolumeEntry::Claim(volume, alloc)) => self.change(volume, revision, |subtree| {
-                subtree.unreadable.remove(key);
-                subtree.traces.remove(&alloc);
-                NodeChange::by(&mut subtree.volume.claims, alloc, None)
-            }),
+            Some(VolumeEntry::Claim(volume, alloc)) => {
+                self.change(volume, Some(alloc.clone()), revision, |subtree| {
+                    subtree.unreadable.remove(key);
+                    subtree.traces.remove(&alloc);
+                    NodeChange::by(&mut subtree.volume.claims, alloc, None)
+                });
+            }
             Some(VolumeEntry::Handle(handle)) => self.handles.delete(handle),
             None => {}
         }

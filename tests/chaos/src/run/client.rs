@@ -9,7 +9,7 @@ use berth_contract::message::alloc;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
 use berth_contract::{key, record};
-use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
+use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::volume::Claim;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
 use berth_harness::nats::raw;
@@ -162,20 +162,14 @@ impl Run {
 /// What an alloc is registered with.
 pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::Register {
     let request = VolumeRequest::for_volume(volume_id(workload.volume));
-    alloc::Register {
-        id: alloc_id(alloc),
-        node: node_id(workload.node),
-        index: None,
-        volumes: vec![VolumeRequest { read_only: workload.read_only, ..request }],
-        note: None,
-        task_driver_mounts: TaskDriverMounts::All,
-        allow_missing: true,
-    }
+    let volumes = vec![VolumeRequest { read_only: workload.read_only, ..request }];
+    let register = alloc::Register::new(alloc_id(alloc), node_id(workload.node), volumes);
+    alloc::Register { allow_missing: true, ..register }
 }
 
 /// That an alloc has ended, and how.
 pub(super) fn stop(alloc: &str, state: AllocState) -> alloc::Stop {
-    alloc::Stop { id: alloc_id(alloc), state, note: None }
+    alloc::Stop::new(alloc_id(alloc), state, None)
 }
 
 /// What its agent is asked.

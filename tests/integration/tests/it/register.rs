@@ -8,7 +8,7 @@ use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{AllocStatus, Register};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::alloc::{TaskDriverMounts, VolumeRequest};
+use berth_domain::alloc::VolumeRequest;
 use berth_domain::volume::{MountOptions, State};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
@@ -180,15 +180,8 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
     register(&system, fields).await.unwrap();
     let volume = VolumeId::new("data").unwrap();
     let mount = MountOptions { flags: vec!["noatime".to_owned()], ..MountOptions::default() };
-    let alloc = Register {
-        id: AllocId::new("a").unwrap(),
-        node: NodeId::new("n1").unwrap(),
-        index: None,
-        volumes: vec![VolumeRequest { mount, ..VolumeRequest::for_volume(volume) }],
-        note: None,
-        task_driver_mounts: TaskDriverMounts::All,
-        allow_missing: false,
-    };
+    let volumes = vec![VolumeRequest { mount, ..VolumeRequest::for_volume(volume) }];
+    let alloc = Register::new(AllocId::new("a").unwrap(), NodeId::new("n1").unwrap(), volumes);
     let subject = verb::AllocRegister::subject(&Namespace::default());
     let _: AllocStatus = system.persist(&subject, &alloc).await.unwrap();
     let mounted = system.mount("a", 0, "data").await.unwrap();

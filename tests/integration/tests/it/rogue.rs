@@ -131,7 +131,7 @@ async fn acts_for_another_node(thief: &Thief, system: &System) {
         alias: None,
     };
     thief.is_refused::<verb::ClaimTake>(&namespace, &take).await;
-    let stop = alloc::Stop { id: alloc, state: AllocState::Complete, note: None };
+    let stop = alloc::Stop::new(alloc, AllocState::Complete, None);
     thief.is_refused::<verb::AllocStop>(&namespace, &stop).await;
     let status = claim::Status { node: Some(node("n1")), ..claim::Status::default() };
     thief.is_refused::<verb::ClaimStatus>(&namespace, &status).await;
@@ -240,8 +240,9 @@ async fn exhausts_the_stream(thief: &Thief, system: &System) {
     let taken = u64::try_from(size * stored).unwrap();
     assert!(taken <= share && taken > 4 << 20, "{stored} of {sent}, {size} bytes each");
     let events = system.bus.events(&stream::EVENTS, 1).await.unwrap();
-    let of_volume = subject::event(Some(&Namespace::default()), "volume", "data");
-    let last = events.last(&format!("{of_volume}.service.claim"), 1, AT_ONCE).await.unwrap();
+    let of_namespace = subject::EventsOf::Namespace(&Namespace::default());
+    let of_volume = subject::event_filter(of_namespace, Some("volume"), Some("data"));
+    let last = events.last(&of_volume, 1, AT_ONCE).await.unwrap();
     assert_eq!(last.len(), 1, "the registration of the volume is still told");
 }
 

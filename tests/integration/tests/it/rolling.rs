@@ -9,7 +9,7 @@ use berth_client::{Client, Retry};
 use berth_contract::message::{agent, alloc, claim};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
-use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest};
+use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -50,15 +50,8 @@ impl Worker {
         let volume = VolumeId::new(format!("v{}", self.number)).unwrap();
         let id = AllocId::new(format!("w{}-{round}", self.number)).unwrap();
         let node = NodeId::new(format!("n{}", round % 2 + 1)).unwrap();
-        let register = alloc::Register {
-            id: id.clone(),
-            node: node.clone(),
-            index: None,
-            volumes: vec![VolumeRequest::for_volume(volume.clone())],
-            note: None,
-            task_driver_mounts: TaskDriverMounts::All,
-            allow_missing: false,
-        };
+        let volumes = vec![VolumeRequest::for_volume(volume.clone())];
+        let register = alloc::Register::new(id.clone(), node.clone(), volumes);
         self.send::<verb::AllocRegister>(&namespace, &register).await?;
         let mount = agent::Mount {
             namespace: namespace.clone(),
@@ -72,7 +65,7 @@ impl Worker {
         let mounted = self.send::<verb::AgentMount>(&to, &mount).await?;
         let path = std::path::Path::new(&mounted.path);
         std::fs::write(path.join("round"), round.to_string()).unwrap();
-        let stop = alloc::Stop { id: id.clone(), state: AllocState::Complete, note: None };
+        let stop = alloc::Stop::new(id.clone(), AllocState::Complete, None);
         self.send::<verb::AllocStop>(&namespace, &stop).await?;
         let status = claim::Status { alloc: Some(id), ..claim::Status::default() };
         let freed = tokio::time::Instant::now() + PATIENCE;

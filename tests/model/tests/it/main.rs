@@ -9,6 +9,7 @@ use berth_model::{Attaches, Placed, Scenario};
 mod crossed;
 mod handles;
 mod mutations;
+mod pairs;
 mod scenarios;
 
 /// An exclusive volume behind a controller, in bad weather, without a waiter.

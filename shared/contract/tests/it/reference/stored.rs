@@ -155,18 +155,32 @@ fn events(page: &mut Page) {
     let namespace = sample::namespace();
     let (volume, alloc, node) = (sample::volume(), sample::alloc_id(), sample::node_id());
     let (claim, registry) = (Actor::service(CLAIM), Actor::service(PLUGIN_REGISTRY));
+    let anna = Actor::user("anna");
+    let by = anna.tokens();
+    let of_claim = subject::EventSubject {
+        namespace: Some(&namespace),
+        kind: "claim",
+        id: Some(volume.as_str()),
+        alloc: Some(&alloc),
+        by: Some(&by),
+    };
+    let id = Some(node.as_str());
+    let of_node =
+        subject::EventSubject { namespace: None, kind: "node", id, alloc: None, by: None };
     page.say(format!(
-        "The subject is `berth.v1.event.<ns>.<kind>.<id>.<actor>`: the kind is the noun of the \
-         name, the id is that of the volume for `volume`, `claim` and `call`, else of the thing \
-         itself, and the actor is the service or agent that tells it: `{}`. Plugins and nodes are \
-         in no namespace, and `_` stands in its place: `{}`. The subject of a refused request \
-         names a volume and an alloc, `_` for the one that the request does not name: `{}`. The \
-         value is an {}. No service acts on events, and in a power cut the last second of them \
-         may be lost: to know how things stand, read the buckets. The message carries the header \
-         `traceparent`.",
-        claim.sign(&subject::event(Some(&namespace), "claim", volume.as_str())),
-        registry.sign(&subject::event(None, "node", node.as_str())),
-        claim.sign(&subject::refusal_event(Some(&namespace), Some(&volume), Some(&alloc))),
+        "The subject is `berth.v1.event.<ns>.<kind>.<id>.<alloc>.<by>.<actor>`: the kind is the \
+         noun of the name; the id is that of the volume for `volume`, `claim`, `call` and \
+         `request`, else of the thing itself; `<by>` is the actor that registered or adopted the \
+         alloc, or that sent a refused request, two tokens; and the actor is the service or agent \
+         that tells it: `{}`. `_` stands for what an event is not about; plugins and nodes are in \
+         no namespace: `{}`. So a scheduler gets the events of its own allocs alone with the \
+         filter `{}`, and those of one alloc with `{}`. The value is an {}. No service acts on \
+         events, and in a power cut the last second of them may be lost: to know how things \
+         stand, read the buckets. The message carries the header `traceparent`.",
+        claim.sign(&of_claim.to_string()),
+        registry.sign(&of_node.to_string()),
+        subject::wanted_filter(subject::EventsOf::Namespace(&namespace), &anna),
+        subject::alloc_filter(subject::EventsOf::Namespace(&namespace), &alloc),
         linked("Event"),
     ));
     let names = EventName::ALL.iter();

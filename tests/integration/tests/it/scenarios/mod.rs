@@ -72,7 +72,7 @@ fn plant(system: &System, faults: &Value) {
 
 /// Reports how an alloc has ended.
 async fn ended(system: &System, alloc: &str, state: AllocState) -> AllocStatus {
-    let stop = Stop { id: AllocId::new(alloc).unwrap(), state, note: None };
+    let stop = Stop::new(AllocId::new(alloc).unwrap(), state, None);
     let subject = verb::AllocStop::subject(&Namespace::default());
     system.persist(&subject, &stop).await.unwrap()
 }

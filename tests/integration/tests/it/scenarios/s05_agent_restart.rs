@@ -2,7 +2,7 @@
 
 use berth_contract::message::alloc::{AllocStatus, Register};
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::alloc::{TaskDriverMounts, VolumeRequest};
+use berth_domain::alloc::VolumeRequest;
 use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
@@ -14,15 +14,8 @@ use super::begun;
 async fn alloc(system: &System, id: &str) {
     let source = VolumeId::new("data").unwrap();
     let mount = MountOptions { flags: vec!["noatime".to_owned()], ..MountOptions::default() };
-    let register = Register {
-        id: AllocId::new(id).unwrap(),
-        node: NodeId::new("n1").unwrap(),
-        index: None,
-        volumes: vec![VolumeRequest { mount, ..VolumeRequest::for_volume(source) }],
-        note: None,
-        task_driver_mounts: TaskDriverMounts::All,
-        allow_missing: false,
-    };
+    let volumes = vec![VolumeRequest { mount, ..VolumeRequest::for_volume(source) }];
+    let register = Register::new(AllocId::new(id).unwrap(), NodeId::new("n1").unwrap(), volumes);
     let subject = verb::AllocRegister::subject(&Namespace::default());
     let _: AllocStatus = system.persist(&subject, &register).await.unwrap();
 }

@@ -6,7 +6,7 @@ use berth_contract::message::alloc::{AllocStatus, Register};
 use berth_contract::message::claim::Claims;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::alloc::{TaskDriverMounts, VolumeRequest};
+use berth_domain::alloc::VolumeRequest;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -51,15 +51,9 @@ impl Asking<'_> {
     }
 
     async fn place(self, system: &System) {
-        let placed = Register {
-            id: AllocId::new(self.alloc).unwrap(),
-            node: NodeId::new(self.node).unwrap(),
-            index: self.index,
-            volumes: vec![self.request()],
-            note: None,
-            task_driver_mounts: TaskDriverMounts::All,
-            allow_missing: false,
-        };
+        let (id, node) = (AllocId::new(self.alloc).unwrap(), NodeId::new(self.node).unwrap());
+        let placed =
+            Register { index: self.index, ..Register::new(id, node, vec![self.request()]) };
         let subject = verb::AllocRegister::subject(&self.namespace());
         let _: AllocStatus = system.persist(&subject, &placed).await.unwrap();
     }

@@ -1,0 +1,214 @@
+//! Requests about many allocs at once.
+//!
+//! **Promises** that each alloc of a request is changed as if it had been asked for alone, and that
+//! one that fails keeps no other from being changed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use berth_contract::code::Code;
+use berth_contract::event::EventName;
+use berth_contract::message::alloc::{AllocStatus, AllocStub};
+use berth_contract::message::many::{
+    Adopt, AllocAnswer, AllocAnswers, ChangedAllocs, RegisterMany, StopMany, StopOwned,
+};
+use berth_contract::message::query::Newer;
+use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::alloc::Alloc;
+use berth_domain::limits::OWNED_BATCH_MAX;
+use berth_domain::owner::{AllocOwner, ChangeGuard};
+use berth_domain::{AllocId, Namespace, OwnerId};
+use futures_util::stream::{self, StreamExt as _};
+
+use super::{Origin, check_is_end, end, end_event, refused};
+use crate::query::Reader;
+use crate::state::State;
+
+/// Allocs of one request that are changed at once.
+const AT_ONCE_MAX: usize = 16;
+
+/// Registers many allocs.
+pub async fn register_many(
+    state: &State,
+    namespace: &Namespace,
+    request: RegisterMany,
+    origin: &Origin,
+) -> Result<AllocAnswers, Problem> {
+    let work = request.allocs.into_iter().map(|one| async move {
+        let id = one.id.clone();
+        let done = super::register(state, namespace, one, origin).await;
+        answer(id, done.map_err(|error| error.at_step(super::REGISTER)))
+    });
+    Ok(AllocAnswers { answers: stream::iter(work).buffered(AT_ONCE_MAX).collect().await })
+}
+
+/// Stops many allocs.
+pub async fn stop_many(
+    state: &State,
+    namespace: &Namespace,
+    request: StopMany,
+    origin: &Origin,
+) -> Result<AllocAnswers, Problem> {
+    let work = request.stops.into_iter().map(|one| async move {
+        let id = one.id.clone();
+        let done = super::stop(state, namespace, one, origin).await;
+        answer(id, done.map_err(|error| error.at_step(super::STOP)))
+    });
+    Ok(AllocAnswers { answers: stream::iter(work).buffered(AT_ONCE_MAX).collect().await })
+}
+
+fn answer(id: AllocId, done: Result<AllocStatus, Problem>) -> AllocAnswer {
+    match done {
+        Ok(status) => AllocAnswer { id, alloc: Some(status.into()), error: None },
+        Err(error) => AllocAnswer { id, alloc: None, error: Some(error) },
+    }
+}
+
+/// Stops the live allocs of the sender.
+pub async fn stop_owned(
+    state: &State,
+    namespace: &Namespace,
+    request: StopOwned,
+    origin: &Origin,
+) -> Result<ChangedAllocs, Problem> {
+    const STEP: &str = verb::AllocStopOwned::STEP;
+    let StopOwned { owner, node, state: ended, note } = request;
+    check_is_end(ended)?;
+    let by = origin.by();
+    let guard = ChangeGuard { by: by.as_deref(), owner: Some(&owner), revision: None };
+    let is_meant = |_: &AllocId, alloc: &Alloc| {
+        alloc.is_owned_by(&owner, by.as_deref())
+            && node.as_ref().is_none_or(|node| *node == alloc.node)
+    };
+    let (ids, more) = live_allocs(state, namespace, STEP, origin, is_meant).await?;
+    let decide = |id: &AllocId, revision: u64, known: &Alloc| {
+        known.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
+        Ok(Some(end(known, ended, note.as_deref())))
+    };
+    let change = Change { event: end_event(ended), step: STEP, decide };
+    Ok(ChangedAllocs { allocs: change_each(state, namespace, ids, origin, change).await?, more })
+}
+
+/// Gives live allocs of an owner whose lease has ended to the sender.
+pub async fn adopt(
+    state: &State,
+    namespace: &Namespace,
+    request: Adopt,
+    origin: &Origin,
+) -> Result<ChangedAllocs, Problem> {
+    const STEP: &str = verb::AllocAdopt::STEP;
+    let Adopt { from, owner, ids } = request;
+    let by = origin.by();
+    let leased = state.has_lease(namespace, &owner, by.as_deref(), STEP).await?;
+    let holder = state.surely_held_by(namespace, &from, STEP, origin.trace).await?;
+    let taken = |alloc: &Alloc| {
+        let is_own = alloc.is_owned_by(&owner, by.as_deref());
+        is_own && alloc.owner.as_ref().is_some_and(|owner| owner.unowned_since.is_none())
+    };
+    let is_meant = |id: &AllocId, alloc: &Alloc| {
+        let is_from = alloc.owner.as_ref().is_some_and(|owner| owner.name == from);
+        is_from && !taken(alloc) && (ids.is_empty() || ids.contains(id))
+    };
+    let (meant, more) = live_allocs(state, namespace, STEP, origin, is_meant).await?;
+    let decide = |id: &AllocId, _: u64, known: &Alloc| {
+        let Some(of) = known.owner.as_ref().filter(|of| of.name == from && !taken(known)) else {
+            return Ok(None);
+        };
+        check_adoptable(id, known, of, &holder, &owner, by.as_deref())?;
+        let owner = Some(AllocOwner::new(owner.clone(), leased));
+        Ok(Some(Alloc { owner, by: by.clone(), ..known.clone() }))
+    };
+    let change = Change { event: EventName::AllocAdopted, step: STEP, decide };
+    Ok(ChangedAllocs { allocs: change_each(state, namespace, meant, origin, change).await?, more })
+}
+
+/// Refuses to take an alloc from an owner that has it.
+fn check_adoptable(
+    id: &AllocId,
+    alloc: &Alloc,
+    of: &AllocOwner,
+    holder: &Option<Option<String>>,
+    owner: &OwnerId,
+    by: Option<&str>,
+) -> Result<(), Problem> {
+    let is_own = alloc.is_owned_by(owner, by);
+    let is_same_identity = alloc.by.as_deref() == by;
+    let has_lost = of.leased && holder.as_ref().is_none_or(|holder| *holder != alloc.by);
+    if is_own || has_lost || (!of.leased && is_same_identity) {
+        return Ok(());
+    }
+    let why =
+        if of.leased { "holds its lease" } else { "never had a lease, and is another identity" };
+    let message = format!("alloc {id} is not adopted: its owner {} {why}", of.name);
+    Err(Problem::new(Code::OwnerHeld, message))
+}
+
+/// The first live allocs that are meant, and whether there are more. All that was stored before the
+/// request counts.
+async fn live_allocs(
+    state: &State,
+    namespace: &Namespace,
+    step: &str,
+    origin: &Origin,
+    is_meant: impl Fn(&AllocId, &Alloc) -> bool,
+) -> Result<(Vec<AllocId>, bool), Problem> {
+    let reader = Reader::new(step, Newer::default(), origin.deadline);
+    state.catch_up_with_leader(reader, &state.allocs, ">").await?;
+    let mut ids: Vec<AllocId> = state.allocs.mirror.read(|allocs| {
+        let live = allocs.iter().filter(|(their, id, alloc)| {
+            *their == namespace && !alloc.state.is_terminal() && is_meant(id, alloc)
+        });
+        live.map(|(_, id, _)| id.clone()).take(OWNED_BATCH_MAX + 1).collect()
+    });
+    let more = ids.len() > OWNED_BATCH_MAX;
+    ids.truncate(OWNED_BATCH_MAX);
+    ids.sort();
+    Ok((ids, more))
+}
+
+/// A change of each of some allocs.
+struct Change<D> {
+    event: EventName,
+    step: &'static str,
+    decide: D,
+}
+
+/// Changes live allocs one by one. Fails with the first error only if none was changed: what was
+/// changed has to be told.
+async fn change_each<D>(
+    state: &State,
+    namespace: &Namespace,
+    ids: Vec<AllocId>,
+    origin: &Origin,
+    change: Change<D>,
+) -> Result<Vec<AllocStub>, Problem>
+where
+    D: Fn(&AllocId, u64, &Alloc) -> Result<Option<Alloc>, Problem>,
+{
+    let Change { event, step, decide } = &change;
+    let work = ids.into_iter().map(|id| async move {
+        let has_changed = AtomicBool::new(false);
+        let decide = |revision: u64, known: Option<&Alloc>| {
+            let Some(known) = known.filter(|known| !known.state.is_terminal()) else {
+                return Ok(None);
+            };
+            let next = decide(&id, revision, known)?;
+            has_changed.store(next.is_some(), Ordering::Relaxed);
+            Ok(next)
+        };
+        let done = state.change(namespace, &id, origin, *event, step, &decide).await;
+        done.map(|status| has_changed.load(Ordering::Relaxed).then(|| AllocStub::from(status)))
+    });
+    let done: Vec<_> = stream::iter(work).buffered(AT_ONCE_MAX).collect().await;
+    let (mut changed, mut failed) = (Vec::new(), None);
+    for one in done {
+        match one {
+            Ok(stub) => changed.extend(stub),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed {
+        Some(error) if changed.is_empty() => Err(error),
+        _ => Ok(changed),
+    }
+}

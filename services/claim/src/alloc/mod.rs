@@ -1,0 +1,304 @@
+//! Allocs: registered, changed, stopped, adopted.
+//!
+//! **Owns** the records of allocs. [`many`] has the requests about many at once, [`owner`] the
+//! leases of those whom allocs belong to, and [`unowned`] notices the end of a lease.
+//!
+//! **Promises** that an alloc with an owner is changed as [`berth_domain::owner`] says, by its
+//! record at the leader.
+//!
+//! **Never** stops an alloc because a time has passed.
+
+mod many;
+mod owner;
+mod unowned;
+
+use std::collections::BTreeSet;
+
+use berth_contract::actor::Actor;
+use berth_contract::code::Code;
+use berth_contract::decode::Fault;
+use berth_contract::event::EventName;
+use berth_contract::key;
+use berth_contract::message::alloc::{AllocStatus, Register, Stop};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::alloc::{Alloc, AllocState, differing_fields};
+use berth_domain::owner::{AllocOwner, ChangeGuard, GuardRefusal};
+use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_service::record_table::{StoreError, retry_lost_races};
+use berth_service::{clock, deadline};
+use tokio::time::Instant;
+
+use crate::claimant::check_live;
+use crate::events::alloc_event;
+use crate::query;
+use crate::records::no_such_alloc;
+use crate::state::State;
+use crate::volume_requests::{check_mountable, check_volume_requests};
+
+pub use many::{adopt, register_many, stop_many, stop_owned};
+pub use owner::{OwnerLeases, give_up, hold, list_owners};
+pub use unowned::mark_unowned;
+
+const REGISTER: &str = verb::AllocRegister::STEP;
+const STOP: &str = verb::AllocStop::STEP;
+
+/// The request that a change is made for.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Who sent it.
+    pub actor: Option<Actor>,
+    pub trace: TraceContext,
+    pub deadline: Instant,
+}
+
+impl Origin {
+    /// As records and events name the sender.
+    fn by(&self) -> Option<String> {
+        self.actor.as_ref().map(Actor::tokens)
+    }
+}
+
+/// Registers an alloc. The same registration again changes nothing. Only the note and the labels
+/// may be others: an alloc is one run. One that has ended is refused.
+pub async fn register(
+    state: &State,
+    namespace: &Namespace,
+    request: Register,
+    origin: &Origin,
+) -> Result<AllocStatus, Problem> {
+    let by = origin.by();
+    let leased = match &request.owner {
+        Some(owner) => state.has_lease(namespace, owner, by.as_deref(), REGISTER).await?,
+        None => false,
+    };
+    let wanted = Alloc {
+        state: AllocState::Live,
+        node: request.node,
+        index: request.index,
+        volumes: request.volumes,
+        since: clock::now(),
+        note: request.note,
+        by,
+        owner: request.owner.map(|name| AllocOwner::new(name, leased)),
+        meta: request.meta,
+    };
+    check_volume_requests(&wanted.volumes, wanted.index)
+        .map_err(|faults| Problem::bad_input(REGISTER, faults))?;
+    check_mountable(&wanted, request.task_driver_mounts)?;
+    if !request.allow_missing
+        && let Some(missing) = missing_objects(state, namespace, &wanted, origin.trace).await?
+        // A registered alloc stays registered when its volumes are gone.
+        && state.read_alloc(namespace, &request.id, REGISTER).await?.1.is_none()
+    {
+        return Err(missing.at_step(REGISTER));
+    }
+    let decide = |revision: u64, known: Option<&Alloc>| {
+        let Some(known) = known else {
+            return match request.revision {
+                None | Some(0) => Ok(Some(wanted.clone())),
+                Some(seen) => Err(refused(&request.id, &GuardRefusal::Changed { seen, now: 0 })),
+            };
+        };
+        check_live(&request.id, known)?;
+        changed_registration(&request.id, (revision, known), &wanted, request.revision)
+    };
+    state
+        .change(namespace, &request.id, origin, EventName::AllocRegistered, REGISTER, &decide)
+        .await
+}
+
+/// The record with the note and the labels of another registration; none if they are the same.
+fn changed_registration(
+    id: &AllocId,
+    (revision, known): (u64, &Alloc),
+    wanted: &Alloc,
+    seen: Option<u64>,
+) -> Result<Option<Alloc>, Problem> {
+    let owner = wanted.owner.as_ref().map(|owner| &owner.name);
+    let guard = ChangeGuard { by: wanted.by.as_deref(), owner, revision: None };
+    // By another owner it is another alloc, whatever it has seen.
+    known.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
+    let differing = differing_fields(known, wanted);
+    if !differing.is_empty() {
+        let differing = differing.join(", ");
+        let message = format!("alloc {id} is registered with other {differing}");
+        return Err(Problem::new(Code::UnsafeUpdate, message)
+            .next("register the alloc under another id, or stop this one first"));
+    }
+    let next = Alloc {
+        note: wanted.note.clone().or_else(|| known.note.clone()),
+        meta: wanted.meta.clone(),
+        ..known.clone()
+    };
+    if next == *known {
+        return Ok(None);
+    }
+    let guard = ChangeGuard { revision: seen, ..guard };
+    known.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
+    Ok(Some(next))
+}
+
+/// The refusal of a change by someone who may not make it.
+fn refused(id: &AllocId, refusal: &GuardRefusal) -> Problem {
+    let code = match refusal {
+        GuardRefusal::Changed { .. } => Code::Changed,
+        GuardRefusal::Owned { .. } | GuardRefusal::NotOwned(_) => Code::AllocOwned,
+    };
+    let problem = Problem::new(code, format!("alloc {id} is not changed: {refusal}"));
+    match refusal {
+        GuardRefusal::Changed { .. } => problem.next(
+            "look at it again, and repeat the request with its `modify_index` if it is right",
+        ),
+        GuardRefusal::Owned { .. } => problem,
+        GuardRefusal::NotOwned(_) => problem.next("leave `owner` out, or name another alloc"),
+    }
+}
+
+/// The refusal of an alloc whose node or volumes do not exist; it names all that are missing. The
+/// absence of a volume is confirmed at a quorum. The absence of a node is read at the leader: only
+/// the plugin registry writes to the bucket of nodes.
+async fn missing_objects(
+    state: &State,
+    namespace: &Namespace,
+    wanted: &Alloc,
+    trace: TraceContext,
+) -> Result<Option<Problem>, Problem> {
+    let mut faults = Vec::new();
+    let node = &wanted.node;
+    let is_node = state
+        .nodes
+        .mirror
+        .read(|nodes| nodes.get(node).is_some() || nodes.unreadable().contains_key(node));
+    let mut code = Code::NoSuchVolume;
+    if !is_node && state.read_node(node, REGISTER).await?.is_none() {
+        code = Code::NoSuchNode;
+        let problem = format!("no agent has reported node {node}");
+        faults.push(Fault { path: "node".to_owned(), problem, line: None });
+    }
+    let mut known = BTreeSet::new();
+    for (at, request) in wanted.volumes.iter().enumerate() {
+        let Ok(id) = request.volume(wanted.index) else { continue };
+        let volume = VolumeKey::new(namespace.clone(), id);
+        if !known.insert(volume.volume.clone()) || state.has_volume(&volume) {
+            continue;
+        }
+        let confirmed = state.catch_up_surely(&volume, trace).await;
+        confirmed.map_err(|error| state.problem(error, REGISTER, &volume))?;
+        if !state.has_volume(&volume) {
+            let problem = format!("volume {} is not registered", volume.volume);
+            faults.push(Fault { path: format!("volumes[{at}].source"), problem, line: None });
+        }
+    }
+    if faults.is_empty() {
+        return Ok(None);
+    }
+    let messages: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let next = "register what is missing first; or say `allow_missing` (`--wait` of `berth run`) \
+                where it is still to come";
+    Ok(Some(Problem { faults, ..Problem::new(code, messages.join("; ")).next(next) }))
+}
+
+/// Records that an alloc has ended. From then on the volumewatcher releases its claims. An alloc
+/// that is not registered cannot be stopped. One that has ended keeps its end.
+pub async fn stop(
+    state: &State,
+    namespace: &Namespace,
+    request: Stop,
+    origin: &Origin,
+) -> Result<AllocStatus, Problem> {
+    let Stop { id, state: ended, note, owner, revision } = request;
+    check_is_end(ended)?;
+    let by = origin.by();
+    let decide = |current: u64, known: Option<&Alloc>| {
+        let Some(known) = known.filter(|known| !known.state.is_terminal()) else {
+            return Ok(None);
+        };
+        match &origin.actor {
+            // The agent of its node knows that it has ended.
+            Some(Actor::Node(node)) if *node == known.node => {}
+            Some(actor) if actor.node().is_some_and(|node| *node != known.node) => {
+                let message = format!("alloc {id} is not on the sender's node");
+                return Err(Problem::new(Code::NotAllowed, message).at_step(STOP));
+            }
+            _ => {
+                let guard = ChangeGuard { by: by.as_deref(), owner: owner.as_ref(), revision };
+                known.check_change(current, guard).map_err(|refusal| refused(&id, &refusal))?;
+            }
+        }
+        Ok(Some(end(known, ended, note.as_deref())))
+    };
+    state.change(namespace, &id, origin, end_event(ended), STOP, &decide).await
+}
+
+/// Refuses an end that is none.
+fn check_is_end(ended: AllocState) -> Result<(), Problem> {
+    if ended.is_terminal() {
+        return Ok(());
+    }
+    Err(Problem::new(Code::BadInput, "`state` must be complete, failed or stopped"))
+}
+
+fn end(known: &Alloc, state: AllocState, note: Option<&str>) -> Alloc {
+    let note = note.map(str::to_owned).or_else(|| known.note.clone());
+    Alloc { state, since: clock::now(), note, ..known.clone() }
+}
+
+const fn end_event(state: AllocState) -> EventName {
+    match state {
+        AllocState::Complete => EventName::AllocComplete,
+        AllocState::Failed => EventName::AllocFailed,
+        AllocState::Live | AllocState::Stopped => EventName::AllocStopped,
+    }
+}
+
+impl State {
+    /// Whether the volume is registered, as far as this replica knows. An unreadable record may be
+    /// its spec.
+    fn has_volume(&self, volume: &VolumeKey) -> bool {
+        self.volumes.mirror.read(|volumes| {
+            let found = volumes.get(volume);
+            found.is_some_and(|one| one.volume.spec.is_some() || !one.unreadable.is_empty())
+        })
+    }
+
+    /// Changes one alloc as `decide` says of its revision and its record at the leader; `decide`
+    /// returns the new record, or none for no change. It is asked again after a lost race.
+    async fn change(
+        &self,
+        namespace: &Namespace,
+        id: &AllocId,
+        origin: &Origin,
+        event: EventName,
+        step: &str,
+        decide: &impl Fn(u64, Option<&Alloc>) -> Result<Option<Alloc>, Problem>,
+    ) -> Result<AllocStatus, Problem> {
+        let change = || self.try_change(namespace, id, origin, event, decide);
+        retry_lost_races(step, change).await
+    }
+
+    async fn try_change(
+        &self,
+        namespace: &Namespace,
+        id: &AllocId,
+        origin: &Origin,
+        event: EventName,
+        decide: &impl Fn(u64, Option<&Alloc>) -> Result<Option<Alloc>, Problem>,
+    ) -> Result<AllocStatus, StoreError> {
+        let (key, trace) = (key::alloc(namespace, id), origin.trace);
+        let (mut revision, known) = self.allocs.read(&key).await?;
+        let changed = decide(revision, known.as_ref())?;
+        let Some(alloc) = changed.as_ref().or(known.as_ref()) else {
+            self.allocs.confirm_absence(&key, revision, trace).await?;
+            return Err(no_such_alloc(id).into());
+        };
+        if changed.is_some() {
+            deadline::check(origin.deadline)?;
+            revision = self.allocs.put(&key, alloc, revision, trace).await?;
+            let event = alloc_event(event, namespace, id, alloc, trace);
+            self.events.publish(&event.subject(), &event, trace);
+        }
+        Ok(query::build_alloc_status(self, namespace, id, alloc, revision))
+    }
+}

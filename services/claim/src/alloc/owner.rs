@@ -1,0 +1,304 @@
+//! The leases of owners: `owner.hold`, `owner.yield` and `owner.list`.
+//!
+//! **Owns** the keys `owner.<ns>.<owner>` in the bucket of leases.
+//!
+//! **Promises** that a holder may ask again: a lease that this very process and identity hold is
+//! renewed. Any replica answers; the guard of the write lets one of two requests pass.
+//!
+//! **Never** counts a lease as an owner's that another identity holds under the same name.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use berth_bus::lease::{LeaseStore as _, LeaseTerms};
+use berth_bus::{Entry, Fold, LeaseError};
+use berth_contract::code::Code;
+use berth_contract::key;
+use berth_contract::lease::OwnerHolder;
+use berth_contract::message::owner::{Held, Hold, List, OwnerStub, Owners, Yield, Yielded};
+use berth_contract::message::query::Newer;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::{Namespace, OwnerId};
+use berth_service::clock;
+use berth_service::page::{Room, after, page};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::Origin;
+use crate::query::{Reader, covers};
+use crate::state::{State, StateInner};
+
+/// How long a write may take. The caller asks again, for as long as it holds the lease.
+const WRITE_WITHIN: Duration = Duration::from_secs(2);
+/// Tries to write a lease whose key changes meanwhile.
+const TRIES_MAX: usize = 3;
+
+/// The owners whose lease is held, as this replica knows them.
+#[derive(Debug, Default)]
+pub struct OwnerLeases {
+    held: HashMap<(Namespace, OwnerId), OwnerHolder>,
+    ends: u64,
+}
+
+impl OwnerLeases {
+    /// The leases of owners. The bucket also has those of nodes and leaders.
+    pub const FILTER: &str = "owner.>";
+
+    /// Who holds the lease.
+    pub fn holder(&self, namespace: &Namespace, owner: &OwnerId) -> Option<&OwnerHolder> {
+        self.held.get(&(namespace.clone(), owner.clone()))
+    }
+
+    /// How many times a lease ended or changed hands.
+    pub const fn ends(&self) -> u64 {
+        self.ends
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&Namespace, &OwnerHolder)> {
+        self.held.iter().map(|((namespace, _), holder)| (namespace, holder))
+    }
+}
+
+impl Fold for OwnerLeases {
+    fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
+        let Some((namespace, owner)) = key::parse_owner_lease(key) else { return };
+        let Some(holder) = read_holder(&owner, value) else {
+            tracing::warn!(key, "the value was not written by berth-claim");
+            return self.delete(key, 0);
+        };
+        let by = holder.by.clone();
+        let before = self.held.insert((namespace, owner), holder);
+        self.ends += u64::from(before.is_some_and(|before| before.by != by));
+    }
+
+    fn delete(&mut self, key: &str, _revision: u64) {
+        let Some(id) = key::parse_owner_lease(key) else { return };
+        self.ends += u64::from(self.held.remove(&id).is_some());
+    }
+}
+
+fn read_holder(owner: &OwnerId, value: &[u8]) -> Option<OwnerHolder> {
+    let holder = serde_json::from_slice::<OwnerHolder>(value).ok();
+    holder.filter(|holder| holder.owner == *owner)
+}
+
+/// Takes the lease, or renews it.
+pub async fn hold(
+    state: &State,
+    namespace: &Namespace,
+    request: Hold,
+    origin: &Origin,
+) -> Result<Held, Problem> {
+    const STEP: &str = verb::OwnerHold::STEP;
+    let faults = request.faults();
+    if !faults.is_empty() {
+        return Err(Problem::bad_input(STEP, faults));
+    }
+    let Hold { owner, holder, ttl_s } = request;
+    let mut wanted =
+        OwnerHolder { owner: owner.clone(), by: origin.by(), holder, since: clock::now() };
+    let mut terms = LeaseTerms {
+        key: key::owner_lease(namespace, &owner),
+        value: json!(wanted).to_string().into(),
+        ttl: Duration::from_secs(ttl_s),
+        trace: origin.trace,
+    };
+    let mut over = None;
+    for _ in 0..TRIES_MAX {
+        match state.owners.bucket.hold(&terms, over, WRITE_WITHIN).await {
+            Ok(revision) => return Ok(Held { revision }),
+            Err(LeaseError::Held { holder: entry, .. }) => {
+                let known = check_own(&owner, &entry, &wanted)?;
+                wanted.since = known.map_or(wanted.since, |known| known.since);
+                terms.value = json!(wanted).to_string().into();
+                over = Some(entry.revision);
+            }
+            Err(LeaseError::Lost { .. }) => over = None,
+            Err(error) => return Err(error.into_problem(STEP)),
+        }
+    }
+    let message = format!("the lease of owner {owner} changes faster than it can be taken");
+    Err(Problem::new(Code::OwnerHeld, message).retryable())
+}
+
+/// The present holder, if that is the process that asks; none for a value that no holder wrote,
+/// which is overwritten.
+fn check_own(
+    owner: &OwnerId,
+    entry: &Entry,
+    wanted: &OwnerHolder,
+) -> Result<Option<OwnerHolder>, Problem> {
+    let Some(known) = read_holder(owner, entry.value.as_deref().unwrap_or_default()) else {
+        return Ok(None);
+    };
+    if known.holder == wanted.holder && known.by == wanted.by {
+        return Ok(Some(known));
+    }
+    let by = known.by.map(|by| format!(" of {by}")).unwrap_or_default();
+    let message = format!(
+        "the lease of owner {owner} is held by process {}{by} since {}",
+        known.holder, known.since
+    );
+    Err(Problem::new(Code::OwnerHeld, message).retryable())
+}
+
+/// Deletes the lease, if the process that asks holds it.
+pub async fn give_up(
+    state: &State,
+    namespace: &Namespace,
+    request: Yield,
+    origin: &Origin,
+) -> Result<Yielded, Problem> {
+    const STEP: &str = verb::OwnerYield::STEP;
+    let Yield { owner, holder } = request;
+    let key = key::owner_lease(namespace, &owner);
+    let entry = state.owners.bucket.get(&key).await.map_err(|error| error.into_problem(STEP))?;
+    let Some(entry) = entry.filter(|entry| entry.value.is_some()) else { return Ok(Yielded {}) };
+    let by = origin.by();
+    let wanted = OwnerHolder { owner: owner.clone(), by, holder, since: clock::now() };
+    check_own(&owner, &entry, &wanted)?;
+    let value = entry.value.unwrap_or_default();
+    let terms = LeaseTerms { key, value, ttl: WRITE_WITHIN, trace: origin.trace };
+    let released = state.owners.bucket.release(&terms, entry.revision).await;
+    released.map_err(|error| error.into_problem(STEP))?;
+    Ok(Yielded {})
+}
+
+impl StateInner {
+    /// Whether the owner holds its lease: the owner with this identity.
+    pub(super) async fn has_lease(
+        &self,
+        namespace: &Namespace,
+        owner: &OwnerId,
+        by: Option<&str>,
+        step: &str,
+    ) -> Result<bool, Problem> {
+        let is_held = |holder: &OwnerHolder| holder.by.as_deref() == by;
+        let known = self.owners.mirror.read(|owners| owners.holder(namespace, owner).map(is_held));
+        if known == Some(true) {
+            return Ok(true);
+        }
+        // The mirror may be behind a lease that was just taken.
+        let entry = self.owners.bucket.get(&key::owner_lease(namespace, owner)).await;
+        let entry = entry.map_err(|error| error.into_problem(step))?;
+        let holder = entry.and_then(|entry| read_holder(owner, &entry.value?));
+        Ok(holder.as_ref().is_some_and(is_held))
+    }
+
+    /// The identity that holds the lease, none if it is not held. That it is not held is confirmed
+    /// at a quorum.
+    pub(super) async fn surely_held_by(
+        &self,
+        namespace: &Namespace,
+        owner: &OwnerId,
+        step: &str,
+        trace: TraceContext,
+    ) -> Result<Option<Option<String>>, Problem> {
+        let key = key::owner_lease(namespace, owner);
+        let entry = self.owners.bucket.get_surely(&key, trace).await;
+        let entry = entry.map_err(|error| error.into_problem(step))?;
+        let holder = entry.and_then(|entry| read_holder(owner, &entry.value?));
+        Ok(holder.map(|holder| holder.by))
+    }
+}
+
+/// Owners that hold a lease or have live allocs.
+pub async fn list_owners(
+    state: &State,
+    namespace: &Namespace,
+    query: List,
+    deadline: Instant,
+) -> Result<Owners, Problem> {
+    const STEP: &str = verb::OwnerList::STEP;
+    let parse = |token: &str| {
+        let (by, name) = token.split_once(' ')?;
+        Some((OwnerId::new(name).ok()?, by.to_owned()))
+    };
+    let after = after(STEP, &query.page, parse)?;
+    let reader = Reader::new(STEP, Newer::default(), deadline);
+    let (allocs, leases) = tokio::join!(
+        state.catch_up_with_leader(reader, &state.allocs, ">"),
+        state.catch_up_with_leader(reader, &state.owners, OwnerLeases::FILTER),
+    );
+    allocs.and(leases)?;
+    let owners = count_owners(state, namespace, &query.prefix);
+    let later = |key: &&(OwnerId, String)| after.as_ref().is_none_or(|after| *key > after);
+    let show = |key: &&(OwnerId, String)| owners.get(*key).cloned();
+    let token = |key: &&(OwnerId, String)| format!("{} {}", key.1, key.0);
+    let page = page(owners.keys().filter(later), Room::for_page(&query.page), show, token);
+    Ok(Owners { owners: page.entries.into_iter().flatten().collect(), next: page.next })
+}
+
+/// The owners by name and identity. Two identities may use one name.
+fn count_owners(
+    state: &State,
+    namespace: &Namespace,
+    prefix: &str,
+) -> BTreeMap<(OwnerId, String), OwnerStub> {
+    let mut owners: BTreeMap<(OwnerId, String), OwnerStub> = BTreeMap::new();
+    let mut entry = |name: &OwnerId, by: &Option<String>, add: &dyn Fn(&mut OwnerStub)| {
+        let key = (name.clone(), by.clone().unwrap_or_default());
+        add(owners.entry(key).or_insert_with(|| OwnerStub {
+            name: name.clone(),
+            by: by.clone(),
+            held: false,
+            holder: None,
+            since: None,
+            live: 0,
+            unowned: 0,
+        }));
+    };
+    state.owners.mirror.read(|leases| {
+        for (_, holder) in leases.iter().filter(|(their, _)| covers(namespace, their)) {
+            entry(&holder.owner, &holder.by, &|stub| {
+                stub.held = true;
+                stub.holder = Some(holder.holder.clone());
+                stub.since = Some(holder.since);
+            });
+        }
+    });
+    state.allocs.mirror.read(|allocs| {
+        let live = allocs
+            .iter()
+            .filter(|(their, _, alloc)| covers(namespace, their) && !alloc.state.is_terminal());
+        for (_, _, alloc) in live {
+            let Some(owner) = &alloc.owner else { continue };
+            entry(&owner.name, &alloc.by, &|stub| {
+                stub.live += 1;
+                stub.unowned += usize::from(owner.unowned_since.is_some());
+            });
+        }
+    });
+    owners.retain(|(name, _), _| name.as_str().starts_with(prefix));
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(by: &str) -> Vec<u8> {
+        json!({ "owner": "a", "by": by, "holder": "h", "since": "2026-01-01T00:00:00.000Z" })
+            .to_string()
+            .into_bytes()
+    }
+
+    #[test]
+    fn an_end_and_a_change_of_hands_count_and_a_renewal_does_not() {
+        let (namespace, owner) = (Namespace::default(), OwnerId::new("a").unwrap());
+        let mut leases = OwnerLeases::default();
+        leases.put("owner.default.a", 1, &lease("user.anna"));
+        leases.put("owner.default.a", 2, &lease("user.anna"));
+        assert_eq!(leases.ends(), 0);
+        leases.put("owner.default.a", 3, &lease("user.bob"));
+        assert_eq!(leases.ends(), 1);
+        let by = leases.holder(&namespace, &owner).unwrap().by.clone();
+        assert_eq!(by.as_deref(), Some("user.bob"));
+        leases.put("owner.default.a", 4, b"by hand");
+        assert!(leases.holder(&namespace, &owner).is_none());
+        leases.delete("owner.default.a", 5);
+        assert_eq!(leases.ends(), 2);
+    }
+}

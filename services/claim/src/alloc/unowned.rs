@@ -1,0 +1,93 @@
+//! Notices that an owner has lost its lease: its live allocs are unowned from then on.
+//!
+//! **Promises** one event for each alloc, whichever replica notices it first, also when no replica
+//! ran while the lease ended.
+//!
+//! **Never** stops an alloc. What runs goes on, until the next owner or a person decides.
+
+use std::time::Duration;
+
+use berth_contract::event::EventName;
+use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::alloc::Alloc;
+use berth_domain::limits::REQUEST_TIMEOUT;
+use berth_domain::owner::AllocOwner;
+use berth_domain::{AllocId, Namespace, OwnerId};
+use berth_service::clock;
+use tokio::time::{Instant, sleep};
+
+use super::{Origin, OwnerLeases};
+use crate::state::{State, StateInner};
+
+/// How often it is looked whether a lease has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How often all allocs are compared with the leases, whatever was noticed.
+const RESCAN: Duration = Duration::from_secs(10);
+/// No step of a client's: it is in the errors of the log.
+const STEP: &str = verb::AllocAdopt::STEP;
+
+/// Marks allocs as unowned until the process ends.
+pub async fn mark_unowned(state: State) {
+    let (mut seen, mut rescan_at) = (None, Instant::now());
+    loop {
+        let ends = state.owners.mirror.read(OwnerLeases::ends);
+        if seen != Some(ends) || Instant::now() >= rescan_at {
+            (seen, rescan_at) = (Some(ends), Instant::now() + clock::jittered(RESCAN));
+            for (namespace, id, owner) in state.left_allocs() {
+                if let Err(problem) = state.mark_if_left(&namespace, &id, &owner).await {
+                    tracing::warn!(%namespace, alloc = %id, %owner, %problem,
+                        "an alloc's owner is gone, and that is not recorded yet");
+                }
+            }
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+impl StateInner {
+    /// Live allocs that their owner has lost, as far as this replica knows.
+    fn left_allocs(&self) -> Vec<(Namespace, AllocId, OwnerId)> {
+        self.allocs.mirror.read(|allocs| {
+            self.owners.mirror.read(|leases| {
+                let owned = allocs.iter().filter_map(|(namespace, id, alloc)| {
+                    let owner = leased_owner(alloc)?;
+                    let holder = leases.holder(namespace, &owner.name);
+                    let is_held = holder.is_some_and(|holder| holder.by == alloc.by);
+                    (!is_held).then(|| (namespace.clone(), id.clone(), owner.name.clone()))
+                });
+                owned.collect()
+            })
+        })
+    }
+}
+
+/// The owner that has a live alloc for as long as it holds its lease.
+fn leased_owner(alloc: &Alloc) -> Option<&AllocOwner> {
+    let owner = alloc.owner.as_ref().filter(|_| !alloc.state.is_terminal())?;
+    (owner.leased && owner.unowned_since.is_none()).then_some(owner)
+}
+
+impl State {
+    async fn mark_if_left(
+        &self,
+        namespace: &Namespace,
+        id: &AllocId,
+        owner: &OwnerId,
+    ) -> Result<(), Problem> {
+        let trace = clock::begin_trace();
+        let holder = self.surely_held_by(namespace, owner, STEP, trace).await?;
+        let decide = |_: u64, known: Option<&Alloc>| {
+            let Some(known) = known else { return Ok(None) };
+            let left = leased_owner(known).filter(|left| left.name == *owner);
+            let left = left.filter(|_| holder.as_ref().is_none_or(|holder| *holder != known.by));
+            Ok(left.map(|left| Alloc {
+                owner: Some(AllocOwner { unowned_since: Some(clock::now()), ..left.clone() }),
+                ..known.clone()
+            }))
+        };
+        let origin = Origin { actor: None, trace, deadline: Instant::now() + REQUEST_TIMEOUT };
+        let event = EventName::AllocUnowned;
+        self.change(namespace, id, &origin, event, STEP, &decide).await.map(drop)
+    }
+}

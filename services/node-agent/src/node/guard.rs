@@ -1,0 +1,92 @@
+//! `agent.guard`: a scheduler names what runs its alloc.
+//!
+//! **Promises** that a guard lives when it is accepted, and that the owner of the alloc named it.
+
+use berth_bus::Call;
+use berth_client::Client;
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Guarded, SetGuard};
+use berth_contract::message::alloc::{AllocStatus, Status};
+use berth_contract::problem::Problem;
+use berth_contract::verb;
+use berth_domain::{AllocId, Namespace};
+use berth_service::runs::{GuardSet, ObservedRun, RunGuard};
+
+use super::endpoints::RequestContext;
+use super::grant::time_left;
+use super::{Mounter, check_namespace};
+use crate::runs::on_host;
+
+impl Mounter {
+    /// Records what runs the alloc.
+    pub(super) async fn guard(
+        self,
+        asked_of: Namespace,
+        request: SetGuard,
+        sender: Option<String>,
+        context: RequestContext,
+    ) -> Result<Guarded, Problem> {
+        check_namespace(&asked_of, &request.namespace)?;
+        let SetGuard { namespace, alloc: id, owner, guard } = request;
+        let node = &self.shared.host.node;
+        let alloc = self.live_alloc(&namespace, &id, context).await?;
+        let is_owner = alloc.owner == owner && (owner.is_none() || alloc.by == sender);
+        if !is_owner {
+            let message = match &alloc.owner {
+                Some(owner) => format!("alloc {id} belongs to owner {owner}"),
+                None => format!("alloc {id} has no owner"),
+            };
+            return Err(Problem::new(Code::AllocOwned, message).node(node));
+        }
+        let words = guard.to_string();
+        let wanted = RunGuard { guard, boot_id: self.shared.host.boot_id.clone() };
+        let for_whom = format!("{namespace}/{id}");
+        let set = {
+            let (namespace, id) = (namespace.clone(), id.clone());
+            let work =
+                move |runs: &berth_service::runs::Runs| runs.set_guard(&namespace, &id, wanted);
+            on_host(&self.shared.runs, &for_whom, work).await
+        };
+        let set = set.map_err(|problem| Problem { code: Code::GuardRefused, ..problem })?;
+        let message = match set {
+            GuardSet::Done => {
+                tracing::info!(%namespace, alloc = %id, guard = words, "guarded");
+                return Ok(Guarded {});
+            }
+            GuardSet::Absent => format!("{words} does not live on node {node}"),
+            GuardSet::Taken(known) => format!("alloc {id} is run by {} already", runner(&known)),
+        };
+        Err(Problem::new(Code::GuardRefused, message).node(node))
+    }
+
+    /// An alloc that may run on this node.
+    pub(super) async fn live_alloc(
+        &self,
+        namespace: &Namespace,
+        id: &AllocId,
+        RequestContext { deadline, trace }: RequestContext,
+    ) -> Result<AllocStatus, Problem> {
+        let (client, node) = (Client::new(self.shared.bus.clone()), &self.shared.host.node);
+        let call = Call::within(trace, time_left(deadline));
+        let status = Status::current(id.clone());
+        let asked = client.once::<verb::AllocStatus>(namespace, &status, &call).await;
+        let alloc = asked.map_err(|problem| problem.node(node))?;
+        if alloc.node != *node {
+            let message = format!("alloc {id} is placed on node {}, not {node}", alloc.node);
+            return Err(Problem::new(Code::AllocForeign, message).node(node));
+        }
+        if alloc.state.is_terminal() {
+            let message = format!("alloc {id} is {} since {}", alloc.state, alloc.since);
+            return Err(Problem::new(Code::AllocTerminal, message).node(node));
+        }
+        Ok(alloc)
+    }
+}
+
+/// What runs an alloc, in words.
+pub(super) fn runner(run: &ObservedRun) -> String {
+    match &run.run.guard {
+        Some(RunGuard { guard, .. }) => guard.to_string(),
+        None => format!("`berth run`, pid {}", run.run.pid),
+    }
+}

@@ -1,0 +1,122 @@
+//! Requests about many allocs or placements at once, each with an answer of its own.
+//!
+//! **Promises** that one bad request among many spoils none of the others. Each is done as if it had
+//! been sent alone, in no order.
+
+use berth_domain::alloc::AllocState;
+use berth_domain::{AllocId, NodeId, OwnerId};
+use serde::{Deserialize, Serialize};
+
+use super::alloc::{AllocStub, Register, Stop};
+use super::volume::{Placement, Placements};
+use crate::decode_struct;
+use crate::problem::Problem;
+
+/// `alloc.register-many`: at most 64.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterMany {
+    /// The allocs.
+    pub allocs: Vec<Register>,
+}
+decode_struct!(RegisterMany { allocs });
+
+/// `alloc.stop-many`: at most 64.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopMany {
+    /// The stops.
+    pub stops: Vec<Stop>,
+}
+decode_struct!(StopMany { stops });
+
+/// `alloc.register-many` or `alloc.stop-many` was done, as far as each answer says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AllocAnswers {
+    /// The answers, in the order of the requests.
+    pub answers: Vec<AllocAnswer>,
+}
+
+/// The answer to one of many.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AllocAnswer {
+    /// The alloc that the request named.
+    pub id: AllocId,
+    /// The alloc, if the request was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alloc: Option<AllocStub>,
+    /// Why not, if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
+
+/// `alloc.stop-owned`: stops the live allocs of an owner, which is the sender; at most 500 at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopOwned {
+    /// The owner.
+    pub owner: OwnerId,
+    /// Only allocs on this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// How they ended.
+    #[serde(default = "stopped")]
+    pub state: AllocState,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+decode_struct!(StopOwned { owner, node, state = AllocState::Stopped, note });
+
+const fn stopped() -> AllocState {
+    AllocState::Stopped
+}
+
+/// `alloc.adopt`: takes live allocs of an owner over; at most 500 at once.
+///
+/// An owner whose lease is held keeps its allocs. An owner that never held a lease gives them to
+/// the identity that registered them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopt {
+    /// The owner that they belong to.
+    pub from: OwnerId,
+    /// The owner that takes them: the sender. It may be the same one, after its lease has ended.
+    pub owner: OwnerId,
+    /// Only these; all of them when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ids: Vec<AllocId>,
+}
+decode_struct!(Adopt { from, owner, ids });
+
+/// `alloc.stop-owned` or `alloc.adopt` was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedAllocs {
+    /// The allocs that were changed.
+    pub allocs: Vec<AllocStub>,
+    /// Whether there are more: ask again.
+    #[serde(default)]
+    pub more: bool,
+}
+
+/// `volume.place-many`: at most 64.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceMany {
+    /// What `volume.placement` would be asked. None of them waits.
+    pub placements: Vec<Placement>,
+}
+decode_struct!(PlaceMany { placements });
+
+/// `volume.place-many` was done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlacementAnswers {
+    /// The answers, in the order of the requests.
+    pub answers: Vec<PlacementAnswer>,
+}
+
+/// The answer to one of many.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlacementAnswer {
+    /// The first page of nodes, if there is an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placements: Option<Placements>,
+    /// Why not, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
