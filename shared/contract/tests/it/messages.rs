@@ -460,7 +460,9 @@ fn many_allocs_and_their_owners() {
     let done = many::AllocAnswer { id: id.clone(), alloc: Some(stub.clone()), error: None };
     let error = Problem::new(Code::AllocOwned, "alloc web-1 is not changed: it is another's");
     let refused = many::AllocAnswer { id: id.clone(), alloc: None, error: Some(error.clone()) };
-    reply("reply-alloc-register-many", &many::AllocAnswers { answers: vec![done, refused] });
+    let answers = many::AllocAnswers { answers: vec![done, refused] };
+    reply("reply-alloc-register-many", &answers);
+    reply("reply-alloc-stop-many", &answers);
     request(
         "request-alloc-stop-owned",
         &many::StopOwned {
@@ -472,7 +474,9 @@ fn many_allocs_and_their_owners() {
     );
     let from = OwnerId::new("scheduler-0").unwrap();
     request("request-alloc-adopt", &many::Adopt { from, owner: owner.clone(), ids: vec![id] });
-    reply("reply-alloc-adopt", &many::ChangedAllocs { allocs: vec![stub], more: true });
+    let changed = many::ChangedAllocs { allocs: vec![stub], more: true };
+    reply("reply-alloc-adopt", &changed);
+    reply("reply-alloc-stop-owned", &changed);
     let holder = "host-4711".to_owned();
     request(
         "request-owner-hold",
@@ -617,6 +621,6 @@ fn problems_and_events() {
         event: EventName::RequestRefused,
         ..event
     };
-    assert_eq!(refused.subject(), "berth.v1.event.team=20a.request.data.web-1");
+    assert_eq!(refused.subject(), "berth.v1.event.team=20a.request.data.web-1._._");
     reply("event-refused", &refused);
 }

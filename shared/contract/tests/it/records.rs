@@ -87,6 +87,7 @@ where
 #[test]
 fn leases() {
     lease_is("lease-node", &sample::holder());
+    lease_is("lease-owner", &sample::owner_holder());
     lease_is("lease-leader", &sample::leader());
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName, PluginCall};
-use berth_contract::lease::{Holder, Leader};
+use berth_contract::lease::{Holder, Leader, OwnerHolder};
 use berth_contract::message::query::{Newer, Page, RefusedRequest};
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service;
@@ -127,6 +127,11 @@ pub fn holder() -> Holder {
         pid: 812,
         since: at(0),
     }
+}
+
+pub fn owner_holder() -> OwnerHolder {
+    let (by, holder) = (Some("user.anna".to_owned()), "host-4711".to_owned());
+    OwnerHolder { owner: owner_id(), by, holder, since: at(0) }
 }
 
 pub fn leader() -> Leader {

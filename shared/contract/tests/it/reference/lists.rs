@@ -54,7 +54,19 @@ pub fn write(page: &mut Page) {
         "Plugins and nodes are stored in two buckets. Both are read at one moment, and `index` is \
          the sum of both revisions. Two fields come from other buckets, and may be slightly older \
          or newer than the snapshot: `healthy` of a volume, and the number of `claims` of an \
-         alloc. A placement is computed from all buckets and has no `index`.",
+         alloc. A placement is computed from all buckets: its `index` is a number that stands for \
+         the answer. Owners are counted from two buckets, and their list has no `index`.",
+    );
+    page.say(
+        "A request with `newer_than` is answered when something that it asks for is newer than \
+         that `index`: an entry that the filters match, or matched before it changed; for \
+         [volume-status](#volume-status) the volume or a claim of it (`modify_index`), for \
+         [alloc-status](#alloc-status) the alloc or one of its volumes (`status_index`), for \
+         [volume-placement](#volume-placement) when the answer is another one. Nothing else wakes \
+         it, but for lists of plugins and nodes, which any change of these wakes. The last few \
+         thousand changes of a bucket are remembered: a request with an older `index` is answered \
+         at once. So a reader that repeats its request with the last `index` misses nothing. \
+         [alloc-wait](#alloc-wait) needs no `index`.",
     );
     page.say(
         "[history-list](#history-list) reads the stream of events, and has no `index`. \
@@ -78,6 +90,7 @@ fn why_not(step: &str, filter: &str) -> &'static str {
         ("alloc.list", "plugin") => {
             "no: [claim-status](#claim-status) has this filter, and names the allocs"
         }
+        ("owner.list", "plugin" | "node") => "no: it is on none",
         ("history.list", "prefix") => "no: `volumes`, `allocs`, `kinds`",
         ("volume.placement", "prefix" | "plugin") => "no: the request names the `volumes`",
         other => panic!("why is there no such filter: {other:?}? say it here"),

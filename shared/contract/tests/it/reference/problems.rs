@@ -88,6 +88,24 @@ fn of_requests(code: Code) -> Problem {
              none)",
             "alloc.register",
         ),
+        Code::Deadlock => about(
+            "web-1 waits for volume data behind web-0, web-0 for volume logs behind web-1",
+            "claim.take",
+        ),
+        Code::AllocOwned => no_volume(
+            "alloc web-1 is not changed: it belongs to owner scheduler-1 (user.anna)",
+            "alloc.stop",
+        ),
+        Code::OwnerHeld => no_volume(
+            "the lease of owner scheduler-1 is held by process host-4711 of user.anna since \
+             2026-01-01T00:00:00.000Z",
+            "owner.hold",
+        )
+        .retryable(),
+        Code::GuardRefused => {
+            no_volume("process 4711 does not live on node host.example", "agent.guard")
+                .node("host.example")
+        }
         other => panic!("how does {other} read? say it here"),
     }
 }

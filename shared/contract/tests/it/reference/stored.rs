@@ -72,6 +72,12 @@ fn keys(bucket: &BucketSpec) -> Vec<Keys> {
         bucket::NODES => vec![keys("<node>", key::node(&node), "Node", &["record-node"])],
         bucket::LEASES => vec![
             keys("node.<node>", key::node_lease(&node), "Holder", &["lease-node"]),
+            keys(
+                "owner.<ns>.<owner>",
+                key::owner_lease(&volume.namespace, &sample::owner_id()),
+                "OwnerHolder",
+                &["lease-owner"],
+            ),
             keys("leader.<service>", key::leader_lease("gc"), "Leader", &["lease-leader"]),
         ],
         ref other => panic!("what is in bucket {}? say it here", other.name),
@@ -113,8 +119,8 @@ pub fn write(page: &mut Page) {
             page.say(
                 "A key that is there is a lease that is held: it ends by itself unless it is \
                  renewed. Its value says by whom, and is no record: it has neither `trace` nor \
-                 `schema`. While a node's is there, the node is ready. Of all services `gc` alone \
-                 has one.",
+                 `schema`. While a node's is there, the node is ready. An owner's ends its hold on \
+                 its allocs. Of all services `gc` alone has one.",
             );
         }
         for keys in keys(&bucket) {
