@@ -55,18 +55,7 @@ pub fn read(flags: &ConnectionArgs, context: Option<&str>) -> Result<NatsConfig,
 
 /// Who the user is to the services: as the credentials name them, or else the host.
 pub fn actor(nats: &NatsConfig) -> Result<Actor, BadCredentials> {
-    let name = match &nats.credentials {
-        Credentials::Password { user, .. } => Some(user.clone()),
-        credentials => credentials.identity()?.and_then(|identity| identity.name),
-    };
-    let name = name.or_else(|| std::env::var("USER").ok()).unwrap_or_default();
-    Ok(Actor::user(strip_kind(&name)))
-}
-
-/// The name without the kind of identity that it has in tokens of `berth access`: `user/anna`.
-fn strip_kind(name: &str) -> &str {
-    let kinds = ["user/", "admin/", "inspect/"];
-    kinds.iter().find_map(|kind| name.strip_prefix(kind)).unwrap_or(name)
+    nats.credentials.user_actor(&std::env::var("USER").unwrap_or_default())
 }
 
 fn context_fields(name: &str) -> Result<Map<String, Value>, Failure> {
@@ -154,13 +143,6 @@ mod tests {
         assert_eq!(config.url, "tls://a:1,tls://b:1");
         assert_eq!(config.credentials, Credentials::CredsFile("/c/anna.creds".into()));
         assert_eq!(config.tls.ca_file, Some("/c/ca.pem".into()));
-    }
-
-    #[test]
-    fn the_actor_of_a_token_is_the_name_alone() {
-        for (name, actor) in [("user/anna", "anna"), ("admin/a/b", "a/b"), ("anna", "anna")] {
-            assert_eq!(strip_kind(name), actor);
-        }
     }
 
     #[test]

@@ -92,9 +92,9 @@ async fn end_orphans(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
 async fn stop_alloc(runs: &Runs, bus: &Bus, over: ObservedRun) -> Result<(), Problem> {
     let ObservedRun { run, name, held_name, age, .. } = over;
     let unsaid = || match &run.guard {
-        // How it ended its scheduler may say, and has said by now if it does.
+        // Its scheduler would have said how it ended, and is gone or was slower.
         Some(RunGuard { guard, .. }) => {
-            Ended { state: AllocState::Complete, note: format!("{guard} has ended") }
+            Ended { state: AllocState::Failed, note: format!("{guard} has ended") }
         }
         None => Ended {
             state: AllocState::Failed,

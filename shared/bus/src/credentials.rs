@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use async_nats::{Auth, AuthError, ConnectOptions};
+use berth_contract::actor::Actor;
 use berth_contract::creds;
 use berth_contract::permissions::Permissions;
 use berth_contract::subject;
@@ -96,6 +97,12 @@ impl Identity {
     }
 }
 
+/// The name without the kind of identity that it has in tokens of `berth access`: `user/anna`.
+fn strip_kind(name: &str) -> &str {
+    let kinds = ["user/", "admin/", "inspect/"];
+    kinds.iter().find_map(|kind| name.strip_prefix(kind)).unwrap_or(name)
+}
+
 impl Credentials {
     /// Whose credentials these are, if a file says so.
     pub fn identity(&self) -> Result<Option<Identity>, BadCredentials> {
@@ -107,6 +114,15 @@ impl Credentials {
             }
             Self::None | Self::Password { .. } | Self::Token(_) => Ok(None),
         }
+    }
+
+    /// Who a person or a program is to the services: as the credentials name them, or else so.
+    pub fn user_actor(&self, otherwise: &str) -> Result<Actor, BadCredentials> {
+        let name = match self {
+            Self::Password { user, .. } => Some(user.clone()),
+            credentials => credentials.identity()?.and_then(|identity| identity.name),
+        };
+        Ok(Actor::user(strip_kind(name.as_deref().unwrap_or(otherwise))))
     }
 
     /// Options with these credentials.
@@ -233,6 +249,13 @@ pub(crate) fn take_from_address(address: &str) -> (String, Option<Credentials>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_actor_of_a_token_is_the_name_alone() {
+        for (name, actor) in [("user/anna", "anna"), ("admin/a/b", "a/b"), ("anna", "anna")] {
+            assert_eq!(strip_kind(name), actor);
+        }
+    }
 
     #[test]
     fn an_address_gives_its_credentials_up() {

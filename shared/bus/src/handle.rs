@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::{Client, jetstream};
+use berth_contract::actor::Actor;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -165,6 +166,11 @@ impl Bus {
 
     pub(crate) fn losses(&self) -> &Losses {
         &self.inner.losses
+    }
+
+    /// Who sends the requests of this process.
+    pub fn actor(&self) -> &Actor {
+        &self.config().actor
     }
 
     pub(crate) fn config(&self) -> &Config {

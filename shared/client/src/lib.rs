@@ -19,6 +19,7 @@
 mod page;
 mod poll;
 mod retry;
+pub mod scheduler;
 
 use berth_bus::{Bus, Call};
 use berth_contract::code::Code;

@@ -11,6 +11,7 @@
 //! **Never** talks to a server: that is `bus`.
 
 pub mod actor;
+pub mod advice;
 pub mod bucket;
 pub mod code;
 pub mod creds;

@@ -318,6 +318,11 @@ impl Runs {
 
     /// Removes the files of a run that is over and was reported.
     pub fn forget(&self, name: &str, held_name: &str) -> io::Result<()> {
+        let run = found(File::open(self.path(name, JSON)))?;
+        let run: Option<Run> = run.and_then(|file| serde_json::from_reader(file).ok());
+        if let Some(lock) = run.and_then(|run| run.guard?.guard.lock) {
+            found(fs::remove_file(self.dir.join(lock)))?;
+        }
         // The file that makes it a run is removed last.
         found(fs::remove_file(self.path(held_name, HELD)))?;
         found(fs::remove_file(self.path(name, JSON))).map(drop)

@@ -1,0 +1,258 @@
+//! One alloc of a scheduler's.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Guard, MountAll, MountedVolume, SetGuard, Status};
+use berth_contract::message::alloc::{AllocStatus, AllocStub, Stop, WaitUntil};
+use berth_contract::problem::Problem;
+use berth_contract::verb::{self, NodeAndNamespace};
+use berth_domain::alloc::AllocState;
+use berth_domain::volume::{NodeMountState, State as ClaimState};
+use berth_domain::{AllocId, NodeId, OwnerId, VolumeId};
+use tokio::time::timeout;
+
+use super::watch::Seen;
+use super::{Deadlines, Refusal, Scheduler};
+
+/// An alloc that belongs to this scheduler. To drop it changes nothing: what runs goes on.
+#[derive(Debug, Clone)]
+pub struct Alloc {
+    scheduler: Scheduler,
+    stub: AllocStub,
+}
+
+/// Why an alloc's workload has to end, although its scheduler did not stop it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lost {
+    /// The alloc has ended: its node is gone, its guard has ended, or a person stopped it.
+    Ended {
+        /// How.
+        state: AllocState,
+        /// Why.
+        note: Option<String>,
+    },
+    /// It belongs to another owner.
+    Adopted {
+        /// Its owner now.
+        by: Option<OwnerId>,
+    },
+    /// A claim is being released, or is gone.
+    Released {
+        /// Its volume.
+        volume: VolumeId,
+    },
+    /// A mount does not work any more.
+    Mount {
+        /// Its volume.
+        volume: VolumeId,
+        /// How it is.
+        state: NodeMountState,
+    },
+}
+
+impl Alloc {
+    pub(super) const fn new(scheduler: Scheduler, stub: AllocStub) -> Self {
+        Self { scheduler, stub }
+    }
+
+    /// Its id.
+    pub const fn id(&self) -> &AllocId {
+        &self.stub.id
+    }
+
+    /// Where it is placed.
+    pub const fn node(&self) -> &NodeId {
+        &self.stub.node
+    }
+
+    /// The alloc as it was when this was made.
+    pub const fn stub(&self) -> &AllocStub {
+        &self.stub
+    }
+
+    /// Claims and mounts all its volumes, or none of them. With `wait` it gets in line, and keeps
+    /// its place until the overall deadline.
+    pub async fn mount(
+        &self,
+        wait: bool,
+        deadlines: Deadlines,
+    ) -> Result<Vec<MountedVolume>, Refusal> {
+        let request =
+            MountAll { namespace: self.stub.namespace.clone(), alloc: self.id().clone(), wait };
+        let asker = &self.scheduler.0.asker;
+        let mounted = asker.ask::<verb::AgentMountAll>(&self.agent(), &request, deadlines).await?;
+        Ok(mounted.volumes)
+    }
+
+    /// Tells the node's agent what runs it: its volumes stay while that lives, and the agent
+    /// reports its end.
+    pub async fn guard(&self, guard: Guard) -> Result<(), Refusal> {
+        let request = SetGuard {
+            namespace: self.stub.namespace.clone(),
+            alloc: self.id().clone(),
+            owner: Some(self.scheduler.0.owner.clone()),
+            guard,
+        };
+        let asker = &self.scheduler.0.asker;
+        let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: super::BRIEF };
+        asker.ask::<verb::AgentGuard>(&self.agent(), &request, deadlines).await?;
+        Ok(())
+    }
+
+    /// Guards it by a lock, for a workload that is started on this host. The file is to be the
+    /// workload's standard input: it is empty, and the lock lives for as long as the workload or
+    /// this file does. So there is no moment in which the workload runs without a guard, and a
+    /// scheduler that was killed finds out ([`Alloc::is_guarded`]) whether it had come so far.
+    pub async fn lock(&self) -> Result<File, Refusal> {
+        let asker = &self.scheduler.0.asker;
+        let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: super::BRIEF };
+        let status = asker.ask::<verb::AgentStatus>(&self.agent(), &Status {}, deadlines).await?;
+        let name = format!("{:016x}.lock", rand::random::<u64>());
+        let file = status.runs.map(|dir| new_lock(&Path::new(&dir).join(&name)));
+        let file = file.unwrap_or_else(|| Err(io::ErrorKind::Unsupported.into()));
+        let file = file.map_err(|error| {
+            let message = format!("alloc {} cannot be guarded by a lock: {error}", self.id());
+            Problem::new(Code::GuardRefused, message)
+                .node(self.node())
+                .next("run the scheduler as root on the host of the alloc's node")
+        })?;
+        self.guard(Guard { lock: Some(name), ..Guard::default() }).await?;
+        Ok(file)
+    }
+
+    /// Whether something guards it: its workload was started, or was about to be.
+    pub async fn is_guarded(&self) -> Result<bool, Refusal> {
+        let asker = &self.scheduler.0.asker;
+        let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: super::BRIEF };
+        let status = asker.ask::<verb::AgentStatus>(&self.agent(), &Status {}, deadlines).await?;
+        let mut guards = status.guards.iter();
+        Ok(guards.any(|one| one.namespace == self.stub.namespace && one.alloc == *self.id()))
+    }
+
+    /// Waits until its workload has to end. Ends only then, or when this is dropped: use it beside
+    /// the workload.
+    pub async fn lost(&self) -> Lost {
+        let mut seen = self.scheduler.0.watch.follow(self.id()).await;
+        loop {
+            // The sender lives as long as the scheduler.
+            let _: Result<(), _> = seen.changed().await;
+            let now = seen.borrow_and_update().clone();
+            let lost = match now {
+                Seen::NotYet => None,
+                Seen::Gone => Some(Lost::Ended { state: AllocState::Stopped, note: None }),
+                Seen::As(alloc) => self.why_lost(&alloc),
+            };
+            if let Some(lost) = lost {
+                return lost;
+            }
+        }
+    }
+
+    fn why_lost(&self, alloc: &AllocStatus) -> Option<Lost> {
+        if alloc.state.is_terminal() {
+            return Some(Lost::Ended { state: alloc.state, note: alloc.note.clone() });
+        }
+        if alloc.owner.as_ref() != Some(self.scheduler.owner()) {
+            return Some(Lost::Adopted { by: alloc.owner.clone() });
+        }
+        alloc.claims.iter().find_map(|claim| {
+            let volume = claim.volume.clone();
+            if matches!(claim.state, ClaimState::Unpublishing | ClaimState::NodeDetached) {
+                return Some(Lost::Released { volume });
+            }
+            let state = claim.mount.as_ref()?.state;
+            let is_lost = matches!(state, NodeMountState::Missing | NodeMountState::Dead);
+            is_lost.then_some(Lost::Mount { volume, state })
+        })
+    }
+
+    /// Says that its workload has ended. From then on its volumes are released. Again is nothing.
+    pub async fn stop(&self, state: AllocState, note: &str) -> Result<(), Refusal> {
+        let stop = Stop {
+            owner: Some(self.scheduler.0.owner.clone()),
+            ..Stop::new(self.id().clone(), state, Some(note.to_owned()))
+        };
+        let stopped = self.scheduler.0.asker.brief::<verb::AllocStop>(&stop).await;
+        self.scheduler.0.watch.look_again(self.id()).await;
+        match stopped {
+            // Its record was removed after it had ended.
+            Err(problem) if problem.code == Code::NoSuchAlloc => Ok(()),
+            stopped => Ok(stopped.map(drop)?),
+        }
+    }
+
+    /// Waits until it is mounted, has ended, or is free. An alloc that has ended is never mounted.
+    pub async fn wait(&self, until: WaitUntil, overall: Duration) -> Result<(), Refusal> {
+        let mut seen = self.scheduler.0.watch.follow(self.id()).await;
+        let reached = async {
+            loop {
+                let _: Result<(), _> = seen.changed().await;
+                let now = seen.borrow_and_update().clone();
+                match (now, until) {
+                    (Seen::Gone, WaitUntil::Ended | WaitUntil::Free) => return Ok(()),
+                    (Seen::Gone, WaitUntil::Mounted) => return Err(self.has_ended("ended")),
+                    (Seen::As(alloc), until) => match is_reached(&alloc, until) {
+                        Some(true) => return Ok(()),
+                        Some(false) => return Err(self.has_ended(alloc.state.as_str())),
+                        None => {}
+                    },
+                    (Seen::NotYet, _) => {}
+                }
+            }
+        };
+        match timeout(overall, reached).await {
+            Ok(done) => done,
+            Err(_) => {
+                let message = format!("alloc {} is not as far as that", self.id());
+                let problem = Problem::new(Code::Busy, message).retryable();
+                Err(problem
+                    .next(format!("see with `berth why {}` what it waits for", self.id()))
+                    .into())
+            }
+        }
+    }
+
+    fn has_ended(&self, state: &str) -> Refusal {
+        let message = format!("alloc {} is {state}", self.id());
+        Problem::new(Code::AllocTerminal, message).into()
+    }
+
+    fn agent(&self) -> NodeAndNamespace {
+        NodeAndNamespace { node: self.node().clone(), namespace: self.stub.namespace.clone() }
+    }
+}
+
+/// A new, empty file that this process has locked.
+fn new_lock(path: &Path) -> io::Result<File> {
+    File::create_new(path)?;
+    // A standard input is open for reading only.
+    let file = File::open(path)?;
+    file.try_lock()?;
+    Ok(file)
+}
+
+/// Whether the alloc is as far as that; `Some(false)` if it can never be.
+fn is_reached(alloc: &AllocStatus, until: WaitUntil) -> Option<bool> {
+    let has_ended = alloc.state.is_terminal();
+    let is_mounted = |volume: &VolumeId| {
+        alloc.claims.iter().any(|claim| {
+            claim.volume == *volume
+                && claim.state == ClaimState::Taken
+                && claim.mount.as_ref().is_some_and(|one| one.state == NodeMountState::Mounted)
+        })
+    };
+    let reached = match until {
+        WaitUntil::Mounted if has_ended => return Some(false),
+        WaitUntil::Mounted => {
+            let asked = berth_domain::alloc::each_volume(&alloc.volumes, alloc.index);
+            asked.iter().all(|(volume, _)| is_mounted(volume))
+        }
+        WaitUntil::Ended => has_ended,
+        WaitUntil::Free => has_ended && alloc.claims.is_empty() && alloc.unreadable.is_empty(),
+    };
+    reached.then_some(true)
+}

@@ -1,0 +1,107 @@
+//! The owner's lease: taken at the start, and renewed until the scheduler is gone.
+//!
+//! **Promises** that a lease which may have ended counts as lost before another instance can have
+//! taken its allocs: the time is counted from before the last renewal.
+
+use std::time::Duration;
+
+use berth_bus::Call;
+use berth_contract::code::Code;
+use berth_contract::message::owner::{Hold, Yield};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_contract::verb;
+use berth_domain::OwnerId;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::Asker;
+
+/// How often a lease that another process holds is asked for again.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// A lease, and the task that renews it.
+#[derive(Debug)]
+pub(super) struct Lease {
+    holder: String,
+    held: watch::Receiver<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Lease {
+    /// Takes the lease. One of an earlier process ends within its time to live.
+    pub(super) async fn take(
+        asker: &Asker,
+        owner: &OwnerId,
+        ttl: Duration,
+    ) -> Result<Self, Problem> {
+        let holder = format!("{}-{:016x}", std::process::id(), rand::random::<u64>());
+        let ttl_s = ttl.as_secs().max(1);
+        let hold = Hold { owner: owner.clone(), holder: holder.clone(), ttl_s };
+        let give_up_at = Instant::now() + ttl * 2 + super::BRIEF;
+        let mut since = Instant::now();
+        while let Err(problem) = renew(asker, &hold, ttl).await {
+            if !problem.retryable || Instant::now() >= give_up_at {
+                return Err(problem);
+            }
+            sleep(ASK_AGAIN).await;
+            since = Instant::now();
+        }
+        let (told, held) = watch::channel(true);
+        let task = tokio::spawn(keep(asker.clone(), hold, ttl, since, told));
+        Ok(Self { holder, held, task })
+    }
+
+    /// Waits until the lease is lost.
+    pub(super) async fn lost(&self) {
+        let mut held = self.held.clone();
+        // The task lives as long as this.
+        let _: Result<_, _> = held.wait_for(|held| !held).await;
+    }
+
+    /// Deletes it.
+    pub(super) async fn give_up(&self, asker: &Asker, owner: &OwnerId) -> Result<(), Problem> {
+        self.task.abort();
+        let request = Yield { owner: owner.clone(), holder: self.holder.clone() };
+        match asker.brief::<verb::OwnerYield>(&request).await {
+            Err(problem) if problem.code != Code::OwnerHeld => Err(problem),
+            _ => Ok(()),
+        }
+    }
+}
+
+async fn renew(asker: &Asker, hold: &Hold, ttl: Duration) -> Result<(), Problem> {
+    let call = Call::within(TraceContext::begin(&mut rand::rng()), ttl / 3);
+    asker.client.once::<verb::OwnerHold>(&asker.namespace, hold, &call).await.map(drop)
+}
+
+/// Renews the lease each third of its time to live.
+async fn keep(
+    asker: Asker,
+    hold: Hold,
+    ttl: Duration,
+    mut since: Instant,
+    told: watch::Sender<bool>,
+) {
+    loop {
+        sleep(if *told.borrow() { ttl / 3 } else { ASK_AGAIN }).await;
+        let asked = Instant::now();
+        match renew(&asker, &hold, ttl).await {
+            Ok(()) => {
+                since = asked;
+                told.send_if_modified(|held| !std::mem::replace(held, true));
+            }
+            Err(problem) => {
+                let is_over = problem.code == Code::OwnerHeld || since.elapsed() >= ttl;
+                told.send_if_modified(|held| is_over && std::mem::replace(held, false));
+            }
+        }
+    }
+}
