@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use berth_bus::{BadCredentials, Credentials};
+use berth_bus::BadCredentials;
 use berth_contract::actor::Actor;
 use berth_contract::decode::{Unknown, decode};
 use berth_service::connection::{ConnectionArgs, NatsConfig};

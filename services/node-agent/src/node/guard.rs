@@ -70,7 +70,14 @@ impl Mounter {
         let call = Call::within(trace, time_left(deadline));
         let status = Status::current(id.clone());
         let asked = client.once::<verb::AllocStatus>(namespace, &status, &call).await;
-        let alloc = asked.map_err(|problem| problem.node(node))?;
+        let alloc = asked.map_err(|problem| match problem.code {
+            // An agent reads what is on its own node alone.
+            Code::NotAllowed => {
+                let message = format!("alloc {id} is not placed on node {node}");
+                Problem::new(Code::AllocForeign, message).node(node)
+            }
+            _ => problem.node(node),
+        })?;
         if alloc.node != *node {
             let message = format!("alloc {id} is placed on node {}, not {node}", alloc.node);
             return Err(Problem::new(Code::AllocForeign, message).node(node));

@@ -76,7 +76,12 @@ impl Watch {
     pub(super) async fn follow(&self, id: &AllocId) -> watch::Receiver<Seen> {
         let mut receiver = {
             let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            watched.entry(id.clone()).or_default().subscribe()
+            let sender = watched.entry(id.clone()).or_default();
+            if sender.receiver_count() == 0 {
+                // Nothing was read of it meanwhile.
+                sender.send_replace(Seen::NotYet);
+            }
+            sender.subscribe()
         };
         if matches!(*receiver.borrow_and_update(), Seen::NotYet) {
             read(&self.asker, &self.watched, id).await;

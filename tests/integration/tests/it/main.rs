@@ -37,6 +37,7 @@ mod rogue;
 mod rolling;
 mod safety;
 mod scenarios;
+mod schedulers;
 mod secrets;
 mod shared_id;
 mod stuck;

@@ -1,0 +1,82 @@
+"""The owner's lease: taken at the start, renewed by a task.
+
+Owns the lease of one owner. Promises that a lease which may have ended counts as lost before
+another process can have taken its allocs: time is counted from before the last renewal. Never
+stops an alloc: what runs goes on when the lease is lost.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+
+from .errors import Refused
+from .retry import Backoff
+from .wire import Wire
+
+TAKE_AGAIN = 0.5  # seconds between tries to take a lost lease
+HELD = "BERTH0309"  # another process holds the lease
+
+
+class Lease:
+    """Holds the lease of an owner until it is given up."""
+
+    def __init__(self, wire: Wire, owner: str, ttl: float):
+        self.lost = asyncio.Event()
+        self.is_held = False
+        self._wire, self._ttl = wire, max(1, round(ttl))
+        holder = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._names = {"owner": owner, "holder": holder}
+        self._since = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def take(self) -> None:
+        """Takes it. The lease of an earlier process ends within its time to live."""
+        backoff = Backoff(self._ttl * 2 + 15)
+        while True:
+            try:
+                await self._renew()
+                break
+            except Refused as refused:
+                if not refused.retryable or not await backoff.pause():
+                    raise
+        self._task = asyncio.create_task(self._keep(), name="berth-lease")
+
+    async def give_up(self) -> None:
+        """Ends it now, so that another process may adopt the allocs at once."""
+        await self.abandon()
+        try:
+            await self._wire.ask("owner.yield", self._names, overall=self._ttl)
+        except Refused as refused:
+            # The lease belongs to another process, or will end by itself.
+            if refused.code != HELD and not refused.retryable:
+                raise
+
+    async def abandon(self) -> None:
+        """Renews it no more: it ends by itself."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    async def _renew(self) -> None:
+        asked = time.monotonic()
+        hold = {**self._names, "ttl_s": self._ttl}
+        await self._wire.once("owner.hold", hold, attempt=self._ttl / 3)
+        self._since, self.is_held = asked, True
+
+    async def _keep(self) -> None:
+        while True:
+            left = self._since + self._ttl - time.monotonic()
+            await asyncio.sleep(min(self._ttl / 3, max(left, 0.1)) if self.is_held else TAKE_AGAIN)
+            try:
+                # A renewal without an answer must not hide that the time is over.
+                left = self._since + self._ttl - time.monotonic()
+                within = max(left, 0.1) if self.is_held else float(self._ttl)
+                await asyncio.wait_for(self._renew(), within)
+            except (Refused, asyncio.TimeoutError) as fault:
+                is_another = isinstance(fault, Refused) and fault.code == HELD
+                if is_another or time.monotonic() >= self._since + self._ttl:
+                    self.is_held = False
+                    self.lost.set()

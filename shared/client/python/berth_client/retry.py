@@ -1,0 +1,35 @@
+"""How long is waited between two tries, and until when.
+
+Owns the backoff and its jitter. Promises that no pause passes the deadline. Never repeats
+anything itself.
+"""
+
+import asyncio
+import random
+import time
+
+PAUSE_MIN = 0.1  # seconds
+PAUSE_MAX = 3.0  # seconds
+
+
+class Backoff:
+    """Pauses that double up to a bound. Each is drawn from the upper half of its span."""
+
+    def __init__(self, overall: float):
+        self.deadline = time.monotonic() + overall
+        self.tries = 0
+
+    @property
+    def left(self) -> float:
+        """The time that is left, in seconds; 0 after the deadline."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    async def pause(self) -> bool:
+        """Waits before the next try; false if there is no time for one."""
+        span = min(PAUSE_MIN * float(2 ** min(self.tries, 10)), PAUSE_MAX)
+        self.tries += 1
+        pause = span * random.uniform(0.5, 1.0)
+        if pause >= self.left:
+            return False
+        await asyncio.sleep(pause)
+        return True

@@ -1,0 +1,188 @@
+//! Allocs belong to the instance of a scheduler that registered them.
+
+use std::collections::BTreeMap;
+
+use berth_client::scheduler::{Lost, Refusal};
+use berth_contract::code::Code;
+use berth_contract::event::EventName;
+use berth_contract::message::alloc::{self, AllocStatus, Register, Stop};
+use berth_contract::message::history;
+use berth_contract::message::many::{RegisterMany, StopMany};
+use berth_contract::message::owner::List;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::Namespace;
+use berth_domain::alloc::AllocState;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, System};
+use tokio::time::timeout;
+
+use super::{SOON, alloc_id, ask, owner, place, register, scheduler};
+
+async fn status(system: &System, id: &str) -> AllocStatus {
+    ask::<verb::AllocStatus>(system, &alloc::Status::current(alloc_id(id))).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_instances_cannot_stop_each_others_allocs() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let a = scheduler(&system, "anna", "a").await;
+    let b = scheduler(&system, "anna", "b").await;
+    let stranger = scheduler(&system, "bob", "c").await;
+    let job = place(&a, "job", 0, &["data"]).await;
+
+    // Each way in, of each of the others.
+    let stop = Stop::new(alloc_id("job"), AllocState::Stopped, None);
+    let as_owner = |name: &str| Stop { owner: Some(owner(name)), ..stop.clone() };
+    for wrong in [stop.clone(), as_owner("b"), as_owner("a")] {
+        // `system` is an operator with another identity.
+        let refused = ask::<verb::AllocStop>(&system, &wrong).await.unwrap_err();
+        assert_eq!(refused.code, Code::AllocOwned, "{wrong:?}: {refused}");
+    }
+    for other in [&b, &stranger] {
+        let again = other.register(register("job", 0, &["data"])).await.unwrap_err();
+        assert_eq!(again.problem().code, Code::AllocOwned, "{again}");
+        let adopted = other.adopt(&owner("a")).await.unwrap_err();
+        assert!(matches!(adopted, Refusal::Wait(_)), "{adopted:?}");
+        assert_eq!(adopted.problem().code, Code::OwnerHeld, "{adopted}");
+        assert_eq!(other.stop_all(AllocState::Failed, "none").await.unwrap(), 0);
+        assert!(other.own_allocs().await.unwrap().is_empty());
+    }
+    let seen = status(&system, "job").await;
+    assert_eq!((seen.state, seen.owner.clone()), (AllocState::Live, Some(owner("a"))));
+    assert_eq!(seen.by.as_deref(), Some("user.anna"));
+
+    // The owner may change its labels; who saw the record may stop it, once.
+    let labelled = Register {
+        meta: BTreeMap::from([("job".to_owned(), "web".to_owned())]),
+        ..register("job", 0, &["data"])
+    };
+    a.register(labelled).await.unwrap();
+    let stale = Stop { revision: Some(seen.modify_index), ..stop.clone() };
+    let refused = ask::<verb::AllocStop>(&system, &stale).await.unwrap_err();
+    assert_eq!(refused.code, Code::Changed, "{refused}");
+    let seen = status(&system, "job").await;
+    assert_eq!(seen.meta["job"], "web");
+    let lost = tokio::spawn({
+        let job = job.clone();
+        async move { job.lost().await }
+    });
+    let right = Stop { revision: Some(seen.modify_index), ..stop };
+    ask::<verb::AllocStop>(&system, &right).await.unwrap();
+    let lost = timeout(SOON, lost).await.unwrap().unwrap();
+    assert!(matches!(lost, Lost::Ended { state: AllocState::Stopped, .. }), "{lost:?}");
+    // Repeated, also with the revision of before: it has ended.
+    ask::<verb::AllocStop>(&system, &right).await.unwrap();
+    job.stop(AllocState::Complete, "late").await.unwrap();
+    assert_eq!(status(&system, "job").await.state, AllocState::Stopped);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn allocs_of_an_owner_that_is_gone_run_on_and_are_adopted() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, replicas: 2, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let a = scheduler(&system, "anna", "a").await;
+    let job = place(&a, "job", 0, &["data"]).await;
+    job.mount(false, Default::default()).await.unwrap();
+    // It is gone without a word: no task of it goes on.
+    drop((a, job));
+
+    let unowned = async || {
+        let list = alloc::List { unowned: true, ..alloc::List::default() };
+        let listed = ask::<verb::AllocList>(&system, &list).await.unwrap().allocs;
+        if listed.len() == 1 { Ok(listed) } else { Err(format!("{listed:?}")) }
+    };
+    let listed = wait::until("the alloc is unowned", SOON, unowned).await;
+    assert_eq!(listed[0].owner, Some(owner("a")));
+    assert!(listed[0].state == AllocState::Live && listed[0].unowned_since.is_some());
+    assert_eq!(system.claims("data").await.claims.len(), 1, "nothing is released");
+    let owners = ask::<verb::OwnerList>(&system, &List::default()).await.unwrap().owners;
+    assert_eq!((owners.len(), owners[0].held, owners[0].unowned), (1, false, 1), "{owners:?}");
+
+    // One event, though two replicas saw it.
+    let told = async || {
+        let events = history::List { allocs: vec![alloc_id("job")], ..history::List::default() };
+        let events = ask::<verb::HistoryList>(&system, &events).await.unwrap().events;
+        let events: Vec<_> = events.into_iter().map(|one| one.event).collect();
+        let count =
+            events.iter().filter(|event| event.event().event == EventName::AllocUnowned).count();
+        if count == 1 { Ok(()) } else { Err(format!("{events:#?}")) }
+    };
+    wait::until("its event is told once", SOON, told).await;
+
+    // A stranger may adopt it, since nobody holds the lease; then it is the stranger's.
+    let b = scheduler(&system, "bob", "b").await;
+    let adopted = b.adopt(&owner("a")).await.unwrap();
+    assert_eq!(adopted.len(), 1);
+    assert!(b.adopt(&owner("a")).await.unwrap().is_empty(), "again is nothing");
+    let back = scheduler(&system, "anna", "a").await;
+    assert!(back.own_allocs().await.unwrap().is_empty());
+    let stop =
+        Stop { owner: Some(owner("a")), ..Stop::new(alloc_id("job"), AllocState::Stopped, None) };
+    let refused = ask::<verb::AllocStop>(&system, &stop).await.unwrap_err();
+    assert_eq!(refused.code, Code::AllocOwned, "{refused}");
+    assert_eq!(b.stop_all(AllocState::Complete, "done").await.unwrap(), 1);
+    system.freed("data").await;
+    system.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_instance_finds_its_allocs() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let a = scheduler(&system, "anna", "a").await;
+    let two = [register("one", 0, &[]), register("two", 0, &[])];
+    for answer in a.register_many(two.to_vec()).await.unwrap() {
+        answer.unwrap();
+    }
+    let begun = tokio::time::Instant::now();
+    drop(a);
+    // Its own lease is in its way until it ends.
+    let again = scheduler(&system, "anna", "a").await;
+    assert!(begun.elapsed() < super::TTL * 3, "{:?}", begun.elapsed());
+    let mut own: Vec<String> =
+        again.own_allocs().await.unwrap().iter().map(|one| one.id().to_string()).collect();
+    own.sort();
+    assert_eq!(own, ["one", "two"]);
+    assert_eq!(again.stop_all(AllocState::Complete, "done").await.unwrap(), 2);
+    again.close().await.unwrap();
+    let owners = ask::<verb::OwnerList>(&system, &List::default()).await.unwrap().owners;
+    assert!(owners.is_empty(), "{owners:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_requests_each_has_its_own_answer() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let nowhere = register("lost", 8, &[]);
+    let without = register("needs", 0, &["missing"]);
+    let many = RegisterMany { allocs: vec![register("one", 0, &[]), nowhere, without] };
+    let answers = ask::<verb::AllocRegisterMany>(&system, &many).await.unwrap().answers;
+    let codes: Vec<_> = answers.iter().map(|one| one.error.as_ref().map(|it| it.code)).collect();
+    assert_eq!(codes, [None, Some(Code::NoSuchNode), Some(Code::NoSuchVolume)]);
+    let stop = |id| Stop::new(alloc_id(id), AllocState::Complete, None);
+    let many = StopMany { stops: vec![stop("lost"), stop("one")] };
+    let answers = ask::<verb::AllocStopMany>(&system, &many).await.unwrap().answers;
+    assert_eq!(answers[0].error.as_ref().unwrap().code, Code::NoSuchAlloc);
+    assert_eq!(answers[1].alloc.as_ref().unwrap().state, AllocState::Complete);
+    // A fault in one of them is a fault of the whole, with its path, and nothing is written.
+    let bad =
+        serde_json::json!({"allocs": [{"id": "x", "node": "n1"}, {"id": "y", "nodes": "n1"}]});
+    let subject = verb::AllocRegisterMany::subject(&Namespace::default());
+    let refused = system.ask::<serde_json::Value>(&subject, &bad).await.unwrap_err();
+    let paths: Vec<_> = refused.faults.iter().map(|fault| fault.path.as_str()).collect();
+    assert_eq!(paths, ["allocs[1].node", "allocs[1].nodes"], "{refused}");
+    let none = ask::<verb::AllocStatus>(&system, &alloc::Status::current(alloc_id("x"))).await;
+    assert_eq!(none.unwrap_err().code, Code::NoSuchAlloc);
+}
