@@ -123,6 +123,8 @@ fn home() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use berth_bus::Credentials;
+
     use super::*;
 
     fn context(value: &Value) -> Result<NatsConfig, String> {

@@ -21,6 +21,9 @@ mod poll;
 mod retry;
 pub mod scheduler;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use berth_bus::{Bus, Call};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -34,17 +37,23 @@ pub use retry::{FailedTry, Retry};
 #[derive(Debug, Clone)]
 pub struct Client {
     bus: Bus,
+    requests: Arc<AtomicU64>,
 }
 
 impl Client {
     /// Asks over this bus.
     pub fn new(bus: Bus) -> Self {
-        Self { bus }
+        Self { bus, requests: Arc::default() }
     }
 
     /// The bus that it asks over.
     pub fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    /// How many requests were sent so far, by this and its clones.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     /// Asks once. A stalled or killed replica does not delay the caller: another is asked
@@ -55,6 +64,7 @@ impl Client {
         request: &V::Request,
         call: &Call,
     ) -> Result<V::Reply, Problem> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let is_brief = V::ROW.effect == Effect::BriefChange;
         let call = call.of_anyone(V::ROW.any_replica_answers()).again_early(is_brief);
         self.bus.ask_service::<V>(to, request, &call).await.map_err(|error| {

@@ -24,6 +24,8 @@ pub enum Part {
     Line,
     /// Claim to mounted and release to free, with a driver.
     Mounts,
+    /// A scheduler's jobs, from placement to free, with a driver.
+    Jobs,
     /// Many volumes of one node released at once.
     ManyReleases,
     /// Many agents: what they cost while little happens.
@@ -63,6 +65,9 @@ pub struct Row {
     pub limit: Option<String>,
     /// Durable writes per operation, counted in the stream.
     pub writes: Option<f64>,
+    /// Requests that the caller sent per operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<f64>,
     /// Resident memory of a process.
     pub rss_bytes: Option<u64>,
     /// What each process worked per operation, in microseconds of a processor.
@@ -93,6 +98,7 @@ impl Row {
             p99_ratio: None,
             limit: None,
             writes: None,
+            requests: None,
             rss_bytes: None,
             cpu_us: BTreeMap::new(),
             core_percent: BTreeMap::new(),

@@ -9,12 +9,13 @@ use crate::nomad::{self, Figure};
 use crate::row::{AIM, Part, Row};
 use crate::shares;
 
-const PARTS: [(Part, &str); 8] = [
+const PARTS: [(Part, &str); 9] = [
     (Part::Claims, "claims, each on its own volume"),
     (Part::Releases, "claims and releases, until free, each on its own volume"),
     (Part::Shared, "claims on one shared volume, one after another"),
     (Part::Line, "a line for one volume"),
     (Part::Mounts, "with agent, driver and mounts, one after another"),
+    (Part::Jobs, "a scheduler's jobs, from placement to free"),
     (Part::ManyReleases, "many volumes of one node released at once"),
     (Part::Fleet, "a fleet of agents with one plugin each"),
     (Part::Size, "many volumes"),
@@ -81,7 +82,10 @@ fn cells(row: &Row) -> [String; 11] {
     let blank = |text: Option<String>| text.unwrap_or_default();
     let size = row.rss_bytes.map(memory);
     [
-        row.name.clone(),
+        match row.requests {
+            Some(requests) => format!("{}, {requests:.2} requests", row.name),
+            None => row.name.clone(),
+        },
         if row.at_once == 0 { String::new() } else { row.at_once.to_string() },
         row.servers.to_string(),
         blank(size.or(row.per_second.map(grouped))),
@@ -157,6 +161,18 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
                 let rate = |rate: Option<f64>| rate.map_or(String::new(), grouped);
                 let (moves, alone) = (rate(row.per_second), rate(row.limit_per_second));
                 format!("| {} | {moves} | {alone} |", row.name)
+            })
+            .collect(),
+    );
+    table(
+        "| a scheduler's jobs | a second | p50 / p99 | requests each | the plugin's calls allow |",
+        of(Part::Jobs)
+            .map(|row| {
+                let rate = |rate: Option<f64>| rate.map_or(String::new(), grouped);
+                let (done, limit) = (rate(row.per_second), rate(row.limit_per_second));
+                let requests = row.requests.map_or(String::new(), |many| format!("{many:.2}"));
+                let name = format!("{}, {} at once", row.name, row.at_once);
+                format!("| {name} | {done} | {} ms | {requests} | {limit} |", times(row))
             })
             .collect(),
     );

@@ -29,6 +29,11 @@ pub struct Dev {
     #[arg(long = "plugin", value_name = "FILE.toml")]
     pub plugins: Vec<PathBuf>,
 
+    /// A directory below which allocs may have their volumes at paths of their own choice (`path`
+    /// of `agent.mount`, and docs/mounts.md); may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub bind_below: Vec<PathBuf>,
+
     /// How long one plugin call may take before its outcome counts as unknown
     #[arg(long, value_name = "SPAN", default_value = "4s", value_parser = span::parse)]
     pub volume_timeout: Duration,
@@ -38,6 +43,7 @@ const EXAMPLES: &str = "EXAMPLES
     berth dev
     berth dev --nodes 3 --dir /tmp/b
     berth dev --plugin hostpath.toml
+    berth dev --bind-below /srv/jobs
 
     # in another shell
     source .berth/env

@@ -6,7 +6,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_service::seal;
@@ -32,12 +32,28 @@ const MARGIN_MS: u64 = 500;
 const ABANDONED_MS: u64 = 5000;
 
 /// The settings that differ between runs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// The port of the nats-server.
     pub port: u16,
     /// How long one plugin call may take.
     pub call_timeout: Duration,
+    /// Below which directories callers may choose paths.
+    pub bind_below: Vec<PathBuf>,
+}
+
+/// The real paths of these directories: the agent knows no other.
+pub fn find_dirs(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let find = |dir: &PathBuf| {
+        let found = fs::canonicalize(dir);
+        let is_dir = |found: &PathBuf| found.is_dir();
+        found.ok().filter(is_dir).ok_or_else(|| {
+            let message =
+                format_args!("--bind-below {}: there is no such directory", dir.display());
+            Failure::usage(message, "make it first")
+        })
+    };
+    dirs.iter().map(find).collect()
 }
 
 impl Settings {
@@ -52,7 +68,7 @@ pub fn write(
     layout: &Layout,
     nodes: &[String],
     own: &[OwnPlugin],
-    settings: Settings,
+    settings: &Settings,
     identities: &Identities,
 ) -> Result<(), Failure> {
     let unwritten = |error: io::Error| Failure::local(error, "name a directory that you may write");
@@ -69,8 +85,8 @@ pub fn write(
     let hosted: Vec<&str> = std::iter::once(PLUGIN).chain(own_ids).collect();
     for node in nodes {
         let proof = identities.of_node(node, &hosted)?;
-        let text =
-            service(settings, agent(layout, node, own), proof.as_ref()).map_err(unwritten)?;
+        let agent = agent(layout, node, own, &settings.bind_below);
+        let text = service(settings, agent, proof.as_ref()).map_err(unwritten)?;
         fs::write(layout.config(&format!("agent-{node}"), "toml"), text).map_err(unwritten)?;
     }
     Ok(())
@@ -102,7 +118,7 @@ fn nats(layout: &Layout, port: u16, identities: &str) -> String {
 }
 
 /// Each service and its settings besides the bus address.
-fn services(layout: &Layout, settings: Settings) -> [(&'static str, Value); 4] {
+fn services(layout: &Layout, settings: &Settings) -> [(&'static str, Value); 4] {
     let call_timeout_ms = u64::try_from(settings.call_timeout.as_millis()).unwrap_or(u64::MAX);
     let policy = json!({
         "call_timeout_ms": call_timeout_ms,
@@ -119,7 +135,7 @@ fn services(layout: &Layout, settings: Settings) -> [(&'static str, Value); 4] {
     ]
 }
 
-fn agent(layout: &Layout, node: &str, own: &[OwnPlugin]) -> Value {
+fn agent(layout: &Layout, node: &str, own: &[OwnPlugin], bind_below: &[PathBuf]) -> Value {
     let development = json!({ "id": PLUGIN, "socket": layout.socket(node) });
     let own = own.iter().map(|plugin| plugin.declaration(layout, node));
     let plugins: Vec<Value> = std::iter::once(development).chain(own).collect();
@@ -129,11 +145,12 @@ fn agent(layout: &Layout, node: &str, own: &[OwnPlugin]) -> Value {
         "lease_ttl_s": 3,
         "probe_interval_ms": 500,
         "report_interval_ms": 2000,
+        "bind_below": bind_below,
         "plugin": plugins,
     })
 }
 
-fn service(settings: Settings, mut own: Value, proof: Option<&Proof>) -> io::Result<String> {
+fn service(settings: &Settings, mut own: Value, proof: Option<&Proof>) -> io::Result<String> {
     own["nats"] = Proof::nats(proof, &settings.url());
     let text = toml::to_string(&own).map_err(io::Error::other)?;
     Ok(format!("# Written anew by each `berth dev`.\n{text}"))
@@ -141,11 +158,11 @@ fn service(settings: Settings, mut own: Value, proof: Option<&Proof>) -> io::Res
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
-    const SETTINGS: Settings = Settings { port: 20_123, call_timeout: Duration::from_secs(4) };
+    fn settings() -> Settings {
+        Settings { port: 20_123, call_timeout: Duration::from_secs(4), bind_below: Vec::new() }
+    }
 
     #[test]
     fn the_nats_server_is_configured_as_shipped_but_for_address_and_store() {
@@ -161,7 +178,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (layout, _claimed) = Layout::make(dir.path(), &["n1".to_owned()]).unwrap();
         let identities = Identities::prepare(&layout, false).unwrap();
-        write(&layout, &["n1".to_owned()], &[], SETTINGS, &identities).unwrap();
+        write(&layout, &["n1".to_owned()], &[], &settings(), &identities).unwrap();
         let names = ["claim", "plugin-registry", "volumewatcher", "gc", "agent-n1"];
         let file = |name| fs::read_to_string(layout.config(name, "toml")).unwrap();
         let all: Vec<String> =

@@ -54,12 +54,13 @@ pub async fn dev(args: &Dev, insecure: bool) -> Result<u8, Failure> {
     let (layout, _claimed) = Layout::make(&args.dir, &nodes)?;
     let nats = nats::find()?;
     let port = nats::choose_port(&layout, rand::random())?;
-    let settings = Settings { port, call_timeout: args.volume_timeout };
+    let bind_below = config::find_dirs(&args.bind_below)?;
+    let settings = Settings { port, call_timeout: args.volume_timeout, bind_below };
     if let Some(file) = &args.ready_file {
         forget(file)?;
     }
     let identities = Identities::prepare(&layout, insecure)?;
-    config::write(&layout, &nodes, &own, settings, &identities)?;
+    config::write(&layout, &nodes, &own, &settings, &identities)?;
     let person = identities.of_person()?;
     let env = talk::env_file(&settings.url(), person.as_ref(), binaries.dir());
     fs::write(layout.env(), env)

@@ -7,11 +7,13 @@
 //! **Never** gives up what was mounted before: the workload may be using it. A caller in line keeps
 //! what it has: it asks again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_bus::Call;
 use berth_client::{Client, FailedTry, Retry};
 use berth_contract::code::Code;
+use berth_contract::decode::Fault;
 use berth_contract::message::agent::{Mount, MountAll, MountedAll, MountedVolume};
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::message::claim::{Grant, Release};
@@ -22,6 +24,7 @@ use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::volume::deadlock::take_order;
 use berth_domain::{Namespace, VolumeId, VolumeKey};
 
+use super::bind::BindPath;
 use super::endpoints::RequestContext;
 use super::mount::MountRequest;
 use super::{Mounter, check_namespace, grant};
@@ -52,11 +55,13 @@ impl Mounter {
             .map(|(volume, _)| volume)
             .collect();
         let wanted = take_order(wanted);
+        let mut spots = self.check_paths(&request, &alloc).await?;
         let mounted = self.mounted_before(&request, &wanted);
         // It goes on when the caller has gone: what was taken has to be mounted or given up.
         let work = tokio::spawn(async move {
             let _turn = turn;
-            let done = self.take_and_mount(&request, &alloc, &wanted, pass, context).await;
+            let done =
+                self.take_and_mount(&request, &alloc, &wanted, &mut spots, pass, context).await;
             match done {
                 Err(problem) if !(request.wait && problem.retryable) => {
                     let undone = self.undo(&request, &wanted, &mounted, &problem, context).await;
@@ -66,6 +71,32 @@ impl Mounter {
             }
         });
         work.await.unwrap_or_else(|defect| Err(Problem::new(Code::Internal, defect)))
+    }
+
+    /// The paths of the caller's choice, each of which may be used.
+    async fn check_paths(
+        &self,
+        request: &MountAll,
+        alloc: &AllocStatus,
+    ) -> Result<BTreeMap<String, BindPath>, Problem> {
+        let is_known = |name: &str| alloc.volumes.iter().any(|one| one.name() == name);
+        let unknown = request.paths.keys().filter(|name| !is_known(name));
+        let faults: Vec<Fault> = unknown
+            .map(|name| Fault {
+                path: format!("paths.{name}"),
+                problem: format!("alloc {} has no volume by this name", request.alloc),
+                line: None,
+            })
+            .collect();
+        if !faults.is_empty() {
+            return Err(Problem::bad_input(STEP, faults).node(&alloc.node));
+        }
+        let mut spots = BTreeMap::new();
+        for (name, path) in &request.paths {
+            let spot = self.shared.binds.check_path(path).await;
+            spots.insert(name.clone(), spot.map_err(|problem| problem.node(&alloc.node))?);
+        }
+        Ok(spots)
     }
 
     /// The volumes that the alloc has mounted.
@@ -84,6 +115,7 @@ impl Mounter {
         request: &MountAll,
         alloc: &AllocStatus,
         wanted: &[VolumeId],
+        spots: &mut BTreeMap<String, BindPath>,
         pass: GatePass,
         context: RequestContext,
     ) -> Result<MountedAll, Problem> {
@@ -112,7 +144,8 @@ impl Mounter {
             for at in places {
                 let name = alloc.volumes[at].name().to_owned();
                 let mount = request_for(request, &volume, Some(name.clone()));
-                let asked = MountRequest { mount, spot: None, pass, context };
+                let spot = spots.remove(&name);
+                let asked = MountRequest { mount, spot, pass, context };
                 let mounted = match first.take() {
                     Some(grant) => self.clone().mount_with(asked, grant).await,
                     None => self.clone().claim_and_mount(asked).await,

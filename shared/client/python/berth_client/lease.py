@@ -15,7 +15,7 @@ from .errors import Refused
 from .retry import Backoff
 from .wire import Wire
 
-TAKE_AGAIN = 0.5  # seconds between tries to take a lost lease
+TRY_AGAIN = 0.5  # seconds between tries after one that failed
 HELD = "BERTH0309"  # another process holds the lease
 
 
@@ -67,16 +67,20 @@ class Lease:
         self._since, self.is_held = asked, True
 
     async def _keep(self) -> None:
+        pause = self._ttl / 3
         while True:
-            left = self._since + self._ttl - time.monotonic()
-            await asyncio.sleep(min(self._ttl / 3, max(left, 0.1)) if self.is_held else TAKE_AGAIN)
+            await asyncio.sleep(min(pause, self._left()) if self.is_held else TRY_AGAIN)
             try:
-                # A renewal without an answer must not hide that the time is over.
-                left = self._since + self._ttl - time.monotonic()
-                within = max(left, 0.1) if self.is_held else float(self._ttl)
+                # A renewal that is not answered must not hide that the lease is over.
+                within = max(self._left(), TRY_AGAIN) if self.is_held else float(self._ttl)
                 await asyncio.wait_for(self._renew(), within)
+                pause = self._ttl / 3
             except (Refused, asyncio.TimeoutError) as fault:
+                pause = TRY_AGAIN
                 is_another = isinstance(fault, Refused) and fault.code == HELD
-                if is_another or time.monotonic() >= self._since + self._ttl:
+                if self.is_held and (is_another or self._left() == 0):
                     self.is_held = False
                     self.lost.set()
+
+    def _left(self) -> float:
+        return max(0.0, self._since + self._ttl - time.monotonic())

@@ -9,7 +9,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from nats.aio.client import Client
@@ -140,19 +140,19 @@ class Wire:
                 if not again(refused) or not await backoff.pause():
                     raise told from None
 
-    async def pages(self, verb: str, body: Json) -> list[Json]:
-        """All pages of a list."""
+    async def pages(self, verb: str, body: Json, overall: float = BRIEF) -> list[Json]:
+        """All pages of a list, each within `overall` seconds."""
         pages: list[Json] = []
         after: str | None = None
         while not pages or (after is not None and len(pages) < PAGES_MAX):
             asked = body if after is None else {**body, "after": after}
-            pages.append(await self.ask(verb, asked))
+            pages.append(await self.ask(verb, asked, overall=overall))
             after = pages[-1].get("next")
         return pages
 
-    async def events(self, on_alloc: Callable[[str], None]) -> Callable[[], Awaitable[None]]:
-        """Tells of each event of the allocs that this identity registered or adopted; returns how
-        to end that."""
+    async def events(self, on_alloc: Callable[[str], None]) -> None:
+        """Tells of each event of the allocs that this identity registered or adopted, until the
+        connection is closed."""
 
         async def tell(message: Any) -> None:
             alloc = subject.alloc_of_event(message.subject)
@@ -160,7 +160,7 @@ class Wire:
                 on_alloc(alloc)
 
         wanted = subject.events_wanted_by(self.namespace, self.identity.actor)
-        return (await self.client.subscribe(wanted, cb=tell)).unsubscribe
+        await self.client.subscribe(wanted, cb=tell)
 
     async def _send(self, to: str, body: bytes, headers: dict[str, str], within: float) -> Json:
         reply = await self.client.request(to, body, timeout=within, headers=headers)

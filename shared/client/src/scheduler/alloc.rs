@@ -1,5 +1,6 @@
 //! One alloc of a scheduler's.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -81,8 +82,18 @@ impl Alloc {
         wait: bool,
         deadlines: Deadlines,
     ) -> Result<Vec<MountedVolume>, Refusal> {
-        let request =
-            MountAll { namespace: self.stub.namespace.clone(), alloc: self.id().clone(), wait };
+        self.mount_at(BTreeMap::new(), wait, deadlines).await
+    }
+
+    /// The same, with volumes at paths of the caller's choice, by the workload's names for them.
+    pub async fn mount_at(
+        &self,
+        paths: BTreeMap<String, String>,
+        wait: bool,
+        deadlines: Deadlines,
+    ) -> Result<Vec<MountedVolume>, Refusal> {
+        let (namespace, alloc) = (self.stub.namespace.clone(), self.id().clone());
+        let request = MountAll { namespace, alloc, wait, paths };
         let asker = &self.scheduler.0.asker;
         let mounted = asker.ask::<verb::AgentMountAll>(&self.agent(), &request, deadlines).await?;
         Ok(mounted.volumes)
@@ -176,13 +187,16 @@ impl Alloc {
             owner: Some(self.scheduler.0.owner.clone()),
             ..Stop::new(self.id().clone(), state, Some(note.to_owned()))
         };
+        // Its volumes may be free before the answer is here.
+        let expected = self.scheduler.0.watch.expect(self.id());
         let stopped = self.scheduler.0.asker.brief::<verb::AllocStop>(&stop).await;
-        self.scheduler.0.watch.look_again(self.id()).await;
         match stopped {
             // Its record was removed after it had ended.
-            Err(problem) if problem.code == Code::NoSuchAlloc => Ok(()),
-            stopped => Ok(stopped.map(drop)?),
+            Err(problem) if problem.code == Code::NoSuchAlloc => return Ok(()),
+            stopped => self.scheduler.0.watch.put(stopped?),
         }
+        drop(expected);
+        Ok(())
     }
 
     /// Waits until it is mounted, has ended, or is free. An alloc that has ended is never mounted.

@@ -185,6 +185,11 @@ impl Scheduler {
         Ok(Self(Arc::new(SchedulerInner { asker, owner, lease, watch })))
     }
 
+    /// How many requests were sent so far.
+    pub fn requests(&self) -> u64 {
+        self.0.asker.client.requests()
+    }
+
     /// The owner's name.
     pub fn owner(&self) -> &OwnerId {
         &self.0.owner

@@ -1,26 +1,28 @@
 //! One watch for all waits of a scheduler.
 //!
-//! **Owns** one subscription to the events of its own allocs. An event wakes a read of the alloc
-//! that it is about. Events may be lost, so the list of the owner's allocs is compared now and
-//! then, in one request.
+//! **Owns** one subscription to the events of its own allocs. What an event says is applied to what
+//! is known of the alloc; where that is not enough, the alloc is read. Events may be lost, so the
+//! list of the owner's allocs is compared now and then, in one request.
 //!
-//! **Promises** that an alloc that nobody waits for is not read.
+//! **Promises** that an alloc that nobody waits for is not read, and that the usual life of an alloc
+//! needs no read at all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use berth_bus::Call;
 use berth_bus::event::LiveEvents;
 use berth_contract::code::Code;
-use berth_contract::event::Event;
+use berth_contract::event::{Event, EventName};
 use berth_contract::message::alloc::{AllocStatus, Allocs, List, Status};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{EventsOf, wanted_filter};
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
+use berth_domain::alloc::AllocState;
 use berth_domain::limits::REQUEST_TIMEOUT;
-use berth_domain::{AllocId, OwnerId};
+use berth_domain::{AllocId, OwnerId, Timestamp, VolumeId};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
@@ -42,7 +44,78 @@ pub(super) enum Seen {
     Gone,
 }
 
-type Watched = Arc<Mutex<HashMap<AllocId, watch::Sender<Seen>>>>;
+/// An alloc that is, or may be, waited for.
+#[derive(Debug, Default)]
+struct Followed {
+    seen: watch::Sender<Seen>,
+    /// Volumes that were freed, and when. The events may come before the alloc is known.
+    freed: Vec<(VolumeId, Timestamp)>,
+}
+
+impl Followed {
+    fn has_followers(&self) -> bool {
+        self.seen.receiver_count() > 0
+    }
+
+    /// Takes over what was read, without the claims that were freed since the alloc's end.
+    fn put(&self, mut alloc: AllocStatus) {
+        if alloc.state.is_terminal() {
+            let since = alloc.since;
+            let is_freed =
+                |volume: &VolumeId| self.freed.iter().any(|(id, at)| id == volume && *at >= since);
+            alloc.claims.retain(|claim| !is_freed(&claim.volume));
+        }
+        self.seen.send_replace(Seen::As(Box::new(alloc)));
+    }
+
+    /// Applies an event. Whether the alloc has to be read, for those who follow it.
+    fn apply(&mut self, event: Event) -> bool {
+        let is_known = self.try_apply(event);
+        if !is_known && !self.has_followers() {
+            // It is read when somebody follows it again.
+            self.seen.send_replace(Seen::NotYet);
+        }
+        !is_known && self.has_followers()
+    }
+
+    /// Applies an event, if it says all that matters.
+    fn try_apply(&mut self, event: Event) -> bool {
+        if event.event == EventName::ClaimFreed
+            && let Some(volume) = event.volume.clone()
+        {
+            self.freed.push((volume, event.at));
+        }
+        let now = self.seen.borrow().clone();
+        let Seen::As(mut alloc) = now else { return true };
+        match event.event {
+            EventName::AllocComplete => alloc.state = AllocState::Complete,
+            EventName::AllocFailed => alloc.state = AllocState::Failed,
+            EventName::AllocStopped => alloc.state = AllocState::Stopped,
+            EventName::ClaimFreed if alloc.state.is_terminal() => {}
+            // A call of a release goes on, and says nothing that is waited for.
+            EventName::ClaimUnpublishing
+            | EventName::ClaimNodeDetached
+            | EventName::VolumeUnmounted
+            | EventName::CallDone
+                if alloc.state.is_terminal() =>
+            {
+                return true;
+            }
+            _ => return false,
+        }
+        if event.event != EventName::ClaimFreed {
+            (alloc.since, alloc.note) = (event.at, event.detail);
+        }
+        self.put(*alloc);
+        true
+    }
+}
+
+type Watched = Arc<Mutex<HashMap<AllocId, Followed>>>;
+
+fn lock(watched: &Watched) -> MutexGuard<'_, HashMap<AllocId, Followed>> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The watch, and the task behind it.
 #[derive(Debug)]
@@ -74,15 +147,7 @@ impl Watch {
 
     /// Follows an alloc from now on.
     pub(super) async fn follow(&self, id: &AllocId) -> watch::Receiver<Seen> {
-        let mut receiver = {
-            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            let sender = watched.entry(id.clone()).or_default();
-            if sender.receiver_count() == 0 {
-                // Nothing was read of it meanwhile.
-                sender.send_replace(Seen::NotYet);
-            }
-            sender.subscribe()
-        };
+        let mut receiver = lock(&self.watched).entry(id.clone()).or_default().seen.subscribe();
         if matches!(*receiver.borrow_and_update(), Seen::NotYet) {
             read(&self.asker, &self.watched, id).await;
         }
@@ -90,10 +155,15 @@ impl Watch {
         receiver
     }
 
-    /// The alloc may have changed by a request of this process.
-    pub(super) async fn look_again(&self, id: &AllocId) {
-        if is_followed(&self.watched, id) {
-            read(&self.asker, &self.watched, id).await;
+    /// Keeps what is told of an alloc from now on, for a request that will say how it is.
+    pub(super) fn expect(&self, id: &AllocId) -> watch::Receiver<Seen> {
+        lock(&self.watched).entry(id.clone()).or_default().seen.subscribe()
+    }
+
+    /// How an alloc is, as a service has just said.
+    pub(super) fn put(&self, alloc: AllocStatus) {
+        if let Some(followed) = lock(&self.watched).get(&alloc.id) {
+            followed.put(alloc);
         }
     }
 }
@@ -112,9 +182,12 @@ impl Task {
             tokio::select! {
                 event = events.next() => {
                     let Some(body) = event else { return };
-                    let event = serde_json::from_slice::<Event>(&body).ok();
-                    let Some(id) = event.and_then(|event| event.alloc) else { continue };
-                    if is_followed(&self.watched, &id) {
+                    let Ok(event) = serde_json::from_slice::<Event>(&body) else { continue };
+                    let Some(id) = event.alloc.clone() else { continue };
+                    let is_to_be_read = lock(&self.watched)
+                        .get_mut(&id)
+                        .is_some_and(|followed| followed.apply(event));
+                    if is_to_be_read {
                         read(&self.asker, &self.watched, &id).await;
                     }
                 }
@@ -126,8 +199,8 @@ impl Task {
     /// Reads each followed alloc again that the list shows otherwise, or does not show.
     async fn compare(&self) {
         let followed: Vec<AllocId> = {
-            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            watched.retain(|_, sender| sender.receiver_count() > 0);
+            let mut watched = lock(&self.watched);
+            watched.retain(|_, followed| followed.has_followers());
             watched.keys().cloned().collect()
         };
         if followed.is_empty() {
@@ -137,9 +210,7 @@ impl Task {
         let list = List { owner: Some(self.owner.clone()), ..List::default() };
         let call = Call::within(TraceContext::begin(&mut rand::rng()), REQUEST_TIMEOUT);
         let take = |page: Allocs| {
-            listed.extend(
-                page.allocs.into_iter().map(|one| (one.id, (one.modify_index, one.claims))),
-            );
+            listed.extend(page.allocs.into_iter().map(|one| (one.id, (one.state, one.claims))));
         };
         let to = &self.asker.namespace;
         let client = &self.asker.client;
@@ -147,12 +218,10 @@ impl Task {
             return;
         }
         for id in followed {
-            let known = {
-                let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-                match watched.get(&id).map(|sender| sender.borrow().clone()) {
-                    Some(Seen::As(alloc)) => Some((alloc.modify_index, alloc.claims.len())),
-                    _ => None,
-                }
+            let known = lock(&self.watched).get(&id).map(|one| one.seen.borrow().clone());
+            let known = match known {
+                Some(Seen::As(alloc)) => Some((alloc.state, alloc.claims.len())),
+                _ => None,
             };
             if known.is_none() || listed.get(&id) != known.as_ref() {
                 read(&self.asker, &self.watched, &id).await;
@@ -161,23 +230,18 @@ impl Task {
     }
 }
 
-fn is_followed(watched: &Watched, id: &AllocId) -> bool {
-    let watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
-    watched.get(id).is_some_and(|sender| sender.receiver_count() > 0)
-}
-
 /// Reads the alloc, and tells those who follow it. What cannot be read now is read again later.
 async fn read(asker: &Asker, watched: &Watched, id: &AllocId) {
     let call = Call::within(TraceContext::begin(&mut rand::rng()), REQUEST_TIMEOUT);
     let status = Status::current(id.clone());
     let read = asker.client.once::<verb::AllocStatus>(&asker.namespace, &status, &call).await;
-    let seen = match read {
-        Ok(alloc) => Seen::As(Box::new(alloc)),
-        Err(problem) if problem.code == Code::NoSuchAlloc => Seen::Gone,
-        Err(_) => return,
-    };
-    let watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(sender) = watched.get(id) {
-        sender.send_replace(seen);
+    let watched = lock(watched);
+    let Some(followed) = watched.get(id) else { return };
+    match read {
+        Ok(alloc) => followed.put(alloc),
+        Err(problem) if problem.code == Code::NoSuchAlloc => {
+            followed.seen.send_replace(Seen::Gone);
+        }
+        Err(_) => {}
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! **Never** carries a secret.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use berth_domain::{AllocId, Namespace, NodeId, OwnerId, PluginId, Timestamp, VolumeId};
@@ -62,8 +63,12 @@ pub struct MountAll {
     /// Get in line rather than be refused when others hold a volume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wait: bool,
+    /// Where volumes are to be seen besides, by the workload's names for them: as `path` of
+    /// [`Mount`]. All of them are checked before the first claim is taken.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub paths: BTreeMap<String, String>,
 }
-decode_struct!(MountAll { namespace, alloc, wait = false });
+decode_struct!(MountAll { namespace, alloc, wait = false, paths });
 
 /// `agent.mount-all` was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -319,7 +319,12 @@ fn agents_and_allocs() {
     let (alloc, mount_all) = (sample::alloc_id(), sample::namespace());
     request(
         "request-agent-mount-all",
-        &agent::MountAll { namespace: mount_all, alloc: alloc.clone(), wait: true },
+        &agent::MountAll {
+            namespace: mount_all,
+            alloc: alloc.clone(),
+            wait: true,
+            paths: sample::map("scratch", "/srv/jobs/web-1/scratch"),
+        },
     );
     let mounted = agent::MountedVolume {
         name: "scratch".to_owned(),

@@ -5,8 +5,16 @@ use serde_json::{Value, json};
 /// A field of no version.
 const UNKNOWN: &str = "of_no_version";
 /// Objects whose field names are the caller's own: no name is unknown there.
-const MAPS: [&str; 7] =
-    ["attributes", "context", "meta", "parameters", "publish_context", "secrets", "topology"];
+const MAPS: [&str; 8] = [
+    "attributes",
+    "context",
+    "meta",
+    "parameters",
+    "paths",
+    "publish_context",
+    "secrets",
+    "topology",
+];
 
 /// The request with an unknown field in one of its objects, once for each of them; with the path of
 /// the field.

@@ -257,7 +257,14 @@ proptest! {
 
     #[test]
     fn what_an_alloc_does_not_say(alloc in an_alloc(), other in other()) {
-        let optional = [("index", json!(null)), ("volumes", json!([])), ("note", json!(null))];
+        let optional = [
+            ("index", json!(null)),
+            ("volumes", json!([])),
+            ("note", json!(null)),
+            ("by", json!(null)),
+            ("owner", json!(null)),
+            ("meta", json!({})),
+        ];
         let read = read_without(&alloc, &optional, &other)?;
         prop_assert_eq!(read.state, alloc.state);
         let optional = [

@@ -2,6 +2,7 @@
 
 mod claims;
 mod fleet;
+mod jobs;
 mod line;
 mod many_releases;
 mod mounts;
@@ -144,6 +145,10 @@ pub async fn all(effort: &Effort, parts: &[Part], servers: Option<u32>) -> Resul
     if wanted(Part::Mounts) {
         tell(&format!("{:?}: mounts", began.elapsed()));
         rows.extend(mounts::measure(effort).await?);
+    }
+    if wanted(Part::Jobs) {
+        tell(&format!("{:?}: jobs", began.elapsed()));
+        rows.extend(jobs::measure(effort).await?);
     }
     if wanted(Part::ManyReleases) {
         tell(&format!("{:?}: many releases", began.elapsed()));

@@ -185,6 +185,12 @@ fn seconds_in(calls: &[Value], which: &[&str]) -> f64 {
     Duration::from_micros(ends.map(us).sum()).as_secs_f64()
 }
 
+/// How long all calls that mount or unmount worked together, after this place in the log.
+pub(super) fn seconds_of_all_since(log: &Path, offset: u64) -> Result<f64, Fatal> {
+    let calls = calls_since(log, offset)?;
+    Ok(seconds_in(&calls, &MOUNT_CALLS) + seconds_in(&calls, &FREE_CALLS))
+}
+
 /// When the last of the calls that free a volume ended, since 1970.
 fn last_end(calls: &[Value]) -> Option<Duration> {
     let ends = calls.iter().filter(|call| {

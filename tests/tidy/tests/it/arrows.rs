@@ -73,8 +73,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
             HARNESS,
         ],
     ),
+    (
+        "berth-conformance",
+        &[
+            "berth-domain",
+            "berth-contract",
+            "berth-bus",
+            "berth-access",
+            "berth-client",
+            "berth-integration",
+            HARNESS,
+        ],
+    ),
     ("berth-docker-tests", &["berth-integration", HOST, HARNESS]),
-    ("berth-bench", &["berth-domain", "berth-contract", "berth-bus", "berth-access", HARNESS]),
+    (
+        "berth-bench",
+        &["berth-domain", "berth-contract", "berth-bus", "berth-access", "berth-client", HARNESS],
+    ),
     // A thousand agents that run the agent's own code.
     (
         "berth-fleet",

@@ -1,0 +1,19 @@
+"""For authors of schedulers: allocs that are placed, mounted, guarded, waited for and stopped.
+
+Owns the order in which the contract of Berth is to be used. Promises that a refusal says what to
+do, by its class. Never stops an alloc by itself.
+"""
+
+from .advice import TABLE, Advice, advice_for
+from .alloc import Alloc, End
+from .errors import Elsewhere, Never, Refused, Unknown, Wait
+from .guard import process_start
+from .scheduler import Registration, Scheduler
+from .view import Lost, Until
+from .volume import Candidate, Mounted, Nodes, Obstacle, Volume
+
+__all__ = [
+    "TABLE", "Advice", "Alloc", "Candidate", "Elsewhere", "End", "Lost", "Mounted", "Never",
+    "Nodes", "Obstacle", "Refused", "Registration", "Scheduler", "Unknown", "Until", "Volume",
+    "Wait", "advice_for", "process_start",
+]

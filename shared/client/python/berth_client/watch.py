@@ -1,0 +1,189 @@
+"""One watch for all waits of a scheduler.
+
+Owns one subscription to the events of its own allocs, and one task. An event wakes a read of the
+alloc that it is about, and another one when the node's report about it is on record. Events may
+be lost, so all followed allocs are listed every few seconds.
+Promises that a thousand waits cost a few lists, and that a wait is decided by what was read after
+it began. Never reads an alloc that nothing waits for.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from .errors import Json, Refused
+from .retry import PAUSE_MAX, PAUSE_MIN
+from .view import View
+from .wire import ATTEMPT, Wire
+
+RESCAN = 5.0  # seconds between two lists of all followed allocs
+SETTLE = 0.02  # seconds in which the events of one change come together
+# Seconds after an event when an alloc is read once more: a node's report of a mount is on record
+# about a second after the event, and its writing is no event.
+REPORT_LAGS = (0.4, 0.8, 1.2, 1.6, 2.0)
+READ_MAX = 16  # allocs that are read one by one; more are listed
+
+T = TypeVar("T")
+Decide = Callable[[View | None], Any]
+
+
+@dataclass
+class _Followed:
+    """Who waits for an alloc: how each decides, and since which read."""
+
+    waits: dict["asyncio.Future[Any]", tuple[Decide, int]] = field(default_factory=dict)
+
+
+class Watch:
+    """Follows allocs for as long as something waits for them."""
+
+    def __init__(self, wire: Wire, owner: str):
+        self._wire, self._owner = wire, owner
+        self._followed: dict[str, _Followed] = {}
+        self._changed: set[str] = set()
+        self._wake = asyncio.Event()
+        self._reads = 0
+        self._task: asyncio.Task[None] | None = None
+        self._later: dict[str, list[asyncio.TimerHandle]] = {}
+
+    async def start(self) -> None:
+        """Begins."""
+        await self._wire.events(self._on_event)
+        self._wire.on_reconnect = self._look_at_all
+        self._task = asyncio.create_task(self._run(), name="berth-watch")
+
+    async def close(self) -> None:
+        """Ends. What waits is cancelled."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for followed in self._followed.values():
+            for wait in followed.waits:
+                wait.cancel()
+
+    def look_again(self, alloc: str) -> None:
+        """Something has changed about an alloc."""
+        if alloc in self._followed:
+            self._changed.add(alloc)
+            self._wake.set()
+
+    async def until(
+        self, alloc: str, decide: Callable[[View | None], T | None], overall: float | None
+    ) -> T:
+        """Waits until `decide` has an answer. Raises `TimeoutError` after the deadline."""
+        wait: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        followed = self._followed.setdefault(alloc, _Followed())
+        followed.waits[wait] = (decide, self._reads)
+        self.look_again(alloc)
+        try:
+            return await asyncio.wait_for(wait, overall)
+        except asyncio.TimeoutError:
+            raise TimeoutError(f"alloc {alloc} is not as far as that") from None
+        finally:
+            del followed.waits[wait]
+            if not followed.waits and self._followed.get(alloc) is followed:
+                del self._followed[alloc]
+                for timer in self._later.pop(alloc, ()):
+                    timer.cancel()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause, scan_at = PAUSE_MIN, loop.time() + RESCAN
+        while True:
+            try:
+                await asyncio.wait_for(self._wake.wait(), max(0.0, scan_at - loop.time()))
+                await asyncio.sleep(SETTLE)
+            except asyncio.TimeoutError:
+                self._changed.update(self._followed)
+            self._wake.clear()
+            changed, self._changed = self._changed & self._followed.keys(), set()
+            is_scan = len(changed) > READ_MAX or loop.time() >= scan_at
+            if loop.time() >= scan_at:
+                scan_at = loop.time() + RESCAN * random.uniform(0.8, 1.2)
+            try:
+                await self._read(changed, is_scan)
+                pause = PAUSE_MIN
+            except Refused:
+                # The services cannot say it now. Waits end by their own deadlines.
+                self._changed |= changed
+                self._wake.set()
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, PAUSE_MAX)
+            except Exception as fault:
+                # A defect here, or an answer that is none: who waits is told.
+                self._fail(changed, fault)
+
+    def _on_event(self, alloc: str) -> None:
+        self.look_again(alloc)
+        for timer in self._later.pop(alloc, ()):
+            timer.cancel()
+        if alloc in self._followed:
+            loop = asyncio.get_running_loop()
+            self._later[alloc] = [
+                loop.call_later(lag, self.look_again, alloc) for lag in REPORT_LAGS
+            ]
+
+    def _fail(self, allocs: set[str], fault: Exception) -> None:
+        for followed in (self._followed[one] for one in allocs & self._followed.keys()):
+            for wait in followed.waits:
+                if not wait.done():
+                    wait.set_exception(fault)
+
+    def _look_at_all(self) -> None:
+        self._changed.update(self._followed)
+        self._wake.set()
+
+    async def _read(self, allocs: set[str], by_list: bool) -> None:
+        """Reads allocs. Those that the lists do not decide are read one by one."""
+        left = sorted(allocs)
+        if by_list and left:
+            left = await self._read_lists(allocs)
+        for first in range(0, len(left), READ_MAX):
+            some = left[first : first + READ_MAX]
+            done = await asyncio.gather(*map(self._read_one, some), return_exceptions=True)
+            for fault in done:
+                if isinstance(fault, BaseException):
+                    raise fault
+
+    async def _read_lists(self, allocs: set[str]) -> list[str]:
+        """Allocs first: one that has ended gets no claim after that."""
+        read = self._begin_read()
+        pages = await self._wire.pages("alloc.list", {"owner": self._owner}, ATTEMPT)
+        claims: dict[str, list[Json]] = {}
+        is_whole = True
+        for page in await self._wire.pages("claim.status", {}, ATTEMPT):
+            is_whole = is_whole and not page.get("unreadable")
+            for claim in page["claims"]:
+                claims.setdefault(claim["alloc"], []).append(claim)
+        is_whole = is_whole and not any(page.get("unreadable") for page in pages)
+        left = set(allocs)
+        for stub in (stub for page in pages for stub in page["allocs"] if stub["id"] in allocs):
+            if is_whole:
+                left.discard(stub["id"])
+                self._tell(stub["id"], read, View.parse(stub, claims.get(stub["id"], ()), True))
+        return sorted(left)
+
+    async def _read_one(self, alloc: str) -> None:
+        read = self._begin_read()
+        try:
+            status = await self._wire.ask("alloc.status", {"id": alloc}, overall=ATTEMPT)
+        except Refused as refused:
+            if refused.code != "BERTH0301":
+                raise
+            return self._tell(alloc, read, None)
+        is_whole = not status.get("unreadable")
+        self._tell(alloc, read, View.parse(status, status.get("claims") or (), is_whole))
+
+    def _begin_read(self) -> int:
+        self._reads += 1
+        return self._reads
+
+    def _tell(self, alloc: str, read: int, view: View | None) -> None:
+        followed = self._followed.get(alloc)
+        for wait, (decide, since) in list(followed.waits.items()) if followed else ():
+            if read > since and not wait.done():
+                answer = decide(view)
+                if answer is not None:
+                    wait.set_result(answer)

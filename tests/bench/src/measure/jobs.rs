@@ -1,0 +1,121 @@
+//! A scheduler's jobs, from their placement to free volumes, with a real agent, driver and mounts.
+//!
+//! A job does nothing: what is measured is all that surrounds one. The limit is the plugin's own
+//! call times, as if the calls of jobs beside each other never waited for each other.
+
+use std::time::Duration;
+
+use berth_client::scheduler::{Deadlines, Scheduler};
+use berth_contract::message::alloc::{Register, WaitUntil};
+use berth_domain::alloc::{AllocState, VolumeRequest};
+use berth_domain::{AllocId, Namespace, OwnerId, VolumeId};
+use berth_harness::root;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Effort;
+use super::mounts::{self, PLUGIN};
+use crate::row::{Part, Row};
+use crate::site::Site;
+use crate::stats::{Sample, count};
+use crate::{Fatal, ask};
+
+/// Jobs beside each other.
+const TOGETHER: u32 = 16;
+/// The volume that all jobs share.
+const SHARED: &str = "shared";
+/// How long one job may take.
+const JOB_WITHIN: Duration = Duration::from_secs(60);
+
+pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
+    if !root::or_skip("the rows of jobs") {
+        return Ok(Vec::new());
+    }
+    let mut site = Site::start(1).await?;
+    site.start_claims().await?;
+    site.start_releases().await?;
+    mounts::start_node(&mut site)?;
+    site.healthy(PLUGIN).await;
+    let namespace = Namespace::default();
+    let register = async |volume: &str, access: &str| {
+        mounts::provision(&site.path("backend"), volume)?;
+        ask::register_volume(&site.bus, &namespace, volume, PLUGIN, access).await.map(drop)
+    };
+    register(SHARED, "multi-node-multi-writer").await?;
+    for at in 0..TOGETHER {
+        register(&own(at), "single-node-writer").await?;
+    }
+    let owner = OwnerId::new("bench")?;
+    let ttl = Duration::from_secs(15);
+    let scheduler = Scheduler::on(site.bus.clone(), namespace, owner, ttl).await?;
+    let mut rows = Vec::new();
+    for (name, at_once, is_shared) in [
+        ("job, own volume", 1, false),
+        ("job, own volume", TOGETHER, false),
+        ("job, shared volume", TOGETHER, true),
+    ] {
+        let each = effort.mounts;
+        let volume = |at| if is_shared { SHARED.to_owned() } else { own(at) };
+        // The first ones find everything cold.
+        crowd(&scheduler, "warm", at_once, 2, volume).await?;
+        let log = site.path("calls");
+        let (before, requests) = (std::fs::metadata(&log)?.len(), scheduler.requests());
+        let begun = Instant::now();
+        let times = crowd(&scheduler, "job", at_once, each, volume).await?;
+        let (took, jobs) = (begun.elapsed(), count(times.len()));
+        let requests = scheduler.requests() - requests;
+        let calls = mounts::seconds_of_all_since(&log, before)? / jobs;
+        let sample = Sample::new(times, took).ok_or("no job was run")?;
+        let row = Row::new(Part::Jobs, name, at_once, 1).sample(&sample);
+        let row = row.limit("the plugin's own calls", f64::from(at_once) / calls);
+        rows.push(Row { requests: Some(count(usize::try_from(requests)?) / jobs), ..row });
+    }
+    scheduler.close().await?;
+    Ok(rows)
+}
+
+fn own(at: u32) -> String {
+    format!("own-{at}")
+}
+
+/// So many callers run so many jobs each, one after the other.
+async fn crowd(
+    scheduler: &Scheduler,
+    name: &str,
+    callers: u32,
+    each: usize,
+    volume: impl Fn(u32) -> String,
+) -> Result<Vec<Duration>, Fatal> {
+    let mut all = JoinSet::new();
+    for at in 0..callers {
+        let (scheduler, volume) = (scheduler.clone(), VolumeId::new(volume(at))?);
+        let name = format!("{name}-{:08x}", rand::random::<u32>());
+        all.spawn(async move {
+            let mut times = Vec::with_capacity(each);
+            for job in 0..each {
+                let begun = Instant::now();
+                run(&scheduler, format!("{name}-{job}"), &volume).await?;
+                times.push(begun.elapsed());
+            }
+            Ok::<_, Fatal>(times)
+        });
+    }
+    let mut times = Vec::new();
+    while let Some(done) = all.join_next().await {
+        times.extend(done??);
+    }
+    Ok(times)
+}
+
+/// One job, from its placement until its volume is free.
+async fn run(scheduler: &Scheduler, id: String, volume: &VolumeId) -> Result<(), Fatal> {
+    let volumes = [VolumeRequest::for_volume(volume.clone())];
+    let nodes = scheduler.nodes_for(&volumes, None).await?;
+    let place = nodes.now.first().or(nodes.later.first()).ok_or("no node takes the volume")?;
+    let register = Register::new(AllocId::new(id)?, place.node.clone(), volumes.to_vec());
+    let job = scheduler.register(register).await?;
+    let deadlines = Deadlines { attempt: JOB_WITHIN, overall: JOB_WITHIN };
+    job.mount(true, deadlines).await?;
+    job.stop(AllocState::Complete, "done").await?;
+    Ok(job.wait(WaitUntil::Free, JOB_WITHIN).await?)
+}
