@@ -18,7 +18,7 @@ section = @printf '\n==> %s\n' '$(1)'
 SETUPS := setup-demo setup-lint setup-test setup-peers setup-chaos setup-bench setup-dist \
 	setup-dist-test
 
-.PHONY: help demo build lint test test-all test-peers chaos bench dist test-dist test-alerts last-release \
+.PHONY: help demo build lint test test-all test-peers chaos storm bench dist test-dist test-alerts last-release \
 	nats-server setup-build $(SETUPS)
 
 help: ## list these commands
@@ -71,6 +71,13 @@ chaos: setup-chaos nats-server build ## random operations and faults: SECONDS=60
 	$(call section,chaos)
 	@BERTH_CHAOS_SECONDS=$(or $(SECONDS),600) BERTH_CHAOS_SEED=$(SEED) \
 	cargo test $(CARGO_LOCKED) --quiet -p berth-chaos --test chaos -- --nocapture
+
+# Two schedulers of the documentation share a fleet, and everything is killed in turn.
+storm: setup-chaos nats-server build ## two schedulers in a storm of kills: SECONDS=600 SEED=1
+	$(call section,storm)
+	@cargo build $(CARGO_LOCKED) --quiet --workspace --examples
+	@BERTH_STORM_SECONDS=$(or $(SECONDS),600) $(if $(SEED),BERTH_STORM_SEED=$(SEED)) \
+	cargo test $(CARGO_LOCKED) --quiet -p berth-conformance --test it -- storm --nocapture
 
 # What is measured is what a user runs: release builds, each a process of its own.
 BENCH_PROGRAMS := berth-bench berth-claim berth-plugin-registry berth-volumewatcher berth-gc \

@@ -29,6 +29,7 @@ mod handle_repair;
 mod locate;
 mod measure;
 mod observe;
+mod owner_leases;
 mod plan;
 mod proof;
 mod query;

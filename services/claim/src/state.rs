@@ -21,8 +21,8 @@ use berth_service::record_table::{RecordTable, open_bucket};
 use berth_service::refusals::RefusalTeller;
 use berth_service::seal::Keys;
 
-use crate::alloc::OwnerLeases;
 use crate::config::Config;
+use crate::owner_leases::OwnerLeases;
 use crate::vault::Vault;
 
 /// Cheap to clone.

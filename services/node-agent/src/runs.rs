@@ -1,8 +1,9 @@
 //! Commands that `berth run` started on this node, watched to their end.
 //!
-//! **Owns** the end of a run whose runner was killed, and that of an alloc whose guard has ended. The agent ends the processes that the run
-//! left behind, and reports the end of its alloc only after that. So no other node gets the volume
-//! while a process of the run may write to it, and a killed runner leaves no claim behind.
+//! **Owns** the end of a run whose runner was killed, and that of an alloc whose guard has ended.
+//! The agent ends the processes that a run left behind, and reports the end of its alloc only after
+//! that. So no other node gets the volume while a process of the run may write to it, and a killed
+//! runner leaves no claim behind.
 //!
 //! **Promises** that nothing is unpublished under a run that is not over ([`check_not_running`]).
 //! This holds after a restart of the agent or of the host: the state of a run is in files and in

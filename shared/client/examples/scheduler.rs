@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::process::Command;
 
-use berth_client::scheduler::{Alloc, Connect, Deadlines, Refusal, Scheduler};
+use berth_client::scheduler::{Alloc, Connect, Deadlines, Scheduler};
 use berth_contract::message::alloc::{Register, WaitUntil};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::{AllocId, NodeId, OwnerId, VolumeId};
@@ -29,11 +29,10 @@ async fn run(scheduler: Scheduler, job: Register, command: String) -> Result<(),
     let alloc = scheduler.register(job).await?;
     let volumes = match alloc.mount(true, Deadlines::default()).await {
         Ok(volumes) => volumes,
-        Err(refusal @ (Refusal::Never(_) | Refusal::Elsewhere(_))) => {
-            alloc.stop(AllocState::Failed, "its volumes were refused").await?;
+        Err(refusal) => {
+            alloc.stop(AllocState::Failed, "it did not get its volumes").await?;
             return Err(refusal.into());
         }
-        Err(refusal) => return Err(refusal.into()),
     };
     let mut shell = Command::new("sh");
     // The lock is the job's standard input, and guards the alloc from before the job begins.

@@ -1,7 +1,7 @@
 //! What a scheduler does about a refusal.
 //!
-//! **Owns** one line for each error code: whether to wait, to go elsewhere, to give the alloc up, or
-//! to look first at what became of the request.
+//! **Owns** one line for each error code: whether to wait, to go elsewhere, to give the alloc up,
+//! or to look first at what became of the request.
 
 use std::fmt;
 

@@ -98,7 +98,8 @@ pub const NODES: BucketSpec = BucketSpec {
     purged_after: A_FILE,
 };
 
-/// Leases: `node.<node>`, `owner.<ns>.<owner>` and `leader.<service>`; history 1, because more would lengthen every TTL.
+/// Leases: `node.<node>`, `owner.<ns>.<owner>` and `leader.<service>`; history 1, because more
+/// would lengthen every TTL.
 pub const LEASES: BucketSpec = BucketSpec {
     name: "berth-leases",
     description: "Leases that expire: node.<node>, owner.<ns>.<owner>, leader.<service>",

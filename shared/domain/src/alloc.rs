@@ -8,9 +8,9 @@ use thiserror::Error;
 
 use crate::access::{AccessMode, AttachmentMode, CapabilityFilter, Mode};
 use crate::id::IdFault;
-use crate::owner::AllocOwner;
+use crate::owner::{AllocOwner, ChangeGuard, GuardRefusal};
 use crate::volume::MountOptions;
-use crate::{NodeId, Timestamp, VolumeId};
+use crate::{NodeId, OwnerId, Timestamp, VolumeId};
 
 /// The state of an alloc's run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -255,6 +255,35 @@ impl Alloc {
     }
 }
 
+impl Alloc {
+    /// Whether it is live and its owner's lease has ended.
+    pub fn is_unowned(&self) -> bool {
+        let owner = self.owner.as_ref();
+        !self.state.is_terminal() && owner.is_some_and(|owner| owner.unowned_since.is_some())
+    }
+
+    /// Whether a sender that calls itself so is its owner.
+    pub fn is_owned_by(&self, name: &OwnerId, by: Option<&str>) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.name == *name) && self.by.as_deref() == by
+    }
+
+    /// Refuses a change, unless the sender is the owner or has seen this revision of the record.
+    pub fn check_change(&self, revision: u64, guard: ChangeGuard<'_>) -> Result<(), GuardRefusal> {
+        if let Some(seen) = guard.revision {
+            let is_seen = seen == revision;
+            return is_seen.then_some(()).ok_or(GuardRefusal::Changed { seen, now: revision });
+        }
+        match (&self.owner, guard.owner) {
+            (None, None) => Ok(()),
+            (None, Some(name)) => Err(GuardRefusal::NotOwned(name.clone())),
+            (Some(_), Some(name)) if self.is_owned_by(name, guard.by) => Ok(()),
+            (Some(owner), _) => {
+                Err(GuardRefusal::Owned { owner: owner.name.clone(), by: self.by.clone() })
+            }
+        }
+    }
+}
+
 /// The fields that differ from an alloc's earlier registration, by name. None may differ. The note
 /// and the labels may.
 pub fn differing_fields(current: &Alloc, again: &Alloc) -> Vec<&'static str> {
@@ -339,5 +368,54 @@ mod tests {
         let (place, request) = alloc.request_named(&data, None).unwrap();
         assert_eq!((place, request.mount.group.as_ref()), (0, None));
         assert!(alloc.index.is_none() && !request.per_alloc && !request.read_only);
+    }
+
+    fn owned_by(owner: Option<&str>) -> Alloc {
+        Alloc {
+            state: AllocState::Live,
+            node: NodeId::new("n1").unwrap(),
+            index: None,
+            volumes: Vec::new(),
+            since: Timestamp::from_unix_ms(0),
+            note: None,
+            by: Some("user.anna".to_owned()),
+            owner: owner.map(|name| AllocOwner::new(OwnerId::new(name).unwrap(), true)),
+            meta: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn only_the_owner_or_who_saw_the_record_changes_an_alloc() {
+        let (a, b) = (OwnerId::new("a").unwrap(), OwnerId::new("b").unwrap());
+        let ask = |owner, by, revision| ChangeGuard { by, owner, revision };
+        let (owned, free) = (owned_by(Some("a")), owned_by(None));
+        let of_a = GuardRefusal::Owned { owner: a.clone(), by: owned.by.clone() };
+        let anna = Some("user.anna");
+        let table = [
+            (&owned, ask(Some(&a), anna, None), Ok(())),
+            (&owned, ask(Some(&b), anna, None), Err(of_a.clone())),
+            (&owned, ask(Some(&a), Some("user.bob"), None), Err(of_a.clone())),
+            (&owned, ask(Some(&a), None, None), Err(of_a.clone())),
+            (&owned, ask(None, anna, None), Err(of_a)),
+            (&owned, ask(None, Some("user.bob"), Some(7)), Ok(())),
+            (&owned, ask(Some(&a), anna, Some(6)), Err(GuardRefusal::Changed { seen: 6, now: 7 })),
+            (&free, ask(None, Some("user.bob"), None), Ok(())),
+            (&free, ask(None, None, Some(7)), Ok(())),
+            (&free, ask(None, None, Some(8)), Err(GuardRefusal::Changed { seen: 8, now: 7 })),
+            (&free, ask(Some(&a), anna, None), Err(GuardRefusal::NotOwned(a.clone()))),
+        ];
+        for (alloc, guard, expected) in table {
+            assert_eq!(alloc.check_change(7, guard), expected, "{guard:?}");
+        }
+    }
+
+    #[test]
+    fn an_ended_alloc_is_nobodys_concern() {
+        let mut lost = owned_by(Some("a"));
+        assert!(!lost.is_unowned());
+        lost.owner.as_mut().unwrap().unowned_since = Some(Timestamp::from_unix_ms(1));
+        assert!(lost.is_unowned());
+        lost.state = AllocState::Complete;
+        assert!(!lost.is_unowned());
     }
 }

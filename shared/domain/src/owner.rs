@@ -13,7 +13,6 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::alloc::Alloc;
 use crate::{OwnerId, Timestamp};
 
 /// Whom an alloc belongs to.
@@ -40,7 +39,7 @@ impl AllocOwner {
 /// What a request for a change says of itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChangeGuard<'a> {
-    /// The sender's identity, as in [`Alloc::by`].
+    /// The sender's identity, as in the alloc's record.
     pub by: Option<&'a str>,
     /// As which owner it is sent.
     pub owner: Option<&'a OwnerId>,
@@ -60,7 +59,7 @@ pub enum GuardRefusal {
         now: u64,
     },
     /// It belongs to another owner.
-    #[error("it belongs to owner {owner}{}", .by.as_ref().map(|by| format!(" ({by})")).unwrap_or_default())]
+    #[error("it belongs to owner {owner} ({})", .by.as_deref().unwrap_or("unnamed"))]
     Owned {
         /// The owner's name.
         owner: OwnerId,
@@ -70,91 +69,4 @@ pub enum GuardRefusal {
     /// It has no owner, and the sender says that it is its owner.
     #[error("it has no owner, so it is not {0}'s")]
     NotOwned(OwnerId),
-}
-
-impl Alloc {
-    /// Whether it is live and its owner's lease has ended.
-    pub fn is_unowned(&self) -> bool {
-        let owner = self.owner.as_ref();
-        !self.state.is_terminal() && owner.is_some_and(|owner| owner.unowned_since.is_some())
-    }
-
-    /// Whether a sender that calls itself so is its owner.
-    pub fn is_owned_by(&self, name: &OwnerId, by: Option<&str>) -> bool {
-        self.owner.as_ref().is_some_and(|owner| owner.name == *name) && self.by.as_deref() == by
-    }
-
-    /// Refuses a change, unless the sender is the owner or has seen this revision of the record.
-    pub fn check_change(&self, revision: u64, guard: ChangeGuard<'_>) -> Result<(), GuardRefusal> {
-        if let Some(seen) = guard.revision {
-            let is_seen = seen == revision;
-            return is_seen.then_some(()).ok_or(GuardRefusal::Changed { seen, now: revision });
-        }
-        match (&self.owner, guard.owner) {
-            (None, None) => Ok(()),
-            (None, Some(name)) => Err(GuardRefusal::NotOwned(name.clone())),
-            (Some(_), Some(name)) if self.is_owned_by(name, guard.by) => Ok(()),
-            (Some(owner), _) => {
-                Err(GuardRefusal::Owned { owner: owner.name.clone(), by: self.by.clone() })
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::NodeId;
-    use crate::alloc::AllocState;
-
-    fn alloc(owner: Option<&str>) -> Alloc {
-        Alloc {
-            state: AllocState::Live,
-            node: NodeId::new("n1").unwrap(),
-            index: None,
-            volumes: Vec::new(),
-            since: Timestamp::from_unix_ms(0),
-            note: None,
-            by: Some("user.anna".to_owned()),
-            owner: owner.map(|name| AllocOwner::new(OwnerId::new(name).unwrap(), true)),
-            meta: BTreeMap::new(),
-        }
-    }
-
-    #[test]
-    fn only_the_owner_or_who_saw_the_record_changes_an_alloc() {
-        let (a, b) = (OwnerId::new("a").unwrap(), OwnerId::new("b").unwrap());
-        let ask = |owner, by, revision| ChangeGuard { by, owner, revision };
-        let (owned, free) = (alloc(Some("a")), alloc(None));
-        let of_a = GuardRefusal::Owned { owner: a.clone(), by: owned.by.clone() };
-        let anna = Some("user.anna");
-        let table = [
-            (&owned, ask(Some(&a), anna, None), Ok(())),
-            (&owned, ask(Some(&b), anna, None), Err(of_a.clone())),
-            (&owned, ask(Some(&a), Some("user.bob"), None), Err(of_a.clone())),
-            (&owned, ask(Some(&a), None, None), Err(of_a.clone())),
-            (&owned, ask(None, anna, None), Err(of_a)),
-            (&owned, ask(None, Some("user.bob"), Some(7)), Ok(())),
-            (&owned, ask(Some(&a), anna, Some(6)), Err(GuardRefusal::Changed { seen: 6, now: 7 })),
-            (&free, ask(None, Some("user.bob"), None), Ok(())),
-            (&free, ask(None, None, Some(7)), Ok(())),
-            (&free, ask(None, None, Some(8)), Err(GuardRefusal::Changed { seen: 8, now: 7 })),
-            (&free, ask(Some(&a), anna, None), Err(GuardRefusal::NotOwned(a.clone()))),
-        ];
-        for (alloc, guard, expected) in table {
-            assert_eq!(alloc.check_change(7, guard), expected, "{guard:?}");
-        }
-    }
-
-    #[test]
-    fn an_ended_alloc_is_nobodys_concern() {
-        let mut lost = alloc(Some("a"));
-        assert!(!lost.is_unowned());
-        lost.owner.as_mut().unwrap().unowned_since = Some(Timestamp::from_unix_ms(1));
-        assert!(lost.is_unowned());
-        lost.state = AllocState::Complete;
-        assert!(!lost.is_unowned());
-    }
 }

@@ -85,7 +85,12 @@ pub async fn play(scene: Scene, test: &UnderTest) -> (Vec<Mistake>, Vec<SeenJob>
     }
     let stage = Stage { logs: system.dir().join("jobs"), told: Told::listen(&system.bus).await };
     std::fs::create_dir(&stage.logs).expect("the logs have a directory");
-    let start = start(&system, scene, test, &stage.logs);
+    let jobs: Vec<(String, String, u32)> = scene
+        .jobs()
+        .iter()
+        .map(|(id, volumes, ms)| ((*id).to_owned(), (*volumes).to_owned(), *ms))
+        .collect();
+    let start = start(&system, test, ("scheduler-1", "n1"), &jobs, &stage.logs);
     match scene {
         Scene::Life => stage.life(&system, &start).await,
         Scene::Restart => stage.restart(&system, &start).await,
@@ -106,11 +111,18 @@ pub async fn play(scene: Scene, test: &UnderTest) -> (Vec<Mistake>, Vec<SeenJob>
     (seen.iter().flat_map(mistakes_with).collect(), seen)
 }
 
-fn start(system: &System, scene: Scene, test: &UnderTest, logs: &Path) -> Start {
+/// How a scheduler is started for an owner and a node, with these jobs.
+pub(crate) fn start(
+    system: &System,
+    test: &UnderTest,
+    (owner, node): (&str, &str),
+    jobs: &[(String, String, u32)],
+    logs: &Path,
+) -> Start {
     let grants = Grants::parse_namespaces(&["default=read,mount"]).expect("the grants are good");
     let login = system.login(&Role::User { name: "scheduler".to_owned(), grants });
-    let mut jobs = String::new();
-    for (id, volumes, ms) in scene.jobs() {
+    let mut lines = String::new();
+    for (id, volumes, ms) in jobs {
         let (kit, logs) = (test.kit.display(), logs.display());
         let command = format!("exec {kit} job {logs} {id} {ms}");
         let line = if test.json {
@@ -120,17 +132,17 @@ fn start(system: &System, scene: Scene, test: &UnderTest, logs: &Path) -> Start 
             format!("{id} {volumes} {command}")
         };
         // Writing to a string does not fail.
-        let _ = writeln!(jobs, "{line}");
+        let _ = writeln!(lines, "{line}");
     }
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let places = vec![
         ("server", system.url()),
-        ("owner", "scheduler-1".to_owned()),
-        ("node", "n1".to_owned()),
+        ("owner", owner.to_owned()),
+        ("node", node.to_owned()),
         ("creds", text(login.creds_file)),
         ("ca", text(login.ca_file)),
     ];
-    Start { command: test.command.clone(), places, jobs }
+    Start { command: test.command.clone(), places, jobs: lines }
 }
 
 /// Where a scene is played.
@@ -197,21 +209,26 @@ impl Stage {
         }
     }
 
-    /// Waits until every alloc has ended, and nothing is left of it.
     async fn rest(&self, system: &System, scene: Scene) {
-        let end = Instant::now() + REST;
-        for (id, ..) in scene.jobs() {
-            let is_over = async || match status_of(system, id).await {
-                Some(alloc) => alloc.state.is_terminal() && alloc.claims.is_empty(),
-                None => false,
-            };
-            while !is_over().await && Instant::now() < end {
-                sleep(Duration::from_millis(200)).await;
-            }
-        }
-        // A job that is run a second time is run soon.
-        sleep(Duration::from_secs(1)).await;
+        let ids: Vec<String> = scene.jobs().iter().map(|(id, ..)| (*id).to_owned()).collect();
+        end_of_all(system, &ids).await;
     }
+}
+
+/// Waits until every alloc has ended, and nothing is left of it.
+pub(crate) async fn end_of_all(system: &System, ids: &[String]) {
+    let end = Instant::now() + REST;
+    for id in ids {
+        let is_over = async || match status_of(system, id).await {
+            Some(alloc) => alloc.state.is_terminal() && alloc.claims.is_empty(),
+            None => false,
+        };
+        while !is_over().await && Instant::now() < end {
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+    // A job that is run a second time is run soon.
+    sleep(Duration::from_secs(1)).await;
 }
 
 async fn status_of(system: &System, id: &str) -> Option<AllocStatus> {
@@ -221,7 +238,7 @@ async fn status_of(system: &System, id: &str) -> Option<AllocStatus> {
 }
 
 /// What is left of a job's alloc, in words.
-async fn left_of(system: &System, id: &str) -> Option<String> {
+pub(crate) async fn left_of(system: &System, id: &str) -> Option<String> {
     let alloc = status_of(system, id).await?;
     let claims = alloc.claims.len();
     let is_left = !alloc.state.is_terminal() || claims > 0;

@@ -18,7 +18,7 @@ from berth_client.wire import Wire
 from nats_py.reference import demand
 
 PLUGIN = "dev.berth"
-TTL = 3.0  # seconds that an owner's lease lives
+TTL = 5.0  # seconds that an owner's lease lives
 
 
 class Fleet:
@@ -124,7 +124,6 @@ class Fleet:
             agents = [await self.admin.ask("agent.status", {}, node=node) for node in ("n1", "n2")]
             left = [one for agent in agents for one in (*agent["mounts"], *agent.get("guards", ()))]
             self.left = (live["allocs"], claims["claims"], left)
-            if any(self.left): print("LEFT", json.dumps(self.left)[:1500], flush=True)
             return not any(self.left)
 
         await until("everything is at rest", 20, is_at_rest, lambda: self.left)

@@ -24,7 +24,7 @@ async def story(fleet, say):
     await refused("an ended one", Never, "BERTH0302", register("placed", "n1"))
     await denied(fleet)
     await unanswered(fleet, scheduler)
-    await scheduler.close()
+    await closed(fleet, scheduler)
     say("refusals have the advice of their codes: never, elsewhere, wait, unknown")
 
 
@@ -50,3 +50,18 @@ async def unanswered(fleet, scheduler):
         await refused("a frozen agent", Unknown, "BERTH0004", work)
     finally:
         fleet.signal_agent("n2", "CONT")
+
+
+async def closed(fleet, scheduler):
+    """What is waited for is refused when its scheduler is closed, and the next one stops it."""
+    left = await scheduler.register("left", "n1")
+    waiting = asyncio.create_task(left.lost())
+    await asyncio.sleep(0.2)
+    await scheduler.close()
+    await refused("a wait at the end", Wait, "BERTH0005", waiting)
+    await refused("a wait after the end", Wait, "BERTH0005", left.lost())
+    following = await fleet.scheduler("anna", "refusals")
+    own = await following.own()
+    demand([one.id for one in own] == ["left"], f"its own after a restart: {own}")
+    demand(len(await following.stop_all()) == 1, "it is not stopped")
+    await following.close()

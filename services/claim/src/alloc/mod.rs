@@ -38,7 +38,7 @@ use crate::state::State;
 use crate::volume_requests::{check_mountable, check_volume_requests};
 
 pub use many::{adopt, register_many, stop_many, stop_owned};
-pub use owner::{OwnerLeases, give_up, hold, list_owners};
+pub use owner::{give_up, hold, list_owners};
 pub use unowned::mark_unowned;
 
 const REGISTER: &str = verb::AllocRegister::STEP;

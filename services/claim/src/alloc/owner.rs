@@ -7,15 +7,17 @@
 //!
 //! **Never** counts a lease as an owner's that another identity holds under the same name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_bus::lease::{LeaseStore as _, LeaseTerms};
-use berth_bus::{Entry, Fold, LeaseError};
+use berth_bus::{Entry, LeaseError};
 use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::lease::OwnerHolder;
-use berth_contract::message::owner::{Held, Hold, List, OwnerStub, Owners, Yield, Yielded};
+use berth_contract::message::owner::{
+    HoldOwner, List, OwnerHeld, OwnerStub, OwnerYielded, Owners, YieldOwner,
+};
 use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -27,6 +29,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::Origin;
+use crate::owner_leases::{OwnerLeases, read_holder};
 use crate::query::{Reader, covers};
 use crate::state::{State, StateInner};
 
@@ -35,68 +38,19 @@ const WRITE_WITHIN: Duration = Duration::from_secs(2);
 /// Tries to write a lease whose key changes meanwhile.
 const TRIES_MAX: usize = 3;
 
-/// The owners whose lease is held, as this replica knows them.
-#[derive(Debug, Default)]
-pub struct OwnerLeases {
-    held: HashMap<(Namespace, OwnerId), OwnerHolder>,
-    ends: u64,
-}
-
-impl OwnerLeases {
-    /// The leases of owners. The bucket also has those of nodes and leaders.
-    pub const FILTER: &str = "owner.>";
-
-    /// Who holds the lease.
-    pub fn holder(&self, namespace: &Namespace, owner: &OwnerId) -> Option<&OwnerHolder> {
-        self.held.get(&(namespace.clone(), owner.clone()))
-    }
-
-    /// How many times a lease ended or changed hands.
-    pub const fn ends(&self) -> u64 {
-        self.ends
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&Namespace, &OwnerHolder)> {
-        self.held.iter().map(|((namespace, _), holder)| (namespace, holder))
-    }
-}
-
-impl Fold for OwnerLeases {
-    fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
-        let Some((namespace, owner)) = key::parse_owner_lease(key) else { return };
-        let Some(holder) = read_holder(&owner, value) else {
-            tracing::warn!(key, "the value was not written by berth-claim");
-            return self.delete(key, 0);
-        };
-        let by = holder.by.clone();
-        let before = self.held.insert((namespace, owner), holder);
-        self.ends += u64::from(before.is_some_and(|before| before.by != by));
-    }
-
-    fn delete(&mut self, key: &str, _revision: u64) {
-        let Some(id) = key::parse_owner_lease(key) else { return };
-        self.ends += u64::from(self.held.remove(&id).is_some());
-    }
-}
-
-fn read_holder(owner: &OwnerId, value: &[u8]) -> Option<OwnerHolder> {
-    let holder = serde_json::from_slice::<OwnerHolder>(value).ok();
-    holder.filter(|holder| holder.owner == *owner)
-}
-
 /// Takes the lease, or renews it.
 pub async fn hold(
     state: &State,
     namespace: &Namespace,
-    request: Hold,
+    request: HoldOwner,
     origin: &Origin,
-) -> Result<Held, Problem> {
+) -> Result<OwnerHeld, Problem> {
     const STEP: &str = verb::OwnerHold::STEP;
     let faults = request.faults();
     if !faults.is_empty() {
         return Err(Problem::bad_input(STEP, faults));
     }
-    let Hold { owner, holder, ttl_s } = request;
+    let HoldOwner { owner, holder, ttl_s } = request;
     let mut wanted =
         OwnerHolder { owner: owner.clone(), by: origin.by(), holder, since: clock::now() };
     let mut terms = LeaseTerms {
@@ -108,7 +62,7 @@ pub async fn hold(
     let mut over = None;
     for _ in 0..TRIES_MAX {
         match state.owners.bucket.hold(&terms, over, WRITE_WITHIN).await {
-            Ok(revision) => return Ok(Held { revision }),
+            Ok(revision) => return Ok(OwnerHeld { revision }),
             Err(LeaseError::Held { holder: entry, .. }) => {
                 let known = check_own(&owner, &entry, &wanted)?;
                 wanted.since = known.map_or(wanted.since, |known| known.since);
@@ -148,14 +102,16 @@ fn check_own(
 pub async fn give_up(
     state: &State,
     namespace: &Namespace,
-    request: Yield,
+    request: YieldOwner,
     origin: &Origin,
-) -> Result<Yielded, Problem> {
+) -> Result<OwnerYielded, Problem> {
     const STEP: &str = verb::OwnerYield::STEP;
-    let Yield { owner, holder } = request;
+    let YieldOwner { owner, holder } = request;
     let key = key::owner_lease(namespace, &owner);
     let entry = state.owners.bucket.get(&key).await.map_err(|error| error.into_problem(STEP))?;
-    let Some(entry) = entry.filter(|entry| entry.value.is_some()) else { return Ok(Yielded {}) };
+    let Some(entry) = entry.filter(|entry| entry.value.is_some()) else {
+        return Ok(OwnerYielded {});
+    };
     let by = origin.by();
     let wanted = OwnerHolder { owner: owner.clone(), by, holder, since: clock::now() };
     check_own(&owner, &entry, &wanted)?;
@@ -163,7 +119,7 @@ pub async fn give_up(
     let terms = LeaseTerms { key, value, ttl: WRITE_WITHIN, trace: origin.trace };
     let released = state.owners.bucket.release(&terms, entry.revision).await;
     released.map_err(|error| error.into_problem(STEP))?;
-    Ok(Yielded {})
+    Ok(OwnerYielded {})
 }
 
 impl StateInner {
@@ -273,32 +229,4 @@ fn count_owners(
     });
     owners.retain(|(name, _), _| name.as_str().starts_with(prefix));
     owners
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lease(by: &str) -> Vec<u8> {
-        json!({ "owner": "a", "by": by, "holder": "h", "since": "2026-01-01T00:00:00.000Z" })
-            .to_string()
-            .into_bytes()
-    }
-
-    #[test]
-    fn an_end_and_a_change_of_hands_count_and_a_renewal_does_not() {
-        let (namespace, owner) = (Namespace::default(), OwnerId::new("a").unwrap());
-        let mut leases = OwnerLeases::default();
-        leases.put("owner.default.a", 1, &lease("user.anna"));
-        leases.put("owner.default.a", 2, &lease("user.anna"));
-        assert_eq!(leases.ends(), 0);
-        leases.put("owner.default.a", 3, &lease("user.bob"));
-        assert_eq!(leases.ends(), 1);
-        let by = leases.holder(&namespace, &owner).unwrap().by.clone();
-        assert_eq!(by.as_deref(), Some("user.bob"));
-        leases.put("owner.default.a", 4, b"by hand");
-        assert!(leases.holder(&namespace, &owner).is_none());
-        leases.delete("owner.default.a", 5);
-        assert_eq!(leases.ends(), 2);
-    }
 }

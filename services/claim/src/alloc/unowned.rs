@@ -17,7 +17,8 @@ use berth_domain::{AllocId, Namespace, OwnerId};
 use berth_service::clock;
 use tokio::time::{Instant, sleep};
 
-use super::{Origin, OwnerLeases};
+use super::Origin;
+use crate::owner_leases::OwnerLeases;
 use crate::state::{State, StateInner};
 
 /// How often it is looked whether a lease has ended.

@@ -243,7 +243,7 @@ impl PlacementView<'_> {
             NodePlacement {
                 node: node.clone(),
                 fits: obstacles.is_empty(),
-                fits_later: obstacles.iter().all(|one| one.can_wait),
+                fits_later: obstacles.iter().all(may_fit_later),
                 slots: slots(&wanted, volumes, plugins, node),
                 obstacles,
             }
@@ -257,6 +257,12 @@ impl PlacementView<'_> {
             .filter(|id| after.as_ref().is_none_or(|after| *id > after));
         page(meant, Room::for_page(asked), show, ToString::to_string)
     }
+}
+
+/// Whether a claim that waits gets past the obstacle without anybody's doing. A volume that is not
+/// registered is waited for, but not promised.
+fn may_fit_later(obstacle: &Obstacle) -> bool {
+    obstacle.can_wait && obstacle.code != Code::NoSuchVolume
 }
 
 /// The room that the volumes' plugins have on a node.

@@ -196,7 +196,7 @@ pub async fn list_volumes(
     Ok(Listed { index, volumes, next: page.next, unreadable })
 }
 
-/// Whether a change may change what the query lists. The claims of a volume are counted in its line.
+/// Whether a change may change what the query lists: a volume's line counts its claims.
 fn changes_list(namespace: &Namespace, query: &List, change: &VolumeChange) -> bool {
     let VolumeChange { volume, plugin, claim } = change;
     covers(namespace, &volume.namespace)

@@ -386,7 +386,9 @@ pub enum AllocCommand {
 #[derive(Debug, Args)]
 pub struct AllocStatus {
     /// Only this one, in detail
-    #[arg(conflicts_with_all = ["prefix", "node", "state", "all", "owner", "meta", "unowned", "limit", "after", "sort"])]
+    #[arg(conflicts_with_all = [
+        "prefix", "node", "state", "all", "owner", "meta", "unowned", "limit", "after", "sort",
+    ])]
     pub id: Option<AllocId>,
     /// Only allocs whose id begins with this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]

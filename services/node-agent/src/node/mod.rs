@@ -1,8 +1,8 @@
 //! Mounts volumes on this node, takes them down, and shows them.
 //!
-//! **Owns** the work of `agent.mount`, `agent.mount-all`, `agent.guard`, `agent.detach`, `agent.republish`, `agent.unmount` and
-//! `agent.status`. The plan says which plugin calls to make ([`crate::plan`]); this module makes
-//! them.
+//! **Owns** the work of `agent.mount`, `agent.mount-all`, `agent.guard`, `agent.detach`,
+//! `agent.republish`, `agent.unmount` and `agent.status`. The plan says which plugin calls to make
+//! ([`crate::plan`]); this module makes them.
 //!
 //! **Promises** that a use is in the journal before its first plugin call (E4, E5), that a detach
 //! is done when the mount table says so (rule 11), and that a grant is used only by the request

@@ -50,7 +50,7 @@ pub async fn republish(world: &World, alloc: Option<&str>) -> Result<Republished
 /// The events of this name so far, each as alloc and detail.
 pub async fn told(world: &World, name: &str) -> Vec<(String, String)> {
     let events = world.bus.events(&stream::EVENTS, 1).await.unwrap();
-    let filter = "berth.v1.event.default.volume.data.*.*";
+    let filter = "berth.v1.event.default.volume.data.>";
     let all = events.last(filter, 1_000, PATIENCE).await.unwrap();
     let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
     let of = all.iter().map(|event| serde_json::from_slice::<Value>(&event.body).unwrap());

@@ -69,7 +69,7 @@ fn walk(dir: &Path, name: &str) -> Option<String> {
 async fn told(world: &World, expected: &[&str]) {
     let events = world.bus.events(&stream::EVENTS, 1).await.unwrap();
     wait::until("the events are there", PATIENCE, async || {
-        let filter = "berth.v1.event.default.volume.data.*.*";
+        let filter = "berth.v1.event.default.volume.data.>";
         let last = events.last(filter, 10, PATIENCE).await.map_err(|error| error.to_string())?;
         let names: Vec<Value> = last
             .iter()

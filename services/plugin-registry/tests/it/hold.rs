@@ -151,7 +151,7 @@ async fn an_agent_writes_for_its_own_node_only() {
         let subjects: Vec<_> = last.into_iter().map(|event| event.subject).collect();
         let of_volume = subjects.iter().filter(|subject| subject.contains(".volume."));
         let of_volume: Vec<_> = of_volume.collect();
-        if of_volume == ["berth.v1.event._.volume.data.node.n1"] {
+        if of_volume == ["berth.v1.event._.volume.data._._._.node.n1"] {
             Ok(())
         } else {
             Err(subjects.join(" "))

@@ -61,6 +61,7 @@ class Scheduler:
 
     def __init__(self, session: Session, lease: Lease):
         self._session, self._lease = session, lease
+        self._is_closed = False
 
     @classmethod
     async def connect(
@@ -204,7 +205,11 @@ class Scheduler:
 
     async def close(self, keep_lease: bool = False) -> None:
         """Gives the lease up, so that another process may adopt at once what still runs; with
-        `keep_lease` it ends by itself. Then it disconnects. Waits that go on are cancelled."""
+        `keep_lease` it ends by itself. Then it disconnects, and what is waited for is refused.
+        Again is nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             await (self._lease.abandon() if keep_lease else self._lease.give_up())
         finally:

@@ -8,12 +8,13 @@ it began. Never reads an alloc that nothing waits for.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from .errors import Json, Refused
+from .errors import Json, Refused, refuse
 from .retry import PAUSE_MAX, PAUSE_MIN
 from .view import View
 from .wire import ATTEMPT, Wire
@@ -23,7 +24,9 @@ SETTLE = 0.02  # seconds in which the events of one change come together
 # Seconds after an event when an alloc is read once more: a node's report of a mount is on record
 # about a second after the event, and its writing is no event.
 REPORT_LAGS = (0.4, 0.8, 1.2, 1.6, 2.0)
-READ_MAX = 16  # allocs that are read one by one; more are listed
+READ_MAX = 16  # allocs that are read one by one at once; more are listed
+READ_RATE = 10  # allocs that are read one by one in a second; more are listed
+LIST_PAUSE = 0.5  # seconds from one list to the next
 
 T = TypeVar("T")
 Decide = Callable[[View | None], Any]
@@ -34,6 +37,11 @@ class _Followed:
     """Who waits for an alloc: how each decides, and since which read."""
 
     waits: dict["asyncio.Future[Any]", tuple[Decide, int]] = field(default_factory=dict)
+
+
+def closed() -> Refused:
+    """The refusal of a wait that nothing will end."""
+    return refuse("BERTH0005", "the scheduler is closed", "connect again")
 
 
 class Watch:
@@ -55,13 +63,12 @@ class Watch:
         self._task = asyncio.create_task(self._run(), name="berth-watch")
 
     async def close(self) -> None:
-        """Ends. What waits is cancelled."""
+        """Ends. What waits is refused."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        for followed in self._followed.values():
-            for wait in followed.waits:
-                wait.cancel()
+            self._task = None
+        self._fail(set(self._followed), closed())
 
     def look_again(self, alloc: str) -> None:
         """Something has changed about an alloc."""
@@ -73,6 +80,8 @@ class Watch:
         self, alloc: str, decide: Callable[[View | None], T | None], overall: float | None
     ) -> T:
         """Waits until `decide` has an answer. Raises `TimeoutError` after the deadline."""
+        if self._task is None:
+            raise closed()
         wait: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         followed = self._followed.setdefault(alloc, _Followed())
         followed.waits[wait] = (decide, self._reads)
@@ -89,19 +98,23 @@ class Watch:
                     timer.cancel()
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        pause, scan_at = PAUSE_MIN, loop.time() + RESCAN
+        now = asyncio.get_running_loop().time
+        pause, scan_at, budget = PAUSE_MIN, now() + RESCAN, float(READ_MAX)
         while True:
-            try:
-                await asyncio.wait_for(self._wake.wait(), max(0.0, scan_at - loop.time()))
+            round_at = now()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, scan_at - now()))
                 await asyncio.sleep(SETTLE)
-            except asyncio.TimeoutError:
+            budget = min(READ_MAX, budget + (now() - round_at) * READ_RATE)
+            is_scan = now() >= scan_at or len(self._changed) > budget
+            if is_scan:
+                # What changes meanwhile is in the same lists.
+                await asyncio.sleep(max(0.0, scan_at - RESCAN + LIST_PAUSE - now()))
+                scan_at = now() + RESCAN * random.uniform(1.0, 1.2)
                 self._changed.update(self._followed)
             self._wake.clear()
             changed, self._changed = self._changed & self._followed.keys(), set()
-            is_scan = len(changed) > READ_MAX or loop.time() >= scan_at
-            if loop.time() >= scan_at:
-                scan_at = loop.time() + RESCAN * random.uniform(0.8, 1.2)
+            budget -= 0 if is_scan else len(changed)
             try:
                 await self._read(changed, is_scan)
                 pause = PAUSE_MIN

@@ -137,7 +137,8 @@ class Wire:
                 # What a service said is more useful than that a last try had no time.
                 cut_short = within < attempt and refused.code in ("BERTH0002", "BERTH0004")
                 told = told if told is not None and cut_short else refused
-                if not again(refused) or not await backoff.pause():
+                is_over = self.client.is_closed or not again(refused)
+                if is_over or not await backoff.pause():
                     raise told from None
 
     async def pages(self, verb: str, body: Json, overall: float = BRIEF) -> list[Json]:

@@ -8,16 +8,21 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{Guard, MountAll, MountedVolume, SetGuard, Status};
-use berth_contract::message::alloc::{AllocStatus, AllocStub, Stop, WaitUntil};
+use berth_contract::message::alloc::{AllocStatus, AllocStub, Stop, Wait, WaitUntil, Waited};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, NodeAndNamespace};
 use berth_domain::alloc::AllocState;
 use berth_domain::volume::{NodeMountState, State as ClaimState};
 use berth_domain::{AllocId, NodeId, OwnerId, VolumeId};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::watch::Seen;
+use super::watch::SeenAlloc;
 use super::{Deadlines, Refusal, Scheduler};
+
+/// How long one request waits.
+const WAIT_EACH: Duration = Duration::from_secs(30);
+/// Time for its answer.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// An alloc that belongs to this scheduler. To drop it changes nothing: what runs goes on.
 #[derive(Debug, Clone)]
@@ -95,7 +100,7 @@ impl Alloc {
         let (namespace, alloc) = (self.stub.namespace.clone(), self.id().clone());
         let request = MountAll { namespace, alloc, wait, paths };
         let asker = &self.scheduler.0.asker;
-        let mounted = asker.ask::<verb::AgentMountAll>(&self.agent(), &request, deadlines).await?;
+        let mounted = asker.send::<verb::AgentMountAll>(&self.agent(), &request, deadlines).await?;
         Ok(mounted.volumes)
     }
 
@@ -110,7 +115,7 @@ impl Alloc {
         };
         let asker = &self.scheduler.0.asker;
         let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: super::BRIEF };
-        asker.ask::<verb::AgentGuard>(&self.agent(), &request, deadlines).await?;
+        asker.send::<verb::AgentGuard>(&self.agent(), &request, deadlines).await?;
         Ok(())
     }
 
@@ -121,7 +126,7 @@ impl Alloc {
     pub async fn lock(&self) -> Result<File, Refusal> {
         let asker = &self.scheduler.0.asker;
         let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: super::BRIEF };
-        let status = asker.ask::<verb::AgentStatus>(&self.agent(), &Status {}, deadlines).await?;
+        let status = asker.send::<verb::AgentStatus>(&self.agent(), &Status {}, deadlines).await?;
         let name = format!("{:016x}.lock", rand::random::<u64>());
         let file = status.runs.map(|dir| new_lock(&Path::new(&dir).join(&name)));
         let file = file.unwrap_or_else(|| Err(io::ErrorKind::Unsupported.into()));
@@ -139,7 +144,7 @@ impl Alloc {
     pub async fn is_guarded(&self) -> Result<bool, Refusal> {
         let asker = &self.scheduler.0.asker;
         let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: super::BRIEF };
-        let status = asker.ask::<verb::AgentStatus>(&self.agent(), &Status {}, deadlines).await?;
+        let status = asker.send::<verb::AgentStatus>(&self.agent(), &Status {}, deadlines).await?;
         let mut guards = status.guards.iter();
         Ok(guards.any(|one| one.namespace == self.stub.namespace && one.alloc == *self.id()))
     }
@@ -153,9 +158,9 @@ impl Alloc {
             let _: Result<(), _> = seen.changed().await;
             let now = seen.borrow_and_update().clone();
             let lost = match now {
-                Seen::NotYet => None,
-                Seen::Gone => Some(Lost::Ended { state: AllocState::Stopped, note: None }),
-                Seen::As(alloc) => self.why_lost(&alloc),
+                SeenAlloc::NotYet => None,
+                SeenAlloc::Gone => Some(Lost::Ended { state: AllocState::Stopped, note: None }),
+                SeenAlloc::As(alloc) => self.why_lost(&alloc),
             };
             if let Some(lost) = lost {
                 return lost;
@@ -189,7 +194,7 @@ impl Alloc {
         };
         // Its volumes may be free before the answer is here.
         let expected = self.scheduler.0.watch.expect(self.id());
-        let stopped = self.scheduler.0.asker.brief::<verb::AllocStop>(&stop).await;
+        let stopped = self.scheduler.0.asker.send_brief::<verb::AllocStop>(&stop).await;
         match stopped {
             // Its record was removed after it had ended.
             Err(problem) if problem.code == Code::NoSuchAlloc => return Ok(()),
@@ -201,33 +206,58 @@ impl Alloc {
 
     /// Waits until it is mounted, has ended, or is free. An alloc that has ended is never mounted.
     pub async fn wait(&self, until: WaitUntil, overall: Duration) -> Result<(), Refusal> {
+        if until == WaitUntil::Mounted {
+            return self.wait_mounted(overall).await;
+        }
         let mut seen = self.scheduler.0.watch.follow(self.id()).await;
         let reached = async {
             loop {
                 let _: Result<(), _> = seen.changed().await;
                 let now = seen.borrow_and_update().clone();
                 match (now, until) {
-                    (Seen::Gone, WaitUntil::Ended | WaitUntil::Free) => return Ok(()),
-                    (Seen::Gone, WaitUntil::Mounted) => return Err(self.has_ended("ended")),
-                    (Seen::As(alloc), until) => match is_reached(&alloc, until) {
+                    (SeenAlloc::Gone, WaitUntil::Ended | WaitUntil::Free) => return Ok(()),
+                    (SeenAlloc::Gone, WaitUntil::Mounted) => return Err(self.has_ended("ended")),
+                    (SeenAlloc::As(alloc), until) => match is_reached(&alloc, until) {
                         Some(true) => return Ok(()),
                         Some(false) => return Err(self.has_ended(alloc.state.as_str())),
                         None => {}
                     },
-                    (Seen::NotYet, _) => {}
+                    (SeenAlloc::NotYet, _) => {}
                 }
             }
         };
         match timeout(overall, reached).await {
             Ok(done) => done,
-            Err(_) => {
-                let message = format!("alloc {} is not as far as that", self.id());
-                let problem = Problem::new(Code::Busy, message).retryable();
-                Err(problem
-                    .next(format!("see with `berth why {}` what it waits for", self.id()))
-                    .into())
+            Err(_) => Err(self.is_late()),
+        }
+    }
+
+    /// Has the service wait: the record of a mount is written after its event.
+    async fn wait_mounted(&self, overall: Duration) -> Result<(), Refusal> {
+        let end = Instant::now() + overall;
+        loop {
+            let left = end.saturating_duration_since(Instant::now()).min(WAIT_EACH);
+            let wait_ms = u64::try_from(left.as_millis()).ok();
+            let request = Wait { id: self.id().clone(), until: WaitUntil::Mounted, wait_ms };
+            let deadlines = Deadlines { attempt: left + ANSWER, overall: left + ANSWER };
+            let asker = &self.scheduler.0.asker;
+            let to = &self.stub.namespace;
+            match asker.send::<verb::AllocWait>(to, &request, deadlines).await? {
+                Waited { reached: true, .. } => return Ok(()),
+                Waited { alloc: None, .. } => return Err(self.has_ended("ended")),
+                Waited { alloc: Some(alloc), .. } if alloc.state.is_terminal() => {
+                    return Err(self.has_ended(alloc.state.as_str()));
+                }
+                Waited { .. } if Instant::now() >= end => return Err(self.is_late()),
+                Waited { .. } => {}
             }
         }
+    }
+
+    fn is_late(&self) -> Refusal {
+        let message = format!("alloc {} is not as far as that", self.id());
+        let problem = Problem::new(Code::Busy, message).retryable();
+        problem.next(format!("see with `berth why {}` what it waits for", self.id())).into()
     }
 
     fn has_ended(&self, state: &str) -> Refusal {

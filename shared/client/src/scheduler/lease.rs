@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use berth_bus::Call;
 use berth_contract::code::Code;
-use berth_contract::message::owner::{Hold, Yield};
+use berth_contract::message::owner::{HoldOwner, YieldOwner};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
@@ -44,7 +44,7 @@ impl Lease {
     ) -> Result<Self, Problem> {
         let holder = format!("{}-{:016x}", std::process::id(), rand::random::<u64>());
         let ttl_s = ttl.as_secs().max(1);
-        let hold = Hold { owner: owner.clone(), holder: holder.clone(), ttl_s };
+        let hold = HoldOwner { owner: owner.clone(), holder: holder.clone(), ttl_s };
         let give_up_at = Instant::now() + ttl * 2 + super::BRIEF;
         let mut since = Instant::now();
         while let Err(problem) = renew(asker, &hold, ttl).await {
@@ -69,15 +69,15 @@ impl Lease {
     /// Deletes it.
     pub(super) async fn give_up(&self, asker: &Asker, owner: &OwnerId) -> Result<(), Problem> {
         self.task.abort();
-        let request = Yield { owner: owner.clone(), holder: self.holder.clone() };
-        match asker.brief::<verb::OwnerYield>(&request).await {
+        let request = YieldOwner { owner: owner.clone(), holder: self.holder.clone() };
+        match asker.send_brief::<verb::OwnerYield>(&request).await {
             Err(problem) if problem.code != Code::OwnerHeld => Err(problem),
             _ => Ok(()),
         }
     }
 }
 
-async fn renew(asker: &Asker, hold: &Hold, ttl: Duration) -> Result<(), Problem> {
+async fn renew(asker: &Asker, hold: &HoldOwner, ttl: Duration) -> Result<(), Problem> {
     let call = Call::within(TraceContext::begin(&mut rand::rng()), ttl / 3);
     asker.client.once::<verb::OwnerHold>(&asker.namespace, hold, &call).await.map(drop)
 }
@@ -85,7 +85,7 @@ async fn renew(asker: &Asker, hold: &Hold, ttl: Duration) -> Result<(), Problem>
 /// Renews the lease each third of its time to live.
 async fn keep(
     asker: Asker,
-    hold: Hold,
+    hold: HoldOwner,
     ttl: Duration,
     mut since: Instant,
     told: watch::Sender<bool>,

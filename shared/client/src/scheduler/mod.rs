@@ -128,7 +128,7 @@ struct Asker {
 
 impl Asker {
     /// Asks until there is an answer that time alone does not change, or the time is over.
-    async fn ask<V: Verb>(
+    async fn send<V: Verb>(
         &self,
         to: &V::To,
         request: &V::Request,
@@ -142,12 +142,12 @@ impl Asker {
     }
 
     /// Asks what only writes records, or only reads.
-    async fn brief<V: Verb<To = Namespace>>(
+    async fn send_brief<V: Verb<To = Namespace>>(
         &self,
         request: &V::Request,
     ) -> Result<V::Reply, Problem> {
         let deadlines = Deadlines { attempt: limits::REQUEST_TIMEOUT, overall: BRIEF };
-        self.ask::<V>(&self.namespace, request, deadlines).await
+        self.send::<V>(&self.namespace, request, deadlines).await
     }
 }
 
@@ -204,7 +204,7 @@ impl Scheduler {
     /// Registers an alloc of this owner, which does not run yet.
     pub async fn register(&self, register: Register) -> Result<Alloc, Refusal> {
         let register = Register { owner: Some(self.0.owner.clone()), ..register };
-        let status = self.0.asker.brief::<verb::AllocRegister>(&register).await?;
+        let status = self.0.asker.send_brief::<verb::AllocRegister>(&register).await?;
         Ok(self.alloc(status.into()))
     }
 
@@ -222,7 +222,7 @@ impl Scheduler {
                 return Ok(all);
             }
             let many = RegisterMany { allocs };
-            let answers = self.0.asker.brief::<verb::AllocRegisterMany>(&many).await?.answers;
+            let answers = self.0.asker.send_brief::<verb::AllocRegisterMany>(&many).await?.answers;
             all.extend(answers.into_iter().map(|answer| match (answer.alloc, answer.error) {
                 (Some(stub), _) => Ok(self.alloc(stub)),
                 (None, Some(problem)) => Err(problem.into()),
@@ -260,7 +260,7 @@ impl Scheduler {
         let request = Adopt { from: from.clone(), owner: self.0.owner.clone(), ids: Vec::new() };
         let mut adopted = Vec::new();
         loop {
-            let done = self.0.asker.brief::<verb::AllocAdopt>(&request).await?;
+            let done = self.0.asker.send_brief::<verb::AllocAdopt>(&request).await?;
             adopted.extend(done.allocs.into_iter().map(|stub| self.alloc(stub)));
             if !done.more {
                 return Ok(adopted);
@@ -274,7 +274,7 @@ impl Scheduler {
         let request = StopOwned { owner, node: None, state, note };
         let mut stopped = 0;
         loop {
-            let done = self.0.asker.brief::<verb::AllocStopOwned>(&request).await?;
+            let done = self.0.asker.send_brief::<verb::AllocStopOwned>(&request).await?;
             stopped += done.allocs.len();
             if !done.more {
                 return Ok(stopped);

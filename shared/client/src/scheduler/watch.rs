@@ -4,8 +4,8 @@
 //! is known of the alloc; where that is not enough, the alloc is read. Events may be lost, so the
 //! list of the owner's allocs is compared now and then, in one request.
 //!
-//! **Promises** that an alloc that nobody waits for is not read, and that the usual life of an alloc
-//! needs no read at all.
+//! **Promises** that an alloc that nobody waits for is not read, and that the usual life of an
+//! alloc needs no read at all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ const COMPARE: Duration = Duration::from_secs(5);
 
 /// An alloc as it was seen last.
 #[derive(Debug, Clone, Default)]
-pub(super) enum Seen {
+pub(super) enum SeenAlloc {
     /// It was not read yet.
     #[default]
     NotYet,
@@ -47,7 +47,7 @@ pub(super) enum Seen {
 /// An alloc that is, or may be, waited for.
 #[derive(Debug, Default)]
 struct Followed {
-    seen: watch::Sender<Seen>,
+    seen: watch::Sender<SeenAlloc>,
     /// Volumes that were freed, and when. The events may come before the alloc is known.
     freed: Vec<(VolumeId, Timestamp)>,
 }
@@ -65,7 +65,7 @@ impl Followed {
                 |volume: &VolumeId| self.freed.iter().any(|(id, at)| id == volume && *at >= since);
             alloc.claims.retain(|claim| !is_freed(&claim.volume));
         }
-        self.seen.send_replace(Seen::As(Box::new(alloc)));
+        self.seen.send_replace(SeenAlloc::As(Box::new(alloc)));
     }
 
     /// Applies an event. Whether the alloc has to be read, for those who follow it.
@@ -73,7 +73,7 @@ impl Followed {
         let is_known = self.try_apply(event);
         if !is_known && !self.has_followers() {
             // It is read when somebody follows it again.
-            self.seen.send_replace(Seen::NotYet);
+            self.seen.send_replace(SeenAlloc::NotYet);
         }
         !is_known && self.has_followers()
     }
@@ -86,7 +86,7 @@ impl Followed {
             self.freed.push((volume, event.at));
         }
         let now = self.seen.borrow().clone();
-        let Seen::As(mut alloc) = now else { return true };
+        let SeenAlloc::As(mut alloc) = now else { return true };
         match event.event {
             EventName::AllocComplete => alloc.state = AllocState::Complete,
             EventName::AllocFailed => alloc.state = AllocState::Failed,
@@ -146,9 +146,9 @@ impl Watch {
     }
 
     /// Follows an alloc from now on.
-    pub(super) async fn follow(&self, id: &AllocId) -> watch::Receiver<Seen> {
+    pub(super) async fn follow(&self, id: &AllocId) -> watch::Receiver<SeenAlloc> {
         let mut receiver = lock(&self.watched).entry(id.clone()).or_default().seen.subscribe();
-        if matches!(*receiver.borrow_and_update(), Seen::NotYet) {
+        if matches!(*receiver.borrow_and_update(), SeenAlloc::NotYet) {
             read(&self.asker, &self.watched, id).await;
         }
         receiver.mark_changed();
@@ -156,7 +156,7 @@ impl Watch {
     }
 
     /// Keeps what is told of an alloc from now on, for a request that will say how it is.
-    pub(super) fn expect(&self, id: &AllocId) -> watch::Receiver<Seen> {
+    pub(super) fn expect(&self, id: &AllocId) -> watch::Receiver<SeenAlloc> {
         lock(&self.watched).entry(id.clone()).or_default().seen.subscribe()
     }
 
@@ -220,7 +220,7 @@ impl Task {
         for id in followed {
             let known = lock(&self.watched).get(&id).map(|one| one.seen.borrow().clone());
             let known = match known {
-                Some(Seen::As(alloc)) => Some((alloc.state, alloc.claims.len())),
+                Some(SeenAlloc::As(alloc)) => Some((alloc.state, alloc.claims.len())),
                 _ => None,
             };
             if known.is_none() || listed.get(&id) != known.as_ref() {
@@ -240,7 +240,7 @@ async fn read(asker: &Asker, watched: &Watched, id: &AllocId) {
     match read {
         Ok(alloc) => followed.put(alloc),
         Err(problem) if problem.code == Code::NoSuchAlloc => {
-            followed.seen.send_replace(Seen::Gone);
+            followed.seen.send_replace(SeenAlloc::Gone);
         }
         Err(_) => {}
     }

@@ -1,7 +1,7 @@
 //! Requests about many allocs or placements at once, each with an answer of its own.
 //!
-//! **Promises** that one bad request among many spoils none of the others. Each is done as if it had
-//! been sent alone, in no order.
+//! **Promises** that one refused request among many spoils none of the others. Each is done as if
+//! it had been sent alone, in no order.
 
 use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, NodeId, OwnerId};

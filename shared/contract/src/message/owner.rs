@@ -15,7 +15,7 @@ const HOLDER_CHARS_MAX: usize = 256;
 /// An owner that holds a lease loses its allocs when the lease ends: they are unowned, and another
 /// owner may adopt them. They are not stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hold {
+pub struct HoldOwner {
     /// The owner.
     pub owner: OwnerId,
     /// Which process: its own id, which no other process has.
@@ -23,9 +23,9 @@ pub struct Hold {
     /// How long the lease lives without renewal, in seconds.
     pub ttl_s: u64,
 }
-decode_struct!(Hold { owner, holder, ttl_s });
+decode_struct!(HoldOwner { owner, holder, ttl_s });
 
-impl Hold {
+impl HoldOwner {
     /// What is wrong with it, by field.
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
@@ -46,24 +46,24 @@ impl Hold {
 
 /// `owner.hold` was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct OwnerHeld {
     /// The revision of the lease's key.
     pub revision: u64,
 }
 
 /// `owner.yield`: gives the lease up. The owner's allocs are unowned from then on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Yield {
+pub struct YieldOwner {
     /// The owner.
     pub owner: OwnerId,
     /// Which process holds it.
     pub holder: String,
 }
-decode_struct!(Yield { owner, holder });
+decode_struct!(YieldOwner { owner, holder });
 
 /// `owner.yield` was done; again is nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Yielded {}
+pub struct OwnerYielded {}
 
 /// `owner.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

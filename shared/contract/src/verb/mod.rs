@@ -12,6 +12,7 @@
 
 mod address;
 mod call;
+mod errors;
 mod sender;
 mod table;
 

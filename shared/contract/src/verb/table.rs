@@ -12,61 +12,14 @@
 use berth_domain::{Namespace, NodeId, PluginId};
 
 use super::Effect;
+use super::errors::{CLAIM_REFUSED, PLUGIN_FAILED, codes};
 use super::sender::senders;
 use super::{NodeAndNamespace, PluginOnNode, Row, Verb};
-use crate::code::Code;
 use crate::message::{
     agent, alloc, call, claim, collect, history, many, node, owner, plugin, registry, secret,
     volume,
 };
 use crate::service::{CLAIM, CONTROLLER, GC, NODE_AGENT, PLUGIN_REGISTRY};
-
-macro_rules! codes {
-    ($($code:ident),* $(,)?) => { &[$(Code::$code),*] };
-}
-
-/// What a call of a plugin may come to.
-const PLUGIN_FAILED: &[Code] = codes![
-    NoSuchPlugin,
-    PluginUnhealthy,
-    PluginRefused,
-    PluginFailed,
-    PluginExhausted,
-    StillBusy,
-    SecretsUnavailable,
-];
-
-/// Why a claim is not granted.
-const CLAIM_REFUSED: &[Code] = codes![
-    NoSuchVolume,
-    VolumeClosing,
-    CapabilityNotOffered,
-    AccessInUse,
-    ReadOnlyVolume,
-    Held,
-    Releasing,
-    ClaimDiffers,
-    UnsafeUpdate,
-    TooManyClaims,
-    Waiting,
-    RegisteredTwice,
-    NoSuchNode,
-    NodeDown,
-    ClockSkew,
-    NodeReturning,
-    NodeFull,
-    OutOfReach,
-    MountOptionsRefused,
-    SharedNodeId,
-    MountUnaccounted,
-    NoSuchAlloc,
-    AllocTerminal,
-    AllocForeign,
-    VolumeNotRequested,
-    GrantVoid,
-    RunnerCannotMount,
-    Deadlock,
-];
 
 /// Makes each row a type that implements [`Verb`], and lists them all.
 macro_rules! verbs {
@@ -155,7 +108,7 @@ verbs! {
         errors: [],
     }
 
-    /// Show which nodes could host these volumes, now or later, and why others cannot: volumes, index
+    /// Show which nodes could host these volumes, now or later, and why others cannot: volumes
     VolumePlacement {
         step: "volume.placement", endpoint: "volume-placement",
         subject: "berth.v1.volume.placement.<ns>", to: Namespace,
@@ -316,7 +269,7 @@ verbs! {
         step: "owner.hold", endpoint: "owner-hold",
         subject: "berth.v1.owner.hold.<ns>", to: Namespace,
         service: CLAIM, senders: [MOUNT], effect: BriefChange,
-        request: owner::Hold, reply: owner::Held,
+        request: owner::HoldOwner, reply: owner::OwnerHeld,
         errors: [OwnerHeld],
     }
 
@@ -325,7 +278,7 @@ verbs! {
         step: "owner.yield", endpoint: "owner-yield",
         subject: "berth.v1.owner.yield.<ns>", to: Namespace,
         service: CLAIM, senders: [MOUNT], effect: BriefChange,
-        request: owner::Yield, reply: owner::Yielded,
+        request: owner::YieldOwner, reply: owner::OwnerYielded,
         errors: [OwnerHeld],
     }
 

@@ -6,6 +6,7 @@
 mod messages;
 mod names;
 mod older;
+mod owners;
 mod plugins;
 mod records;
 mod reference;

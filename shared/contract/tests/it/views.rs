@@ -316,31 +316,6 @@ fn agents_and_allocs() {
         },
     );
     let (namespace, volume) = (sample::namespace(), sample::volume());
-    let (alloc, mount_all) = (sample::alloc_id(), sample::namespace());
-    request(
-        "request-agent-mount-all",
-        &agent::MountAll {
-            namespace: mount_all,
-            alloc: alloc.clone(),
-            wait: true,
-            paths: sample::map("scratch", "/srv/jobs/web-1/scratch"),
-        },
-    );
-    let mounted = agent::MountedVolume {
-        name: "scratch".to_owned(),
-        volume: sample::volume(),
-        path: "/var/lib/berth/csi/0a/target".to_owned(),
-        read_only: true,
-        epoch: 41,
-    };
-    reply("reply-agent-mount-all", &agent::MountedAll { volumes: vec![mounted] });
-    let guard = agent::Guard { pid: Some(4711), start: Some(123_456), ..agent::Guard::default() };
-    let (namespace_of_guard, owner) = (sample::namespace(), Some(sample::owner_id()));
-    request(
-        "request-agent-guard",
-        &agent::SetGuard { namespace: namespace_of_guard, alloc, owner, guard },
-    );
-    reply("reply-agent-guard", &agent::Guarded {});
     let alloc = Some(sample::alloc_id());
     let unmount = agent::Unmount {
         namespace: namespace.clone(),
@@ -379,4 +354,33 @@ fn agents_and_allocs() {
             unreadable: vec![sample::unreadable()],
         },
     );
+}
+
+#[test]
+fn what_an_agent_does_for_a_whole_alloc() {
+    let (alloc, mount_all) = (sample::alloc_id(), sample::namespace());
+    request(
+        "request-agent-mount-all",
+        &agent::MountAll {
+            namespace: mount_all,
+            alloc: alloc.clone(),
+            wait: true,
+            paths: sample::map("scratch", "/srv/jobs/web-1/scratch"),
+        },
+    );
+    let mounted = agent::MountedVolume {
+        name: "scratch".to_owned(),
+        volume: sample::volume(),
+        path: "/var/lib/berth/csi/0a/target".to_owned(),
+        read_only: true,
+        epoch: 41,
+    };
+    reply("reply-agent-mount-all", &agent::MountedAll { volumes: vec![mounted] });
+    let guard = agent::Guard { pid: Some(4711), start: Some(123_456), ..agent::Guard::default() };
+    let (namespace_of_guard, owner) = (sample::namespace(), Some(sample::owner_id()));
+    request(
+        "request-agent-guard",
+        &agent::SetGuard { namespace: namespace_of_guard, alloc, owner, guard },
+    );
+    reply("reply-agent-guard", &agent::Guarded {});
 }

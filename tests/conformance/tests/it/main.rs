@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use berth_conformance::mistakes::Kind;
 use berth_conformance::scene::{Scene, UnderTest, play};
+use berth_conformance::storm::storm;
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 
@@ -78,4 +80,25 @@ async fn a_place_in_line_that_is_given_up_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_that_says_to_ask_again_and_is_ignored_is_reported() {
     has_mistake(Scene::Retryable, "ignores-retryable", Kind::IgnoredRetryable).await;
+}
+
+/// How long the storm is; ten minutes by `make storm`.
+fn storm_length() -> Duration {
+    let seconds = std::env::var("BERTH_STORM_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(30))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_schedulers_share_a_fleet_in_a_storm() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let test = under_test(example("scheduler"), None);
+    let seed = std::env::var("BERTH_STORM_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(rand::random);
+    println!("seed {seed}");
+    let report = storm(&test, storm_length(), seed).await;
+    println!("{} of {} jobs ran; {} faults", report.ran, report.jobs, report.faults.len());
+    assert!(report.mistakes.is_empty(), "seed {seed}: {report:#?}");
+    assert!(report.ran * 2 > report.jobs, "seed {seed}: {report:#?}");
 }

@@ -185,6 +185,11 @@ impl Attempts {
 
     fn use_events(&mut self, own: &'static str) {
         let things = [
+            "team-a.claim.data.web-1.user.anna",
+            "_.node.n2._._._",
+            "team-b.volume.data._.user.bob",
+            "team-a.request.data.web-1.user.anna",
+            // Of the last version.
             "team-a.claim.data",
             "_.node.n2",
             "team-b.volume.data",

@@ -176,15 +176,20 @@ pub fn codes(page: &mut Page) {
     page.say(
         "A code is never reused. \"again\" says whether the same request may succeed later \
          without a change by anybody. Where it is empty, a reply may still have `\"retryable\": \
-         true`. `berth explain CODE` shows the same.",
+         true`. \"scheduler\" says what a scheduler does about it ([schedulers](schedulers.md)): \
+         `wait`, go `elsewhere`, `never` ask so again, or `unknown`, when it may have been done; a \
+         reply with `\"retryable\": true` turns `never` into `wait`. `berth explain CODE` shows \
+         the same.",
     );
-    let rows: Vec<[String; 4]> = Code::ALL
+    let rows: Vec<[String; 5]> = Code::ALL
         .iter()
         .map(|code| {
             let again = if code.retryable() { "yes" } else { "" };
             let (title, next) = (code.title().to_owned(), code.next().to_owned());
-            [format!("`{code}`"), again.to_owned(), title, next]
+            let advice = code.advice().to_string();
+            [format!("`{code}`"), again.to_owned(), advice, title, next]
         })
         .collect();
-    page.table(["code", "again", "what it means", "what to try next"], &rows);
+    let head = ["code", "again", "scheduler", "what it means", "what to try next"];
+    page.table(head, &rows);
 }

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::message::agent::MountedAll;
+use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_contract::{bucket, key};
-use berth_domain::{Namespace, VolumeId, VolumeKey};
+use berth_domain::{Namespace, NodeId, VolumeId, VolumeKey};
 use berth_harness::proxy::Side::{self, After, Before};
 use berth_harness::wait;
 use berth_integration::{PLUGIN, Part, System};
@@ -23,6 +25,10 @@ pub enum Flow {
     Register,
     /// An alloc is registered and gets its volume mounted.
     Claim,
+    /// An alloc gets its two volumes in one call.
+    Whole,
+    /// An alloc gets none of its two volumes: the second one is held by another.
+    Undo,
     /// An alloc ends, and its claim is released.
     Release,
     /// An alloc ends, and an operator detaches its volume from the node during the release.
@@ -82,6 +88,14 @@ impl Flow {
                 (Before, "$KV.berth-volumes.default.{}.claim.*", 0),
                 (After, "berth.v1.agent.n1.controller.*.publish.*.*", 0),
             ],
+            Self::Whole => [
+                (Before, "$KV.berth-volumes.default.{}.claim.*", 0),
+                (After, "berth.v1.agent.n1.controller.*.publish.*.*", 0),
+            ],
+            Self::Undo => [
+                (Before, "berth.v1.claim.release.default.*.*", 0),
+                (After, "berth.v1.claim.release.default.*.*", 0),
+            ],
             Self::Release | Self::Detach => [
                 (Before, "berth.v1.agent.n1.controller.*.unpublish.*.*", 0),
                 (After, "berth.v1.agent.n1.detach.*.*", 0),
@@ -113,6 +127,14 @@ impl Flow {
         match self {
             Self::Register => system.provision(volume),
             Self::Claim => drop(system.volume(volume, &["single-node-writer"]).await),
+            Self::Whole | Self::Undo => {
+                for id in [volume, &second(volume)] {
+                    system.volume(id, &["single-node-writer"]).await;
+                }
+                if self == Self::Undo {
+                    system.run(&holder(volume), 1, &second(volume)).await;
+                }
+            }
             Self::Release | Self::Detach | Self::Close | Self::Collect | Self::Forget => {
                 system.volume(volume, &["single-node-writer"]).await;
                 used(system, volume).await;
@@ -137,6 +159,15 @@ impl Flow {
         match self {
             Self::Register => register(system, volume).await,
             Self::Claim => used(system, volume).await,
+            Self::Whole => {
+                let mounted = mount_all(system, volume).await.unwrap();
+                std::fs::write(format!("{}/f", mounted.volumes[0].path), volume).unwrap();
+            }
+            Self::Undo => {
+                let refused = mount_all(system, volume).await.unwrap_err();
+                assert_eq!(refused.code, Code::Held, "{refused}");
+                system.freed(volume).await;
+            }
             Self::Release => {
                 system.stop(volume).await;
                 system.freed(volume).await;
@@ -190,6 +221,16 @@ impl Flow {
                 assert!(known.is_err(), "{volume} runs, and nobody knows of it");
                 system.stop(volume).await;
             }
+            Self::Whole => {
+                system.stop(volume).await;
+                system.settle(&second(volume)).await;
+            }
+            Self::Undo => {
+                for alloc in [volume, &holder(volume)] {
+                    system.stop(alloc).await;
+                }
+                system.settle(&second(volume)).await;
+            }
             Self::Release | Self::Detach | Self::Collect => {}
             Self::Leave | Self::Join => {
                 drop(system.volume(volume, &["single-node-writer"]).await);
@@ -198,7 +239,7 @@ impl Flow {
         system.settle(volume).await;
         let next = format!("{volume}-next");
         let mounted = system.run(&next, 1, volume).await;
-        if !matches!(self, Self::Leave | Self::Join) {
+        if !matches!(self, Self::Leave | Self::Join | Self::Undo) {
             let read = std::fs::read_to_string(format!("{}/f", mounted.path));
             assert_eq!(read.unwrap(), volume);
         }
@@ -207,6 +248,27 @@ impl Flow {
         let spec = key::spec(&volume_key(volume));
         assert_eq!(stored(system, volume).await, [spec], "no claim is on record");
     }
+}
+
+/// The other volume of an alloc that wants two: it is taken after the first.
+fn second(volume: &str) -> String {
+    format!("{volume}-second")
+}
+
+/// The alloc that holds the other volume.
+fn holder(volume: &str) -> String {
+    format!("{volume}-holder")
+}
+
+/// Registers an alloc on the first node that requests two volumes, and has it mount both, or none.
+async fn mount_all(system: &System, volume: &str) -> Result<MountedAll, Problem> {
+    let register = verb::AllocRegister::subject(&Namespace::default());
+    let volumes = json!([{"source": volume}, {"source": second(volume)}]);
+    let alloc = json!({"id": volume, "node": "n1", "volumes": volumes});
+    system.persist::<Value>(&register, &alloc).await.unwrap();
+    let agent = verb::NodeAndNamespace::any_of(NodeId::new("n1").unwrap());
+    let mount = verb::AgentMountAll::subject(&agent);
+    system.persist(&mount, &json!({"namespace": "default", "alloc": volume})).await
 }
 
 /// Mounts the volume on the first node and writes to it.

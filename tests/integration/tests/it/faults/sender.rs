@@ -20,6 +20,16 @@ async fn whoever_is_killed_in_a_claim() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_an_alloc_gets_its_two_volumes() {
+    killed_in(Flow::Whole).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_an_alloc_gets_none_of_its_two_volumes() {
+    killed_in(Flow::Undo).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_killed_in_a_release() {
     killed_in(Flow::Release).await;
 }

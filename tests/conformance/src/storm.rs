@@ -1,0 +1,113 @@
+//! Two schedulers share a fleet while everything is killed in turn.
+//!
+//! **Promises** that in the end every volume is free, no job ran twice, and no alloc was stopped
+//! under its job. A scheduler that is killed between its last look and the start of a job does not
+//! run it: whether each job ran is told, and is no mistake here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use berth_integration::{Options, Part, System};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tokio::time::{Instant, sleep};
+
+use crate::job::runs_of;
+use crate::mistakes::{Kind, Mistake, SeenJob, mistakes_with};
+use crate::scene::{UnderTest, end_of_all, left_of, start};
+use crate::scheduler::Scheduler;
+use crate::seen::Told;
+
+/// The volumes that all jobs want.
+const VOLUMES: [&str; 4] = ["w", "x", "y", "z"];
+/// Jobs of each scheduler, in each ten seconds.
+const JOBS: u64 = 6;
+/// The longest pause between two faults, in milliseconds.
+const PAUSE_MS: u64 = 3_000;
+
+/// What came of a storm.
+#[derive(Debug)]
+pub struct StormReport {
+    /// The mistakes.
+    pub mistakes: Vec<Mistake>,
+    /// How many jobs there were.
+    pub jobs: usize,
+    /// How many of them ran.
+    pub ran: usize,
+    /// The faults, in order.
+    pub faults: Vec<String>,
+}
+
+/// Plays a storm of this length. The seed chooses the jobs and the faults.
+pub async fn storm(test: &UnderTest, length: Duration, seed: u64) -> StormReport {
+    let mut dice = StdRng::seed_from_u64(seed);
+    let options = Options { nodes: 2, replicas: 2, ..Options::default() };
+    let system = System::start(options).await;
+    for volume in VOLUMES {
+        system.volume(volume, &["single-node-writer"]).await;
+    }
+    let told = Told::listen(&system.bus).await;
+    let logs: PathBuf = system.dir().join("jobs");
+    std::fs::create_dir(&logs).expect("the logs have a directory");
+    let count = length.as_secs() / 10 * JOBS;
+    let mut ids = Vec::new();
+    let starts: Vec<_> = ["1", "2"]
+        .map(|number| {
+            let jobs: Vec<(String, String, u32)> = (0..count)
+                .map(|at| {
+                    let first = dice.random_range(0..VOLUMES.len());
+                    let second = (first + dice.random_range(1..VOLUMES.len())) % VOLUMES.len();
+                    let both = format!("{},{}", VOLUMES[first], VOLUMES[second]);
+                    let one = VOLUMES[first].to_owned();
+                    let volumes = if dice.random_bool(0.5) { both } else { one };
+                    (format!("job-{number}-{at}"), volumes, dice.random_range(100..900))
+                })
+                .collect();
+            ids.extend(jobs.iter().map(|(id, ..)| id.clone()));
+            let owner = format!("scheduler-{number}");
+            start(&system, test, (&owner, &format!("n{number}")), &jobs, &logs)
+        })
+        .into();
+    let mut schedulers: Vec<Scheduler> = starts.iter().map(Scheduler::start).collect();
+    let (end, mut faults) = (Instant::now() + length, Vec::new());
+    while Instant::now() < end {
+        sleep(Duration::from_millis(dice.random_range(PAUSE_MS / 3..PAUSE_MS))).await;
+        let struck = dice.random_range(0..10);
+        let part = match struck {
+            0 => Part::Claim,
+            1 => Part::SecondClaim,
+            2 => Part::Watcher,
+            3 => Part::Registry,
+            4 => Part::Agent(0),
+            5 => Part::Agent(1),
+            6 => Part::Driver(0),
+            7 => Part::Nats,
+            at => {
+                let at = usize::from(at == 8);
+                faults.push(format!("scheduler {at}"));
+                schedulers[at].kill();
+                schedulers[at] = Scheduler::start(&starts[at]);
+                continue;
+            }
+        };
+        faults.push(format!("{part:?}"));
+        system.kill9_and_restart(part).await;
+    }
+    end_of_all(&system, &ids).await;
+    drop(schedulers);
+    let mut report = StormReport { mistakes: Vec::new(), jobs: ids.len(), ran: 0, faults };
+    for id in ids {
+        let runs = runs_of(&logs, &id).expect("the logs can be read");
+        report.ran += usize::from(!runs.is_empty());
+        let events = told.of_alloc(&id);
+        let left = left_of(&system, &id).await;
+        let seen = SeenJob { id, runs, events, left, ..SeenJob::default() };
+        let counts =
+            |mistake: &Mistake| !matches!(mistake.kind, Kind::NeverRan | Kind::GaveUpPlaceInLine);
+        report.mistakes.extend(mistakes_with(&seen).into_iter().filter(counts));
+    }
+    for volume in VOLUMES {
+        system.settle(volume).await;
+    }
+    report
+}
