@@ -52,6 +52,22 @@ impl Fold for OwnerLeases {
     }
 }
 
+/// Who holds the lease of an owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseHolder {
+    /// Nobody.
+    None,
+    /// This identity, as far as it was told.
+    By(Option<String>),
+}
+
+impl LeaseHolder {
+    /// Whether the identity holds it.
+    pub fn is(&self, by: Option<&str>) -> bool {
+        matches!(self, Self::By(holder) if holder.as_deref() == by)
+    }
+}
+
 /// The holder, if the value was written by this service for this owner.
 pub fn read_holder(owner: &OwnerId, value: &[u8]) -> Option<OwnerHolder> {
     let holder = serde_json::from_slice::<OwnerHolder>(value).ok();

@@ -93,10 +93,10 @@ pub fn mistakes_with(job: &SeenJob) -> Vec<Mistake> {
     }
     let freed = job.events.iter().rfind(|(_, event)| *event == EventName::ClaimFreed);
     let granted = job.events.iter().any(|(_, event)| *event == EventName::ClaimTaken);
-    if let Some((at, _)) = freed.filter(|_| granted) {
-        if let Some(run) = job.runs.iter().find(|run| run.wrote > at + TOLERANCE_MS) {
-            add(Kind::WroteAfterRelease, format!("claim.freed at {at}, and {run:?}"));
-        }
+    if let Some((at, _)) = freed.filter(|_| granted)
+        && let Some(run) = job.runs.iter().find(|run| run.wrote > at + TOLERANCE_MS)
+    {
+        add(Kind::WroteAfterRelease, format!("claim.freed at {at}, and {run:?}"));
     }
     let waited = job.events.iter().any(|(_, event)| *event == EventName::ClaimWaiting);
     if let Some((at, _)) = freed.filter(|_| waited && !granted && job.runs.is_empty()) {

@@ -134,13 +134,13 @@ pub(crate) fn start(
         // Writing to a string does not fail.
         let _ = writeln!(lines, "{line}");
     }
-    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let shown = |path: PathBuf| path.to_string_lossy().into_owned();
     let places = vec![
         ("server", system.url()),
         ("owner", owner.to_owned()),
         ("node", node.to_owned()),
-        ("creds", text(login.creds_file)),
-        ("ca", text(login.ca_file)),
+        ("creds", shown(login.creds_file)),
+        ("ca", shown(login.ca_file)),
     ];
     Start { command: test.command.clone(), places, jobs: lines }
 }

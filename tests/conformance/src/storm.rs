@@ -101,10 +101,10 @@ pub async fn storm(test: &UnderTest, length: Duration, seed: u64) -> StormReport
         report.ran += usize::from(!runs.is_empty());
         let events = told.of_alloc(&id);
         let left = left_of(&system, &id).await;
-        let seen = SeenJob { id, runs, events, left, ..SeenJob::default() };
+        let job = SeenJob { id, runs, events, left, ..SeenJob::default() };
         let counts =
             |mistake: &Mistake| !matches!(mistake.kind, Kind::NeverRan | Kind::GaveUpPlaceInLine);
-        report.mistakes.extend(mistakes_with(&seen).into_iter().filter(counts));
+        report.mistakes.extend(mistakes_with(&job).into_iter().filter(counts));
     }
     for volume in VOLUMES {
         system.settle(volume).await;

@@ -116,6 +116,11 @@ async def mount_and_stop(wire, system, events, say):
     demand([one["path"] for one in status.body["mounts"]] == [path], f"agent: {status}")
     demand(status.body["controllers"] == [PLUGIN], f"agent: {status}")
     say("agent.mount on n2: the path it answers is in that agent's mount table")
+    chosen = str(system.chosen.resolve())
+    seen = await wire.ask("agent-mount", mount | {"path": chosen}, node="n2", within=15)
+    demand(seen.body.get("path") == chosen, f"mounted at a chosen path: {seen}")
+    demand(system.mounted(chosen, "n2"), f"{chosen} is in no mount table")
+    say("agent.mount with a path below --bind-below: mounted there, too")
 
     trace = new_trace()
     await wire.ask("alloc-stop", {"id": "by-mount", "state": "complete"}, trace=trace)

@@ -19,9 +19,12 @@ class System:
         self.dir = Path(tempfile.mkdtemp(prefix="berth-peer-"))
 
     def __enter__(self):
+        self.chosen = self.dir / "below" / "chosen"
+        self.chosen.mkdir(parents=True)
         ready, log = self.dir / "ready", open(self.dir / "dev.out", "wb")
         command = [self.binaries / "berth", "dev", "--nodes", "2", "--dir", self.dir / "dev"]
         command += ["--volume-timeout", "2s", "--ready-file", ready]
+        command += ["--bind-below", self.chosen.parent]
         self.process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + 30
         while not ready.exists():

@@ -21,6 +21,7 @@ use berth_domain::{AllocId, Namespace, OwnerId};
 use futures_util::stream::{self, StreamExt as _};
 
 use super::{Origin, check_is_end, end, end_event, refused};
+use crate::owner_leases::LeaseHolder;
 use crate::query::Reader;
 use crate::state::State;
 
@@ -127,13 +128,13 @@ fn check_adoptable(
     id: &AllocId,
     alloc: &Alloc,
     of: &AllocOwner,
-    holder: &Option<Option<String>>,
+    holder: &LeaseHolder,
     owner: &OwnerId,
     by: Option<&str>,
 ) -> Result<(), Problem> {
     let is_own = alloc.is_owned_by(owner, by);
     let is_same_identity = alloc.by.as_deref() == by;
-    let has_lost = of.leased && holder.as_ref().is_none_or(|holder| *holder != alloc.by);
+    let has_lost = of.leased && !holder.is(alloc.by.as_deref());
     if is_own || has_lost || (!of.leased && is_same_identity) {
         return Ok(());
     }

@@ -29,7 +29,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::Origin;
-use crate::owner_leases::{OwnerLeases, read_holder};
+use crate::owner_leases::{LeaseHolder, OwnerLeases, read_holder};
 use crate::query::{Reader, covers};
 use crate::state::{State, StateInner};
 
@@ -143,20 +143,19 @@ impl StateInner {
         Ok(holder.as_ref().is_some_and(is_held))
     }
 
-    /// The identity that holds the lease, none if it is not held. That it is not held is confirmed
-    /// at a quorum.
+    /// Who holds the lease. That nobody does is confirmed at a quorum.
     pub(super) async fn surely_held_by(
         &self,
         namespace: &Namespace,
         owner: &OwnerId,
         step: &str,
         trace: TraceContext,
-    ) -> Result<Option<Option<String>>, Problem> {
+    ) -> Result<LeaseHolder, Problem> {
         let key = key::owner_lease(namespace, owner);
         let entry = self.owners.bucket.get_surely(&key, trace).await;
         let entry = entry.map_err(|error| error.into_problem(step))?;
         let holder = entry.and_then(|entry| read_holder(owner, &entry.value?));
-        Ok(holder.map(|holder| holder.by))
+        Ok(holder.map_or(LeaseHolder::None, |holder| LeaseHolder::By(holder.by)))
     }
 }
 

@@ -65,7 +65,7 @@ fn answer(read: Result<AllocStatus, Problem>, until: WaitUntil) -> Result<Option
         WaitUntil::Free => has_ended && alloc.claims.is_empty() && alloc.unreadable.is_empty(),
     };
     let never = until == WaitUntil::Mounted && has_ended;
-    Ok((reached || never).then(|| Waited { reached, alloc: Some(alloc) }))
+    Ok((reached || never).then_some(Waited { reached, alloc: Some(alloc) }))
 }
 
 impl StateInner {

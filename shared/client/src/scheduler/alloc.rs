@@ -214,22 +214,21 @@ impl Alloc {
             loop {
                 let _: Result<(), _> = seen.changed().await;
                 let now = seen.borrow_and_update().clone();
-                match (now, until) {
-                    (SeenAlloc::Gone, WaitUntil::Ended | WaitUntil::Free) => return Ok(()),
-                    (SeenAlloc::Gone, WaitUntil::Mounted) => return Err(self.has_ended("ended")),
-                    (SeenAlloc::As(alloc), until) => match is_reached(&alloc, until) {
-                        Some(true) => return Ok(()),
-                        Some(false) => return Err(self.has_ended(alloc.state.as_str())),
-                        None => {}
-                    },
-                    (SeenAlloc::NotYet, _) => {}
+                let is_reached = match now {
+                    SeenAlloc::NotYet => false,
+                    SeenAlloc::Gone => true,
+                    SeenAlloc::As(alloc) => {
+                        let has_claims = !alloc.claims.is_empty() || !alloc.unreadable.is_empty();
+                        let is_free = until == WaitUntil::Ended || !has_claims;
+                        alloc.state.is_terminal() && is_free
+                    }
+                };
+                if is_reached {
+                    return;
                 }
             }
         };
-        match timeout(overall, reached).await {
-            Ok(done) => done,
-            Err(_) => Err(self.is_late()),
-        }
+        timeout(overall, reached).await.map_err(|_| self.is_late())
     }
 
     /// Has the service wait: the record of a mount is written after its event.
@@ -277,26 +276,4 @@ fn new_lock(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     file.try_lock()?;
     Ok(file)
-}
-
-/// Whether the alloc is as far as that; `Some(false)` if it can never be.
-fn is_reached(alloc: &AllocStatus, until: WaitUntil) -> Option<bool> {
-    let has_ended = alloc.state.is_terminal();
-    let is_mounted = |volume: &VolumeId| {
-        alloc.claims.iter().any(|claim| {
-            claim.volume == *volume
-                && claim.state == ClaimState::Taken
-                && claim.mount.as_ref().is_some_and(|one| one.state == NodeMountState::Mounted)
-        })
-    };
-    let reached = match until {
-        WaitUntil::Mounted if has_ended => return Some(false),
-        WaitUntil::Mounted => {
-            let asked = berth_domain::alloc::each_volume(&alloc.volumes, alloc.index);
-            asked.iter().all(|(volume, _)| is_mounted(volume))
-        }
-        WaitUntil::Ended => has_ended,
-        WaitUntil::Free => has_ended && alloc.claims.is_empty() && alloc.unreadable.is_empty(),
-    };
-    reached.then_some(true)
 }

@@ -10,8 +10,8 @@ const START: usize = 19;
 
 /// A process of this host as a guard, with the time of its start.
 pub fn process_guard(pid: u32) -> io::Result<Guard> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let start = read_start(&stat).ok_or_else(|| {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let start = read_start(&text).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
             format!("/proc/{pid}/stat is not as it should be"),

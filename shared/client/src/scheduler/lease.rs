@@ -44,18 +44,18 @@ impl Lease {
     ) -> Result<Self, Problem> {
         let holder = format!("{}-{:016x}", std::process::id(), rand::random::<u64>());
         let ttl_s = ttl.as_secs().max(1);
-        let hold = HoldOwner { owner: owner.clone(), holder: holder.clone(), ttl_s };
+        let request = HoldOwner { owner: owner.clone(), holder: holder.clone(), ttl_s };
         let give_up_at = Instant::now() + ttl * 2 + super::BRIEF;
         let mut since = Instant::now();
-        while let Err(problem) = renew(asker, &hold, ttl).await {
+        while let Err(problem) = renew(asker, &request, ttl).await {
             if !problem.retryable || Instant::now() >= give_up_at {
                 return Err(problem);
             }
             sleep(ASK_AGAIN).await;
             since = Instant::now();
         }
-        let (told, held) = watch::channel(true);
-        let task = tokio::spawn(keep(asker.clone(), hold, ttl, since, told));
+        let (teller, held) = watch::channel(true);
+        let task = tokio::spawn(keep(asker.clone(), request, ttl, since, teller));
         Ok(Self { holder, held, task })
     }
 
@@ -92,10 +92,10 @@ async fn keep(
 ) {
     loop {
         sleep(if *told.borrow() { ttl / 3 } else { ASK_AGAIN }).await;
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         match renew(&asker, &hold, ttl).await {
             Ok(()) => {
-                since = asked;
+                since = sent_at;
                 told.send_if_modified(|held| !std::mem::replace(held, true));
             }
             Err(problem) => {

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use berth_domain::{AllocId, Namespace, NodeId, OwnerId, PluginId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -154,8 +155,9 @@ impl Guard {
             }
             Self { pid: None, start: None, cgroup: None, lock: Some(name) } => {
                 let is_name = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
-                let is_free = !name.ends_with(".json") && !name.ends_with(".held");
-                (!(is_name && is_free)).then_some(
+                let extension = Path::new(name).extension();
+                let is_run = extension.is_some_and(|one| one == "json" || one == "held");
+                (!is_name || is_run).then_some(
                     "needs the name of a file, without a path, and not of an announced run",
                 )
             }

@@ -78,7 +78,7 @@ impl Decode for Register {
         let node = fields.field("node");
         let index = fields.field("index");
         let volumes = fields.field("volumes");
-        let note = fields.field("note");
+        let comment = fields.field("note");
         let mounts: Option<Option<TaskDriverMounts>> = fields.field("task_driver_mounts");
         let allow_missing: Option<Option<bool>> = fields.field("allow_missing");
         let owner = fields.field("owner");
@@ -93,7 +93,7 @@ impl Decode for Register {
             node: node?,
             index: index?,
             volumes: volumes?,
-            note: note?,
+            note: comment?,
             task_driver_mounts: mounts?.unwrap_or_default(),
             allow_missing: allow_missing?.unwrap_or_default(),
             owner: owner?,

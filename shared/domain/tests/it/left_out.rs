@@ -124,8 +124,8 @@ fn an_alloc() -> impl Strategy<Value = Alloc> {
         let name = OwnerId::new("scheduler-1").unwrap();
         AllocOwner { name, leased, unowned_since }
     });
-    let owned = (option::of(text()), option::of(owner), map());
-    (state, option::of(any::<u32>()), volumes, time(), option::of(text()), owned).prop_map(
+    let whose = (option::of(text()), option::of(owner), map());
+    (state, option::of(any::<u32>()), volumes, time(), option::of(text()), whose).prop_map(
         |(state, index, volumes, since, note, (by, owner, meta))| {
             let node = NodeId::new("n1").unwrap();
             Alloc { state, node, index, volumes, since, note, by, owner, meta }

@@ -14,7 +14,7 @@ use super::change_log::ChangeLog;
 /// All allocs, each with its revision.
 #[derive(Debug, Default)]
 pub struct Allocs {
-    allocs: HashMap<(Namespace, AllocId), (u64, Arc<Alloc>)>,
+    known: HashMap<(Namespace, AllocId), (u64, Arc<Alloc>)>,
     /// Allocs whose record this version cannot read.
     unreadable: HashMap<(Namespace, AllocId), UnreadableRecord>,
     changes: ChangeLog<AllocChange>,
@@ -37,7 +37,7 @@ impl Allocs {
     /// An alloc and its revision; `None` also if its record cannot be read: its earlier content may
     /// be outdated.
     pub fn get(&self, namespace: &Namespace, alloc: &AllocId) -> Option<(u64, &Alloc)> {
-        let found = self.allocs.get(&(namespace.clone(), alloc.clone()));
+        let found = self.known.get(&(namespace.clone(), alloc.clone()));
         found.map(|(revision, alloc)| (*revision, alloc.as_ref()))
     }
 
@@ -64,7 +64,7 @@ impl Allocs {
 
     /// All allocs, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&Namespace, &AllocId, &Alloc)> {
-        self.allocs.iter().map(|((namespace, id), (_, alloc))| (namespace, id, alloc.as_ref()))
+        self.known.iter().map(|((namespace, id), (_, alloc))| (namespace, id, alloc.as_ref()))
     }
 
     /// The last changes.
@@ -95,14 +95,14 @@ impl Fold for Allocs {
             Ok(record) => {
                 self.unreadable.remove(&id);
                 let alloc = Arc::new(record.body);
-                let before = self.allocs.insert(id.clone(), (revision, Arc::clone(&alloc)));
+                let before = self.known.insert(id.clone(), (revision, Arc::clone(&alloc)));
                 self.record_change(revision, id, before, Some(alloc));
             }
             // Removing the alloc would mean that it ended.
             Err(error) => {
                 let unreadable = error.unreadable_at(key);
                 tracing::error!(key, error = unreadable.error, "the record cannot be read");
-                let before = self.allocs.remove(&id);
+                let before = self.known.remove(&id);
                 self.unreadable.insert(id.clone(), unreadable);
                 self.record_change(revision, id, before, None);
             }
@@ -112,7 +112,7 @@ impl Fold for Allocs {
     fn delete(&mut self, key: &str, revision: u64) {
         if let Some(id) = key::parse_alloc(key) {
             self.unreadable.remove(&id);
-            let before = self.allocs.remove(&id);
+            let before = self.known.remove(&id);
             self.record_change(revision, id, before, None);
         }
     }

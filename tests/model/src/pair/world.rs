@@ -1,6 +1,7 @@
 //! The world: two volumes, and how far the caller of each alloc is.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter, Mode};
@@ -8,7 +9,7 @@ use berth_domain::retry::Schedule;
 use berth_domain::volume::deadlock::{Deadlock, InLine, take_order};
 use berth_domain::volume::{
     Command, Context, HandleUse, MountOptions, Outcome, Policy, Route, State, Take, Volume,
-    VolumeSpec, Write, invariant, step,
+    VolumeSpec, Write as Stored, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, Timestamp, VolumeId, WorkerId};
 
@@ -105,10 +106,11 @@ impl World {
         ranks.sort_unstable();
         let mut print = format!("{:?}", self.callers);
         for volume in &self.volumes {
-            for (alloc, claim) in volume.claims.iter() {
+            for (alloc, claim) in &volume.claims {
                 let rank = ranks.iter().position(|epoch| *epoch == claim.epoch);
                 let calls = claim.attempt.is_some();
-                print += &format!("|{alloc}{:?}{rank:?}{calls}", claim.state);
+                // Writing to a string does not fail.
+                let _ = write!(print, "|{alloc}{:?}{rank:?}{calls}", claim.state);
             }
             print.push('/');
         }
@@ -170,7 +172,7 @@ impl World {
     fn caller_acts(&self, who: usize) -> Option<Self> {
         let mut next = self.clone();
         match self.callers[who].progress {
-            Progress::Taking(place) => next.ask(who, place)?,
+            Progress::Taking(place) => next.ask(who, place),
             Progress::Undoing(place) => next.undo(who, place),
             Progress::Runs | Progress::Refused => {
                 next.tell(who, "ends");
@@ -181,8 +183,8 @@ impl World {
         Some(next)
     }
 
-    /// Asks for the volume at this place; none if it stays in line.
-    fn ask(&mut self, who: usize, place: usize) -> Option<()> {
+    /// Asks for the volume at this place.
+    fn ask(&mut self, who: usize, place: usize) {
         let at = self.order(who)[place];
         let (taken, was_in_line) = (self.take(who, at), self.is_in_line(who, at));
         if taken {
@@ -190,13 +192,13 @@ impl World {
             let last = place == 1;
             self.callers[who].progress =
                 if last { Progress::Runs } else { Progress::Taking(place + 1) };
-            return Some(());
+            return;
         }
         let waits = self.search.wait && was_in_line;
         if waits && !self.callers[who].sees_circle {
             self.callers[who].sees_circle = self.is_to_give_up(who);
             self.tell(who, &format!("is in line for {}", volume(at)));
-            return Some(());
+            return;
         }
         if waits {
             self.callers[who].gave_up = true;
@@ -210,7 +212,6 @@ impl World {
             }
             _ => Progress::Refused,
         };
-        Some(())
     }
 
     /// Gives up the volume before this place, unless it was there before the request.
@@ -250,7 +251,9 @@ impl World {
             Some(Mutation::AllGiveUp) => {
                 let same = |alloc: &AllocId| {
                     let mut lines = lines(alloc);
-                    lines.iter_mut().for_each(|line| line.ticket = 0);
+                    for line in &mut lines {
+                        line.ticket = 0;
+                    }
                     lines
                 };
                 Deadlock::find(&alloc(who), same).is_some()
@@ -307,12 +310,12 @@ impl World {
         self.revision += 1;
         let claims = &mut self.volumes[at].claims;
         match step.write {
-            Some(Write::PutClaim(alloc, mut claim)) => {
+            Some(Stored::PutClaim(alloc, mut claim)) => {
                 claim.epoch = if claim.epoch == 0 { self.revision } else { claim.epoch };
                 claims.insert(alloc, claim);
             }
-            Some(Write::DeleteClaim(alloc)) => drop(claims.remove(&alloc)),
-            Some(Write::PutSpec(_) | Write::DeleteSpec) | None => return false,
+            Some(Stored::DeleteClaim(alloc)) => drop(claims.remove(&alloc)),
+            Some(Stored::PutSpec(_) | Stored::DeleteSpec) | None => return false,
         }
         true
     }

@@ -84,11 +84,7 @@ impl Flow {
                 (Before, "$KV.berth-volumes.default.{}.spec", 0),
                 (After, "$KV.berth-volumes.default.{}.spec", 0),
             ],
-            Self::Claim => [
-                (Before, "$KV.berth-volumes.default.{}.claim.*", 0),
-                (After, "berth.v1.agent.n1.controller.*.publish.*.*", 0),
-            ],
-            Self::Whole => [
+            Self::Claim | Self::Whole => [
                 (Before, "$KV.berth-volumes.default.{}.claim.*", 0),
                 (After, "berth.v1.agent.n1.controller.*.publish.*.*", 0),
             ],

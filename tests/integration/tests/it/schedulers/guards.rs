@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use berth_client::scheduler::{Alloc, Lost, Refusal, process_guard};
+use berth_client::scheduler::{Alloc, Deadlines, Lost, Refusal, process_guard};
 use berth_contract::code::Code;
 use berth_contract::message::agent::Guard;
 use berth_contract::message::alloc::WaitUntil;
@@ -81,7 +81,7 @@ async fn a_process_guards_its_alloc() {
     let a = scheduler(&system, "anna", "a").await;
     for (id, is_stopped) in [("stopped", true), ("ended", false)] {
         let job = place(&a, id, 0, &["data"]).await;
-        job.mount(false, Default::default()).await.unwrap();
+        job.mount(false, Deadlines::default()).await.unwrap();
         let mut sleeper = Sleeper::start(Stdio::null());
         let guard = process_guard(sleeper.0.id()).unwrap();
         let other = Guard { start: guard.start.map(|start| start + 1), ..guard.clone() };
@@ -112,7 +112,7 @@ async fn a_lock_guards_its_alloc_from_before_the_workload_begins() {
     let a = scheduler(&system, "anna", "a").await;
     for (id, is_stopped) in [("stopped", true), ("ended", false)] {
         let job = place(&a, id, 0, &["data"]).await;
-        job.mount(false, Default::default()).await.unwrap();
+        job.mount(false, Deadlines::default()).await.unwrap();
         let lock = job.lock().await.unwrap();
         let mut sleeper = Sleeper::start(Stdio::from(lock));
         // The agent is killed, and knows it all the same.
@@ -148,7 +148,7 @@ async fn a_cgroup_guards_its_alloc() {
     let guard = Guard { cgroup: Some(dir.to_string_lossy().into_owned()), ..Guard::default() };
     for (id, is_stopped) in [("stopped", true), ("ended", false)] {
         let job = place(&a, id, 0, &["data"]).await;
-        job.mount(false, Default::default()).await.unwrap();
+        job.mount(false, Deadlines::default()).await.unwrap();
         let refused = job.guard(guard.clone()).await.unwrap_err();
         assert_eq!(refused.problem().code, Code::GuardRefused, "it is empty: {refused}");
         let mut sleeper = Sleeper::start(Stdio::null());

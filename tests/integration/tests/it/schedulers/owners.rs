@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_client::scheduler::{Lost, Refusal};
+use berth_client::scheduler::{Deadlines, Lost, Refusal};
 use berth_contract::code::Code;
 use berth_contract::event::EventName;
 use berth_contract::message::alloc::{self, AllocStatus, Register, Stop};
@@ -90,7 +90,7 @@ async fn allocs_of_an_owner_that_is_gone_run_on_and_are_adopted() {
     system.volume("data", &["single-node-writer"]).await;
     let a = scheduler(&system, "anna", "a").await;
     let job = place(&a, "job", 0, &["data"]).await;
-    job.mount(false, Default::default()).await.unwrap();
+    job.mount(false, Deadlines::default()).await.unwrap();
     // It is gone without a word: no task of it goes on.
     drop((a, job));
 

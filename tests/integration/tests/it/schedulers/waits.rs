@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use berth_client::scheduler::Deadlines;
 use berth_contract::event::Event;
 use berth_contract::message::alloc::{self, Wait, WaitUntil};
 use berth_contract::message::query::{Newer, Page};
@@ -35,7 +36,7 @@ async fn an_alloc_is_waited_for_until_it_is_mounted_has_ended_and_is_free() {
     for until in [WaitUntil::Mounted, WaitUntil::Ended, WaitUntil::Free] {
         assert!(!wait(until, 100).await, "{until:?}");
     }
-    let (mounted, reached) = tokio::join!(job.mount(false, Default::default()), async {
+    let (mounted, reached) = tokio::join!(job.mount(false, Deadlines::default()), async {
         wait(WaitUntil::Mounted, 20_000).await
     });
     mounted.unwrap();
@@ -116,7 +117,7 @@ async fn a_placement_says_how_long_the_line_is_and_when_it_has_changed() {
     let waits = request(newer(before.index, 20_000));
     let (held, mounted) = tokio::join!(
         ask::<verb::VolumePlacement>(&system, &waits),
-        holder.mount(false, Default::default()),
+        holder.mount(false, Deadlines::default()),
     );
     mounted.unwrap();
     let held = held.unwrap();
@@ -154,7 +155,7 @@ async fn a_scheduler_gets_the_events_of_its_own_allocs_alone() {
     let mut events = system.bus.live_events(&[filter]).await.unwrap();
     for (scheduler, volume) in [(&b, "theirs"), (&a, "mine")] {
         let job = place(scheduler, volume, 0, &[volume]).await;
-        job.mount(false, Default::default()).await.unwrap();
+        job.mount(false, Deadlines::default()).await.unwrap();
         job.stop(AllocState::Complete, "done").await.unwrap();
         job.wait(WaitUntil::Free, SOON).await.unwrap();
     }
