@@ -63,7 +63,7 @@ pub enum LeaseHolder {
 
 impl LeaseHolder {
     /// Whether the identity holds it.
-    pub fn is(&self, by: Option<&str>) -> bool {
+    pub fn is_held_by(&self, by: Option<&str>) -> bool {
         matches!(self, Self::By(holder) if holder.as_deref() == by)
     }
 }

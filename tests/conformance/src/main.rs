@@ -20,8 +20,8 @@ enum Command {
     /// Play the scenes; the exit code is 1 if the scheduler made a mistake
     ///
     /// The scheduler reads jobs from its standard input, one a line: `ID VOLUME,VOLUME COMMAND`. It
-    /// runs each once, on the node {node}, with the paths of its volumes in `BERTH_VOLUME_NAME`; and
-    /// after a restart with the same input it goes on where it was.
+    /// runs each once, on the node {node}, with the paths of its volumes in variables
+    /// `BERTH_VOLUME_…`; and after a restart with the same input it goes on where it was.
     Run {
         /// Only this scene; may be repeated
         #[arg(long, value_name = "SCENE")]

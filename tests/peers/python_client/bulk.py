@@ -30,8 +30,8 @@ async def story(fleet, say):
     each = Volume(volume, per_alloc=True)  # of which alloc is not said
     placed = await scheduler.place_many([[volume], [each], ["nothing"]])
     demand(type(placed[1]) is Never and placed[1].code == "BERTH0001", f"placed: {placed}")
-    demand(len(placed[0].now) == 2 and len(placed[2].later) == 2, f"placed: {placed}")
-    codes = {one.code for node in placed[2].later for one in node.obstacles}
+    demand(len(placed[0].now) == 2 and len(placed[2].never) == 2, f"placed: {placed}")
+    codes = {one.code for node in placed[2].never for one in node.obstacles}
     demand(codes == {"BERTH0101"}, f"placed: {placed}")
 
     foreign = await other.register("bulk-foreign", "n2")

@@ -134,7 +134,7 @@ fn check_adoptable(
 ) -> Result<(), Problem> {
     let is_own = alloc.is_owned_by(owner, by);
     let is_same_identity = alloc.by.as_deref() == by;
-    let has_lost = of.leased && !holder.is(alloc.by.as_deref());
+    let has_lost = of.leased && !holder.is_held_by(alloc.by.as_deref());
     if is_own || has_lost || (!of.leased && is_same_identity) {
         return Ok(());
     }

@@ -81,7 +81,7 @@ impl State {
         let decide = |_: u64, known: Option<&Alloc>| {
             let Some(known) = known else { return Ok(None) };
             let left = leased_owner(known).filter(|left| left.name == *owner);
-            let left = left.filter(|_| !holder.is(known.by.as_deref()));
+            let left = left.filter(|_| !holder.is_held_by(known.by.as_deref()));
             Ok(left.map(|left| Alloc {
                 owner: Some(AllocOwner { unowned_since: Some(clock::now()), ..left.clone() }),
                 ..known.clone()
