@@ -123,6 +123,18 @@ fn agent_parts(
     if !work.is_empty() {
         parts.push(format!("under way for what is not mounted here:\n{}", work.concat()));
     }
+    // A command of `berth run` is no news: its alloc says so.
+    let guards = agent.guards.iter().filter(|one| !one.guard.contains("berth run"));
+    let guards: Vec<String> = guards
+        .map(|one| {
+            let lives = if one.lives { "lives" } else { "has ended" };
+            let alloc = name(&one.namespace, &one.alloc);
+            format!("  {alloc} by {}, which {lives}\n", plain(&one.guard))
+        })
+        .collect();
+    if !guards.is_empty() {
+        parts.push(format!("guarded, so that its volumes stay:\n{}", guards.concat()));
+    }
     if !agent.strays.is_empty() {
         let strays: Vec<String> =
             agent.strays.iter().map(|path| format!("  {}\n", plain(path))).collect();
@@ -249,6 +261,9 @@ mod tests {
                     "health": "missing", "trouble": "the host was booted since"})),
             ],
             "strays": ["/s/stray"],
+            "guards": [{
+                "namespace": "default", "alloc": "dead", "guard": "process 4711", "lives": true,
+            }],
             "work": [{
                 "namespace": "default", "volume": "data", "alloc": "hung", "step": "agent.detach",
                 "since": at(3_000), "rpc": "NodeUnpublishVolume", "rpc_since": at(4_000),
@@ -296,6 +311,7 @@ mod tests {
             "last here: agent.detach failed 3 times, 1",
             "its claim: unpublishing for 8",
             "next in 4",
+            "dead by process 4711, which lives",
             "unclaimed: no claim stands behind this mount",
             "before the host was booted last",
             "known to nobody:\n  /s/stray",

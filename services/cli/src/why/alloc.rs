@@ -51,7 +51,18 @@ fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
             diagnosis(alloc.state.to_string(), finding.shown_by(alloc.note.clone()))
         }
     };
-    Diagnosis { since, ..told }
+    let mut also = told.also;
+    also.extend(unowned(alloc));
+    Diagnosis { since, also, ..told }
+}
+
+/// That its owner is gone, and who may take it over.
+fn unowned(alloc: &AllocStatus) -> Option<String> {
+    let (owner, since) = (alloc.owner.as_ref()?, alloc.unowned_since?);
+    Some(format!(
+        "unowned: its owner {owner} has no lease since {since}; it runs on, and `berth alloc adopt \
+         {owner} NEW-OWNER` gives it to another owner"
+    ))
 }
 
 /// The claim service did not answer whether the alloc exists. A volume of the same name is

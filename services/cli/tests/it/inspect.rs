@@ -98,7 +98,7 @@ const MUTATIONS: &[(&str, &str)] = &[
         "nats sub 'berth.v1.event.default.claim.down.>'",
         "nats sub 'berth.v1.event.default.claim.down'",
     ),
-    ("claim.down.service.claim\"", "lease.down.service.claim\""),
+    ("claim.down.d1.user.anna.service.claim\"", "lease.down.d1.user.anna.service.claim\""),
     // Steps, events, codes and metrics, anywhere on the page.
     ("waits for: controller.unpublish, again", "waits for: controller.detach, again"),
     ("agent.detach by volumewatcher", "agent.dismount by volumewatcher"),

@@ -63,14 +63,18 @@ fn endpoint_at(subject: &str) -> Option<&'static Row> {
     verb::ALL.iter().find(alike)
 }
 
-/// `berth.v1.event.<ns>.<kind>.<id>`, of a kind that has events.
+/// `berth.v1.event.<ns>.<kind>.<id>…`, of a kind that has events.
 fn is_event_subject(subject: &str) -> bool {
     let kinds = EventName::ALL.iter().filter_map(|event| event.as_str().split_once('.'));
     let mut kinds = kinds.map(|(kind, _)| kind);
     let parts: Vec<&str> = subject.split('.').collect();
     let is_of_stream =
         stream::EVENTS.subjects.iter().any(|all| subject.starts_with(all.trim_end_matches('>')));
-    is_of_stream && matches!(parts[..], [_, _, _, _, kind, _] if kinds.any(|known| known == kind))
+    is_of_stream
+        && matches!(
+            parts[..],
+            [_, _, _, _, kind, _] | [_, _, _, _, kind, _, _, _, _] if kinds.any(|known| known == kind)
+        )
 }
 
 fn is_bucket(name: &str) -> bool {
