@@ -70,11 +70,11 @@ fn is_event_subject(subject: &str) -> bool {
     let parts: Vec<&str> = subject.split('.').collect();
     let is_of_stream =
         stream::EVENTS.subjects.iter().any(|all| subject.starts_with(all.trim_end_matches('>')));
-    is_of_stream
-        && matches!(
-            parts[..],
-            [_, _, _, _, kind, _] | [_, _, _, _, kind, _, _, _, _] if kinds.any(|known| known == kind)
-        )
+    let kind = match parts[..] {
+        [_, _, _, _, kind, _] | [_, _, _, _, kind, _, _, _, _] => Some(kind),
+        _ => None,
+    };
+    is_of_stream && kind.is_some_and(|kind| kinds.any(|known| known == kind))
 }
 
 fn is_bucket(name: &str) -> bool {
