@@ -18,8 +18,8 @@ impl StateInner {
     /// Refuses an alloc that waits in a circle and is the one to give up.
     pub fn check_no_deadlock(&self, namespace: &Namespace, alloc: &AllocId) -> Result<(), Problem> {
         // The usual alloc wants one volume, or holds nothing yet.
-        let stands = self.lines(namespace, alloc);
-        if stands.is_empty() || !self.holds_some(namespace, alloc) {
+        let lines = self.lines(namespace, alloc);
+        if lines.is_empty() || !self.holds_some(namespace, alloc) {
             return Ok(());
         }
         let Some(deadlock) = Deadlock::find(alloc, |alloc| self.lines(namespace, alloc)) else {
@@ -29,7 +29,7 @@ impl StateInner {
         Err(Problem::new(Code::Deadlock, deadlock))
     }
 
-    /// Where a live alloc stands in line.
+    /// Where a live alloc waits in line.
     fn lines(&self, namespace: &Namespace, alloc: &AllocId) -> Vec<InLine> {
         self.each_volume_of(namespace, alloc, |volume, found| found.in_line(&volume.volume, alloc))
     }

@@ -55,7 +55,7 @@ impl Fold for OwnerLeases {
 /// Who holds the lease of an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseHolder {
-    /// Nobody.
+    /// It is not held.
     None,
     /// This identity, as far as it was told.
     By(Option<String>),

@@ -143,7 +143,7 @@ impl StateInner {
         Ok(holder.as_ref().is_some_and(is_held))
     }
 
-    /// Who holds the lease. That nobody does is confirmed at a quorum.
+    /// Who holds the lease. That it is not held is confirmed at a quorum.
     pub(super) async fn surely_held_by(
         &self,
         namespace: &Namespace,

@@ -28,7 +28,7 @@ pub struct Nodes {
     pub now: Vec<Candidate>,
     /// They could after a wait: a mount with `wait` gets in line there.
     pub later: Vec<Candidate>,
-    /// They cannot before somebody changes something.
+    /// They cannot before an operator changes something.
     pub never: Vec<Candidate>,
     /// How many claims wait in line for the volumes already.
     pub waiting: usize,

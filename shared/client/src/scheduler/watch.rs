@@ -4,7 +4,7 @@
 //! is known of the alloc; where that is not enough, the alloc is read. Events may be lost, so the
 //! list of the owner's allocs is compared now and then, in one request.
 //!
-//! **Promises** that an alloc that nobody waits for is not read, and that the usual life of an
+//! **Promises** that an alloc that no caller waits for is not read, and that the usual life of an
 //! alloc needs no read at all.
 
 use std::collections::HashMap;
@@ -72,7 +72,7 @@ impl Followed {
     fn apply(&mut self, event: Event) -> bool {
         let is_known = self.try_apply(event);
         if !is_known && !self.has_followers() {
-            // It is read when somebody follows it again.
+            // It is read when a caller follows it again.
             self.seen.send_replace(SeenAlloc::NotYet);
         }
         !is_known && self.has_followers()

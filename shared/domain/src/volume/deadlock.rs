@@ -39,7 +39,7 @@ pub struct InLine {
 }
 
 impl Volume {
-    /// How an alloc stands in line; none if it does not.
+    /// How an alloc waits in line; none if it does not.
     pub fn in_line(&self, id: &VolumeId, alloc: &AllocId) -> Option<InLine> {
         let own = self.claims.get(alloc).filter(|claim| !claim.is_held())?;
         let is_ahead = |other: &super::Claim| other.is_held() || other.epoch < own.epoch;
@@ -65,7 +65,7 @@ pub struct Deadlock {
 
 impl Deadlock {
     /// The circle in which this alloc waits, if it is the one to give up. `lines` says where an
-    /// alloc that lives stands in line.
+    /// alloc that lives waits in line.
     pub fn find(alloc: &AllocId, lines: impl Fn(&AllocId) -> Vec<InLine>) -> Option<Self> {
         let mut search = Search { start: alloc, lines: &lines, seen: BTreeSet::new() };
         for line in lines(alloc) {
@@ -175,9 +175,9 @@ mod tests {
         let three =
             ["c waits for volume z behind a, a for volume x behind b, b for volume y behind c"];
         assert_eq!(who_gives_up(&["a 1 x b", "b 2 y c", "c 3 z a"]), three);
-        // It stands behind a circle, and is not part of it.
+        // It waits behind a circle, and is not part of it.
         assert_eq!(who_gives_up(&["a 1 x b", "b 2 y a", "d 9 x a b"]), two);
-        // An alloc may stand in several lines.
+        // An alloc may wait in several lines.
         assert_eq!(who_gives_up(&["a 1 x c", "a 3 w b", "b 2 y a"]).len(), 1);
     }
 

@@ -5,7 +5,7 @@
 //!
 //! **Promises** of each state: no volume has two writers; an alloc that was refused and has undone
 //! its steps holds nothing; of a circle of allocs one alone is refused; and from there, both allocs
-//! come to their end, and both volumes are free, though nobody who waits gives up by itself.
+//! come to their end, and both volumes are free, though no caller in line gives up by itself.
 //!
 //! **Never** models the controller or the node: a release needs one answer here. The great model
 //! has these for one volume, and a volume's release asks for no other volume.
