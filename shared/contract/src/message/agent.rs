@@ -95,8 +95,8 @@ pub struct MountedVolume {
 
 /// `agent.guard`: names what runs an alloc on this node.
 ///
-/// While it lives, the alloc's volumes stay where they are, also after the alloc is stopped. When it
-/// has ended, the agent reports the end of the alloc. The agent ends nothing.
+/// While it lives, the alloc's volumes stay where they are, also after the alloc is stopped. When
+/// it has ended, the agent reports the end of the alloc. The agent ends nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetGuard {
     /// The alloc's namespace.
