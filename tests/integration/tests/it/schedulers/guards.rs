@@ -28,23 +28,26 @@ impl Sleeper {
     fn start(input: Stdio) -> Self {
         Self(Command::new("sleep").arg("1000").stdin(input).spawn().unwrap())
     }
+}
 
-    fn end(&mut self) {
+impl Drop for Sleeper {
+    fn drop(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 }
 
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _: std::io::Result<()> = self.0.kill();
-        let _: std::io::Result<_> = self.0.wait();
+/// Ends an alloc's guard, and where it is asked for stops the alloc before.
+async fn end_guard(system: &System, job: &Alloc, guard: Sleeper, is_stopped: bool) {
+    if is_stopped {
+        hold_until_end(system, job, guard).await;
+    } else {
+        notice_end(job, guard).await;
     }
 }
 
 /// A stopped alloc keeps its volume while its guard lives. Once the guard has ended it is free.
-async fn holds_until(system: &System, job: &Alloc, end: impl FnOnce()) {
+async fn hold_until_end(system: &System, job: &Alloc, guard: Sleeper) {
     job.stop(AllocState::Complete, "stopped too early").await.unwrap();
     let waits = async || {
         let claims = system.claims("data").await.claims;
@@ -57,15 +60,15 @@ async fn holds_until(system: &System, job: &Alloc, end: impl FnOnce()) {
         }
     };
     wait::until("the release waits for the guard", SOON, waits).await;
-    end();
+    drop(guard);
     job.wait(WaitUntil::Free, SOON).await.unwrap();
 }
 
 /// A live alloc whose guard ends is reported as ended, and released.
-async fn ends_with(job: &Alloc, end: impl FnOnce()) {
+async fn notice_end(job: &Alloc, guard: Sleeper) {
     sleep(Duration::from_millis(1_500)).await;
     assert!(timeout(Duration::from_millis(100), job.lost()).await.is_err(), "it lives");
-    end();
+    drop(guard);
     let lost = timeout(SOON, job.lost()).await.unwrap();
     assert!(matches!(lost, Lost::Ended { state: AllocState::Failed, .. }), "{lost:?}");
     job.wait(WaitUntil::Free, SOON).await.unwrap();
@@ -82,7 +85,7 @@ async fn a_process_guards_its_alloc() {
     for (id, is_stopped) in [("stopped", true), ("ended", false)] {
         let job = place(&a, id, 0, &["data"]).await;
         job.mount(false, Deadlines::default()).await.unwrap();
-        let mut sleeper = Sleeper::start(Stdio::null());
+        let sleeper = Sleeper::start(Stdio::null());
         let guard = process_guard(sleeper.0.id()).unwrap();
         let other = Guard { start: guard.start.map(|start| start + 1), ..guard.clone() };
         let refused = job.guard(other).await.unwrap_err();
@@ -93,11 +96,7 @@ async fn a_process_guards_its_alloc() {
         let second = process_guard(std::process::id()).unwrap();
         let refused = job.guard(second).await.unwrap_err();
         assert!(matches!(refused, Refusal::Never(_)), "one guard for each alloc: {refused:?}");
-        if is_stopped {
-            holds_until(&system, &job, || sleeper.end()).await;
-        } else {
-            ends_with(&job, || sleeper.end()).await;
-        }
+        end_guard(&system, &job, sleeper, is_stopped).await;
     }
     system.settle("data").await;
 }
@@ -114,15 +113,11 @@ async fn a_lock_guards_its_alloc_from_before_the_workload_begins() {
         let job = place(&a, id, 0, &["data"]).await;
         job.mount(false, Deadlines::default()).await.unwrap();
         let lock = job.lock().await.unwrap();
-        let mut sleeper = Sleeper::start(Stdio::from(lock));
+        let sleeper = Sleeper::start(Stdio::from(lock));
         // The agent is killed, and knows it all the same.
         system.kill9_and_restart(Part::Agent(0)).await;
         system.healthy().await;
-        if is_stopped {
-            holds_until(&system, &job, || sleeper.end()).await;
-        } else {
-            ends_with(&job, || sleeper.end()).await;
-        }
+        end_guard(&system, &job, sleeper, is_stopped).await;
     }
     system.settle("data").await;
 }
@@ -151,14 +146,10 @@ async fn a_cgroup_guards_its_alloc() {
         job.mount(false, Deadlines::default()).await.unwrap();
         let refused = job.guard(guard.clone()).await.unwrap_err();
         assert_eq!(refused.problem().code, Code::GuardRefused, "it is empty: {refused}");
-        let mut sleeper = Sleeper::start(Stdio::null());
+        let sleeper = Sleeper::start(Stdio::null());
         fs::write(dir.join("cgroup.procs"), sleeper.0.id().to_string()).unwrap();
         job.guard(guard.clone()).await.unwrap();
-        if is_stopped {
-            holds_until(&system, &job, || sleeper.end()).await;
-        } else {
-            ends_with(&job, || sleeper.end()).await;
-        }
+        end_guard(&system, &job, sleeper, is_stopped).await;
     }
     fs::remove_dir(&dir).unwrap();
     system.settle("data").await;
