@@ -79,7 +79,8 @@ impl<'a> VolumeLook<'a> {
 
     /// The claims being released that may go on now, side by side: at most one for each executor
     /// that rule 3 keeps apart. So when one of thousands of claims that leave one volume has moved,
-    /// the others do not all ask.
+    /// the others do not all ask. The oldest claim comes first: if allocs come and go all the time,
+    /// none is overtaken for ever.
     pub fn may_go_on(mut self, known: impl Fn(&AllocId, &Claim) -> ClaimFacts) -> Vec<&'a AllocId> {
         let mut found = Vec::new();
         // A granted or waiting claim goes on when its alloc changes.

@@ -81,13 +81,13 @@ pub async fn stop_owned(
         alloc.is_owned_by(&owner, by.as_deref())
             && node.as_ref().is_none_or(|node| *node == alloc.node)
     };
-    let (ids, more) = live_allocs(state, namespace, STEP, origin, is_meant).await?;
+    let meant = live_allocs(state, namespace, STEP, origin, is_meant).await?;
     let decide = |id: &AllocId, revision: u64, known: &Alloc| {
         known.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
         Ok(Some(end(known, ended, note.as_deref())))
     };
     let change = Change { event: end_event(ended), step: STEP, decide };
-    Ok(ChangedAllocs { allocs: change_each(state, namespace, ids, origin, change).await?, more })
+    change_each(state, namespace, meant, origin, change).await
 }
 
 /// Gives live allocs of an owner whose lease has ended to the sender.
@@ -110,7 +110,7 @@ pub async fn adopt(
         let is_from = alloc.owner.as_ref().is_some_and(|owner| owner.name == from);
         is_from && !taken(alloc) && (ids.is_empty() || ids.contains(id))
     };
-    let (meant, more) = live_allocs(state, namespace, STEP, origin, is_meant).await?;
+    let meant = live_allocs(state, namespace, STEP, origin, is_meant).await?;
     let decide = |id: &AllocId, _: u64, known: &Alloc| {
         let Some(of) = known.owner.as_ref().filter(|of| of.name == from && !taken(known)) else {
             return Ok(None);
@@ -120,7 +120,7 @@ pub async fn adopt(
         Ok(Some(Alloc { owner, by: by.clone(), ..known.clone() }))
     };
     let change = Change { event: EventName::AllocAdopted, step: STEP, decide };
-    Ok(ChangedAllocs { allocs: change_each(state, namespace, meant, origin, change).await?, more })
+    change_each(state, namespace, meant, origin, change).await
 }
 
 /// Refuses to take an alloc from an owner that has it.
@@ -174,15 +174,15 @@ struct Change<D> {
     decide: D,
 }
 
-/// Changes live allocs one by one. Fails with the first error only if none was changed: what was
-/// changed has to be told.
+/// Changes live allocs, each by itself. What was changed has to be told, so one that fails counts
+/// as one of those that are left: if none was changed, the reply is the first error.
 async fn change_each<D>(
     state: &State,
     namespace: &Namespace,
-    ids: Vec<AllocId>,
+    (ids, more): (Vec<AllocId>, bool),
     origin: &Origin,
     change: Change<D>,
-) -> Result<Vec<AllocStub>, Problem>
+) -> Result<ChangedAllocs, Problem>
 where
     D: Fn(&AllocId, u64, &Alloc) -> Result<Option<Alloc>, Problem>,
 {
@@ -210,6 +210,6 @@ where
     }
     match failed {
         Some(error) if changed.is_empty() => Err(error),
-        _ => Ok(changed),
+        failed => Ok(ChangedAllocs { allocs: changed, more: more || failed.is_some() }),
     }
 }

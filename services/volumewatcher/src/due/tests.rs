@@ -70,7 +70,11 @@ impl Site {
         self.1 += 10;
         let done = step(&self.0, command, &context(self.1)).unwrap();
         match done.write.clone() {
-            Some(Write::PutClaim(alloc, claim)) => drop(self.0.claims.insert(alloc, claim)),
+            Some(Write::PutClaim(alloc, mut claim)) => {
+                // As its reader does.
+                claim.epoch = if claim.epoch == 0 { self.1 } else { claim.epoch };
+                self.0.claims.insert(alloc, claim);
+            }
             Some(Write::DeleteClaim(alloc)) => drop(self.0.claims.remove(&alloc)),
             other => assert_eq!(other, None),
         }
@@ -218,6 +222,25 @@ fn a_place_in_line_ends_with_its_time() {
     assert_eq!(site.due(1, ENDED), controller());
     site.1 += 500 + u64::try_from(Duration::from_secs(1).as_millis()).unwrap();
     assert_eq!(site.due(1, WANTED), controller());
+}
+
+/// On a volume that allocs join and leave all the time.
+#[test]
+fn no_newcomer_is_released_before_an_older_claim() {
+    let mut site = Site::new(&[(9, 1), (5, 1), (1, 1)]);
+    for at in [1, 5, 9] {
+        let release = Command::Release { alloc: alloc(at), epoch: None, reason: String::new() };
+        site.apply(&release);
+    }
+    for (at, oldest) in [(9, "a9"), (5, "a5"), (1, "a1")] {
+        assert_eq!(site.going(), BTreeSet::from([oldest]));
+        let detach = site.begin(at);
+        site.answer(at, &detach);
+        // It goes beside the others, or by a call of the controller for the last of them.
+        while let Some(attempt) = site.0.claims.contains_key(&alloc(at)).then(|| site.begin(at)) {
+            site.answer(at, &attempt);
+        }
+    }
 }
 
 /// Thousands that leave one volume do not all ask at each step of one: and each that is woken gets

@@ -195,7 +195,8 @@ class Scheduler:
         return [self._alloc(stub) for stub in found if stub.get("by") == self.actor]
 
     async def adopt(self, from_owner: str) -> list[Alloc]:
-        """Takes over all live allocs of an owner whose lease has ended. What runs goes on."""
+        """Takes over all live allocs of an owner whose lease has ended. What runs goes on. After a
+        refusal, those that were taken over before are among `own_allocs`."""
         return await self._many("alloc.adopt", {"from": from_owner, "owner": self.owner})
 
     async def stop_all(self, state: End = "stopped", note: str = "") -> list[Alloc]:

@@ -103,7 +103,7 @@ class Nodes:
     later: list[Candidate] = field(default_factory=list)
     """A mount with `wait` gets in line there."""
     never: list[Candidate] = field(default_factory=list)
-    """Somebody has to change something first."""
+    """An operator has to change something first."""
     waiting: int = 0
     """How many claims wait in line for the volumes already."""
     index: int = 0

@@ -255,7 +255,8 @@ impl Scheduler {
         Ok(own.into_iter().map(|stub| self.alloc(stub)).collect())
     }
 
-    /// Takes over all live allocs of an owner whose lease has ended. What runs goes on.
+    /// Takes over all live allocs of an owner whose lease has ended. What runs goes on. After a
+    /// refusal, those that were taken over before are among [`Scheduler::own_allocs`].
     pub async fn adopt(&self, from: &OwnerId) -> Result<Vec<Alloc>, Refusal> {
         let request = Adopt { from: from.clone(), owner: self.0.owner.clone(), ids: Vec::new() };
         let mut adopted = Vec::new();

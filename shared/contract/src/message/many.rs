@@ -90,7 +90,8 @@ decode_struct!(Adopt { from, owner, ids });
 pub struct ChangedAllocs {
     /// The allocs that were changed.
     pub allocs: Vec<AllocStub>,
-    /// Whether there are more: ask again.
+    /// Whether there are more, among them those that could not be changed: ask again. Where none
+    /// can be changed, the reply is the error.
     #[serde(default)]
     pub more: bool,
 }

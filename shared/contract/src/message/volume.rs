@@ -561,7 +561,7 @@ pub struct NodePlacement {
     /// Whether it can host all of them now.
     pub fits: bool,
     /// Whether it could after a wait: claims with `wait` get in line there. Where this is false as
-    /// well, somebody must change something first.
+    /// well, an operator must change something first.
     #[serde(default)]
     pub fits_later: bool,
     /// The room that the volumes' plugins have there.

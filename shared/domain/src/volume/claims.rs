@@ -109,9 +109,9 @@ impl Claims {
         self.named(|summary| summary.line.iter().map(|(_, alloc)| alloc))
     }
 
-    /// Claims that are being published or released.
+    /// Claims that are being published or released, the oldest claim first.
     pub fn moving(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
-        self.named(|summary| summary.moving.iter())
+        self.named(|summary| summary.moving.iter().map(|(_, alloc)| alloc))
     }
 
     /// Claims with an attempt, the latest deadline first.

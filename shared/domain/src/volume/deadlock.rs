@@ -6,7 +6,7 @@
 //! looks for the circle.
 //!
 //! **Promises** that of the allocs in a circle, one is to give up: the one that got in line last.
-//! Whoever looks at the same claims names the same alloc.
+//! Every search of the same claims names the same alloc.
 //!
 //! **Never** gives a claim up. The alloc's scheduler decides what becomes of it.
 

@@ -34,8 +34,8 @@ pub(super) struct Summary {
     pub external: ExternalNodes,
     /// Waiting claims, by epoch: the order of the line.
     pub line: BTreeSet<(u64, AllocId)>,
-    /// Claims that are neither waiting nor taken.
-    pub moving: BTreeSet<AllocId>,
+    /// Claims that are neither waiting nor taken, by epoch: a newcomer is never before the others.
+    pub moving: BTreeSet<(u64, AllocId)>,
     /// Claims that the plugin had no room for.
     pub exhausted: BTreeSet<AllocId>,
     /// Claims with an attempt, by its deadline.
@@ -67,9 +67,10 @@ impl Summary {
         let used_as =
             if *state == State::Waiting { &mut self.wanted_as } else { &mut self.held_as };
         change.entry(used_as, &claim.capability());
-        change.member_if(*state == State::Waiting, &mut self.line, || (claim.epoch, alloc.clone()));
+        let by_epoch = || (claim.epoch, alloc.clone());
+        change.member_if(*state == State::Waiting, &mut self.line, by_epoch);
         let moving = !matches!(state, State::Waiting | State::Taken);
-        change.member_if(moving, &mut self.moving, || alloc.clone());
+        change.member_if(moving, &mut self.moving, by_epoch);
         change.member_if(*exhausted, &mut self.exhausted, || alloc.clone());
         let (at_node, at_controller) = match &claim.attempt {
             Some(attempt) => (!attempt.call.is_controller(), attempt.call.is_controller()),

@@ -74,7 +74,9 @@ proptest! {
         prop_assert!(line.is_sorted_by_key(|(_, claim)| claim.epoch));
         prop_assert_eq!(named(line), those(&|claim| claim.state == State::Waiting));
         let moving = |claim: &Claim| !matches!(claim.state, State::Waiting | State::Taken);
-        prop_assert_eq!(named(claims.moving().collect()), those(&moving));
+        let found: Vec<_> = claims.moving().collect();
+        prop_assert!(found.is_sorted_by_key(|(_, claim)| claim.epoch));
+        prop_assert_eq!(named(found), those(&moving));
         let calling: Vec<_> = claims.calling().collect();
         let deadline = |(_, claim): &(&AllocId, &Claim)| {
             std::cmp::Reverse(claim.attempt.as_ref().map(|attempt| attempt.deadline))

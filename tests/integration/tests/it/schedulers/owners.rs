@@ -134,6 +134,31 @@ async fn allocs_of_an_owner_that_is_gone_run_on_and_are_adopted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_among_many_is_told() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let a = scheduler(&system, "anna", "a").await;
+    place(&a, "job", 0, &[]).await;
+    // An owner of the same name, which has another identity and no lease, keeps its allocs.
+    let other = Register { owner: Some(owner("a")), ..register("other", 0, &[]) };
+    ask::<verb::AllocRegister>(&system, &other).await.unwrap();
+    drop(a);
+
+    let b = scheduler(&system, "bob", "b").await;
+    let adopted = async || {
+        let refused = b.adopt(&owner("a")).await.unwrap_err();
+        assert_eq!(refused.problem().code, Code::OwnerHeld, "{refused}");
+        let own = b.own_allocs().await.unwrap();
+        if own.is_empty() { Err(refused.to_string()) } else { Ok(own) }
+    };
+    let own = wait::until("the alloc without an owner is adopted", SOON, adopted).await;
+    assert_eq!((own.len(), own[0].id()), (1, &alloc_id("job")));
+    assert_eq!(status(&system, "other").await.owner, Some(owner("a")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_instance_finds_its_allocs() {
     if !or_skip("real mounts") {
         return;
