@@ -9,7 +9,7 @@
 #   tests/peers/csi-sanity.sh PATTERN     the runs whose name the (extended) pattern matches
 #
 # Owns:     .bin/csi-sanity-* in the repository, which git ignores.
-# Promises: builds nothing but that; takes the driver from target/debug.
+# Promises: builds nothing but that; takes the driver from cargo's target directory.
 # Never:    leaves a process, mount, loop device or file behind.
 set -euo pipefail
 
@@ -20,7 +20,7 @@ readonly LONGEST_S=120 # per run; it takes a few seconds
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 readonly ROOT
-readonly DRIVER="$ROOT/target/debug/berth-csi-dev"
+readonly DRIVER="${CARGO_TARGET_DIR:-$ROOT/target}/debug/berth-csi-dev"
 readonly SANITY="$ROOT/.bin/csi-sanity-$VERSION"
 readonly PATTERN="${1:-.}"
 # What must be found in no file of the driver.
@@ -47,9 +47,9 @@ matrix() {
     printf '%s|' split-image "$full" '{backing: image}' 8 mount ''; echo
     printf '%s|' bound "$full --bound" "$nothing" 8 mount "$limit"; echo
     printf '%s|' pool "$full --pool-bytes 4294967296" "$nothing" 8 mount ''; echo
-    for ability in clone snapshot list-snapshots group-snapshot list published-nodes capacity attach \
-        publish-readonly expand online-expand expand-node single-node-multi-writer topology stage \
-        mount-group stage,attach; do
+    for ability in clone snapshot list-snapshots get-snapshot group-snapshot list published-nodes \
+        get-volume capacity attach publish-readonly expand online-expand expand-node modify stats \
+        condition single-node-multi-writer topology stage mount-group stage,attach; do
         printf '%s|' "without-$ability" "$full --without $ability" "$nothing" 8 mount ''; echo
     done
     # A mounted ext4 grows only for a process with CAP_SYS_RESOURCE, which containers lack; xfs grows.
@@ -128,9 +128,10 @@ run() {
     local rpc
     for rpc in CreateVolume DeleteVolume ControllerPublishVolume ControllerUnpublishVolume \
         ControllerValidateVolumeCapabilities NodeStageVolume NodePublishVolume CreateSnapshot \
-        DeleteSnapshot ControllerExpandVolume ListSnapshots; do
+        DeleteSnapshot ControllerExpandVolume ControllerModifyVolume ListSnapshots GetSnapshot; do
         printf '%sSecret: {key: %s}\n' "$rpc" "$SECRET"
     done >"$dir/secrets.yaml"
+    echo '{iops: "500", tier: gold}' >"$dir/mutable.yaml"
 
     # shellcheck disable=SC2086 # flags are words
     case $name in
@@ -146,6 +147,7 @@ run() {
         --csi.mountdir="$dir/mount" --csi.stagingdir="$dir/staging" --csi.secrets="$dir/secrets.yaml" \
         --csi.testvolumesize="$size" --csi.testvolumeexpandsize=$((size + (8 << 20))) \
         --csi.testvolumeaccesstype="$access" --csi.testvolumeparameters="$dir/parameters.yaml" \
+        --csi.testvolumemutableparameters="$dir/mutable.yaml" \
         --ginkgo.no-color --ginkgo.json-report="$dir/report.json" $suite >"$dir/suite.log" 2>&1 ||
         true
     stop "$dir"

@@ -10,9 +10,9 @@ use berth_domain::{AllocId, Namespace, SecretsId, VolumeKey};
 use tokio::time::Instant;
 
 use crate::running::{self, ClaimActivity};
-use crate::secrets;
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
+use crate::{secrets, storage};
 
 const DEREGISTER: &str = verb::VolumeDeregister::STEP;
 
@@ -103,7 +103,7 @@ async fn remove_secrets(
     secrets: Option<&SecretsId>,
     trace: TraceContext,
 ) {
-    if let (Some(Write::DeleteSpec), Some(secrets)) = (&done.step.write, secrets) {
-        state.vault.remove(volume, secrets, trace).await;
+    if let Some(Write::DeleteSpec) = &done.step.write {
+        storage::remove_secrets(state, volume, secrets, trace).await;
     }
 }

@@ -14,7 +14,7 @@ use berth_service::refusals::RequestSubject;
 
 use crate::state::State;
 use crate::{
-    alloc, checkpoint, deregister, detach, forget, observe, query, register, secrets, take,
+    alloc, checkpoint, deregister, detach, forget, observe, query, register, secrets, storage, take,
 };
 
 /// Requests of one verb under way at once. Takes may wait for minutes, and cost little meanwhile.
@@ -40,7 +40,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::VolumeStatus, _>(|s, n, r| async move {
-        query::volume_status(&s, n, r.message()?, r.deadline).await
+        query::volume_status(&s, n, r.message()?, r.trace, r.deadline).await
     })
     .await?;
     on.verb::<verb::VolumeList, _>(|s, n, r| async move {
@@ -104,6 +104,8 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     serve_owners(&on).await?;
+    serve_storage(&on).await?;
+    serve_fleet(&service, state).await?;
     serve_history(&service, state).await?;
     serve_secrets(&service, state).await?;
     Ok(service)
@@ -153,6 +155,79 @@ async fn serve_owners(on: &Endpoints<'_>) -> Result<(), ServeError> {
         query::place_many(&s, &n, r.message()?, r.deadline).await
     })
     .await
+}
+
+/// Volumes at their storage, snapshots and classes.
+async fn serve_storage(on: &Endpoints<'_>) -> Result<(), ServeError> {
+    on.verb::<verb::VolumeCreate, _>(|s, n, r| async move {
+        storage::create(&s, n, r.message()?, r.trace, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::VolumeDelete, _>(|s, n, r| async move {
+        storage::delete(&s, n, r.message()?, r.trace, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::VolumeExpand, _>(|s, n, r| async move {
+        storage::expand(&s, n, r.message()?, r.trace, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::VolumeModify, _>(|s, n, r| async move {
+        storage::modify(&s, n, r.message()?, r.trace, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::VolumeExternal, _>(|s, n, r| async move {
+        storage::list_externals(&s, n, r.message()?, r.trace, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::VolumeCheckpoint, _>(|s, n, r| async move {
+        storage::checkpoint(&s, n, r.message()?, r.trace).await
+    })
+    .await?;
+    on.verb::<verb::SnapshotCreate, _>(|s, n, r| async move {
+        storage::create_snapshots(&s, n, r.message()?, r.trace, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::SnapshotDelete, _>(|s, n, r| async move {
+        storage::delete_snapshots(&s, n, r.message()?, r.trace, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::SnapshotAdopt, _>(|s, n, r| async move {
+        storage::adopt_snapshot(&s, n, r.message()?, r.trace, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::SnapshotList, _>(|s, n, r| async move {
+        storage::list_snapshots(&s, n, r.message()?, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::ClassList, _>(|s, n, r| async move {
+        storage::list_classes(&s, n, r.message()?).await
+    })
+    .await
+}
+
+/// Requests about no namespace: classes, and what plugins have room for.
+async fn serve_fleet(service: &Service, state: &State) -> Result<(), ServeError> {
+    let shared = state.clone();
+    let put = move |request: VerbRequest<verb::ClassPut>| {
+        let state = shared.clone();
+        async move { storage::put_class(&state, request.message()?, request.trace).await }
+    };
+    service.on(Listen::All, MAX_IN_FLIGHT, put).await?;
+    let shared = state.clone();
+    let delete = move |request: VerbRequest<verb::ClassDelete>| {
+        let state = shared.clone();
+        async move { storage::delete_class(&state, request.message()?, request.trace).await }
+    };
+    service.on(Listen::All, MAX_IN_FLIGHT, delete).await?;
+    let shared = state.clone();
+    let capacity = move |request: VerbRequest<verb::PluginCapacity>| {
+        let state = shared.clone();
+        async move {
+            let (query, trace) = (request.message()?, request.trace);
+            storage::list_capacities(&state, query, trace, request.deadline).await
+        }
+    };
+    service.on(Listen::All, MAX_IN_FLIGHT, capacity).await.map(drop)
 }
 
 async fn serve_history(service: &Service, state: &State) -> Result<(), ServeError> {

@@ -6,8 +6,9 @@ use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
 use berth_domain::alloc::Alloc;
 use berth_domain::proof::Proof;
+use berth_domain::volume::storage::{OperationKind, Snapshot, SnapshotState, Work};
 use berth_domain::volume::{Claim, Command, Outcome, Policy, State, VolumeSpec, Write};
-use berth_domain::{AllocId, Namespace, Timestamp, VolumeKey};
+use berth_domain::{AllocId, Namespace, SnapshotId, Timestamp, VolumeKey};
 use berth_service::clock;
 
 use crate::trail::{Trailed, recorded_at};
@@ -38,6 +39,8 @@ pub struct StoredTransition<'a> {
     pub write: &'a Write,
     /// The claim before the write.
     pub before: Option<&'a Trailed>,
+    /// The spec before the write.
+    pub spec_before: Option<&'a VolumeSpec>,
     /// The claim's trail with the write.
     pub trail: Option<Trail>,
     /// The request that made the write.
@@ -73,6 +76,17 @@ impl StoredTransition<'_> {
             Write::DeleteSpec => self.deregistration_event(),
             Write::PutClaim(alloc, claim) => self.claim_event(alloc, claim, policy),
             Write::DeleteClaim(alloc) => self.freed_event(alloc),
+            Write::PutSnapshot(id, snapshot) => self.snapshot_event(id, snapshot),
+            Write::DeleteSnapshot(id) => {
+                let is_forgotten =
+                    matches!(self.command, Command::DeleteSnapshot { forget: true, .. });
+                let detail = "forgotten: what is at the storage stays there".to_owned();
+                Event {
+                    snapshot: Some(id.clone()),
+                    detail: is_forgotten.then_some(detail),
+                    ..self.new_event(EventName::SnapshotDeleted)
+                }
+            }
         };
         let of = self.trail.filter(|trail| trail.released.is_some());
         Event {
@@ -98,6 +112,9 @@ impl StoredTransition<'_> {
     fn spec_event(&self, spec: &VolumeSpec) -> Event {
         let name = match (&spec.closing, spec.create_index) {
             (Some(_), _) => EventName::VolumeClosing,
+            _ if spec.storage != self.spec_before.and_then(|before| before.storage.clone()) => {
+                return self.storage_event(spec);
+            }
             (None, 0) => EventName::VolumeRegistered,
             (None, _) => EventName::VolumeUpdated,
         };
@@ -108,12 +125,102 @@ impl StoredTransition<'_> {
         }
     }
 
+    /// The event of a change at the storage, or of a call for one.
+    fn storage_event(&self, spec: &VolumeSpec) -> Event {
+        let before = self.spec_before;
+        let was = before.and_then(VolumeSpec::operation);
+        let is = spec.operation();
+        let failure =
+            spec.failure().filter(|_| spec.failure() != before.and_then(VolumeSpec::failure));
+        let faults = |spec: &VolumeSpec| {
+            spec.storage.as_ref().map(|storage| storage.faults.clone()).unwrap_or_default()
+        };
+        let retried = is.filter(|is| {
+            was.is_some_and(|was| was.kind() == is.kind() && is.progress.tries > was.progress.tries)
+        });
+        let (name, detail) = match (was, is) {
+            _ if failure.is_some() => {
+                (EventName::VolumeFailed, failure.map(|failure| failure.error.clone()))
+            }
+            (_, Some(is)) if retried.is_some() => {
+                (EventName::VolumeRetried, is.progress.error.clone())
+            }
+            (_, Some(is)) => {
+                let name = match is.work {
+                    Work::Create { .. } => EventName::VolumeCreating,
+                    Work::Delete { .. } => EventName::VolumeDeleting,
+                    Work::Expand(_) => EventName::VolumeExpanding,
+                    Work::Modify { .. } => EventName::VolumeModifying,
+                };
+                let attempt = is.progress.attempt.as_ref();
+                (name, attempt.map(|attempt| format!("{} by {}", attempt.call, attempt.worker)))
+            }
+            (Some(was), None) => {
+                let name = match was.kind() {
+                    OperationKind::Create => EventName::VolumeCreated,
+                    // A deletion that ends so was refused, which has an event of its own.
+                    OperationKind::Delete | OperationKind::Modify => EventName::VolumeModified,
+                    OperationKind::Expand => EventName::VolumeExpanded,
+                };
+                let faults = faults(spec);
+                let faults = (!faults.is_empty()).then(|| faults.join("; "));
+                (name, faults)
+            }
+            // It is created when the first claim says where.
+            (None, None) => (EventName::VolumeRegistered, None),
+        };
+        let attempt = is.or(was).and_then(|operation| operation.progress.attempt.as_ref());
+        let took = was.filter(|_| is.is_none()).map(|was| self.now.since(was.since));
+        Event {
+            plugin: Some(spec.plugin.clone()),
+            detail,
+            attempt: attempt.map(|attempt| attempt.id.clone()),
+            took_us: took.and_then(|took| u64::try_from(took.as_micros()).ok()),
+            ..self.new_event(name)
+        }
+    }
+
+    fn snapshot_event(&self, id: &SnapshotId, snapshot: &Snapshot) -> Event {
+        let failed = matches!(
+            self.command,
+            Command::Settle {
+                outcome: Outcome::Failed(_)
+                    | Outcome::NotDone(_)
+                    | Outcome::Exhausted(_)
+                    | Outcome::Unasked(_)
+                    | Outcome::Unanswered(_),
+                ..
+            }
+        );
+        let refused = snapshot.call().is_none() && snapshot.progress.error.is_some();
+        let name = match snapshot.state {
+            _ if refused => EventName::SnapshotFailed,
+            _ if failed => EventName::SnapshotRetried,
+            SnapshotState::Creating => EventName::SnapshotCreating,
+            SnapshotState::Cut => EventName::SnapshotCut,
+            SnapshotState::Ready => EventName::SnapshotReady,
+            SnapshotState::Failed => EventName::SnapshotFailed,
+            SnapshotState::Deleting => EventName::SnapshotDeleting,
+        };
+        Event {
+            snapshot: Some(id.clone()),
+            plugin: Some(snapshot.plugin.clone()),
+            detail: snapshot.progress.error.clone(),
+            attempt: snapshot.progress.attempt.as_ref().map(|attempt| attempt.id.clone()),
+            ..self.new_event(name)
+        }
+    }
+
     fn deregistration_event(&self) -> Event {
         let reason = match self.command {
             Command::Deregister { reason, .. } if !reason.is_empty() => Some(reason.clone()),
             _ => None,
         };
-        Event { detail: reason, ..self.new_event(EventName::VolumeDeregistered) }
+        let name = match self.command {
+            Command::Deregister { .. } => EventName::VolumeDeregistered,
+            _ => EventName::VolumeDeleted,
+        };
+        Event { detail: reason, ..self.new_event(name) }
     }
 
     fn claim_event(&self, alloc: &AllocId, claim: &Claim, policy: &Policy) -> Event {

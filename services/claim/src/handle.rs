@@ -13,8 +13,9 @@
 
 use berth_contract::key;
 use berth_contract::record::UnreadableRecord;
-use berth_domain::VolumeKey;
-use berth_domain::volume::{Command, Handle, HandleUse, VolumeSpec, Write};
+use berth_domain::class::ClassUse;
+use berth_domain::volume::{Command, Handle, HandleUse, Outcome, StorageAnswer, VolumeSpec, Write};
+use berth_domain::{ClassId, Namespace, VolumeKey};
 use berth_service::projection::{HandleEntry, HandleGuard, Subtree, Volumes};
 
 /// A write in the same batch as a transition's own.
@@ -27,6 +28,8 @@ pub enum Beside {
     Free(Handle),
     /// Makes the key of a handle name the volume.
     Own(Handle),
+    /// Writes the guard of a namespace's quota, with what the namespace had of the class.
+    Quota(ClassId, Namespace, ClassUse),
 }
 
 impl Beside {
@@ -35,6 +38,7 @@ impl Beside {
         match self {
             Self::Fence(volume, _) => key::subtree(volume),
             Self::Free(handle) | Self::Own(handle) => key::handle(handle),
+            Self::Quota(class, namespace, _) => key::quota(class, namespace),
         }
     }
 
@@ -46,14 +50,27 @@ impl Beside {
                 let guard = volumes.handles().get(handle).and_then(|entry| entry.guard.as_ref());
                 guard.map_or(0, |guard| guard.revision)
             }
+            Self::Quota(class, namespace, _) => volumes.classes().quota_revision(class, namespace),
         }
     }
 }
 
 /// The use of the handle that a command is about: the handle to be registered, or the volume's.
 pub fn handle_use(volumes: &Volumes, volume: &VolumeKey, command: &Command) -> HandleUse {
+    let use_of = |handle: Option<Handle>| {
+        handle.map(|handle| volumes.handle_use(volume, &handle)).unwrap_or_default()
+    };
     match command {
-        Command::Register(spec) => volumes.handle_use(volume, &spec.handle(&volume.volume)),
+        Command::Register(spec) => use_of(spec.handle(&volume.volume)),
+        // The id that the plugin returned is about to become the volume's.
+        Command::Settle { outcome: Outcome::Stored(StorageAnswer::Volume(made)), .. } => {
+            let subtree = volumes.get(volume);
+            let spec = subtree.and_then(|subtree| subtree.volume.spec.as_ref());
+            use_of(spec.map(|spec| Handle {
+                plugin: spec.plugin.clone(),
+                external_id: made.external_id.clone(),
+            }))
+        }
         _ => current_use(volumes, volume),
     }
 }
@@ -74,13 +91,21 @@ pub fn beside(
 ) -> Result<Vec<Beside>, UnreadableRecord> {
     let before = current(volumes, volume);
     let after = match write {
-        Write::PutSpec(spec) => Some(spec.handle(&volume.volume)),
+        Write::PutSpec(spec) => spec.handle(&volume.volume),
         Write::DeleteSpec => None,
         // A claim needs the key. An older version wrote a spec without it.
         Write::PutClaim(..) if matches!(command, Command::Take(_)) => before.clone(),
-        Write::PutClaim(..) | Write::DeleteClaim(_) => return Ok(Vec::new()),
+        Write::PutClaim(..)
+        | Write::DeleteClaim(_)
+        | Write::PutSnapshot(..)
+        | Write::DeleteSnapshot(_) => return Ok(Vec::new()),
     };
     let mut beside = Vec::new();
+    if let Command::Create(_) = command
+        && let Some(source) = source_of_copy(volume, write)
+    {
+        beside.push(fence(volumes, &source)?);
+    }
     let is_new = before != after;
     if let Some(before) = before.filter(|_| is_new)
         && let Some(HandleGuard { owner: Ok(owner), .. }) = guard(volumes, &before)
@@ -116,7 +141,16 @@ fn guard<'a>(volumes: &'a Volumes, handle: &Handle) -> Option<&'a HandleGuard> {
 
 fn current(volumes: &Volumes, volume: &VolumeKey) -> Option<Handle> {
     let spec = volumes.get(volume)?.volume.spec.as_ref()?;
-    Some(spec.handle(&volume.volume))
+    spec.handle(&volume.volume)
+}
+
+/// The other volume that a new volume is a copy of, or of whose snapshot. It is stored as it is
+/// with the new volume, so that it is not deleted meanwhile (rule 23).
+fn source_of_copy(volume: &VolumeKey, write: &Write) -> Option<VolumeKey> {
+    let Write::PutSpec(spec) = write else { return None };
+    let origin = spec.provision()?.origin.as_ref()?;
+    let source = VolumeKey::new(volume.namespace.clone(), origin.volume.clone());
+    (source != *volume).then_some(source)
 }
 
 /// Stores a volume as it is, so that it cannot be registered meanwhile with the handle whose key

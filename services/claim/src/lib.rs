@@ -1,4 +1,5 @@
-//! `berth-claim`: registers volumes, grants claims, records every transition.
+//! `berth-claim`: registers volumes, takes requests for volumes at their storage, grants claims,
+//! records every transition.
 //!
 //! **Owns** the buckets of volumes, allocs and secrets: no other service writes to them. Any number
 //! of replicas may run: each write is guarded, and a replica that loses a race reads and decides
@@ -17,6 +18,7 @@
 mod alloc;
 mod checkpoint;
 mod claimant;
+mod class_guard;
 mod config;
 mod deadlock;
 mod deregister;
@@ -40,6 +42,7 @@ mod regrant;
 mod running;
 mod secrets;
 mod state;
+mod storage;
 mod take;
 mod trail;
 mod transact;
@@ -63,7 +66,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         tokio::spawn(secrets::sweep_unnamed(state.clone())),
         tokio::spawn(purge::deleted(state.volumes.bucket.clone())),
         tokio::spawn(purge::deleted(state.allocs.bucket.clone())),
-        tokio::spawn(measure::count_waiting(state.clone())),
+        tokio::spawn(measure::count_unfinished(state.clone())),
         tokio::spawn(alloc::mark_unowned(state.clone())),
     ];
     shutdown.requested().await;

@@ -1,13 +1,15 @@
-//! Metrics of claims, counted from stored writes alone.
+//! Metrics of claims and of changes of the storage, counted from stored writes alone.
 
 use std::time::Duration;
 
 use berth_domain::PluginId;
 use berth_domain::Timestamp;
-use berth_domain::volume::{Attempt, Claim, Command, Outcome, State as ClaimState};
+use berth_domain::volume::{
+    Attempt, CallKind, Claim, Command, Outcome, State as ClaimState, Volume, Write,
+};
 use berth_telemetry::metric::{
     ATTEMPTS, ATTEMPTS_RETRIED, CLAIMS_GRANTED, CLAIMS_RELEASED, CLAIMS_STATE_DURATION,
-    CLAIMS_WAITING, PLUGINS,
+    CLAIMS_WAITING, PLUGINS, STORAGE_CHANGES_DURATION, STORAGE_CHANGES_UNDER_WAY,
 };
 
 use crate::state::State;
@@ -52,25 +54,77 @@ pub fn count_write(
 /// How an attempt ended: by its answer, or because another attempt replaced it.
 fn outcome_label(command: &Command, ended: &Attempt) -> &'static str {
     match command {
-        Command::Answer { attempt, outcome, .. } if *attempt == ended.id => match outcome {
-            Outcome::Done { .. } => "done",
-            Outcome::Refused(_) => "refused",
-            Outcome::Failed(_) | Outcome::Unasked(_) => "failed",
-            Outcome::Exhausted(_) => "exhausted",
-            Outcome::Unanswered(_) => "unanswered",
-        },
+        Command::Answer { attempt, outcome, .. } if *attempt == ended.id => label(outcome),
         _ => "abandoned",
     }
 }
 
-/// Counts the claims in line, again and again.
-pub async fn count_waiting(state: State) {
+const fn label(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done { .. } | Outcome::Stored(_) => "done",
+        Outcome::Refused(_) => "refused",
+        Outcome::Failed(_) | Outcome::NotDone(_) | Outcome::Unasked(_) => "failed",
+        Outcome::Exhausted(_) => "exhausted",
+        Outcome::Unanswered(_) => "unanswered",
+    }
+}
+
+/// A change of the storage whose call is answered.
+#[derive(Debug, Clone, Copy)]
+pub struct AnsweredChange {
+    call: CallKind,
+    since: Timestamp,
+    outcome: &'static str,
+}
+
+impl AnsweredChange {
+    /// The change that the command brings the answer of.
+    pub fn answered_by(volume: &Volume, command: &Command) -> Option<Self> {
+        let Command::Settle { snapshot, attempt, outcome } = command else { return None };
+        let (progress, since) = match snapshot {
+            None => {
+                let operation = volume.spec.as_ref()?.operation()?;
+                (&operation.progress, operation.since)
+            }
+            Some(id) => {
+                let snapshot = volume.snapshots.get(id)?;
+                (&snapshot.progress, snapshot.since)
+            }
+        };
+        let made = progress.attempt.as_ref().filter(|made| made.id == *attempt)?;
+        Some(Self { call: made.call, since, outcome: label(outcome) })
+    }
+
+    /// Counts it with what its write stored.
+    pub fn count(&self, stored: &Write, now: Timestamp) {
+        let call = self.call.as_str();
+        ATTEMPTS.add(1, [call.into(), self.outcome.into()]);
+        let goes_on = match stored {
+            Write::PutSpec(spec) => spec.operation().is_some(),
+            Write::PutSnapshot(_, snapshot) => snapshot.call().is_some(),
+            _ => false,
+        };
+        if !goes_on {
+            STORAGE_CHANGES_DURATION.record(now.since(self.since), [call.into()]);
+        }
+    }
+}
+
+/// Counts the claims in line, and the changes of the storage under way, again and again.
+pub async fn count_unfinished(state: State) {
     loop {
-        let waiting = state.volumes.mirror.read(|volumes| {
-            let volumes = volumes.iter().map(|(_, subtree)| &subtree.volume);
-            volumes.map(|volume| volume.claims.count(ClaimState::Waiting)).sum::<usize>()
+        let (waiting, changes) = state.volumes.mirror.read(|volumes| {
+            volumes.iter().fold((0, 0), |(waiting, changes), (_, subtree)| {
+                let volume = &subtree.volume;
+                let in_line = volume.claims.count(ClaimState::Waiting);
+                let operation = volume.spec.as_ref().and_then(|spec| spec.operation());
+                let snapshots = volume.snapshots.values().filter(|it| it.call().is_some());
+                let of_storage = usize::from(operation.is_some()) + snapshots.count();
+                (waiting + in_line, changes + of_storage)
+            })
         });
         CLAIMS_WAITING.set(waiting as u64, []);
+        STORAGE_CHANGES_UNDER_WAY.set(changes as u64, []);
         tokio::time::sleep(COUNT_INTERVAL).await;
     }
 }

@@ -6,6 +6,7 @@ use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Grant, Take, View};
 use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
+use berth_domain::volume::storage::Work;
 use berth_domain::volume::{Attempt, CallKind, Claim, MountOptions, Volume, VolumeSpec};
 use berth_domain::{AllocId, VolumeKey};
 use berth_service::projection::Subtree;
@@ -94,8 +95,19 @@ pub fn grant(
         publish_context: claim.publish_context.clone(),
         secrets: spec.secrets.clone(),
         claims_beside: Some(claims_beside(volume, &take.alloc, claim)),
+        expand_to: expand_to(spec),
         view: view(spec, claim, alloc, take),
         by: alloc.by.clone(),
+    }
+}
+
+/// The size that nodes have to expand the volume to.
+fn expand_to(spec: &VolumeSpec) -> Option<u64> {
+    match spec.operation().map(|operation| &operation.work) {
+        Some(Work::Expand(expansion)) if expansion.at_nodes => {
+            Some(spec.capacity_bytes.unwrap_or(expansion.required_bytes))
+        }
+        _ => None,
     }
 }
 

@@ -2,7 +2,7 @@
 //! waits for the refusal to pass.
 
 use berth_contract::code::Code;
-use berth_contract::hint::{namespace_option, volume_argument};
+use berth_contract::hint::{namespace_option, quoted, volume_argument};
 use berth_contract::problem::Problem;
 use berth_domain::volume::{Refusal, State};
 use berth_domain::{AllocId, VolumeKey};
@@ -32,9 +32,21 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
         Refusal::TooManyClaims(_) => (Code::TooManyClaims, false),
         Refusal::NoSuchClaim(_) => (Code::NoSuchClaim, false),
         Refusal::StaleAttempt => (Code::StaleAttempt, false),
-        Refusal::NotDue { .. } => (Code::NotDue, true),
+        Refusal::NotDue { .. } | Refusal::OperationNotDue { .. } => (Code::NotDue, true),
         Refusal::ClaimsLive { .. } | Refusal::StillRunning { .. } => (Code::ClaimsLive, false),
-        Refusal::UnsafeUpdate { .. } => (Code::UnsafeUpdate, false),
+        Refusal::UnsafeUpdate { .. } | Refusal::Provisioned { .. } => (Code::UnsafeUpdate, false),
+        Refusal::NotReady { .. } => (Code::VolumeNotReady, refusal.is_of_creation()),
+        Refusal::Exists { .. } => (Code::VolumeExists, false),
+        Refusal::OperationUnderWay { .. } => (Code::OperationUnderWay, true),
+        Refusal::Shrinks { .. } => (Code::NeverSmaller, false),
+        Refusal::InUse { .. } => (Code::VolumeInUse, false),
+        Refusal::SnapshotUnfinished { .. } | Refusal::BeingCopied { .. } => {
+            (Code::StorageInUse, true)
+        }
+        Refusal::SnapshotExists { .. } => (Code::SnapshotExists, false),
+        Refusal::NoSuchSnapshot(_) => (Code::NoSuchSnapshot, false),
+        Refusal::InGroup { .. } => (Code::SnapshotInGroup, false),
+        Refusal::TooManySnapshots(_) => (Code::TooManySnapshots, false),
     };
     let problem = Problem { retryable, ..Problem::new(code, refusal) };
     match next_step(volume, refusal) {
@@ -72,6 +84,22 @@ fn next_step(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// What the caller can do about a deletion at the storage that claims stand in the way of. A
+/// deletion cannot be forced, because the data would go under those that use it.
+pub fn next_of_deletion(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
+    let Refusal::ClaimsLive { holders } = refusal else { return None };
+    let first = holders.named.first()?;
+    let namespace = namespace_option(&volume.namespace);
+    Some(format!(
+        "end the workloads of the allocs named and stop them: `berth alloc stop {}{namespace}`; \
+         once they have ended, `berth volume detach {} {}{namespace}` releases what is left on a \
+         node; then delete it",
+        quoted(first.alloc.as_str()),
+        quoted(volume.volume.as_str()),
+        quoted(first.node.as_str())
+    ))
 }
 
 /// Whether a request with `wait` waits for what refuses it.

@@ -31,7 +31,7 @@ use crate::handle;
 use crate::plan;
 use crate::secrets::{self, SecretsChange};
 use crate::state::State;
-use crate::transact::{Committed, TransactError};
+use crate::transact::Committed;
 
 const REGISTER: &str = verb::VolumeRegister::STEP;
 
@@ -77,18 +77,17 @@ pub async fn register(
     // Checked before secrets are stored and the plugin is asked, because nothing would be written.
     state.check_readable(&volume).map_err(|error| state.problem(error, REGISTER, &volume))?;
     let before = secrets::current_secrets(state, &volume);
-    let wanted =
-        secrets::prepare_secrets(state, &volume, request.secrets, trace).await.map_err(place)?;
+    let wanted = secrets::prepare_secrets(state, &volume, request.secrets, REGISTER, trace).await;
+    let wanted = wanted.map_err(place)?;
     let registered =
         validate_and_write(state, &volume, request.spec, &wanted, trace, deadline).await;
-    // Of the old and the new secrets, those that no spec names are removed.
-    let kept = secrets::current_secrets(state, &volume);
+    // Of the old and the new secrets, those that neither the spec nor a snapshot names are removed.
     let unused = match (&registered, &wanted) {
         (Err(RegisterError::NotWritten(_)), SecretsChange::New(id)) => Some(id),
         (Ok(_), SecretsChange::New(_) | SecretsChange::Removed) => before.as_ref(),
         _ => None,
     };
-    if let Some(unused) = unused.filter(|unused| kept.as_ref() != Some(unused)) {
+    if let Some(unused) = unused.filter(|unused| !secrets::is_named(state, &volume, unused)) {
         state.vault.remove(&volume, unused, trace).await;
     }
     let done = registered.map_err(|error| match error {
@@ -145,7 +144,7 @@ async fn validate_and_write(
         Ok(Command::Register(with(kept)))
     };
     state.transact_until(volume, trace, deadline, command).await.map_err(|error| {
-        let known = matches!(error, TransactError::Refused(_) | TransactError::Problem(_));
+        let known = error.is_not_written();
         let problem = state.problem(error, REGISTER, volume);
         if known { RegisterError::NotWritten(problem) } else { RegisterError::Unknown(problem) }
     })

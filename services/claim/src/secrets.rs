@@ -24,8 +24,8 @@ use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::limits::WAIT_MAX;
 use berth_domain::plugin::{Half, Instance};
-use berth_domain::volume::VolumeSpec;
-use berth_domain::{NodeId, PluginId, SecretsId, VolumeKey};
+use berth_domain::volume::{Volume, VolumeSpec};
+use berth_domain::{ClassId, NodeId, PluginId, SecretsId, VolumeKey};
 use berth_service::seal::seal;
 use berth_service::{clock, process};
 use tokio::time::Instant;
@@ -52,18 +52,21 @@ pub enum SecretsChange {
     New(SecretsId),
 }
 
-/// Opens and checks the secrets of a registration, and stores them when they are new.
+/// Opens and checks the secrets of a registration or creation, and stores them when they are new.
 pub async fn prepare_secrets(
     state: &State,
     volume: &VolumeKey,
     given: Option<GivenSecrets>,
+    step: &str,
     trace: TraceContext,
 ) -> Result<SecretsChange, Problem> {
-    let secrets = match given {
-        None => return Ok(SecretsChange::Kept),
-        Some(GivenSecrets::Plain(secrets)) => secrets,
-        Some(GivenSecrets::Sealed(sealed)) => check_opened(state.vault.unseal(volume, &sealed)?)?,
-    };
+    let Some(given) = given else { return Ok(SecretsChange::Kept) };
+    if let Some(class) = ClassId::from_secrets_key(volume) {
+        let message = format!("a volume of this namespace has the secrets of class {class}");
+        let next = "choose another namespace: this one is Berth's own";
+        return Err(Problem::new(Code::BadInput, message).next(next));
+    }
+    let secrets = open_given(state, volume, given, step)?;
     if secrets.0.is_empty() {
         return Ok(SecretsChange::Removed);
     }
@@ -76,16 +79,28 @@ pub async fn prepare_secrets(
     state.vault.store(volume, secrets, trace).await.map(SecretsChange::New)
 }
 
-/// Checks secrets that came sealed as those that come in the open are checked.
-fn check_opened(secrets: Secrets) -> Result<Secrets, Problem> {
+/// The secrets of a request. Sealed ones are opened, and checked as the decoder checks plain ones.
+pub fn open_given(
+    state: &State,
+    key: &VolumeKey,
+    given: GivenSecrets,
+    step: &str,
+) -> Result<Secrets, Problem> {
+    match given {
+        GivenSecrets::Plain(secrets) => Ok(secrets),
+        GivenSecrets::Sealed(sealed) => check_opened(state.vault.unseal(key, &sealed)?, step),
+    }
+}
+
+fn check_opened(secrets: Secrets, step: &str) -> Result<Secrets, Problem> {
     let bytes = serde_json::to_vec(&secrets)
-        .map_err(|_| Problem::new(Code::Internal, "opened secrets are no JSON"))?;
+        .map_err(|_| Problem::new(Code::Internal, "opened secrets are no JSON").at_step(step))?;
     berth_contract::decode::message(&bytes, Unknown::Fault).map_err(|mut faults| {
         for fault in &mut faults {
             let of = if fault.path.is_empty() { "secrets" } else { "secrets." };
             fault.path.insert_str(0, of);
         }
-        Problem::bad_input("volume.register", faults)
+        Problem::bad_input(step, faults)
     })
 }
 
@@ -94,6 +109,27 @@ pub fn current_secrets(state: &State, volume: &VolumeKey) -> Option<SecretsId> {
     state.volumes.mirror.read(|volumes| {
         volumes.get(volume)?.volume.spec.as_ref().and_then(|spec| spec.secrets.clone())
     })
+}
+
+/// Whether a volume, one of its snapshots or a class has these secrets, as far as this replica
+/// knows.
+pub fn is_named(state: &State, volume: &VolumeKey, id: &SecretsId) -> bool {
+    state.volumes.mirror.read(|volumes| {
+        if let Some(class) = ClassId::from_secrets_key(volume) {
+            // An unreadable class may name them.
+            return volumes.classes().get(&class).is_some_and(|stored| match &stored.class {
+                Ok(class) => class.secrets.as_ref() == Some(id),
+                Err(_) => true,
+            });
+        }
+        volumes.get(volume).is_some_and(|subtree| names(&subtree.volume, id))
+    })
+}
+
+/// Whether the volume or one of its snapshots has these secrets.
+fn names(volume: &Volume, id: &SecretsId) -> bool {
+    let own = volume.spec.iter().map(|spec| &spec.secrets);
+    own.chain(volume.snapshots.values().map(|it| &it.secrets)).any(|it| it.as_ref() == Some(id))
 }
 
 /// Asks a plugin's controllers about the volume with its secrets. Until they have answered, the
@@ -184,8 +220,11 @@ async fn due(
         return Ok(Due::Now);
     }
     let plugin = state.volumes.mirror.read(|volumes| {
-        let spec = volumes.get(volume)?.volume.spec.as_ref()?;
-        Some(spec.plugin.clone())
+        let volume = &volumes.get(volume)?.volume;
+        // A snapshot outlives its volume, and the next volume of this name may be another plugin's.
+        let cut = volume.snapshots.values().find(|it| it.secrets.as_ref() == Some(id));
+        let of_spec = || volume.spec.as_ref().map(|spec| &spec.plugin);
+        cut.map(|snapshot| &snapshot.plugin).or_else(of_spec).cloned()
     });
     let Some(plugin) = plugin else { return Ok(Due::Nothing) };
     let hosts = hosts_controller(state, &plugin, node).await?;
@@ -194,9 +233,7 @@ async fn due(
         if !subtree.volume.owes_secrets_to(node, hosts, now, &state.policy) {
             return Due::Nothing;
         }
-        let spec = subtree.volume.spec.as_ref();
-        let is_current = spec.is_some_and(|spec| spec.secrets.as_ref() == Some(id));
-        if is_current { Due::Now } else { Due::WithOthers }
+        if names(&subtree.volume, id) { Due::Now } else { Due::WithOthers }
     }))
 }
 
@@ -249,7 +286,29 @@ async fn unnamed_secrets(
     let stored = state.vault.list().await?.into_iter();
     // An unreadable spec may name them.
     let unnamed = stored.filter(|(volume, id)| {
-        current_secrets(state, volume).as_ref() != Some(id) && state.check_readable(volume).is_ok()
+        !is_named(state, volume, id) && state.check_readable(volume).is_ok()
     });
     Ok(unnamed.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opened_secrets_are_checked_as_plain_ones_are() {
+        let secrets = |name: &str| Secrets([(name.to_owned(), "hunter2".to_owned())].into());
+        let sound = secrets("create/password");
+        assert_eq!(check_opened(sound.clone(), "class.put"), Ok(sound));
+        for (name, expected) in
+            [("a b", "is no name for a secret"), ("mount/password", "names no call before its `/`")]
+        {
+            let problem = check_opened(secrets(name), "class.put").unwrap_err();
+            assert_eq!(problem.code, Code::BadInput);
+            assert_eq!(problem.step.as_deref(), Some("class.put"));
+            assert!(problem.faults[0].path.starts_with("secrets."), "{problem}");
+            assert!(problem.message.contains(expected), "{problem}");
+            assert!(!problem.message.contains("hunter2"), "{problem}");
+        }
+    }
 }

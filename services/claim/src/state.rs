@@ -1,6 +1,7 @@
 //! The state that all handlers share: buckets, mirrors, locks; and what is read from several
 //! mirrors.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use berth_bus::{Bus, Events, Mirror, MirrorOptions};
@@ -8,9 +9,12 @@ use berth_contract::message::call::Call;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service::CLAIM;
 use berth_contract::{bucket, key, stream};
+use berth_domain::limits::RUN_REGISTERED_WITHIN;
 use berth_domain::placement::{self, Site};
-use berth_domain::plugin::{Half, UnaccountedMount};
-use berth_domain::volume::{Context, HandleUse, NoRoute, Policy, Route, Volume, VolumeSpec};
+use berth_domain::plugin::{ControllerChoice, Half, Plugin, UnaccountedMount};
+use berth_domain::volume::{
+    CallOwner, Context, HandleUse, NoRoute, Policy, Route, Volume, VolumeSpec,
+};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey, WorkerId};
 use berth_service::clock;
 use berth_service::locks::KeyedLocks;
@@ -103,6 +107,7 @@ impl StateInner {
             jitter: clock::jitter(),
             policy: self.policy,
             handle: HandleUse::default(),
+            copies: Vec::new(),
         }
     }
 
@@ -176,8 +181,8 @@ impl StateInner {
                 let Some(plugin) = plugins.get(&call.plugin) else { return };
                 let ready = |node: &NodeId| nodes.is_ready(node);
                 call.controller = plugin.controller_beside(&call.node, topologies, ready);
-                let unsettled = volume.unsettled(&call.alloc);
-                let others = plugin.may_be_calling(unsettled, topologies, ready).into_iter();
+                let owner = CallOwner::Claim(call.alloc.clone());
+                let others = busy_controllers(volume, &owner, plugin, ready).into_iter();
                 // The controller that gets the call makes one call after the other.
                 let others = others.filter(|node| Some(*node) != call.controller.as_ref());
                 call.ask_first = others.cloned().collect();
@@ -186,10 +191,50 @@ impl StateInner {
         call
     }
 
+    /// Whether the alloc that the volume was created for would be registered by now.
+    pub fn is_older_than_registration(&self, volume: &VolumeKey) -> bool {
+        let requested = self.volumes.mirror.read(|volumes| {
+            let spec = volumes.get(volume)?.volume.spec.as_ref()?;
+            Some(spec.provision()?.requested)
+        });
+        requested.is_some_and(|at| at.after(RUN_REGISTERED_WITHIN) < clock::now())
+    }
+
     /// Whether the alloc has not ended, and so wants its claims, as far as this replica knows.
     pub fn is_wanted(&self, namespace: &Namespace, alloc: &AllocId) -> bool {
         self.allocs.mirror.read(|allocs| allocs.is_live(namespace, alloc))
     }
+}
+
+/// The nodes whose controller may still be at an earlier call for the volume.
+pub fn busy_controllers<'a>(
+    volume: &'a Volume,
+    owner: &CallOwner,
+    plugin: &'a Plugin,
+    ready: impl Fn(&NodeId) -> bool,
+) -> BTreeSet<&'a NodeId> {
+    let topologies = volume.spec.as_ref().map_or(&[][..], |spec| &spec.topologies);
+    let mut busy = plugin.may_be_calling(volume.unsettled(owner), topologies, &ready);
+    if volume.is_storage_unsettled(owner) {
+        // No other than the volume's own was called: then no other node has to answer. The call of
+        // a group was made where its leader is.
+        let reach = volume.spec.as_ref().map_or(&[][..], VolumeSpec::reach);
+        let is_elsewhere = |node: &NodeId| {
+            let mut groups = volume.snapshots.values().filter(|one| one.group.is_some());
+            groups.any(|one| {
+                one.call().is_some()
+                    && one.progress.is_unsettled()
+                    && one.progress.executor.as_ref() != Some(node)
+            })
+        };
+        let alone = match plugin.controller_of(reach) {
+            ControllerChoice::Only(node) if !is_elsewhere(node) => Some(node),
+            _ => None,
+        };
+        let hosts = plugin.controller_hosts().filter(|node| alone.is_none_or(|it| it == *node));
+        busy.extend(hosts.filter(|node| ready(node)));
+    }
+    busy
 }
 
 /// Refuses a node whose record, or whose records of the plugin, cannot be read.

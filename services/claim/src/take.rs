@@ -22,6 +22,7 @@ use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::alloc::{Alloc, VolumeRequest};
+use berth_domain::volume::storage::Stage;
 use berth_domain::volume::{
     Attempt, Command, Outcome, Refusal, Route, State as ClaimState, Step, Take as TakeCommand,
     Volume,
@@ -170,6 +171,10 @@ impl ClaimRequest<'_> {
             Err(TransactError::Refused(Refusal::Busy { until, .. })) => {
                 Ok(Reservation::Queued { until: Some(until) })
             }
+            // It is claimed as soon as it is created, also without `wait`.
+            Err(TransactError::Refused(refusal)) if refusal.is_of_creation() => {
+                Ok(Reservation::Queued { until: None })
+            }
             Err(TransactError::Refused(refusal)) if request.wait && refuse::may_pass(&refusal) => {
                 Ok(Reservation::Lacking(refuse::to_problem(volume, &refusal).retryable()))
             }
@@ -214,6 +219,8 @@ impl ClaimRequest<'_> {
             Ok(Ok(Outcome::Refused(error))) => Err(Problem::new(Code::PluginRefused, error)),
             Ok(Ok(
                 Outcome::Done { .. }
+                | Outcome::Stored(_)
+                | Outcome::NotDone(_)
                 | Outcome::Failed(_)
                 | Outcome::Exhausted(_)
                 | Outcome::Unasked(_)
@@ -377,6 +384,13 @@ impl ClaimRequest<'_> {
         let Self { state, volume, request, .. } = self;
         let problem = state.volumes.mirror.read(|volumes| {
             let now = volumes.get(volume).map(|subtree| &subtree.volume)?;
+            if let Some(spec) = now.spec.as_ref().filter(|spec| spec.stage() != Stage::Ready) {
+                let error = spec.operation().and_then(|it| it.progress.error.clone());
+                return Some(refuse::to_problem(
+                    volume,
+                    &Refusal::NotReady { stage: spec.stage(), error },
+                ));
+            }
             let claim = now.claims.get(&request.alloc)?;
             Some(match (&claim.error, claim.state) {
                 (_, ClaimState::Waiting) => {

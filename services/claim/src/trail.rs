@@ -99,7 +99,7 @@ impl Passage<'_> {
         // A publish that outlived its reservation is still part of the claim.
         let above = match attempt.call {
             CallKind::ControllerPublish => trail.claim,
-            CallKind::NodeDetach | CallKind::ControllerUnpublish => trail.release,
+            _ => trail.release,
         };
         let name = format_args!("attempt {}", attempt.call);
         let span =

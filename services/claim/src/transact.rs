@@ -27,6 +27,7 @@
 //! - A transition may write several keys, each under a guard of its own.
 
 mod batch;
+mod together;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,7 +39,9 @@ use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
-use berth_domain::volume::{Command, Context, Handle, Refusal, Step, Volume, Write, step};
+use berth_domain::volume::{
+    Command, Context, Handle, Refusal, Step, Volume, VolumeSpec, Write, step,
+};
 use berth_domain::{AllocId, PluginId, VolumeKey};
 use berth_service::deadline;
 use berth_service::projection::{Subtree, Volumes};
@@ -47,9 +50,10 @@ use tokio::time::Instant;
 
 use crate::events::StoredTransition;
 use crate::handle;
+use crate::measure::{self, AnsweredChange};
 use crate::state::StateInner;
 use crate::trail::{Passage, Trailed};
-use crate::{measure, refuse};
+use crate::{class_guard, refuse};
 use batch::{Batch, GuardedWrite, Heads};
 
 /// Races lost in a row before the caller is told that the volume is too busy. Each lost race means
@@ -97,6 +101,11 @@ pub enum TransactError {
 }
 
 impl TransactError {
+    /// Whether the volume is as it was. After the others a write may be stored.
+    pub fn is_not_written(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Problem(_))
+    }
+
     fn into_problem(self, step: &str, volume: &VolumeKey) -> Problem {
         let problem = match self {
             Self::Refused(refusal) => refuse::to_problem(volume, &refusal),
@@ -173,7 +182,12 @@ impl StateInner {
                 heads.known.insert(own.clone(), self.catch_up(volume).await?);
                 continue;
             }
-            let Decision { command, step, batch, before, plugin } = decided?;
+            if matches!(decided, Err(TransactError::Problem(_))) && !heads.were_asked(true) {
+                // What the command is checked against may have changed since.
+                heads = self.ask_heads(volume, &Batch::default(), true).await?;
+                continue;
+            }
+            let Decision { command, step, batch, before, spec_before, plugin, answered } = decided?;
             let step = match step {
                 Ok(step) => step,
                 Err(refusal) => {
@@ -212,9 +226,22 @@ impl StateInner {
                 passage.emit(trail, &self.policy);
                 measure::count_write(&passage, command, plugin.as_ref(), now);
             }
+            if let Some(answered) = answered {
+                answered.count(write, now);
+            }
             let by = self.who_wants(volume, write);
-            let transition =
-                StoredTransition { volume, command, write, before, trail, trace, now, by };
+            let spec_before = spec_before.as_ref();
+            let transition = StoredTransition {
+                volume,
+                command,
+                write,
+                before,
+                spec_before,
+                trail,
+                trace,
+                now,
+                by,
+            };
             if transition.has_event() {
                 let event = transition.event(&self.policy);
                 self.events.publish(&event.subject(), &event, transition.context());
@@ -246,18 +273,27 @@ impl StateInner {
             }
             let now = subtree.map_or(&empty, |subtree| &subtree.volume);
             let command = command(now)?;
+            class_guard::check_command(volumes, volume, now, &command)?;
             context.handle = handle::handle_use(volumes, volume, &command);
+            context.copies = class_guard::copies_of(volumes, volume, &command);
             let step = step(now, &command, &context);
-            let (mut before, mut beside) = (None, Vec::new());
+            let (mut before, mut spec_before, mut beside) = (None, None, Vec::new());
             if let Ok(Step { write: Some(write), .. }) = &step {
                 before = claim_before(subtree, write);
+                if matches!(write, Write::PutSpec(_) | Write::DeleteSpec) {
+                    spec_before.clone_from(&now.spec);
+                }
                 beside = handle::beside(volumes, volume, &command, write)
                     .map_err(TransactError::Unreadable)?;
+                if let Ok(step) = &step {
+                    beside.extend(class_guard::quota_guard(volumes, volume, &command, step));
+                }
             }
             let beside = beside.into_iter().map(|write| (write.revision(volumes), write)).collect();
             let batch = Batch { head: subtree.map_or(0, |subtree| subtree.head), beside };
             let plugin = now.spec.as_ref().map(|spec| spec.plugin.clone());
-            Ok(Decision { command, step, batch, before, plugin })
+            let answered = AnsweredChange::answered_by(now, &command);
+            Ok(Decision { command, step, batch, before, spec_before, plugin, answered })
         })
     }
 
@@ -293,7 +329,9 @@ impl StateInner {
             context.handle = handle::handle_use(volumes, volume, &command);
             match step(&subtree.volume, &command, &context) {
                 Ok(step) => step.write.is_some() || step.call.is_some(),
-                Err(refusal) => !matches!(refusal, Refusal::Busy { .. }),
+                Err(refusal) => {
+                    !matches!(refusal, Refusal::Busy { .. }) && !refusal.is_of_creation()
+                }
             }
         })
     }
@@ -474,7 +512,11 @@ struct Decision {
     batch: Batch,
     /// The claim that the step writes, before the write.
     before: Option<Trailed>,
+    /// The spec before the write, if that is what the step writes.
+    spec_before: Option<VolumeSpec>,
     plugin: Option<PluginId>,
+    /// The change of the storage that the command brings an answer of.
+    answered: Option<AnsweredChange>,
 }
 
 /// Whether a refusal rests on the registration of another volume.
@@ -486,13 +528,15 @@ fn is_of_other_volumes(refusal: &Refusal) -> bool {
 /// A worker repeats its request, and an agent's report changes nothing then, so both need no
 /// confirmation.
 fn is_of_absence(command: &Command, refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::NoSuchVolume | Refusal::NoSuchClaim(_))
+    matches!(refusal, Refusal::NoSuchVolume | Refusal::NoSuchClaim(_) | Refusal::NoSuchSnapshot(_))
         && !matches!(
             command,
             Command::Begin { .. }
                 | Command::Answer { .. }
                 | Command::Observe { .. }
                 | Command::Reserve
+                | Command::Drive(_)
+                | Command::Settle { .. }
         )
 }
 
@@ -500,7 +544,10 @@ fn is_of_absence(command: &Command, refusal: &Refusal) -> bool {
 fn claim_of_write(write: &Write) -> Option<&AllocId> {
     match write {
         Write::PutClaim(alloc, _) | Write::DeleteClaim(alloc) => Some(alloc),
-        Write::PutSpec(_) | Write::DeleteSpec => None,
+        Write::PutSpec(_)
+        | Write::DeleteSpec
+        | Write::PutSnapshot(..)
+        | Write::DeleteSnapshot(_) => None,
     }
 }
 

@@ -56,15 +56,20 @@ pub fn code_of_problem(code: Code) -> u8 {
     use Code as C;
     match code {
         C::BadInput => BAD_DOCUMENT,
-        C::NoSuchVolume | C::NoSuchClaim | C::NoSuchPlugin | C::NoSuchNode | C::NoSuchAlloc => {
-            NOT_FOUND
-        }
+        C::NoSuchVolume
+        | C::NoSuchClaim
+        | C::NoSuchPlugin
+        | C::NoSuchNode
+        | C::NoSuchAlloc
+        | C::NoSuchSnapshot
+        | C::NoSuchClass => NOT_FOUND,
         C::Late
         | C::NoResponder
         | C::NoAnswer
         | C::BusUnavailable
         | C::Overloaded
         | C::PluginUnhealthy
+        | C::PluginUnable
         | C::NodeDown
         | C::NodeReturning => UNAVAILABLE,
         C::VolumeClosing
@@ -81,6 +86,14 @@ pub fn code_of_problem(code: Code) -> u8 {
         | C::PluginHeld
         | C::AllocKept
         | C::StillBusy
+        | C::VolumeNotReady
+        | C::VolumeExists
+        | C::OperationUnderWay
+        | C::VolumeInUse
+        | C::StorageInUse
+        | C::SnapshotExists
+        | C::SnapshotInGroup
+        | C::ClassInUse
         | C::NodeReady => CONFLICT,
         // Refused, or failed in a way that a retry does not repair.
         _ => FAILED,

@@ -23,6 +23,8 @@ pub enum Failure {
         name: String,
         /// Every fault.
         faults: Vec<Fault>,
+        /// The next thing to try.
+        next: String,
     },
     /// The failure is on this machine or in the command line.
     Here {
@@ -46,6 +48,27 @@ impl Failure {
         Self::Here { exit: exit::USAGE, message: message.to_string(), next: next.to_string() }
     }
 
+    /// The command line has faults: each with the option or argument that it is about. `help` is
+    /// the command, without `berth`.
+    pub fn command_line(faults: &[Fault], help: &str) -> Self {
+        let told: Vec<String> =
+            faults.iter().map(|fault| format!("{} {}", fault.path, fault.problem)).collect();
+        let next = format!("see `berth {help} --help`");
+        match told.as_slice() {
+            [one] => Self::usage(format_args!("{one}; nothing was sent"), next),
+            many => {
+                let count = many.len();
+                let lines = many.join("\n    ");
+                Self::usage(
+                    format_args!(
+                        "{count} faults in the command line; nothing was sent\n    {lines}"
+                    ),
+                    next,
+                )
+            }
+        }
+    }
+
     /// The problem in a service's answer, if it was one.
     pub fn code(&self) -> Option<Code> {
         match self {
@@ -67,10 +90,10 @@ impl Failure {
     pub fn json(&self) -> Value {
         let problem = match self {
             Self::Problem(problem) => return json!({ "error": problem }),
-            Self::Document { name, faults } => {
+            Self::Document { name, faults, next } => {
                 let problem = Problem::bad_input("read", faults.clone());
                 let message = format!("{name}: {}", problem.message);
-                Problem { message, ..problem }
+                Problem { message, ..problem }.next(next)
             }
             Self::Here { message, next, .. } => Problem::new(Code::BadInput, message).next(next),
         };
@@ -93,13 +116,13 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Problem(problem) => display_problem(problem, f),
-            Self::Document { name, faults } => {
+            Self::Document { name, faults, next } => {
                 for fault in faults {
                     writeln!(f, "{}", in_file(name, fault))?;
                 }
                 let s = if faults.len() == 1 { "" } else { "s" };
                 writeln!(f, "error: {} fault{s} in {name}; nothing was sent", faults.len())?;
-                write!(f, "  next:   mend what is listed; `berth volume init -` prints an example")
+                write!(f, "  next:   {next}")
             }
             Self::Here { message, next, .. } => {
                 write!(f, "error: {message}\n  next:   {}", next.replace('\n', "\n          "))

@@ -13,6 +13,7 @@
 //! bus, it changes only the number of copies, with `berth bus copies --raise`.
 
 pub mod args;
+mod classes;
 pub mod command;
 mod connection;
 pub mod dev;
@@ -26,7 +27,9 @@ pub mod release;
 pub mod run;
 pub mod session;
 pub mod show;
+pub mod size;
 pub mod span;
+pub mod storage;
 pub mod table;
 pub mod why;
 
@@ -37,8 +40,8 @@ use berth_telemetry::TelemetryConfig;
 use clap::{CommandFactory as _, Parser as _};
 
 use args::{
-    AllocCommand, BusCommand, ClaimCommand, Cli, Command, NodeCommand, OwnerCommand, PluginCommand,
-    VolumeCommand,
+    AllocCommand, BusCommand, ClaimCommand, ClassCommand, Cli, Command, Global, GroupCommand,
+    NodeCommand, OwnerCommand, PluginCommand, SnapshotCommand, VolumeCommand,
 };
 use failure::Failure;
 use output::Output;
@@ -99,13 +102,39 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Keygen(args) => command::keygen::keygen(args)?,
         Command::Access(args) => command::access::run_access(args, Output { json: global.json })?,
         Command::Volume(VolumeCommand::Init(args)) => command::volume::init(args, global.json)?,
-        Command::Volume(VolumeCommand::Register(args)) => {
-            command::volume::register(args, &global).await?;
-        }
+        Command::Class(ClassCommand::Init(args)) => command::class::init(args, global.json)?,
         Command::Node(NodeCommand::Gone(args)) if !args.yes => command::node::affirm(args)?,
-        asks_services => ask_services(asks_services, &Session::open(&global).await?).await?,
+        other => {
+            // A check of the input comes before the connection.
+            if !check_and_ask(other, &global).await? {
+                ask_services(other, &Session::open(&global).await?).await?;
+            }
+        }
     }
     Ok(exit::OK)
+}
+
+/// Runs a command whose input may have faults that are found before anything is sent; false for
+/// another command.
+async fn check_and_ask(command: &Command, global: &Global) -> Result<bool, Failure> {
+    use crate::command as c;
+    use {ClassCommand as C, GroupCommand as G, SnapshotCommand as S, VolumeCommand as V};
+    let done = match command {
+        Command::Volume(V::Register(args)) => c::volume::register(args, global).await,
+        Command::Volume(V::Create(args)) => c::volume_create::create(args, global).await,
+        Command::Volume(V::Expand(args)) => c::volume_change::expand(args, global).await,
+        Command::Volume(V::Modify(args)) => c::volume_change::modify(args, global).await,
+        Command::Volume(V::Adopt(args)) => c::external::adopt_volume(args, global).await,
+        Command::Snapshot(S::Create(args)) => c::snapshot::create(args, global).await,
+        Command::Snapshot(S::Restore(args)) => c::volume_create::restore(args, global).await,
+        Command::Snapshot(S::Group(G::Create(args))) => {
+            c::snapshot::create_group(args, global).await
+        }
+        Command::Class(C::Create(args)) => c::class::create(args, global).await,
+        Command::Plugin(PluginCommand::Capacity(args)) => c::class::capacity(args, global).await,
+        _ => return Ok(false),
+    };
+    done.map(|()| true)
 }
 
 /// Runs a command that needs only a connection.
@@ -116,6 +145,9 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         Command::Volume(VolumeCommand::Placement(args)) => {
             c::volume::placement(args, session).await
         }
+        Command::Volume(VolumeCommand::Delete(args)) => {
+            c::volume_delete::delete(args, session).await
+        }
         Command::Volume(VolumeCommand::Deregister(args)) => {
             c::volume::deregister(args, session).await
         }
@@ -123,6 +155,22 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         Command::Volume(VolumeCommand::Republish(args)) => {
             c::republish::republish(args, session).await
         }
+        Command::Snapshot(SnapshotCommand::List(args)) => c::snapshot::list(args, session).await,
+        Command::Snapshot(SnapshotCommand::Adopt(args)) => {
+            c::external::adopt_snapshot(args, session).await
+        }
+        Command::Snapshot(SnapshotCommand::Delete(args)) => {
+            c::snapshot::delete(args, false, session).await
+        }
+        Command::Snapshot(SnapshotCommand::Group(GroupCommand::Delete(args))) => {
+            c::snapshot::delete(args, true, session).await
+        }
+        Command::Snapshot(SnapshotCommand::Group(GroupCommand::List(args))) => {
+            c::snapshot::list_groups(args, session).await
+        }
+        Command::Class(ClassCommand::List(args)) => c::class::list(args, session).await,
+        Command::Class(ClassCommand::Status(args)) => c::class::status(args, session).await,
+        Command::Class(ClassCommand::Delete(args)) => c::class::delete(args, session).await,
         Command::Plugin(PluginCommand::Status(args)) => c::plugin::status(args, session).await,
         Command::Plugin(PluginCommand::Expect(args)) => c::plugin::expect(args, session).await,
         Command::Plugin(PluginCommand::Delete(args)) => c::plugin::delete(args, session).await,
@@ -144,7 +192,7 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         Command::Gc(args) => c::gc::gc(args, session).await,
         Command::Events(args) => c::events::events(args, session).await,
         Command::Trace(args) => c::trace::trace(args, session).await,
-        // `perform` has handled these.
+        // `perform` and `check_and_ask` have handled these.
         Command::Run(_)
         | Command::Dev(_)
         | Command::Why(_)
@@ -154,6 +202,20 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         | Command::Completions { .. }
         | Command::Keygen(_)
         | Command::Access(_)
-        | Command::Volume(VolumeCommand::Init(_) | VolumeCommand::Register(_)) => Ok(()),
+        | Command::Volume(
+            VolumeCommand::Init(_)
+            | VolumeCommand::Register(_)
+            | VolumeCommand::Create(_)
+            | VolumeCommand::Expand(_)
+            | VolumeCommand::Modify(_)
+            | VolumeCommand::Adopt(_),
+        )
+        | Command::Snapshot(
+            SnapshotCommand::Create(_)
+            | SnapshotCommand::Restore(_)
+            | SnapshotCommand::Group(GroupCommand::Create(_)),
+        )
+        | Command::Class(ClassCommand::Init(_) | ClassCommand::Create(_))
+        | Command::Plugin(PluginCommand::Capacity(_)) => Ok(()),
     }
 }

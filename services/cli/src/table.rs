@@ -10,6 +10,8 @@ use std::fmt;
 
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::size;
+
 /// The index of a column, by its heading in any case.
 pub fn column_index(columns: &[&str], name: &str) -> Option<usize> {
     columns.iter().position(|column| column.eq_ignore_ascii_case(name))
@@ -59,8 +61,11 @@ fn compare_cells(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// The size of `7`, `+12 ms`, `1/2`, `5.9s`, `in 10m` or `now`; none for other text.
+/// The size of `7`, `+12 ms`, `1/2`, `5.9s`, `10GiB`, `in 10m` or `now`; none for other text.
 fn quantity(cell: &str) -> Option<f64> {
+    if let Some(bytes) = size::shown_bytes(cell) {
+        return Some(bytes);
+    }
     let cell = cell.strip_prefix("in ").unwrap_or(cell);
     if cell == "now" {
         return Some(0.0);

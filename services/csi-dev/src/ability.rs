@@ -38,6 +38,17 @@ pub enum Ability {
     ExpandNode,
     /// Expansion of volumes in use
     OnlineExpand,
+    /// `ControllerModifyVolume`, and `mutable_parameters` of `CreateVolume`
+    Modify,
+    /// `ControllerGetVolume`
+    GetVolume,
+    /// `GetSnapshot`
+    GetSnapshot,
+    /// The usage of a volume, in `NodeGetVolumeStats`
+    Stats,
+    /// Whether a volume is abnormal, in `ListVolumes`, `ControllerGetVolume` and
+    /// `NodeGetVolumeStats`
+    Condition,
     /// The access modes `SINGLE_NODE_SINGLE_WRITER` and `SINGLE_NODE_MULTI_WRITER`
     SingleNodeMultiWriter,
     /// Accessibility constraints; needs --topology as well
@@ -57,14 +68,18 @@ impl Ability {
             | Self::List
             | Self::Capacity
             | Self::Snapshot
-            | Self::Expand => &[Self::Controller],
+            | Self::Expand
+            | Self::Modify
+            | Self::GetVolume => &[Self::Controller],
             Self::PublishReadonly => &[Self::Attach],
             Self::PublishedNodes => &[Self::Attach, Self::List],
-            Self::ListSnapshots | Self::GroupSnapshot => &[Self::Snapshot],
+            Self::ListSnapshots | Self::GroupSnapshot | Self::GetSnapshot => &[Self::Snapshot],
             Self::Clone => &[Self::Create],
             Self::Controller
             | Self::ExpandNode
             | Self::OnlineExpand
+            | Self::Stats
+            | Self::Condition
             | Self::SingleNodeMultiWriter
             | Self::Topology
             | Self::Stage

@@ -39,7 +39,7 @@ struct Cli {
 enum Command {
     /// Serve the plugin for one node, until SIGTERM
     Serve(Box<Config>),
-    /// Make a volume beforehand, or list the volumes
+    /// Make a volume beforehand, make one abnormal, or list the volumes
     Provision(ProvisionArgs),
     /// Fence a node at the storage, so that its volumes can be detached although it uses them
     Fence(FenceArgs),
@@ -48,7 +48,7 @@ enum Command {
 }
 
 #[derive(Args, Debug)]
-#[command(group(ArgGroup::new("what").required(true).args(["volume", "list"])))]
+#[command(group(ArgGroup::new("what").required(true).args(["volume", "list", "list_snapshots"])))]
 struct ProvisionArgs {
     /// The directory that all instances share; made when missing
     #[arg(long, value_name = "DIR")]
@@ -71,9 +71,16 @@ struct ProvisionArgs {
     /// The only node that has it, where instances are bound to their nodes
     #[arg(long, value_name = "ID", requires = "volume")]
     node: Option<String>,
+    /// Report the existing volume as abnormal, for this reason; an empty one ends that
+    #[arg(long, value_name = "TEXT", requires = "volume")]
+    #[arg(conflicts_with_all = ["capacity_bytes", "context", "backing", "fs_type", "node"])]
+    abnormal: Option<String>,
     /// Print all volumes and where they are in use, one JSON object per line
     #[arg(long)]
     list: bool,
+    /// Print all snapshots, one JSON object per line
+    #[arg(long)]
+    list_snapshots: bool,
 }
 
 #[derive(Args, Debug)]
@@ -156,7 +163,12 @@ fn run_serve(config: Config) -> Result<(), Box<dyn Error>> {
 fn run_provision(args: ProvisionArgs) -> Result<(), Box<dyn Error>> {
     let ProvisionArgs { backend, volume, capacity_bytes, backing, fs_type: fs, node, .. } = args;
     let backend = Backend::open(backend)?;
-    let Some(volume_id) = volume else { return list(&backend) };
+    let Some(volume_id) = volume else {
+        return if args.list { list(&backend) } else { list_snapshots(&backend) };
+    };
+    if let Some(reason) = args.abnormal {
+        return mark_abnormal(&backend, &volume_id, &reason);
+    }
     if backing == Backing::Directory && fs.is_some() {
         return Err("--fs-type is of images only; say --backing image".into());
     }
@@ -182,19 +194,40 @@ fn run_provision(args: ProvisionArgs) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+fn mark_abnormal(backend: &Backend, id: &str, reason: &str) -> Result<(), Box<dyn Error>> {
+    let volume = backend.volume(id)?;
+    let volume = volume.ok_or_else(|| format!("volume {id:?} does not exist; make it first"))?;
+    volume.lock()?.mark_abnormal(reason)?;
+    let what = if reason.is_empty() { "no longer marked as abnormal" } else { "abnormal" };
+    eprintln!("volume {id:?} is {what}");
+    Ok(())
+}
+
 /// A volume as `--list` prints it.
 #[derive(Serialize)]
 struct ListedVolume<'a> {
     #[serde(flatten)]
     meta: &'a VolumeMeta,
+    /// The reasons why it is abnormal.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    abnormal: Vec<String>,
     #[serde(flatten)]
     state: VolumeState,
 }
 
 fn list(backend: &Backend) -> Result<(), Box<dyn Error>> {
     for volume in backend.volumes()? {
-        let listed = ListedVolume { meta: volume.meta(), state: volume.read_state()? };
+        let (meta, state, abnormal) =
+            (volume.meta(), volume.read_state()?, volume.read_abnormal()?);
+        let listed = ListedVolume { meta, abnormal, state };
         print(serde_json::to_string(&listed)?)?;
+    }
+    Ok(())
+}
+
+fn list_snapshots(backend: &Backend) -> Result<(), Box<dyn Error>> {
+    for snapshot in backend.snapshots()? {
+        print(serde_json::to_string(snapshot.meta())?)?;
     }
     Ok(())
 }
@@ -253,9 +286,14 @@ mod tests {
         let parse = |args: &str| Cli::try_parse_from(args.split_whitespace());
         assert!(parse("x provision --backend b --list").is_ok());
         assert!(parse("x provision --backend b --volume v --context a=b=c").is_ok());
-        for args in
-            ["--backend b", "--backend b --list --volume v", "--backend b --volume v --context a"]
-        {
+        assert!(parse("x provision --backend b --volume v --abnormal failing").is_ok());
+        for args in [
+            "--backend b",
+            "--backend b --list --volume v",
+            "--backend b --volume v --context a",
+            "--backend b --abnormal failing",
+            "--backend b --volume v --abnormal failing --capacity-bytes 1",
+        ] {
             assert!(parse(&format!("x provision {args}")).is_err(), "{args}");
         }
     }

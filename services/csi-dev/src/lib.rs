@@ -5,8 +5,8 @@
 //!
 //! Promises: the RPCs of `driver::services`, each unless it is switched off; real mounts and
 //! devices, CSI's own error codes, a log of every call. An instance may be killed at any point.
-//! Calls that a CO must never make are refused and logged. Statistics, conditions and later
-//! changes of a volume, and changed blocks of snapshots, are left to csi-sanity and other drivers.
+//! Calls that a CO must never make are refused and logged. Changed blocks of snapshots are left to
+//! other drivers.
 //!
 //! Never: is fit for data that matters.
 //!

@@ -55,13 +55,18 @@ pub struct Config {
     profile: Profile,
 }
 
+/// Clap indents the lines and wraps them at 100 columns.
 const FAULTS_HELP: &str = r#"A JSON file with faults to plant, read again whenever it changes, like
 [{"rpc":"NodeStageVolume","volume":"v","delay_ms":500,"code":"ABORTED","times":1}]
-A fault hits calls of one rpc, about one volume (without them: any), "before" or "after" the work
-("when"), at most so many "times", with a "probability" (0 to 1, by a "seed"). It waits "delay_ms",
-and then does one thing more, or nothing: "code": answer so; "hang": true; "crash": true (SIGKILL);
-"lose_answer": true; or "wrong": one of unknown-enum, no-ready, empty-topology, no-topology,
-negative-limit, other-name, other-version, no-capabilities, chatty, nothing-done"#;
+A fault hits calls of one rpc, about one volume (without them: any), "before" or "after"
+the work ("when"), at most so many "times", with a "probability" (0 to 1, by a "seed").
+It waits "delay_ms", and then does one thing more, or nothing: "code": answer so;
+"hang": true; "crash": true (SIGKILL); "lose_answer": true; or "wrong": one of
+unknown-enum, no-ready, empty-topology, no-topology, negative-limit, other-name,
+other-version, no-capabilities, chatty, nothing-done, less-capacity, no-id, other-id,
+id-of-another, other-topology, endless-pages, endless-token, no-source.
+The "volume" is an id; for CreateVolume, the name in the request; for CreateSnapshot and
+CreateVolumeGroupSnapshot, a source; for other calls about a snapshot or group, its id"#;
 
 /// The keys and values are read in `driver/controller/parameters.rs`.
 const PARAMETERS_HELP: &str = "\
@@ -69,6 +74,8 @@ Parameters of CreateVolume:
   backing=directory|image  what holds the volume; without it, what its capabilities need
   fs-type=ext4|xfs         the file system of an image, where no capability names one
   context/KEY=VALUE        what every call about the volume has to bring along
+  iops=1..1000000, tier=bronze|silver|gold
+                           recorded only; as mutable_parameters, these win and can be modified
 Parameters of CreateSnapshot: ready-after-ms=0..60000, until it is ready to use
 Images need losetup (util-linux), mkfs.ext4 (e2fsprogs) and, for xfs, mkfs.xfs (xfsprogs).";
 
@@ -158,4 +165,22 @@ fn build(config: Config) -> Result<Driver, ServeError> {
     let holds = driver.recover()?;
     driver.log_start(holds).map_err(failed)?;
     Ok(driver)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+    use crate::faults::WrongAnswer;
+
+    #[test]
+    fn the_help_lists_each_wrong_answer() {
+        for wrong in WrongAnswer::value_variants() {
+            let name = serde_json::to_value(wrong).unwrap();
+            let name = name.as_str().unwrap();
+            let words = FAULTS_HELP.split([' ', ',', '.', '\n']);
+            assert_eq!(words.filter(|word| *word == name).count(), 1, "{name}");
+        }
+    }
 }

@@ -6,7 +6,9 @@ use berth_bus::{Bus, Call};
 use berth_client::Client;
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{self, AllocStatus};
+use berth_contract::message::class::{self, ClassStatus};
 use berth_contract::message::query::Page;
+use berth_contract::message::storage::{self, StorageChanged};
 use berth_contract::message::volume::{self, VolumeStatus, VolumeStub};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
@@ -17,7 +19,8 @@ use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 use berth_service::clock;
 
-use super::record::{Session, VolumeTarget};
+use super::record::Session;
+use super::target::VolumeTarget;
 
 /// How long one request for a mount may take. The retry joins the mount that is under way.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,6 +39,11 @@ pub struct BerthClient {
 impl BerthClient {
     pub fn new(bus: Bus, node: NodeId) -> Self {
         Self { client: Client::new(bus), node }
+    }
+
+    /// The node of this host's agent.
+    pub fn node(&self) -> &NodeId {
+        &self.node
     }
 
     /// Registers the alloc of a session. To register it again changes nothing.
@@ -90,6 +98,37 @@ impl BerthClient {
     pub async fn volume_status(&self, key: &VolumeKey) -> Result<VolumeStatus, Problem> {
         let of = volume::Status::current(key.volume.clone());
         self.ask_claim::<verb::VolumeStatus>(&key.namespace, &of).await
+    }
+
+    /// Has a volume created at its storage. The same request again changes nothing.
+    pub async fn create_volume(
+        &self,
+        namespace: &Namespace,
+        document: &storage::Create,
+    ) -> Result<StorageChanged, Problem> {
+        self.ask_claim::<verb::VolumeCreate>(namespace, document).await
+    }
+
+    /// Has the volume deleted that was created at this revision, and no later volume of its id.
+    pub async fn delete_volume(
+        &self,
+        key: &VolumeKey,
+        create_index: u64,
+        reason: String,
+    ) -> Result<StorageChanged, Problem> {
+        let (id, create_index) = (key.volume.clone(), Some(create_index));
+        let delete = storage::DeleteVolume { id, reason, create_index };
+        self.ask_claim::<verb::VolumeDelete>(&key.namespace, &delete).await
+    }
+
+    /// The classes that the namespace may use, those of the first [`PAGES_MAX`] pages.
+    pub async fn list_classes(&self, namespace: &Namespace) -> Result<Vec<ClassStatus>, Problem> {
+        let mut all = Vec::new();
+        let list = class::List::default();
+        let call = Call::within(clock::begin_trace(), LIST_TIMEOUT);
+        let take = |page: class::Classes| all.extend(page.classes);
+        self.client.pages::<verb::ClassList>(namespace, list, &call, PAGES_MAX, take).await?;
+        Ok(all)
     }
 
     /// The volumes of a namespace, those of the first [`PAGES_MAX`] pages.

@@ -1,39 +1,49 @@
 //! The endpoints of the volume plugin.
 //!
-//! **Promises** that a volume's data is never touched: to create is to give a registered volume a
-//! name, and to remove is to forget the name.
+//! **Promises** that a name is shown to Docker only while it has its volume, so that `docker volume
+//! create` of any other name reaches this process, and is not answered by the engine itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::problem::Problem;
-use berth_domain::Namespace;
-use berth_domain::access::{AttachmentMode, Bound, Mode};
+use berth_domain::access::Mode;
+use berth_domain::{Namespace, VolumeKey};
 use berth_service::clock;
+use berth_service::locks::KeyedLocks;
 use serde_json::{Value, json};
 
+use super::creation::{Settlement, is_usable, plan_removal, stage_of, volume_title};
 use super::delivery::{MountReference, ResponseDelivery};
 use super::lifecycle::default_target;
 use super::listing::VolumeListing;
-use super::options;
 use super::protocol::{self, DockerVolume, Endpoint, PluginRequest};
-use super::record::{CountTrust, NameDefinition, NameRecord, SessionPhase, VolumeTarget};
+use super::record::{CountTrust, NameDefinition, NameRecord, SessionPhase};
 use super::sessions::{Sessions, describe};
+use super::target::VolumeTarget;
 
 /// The longest name that is taken, in bytes; Docker itself takes 255 characters.
 const NAME_BYTES_MAX: usize = 255;
+/// An engine sends a request again when the connection breaks, with nothing in it (Docker 20.10).
+const NO_NAME: &str = "the request names no volume. Docker repeats a request so when berth-docker \
+                       was restarted meanwhile. Next: run the command again";
 /// The longest of Docker's IDs, in bytes; they have 64.
 const ID_BYTES_MAX: usize = 256;
-/// Claims that one refusal names.
-const NAMED_CLAIMS_MAX: usize = 3;
+/// How long the engine waits for a volume that is being created or deleted, before this process
+/// says that it is not there. The engine itself gives up after 60 s.
+const GET_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// The endpoints. Cheap to clone.
 #[derive(Clone)]
 pub struct VolumeDriver {
     pub sessions: Arc<Sessions>,
     pub listing: VolumeListing,
+    /// One task at a time changes the definition of a name, or creates or deletes a volume.
+    pub name_locks: KeyedLocks<String>,
+    pub volume_locks: KeyedLocks<VolumeKey>,
 }
 
 impl VolumeDriver {
@@ -49,7 +59,8 @@ impl VolumeDriver {
             Endpoint::Activate => self.activate().await,
             Endpoint::Capabilities => Ok(protocol::capabilities()),
             Endpoint::List => Ok(self.list().await),
-            _ if name.is_empty() || name.len() > NAME_BYTES_MAX => {
+            _ if name.is_empty() => Err(NO_NAME.to_owned()),
+            _ if name.len() > NAME_BYTES_MAX => {
                 Err(format!("a volume's name has 1 to {NAME_BYTES_MAX} bytes, not {}", name.len()))
             }
             Endpoint::Create => self.create(&name, &options.unwrap_or_default()).await,
@@ -81,86 +92,51 @@ impl VolumeDriver {
         Ok(protocol::activated())
     }
 
-    async fn create(
-        &self,
-        name: &str,
-        options: &BTreeMap<String, String>,
-    ) -> Result<Value, String> {
-        let target = options::parse(name, options)?;
-        let record = self.record(name);
-        if let Some(known) = record.target().filter(|known| **known != target) {
-            return Err(format!(
-                "volume {name} is there already, and is {}; next: choose another name, or remove \
-                 this one first",
-                describe_target(known)
-            ));
-        }
-        if record.definition.is_some() {
-            return Ok(protocol::error(""));
-        }
-        let volume = self.look_up(&target).await;
-        let volume = volume.map_err(|problem| describe_lookup(&target, &problem))?;
-        check_target(&target, &volume)?;
-        if !self.sessions.names.has_room() {
-            return Err("this node remembers as many volumes as it can; remove some".to_owned());
-        }
-        let definition = NameDefinition { target: target.clone(), created: clock::now() };
-        let written = self.sessions.names.update(name, move |record| {
-            record.definition.get_or_insert(definition);
-        });
-        written.await.map_err(|error| describe(&error.into_problem()))?;
-        tracing::info!(name, volume = %target.key(), "named for Docker");
-        Ok(protocol::error(""))
-    }
-
-    /// Forgets the name, unless the volume is claimed anywhere.
-    async fn remove(&self, name: &str) -> Result<Value, String> {
-        let record = self.record(name);
-        if let Some(session) = &record.session {
-            let reason = match session.phase {
-                SessionPhase::Closing => "its last use is still being released",
-                SessionPhase::Opening | SessionPhase::Open { .. } => "it is in use on this node",
-            };
-            return Err(format!("volume {name} cannot be removed: {reason}"));
-        }
-        let target = match record.target() {
-            Some(target) => target.clone(),
-            None => default_target(name).map_err(|problem| describe(&problem))?,
-        };
-        match self.look_up(&target).await {
-            Ok(volume) if volume.claim_count > 0 || !volume.claims.is_empty() => {
-                return Err(describe_claims(name, &volume));
-            }
-            Err(problem) if problem.code != Code::NoSuchVolume => {
-                let problem = describe(&problem);
-                return Err(format!("whether volume {name} is in use is not known: {problem}"));
-            }
-            // A name whose volume is no longer registered is not listed.
-            Ok(_) | Err(_) => {}
-        }
-        let forget = self.sessions.names.update(name, |record| {
-            // A mount may have begun meanwhile. Its target is in its session.
-            record.definition = None;
-        });
-        forget.await.map_err(|error| describe(&error.into_problem()))?;
-        tracing::info!(name, volume = %target.key(), "forgotten for Docker; its data is untouched");
-        Ok(protocol::error(""))
-    }
-
-    /// Shows a name that was created here, or a volume of the default namespace.
+    /// Shows a name that was created here, or a volume of the default namespace. A volume that is
+    /// being created or deleted is not shown.
     async fn get(&self, name: &str) -> Result<Value, String> {
-        let record = self.record(name);
+        let mut record = self.record(name);
+        let mut volume = None;
+        if record.session.is_none()
+            && let Some(definition) = &record.definition
+            && definition.creation.is_some()
+        {
+            volume = self.find_created(name, &definition.target.key()).await?;
+            record = self.record(name);
+        }
         if record.is_empty() {
             let target = default_target(name).map_err(|problem| describe(&problem))?;
             match self.look_up(&target).await {
-                Ok(_) => {}
+                Ok(found) if is_usable(stage_of(&found)) => {}
+                Ok(_) => {
+                    let until = self.sessions.request_deadline(GET_WAIT_MAX);
+                    self.await_usable(&target, until).await?;
+                }
                 // The last list answers where the claim service does not.
                 Err(problem) if problem.code != Code::NoSuchVolume && self.listing.has(name) => {}
                 Err(problem) => return Err(describe_lookup(&target, &problem)),
             }
         }
-        let status = self.status(name, &record);
+        let status = self.status(name, &record, volume.as_deref());
         Ok(protocol::volume(&DockerVolume { status, ..shown(name, &record) }))
+    }
+
+    /// The volume that was created for a name. `None` when the claim service did not answer, or the
+    /// name was forgotten because its volume is gone.
+    async fn find_created(
+        &self,
+        name: &str,
+        volume: &VolumeKey,
+    ) -> Result<Option<Box<VolumeStatus>>, String> {
+        let until = self.sessions.request_deadline(GET_WAIT_MAX);
+        let Some(_lock) = self.lock_definition(name, volume, until).await else {
+            return Err(format!("volume {name} is being created or removed"));
+        };
+        match self.settle(name, until).await? {
+            Settlement::Usable(volume) => Ok(volume),
+            Settlement::Gone(_) => Ok(None),
+            Settlement::UnderWay(words) => Err(format!("volume {name} is not there: {words}")),
+        }
     }
 
     /// Lists the names that were created here, and the volumes of the default namespace that Docker
@@ -170,30 +146,44 @@ impl VolumeDriver {
         let mut records: BTreeMap<_, _> =
             listed.map(|name| (name, NameRecord::default())).collect();
         records.extend(self.sessions.names.list());
+        let is_under_way = |record: &NameRecord| {
+            let definition = record.definition.as_ref();
+            record.session.is_none() && definition.is_some_and(NameDefinition::is_under_way)
+        };
+        records.retain(|_, record| !is_under_way(record));
         let volumes: Vec<_> = records.iter().map(|(name, record)| shown(name, record)).collect();
         protocol::volumes(&volumes)
     }
 
     /// Asks the claim service for a volume. The list knows then whether the volume is there.
-    async fn look_up(&self, target: &VolumeTarget) -> Result<VolumeStatus, Problem> {
+    pub async fn look_up(&self, target: &VolumeTarget) -> Result<VolumeStatus, Problem> {
         let volume = self.sessions.client.volume_status(&target.key()).await;
-        let is_there = match &volume {
-            Ok(_) => true,
-            Err(problem) if problem.code == Code::NoSuchVolume => false,
-            Err(_) => return volume,
-        };
-        if target.namespace == Namespace::default() {
-            self.listing.learn(target.volume.as_str(), is_there);
+        match &volume {
+            Ok(volume) => self.learn(target, is_usable(stage_of(volume))),
+            Err(problem) if problem.code == Code::NoSuchVolume => self.learn(target, false),
+            Err(_) => {}
         }
         volume
     }
 
-    fn record(&self, name: &str) -> NameRecord {
+    /// Has the list show a volume of the default namespace, or not.
+    pub fn learn(&self, target: &VolumeTarget, is_there: bool) {
+        if target.namespace == Namespace::default() {
+            self.listing.learn(target.volume.as_str(), is_there);
+        }
+    }
+
+    pub fn record(&self, name: &str) -> NameRecord {
         self.sessions.names.get(name)
     }
 
     /// What `docker volume inspect` shows as `Status`.
-    fn status(&self, name: &str, record: &NameRecord) -> BTreeMap<&'static str, Value> {
+    fn status(
+        &self,
+        name: &str,
+        record: &NameRecord,
+        volume: Option<&VolumeStatus>,
+    ) -> BTreeMap<&'static str, Value> {
         let mut status = BTreeMap::new();
         let Some(target) = record.target().cloned().or_else(|| default_target(name).ok()) else {
             return status;
@@ -209,6 +199,19 @@ impl VolumeDriver {
         }
         if let Some(size) = target.size {
             status.insert("size", json!(size));
+        }
+        let definition = record.definition.as_ref();
+        if let Some(creation) = definition.and_then(|definition| definition.creation.as_ref()) {
+            if let Some(class) = &creation.options.class {
+                status.insert("class", json!(class));
+            }
+            if let Some(volume) = volume {
+                let title = volume_title(name, self.sessions.client.node());
+                let plan = plan_removal(Some(creation), Some(volume), &title, clock::now());
+                status.insert("removal", json!(plan.describe()));
+                status.insert("stage", json!(stage_of(volume)));
+                status.insert("capacity_bytes", json!(volume.capacity_bytes));
+            }
         }
         if let Some(session) = &record.session {
             let memory = self.sessions.memory(name);
@@ -245,79 +248,20 @@ fn shown(name: &str, record: &NameRecord) -> DockerVolume {
     }
 }
 
-/// Checks that containers can use the volume as the options ask.
-fn check_target(target: &VolumeTarget, volume: &VolumeStatus) -> Result<(), String> {
-    let offered = || volume.capabilities.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let key = target.key();
-    let usable: Vec<_> = volume
-        .capabilities
-        .iter()
-        .filter(|one| one.attachment == AttachmentMode::FileSystem)
-        .filter(|one| target.access.is_none_or(|access| access == one.access))
-        .collect();
-    if usable.is_empty() {
-        let requested = target.access.map(|access| format!("{access}/")).unwrap_or_default();
-        let offered = offered().join(", ");
-        return Err(format!("volume {key} offers {offered}, and not {requested}file-system"));
-    }
-    let writes = usable.iter().any(|one| one.access.sharing().writers != Bound::None);
-    if target.mode == Mode::Write && !writes {
-        let offered = offered().join(", ");
-        return Err(format!("volume {key} offers {offered}: nobody writes there; say mode=ro"));
-    }
-    match (target.size, volume.capacity_bytes) {
-        (Some(wanted), Some(has)) if has < wanted => {
-            Err(format!("volume {key} has {has} bytes, and {wanted} are asked for (size)"))
-        }
-        (Some(_), None) => Err(format!(
-            "how large volume {key} is, is not known; next: leave size away, or say \
-             capacity_bytes when it is registered with Berth"
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// The volume and the access of a name, in words.
-fn describe_target(target: &VolumeTarget) -> String {
-    let VolumeTarget { mode, access, fs, size, .. } = target;
-    let mut words = format!("{} of {}", mode_option(*mode), target.key());
-    let more = [
-        ("access", access.map(|access| access.to_string())),
-        ("fs", fs.clone()),
-        ("size", size.map(|size| size.to_string())),
-    ];
-    for (option, value) in more {
-        words.extend(value.map(|value| format!(", {option}={value}")));
-    }
-    words
-}
-
 /// Why a volume cannot be used, in words.
-fn describe_lookup(target: &VolumeTarget, problem: &Problem) -> String {
+pub fn describe_lookup(target: &VolumeTarget, problem: &Problem) -> String {
     if problem.code != Code::NoSuchVolume {
         return describe(problem);
     }
     format!(
-        "there is no volume {} in Berth's namespace {} ({}); next: register it with `berth volume \
-         register FILE`, or say which is meant with the options volume and namespace",
+        "there is no volume {} in Berth's namespace {} ({}); next: have it created with the option \
+         class, register it with `berth volume register FILE`, or say which is meant with the \
+         options volume and namespace",
         target.volume, target.namespace, problem.code
     )
 }
 
-/// Why a claimed volume cannot be removed.
-fn describe_claims(name: &str, volume: &VolumeStatus) -> String {
-    let claims = volume.claims.iter().take(NAMED_CLAIMS_MAX);
-    let mut claims: Vec<_> = claims
-        .map(|claim| format!("{} on node {} ({})", claim.alloc, claim.node, claim.state))
-        .collect();
-    let more = volume.claim_count.saturating_sub(claims.len());
-    if more > 0 {
-        claims.push(format!("{more} more"));
-    }
-    format!("volume {name} cannot be removed: it is claimed by {}", claims.join(", "))
-}
-
-fn mode_option(mode: Mode) -> &'static str {
+pub fn mode_option(mode: Mode) -> &'static str {
     match mode {
         Mode::Read => "ro",
         Mode::Write => "rw",

@@ -75,6 +75,12 @@ pub async fn list_users(engine: &Path, volume: &str) -> Result<Vec<String>, Engi
     Ok(using.map(|container| container.id.chars().take(12).collect()).collect())
 }
 
+/// The ids of all containers with the volume of this name, also of those that do not run.
+pub async fn list_holders(engine: &Path, volume: &str) -> Result<Vec<String>, EngineError> {
+    let containers = list_containers(engine, volume, LIST_TIMEOUT).await?.into_iter();
+    Ok(containers.map(|container| container.id.chars().take(12).collect()).collect())
+}
+
 /// Whether the engine is making a container with the volume: no container uses it, and one was
 /// created and never started. Engines of old list a container only after they have copied into its
 /// volumes what the image has there, so a volume without any container is in the same case.

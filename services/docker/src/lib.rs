@@ -1,17 +1,19 @@
 //! `berth-docker`: Docker's volumes, by the classic volume plugin, served at a socket.
 //!
-//! **Owns** the plugin's socket, and `<state_dir>/names`: the names that Docker gave volumes, and
-//! which of Docker's IDs hold them on this node.
+//! **Owns** the plugin's socket, and `<state_dir>/names`: the names that Docker gave volumes, which
+//! of Docker's IDs hold them on this node, and which volumes were created for them.
 //!
 //! **Promises** what Docker's engine needs (E11):
 //! - a volume is claimed and mounted, under one alloc, while any container on this node uses it,
 //!   and is released after the last one;
 //! - a kill of the engine, of the agent or of this process loses no reference, and leaves none for
 //!   ever;
-//! - a mount is answered before the engine gives up.
+//! - a request is answered before the engine gives up;
+//! - `docker volume rm` deletes the volume that `docker volume create` created on this node, and no
+//!   other.
 //!
-//! **Never** touches a volume's data, decides which workload may have a volume, or mounts anything:
-//! it is a client of the claim service and of its node's agent (`agent.mount`).
+//! **Never** decides which workload may have a volume, mounts anything, or calls a plugin: it is a
+//! client of the claim service and of its node's agent (`agent.mount`).
 //!
 //! ```text
 //!            mount                mounted             unmounted by all, nobody holds it
@@ -28,6 +30,8 @@
 //! | --- | --- |
 //! | [`server`], [`protocol`], [`delivery`] | HTTP and JSON, and whether a response was written |
 //! | [`driver`], [`options`], [`listing`] | the endpoints |
+//! | [`create`], [`remove`] | names, and the volumes that are created and deleted with them |
+//! | [`creation`], [`settling`] | how far a creation is, and which volume a removal deletes |
 //! | [`sessions`] | mount and unmount, which count references |
 //! | [`lifecycle`], [`client`] | a session from its alloc to its release |
 //! | [`keeper`], [`holders`], [`engine`] | closing the sessions that no container uses |
@@ -35,6 +39,8 @@
 
 mod client;
 mod config;
+mod create;
+mod creation;
 mod delivery;
 mod driver;
 mod engine;
@@ -46,8 +52,11 @@ mod names;
 mod options;
 mod protocol;
 mod record;
+mod remove;
 mod server;
 mod sessions;
+mod settling;
+mod target;
 
 use std::fs::DirBuilder;
 use std::io;
@@ -60,6 +69,7 @@ use berth_host::HostPool;
 use berth_host::trust::{self, TrustedUsers};
 use berth_service::fault_report::FaultReport;
 use berth_service::hung::watch_hung;
+use berth_service::locks::KeyedLocks;
 use berth_service::process::{Fatal, Process};
 use thiserror::Error;
 
@@ -101,8 +111,14 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     process.report_ready();
 
     let listing = VolumeListing::default();
-    let driver = VolumeDriver { sessions: Arc::clone(&sessions), listing: listing.clone() };
+    let driver = VolumeDriver {
+        sessions: Arc::clone(&sessions),
+        listing: listing.clone(),
+        name_locks: KeyedLocks::default(),
+        volume_locks: KeyedLocks::default(),
+    };
     let at_work = [
+        tokio::spawn(driver.clone().settle_definitions(shutdown.clone())),
         tokio::spawn(keeper::keep_sessions(sessions, shutdown.clone())),
         tokio::spawn(listing.keep_current(client, shutdown.clone())),
         tokio::spawn(watch_hung(FaultReport::default(), HostPool::of_process(), shutdown.clone())),

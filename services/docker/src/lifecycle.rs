@@ -19,8 +19,9 @@ use tokio::time::{Instant, sleep};
 use super::client;
 use super::delivery::MountReference;
 use super::names::NamesError;
-use super::record::{CountRefusal, Session, SessionPhase, VolumeTarget};
+use super::record::{CountRefusal, Session, SessionPhase};
 use super::sessions::Sessions;
+use super::target::VolumeTarget;
 
 /// How long one task works on a session before it leaves it to the next request or look.
 pub const WORK_MAX: Duration = Duration::from_secs(600);

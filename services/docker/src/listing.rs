@@ -18,6 +18,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use super::client::BerthClient;
+use super::creation::is_usable;
 
 /// How often the list is read without a `docker volume ls`, give or take a quarter: a thousand
 /// hosts read it three times a second.
@@ -102,7 +103,9 @@ impl VolumeListing {
         self.inner.volumes.send_modify(|volumes| volumes.learned.clear());
         let listed = match client.list_volumes(&Namespace::default()).await {
             Ok(volumes) => {
-                let ids = volumes.into_iter().map(|volume| volume.id.to_string());
+                let usable =
+                    volumes.into_iter().filter(|volume| volume.stage.is_none_or(is_usable));
+                let ids = usable.map(|volume| volume.id.to_string());
                 Some(ids.filter(|id| is_name(id)).collect())
             }
             Err(problem) => {

@@ -184,7 +184,8 @@ mod tests {
     use berth_domain::{AllocId, Namespace, VolumeId};
 
     use super::*;
-    use crate::record::{Session, SessionPhase, VolumeTarget};
+    use crate::record::{Session, SessionPhase};
+    use crate::target::VolumeTarget;
 
     #[tokio::test]
     async fn counts_outlive_a_restart_and_can_be_put_in_doubt() {

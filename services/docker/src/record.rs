@@ -9,13 +9,17 @@
 //! - after the engine restarted, because a killed engine sends no unmounts;
 //! - after this process restarted, because a response or an unmount may have been lost with it.
 //!
+//! What a name's `docker volume create` does at the storage is in [`creation`](super::creation).
+//!
 //! **Never** waits, reads a clock or touches a disk.
 
 use std::collections::BTreeMap;
 
-use berth_domain::access::{AccessMode, Mode};
-use berth_domain::{AllocId, Namespace, Timestamp, VolumeId, VolumeKey};
+use berth_domain::{AllocId, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use super::creation::Creation;
+use super::target::VolumeTarget;
 
 /// IDs that may hold one volume on one node at once.
 const IDS_MAX: usize = 4096;
@@ -31,42 +35,22 @@ pub struct NameRecord {
     pub session: Option<Session>,
 }
 
-/// The volume and the access of a name. An option is `None` where `docker volume create` did not
-/// give it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VolumeTarget {
-    pub namespace: Namespace,
-    pub volume: VolumeId,
-    /// Whether containers may write.
-    pub mode: Mode,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub access: Option<AccessMode>,
-    /// The file system that it is mounted with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs: Option<String>,
-    /// The size that the volume had to have when the name was created, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size: Option<u64>,
-}
-
-impl VolumeTarget {
-    /// A volume without options: containers write, and the rest is as it is registered.
-    pub fn without_options(namespace: Namespace, volume: VolumeId) -> Self {
-        let (mode, access, fs, size) = (Mode::Write, None, None, None);
-        Self { namespace, volume, mode, access, fs, size }
-    }
-
-    pub fn key(&self) -> VolumeKey {
-        VolumeKey::new(self.namespace.clone(), self.volume.clone())
-    }
-}
-
 /// A name that was created on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameDefinition {
     #[serde(flatten)]
     pub target: VolumeTarget,
     pub created: Timestamp,
+    /// How the volume is created at its storage. `None` for a name of a volume that was there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation: Option<Creation>,
+}
+
+impl NameDefinition {
+    /// Whether the volume is being created or deleted for this name.
+    pub fn is_under_way(&self) -> bool {
+        self.creation.as_ref().is_some_and(|creation| creation.progress.is_under_way())
+    }
 }
 
 /// One use of a volume on this node, by any number of containers, under one alloc.
@@ -198,6 +182,8 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use berth_domain::{Namespace, VolumeId};
+
     use super::*;
 
     fn open() -> Session {
@@ -264,8 +250,11 @@ mod tests {
     fn stored_records_are_read_again() {
         let mut session = open();
         session.add_reference("x").unwrap();
-        let definition =
-            NameDefinition { target: session.target.clone(), created: Timestamp::from_unix_ms(7) };
+        let definition = NameDefinition {
+            target: session.target.clone(),
+            created: Timestamp::from_unix_ms(7),
+            creation: None,
+        };
         let record = NameRecord { definition: Some(definition), session: Some(session) };
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<NameRecord>(&text).unwrap(), record, "{text}");

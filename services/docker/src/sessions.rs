@@ -84,13 +84,18 @@ impl Sessions {
         }
     }
 
+    /// When a request that begins now must be answered: the engine stops waiting soon after.
+    pub fn request_deadline(&self, within: Duration) -> Instant {
+        Instant::now() + self.mount_timeout.min(within)
+    }
+
     /// Mounts the name's volume for an ID, and counts the reference.
     pub async fn mount(
         self: &Arc<Self>,
         reference: MountReference,
         delivery: Arc<ResponseDelivery>,
     ) -> Result<String, String> {
-        let deadline = Instant::now() + self.mount_timeout;
+        let deadline = self.request_deadline(self.mount_timeout);
         let name = reference.name.clone();
         let Ok(lock) = timeout_at(deadline, self.locks.lock(&name)).await else {
             return Err(self.still_attaching(&name));

@@ -92,7 +92,7 @@ mod tests {
             let evidence = read(&record(state, 1)).unwrap().unwrap();
             assert_eq!(evidence.to_string(), format!("the alloc ended at {at} ({state})"));
         }
-        assert!(read(&record("complete", 2)).is_err());
+        assert!(read(&record("complete", 3)).is_err());
         assert!(read("{}").is_err());
     }
 }

@@ -30,7 +30,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::comeback;
 use crate::compare::ClaimComparison;
 use crate::config::Config;
-use crate::controller::{ControllerHosting, HostedControllers};
+use crate::controller::{AnsweredNames, ControllerHosting, HostedControllers};
 use crate::events::EventPublisher;
 use crate::executor::VolumeExecutor;
 use crate::finish;
@@ -190,6 +190,7 @@ impl Startup<'_> {
             hosted: HostedControllers::default(),
             events: held.publisher.clone(),
             sealing: sealing.clone(),
+            names: AnsweredNames::default(),
             drain: config.drain,
         };
         let context = RosterContext {

@@ -87,6 +87,7 @@ mod tests {
     fn journalled(alloc: &str, epoch: u64) -> (UseKey, JournalledUse) {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
         let entry = JournalledUse {
+            expansion: None,
             state: UseState::Intent,
             epoch,
             plugin: PluginId::new("dev.berth").unwrap(),

@@ -8,6 +8,7 @@ use berth_bus::EventSender;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::message::call::Call;
+use berth_contract::message::storage_call::StorageCall;
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::trace::TraceContext;
@@ -141,6 +142,36 @@ impl EventPublisher {
         self.publish(event, trace);
     }
 
+    /// A call of the storage was executed: `call.done`, `call.failed`.
+    pub fn publish_storage_call(
+        &self,
+        executed: ExecutedStorageCall<'_>,
+        error: Option<&Problem>,
+        trace: TraceContext,
+    ) {
+        let ExecutedStorageCall { call, took, calls } = executed;
+        let name = match error {
+            None => EventName::CallDone,
+            Some(_) => EventName::CallFailed,
+        };
+        let detail = match error {
+            None => call.call.to_string(),
+            Some(error) => format!("{}: {error}", call.call),
+        };
+        let event = Event {
+            namespace: Some(call.namespace.clone()),
+            volume: Some(call.volume.clone()),
+            snapshot: call.snapshot.clone(),
+            plugin: Some(call.plugin.clone()),
+            detail: Some(detail),
+            attempt: Some(call.attempt.clone()),
+            took_us: u64::try_from(took.as_micros()).ok(),
+            calls,
+            ..Event::new(name, clock::now(), NODE_AGENT)
+        };
+        self.publish(event, trace);
+    }
+
     /// The state of a plugin on this node changed: `plugin.started`, `plugin.held`, ….
     pub fn publish_plugin_event(&self, name: EventName, plugin: &PluginId, detail: String) {
         let event = Event {
@@ -190,6 +221,17 @@ fn was_told_by_claim(problem: &Problem) -> bool {
 pub struct ExecutedCall<'a> {
     /// The call.
     pub call: &'a Call,
+    /// How long it took here.
+    pub took: Duration,
+    /// The calls made of the plugin.
+    pub calls: Vec<PluginCall>,
+}
+
+/// A call of the storage, and what it took.
+#[derive(Debug)]
+pub struct ExecutedStorageCall<'a> {
+    /// The call.
+    pub call: &'a StorageCall,
     /// How long it took here.
     pub took: Duration,
     /// The calls made of the plugin.

@@ -15,18 +15,19 @@
 
 mod ledger;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use berth_contract::code::Code;
-use berth_contract::message::agent::{FailureStatus, WorkStatus};
+use berth_contract::message::agent::{FailureStatus, StorageCallStatus, WorkStatus};
+use berth_contract::message::storage_call::StorageCall;
 use berth_contract::problem::Problem;
 use berth_domain::limits::{CALL_TIMEOUT_MAX, CLOCK_MARGIN};
 use berth_domain::{PluginId, Timestamp, VolumeKey};
 use berth_service::clock;
-use berth_service::locks::KeyedLocks;
+use berth_service::locks::{KeyGuard, KeyedLocks};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -50,7 +51,7 @@ const REVISIONS_MAX: usize = 16_384;
 
 /// A volume as its plugin knows it. CSI asks for one call per volume at a time, and two of our
 /// volumes may be one volume of the plugin.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PluginVolume {
     /// The plugin.
     pub plugin: PluginId,
@@ -65,16 +66,52 @@ impl PluginVolume {
     }
 }
 
-/// The volume that work must lock, and when the work may start.
+/// The volumes that work must lock, and when the work may start.
 #[derive(Debug, Clone)]
 pub struct WorkTurn {
-    /// The volume that is locked.
-    pub volume: PluginVolume,
-    /// Our volume, and the revision of the write that requested the work. `None` for work that no
-    /// attempt names.
-    pub order: Option<(VolumeKey, u64)>,
+    /// The volumes that are locked: several only for a group.
+    volumes: BTreeSet<PluginVolume>,
+    order: Option<WorkOrder>,
     /// The work does not start after this, and its caller no longer waits.
     pub deadline: Timestamp,
+}
+
+/// Our volumes, and the revision of the write that requested the work. The revisions of all volumes
+/// are of one sequence, so the one of a group's first volume compares with those of the others.
+#[derive(Debug, Clone)]
+struct WorkOrder {
+    volumes: Vec<VolumeKey>,
+    revision: u64,
+}
+
+impl WorkTurn {
+    /// The turn of work that no attempt names.
+    pub fn new(volume: PluginVolume, deadline: Timestamp) -> Self {
+        Self { volumes: BTreeSet::from([volume]), order: None, deadline }
+    }
+
+    /// The turn of work that the write of this revision requested.
+    #[must_use]
+    pub fn in_order(self, volume: VolumeKey, revision: u64) -> Self {
+        Self { order: Some(WorkOrder { volumes: vec![volume], revision }), ..self }
+    }
+
+    /// The turn of a call of the storage.
+    pub fn of_storage(call: &StorageCall, deadline: Timestamp) -> Self {
+        let volumes = call.external_ids().map(|id| PluginVolume::new(&call.plugin, id));
+        let order = WorkOrder { volumes: call.volume_keys(), revision: call.revision };
+        Self { volumes: volumes.collect(), order: Some(order), deadline }
+    }
+
+    /// Its volumes, in words.
+    fn described(&self) -> String {
+        let each = self.volumes.iter().map(|volume| volume.external_id.as_str());
+        each.collect::<Vec<_>>().join(", ")
+    }
+
+    fn plugin(&self) -> &str {
+        self.volumes.first().map_or("", |volume| volume.plugin.as_str())
+    }
 }
 
 /// Runs one work at a time for each volume. Cheap to clone.
@@ -85,6 +122,15 @@ pub struct VolumeExecutor {
     newest: Arc<Mutex<NewestRevisions>>,
     free: Arc<Semaphore>,
     ledger: WorkLedger,
+}
+
+/// How work is listed while it is under way.
+#[derive(Debug)]
+enum Shown {
+    Nothing,
+    Work(ExecutorWork),
+    /// A call of the storage: its volumes and its name.
+    Storage(Vec<VolumeKey>, &'static str),
 }
 
 impl VolumeExecutor {
@@ -106,7 +152,7 @@ impl VolumeExecutor {
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
         // Boxed, so that the future is not copied into each future around it.
-        self.take_turn(turn, None, Box::pin(work)).await
+        self.take_turn(turn, Shown::Nothing, Box::pin(work)).await
     }
 
     /// As [`Self::run`], and lists the work while it is under way.
@@ -116,7 +162,18 @@ impl VolumeExecutor {
         shown: ExecutorWork,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
-        self.take_turn(turn, Some(shown), Box::pin(work)).await
+        self.take_turn(turn, Shown::Work(shown), Box::pin(work)).await
+    }
+
+    /// As [`Self::run`], for a call of the storage, which is listed while it is under way.
+    pub async fn run_storage<T: Send + 'static>(
+        &self,
+        turn: WorkTurn,
+        call: &StorageCall,
+        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let shown = Shown::Storage(call.volume_keys(), call.call.as_str());
+        self.take_turn(turn, shown, Box::pin(work)).await
     }
 
     /// As [`Self::run_shown`], and lists the work's failure.
@@ -143,6 +200,11 @@ impl VolumeExecutor {
         self.ledger.under_way(clock::now())
     }
 
+    /// The calls of the storage that are under way, the oldest first.
+    pub fn storage_under_way(&self) -> Vec<StorageCallStatus> {
+        self.ledger.storage_under_way(clock::now())
+    }
+
     /// The listed works whose last try failed.
     pub fn failures(&self) -> Vec<FailureStatus> {
         self.ledger.failures()
@@ -151,7 +213,7 @@ impl VolumeExecutor {
     async fn take_turn<T: Send + 'static>(
         &self,
         turn: WorkTurn,
-        shown: Option<ExecutorWork>,
+        shown: Shown,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
         check_deadline(turn.deadline)?;
@@ -159,25 +221,34 @@ impl VolumeExecutor {
         let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() else {
             return Err(Problem::new(Code::Overloaded, "too many calls are under way").retryable());
         };
-        let Ok(lock) = timeout(patience(turn.deadline), self.locks.lock(&turn.volume)).await else {
+        let Ok(held) = timeout(patience(turn.deadline), self.lock(&turn.volumes)).await else {
             let message = format!(
                 "plugin {} has not answered an earlier call for volume {}",
-                turn.volume.plugin, turn.volume.external_id
+                turn.plugin(),
+                turn.described()
             );
             return Err(Problem::new(Code::StillBusy, message).retryable());
         };
-        // Both may have changed during the wait for the lock.
+        // Both may have changed during the wait for the locks.
         check_deadline(turn.deadline)?;
         self.check_order(&turn)?;
-        let ledger = self.ledger.clone();
+        let (ledger, plugin) = (self.ledger.clone(), turn.plugin().to_owned());
         let working = tokio::spawn(async move {
-            let entry = ledger.start_work(shown.clone(), turn.deadline, clock::now());
+            let entry = match &shown {
+                Shown::Nothing => None,
+                Shown::Work(work) => {
+                    Some(ledger.start_work(Some(work.clone()), turn.deadline, clock::now()))
+                }
+                Shown::Storage(volumes, step) => {
+                    Some(ledger.start_storage(volumes.clone(), step, turn.deadline, clock::now()))
+                }
+            };
             let done = work.await;
             // Even if the caller was answered at its deadline.
-            if let (Ok(_), Some(shown)) = (&done, &shown) {
+            if let (Ok(_), Shown::Work(shown)) = (&done, &shown) {
                 ledger.record_success(shown);
             }
-            drop((entry, lock, permit));
+            drop((entry, held, permit));
             done
         });
         match timeout(patience(turn.deadline), working).await {
@@ -185,13 +256,21 @@ impl VolumeExecutor {
             Ok(Err(defect)) => Err(Problem::new(Code::Internal, defect)),
             Err(_) => {
                 let message = format!(
-                    "no answer of plugin {} yet; it may still be at work, and nothing else is \
-                     asked of it for this volume before it has answered",
-                    turn.volume.plugin
+                    "no answer of plugin {plugin} yet; it may still be at work, and nothing else \
+                     is asked of it for this volume before it has answered"
                 );
                 Err(Problem::new(Code::NoAnswer, message).retryable())
             }
         }
+    }
+
+    /// Locks each volume, in one order for all, so that two groups do not wait for each other.
+    async fn lock(&self, volumes: &BTreeSet<PluginVolume>) -> Vec<KeyGuard<PluginVolume>> {
+        let mut held = Vec::new();
+        for volume in volumes {
+            held.push(self.locks.lock(volume).await);
+        }
+        held
     }
 
     /// Waits until nothing is under way. Returns false if something still was after `within`.
@@ -200,7 +279,7 @@ impl VolumeExecutor {
     }
 
     fn check_order(&self, turn: &WorkTurn) -> Result<(), Problem> {
-        let Some((volume, revision)) = &turn.order else { return Ok(()) };
+        let Some(WorkOrder { volumes, revision }) = &turn.order else { return Ok(()) };
         let (StartRevision(started_at), since) = self.started_at;
         if *revision <= started_at && since.elapsed() < START_REVISION_TTL {
             let message = format!(
@@ -210,7 +289,9 @@ impl VolumeExecutor {
             return Err(Problem::new(Code::OldCall, message));
         }
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        newest.check_newest(volume, *revision, turn.deadline, clock::now())
+        volumes.iter().try_for_each(|volume| {
+            newest.check_newest(volume, *revision, turn.deadline, clock::now())
+        })
     }
 }
 

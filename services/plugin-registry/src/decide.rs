@@ -113,7 +113,9 @@ pub fn decide(records: &NodeRecords, received: &ReceivedReport) -> Verdict {
         return Verdict::Late;
     }
     let mut writes = Vec::new();
-    for reported in &report.instances {
+    let controllers = unknown_controllers(records, report);
+    let instances: Vec<&ReportedInstance> = report.instances.iter().chain(&controllers).collect();
+    for reported in &instances {
         let key = (reported.plugin.clone(), reported.half);
         let known = records.instances.get(&key);
         let next = next_instance(known, &reported.instance, received.at);
@@ -122,10 +124,12 @@ pub fn decide(records: &NodeRecords, received: &ReceivedReport) -> Verdict {
         }
     }
     let reported: BTreeSet<(&PluginId, Half)> =
-        report.instances.iter().map(|reported| (&reported.plugin, reported.half)).collect();
+        instances.iter().map(|reported| (&reported.plugin, reported.half)).collect();
     let left =
         records.instances.keys().filter(|(plugin, half)| !reported.contains(&(plugin, *half)));
-    writes.extend(left.cloned().map(Write::Delete));
+    // A node half without its controller half would look like a node whose storage is served
+    // elsewhere: so it goes first.
+    writes.extend(left.rev().cloned().map(Write::Delete));
 
     let next = next_node(records.node.as_ref(), received);
     let changed = records.node.as_ref().is_none_or(|known| differs(known, &next));
@@ -133,6 +137,29 @@ pub fn decide(records: &NodeRecords, received: &ReceivedReport) -> Verdict {
         writes.insert(0, Write::Node(next));
     }
     Verdict::Write(writes)
+}
+
+/// The controller halves that the node had, of plugins that have not said yet which services they
+/// have: its agent was restarted while the plugin is down. They stay, unhealthy. Without them
+/// another node's controller would be called, which may not know the volumes here, and would answer
+/// their deletion with OK.
+fn unknown_controllers(records: &NodeRecords, report: &Report) -> Vec<ReportedInstance> {
+    let is_unknown = |reported: &&ReportedInstance| {
+        reported.half == Half::Node
+            && !reported.instance.healthy
+            && reported.instance.node.is_none()
+    };
+    let had_controller = |reported: &ReportedInstance| {
+        let key = (reported.plugin.clone(), reported.half);
+        let mut named = report.instances.iter();
+        records.instances.contains_key(&key)
+            && !named.any(|it| it.plugin == reported.plugin && it.half == reported.half)
+    };
+    let unknown = report.instances.iter().filter(is_unknown);
+    unknown
+        .map(|node| ReportedInstance { half: Half::Controller, ..node.clone() })
+        .filter(had_controller)
+        .collect()
 }
 
 fn is_late(known: &Node, report: &Report) -> bool {
@@ -151,9 +178,10 @@ fn next_instance(known: Option<&Instance>, reported: &Instance, at: Timestamp) -
     };
     // An agent that starts while its plugin is down does not know the plugin's id of the node. The
     // earlier id stays, or another node with the same id would take it over.
-    let before = known.and_then(|known| known.node.clone());
-    let abilities = reported.node.clone().or_else(|| before.filter(|_| !reported.healthy));
-    let mut next = Instance { since, node: abilities, ..reported.clone() };
+    let before = known.filter(|_| !reported.healthy);
+    let node = reported.node.clone().or_else(|| before?.node.clone());
+    let controller = reported.controller.or_else(|| before?.controller);
+    let mut next = Instance { since, node, controller, ..reported.clone() };
     next.id_since = next.external_node().map(|external| {
         let as_before = known.filter(|known| known.external_node() == Some(external));
         as_before.map_or(at, |known| known.id_since.unwrap_or(known.since))

@@ -122,7 +122,8 @@ async fn delete_records(
         add(&mut deleted.lock().unwrap_or_else(PoisonError::into_inner));
     };
     for (node, snapshot) in &snapshots {
-        for instance in snapshot.records.instances.keys() {
+        // The node half first, as in a report.
+        for instance in snapshot.records.instances.keys().rev() {
             state.store(node, snapshot, &Write::Delete(instance.clone()), trace).await?;
             let event = events::instance_left(node, instance, at, trace);
             events::publish(&state.events, &event, trace);

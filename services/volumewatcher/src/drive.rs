@@ -1,7 +1,8 @@
-//! One claim's release, from where its record says it is to where nothing more is due.
+//! One claim's release, or one change of the storage, from where its record says it is to where
+//! nothing more is due.
 //!
-//! **Owns** the loop of a release: ask the claim service for the next call (`claim.checkpoint`),
-//! make the call once, report its result with the next question.
+//! **Owns** the loop: ask the claim service for the next call ([`Question`]), make the call once,
+//! report its result with the next question.
 //!
 //! **Promises** that a result is reported until the claim service has it or its attempt has
 //! expired, and that a replica that was killed under a question does not delay the release.
@@ -20,11 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, RequestError};
-use berth_contract::message::call;
-use berth_contract::message::claim::{Checkpoint, Checkpointed, Report};
 use berth_contract::trace::TraceContext;
-use berth_contract::verb;
-use berth_domain::volume::{CallKind, Outcome, State};
+use berth_domain::volume::{CallOwner, Outcome};
 use berth_domain::{Timestamp, WorkerId, limits};
 use berth_service::clock;
 use berth_service::reconcile::Next;
@@ -35,8 +33,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::due::Executor;
+use crate::question::{Question, WhatNext};
 use crate::view::{CallLane, WatchView};
-use crate::watch::ClaimKey;
+use crate::watch::WorkKey;
 
 /// How long the claim service may take to record a step: an election of three NATS servers
 /// included.
@@ -59,89 +58,88 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Works on a claim until it is freed, or until nothing may be done for it now. The slot is
-    /// held while a call is under way, and given back with its answer.
-    pub async fn drive(self: Arc<Self>, claim: ClaimKey, slot: Slot<CallLane>) -> Next {
-        match self.view.place(&claim) {
+    /// Works until nothing may be done now. The slot is held while a call is under way, and given
+    /// back with its answer.
+    pub async fn drive(self: Arc<Self>, work: WorkKey, slot: Slot<CallLane>) -> Next {
+        match self.view.place(&work) {
             Ok(lane) if lane == *slot.lane() => {}
             // It went on while it waited for its slot: another is needed.
             Ok(_) => return Next::After(Duration::ZERO),
             Err(next) => return next,
         }
-        let trace = self.view.trace(&claim);
-        let drive = Span::child_of(trace, "drive a release", Kind::Internal);
+        let trace = self.view.trace(&work);
+        let name = if matches!(work.1, CallOwner::Claim(_)) {
+            "drive a release"
+        } else {
+            "drive a change of the storage"
+        };
+        let drive = Span::child_of(trace, name, Kind::Internal);
         let _ends_with_this = drive.with(attribute::WORKER, self.worker.as_str());
         let mut slot = Some(slot);
-        let mut question = self.question(&claim);
-        if self.view.early.take(&claim) {
-            question.early = true;
+        let mut question = Question::new(&work, &self.worker);
+        if self.view.early.take(&work) {
+            question.set_early();
             RELEASES_WOKEN_EARLY.add(1, []);
         }
         // Until when the result of a call is worth delivering: after that the attempt is dead, and
         // the next replica makes another.
         let mut deliver_until = Timestamp::default();
         loop {
-            let error = match self.checkpoint(&claim, &question, trace).await {
-                Ok(Checkpointed { call: Some(next), .. }) => {
-                    let held = self.slot_for(slot.take(), &next);
-                    let outcome = berth_service::call::make(&self.bus, &next, trace).await;
+            let error = match self.checkpoint(&work, &question, trace).await {
+                Ok(WhatNext { call: Some(next), .. }) => {
+                    let held = self.slot_for(slot.take(), &next.executor());
+                    let outcome = next.make(&self.bus, trace).await;
                     drop(held);
-                    let detached = next.call == CallKind::NodeDetach && is_done(&outcome);
-                    deliver_until = next.deadline.after(limits::CLOCK_MARGIN);
-                    question = Checkpoint {
-                        report: Some(Report::new(next.attempt, outcome)),
-                        ..self.question(&claim)
-                    };
+                    deliver_until = next.deadline().after(limits::CLOCK_MARGIN);
+                    let detached = next.is_detach() && is_done(&outcome);
+                    let plugin = next.plugin().clone();
+                    question = Question::new(&work, &self.worker);
+                    question.set_report(next, outcome);
                     if detached {
                         // The write that records it may begin the controller's call: not without a
                         // slot for it, because its deadline would run while it waits for one.
-                        let executor = Executor::Controller(next.plugin);
+                        let executor = Executor::Controller(plugin);
                         slot = self.calls.try_take(&CallLane { executor, again: false });
-                        question.report_only = slot.is_none();
+                        question.set_report_only(slot.is_none());
                     }
                     continue;
                 }
-                Ok(Checkpointed { state: None, .. }) => {
+                Ok(WhatNext { is_over: true, .. }) => {
                     let trace = trace.trace_id();
-                    tracing::info!(volume = %claim.0, alloc = %claim.1, trace, "freed");
+                    tracing::info!(volume = %work.0, of = %work.1, trace, "nothing is left to do");
                     return Next::AwaitChange;
                 }
-                Ok(Checkpointed { state: Some(State::NodeDetached), .. })
-                    if question.report_only =>
-                {
+                Ok(WhatNext { goes_on_at_controller: true, .. }) if question.is_report_only() => {
                     return Next::After(Duration::ZERO);
                 }
-                Ok(Checkpointed { next_try, .. }) => return self.look_again(next_try),
+                Ok(WhatNext { next_try, .. }) => return self.look_again(next_try),
                 Err(error) => error,
             };
             tracing::warn!(
-                volume = %claim.0,
-                alloc = %claim.1,
+                volume = %work.0,
+                of = %work.1,
                 trace = trace.trace_id(),
                 error = berth_service::process::chain(&error),
                 "the claim service could not be asked; asking again"
             );
             let wait = UNREACHABLE_PAUSE.mul_f64(0.5 + rand::random::<f64>());
-            if question.report.is_none() || clock::now() > deliver_until {
+            if !question.has_report() || clock::now() > deliver_until {
                 return Next::After(wait);
             }
             // Nothing is held while it waits.
-            question.report_only |= slot.take().is_some();
+            if slot.take().is_some() {
+                question.set_report_only(true);
+            }
             tokio::time::sleep(wait).await;
         }
     }
 
     /// A slot for a call that is on the record: the one that was taken for it, or, where the record
     /// was further than was known here, another. The call does not wait for it: its deadline runs.
-    fn slot_for(&self, slot: Option<Slot<CallLane>>, call: &call::Call) -> Slot<CallLane> {
-        let executor = if call.call.is_controller() {
-            Executor::Controller(call.plugin.clone())
-        } else {
-            Executor::Node(call.plugin.clone(), call.node.clone())
-        };
-        match slot.filter(|slot| slot.lane().executor == executor) {
+    fn slot_for(&self, slot: Option<Slot<CallLane>>, executor: &Executor) -> Slot<CallLane> {
+        match slot.filter(|slot| slot.lane().executor == *executor) {
             Some(slot) => slot,
-            None => self.calls.take_beyond(&CallLane { executor, again: false }),
+            None => self.calls.take_beyond(&CallLane { executor: executor.clone(), again: false }),
         }
     }
 
@@ -152,38 +150,27 @@ impl Driver {
         Next::After(wait.min(self.look_again) + Duration::from_millis(2))
     }
 
-    fn question(&self, (volume, alloc): &ClaimKey) -> Checkpoint {
-        Checkpoint {
-            alloc: alloc.clone(),
-            volume: volume.volume.clone(),
-            worker: self.worker.clone(),
-            report: None,
-            early: false,
-            report_only: false,
-        }
-    }
-
     /// Asks the claim service. After [`SECOND_QUESTION`] asks a second time beside the first: a
     /// replica that is killed under a question never answers it.
     async fn checkpoint(
         &self,
-        claim: &ClaimKey,
-        question: &Checkpoint,
+        work: &WorkKey,
+        question: &Question,
         trace: TraceContext,
-    ) -> Result<Checkpointed, RequestError> {
+    ) -> Result<WhatNext, RequestError> {
         // The semaphore is never closed. If it were, one question more would do no harm.
         let _room = self.questions.acquire().await.ok();
-        let mut first = pin!(self.ask_once(claim, question, trace));
+        let mut first = pin!(self.ask_once(work, question, trace));
         if let Ok(answer) = timeout(SECOND_QUESTION, &mut first).await {
             return answer;
         }
         let answer = tokio::select! {
             answer = &mut first => return answer,
-            answer = self.ask_when_reachable(claim, question, trace) => answer,
+            answer = self.ask_when_reachable(work, question, trace) => answer,
         };
         match answer {
             // If the first question was only slow, its answer may have the call.
-            Ok(Checkpointed { state: Some(_), call: None, .. }) => {
+            Ok(WhatNext { is_over: false, call: None, .. }) => {
                 timeout(SECOND_QUESTION, first).await.ok().and_then(Result::ok).map_or(answer, Ok)
             }
             Ok(_) => answer,
@@ -194,12 +181,12 @@ impl Driver {
     /// Asks as soon as a replica listens. Dropped when the first question ends.
     async fn ask_when_reachable(
         &self,
-        claim: &ClaimKey,
-        question: &Checkpoint,
+        work: &WorkKey,
+        question: &Question,
         trace: TraceContext,
-    ) -> Result<Checkpointed, RequestError> {
+    ) -> Result<WhatNext, RequestError> {
         loop {
-            match self.ask_once(claim, question, trace).await {
+            match self.ask_once(work, question, trace).await {
                 Err(RequestError::NoResponder { .. } | RequestError::Unavailable { .. }) => {
                     tokio::time::sleep(UNREACHABLE_PAUSE).await;
                 }
@@ -210,17 +197,17 @@ impl Driver {
 
     async fn ask_once(
         &self,
-        (volume, _): &ClaimKey,
-        question: &Checkpoint,
+        (volume, _): &WorkKey,
+        question: &Question,
         trace: TraceContext,
-    ) -> Result<Checkpointed, RequestError> {
+    ) -> Result<WhatNext, RequestError> {
         // Without a span of its own: that span would be lost if this process were killed, and the
         // claim service's span would have no parent.
         let call = Call::within(trace, CHECKPOINT_TIMEOUT).as_it_is();
-        self.bus.ask_service::<verb::ClaimCheckpoint>(&volume.namespace, question, &call).await
+        question.ask_claim_service(&self.bus, &volume.namespace, &call).await
     }
 }
 
 fn is_done(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Done { .. })
+    matches!(outcome, Outcome::Done { .. } | Outcome::Stored(_))
 }

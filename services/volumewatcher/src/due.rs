@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 
+use berth_domain::volume::storage::{NextStorageCall, Snapshot, Work};
 use berth_domain::volume::{Attempt, Claim, State, Volume};
 use berth_domain::{AllocId, NodeId, PluginId, Timestamp, limits};
 
@@ -50,16 +51,25 @@ pub struct VolumeLook<'a> {
     volume: &'a Volume,
     plugin: PluginId,
     now: Timestamp,
-    /// The alloc whose controller call may still act, and until when.
-    controller: Option<(&'a AllocId, Timestamp)>,
-    /// By node: the alloc whose node call may still act, and until when.
-    nodes: HashMap<&'a NodeId, (&'a AllocId, Timestamp)>,
+    /// Whose controller call may still act, and until when.
+    controller: Option<(CallingOwner<'a>, Timestamp)>,
+    /// By node: whose node call may still act, and until when.
+    nodes: HashMap<&'a NodeId, (CallingOwner<'a>, Timestamp)>,
+}
+
+/// Whose call may still act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallingOwner<'a> {
+    Claim(&'a AllocId),
+    /// The volume's operation, or a snapshot.
+    Storage,
 }
 
 impl<'a> VolumeLook<'a> {
     /// None when there is no such volume to look at.
     pub fn new(volume: &'a Volume, now: Timestamp) -> Option<Self> {
-        let plugin = volume.spec.as_ref()?.plugin.clone();
+        let of_snapshot = || volume.snapshots.values().next().map(|one| one.plugin.clone());
+        let plugin = volume.spec.as_ref().map(|spec| spec.plugin.clone()).or_else(of_snapshot)?;
         let mut look = Self { volume, plugin, now, controller: None, nodes: HashMap::new() };
         let attempts = volume.claims.calling().filter_map(|(alloc, claim)| {
             let attempt = claim.attempt.as_ref()?;
@@ -69,11 +79,13 @@ impl<'a> VolumeLook<'a> {
         let live = attempts.take_while(|(_, _, attempt)| attempt.ends() >= now);
         for (alloc, claim, attempt) in live {
             if attempt.call.is_controller() {
-                look.controller.get_or_insert((alloc, attempt.ends()));
+                look.controller.get_or_insert((CallingOwner::Claim(alloc), attempt.ends()));
             } else {
-                look.nodes.entry(&claim.node).or_insert((alloc, attempt.ends()));
+                let calling = (CallingOwner::Claim(alloc), attempt.ends());
+                look.nodes.entry(&claim.node).or_insert(calling);
             }
         }
+        look.add_storage_calls();
         Some(look)
     }
 
@@ -87,9 +99,11 @@ impl<'a> VolumeLook<'a> {
         for (alloc, claim) in self.volume.claims.moving() {
             let Due::Now(executor) = self.due(alloc, claim, known(alloc, claim)) else { continue };
             match executor {
-                Executor::Controller(_) => self.controller = Some((alloc, self.now)),
+                Executor::Controller(_) => {
+                    self.controller = Some((CallingOwner::Claim(alloc), self.now));
+                }
                 Executor::Node(..) => {
-                    self.nodes.insert(&claim.node, (alloc, self.now));
+                    self.nodes.insert(&claim.node, (CallingOwner::Claim(alloc), self.now));
                 }
             }
             found.push(alloc);
@@ -125,16 +139,89 @@ impl<'a> VolumeLook<'a> {
             State::NodeDetached => {
                 let calls_needed = claim.controller && !self.others_will_unpublish(alloc, claim);
                 let all = self.controller.into_iter().chain(self.nodes.values().copied());
-                let busy = all.filter(|(whose, _)| calls_needed || *whose == alloc);
+                let own = CallingOwner::Claim(alloc);
+                let busy = all.filter(|(whose, _)| calls_needed || *whose == own);
                 self.unless(busy, claim, known, || self.controller())
             }
+        }
+    }
+
+    /// Adds the calls of the volume's operation and of snapshots.
+    fn add_storage_calls(&mut self) {
+        let operation = self.volume.spec.as_ref().and_then(|spec| spec.operation());
+        let of_operation = operation.and_then(|operation| {
+            let node = match &operation.work {
+                Work::Expand(expansion) => expansion.node.as_ref(),
+                _ => None,
+            };
+            Some((operation.progress.attempt.as_ref()?, node))
+        });
+        let snapshots = self.volume.snapshots.values();
+        let of_snapshots =
+            snapshots.filter_map(|snapshot| Some((snapshot.progress.attempt.as_ref()?, None)));
+        for (attempt, node) in of_operation.into_iter().chain(of_snapshots) {
+            let until = attempt.ends();
+            if until < self.now {
+                continue;
+            }
+            let known = match node.filter(|_| !attempt.call.is_controller()) {
+                Some(node) => self.nodes.entry(node).or_insert((CallingOwner::Storage, until)),
+                None => self.controller.get_or_insert((CallingOwner::Storage, until)),
+            };
+            known.1 = known.1.max(until);
+        }
+    }
+
+    /// What is due for the volume's operation. `wanted` says whether the run that the volume was
+    /// created for goes on.
+    pub fn due_operation(&self, wanted: bool, early: bool) -> Due {
+        if self.volume.is_run_over(wanted) {
+            return Due::Now(self.controller());
+        }
+        let operation = self.volume.spec.as_ref().and_then(|spec| spec.operation());
+        let Some(operation) = operation else { return Due::Rest };
+        let next_try = operation.progress.next_try.filter(|_| !early);
+        match self.volume.next_storage_call(operation) {
+            NextStorageCall::Await => Due::Rest,
+            NextStorageCall::Finish => Due::Now(self.controller()),
+            NextStorageCall::Controller => self.when_free(self.any_call(), next_try),
+            NextStorageCall::Node(node) => {
+                let here = self.nodes.get(&node).copied();
+                let until = self.controller.into_iter().chain(here).map(|(_, until)| until).max();
+                match until.into_iter().chain(next_try).max() {
+                    Some(until) if until >= self.now => Due::At(until),
+                    _ => Due::Now(Executor::Node(self.plugin.clone(), node)),
+                }
+            }
+        }
+    }
+
+    /// What is due for a snapshot.
+    pub fn due_snapshot(&self, snapshot: &Snapshot, early: bool) -> Due {
+        if snapshot.call().is_none() {
+            return Due::Rest;
+        }
+        let next_try = snapshot.progress.next_try.filter(|_| !early);
+        self.when_free(self.any_call(), next_try)
+    }
+
+    /// Until when any call of the volume may act.
+    fn any_call(&self) -> Option<Timestamp> {
+        let calls = self.controller.into_iter().chain(self.nodes.values().copied());
+        calls.map(|(_, until)| until).max()
+    }
+
+    fn when_free(&self, busy: Option<Timestamp>, next_try: Option<Timestamp>) -> Due {
+        match busy.into_iter().chain(next_try).max() {
+            Some(until) if until >= self.now => Due::At(until),
+            _ => Due::Now(self.controller()),
         }
     }
 
     /// Now, unless one of these calls may still act, or the claim's next try is ahead.
     fn unless<'b>(
         &self,
-        busy: impl Iterator<Item = (&'b AllocId, Timestamp)>,
+        busy: impl Iterator<Item = (CallingOwner<'b>, Timestamp)>,
         claim: &Claim,
         known: ClaimFacts,
         executor: impl FnOnce() -> Executor,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::watch::ClaimKey;
+use crate::watch::WorkKey;
 
 /// The watcher may see a change before the executor is ready for calls.
 const SETTLES: Duration = Duration::from_millis(100);
@@ -31,12 +31,12 @@ pub struct EarlyTries {
 #[derive(Debug, Default)]
 struct PendingTries {
     /// The claims to try, by the time when each may be tried.
-    due: BTreeSet<(Instant, ClaimKey)>,
-    expected: HashSet<ClaimKey>,
+    due: BTreeSet<(Instant, WorkKey)>,
+    expected: HashSet<WorkKey>,
     /// Claims that are to be tried now.
-    ready: HashSet<ClaimKey>,
+    ready: HashSet<WorkKey>,
     /// The last early try of each claim, until the interval has passed.
-    last: HashMap<ClaimKey, Instant>,
+    last: HashMap<WorkKey, Instant>,
 }
 
 impl EarlyTries {
@@ -46,7 +46,7 @@ impl EarlyTries {
     }
 
     /// Has the claim tried early. `share`, from 0 to 1, is its place within [`SPREAD`].
-    pub fn schedule(&self, claim: ClaimKey, now: Instant, share: f64) {
+    pub fn schedule(&self, claim: WorkKey, now: Instant, share: f64) {
         let mut tries = self.lock();
         if tries.ready.contains(&claim) || !tries.expected.insert(claim.clone()) {
             return;
@@ -62,7 +62,7 @@ impl EarlyTries {
     }
 
     /// The claims that may be tried now.
-    pub fn begin(&self, now: Instant) -> Vec<ClaimKey> {
+    pub fn begin(&self, now: Instant) -> Vec<WorkKey> {
         let mut tries = self.lock();
         let every = self.every;
         tries.last.retain(|_, last| *last + every > now);
@@ -78,13 +78,13 @@ impl EarlyTries {
     }
 
     /// Whether the claim is to be tried now.
-    pub fn is_ready(&self, claim: &ClaimKey) -> bool {
+    pub fn is_ready(&self, claim: &WorkKey) -> bool {
         let tries = self.lock();
         !tries.ready.is_empty() && tries.ready.contains(claim)
     }
 
     /// Forgets that the claim is to be tried now; whether it was.
-    pub fn take(&self, claim: &ClaimKey) -> bool {
+    pub fn take(&self, claim: &WorkKey) -> bool {
         let mut tries = self.lock();
         !tries.ready.is_empty() && tries.ready.remove(claim)
     }
@@ -96,15 +96,16 @@ impl EarlyTries {
 
 #[cfg(test)]
 mod tests {
+    use berth_domain::volume::CallOwner;
     use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
 
     use super::*;
 
     const EVERY: Duration = Duration::from_secs(15);
 
-    fn claim() -> ClaimKey {
+    fn claim() -> WorkKey {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("v").unwrap());
-        (volume, AllocId::new("a").unwrap())
+        (volume, CallOwner::Claim(AllocId::new("a").unwrap()))
     }
 
     #[tokio::test(start_paused = true)]

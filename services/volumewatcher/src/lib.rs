@@ -1,9 +1,9 @@
-//! `berth-volumewatcher`: drives every release to its end.
+//! `berth-volumewatcher`: drives every release to its end, and every change of the storage.
 //!
-//! **Owns** no record. It looks at volumes and allocs, finds claims that are to go, and for each
-//! makes one call at a time: to the node's agent, then to the plugin's controller. Which call is
-//! next, and whether it may be made now, it asks the claim service, which writes it down first
-//! (`claim.checkpoint`).
+//! **Owns** no record. It looks at volumes and allocs, finds claims that are to go, volumes that
+//! are to be created, changed or deleted, and snapshots, and for each makes one call at a time.
+//! Which call is next, and whether it may be made now, it asks the claim service, which writes it
+//! down first (`claim.checkpoint`, `volume.checkpoint`).
 //!
 //! **Promises** that a claim whose alloc has ended is worked on as soon as that is seen, tried
 //! again for as long as it takes (C1), and taken over when another watcher died over it (C5): the
@@ -17,6 +17,7 @@ mod config;
 mod drive;
 mod due;
 mod early;
+mod question;
 mod view;
 mod wake;
 mod watch;
@@ -51,7 +52,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     });
     let lanes = {
         let view = Arc::clone(&view);
-        Lanes { slots: calls, place: move |claim: &watch::ClaimKey| view.place(claim) }
+        Lanes { slots: calls, place: move |claim: &watch::WorkKey| view.place(claim) }
     };
     let work = move |claim, slot| Arc::clone(&driver).drive(claim, slot);
     let listen = tokio::spawn(wake::listen(Arc::clone(&view), changes, waker.clone()));

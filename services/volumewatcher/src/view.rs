@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use berth_bus::Mirror;
 use berth_contract::trace::TraceContext;
+use berth_domain::limits;
 use berth_domain::plugin::Half;
-use berth_domain::volume::{Claim, State, Volume};
+use berth_domain::volume::storage::NextStorageCall;
+use berth_domain::volume::{CallOwner, Claim, State, Volume, VolumeSpec};
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
 use berth_service::clock;
 use berth_service::projection::{Allocs, Nodes};
@@ -21,7 +23,7 @@ use berth_service::reconcile::Next;
 use crate::due::{ClaimFacts, Due, Executor, VolumeLook};
 use crate::early::EarlyTries;
 use crate::watch::{
-    ClaimKey, WatchedAllocs, WatchedChange, WatchedInstances, WatchedNodes, WatchedVolumes,
+    ClaimKey, WatchedAllocs, WatchedChange, WatchedInstances, WatchedNodes, WatchedVolumes, WorkKey,
 };
 
 /// Calls in one lane wait for each other: those of one executor. Claims whose last call failed have
@@ -45,15 +47,31 @@ pub struct WatchView {
 }
 
 impl WatchView {
-    /// The lane of what is due for a claim, or when to look again.
-    pub fn place(&self, key: &ClaimKey) -> Result<CallLane, Next> {
+    /// The lane of what is due for a claim, an operation or a snapshot, or when to look again.
+    pub fn place(&self, key: &WorkKey) -> Result<CallLane, Next> {
         let early = self.early.is_ready(key);
-        let (volume, alloc) = key;
+        let (volume, owner) = key;
         let looked = self.read_volume(volume, |found, allocs, nodes| {
-            let claim = found.claims.get(alloc)?;
-            let known = ClaimFacts { early, ..claim_facts(allocs, nodes, volume, alloc, claim) };
-            let due = VolumeLook::new(found, clock::now())?.due(alloc, claim, known);
-            Some((due, claim.tries > 0))
+            let look = VolumeLook::new(found, clock::now())?;
+            match owner {
+                CallOwner::Claim(alloc) => {
+                    let claim = found.claims.get(alloc)?;
+                    let facts = claim_facts(allocs, nodes, volume, alloc, claim);
+                    let due = look.due(alloc, claim, ClaimFacts { early, ..facts });
+                    Some((due, claim.tries > 0))
+                }
+                CallOwner::Volume => {
+                    let operation = found.spec.as_ref()?.operation();
+                    let again = operation.is_some_and(|operation| operation.progress.tries > 0);
+                    Some((look.due_operation(is_run_wanted(allocs, volume, found), early), again))
+                }
+                CallOwner::Snapshot(id) => {
+                    let snapshot = found.snapshots.get(id)?;
+                    let again = snapshot.progress.tries > 0;
+                    let is_led = snapshot.is_led_by(&volume.volume);
+                    is_led.then(|| (look.due_snapshot(snapshot, early), again))
+                }
+            }
         });
         match looked {
             Some((Due::Now(executor), again)) => Ok(CallLane { executor, again }),
@@ -65,46 +83,49 @@ impl WatchView {
         }
     }
 
-    /// The claims of a volume that are being released and may go on now.
-    pub fn may_go_on(&self, volume: &VolumeKey) -> Vec<ClaimKey> {
-        let key = |alloc: &AllocId| (volume.clone(), alloc.clone());
+    /// What may go on of a volume now: claims that are being released, its operation, snapshots.
+    pub fn may_go_on(&self, volume: &VolumeKey) -> Vec<WorkKey> {
         self.read_volume(volume, |found, allocs, nodes| {
+            let mut all = storage_due(volume, found, allocs);
             let look = VolumeLook::new(found, clock::now())?;
             let going =
                 look.may_go_on(|alloc, claim| claim_facts(allocs, nodes, volume, alloc, claim));
-            Some(going.into_iter().map(key).collect())
+            all.extend(going.into_iter().map(|alloc| claim_key(volume, alloc)));
+            Some(all)
         })
         .unwrap_or_default()
     }
 
-    /// Every claim that something may be done for now.
-    pub fn all_due(&self) -> Vec<ClaimKey> {
+    /// Everything that something may be done for now.
+    pub fn all_due(&self) -> Vec<WorkKey> {
         let now = clock::now();
         let mut all = Vec::new();
-        self.for_each_claimed(|volume, found, allocs, nodes| {
+        self.for_each_busy(|volume, found, allocs, nodes| {
+            all.extend(storage_due(volume, found, allocs));
             let known =
                 |alloc: &AllocId, claim: &Claim| claim_facts(allocs, nodes, volume, alloc, claim);
             let Some(look) = VolumeLook::new(found, now) else { return };
             for (alloc, claim) in &found.claims {
                 let stays = matches!(claim.state, State::Taken | State::Waiting);
                 if stays && matches!(look.due(alloc, claim, known(alloc, claim)), Due::Now(_)) {
-                    all.push((volume.clone(), alloc.clone()));
+                    all.push(claim_key(volume, alloc));
                 }
             }
             let going = look.may_go_on(known).into_iter();
-            all.extend(going.map(|alloc| (volume.clone(), alloc.clone())));
+            all.extend(going.map(|alloc| claim_key(volume, alloc)));
         });
         all
     }
 
-    /// The claims with a failed call that may have waited for this.
-    pub fn held_up(&self, change: &WatchedChange) -> Vec<ClaimKey> {
+    /// What has a failed call that may have waited for this.
+    pub fn held_up(&self, change: &WatchedChange) -> Vec<WorkKey> {
         let hosted = match change {
             WatchedChange::Node(node) => self.controllers_on(node),
             _ => Vec::new(),
         };
         let mut all = Vec::new();
-        self.for_each_claimed(|volume, found, _, _| {
+        self.for_each_busy(|volume, found, _, _| {
+            all.extend(storage_held_up(volume, found, change, &hosted));
             let Some(plugin) = found.spec.as_ref().map(|spec| &spec.plugin) else { return };
             let concerned = found.claims.iter().filter(|(_, claim)| {
                 claim.tries > 0
@@ -118,32 +139,32 @@ impl WatchView {
                         _ => false,
                     }
             });
-            all.extend(concerned.map(|(alloc, _)| (volume.clone(), alloc.clone())));
+            all.extend(concerned.map(|(alloc, _)| claim_key(volume, alloc)));
         });
         all
     }
 
     /// The claims of the same volume with a failed call, which may have waited for this one.
-    pub fn held_up_beside(&self, (volume, changed): &ClaimKey) -> Vec<ClaimKey> {
+    pub fn held_up_beside(&self, (volume, changed): &ClaimKey) -> Vec<WorkKey> {
         self.read_volume(volume, |found, _, _| {
             let others = found.claims.iter().filter(|(alloc, claim)| {
                 let leaves = matches!(claim.state, State::Unpublishing | State::NodeDetached);
                 *alloc != changed && leaves && claim.tries > 0
             });
-            Some(others.map(|(alloc, _)| (volume.clone(), alloc.clone())).collect())
+            Some(others.map(|(alloc, _)| claim_key(volume, alloc)).collect())
         })
         .unwrap_or_default()
     }
 
     /// The claims on a node, if it is known to be gone.
-    pub fn left_behind(&self, node: &NodeId) -> Vec<ClaimKey> {
+    pub fn left_behind(&self, node: &NodeId) -> Vec<WorkKey> {
         let mut all = Vec::new();
-        self.for_each_claimed(|volume, found, _, nodes| {
+        self.for_each_busy(|volume, found, _, nodes| {
             if !is_gone(nodes, node) {
                 return;
             }
             let there = found.claims.iter().filter(|(_, claim)| claim.node == *node);
-            all.extend(there.map(|(alloc, _)| (volume.clone(), alloc.clone())));
+            all.extend(there.map(|(alloc, _)| claim_key(volume, alloc)));
         });
         all
     }
@@ -158,13 +179,18 @@ impl WatchView {
         })
     }
 
-    /// The trace of the claim's release: one trace for all replicas and attempts.
-    pub fn trace(&self, (volume, alloc): &ClaimKey) -> TraceContext {
-        let trail = self.volumes.read(|watched| {
-            let subtree = watched.volumes.get(volume);
-            subtree.and_then(|subtree| subtree.trail(alloc))
+    /// The trace of the work: of a claim's release, one for all replicas and attempts; of a change
+    /// of the storage, the one of the request for it.
+    pub fn trace(&self, (volume, owner): &WorkKey) -> TraceContext {
+        let trace = self.volumes.read(|watched| {
+            let subtree = watched.volumes.get(volume)?;
+            match owner {
+                CallOwner::Claim(alloc) => Some(subtree.trail(alloc)?.release),
+                CallOwner::Volume => subtree.storage_trace(None),
+                CallOwner::Snapshot(id) => subtree.storage_trace(Some(id)),
+            }
         });
-        trail.map_or_else(clock::begin_trace, |trail| trail.release)
+        trace.unwrap_or_else(clock::begin_trace)
     }
 
     /// Reads one volume, with the allocs and nodes of the same moment.
@@ -183,19 +209,100 @@ impl WatchView {
         })
     }
 
-    /// Calls `visit` with each volume that has claims.
-    fn for_each_claimed(&self, mut visit: impl FnMut(&VolumeKey, &Volume, &Allocs, &Nodes)) {
+    /// Calls `visit` with each volume that has claims, or of which anything is to be done.
+    fn for_each_busy(&self, mut visit: impl FnMut(&VolumeKey, &Volume, &Allocs, &Nodes)) {
         self.allocs.read(|allocs| {
             self.nodes.read(|nodes| {
                 self.volumes.read(|volumes| {
-                    let claimed =
-                        volumes.volumes.iter().filter(|(_, of)| !of.volume.claims.is_empty());
-                    for (volume, subtree) in claimed {
+                    let busy = volumes.volumes.iter().filter(|(_, of)| is_busy(&of.volume));
+                    for (volume, subtree) in busy {
                         visit(volume, &subtree.volume, &allocs.allocs, &nodes.nodes);
                     }
                 });
             });
         });
+    }
+}
+
+fn claim_key(volume: &VolumeKey, alloc: &AllocId) -> WorkKey {
+    (volume.clone(), CallOwner::Claim(alloc.clone()))
+}
+
+/// Whether anything may be to do for the volume: now, or when something changes.
+fn is_busy(volume: &Volume) -> bool {
+    let of_spec = |spec: &VolumeSpec| {
+        let provision = spec.provision();
+        spec.operation().is_some() || provision.is_some_and(|made| made.for_alloc.is_some())
+    };
+    !volume.claims.is_empty()
+        || volume.spec.as_ref().is_some_and(of_spec)
+        || volume.snapshots.values().any(|snapshot| snapshot.call().is_some())
+}
+
+/// The volume's operation and its snapshots, as far as something may be done for them now.
+fn storage_due(key: &VolumeKey, volume: &Volume, allocs: &Allocs) -> Vec<WorkKey> {
+    let Some(look) = VolumeLook::new(volume, clock::now()) else { return Vec::new() };
+    let is_due = |due: Due| matches!(due, Due::Now(_));
+    let mut all = Vec::new();
+    if is_due(look.due_operation(is_run_wanted(allocs, key, volume), false)) {
+        all.push((key.clone(), CallOwner::Volume));
+    }
+    for (id, snapshot) in &volume.snapshots {
+        // The call of a group may have waited for this volume.
+        if is_due(look.due_snapshot(snapshot, false)) {
+            let leader = snapshot.leader(&key.volume).clone();
+            let leader = VolumeKey::new(key.namespace.clone(), leader);
+            all.push((leader, CallOwner::Snapshot(id.clone())));
+        }
+    }
+    all
+}
+
+/// What has a failed storage call that may have waited for this.
+fn storage_held_up(
+    key: &VolumeKey,
+    volume: &Volume,
+    change: &WatchedChange,
+    hosted: &[PluginId],
+) -> Vec<WorkKey> {
+    let concerns = |plugin: &PluginId, node: Option<&NodeId>| match (change, node) {
+        (WatchedChange::Controller(of), None) => of == plugin,
+        (WatchedChange::Plugin(of, on), Some(node)) => of == plugin && on == node,
+        (WatchedChange::Node(on), Some(node)) => on == node,
+        (WatchedChange::Node(_), None) => hosted.contains(plugin),
+        _ => false,
+    };
+    let mut all = Vec::new();
+    if let Some(spec) = &volume.spec
+        && let Some(operation) = spec.operation().filter(|it| it.progress.tries > 0)
+    {
+        let node = match volume.next_storage_call(operation) {
+            NextStorageCall::Node(node) => Some(node),
+            _ => None,
+        };
+        if concerns(&spec.plugin, node.as_ref()) {
+            all.push((key.clone(), CallOwner::Volume));
+        }
+    }
+    let waiting = volume
+        .snapshots
+        .iter()
+        .filter(|(_, snapshot)| snapshot.call().is_some() && snapshot.progress.tries > 0);
+    for (id, _) in waiting.filter(|(_, snapshot)| concerns(&snapshot.plugin, None)) {
+        all.push((key.clone(), CallOwner::Snapshot(id.clone())));
+    }
+    all
+}
+
+/// Whether the run that the volume was created for goes on, as far as this replica knows. The alloc
+/// may be about to be registered.
+fn is_run_wanted(allocs: &Allocs, key: &VolumeKey, volume: &Volume) -> bool {
+    let provision = volume.spec.as_ref().and_then(|spec| spec.provision());
+    let Some(provision) = provision else { return true };
+    let Some(alloc) = &provision.for_alloc else { return true };
+    match allocs.get(&key.namespace, alloc) {
+        Some(_) => allocs.is_live(&key.namespace, alloc),
+        None => provision.requested.after(limits::RUN_REGISTERED_WITHIN) >= clock::now(),
     }
 }
 

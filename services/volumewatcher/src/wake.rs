@@ -14,10 +14,11 @@ use berth_service::reconcile::{Waker, sleep_until};
 use tokio::time::Instant;
 
 use crate::view::WatchView;
-use crate::watch::{Changes, ClaimKey, WatchedChange};
+use crate::watch::{Changes, WatchedChange, WorkKey};
+use berth_domain::volume::CallOwner;
 
 /// Wakes claims as changes come. Never returns.
-pub async fn listen(view: Arc<WatchView>, changes: Changes, waker: Waker<ClaimKey>) {
+pub async fn listen(view: Arc<WatchView>, changes: Changes, waker: Waker<WorkKey>) {
     loop {
         let early = view.early.next();
         tokio::select! {
@@ -31,9 +32,10 @@ pub async fn listen(view: Arc<WatchView>, changes: Changes, waker: Waker<ClaimKe
     }
 }
 
-fn handle_change(view: &WatchView, change: WatchedChange, waker: &Waker<ClaimKey>) {
+fn handle_change(view: &WatchView, change: WatchedChange, waker: &Waker<WorkKey>) {
     match change {
-        WatchedChange::Claim(claim) => waker.wake(claim),
+        WatchedChange::Claim((volume, alloc)) => waker.wake((volume, CallOwner::Claim(alloc))),
+        WatchedChange::Run(volume) => waker.wake((volume, CallOwner::Volume)),
         WatchedChange::Volume(volume) => {
             for claim in view.may_go_on(&volume) {
                 waker.wake(claim);
@@ -52,7 +54,7 @@ fn handle_change(view: &WatchView, change: WatchedChange, waker: &Waker<ClaimKey
 }
 
 /// Has the claims tried early, each at a random moment.
-fn try_early(view: &WatchView, claims: Vec<ClaimKey>) {
+fn try_early(view: &WatchView, claims: Vec<WorkKey>) {
     let now = Instant::now();
     for claim in claims {
         view.early.schedule(claim, now, rand::random());
@@ -60,7 +62,7 @@ fn try_early(view: &WatchView, claims: Vec<ClaimKey>) {
 }
 
 /// Wakes every claim that is due, once in each interval. Never returns.
-pub async fn rescan(view: Arc<WatchView>, waker: Waker<ClaimKey>, every: Duration) {
+pub async fn rescan(view: Arc<WatchView>, waker: Waker<WorkKey>, every: Duration) {
     loop {
         for claim in view.all_due() {
             waker.wake(claim);

@@ -11,12 +11,15 @@ use std::hash::Hash;
 use berth_bus::Fold;
 use berth_contract::key::{self, VolumeEntry};
 use berth_domain::plugin::{Half, Instance, Node, NodeState};
-use berth_domain::volume::State;
+use berth_domain::volume::{CallOwner, State};
 use berth_domain::{AllocId, NodeId, PluginId, Timestamp, VolumeKey};
 use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 use berth_service::reconcile::Waker;
 
-/// What is worked on: one claim of one volume.
+/// What is worked on: one claim of one volume, the volume's operation, or one of its snapshots.
+pub type WorkKey = (VolumeKey, CallOwner);
+
+/// One claim of one volume.
 pub type ClaimKey = (VolumeKey, AllocId);
 
 /// Something that changed. Which claims it concerns is looked up outside of the projections, which
@@ -29,6 +32,8 @@ pub enum WatchedChange {
     Claim(ClaimKey),
     /// A claim went on, or is gone: a call of another claim of the volume may succeed now.
     Beside(ClaimKey),
+    /// The run that the volume was created for may be over.
+    Run(VolumeKey),
     /// A plugin's controller can be asked, again or for the first time.
     Controller(PluginId),
     /// A plugin can be asked on a node, again or for the first time.
@@ -81,14 +86,18 @@ impl Fold for WatchedVolumes {
             }
             Some(VolumeEntry::Spec(volume)) => self.changes.wake(WatchedChange::Volume(volume)),
             // A claim that waits for another registration of its handle is found by the scan.
-            Some(VolumeEntry::Handle(_)) | None => {}
+            Some(VolumeEntry::Snapshot(volume, _)) => {
+                self.changes.wake(WatchedChange::Volume(volume));
+            }
+            Some(VolumeEntry::Handle(_) | VolumeEntry::Class(_) | VolumeEntry::Quota(..))
+            | None => {}
         }
     }
 
     fn delete(&mut self, key: &str, revision: u64) {
         self.volumes.delete(key, revision);
         if let Some(VolumeEntry::Claim(volume, alloc)) = key::parse_volume(key)
-            && self.volumes.get(&volume).is_some_and(|found| !found.volume.claims.is_empty())
+            && self.volumes.get(&volume).is_some()
         {
             self.changes.wake(WatchedChange::Volume(volume.clone()));
             self.changes.wake(WatchedChange::Beside((volume, alloc)));
@@ -112,6 +121,7 @@ impl WatchedAllocs {
         }
         for (volume, _) in alloc.requests() {
             let volume = VolumeKey::new(namespace.clone(), volume);
+            self.changes.wake(WatchedChange::Run(volume.clone()));
             self.changes.wake(WatchedChange::Claim((volume, id.clone())));
         }
     }

@@ -63,6 +63,11 @@ impl Code {
             | Self::SecretsUnavailable
             | Self::OwnerHeld
             | Self::UnmountFailed
+            | Self::OperationUnderWay
+            | Self::StorageInUse
+            | Self::VolumeInUse
+            | Self::QuotaExceeded
+            | Self::PluginUnable
             | Self::ClaimsLive
             | Self::TooManyClaims
             | Self::AllocKept => Advice::Wait,
@@ -100,6 +105,17 @@ impl Code {
             | Self::HandleTaken
             | Self::RegisteredTwice
             | Self::Deadlock
+            | Self::VolumeNotReady
+            | Self::VolumeExists
+            | Self::NeverSmaller
+            | Self::SnapshotExists
+            | Self::NoSuchSnapshot
+            | Self::SnapshotInGroup
+            | Self::TooManySnapshots
+            | Self::NoSuchClass
+            | Self::ClassRefused
+            | Self::ClassInUse
+            | Self::PluginLacks
             | Self::PluginRefused
             | Self::OldCall
             | Self::NodeReady

@@ -157,6 +157,50 @@ codes! {
         "stop the alloc and start it again with `agent.mount-all`, or mount its volumes in the \
          order of their ids";
 
+    /// The volume is not there at the storage yet, or no longer.
+    VolumeNotReady = "BERTH0122", "the volume is not ready at its storage",
+        "wait for it: `berth volume status VOLUME` shows the operation, its error and its next \
+         try; delete a volume that failed";
+    /// There is such a volume, and it was not created so.
+    VolumeExists = "BERTH0123", "there is such a volume already",
+        "use it as it is, choose another id, or delete it first";
+    /// Another change of the storage is under way.
+    OperationUnderWay = "BERTH0124", "another change of the volume at its storage is under way",
+        "wait for it: `berth volume status VOLUME` shows its error and its next try";
+    /// A volume never gets smaller.
+    NeverSmaller = "BERTH0125", "a volume never gets smaller",
+        "ask for at least its present size, or copy the data into a smaller volume";
+    /// The plugin does this only to a volume that is not in use.
+    VolumeInUse = "BERTH0126", "the plugin does this only while the volume is not in use",
+        "stop the allocs named, or ask with `--when-free`";
+    /// A snapshot of the volume is being cut, or a copy of the volume or snapshot is being created.
+    StorageInUse = "BERTH0127", "a snapshot or a copy is being made of the volume or snapshot",
+        "wait until the one that the message names is ready, or delete that one first";
+    /// There is such a snapshot.
+    SnapshotExists = "BERTH0128", "there is such a snapshot already",
+        "choose another id, or delete it first";
+    /// No such snapshot.
+    NoSuchSnapshot = "BERTH0129", "no such snapshot of this volume",
+        "list them with `berth snapshot list`";
+    /// The snapshot is deleted with its group only.
+    SnapshotInGroup = "BERTH0130", "the snapshot is in a group, and is deleted with the group only",
+        "delete the group: `berth snapshot group delete VOLUME@SNAPSHOT`";
+    /// Too many snapshots.
+    TooManySnapshots = "BERTH0131", "the volume has as many snapshots as a volume may have",
+        "delete some: `berth snapshot list VOLUME` shows them";
+    /// No such class.
+    NoSuchClass = "BERTH0132", "no such class",
+        "list them with `berth class list`";
+    /// The class does not allow the request.
+    ClassRefused = "BERTH0133", "the class does not allow this",
+        "see what it allows with `berth class status CLASS`";
+    /// The namespace has as much of the class as it may have.
+    QuotaExceeded = "BERTH0134", "the namespace's quota of the class is used up",
+        "delete volumes that are not needed, or ask the fleet's operator for more";
+    /// Volumes were made from the class.
+    ClassInUse = "BERTH0135", "volumes of the class remain",
+        "delete or deregister the volumes named first";
+
     // 02xx: plugins and nodes.
     /// No such plugin.
     NoSuchPlugin = "BERTH0201", "no agent has reported this plugin",
@@ -240,6 +284,14 @@ codes! {
     NotReadOnly = "BERTH0227", "the plugin ignores that the volume is to be read-only",
         "use another plugin, or ask for the volume for writing; report it to the plugin's authors";
 
+    /// The plugin does not say that it has an ability that the request needs.
+    PluginLacks = "BERTH0228", "the plugin lacks an ability that the request needs",
+        "see its abilities with `berth plugin status PLUGIN`, or use another plugin";
+    /// The plugin said that it did nothing, and that it may do it later.
+    PluginUnable = "BERTH0229", "the plugin could not do it now, and did nothing",
+        "see the plugin's message, and ask again; a change of a volume at its storage is tried \
+         again by itself";
+
     // 03xx: allocs.
     /// No such alloc.
     NoSuchAlloc = "BERTH0301", "no such alloc",
@@ -299,6 +351,9 @@ impl Code {
                 | Self::VolumeHeldByProcess
                 | Self::PluginFailed
                 | Self::StillBusy
+                | Self::OperationUnderWay
+                | Self::StorageInUse
+                | Self::PluginUnable
         )
     }
 }

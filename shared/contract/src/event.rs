@@ -5,7 +5,9 @@
 
 use std::fmt;
 
-use berth_domain::{AllocId, AttemptId, Namespace, NodeId, PluginId, Timestamp, VolumeId};
+use berth_domain::{
+    AllocId, AttemptId, Namespace, NodeId, PluginId, SnapshotId, Timestamp, VolumeId,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::code::Code;
@@ -49,6 +51,16 @@ events! {
     VolumeUpdated = "volume.updated", "A volume's document was changed.";
     VolumeClosing = "volume.closing", "A volume is being deregistered; its claims are released.";
     VolumeDeregistered = "volume.deregistered", "A volume is gone from Berth.";
+    VolumeCreating = "volume.creating", "A volume is being created at its storage.";
+    VolumeCreated = "volume.created", "A volume was created at its storage; it can be claimed.";
+    VolumeFailed = "volume.failed", "The storage refused to create, change or delete a volume.";
+    VolumeDeleting = "volume.deleting", "A volume is being deleted at its storage.";
+    VolumeDeleted = "volume.deleted", "A volume is gone from its storage and from Berth.";
+    VolumeExpanding = "volume.expanding", "A volume is being made larger.";
+    VolumeExpanded = "volume.expanded", "A volume is larger now, also on its nodes.";
+    VolumeModifying = "volume.modifying", "Mutable parameters of a volume are being changed.";
+    VolumeModified = "volume.modified", "Mutable parameters of a volume were changed.";
+    VolumeRetried = "volume.retried", "A call for a volume itself did not succeed; it is repeated.";
     VolumeMounted = "volume.mounted", "A node mounted a volume for an alloc.";
     VolumeMountFailed = "volume.mount-failed", "A node could not mount a volume for an alloc.";
     VolumeUnmounted = "volume.unmounted", "A node took a volume down for an alloc.";
@@ -56,6 +68,14 @@ events! {
     VolumeMountUnaccounted = "volume.mount-unaccounted", "A mount that no claim covers is there.";
     VolumeMountHung = "volume.mount-hung", "A call that mounts a volume is past its deadline.";
     VolumeMountWell = "volume.mount-well", "A mount that did not answer answers again.";
+
+    SnapshotCreating = "snapshot.creating", "A snapshot is being cut.";
+    SnapshotCut = "snapshot.cut", "A snapshot was cut; the plugin still works on it.";
+    SnapshotReady = "snapshot.ready", "A snapshot is ready: a volume can be made of it.";
+    SnapshotFailed = "snapshot.failed", "The storage refused to cut or delete a snapshot.";
+    SnapshotDeleting = "snapshot.deleting", "A snapshot is being deleted at its storage.";
+    SnapshotDeleted = "snapshot.deleted", "A snapshot is gone from its storage and from Berth.";
+    SnapshotRetried = "snapshot.retried", "A call for a snapshot did not succeed; it is repeated.";
 
     ClaimWaiting = "claim.waiting", "A claim waits in line for its volume.";
     ClaimPublishing = "claim.publishing", "The controller is asked to attach the volume.";
@@ -139,6 +159,9 @@ pub struct Event {
     /// To which volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeId>,
+    /// To which snapshot of the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotId>,
     /// For which alloc.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alloc: Option<AllocId>,
@@ -199,6 +222,7 @@ decode_struct!(Event {
     at,
     namespace,
     volume,
+    snapshot,
     alloc,
     node,
     plugin,
@@ -223,6 +247,7 @@ impl Event {
             at,
             namespace: None,
             volume: None,
+            snapshot: None,
             alloc: None,
             node: None,
             plugin: None,

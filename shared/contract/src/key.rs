@@ -6,7 +6,8 @@
 use berth_domain::plugin::Half;
 use berth_domain::volume::Handle;
 use berth_domain::{
-    AllocId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId, VolumeId, VolumeKey,
+    AllocId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId, SnapshotId, VolumeId,
+    VolumeKey,
 };
 
 use crate::token::{decode, encode};
@@ -19,6 +20,11 @@ pub fn spec(volume: &VolumeKey) -> String {
 /// `<ns>.<vol>.claim.<alloc>`.
 pub fn claim(volume: &VolumeKey, alloc: &AllocId) -> String {
     format!("{}.claim.{}", prefix(volume), encode(alloc))
+}
+
+/// `<ns>.<vol>.snapshot.<snapshot>`.
+pub fn snapshot(volume: &VolumeKey, snapshot: &SnapshotId) -> String {
+    format!("{}.snapshot.{}", prefix(volume), encode(snapshot))
 }
 
 /// `<ns>.<vol>.barrier`: never has a value. A marker stored here under the volume's guard shows
@@ -45,6 +51,20 @@ pub fn handle(handle: &Handle) -> String {
     format!("{HANDLE}.{}.{}", encode(&handle.plugin), encode(&handle.external_id))
 }
 
+const CLASS: &str = "=class";
+const QUOTA: &str = "=quota";
+
+/// `=class.<class>`: a template of volumes.
+pub fn class(class: &ClassId) -> String {
+    format!("{CLASS}.{}", encode(class))
+}
+
+/// `=quota.<class>.<ns>`: written with each volume of a class with a quota, so that two requests do
+/// not both get the last part of it.
+pub fn quota(class: &ClassId, namespace: &Namespace) -> String {
+    format!("{QUOTA}.{}.{}", encode(class), encode(namespace))
+}
+
 fn prefix(volume: &VolumeKey) -> String {
     format!("{}.{}", encode(&volume.namespace), encode(&volume.volume))
 }
@@ -56,8 +76,14 @@ pub enum VolumeEntry {
     Spec(VolumeKey),
     /// One of its claims.
     Claim(VolumeKey, AllocId),
+    /// One of its snapshots.
+    Snapshot(VolumeKey, SnapshotId),
     /// The guard of a handle.
     Handle(Handle),
+    /// A template of volumes.
+    Class(ClassId),
+    /// The guard of a namespace's quota.
+    Quota(ClassId, Namespace),
 }
 
 /// Reads a key of the volumes bucket.
@@ -69,12 +95,24 @@ pub fn parse_volume(key: &str) -> Option<VolumeEntry> {
         let handle = Handle { plugin, external_id: decode(tokens.next()?).ok()? };
         return tokens.next().is_none().then_some(VolumeEntry::Handle(handle));
     }
+    if first == CLASS {
+        let class = ClassId::new(decode(tokens.next()?).ok()?).ok()?;
+        return tokens.next().is_none().then_some(VolumeEntry::Class(class));
+    }
+    if first == QUOTA {
+        let class = ClassId::new(decode(tokens.next()?).ok()?).ok()?;
+        let namespace = Namespace::new(decode(tokens.next()?).ok()?).ok()?;
+        return tokens.next().is_none().then_some(VolumeEntry::Quota(class, namespace));
+    }
     let namespace = Namespace::new(decode(first).ok()?).ok()?;
     let volume = VolumeId::new(decode(tokens.next()?).ok()?).ok()?;
     let volume = VolumeKey::new(namespace, volume);
     let entry = match tokens.next()? {
         "spec" => VolumeEntry::Spec(volume),
         "claim" => VolumeEntry::Claim(volume, AllocId::new(decode(tokens.next()?).ok()?).ok()?),
+        "snapshot" => {
+            VolumeEntry::Snapshot(volume, SnapshotId::new(decode(tokens.next()?).ok()?).ok()?)
+        }
         _ => return None,
     };
     tokens.next().is_none().then_some(entry)
@@ -202,13 +240,29 @@ mod tests {
                 parse_volume(&claim(&volume, &alloc_id)),
                 Some(VolumeEntry::Claim(volume.clone(), alloc_id.clone()))
             );
+            let snapshot_id = SnapshotId::new(c.clone()).unwrap();
+            prop_assert_eq!(
+                parse_volume(&snapshot(&volume, &snapshot_id)),
+                Some(VolumeEntry::Snapshot(volume.clone(), snapshot_id))
+            );
+            let class_id = ClassId::new(c.clone()).unwrap();
+            let entry = VolumeEntry::Class(class_id.clone());
+            prop_assert_eq!(parse_volume(&class(&class_id)), Some(entry));
+            let of_namespace = VolumeEntry::Quota(class_id.clone(), volume.namespace.clone());
+            let key = quota(&class_id, &volume.namespace);
+            prop_assert_eq!(parse_volume(&key), Some(of_namespace));
             let known = Handle { plugin: plugin.clone(), external_id: c.clone() };
             let entry = VolumeEntry::Handle(known.clone());
             prop_assert_eq!(parse_volume(&handle(&known)), Some(entry));
-            // It is in no namespace, so no guard over a volume covers it.
-            let first = handle(&known).split('.').next().map(str::to_owned).unwrap();
-            prop_assert!(decode(&first).is_err());
-            prop_assert_eq!(handle(&known).split('.').count(), 3);
+            // They are in no namespace, so no guard over a volume covers them, and an older version
+            // takes them for none of its keys.
+            let guards = [handle(&known), class(&class_id), quota(&class_id, &volume.namespace)];
+            for (key, tokens) in guards.into_iter().zip([3, 2, 3]) {
+                let first = key.split('.').next().map(str::to_owned).unwrap();
+                prop_assert!(decode(&first).is_err(), "{}", key);
+                prop_assert_eq!(key.split('.').count(), tokens);
+            }
+            prop_assert_eq!(parse_volume(&barrier(&volume)), None);
             prop_assert_eq!(
                 parse_alloc(&alloc(&volume.namespace, &alloc_id)),
                 Some((volume.namespace.clone(), alloc_id.clone()))
@@ -242,11 +296,37 @@ mod tests {
     }
 
     #[test]
+    fn a_key_with_too_few_or_too_many_tokens_is_none() {
+        for key in [
+            "=class",
+            "=class.fast.more",
+            "=class.f ast",
+            "=quota.fast",
+            "=quota.fast.default.more",
+            "=handle.p",
+            "=handle.p.vol.more",
+            "=other.fast",
+            "default.data",
+            "default.data.snapshot",
+            "default.data.snapshot.monday.more",
+            "default.data.spec.more",
+            "default.data.barrier",
+        ] {
+            assert_eq!(parse_volume(key), None, "{key}");
+        }
+    }
+
+    #[test]
     fn keys_as_a_person_sees_them() {
         let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
         assert_eq!(spec(&volume), "default.data.spec");
         assert_eq!(claim(&volume, &AllocId::new("web-1").unwrap()), "default.data.claim.web-1");
         assert_eq!(subtree(&volume), "default.data.>");
+        let monday = SnapshotId::new("monday").unwrap();
+        assert_eq!(snapshot(&volume, &monday), "default.data.snapshot.monday");
+        let fast = ClassId::new("fast").unwrap();
+        assert_eq!(class(&fast), "=class.fast");
+        assert_eq!(quota(&fast, &volume.namespace), "=quota.fast.default");
         let plugin = PluginId::new("ebs.csi.aws.com").unwrap();
         let known = Handle { plugin: plugin.clone(), external_id: "vol-0a1b".to_owned() };
         assert_eq!(handle(&known), "=handle.ebs=2Ecsi=2Eaws=2Ecom.vol-0a1b");

@@ -272,6 +272,7 @@ fn side(allow: &[String], deny: &[String]) -> Value {
 mod tests {
     use super::missing::overlaps as overlap;
     use super::*;
+    use crate::verb::Row;
 
     #[test]
     fn a_user_without_subjects_is_denied_all_of_them() {
@@ -345,6 +346,72 @@ mod tests {
             };
             assert_eq!(of_consumers.into_iter().any(may), is_service, "{role:?}");
             assert_eq!(of_streams.into_iter().find(|call| may(call)), None, "{role:?}");
+        }
+    }
+
+    /// Who may change volumes at their storage, define classes, and call a plugin for it.
+    #[test]
+    fn the_storage_is_changed_by_those_who_are_meant_to() {
+        let may_send = |role: &Role| -> Vec<&str> {
+            let permissions = derive_permissions(role);
+            let sends = |row: &&Row| {
+                let subject = role.actor().sign(&row.subject_for(&[]));
+                permissions.publish_allow.iter().any(|allowed| overlap(allowed, &subject))
+            };
+            let is_of_storage = |step: &str| {
+                let nouns = ["snapshot.", "class.", "volume.", "plugin.capacity"];
+                let steps = ["agent.expand", "controller.provision", "controller.query"];
+                let verbs = ["create", "delete", "expand", "modify", "external", "checkpoint"];
+                let is_old =
+                    step.starts_with("volume.") && !verbs.iter().any(|of| step.ends_with(of));
+                !is_old && nouns.iter().chain(&steps).any(|of| step.starts_with(of))
+            };
+            let steps = ALL.iter().filter(sends).map(|row| row.step);
+            steps.filter(|step| is_of_storage(step)).collect()
+        };
+        let user = |text: &str| {
+            let grants = Grants::parse_namespaces(&[text]).unwrap();
+            may_send(&Role::User { name: "anna".to_owned(), grants })
+        };
+        let reads = ["snapshot.list", "class.list"];
+        assert_eq!(user("team-a=read"), reads);
+        assert_eq!(user("team-a=mount"), reads);
+        let writes = [
+            "volume.create",
+            "volume.delete",
+            "volume.expand",
+            "volume.modify",
+            "snapshot.create",
+            "snapshot.delete",
+            "snapshot.list",
+            "class.list",
+        ];
+        assert_eq!(user("team-a=write"), writes);
+        let operator = Grants { operator: true, ..Grants::default() };
+        let operator = Role::User { name: "anna".to_owned(), grants: operator };
+        let operates = [
+            "volume.external",
+            "plugin.capacity",
+            "snapshot.adopt",
+            "snapshot.list",
+            "class.put",
+            "class.delete",
+            "class.list",
+        ];
+        assert_eq!(may_send(&operator), operates);
+        let node = NodeId::new("n1").unwrap();
+        let docker = Role::Docker { node: node.clone() };
+        assert_eq!(may_send(&docker), ["volume.create", "volume.delete", "class.list"]);
+        let drives = [
+            "volume.checkpoint",
+            "agent.expand",
+            "controller.provision",
+            "controller.provision-on-node",
+        ];
+        assert_eq!(may_send(&Role::Volumewatcher), drives);
+        assert_eq!(may_send(&Role::Claim), ["controller.query", "controller.query-on-node"]);
+        for role in [Role::Gc, Role::PluginRegistry, Role::Node { node, controllers: Vec::new() }] {
+            assert_eq!(may_send(&role), [""; 0], "{role:?}");
         }
     }
 

@@ -12,7 +12,9 @@ use std::fmt;
 
 use berth_domain::NodeId;
 use berth_domain::alloc::Alloc;
+use berth_domain::class::{Class, ClassUse};
 use berth_domain::plugin::{Instance, Job, Node};
+use berth_domain::volume::storage::Snapshot;
 use berth_domain::volume::{Claim, HandleOwner, VolumeSpec};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,8 +27,13 @@ use crate::message::secret::StoredSecrets;
 use crate::problem::Problem;
 use crate::trail::Trail;
 
-/// The schema that this version writes.
+/// The schema of most records.
 pub const SCHEMA: u32 = 1;
+
+/// The schema of records that older versions must not read: a spec with `storage`, and a snapshot.
+/// An older version would grant a volume that is not at its storage, and write the spec back
+/// without `storage`.
+pub const SCHEMA_STORAGE: u32 = 2;
 
 /// A value as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +56,8 @@ pub struct Record<T> {
 pub enum RecordError {
     /// A newer version wrote it.
     #[error(
-        "the record has schema {found}; this version reads up to {SCHEMA}, and leaves it as it is"
+        "the record has schema {found}; this version reads up to {SCHEMA_STORAGE}, and leaves it \
+         as it is"
     )]
     Newer {
         /// Its schema.
@@ -95,6 +103,20 @@ impl fmt::Display for UnreadableRecord {
 /// A thing as the bytes to store.
 pub fn write<T: Serialize>(body: T, trace: Option<String>) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(&Record { body, trace, trail: None, schema: SCHEMA })
+}
+
+/// A spec as the bytes to store. Without `storage` older versions can read it.
+pub fn write_spec(spec: &VolumeSpec, trace: Option<String>) -> Result<Vec<u8>, serde_json::Error> {
+    let schema = if spec.storage.is_some() { SCHEMA_STORAGE } else { SCHEMA };
+    serde_json::to_vec(&Record { body: spec, trace, trail: None, schema })
+}
+
+/// A snapshot as the bytes to store.
+pub fn write_snapshot(
+    snapshot: &Snapshot,
+    trace: Option<String>,
+) -> Result<Vec<u8>, serde_json::Error> {
+    serde_json::to_vec(&Record { body: snapshot, trace, trail: None, schema: SCHEMA_STORAGE })
 }
 
 /// A claim as the bytes to store, with the spans of its life.
@@ -155,6 +177,9 @@ impl Body for Node {
 }
 
 impl Body for VolumeSpec {}
+impl Body for Snapshot {}
+impl Body for Class {}
+impl Body for ClassUse {}
 impl Body for HandleOwner {}
 impl Body for Instance {
     const IS_REPORTED_AGAIN: bool = true;
@@ -170,14 +195,19 @@ fn absent(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) 
 
 /// The thing that was stored.
 pub fn read<T: Body>(bytes: &[u8]) -> Result<Record<T>, RecordError> {
+    read_up_to(SCHEMA_STORAGE, bytes)
+}
+
+/// The same, by a version that reads schemas up to `newest`.
+fn read_up_to<T: Body>(newest: u32, bytes: &[u8]) -> Result<Record<T>, RecordError> {
     // Twice over the bytes, which is cheaper than once through a tree of values.
     let RecordHeader { trace, trail, schema } =
         serde_json::from_slice(bytes).map_err(RecordError::Unreadable)?;
     let found = u32::try_from(schema).unwrap_or(u32::MAX);
-    if found > SCHEMA {
+    if found > newest {
         return Err(RecordError::Newer { found });
     }
-    let body = if found == SCHEMA {
+    let body = if found >= SCHEMA {
         serde_json::from_slice(bytes)
     } else {
         serde_json::from_slice(bytes).and_then(|mut fields| {
@@ -199,4 +229,26 @@ struct RecordHeader {
     /// The first records had none.
     #[serde(default)]
     schema: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::PluginId;
+    use berth_domain::volume::storage::StorageLife;
+
+    use super::*;
+
+    /// The last release reads schema 1 only.
+    #[test]
+    fn an_older_version_reads_a_spec_without_storage_and_refuses_one_with_it() {
+        let plain = VolumeSpec::empty(&PluginId::new("p").unwrap());
+        let written = write_spec(&plain, None).unwrap();
+        assert_eq!(read_up_to::<VolumeSpec>(SCHEMA, &written).unwrap().body, plain);
+        let storage = Some(Box::new(StorageLife::default()));
+        let written = write_spec(&VolumeSpec { storage, ..plain }, None).unwrap();
+        let refused = read_up_to::<VolumeSpec>(SCHEMA, &written).unwrap_err();
+        assert!(matches!(refused, RecordError::Newer { found: SCHEMA_STORAGE }), "{refused}");
+        assert_eq!(refused.code(), Code::NewerRecord);
+        assert!(read::<VolumeSpec>(&written).is_ok());
+    }
 }

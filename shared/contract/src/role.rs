@@ -111,10 +111,13 @@ impl Role {
         let line = |text: &str| vec![text.to_owned()];
         match self {
             Self::Claim => {
-                line("runs the claim service: writes volumes, claims, allocs and secrets")
+                line("runs the claim service: writes volumes, claims, allocs, classes and secrets")
             }
             Self::PluginRegistry => line("runs the plugin registry: writes plugins and nodes"),
-            Self::Volumewatcher => line("runs the volume watcher: drives the release of volumes"),
+            Self::Volumewatcher => line(
+                "runs the volume watcher: drives the release of volumes, and their changes at the \
+                 storage",
+            ),
             Self::Gc => {
                 line("runs the collector: asks for the release of what is of no use any more")
             }
@@ -155,11 +158,16 @@ pub fn check_name(name: &str) -> Result<String, String> {
 const fn describe(capability: Capability) -> &'static str {
     match capability {
         Capability::Read => "see volumes, claims, allocs and events",
-        Capability::Write => "see, register, change and deregister volumes",
+        Capability::Write => {
+            "see, register, create, change, delete and deregister volumes, and their snapshots"
+        }
         Capability::Mount => "see all, register and stop allocs, and mount volumes",
         Capability::PluginRead => "see plugins and their instances",
         Capability::NodeRead => "see nodes",
-        Capability::Operator => "declare nodes gone, detach, collect, stop plugins",
+        Capability::Operator => {
+            "declare nodes gone, detach, collect, stop plugins, define classes, list and adopt \
+             what plugins have"
+        }
     }
 }
 
@@ -174,7 +182,8 @@ pub struct Grants {
     /// See nodes.
     #[serde(default)]
     pub node_read: bool,
-    /// Declare nodes gone, detach volumes, collect garbage, stop plugins.
+    /// Declare nodes gone, detach volumes, collect garbage, stop plugins, define classes, list and
+    /// adopt what plugins have.
     #[serde(default)]
     pub operator: bool,
 }
@@ -272,7 +281,8 @@ impl Grants {
             (self.node_read, "of the fleet: see nodes"),
             (
                 self.operator,
-                "as operator: see everything, declare nodes gone, detach, collect, stop plugins",
+                "as operator: see everything, declare nodes gone, detach, collect, stop plugins, \
+                 define classes, list and adopt what plugins have",
             ),
         ];
         lines.extend(fleet.iter().filter(|(is, _)| *is).map(|(_, line)| (*line).to_owned()));

@@ -58,10 +58,10 @@ pub const PLUGIN_REGISTRY: ServiceName = ServiceName {
     description: "Knows plugins and nodes, and what can run where",
     lease: Some("node.*"),
 };
-/// Releases.
+/// Releases, and changes at the storage.
 pub const VOLUMEWATCHER: ServiceName = ServiceName {
     name: "berth-volumewatcher",
-    description: "Drives every release: unpublish, unstage, controller unpublish, free",
+    description: "Drives every release, and every change of volumes and snapshots at the storage",
     lease: None,
 };
 /// Collection.

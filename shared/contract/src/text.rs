@@ -6,8 +6,10 @@
 //! **Never** judges what is stored: records of before are read as they are.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use berth_domain::limits::{ID_BYTES_MAX, META_BYTES_MAX, META_ENTRIES_MAX};
+use berth_domain::limits::{ID_BYTES_MAX, META_BYTES_MAX, META_ENTRIES_MAX, TEXT_BYTES_MAX};
+use berth_domain::size::Size;
 use berth_domain::volume::MountOptions;
 
 use crate::decode::Decoder;
@@ -87,15 +89,58 @@ pub(crate) fn check_meta(decoder: &mut Decoder, path: &str, meta: &BTreeMap<Stri
 /// Notes all that is wrong with the topologies at `topology`.
 pub(crate) fn check_topologies(decoder: &mut Decoder, topologies: &[BTreeMap<String, String>]) {
     for (at, segments) in topologies.iter().enumerate() {
-        let path = format!("topology[{at}]");
-        if segments.is_empty() {
-            let none = "has no segment; leave `topology` out if the volume is to be had everywhere";
-            decoder.demand(false, &path, none);
+        check_topology(decoder, &format!("topology[{at}]"), segments);
+    }
+}
+
+/// Notes all that is wrong with the topology at `path`.
+pub(crate) fn check_topology(
+    decoder: &mut Decoder,
+    path: &str,
+    segments: &BTreeMap<String, String>,
+) {
+    let none = "has no segment; leave `topology` out if the volume is to be had everywhere";
+    decoder.demand(!segments.is_empty(), path, none);
+    check_keys(decoder, path, segments);
+    for (key, value) in segments {
+        add_fault(decoder, &format!("{path}.{key}"), segment_fault(value));
+    }
+}
+
+/// Notes all that is wrong with what the documents of a new volume and of a class have in common.
+pub(crate) fn check_template<'a>(
+    decoder: &mut Decoder,
+    mount: Option<&MountOptions>,
+    topologies: Option<&[BTreeMap<String, String>]>,
+    parameters: impl IntoIterator<Item = (&'a str, Option<&'a BTreeMap<String, String>>)>,
+) {
+    if let Some(mount) = mount {
+        check_mount(decoder, mount);
+    }
+    check_topologies(decoder, topologies.unwrap_or_default());
+    for (path, map) in parameters {
+        if let Some(map) = map {
+            check_keys(decoder, path, map);
         }
-        check_keys(decoder, &path, segments);
-        for (key, value) in segments {
-            add_fault(decoder, &format!("{path}.{key}"), segment_fault(value));
-        }
+    }
+}
+
+/// Notes a fault at `limit` if it is smaller than the size.
+pub(crate) fn check_limit(decoder: &mut Decoder, size: Option<Size>, limit: Option<Size>) {
+    if let (Some(size), Some(limit)) = (size, limit) {
+        decoder.demand(size <= limit, "limit", format!("is {limit}, smaller than `size`, {size}"));
+    }
+}
+
+/// Notes each entry of the list at `path` that is there before.
+pub(crate) fn check_distinct<T: PartialEq + fmt::Display>(
+    decoder: &mut Decoder,
+    path: &str,
+    list: &[T],
+) {
+    for (at, entry) in list.iter().enumerate() {
+        let is_new = !list[..at].contains(entry);
+        decoder.demand(is_new, &format!("{path}[{at}]"), format!("{entry} is listed twice"));
     }
 }
 
@@ -111,4 +156,16 @@ pub(crate) fn check_keys(decoder: &mut Decoder, path: &str, map: &BTreeMap<Strin
 pub(crate) fn external_id_fault(id: &str) -> Option<String> {
     let sound = (1..=ID_BYTES_MAX).contains(&id.len()) && !id.chars().any(char::is_control);
     (!sound).then(|| format!("must have 1 to {ID_BYTES_MAX} bytes and no control character"))
+}
+
+/// The text as a record and a request take it: at most [`TEXT_BYTES_MAX`] bytes. What is cut off is
+/// marked by `…`.
+pub(crate) fn shorten(mut text: String) -> String {
+    const CUT: char = '…';
+    if text.len() > TEXT_BYTES_MAX {
+        let most = TEXT_BYTES_MAX - CUT.len_utf8();
+        text.truncate((0..=most).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0));
+        text.push(CUT);
+    }
+    text
 }

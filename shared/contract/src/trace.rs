@@ -59,6 +59,13 @@ impl TraceContext {
         (trace != 0).then_some(Self { trace, span: span.0.get(), sampled })
     }
 
+    /// A trace that is known by its id alone: what is recorded in it next has no parent.
+    pub fn resume(trace_id: &str) -> Option<Self> {
+        let trace = u128::from_str_radix(trace_id, 16).ok().filter(|trace| *trace != 0)?;
+        let context = Self { trace, span: 0, sampled: true };
+        Some(Self { span: context.low().max(1), ..context })
+    }
+
     /// The trace's id as a number.
     pub const fn trace(self) -> u128 {
         self.trace

@@ -39,6 +39,8 @@ pub struct Fingerprint {
     pub services: PluginServices,
     /// Whether volumes can grow online or offline.
     pub expansion: VolumeExpansion,
+    /// Whether this instance cuts snapshots of several volumes at once.
+    pub group_snapshots: bool,
     /// The controller service, if this instance serves it.
     pub controller: Option<ControllerCapabilities>,
     /// The node service, if this instance serves it.
@@ -95,8 +97,9 @@ pub enum IdentifyError {
 
 /// Identifies a plugin. `timeout` is per call: some plugins take seconds for any answer.
 ///
-/// Makes up to six calls without side effects: plugin info, plugin capabilities, probe, controller
-/// capabilities if the plugin lists a controller, node capabilities, node info.
+/// Makes up to seven calls without side effects: plugin info, plugin capabilities, probe,
+/// capabilities of the controller and of the group controller if the plugin lists them, node
+/// capabilities, node info.
 pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint, IdentifyError> {
     let inquiry = Inquiry { client, timeout };
     let socket = client.socket().display().to_string();
@@ -120,6 +123,7 @@ pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint,
         None
     };
     services.controller_service |= controller.is_some();
+    let group_snapshots = services.group_controller_service && inquiry.groups().await?;
     let node = inquiry.node().await?;
     if let Some(what) = node.as_ref().and_then(oversized) {
         return Err(IdentifyError::Oversized { name, socket, what });
@@ -129,6 +133,7 @@ pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint,
         vendor_version: shortened(&info.vendor_version, VERSION_BYTES_MAX),
         services,
         expansion: VolumeExpansion::from(&capabilities),
+        group_snapshots,
         controller: controller.as_ref().map(ControllerCapabilities::from),
         node,
     })
@@ -163,6 +168,17 @@ impl Inquiry<'_> {
             Err(error) if error.code() == Some(Code::Unimplemented) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the group controller cuts snapshots of groups.
+    async fn groups(&self) -> Result<bool, CallError> {
+        use v1::group_controller_service_capability::{Type, rpc};
+        let asked = self.ask_if_served(v1::GroupControllerGetCapabilitiesRequest {}).await?;
+        let cuts = |listed: &v1::GroupControllerServiceCapability| {
+            let Some(Type::Rpc(listed)) = &listed.r#type else { return false };
+            listed.r#type() == rpc::Type::CreateDeleteGetVolumeGroupSnapshot
+        };
+        Ok(asked.is_some_and(|answer| answer.capabilities.iter().any(cuts)))
     }
 
     /// CSI has no capability for the node service, so the service itself is called.

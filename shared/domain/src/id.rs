@@ -109,6 +109,8 @@ ids! {
     AllocId;
     /// One call to a plugin or agent: new for every call (rule 2 of the claim protocol).
     AttemptId;
+    /// A named template of volumes (A15): one name in the whole fleet.
+    ClassId;
     /// What runs instances of a plugin, by the name its scheduler gave it (D5).
     JobId;
     /// A tenant: the same volume id in two namespaces is two volumes (A14).
@@ -121,6 +123,8 @@ ids! {
     PluginId;
     /// One giving of a volume's secrets: other secrets get another id. It tells nothing of them.
     SecretsId;
+    /// A snapshot among those of its volume.
+    SnapshotId;
     /// A volume within its namespace.
     VolumeId;
     /// A process that makes calls, such as `volumewatcher/host-7/3121`.
@@ -142,6 +146,22 @@ impl Namespace {
 impl Default for Namespace {
     fn default() -> Self {
         Self("default".into())
+    }
+}
+
+/// The namespace in which the secrets of classes are stored. No volume is in it.
+const CLASS_SECRETS: &str = "=class";
+
+impl ClassId {
+    /// What the secrets of the class are stored and sealed for, in place of a volume.
+    pub fn to_secrets_key(&self) -> VolumeKey {
+        // A class's id keeps the rules of every id.
+        VolumeKey::new(Namespace(CLASS_SECRETS.into()), VolumeId(self.0.clone()))
+    }
+
+    /// The class whose secrets are stored under the key; none for the key of a volume.
+    pub fn from_secrets_key(key: &VolumeKey) -> Option<Self> {
+        (key.namespace.as_str() == CLASS_SECRETS).then(|| Self(key.volume.0.clone()))
     }
 }
 
@@ -185,6 +205,16 @@ mod tests {
         for ok in ["x", "ebs.csi.aws.com", "a/b c", "データ", "*", ">", &"x".repeat(256)] {
             assert_eq!(VolumeId::new(ok).unwrap().as_str(), ok);
         }
+    }
+
+    #[test]
+    fn secrets_of_a_class_have_a_key_that_names_the_class() {
+        let class = ClassId::new("fast").unwrap();
+        let key = class.to_secrets_key();
+        assert_eq!(key.to_string(), "=class/fast");
+        assert_eq!(ClassId::from_secrets_key(&key), Some(class));
+        let volume = VolumeKey::new(Namespace::default(), VolumeId::new("fast").unwrap());
+        assert_eq!(ClassId::from_secrets_key(&volume), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@
 
 pub mod access;
 pub mod alloc;
+pub mod class;
 pub mod clock_offset;
 pub mod id;
 pub mod limits;
@@ -21,13 +22,14 @@ pub mod placement;
 pub mod plugin;
 pub mod proof;
 pub mod retry;
+pub mod size;
 pub mod timestamp;
 pub mod topology;
 pub mod volume;
 
 pub use clock_offset::ClockOffset;
 pub use id::{
-    AllocId, AttemptId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId, VolumeId,
-    VolumeKey, WorkerId,
+    AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId,
+    SnapshotId, VolumeId, VolumeKey, WorkerId,
 };
 pub use timestamp::Timestamp;

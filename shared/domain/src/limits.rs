@@ -21,6 +21,21 @@ pub const PUBLISH_CONTEXT_BYTES_MAX: usize = 4 * MAP_BYTES_MAX;
 pub const LIST_MAX: usize = 64;
 /// The most claims of one volume.
 pub const CLAIMS_MAX: usize = 20_000;
+/// The most snapshots of one volume.
+pub const SNAPSHOTS_MAX: usize = 1000;
+/// The most volumes of one group of snapshots.
+pub const GROUP_MAX: usize = LIST_MAX;
+/// The most classes.
+pub const CLASSES_MAX: usize = 1000;
+/// The most pages of one list of a plugin, and the most entries: a plugin may never end its list.
+pub const PLUGIN_PAGES_MAX: usize = 1000;
+/// The most entries that are read of one list of a plugin.
+pub const PLUGIN_ENTRIES_MAX: usize = 100_000;
+/// The largest size of a volume, in bytes (CSI's sizes are signed).
+pub const VOLUME_BYTES_MAX: u64 = i64::MAX as u64;
+/// A volume that was created for the run of an alloc is deleted if that alloc is not registered
+/// this long after.
+pub const RUN_REGISTERED_WITHIN: Duration = Duration::from_secs(300);
 /// The most jobs that may provide one plugin.
 pub const JOBS_PER_PLUGIN_MAX: usize = 256;
 /// The most volumes of one alloc.

@@ -67,10 +67,11 @@ pub fn route(
     let Some(abilities) = instance.and_then(|instance| instance.node.as_ref()) else {
         return Ok(route);
     };
-    if !reaches(&spec.topologies, &abilities.topology) {
+    let within = spec.reach();
+    if !reaches(within, &abilities.topology) {
         return Err(NoRoute::Topology(format!(
             "it can be reached in {}, and node {node} is in {}",
-            spec.topologies.iter().map(segments).collect::<Vec<_>>().join(" or "),
+            within.iter().map(segments).collect::<Vec<_>>().join(" or "),
             segments(&abilities.topology)
         )));
     }
@@ -181,7 +182,7 @@ pub fn obstacles<'a>(
         let way = route(spec, site, &ready, context.policy.clock_margin);
         // The plugin's id of the node matters, too. The call that would be made does not.
         let external_node = way.as_ref().ok().and_then(|way| way.external_node.clone());
-        let way_in = Route { controller: false, external_node };
+        let way_in = Route { controller: false, external_node, ..Route::default() };
         if let Err(refusal) = claimed(newcomer, volume, one.request, node, way_in, context) {
             add(refusal);
         }

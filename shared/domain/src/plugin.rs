@@ -79,6 +79,17 @@ impl Instance {
     }
 }
 
+/// Which controllers of a plugin may be called for a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControllerChoice<'a> {
+    /// Any of them.
+    Any,
+    /// That of the only node from which the volume can be reached.
+    Only(&'a NodeId),
+    /// One that no agent reports now: no node is known from which the volume can be reached.
+    Unknown,
+}
+
 /// The controller capabilities that Berth uses, by their CSI names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one capability bit of CSI")]
@@ -106,6 +117,36 @@ pub struct ControllerAbilities {
     /// `SINGLE_NODE_MULTI_WRITER`.
     #[serde(default)]
     pub single_node_multi_writer: bool,
+    /// `GET_CAPACITY`.
+    #[serde(default)]
+    pub get_capacity: bool,
+    /// `LIST_SNAPSHOTS`.
+    #[serde(default)]
+    pub list_snapshots: bool,
+    /// `GET_SNAPSHOT`.
+    #[serde(default)]
+    pub get_snapshot: bool,
+    /// `GET_VOLUME`.
+    #[serde(default)]
+    pub get_volume: bool,
+    /// `MODIFY_VOLUME`.
+    #[serde(default)]
+    pub modify_volume: bool,
+    /// `VOLUME_CONDITION`.
+    #[serde(default)]
+    pub volume_condition: bool,
+    /// `LIST_VOLUMES_PUBLISHED_NODES`.
+    #[serde(default)]
+    pub list_published_nodes: bool,
+    /// The plugin's `CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT`.
+    #[serde(default)]
+    pub group_snapshot: bool,
+    /// The plugin's `VOLUME_ACCESSIBILITY_CONSTRAINTS`.
+    #[serde(default)]
+    pub topology: bool,
+    /// The plugin expands volumes only while they are not in use (`VolumeExpansion.OFFLINE`).
+    #[serde(default)]
+    pub expand_offline_only: bool,
 }
 
 /// The node's capabilities, and the response of `NodeGetInfo`.
@@ -350,16 +391,25 @@ impl Plugin {
     /// CSI does not say whether all controllers of a plugin serve one backend, or each serves the
     /// volumes of its own host. The controller on the volume's node is right for both kinds. If it
     /// cannot be called, another one is right for the first kind only. Plugins of the second kind
-    /// give their volumes a topology that only one node is in: for those, no other is called.
+    /// give their volumes a topology that only one node is in: for those, no other is called, also
+    /// while that controller is not on the record, as after a restart of its agent.
     pub fn controller_beside(
         &self,
         node: &NodeId,
         volume: &[BTreeMap<String, String>],
         ready: impl Fn(&NodeId) -> bool,
     ) -> Option<NodeId> {
-        let own = self.instances.get(&(node.clone(), Half::Controller))?;
-        let can_be_asked = own.healthy && ready(node);
-        (can_be_asked || self.is_only_reached_from(node, volume)).then(|| node.clone())
+        let own = self.instances.get(&(node.clone(), Half::Controller));
+        let can_be_asked = own.is_some_and(|own| own.healthy && ready(node));
+        let is_alone = own.is_some() && self.is_only_reached_from(node, volume);
+        if can_be_asked || is_alone {
+            return Some(node.clone());
+        }
+        match self.controller_of(volume) {
+            ControllerChoice::Only(only) => Some(only.clone()),
+            ControllerChoice::Unknown => Some(node.clone()),
+            ControllerChoice::Any => None,
+        }
     }
 
     /// The ready nodes whose controller may still work on a call for a claim on one of `nodes`. Any
@@ -374,13 +424,86 @@ impl Plugin {
     ) -> BTreeSet<&'a NodeId> {
         let mut calling = BTreeSet::new();
         for node in nodes {
-            let is_alone = self.is_only_reached_from(node, volume);
+            let is_alone = self.instances.contains_key(&(node.clone(), Half::Controller))
+                && self.is_only_reached_from(node, volume);
             let all = self.instances.keys().filter(|(_, half)| *half == Half::Controller);
             let asked = all.map(|(at, _)| at).filter(|at| !is_alone || *at == node);
             calling.extend(asked);
         }
         calling.retain(|node| ready(node));
         calling
+    }
+
+    /// The nodes that host a controller, healthy or not.
+    pub fn controller_hosts(&self) -> impl Iterator<Item = &NodeId> {
+        let hosts = self.instances.keys().filter(|(_, half)| *half == Half::Controller);
+        hosts.map(|(node, _)| node)
+    }
+
+    /// Which controllers may be called for a volume with these topologies.
+    ///
+    /// A controller that does not know a volume answers its deletion with OK. So where controllers
+    /// may have a storage each, none is called before the volume's own is known.
+    pub fn controller_of(&self, topologies: &[BTreeMap<String, String>]) -> ControllerChoice<'_> {
+        if topologies.is_empty() {
+            return ControllerChoice::Any;
+        }
+        let within = self.instances.iter().filter(|(_, instance)| {
+            instance.node.as_ref().is_some_and(|node| reaches(topologies, &node.topology))
+        });
+        let within: BTreeSet<&NodeId> = within.map(|((node, _), _)| node).collect();
+        let mut hosts = self.controller_hosts();
+        match (within.first(), within.len()) {
+            (Some(only), 1) if hosts.any(|host| host == *only) => ControllerChoice::Only(only),
+            (None, _) if hosts.any(|host| self.may_be_local(host)) => ControllerChoice::Unknown,
+            _ => ControllerChoice::Any,
+        }
+    }
+
+    /// Whether the controller there may have a storage of its own. An agent that was restarted
+    /// before its plugin answers does not know where its node is.
+    fn may_be_local(&self, host: &NodeId) -> bool {
+        let beside = self.instances.get(&(host.clone(), Half::Node));
+        beside.is_some_and(|instance| instance.node.is_none()) || self.is_local(host)
+    }
+
+    /// The ready nodes with a healthy controller that may have a storage of its own: its node has a
+    /// topology that no other node is in. Empty if the controllers serve one storage.
+    pub fn local_controllers(&self, ready: impl Fn(&NodeId) -> bool) -> Vec<NodeId> {
+        let hosts = self.controllers(&[], ready).into_iter();
+        hosts.filter(|host| self.is_local(host)).collect()
+    }
+
+    /// The nodes that host a controller, healthy or not, which may have a storage of its own.
+    pub fn local_hosts(&self) -> Vec<NodeId> {
+        self.controller_hosts().filter(|host| self.may_be_local(host)).cloned().collect()
+    }
+
+    fn is_local(&self, host: &NodeId) -> bool {
+        let beside = self.instances.get(&(host.clone(), Half::Node));
+        let topology = beside.and_then(|instance| Some(&instance.node.as_ref()?.topology));
+        topology.is_some_and(|topology| {
+            !topology.is_empty() && self.is_only_reached_from(host, std::slice::from_ref(topology))
+        })
+    }
+
+    /// The node whose controller creates a volume in one of these topologies, if the controllers
+    /// may have a storage each. A creation whose answer was lost is repeated there: elsewhere it
+    /// would create a second volume. `draw` is a random number of the caller's.
+    pub fn controller_to_create(
+        &self,
+        topologies: &[BTreeMap<String, String>],
+        ready: impl Fn(&NodeId) -> bool,
+        draw: u32,
+    ) -> Option<NodeId> {
+        let within = |host: &NodeId| {
+            let beside = self.instances.get(&(host.clone(), Half::Node));
+            let topology = beside.and_then(|instance| Some(&instance.node.as_ref()?.topology));
+            topology.is_some_and(|topology| reaches(topologies, topology))
+        };
+        let mut hosts = self.local_controllers(ready);
+        hosts.retain(within);
+        (!hosts.is_empty()).then(|| hosts.swap_remove(draw as usize % hosts.len()))
     }
 
     fn is_only_reached_from(&self, node: &NodeId, volume: &[BTreeMap<String, String>]) -> bool {
@@ -439,6 +562,7 @@ impl Plugin {
         Ok(Route {
             controller: attaches,
             external_node: Some(abilities.external_node.clone()).filter(|node| !node.is_empty()),
+            topology: abilities.topology.clone(),
         })
     }
 }

@@ -1,15 +1,13 @@
 //! Whether a call is allowed now.
 //!
-//! Owns: the rules of the lifecycle, as a reading of CSI's spec. Promises: written from the spec
-//! and not from the driver, so a mistake in one of the two shows as a disagreement. Finds every
-//! rule that a call breaks. Never: changes the model.
+//! Owns: the rules of attaching, staging and publishing, as a reading of CSI's spec. Promises:
+//! written from the spec and not from the driver, so a mistake in one of the two shows as a
+//! disagreement. Finds every rule that a call breaks. Never: changes the model.
 
 use std::rc::Rc;
 
 use berth_csi::Rpc;
 
-use super::log_row::ObjectId;
-use super::objects::{ObjectRegistry, deletes};
 use super::rule::Rule;
 use super::volume_model::{CallContext, VolumeModel};
 use super::volume_use::{CallLines, UseLocation, UseRequest, VolumeUse};
@@ -34,7 +32,6 @@ pub(super) struct BrokenRule {
 pub(super) struct CallCheck<'a> {
     pub call: &'a CallContext<'a>,
     pub volume: &'a VolumeModel,
-    pub objects: &'a ObjectRegistry,
     pub needs: NodeRequirements,
     broken: Vec<BrokenRule>,
 }
@@ -43,10 +40,9 @@ impl<'a> CallCheck<'a> {
     pub fn new(
         call: &'a CallContext<'a>,
         volume: &'a VolumeModel,
-        objects: &'a ObjectRegistry,
         needs: NodeRequirements,
     ) -> Self {
-        Self { call, volume, objects, needs, broken: Vec::new() }
+        Self { call, volume, needs, broken: Vec::new() }
     }
 
     /// All rules that the call breaks by being made now.
@@ -58,12 +54,10 @@ impl<'a> CallCheck<'a> {
             Rpc::NodePublishVolume => self.publish(),
             Rpc::NodeUnstageVolume => self.unstage(),
             Rpc::NodeExpandVolume => self.node_expand(),
-            Rpc::CreateVolume | Rpc::CreateSnapshot => self.create(),
             Rpc::DeleteVolume => self.delete(),
             _ => {}
         }
         self.changed();
-        self.deleted();
         self.broken
     }
 
@@ -280,20 +274,9 @@ impl<'a> CallCheck<'a> {
         }
     }
 
-    fn create(&mut self) {
-        let Some(taken) = self.objects.taken_otherwise(self.call) else { return };
-        let others = vec![Rc::clone(&taken.lines)];
-        if taken.is_known {
-            let what = "the name is taken, by something with other parameters; choose another";
-            self.add(Rule::CreateConflict, what, others);
-        } else {
-            let what = "asked for again with other parameters, and may exist; repeat the same call";
-            self.add(Rule::RetryChanged, what, others);
-        }
-    }
-
     fn delete(&mut self) {
-        let things: Vec<_> = self.volume.things.values().collect();
+        // What a fenced node had mounted cannot write, and that node may never come back.
+        let things: Vec<_> = self.volume.things.values().filter(|thing| !thing.is_cut).collect();
         let what = "attached, staged or published; take all that down before deleting it";
         self.require_gone(Rule::DeleteInUse, what.to_owned(), &things);
     }
@@ -315,24 +298,6 @@ impl<'a> CallCheck<'a> {
         };
         self.add(rule, what, thing.proof());
     }
-
-    /// Checks that nothing deleted is used.
-    fn deleted(&mut self) {
-        let volume = |id: &String| Some(ObjectId::Volume(id.clone())).filter(|_| !id.is_empty());
-        let used = match self.call.rpc {
-            Rpc::CreateVolume | Rpc::CreateSnapshot => self.call.args.source(),
-            Rpc::ControllerPublishVolume
-            | Rpc::ControllerExpandVolume
-            | Rpc::ControllerModifyVolume
-            | Rpc::NodeStageVolume
-            | Rpc::NodePublishVolume
-            | Rpc::NodeExpandVolume => volume(&self.call.args.volume_id),
-            _ => None,
-        };
-        let Some(lines) = used.and_then(|object| self.objects.deleted_by(&object)) else { return };
-        let others = vec![Rc::clone(lines)];
-        self.add(Rule::UseAfterDelete, "used after it was deleted", others);
-    }
 }
 
 /// A use of the volume by another node.
@@ -340,12 +305,4 @@ struct HeldUse<'a> {
     on: &'a str,
     thing: &'a VolumeUse,
     may_write: bool,
-}
-
-/// Whether `call` deletes the source of `other`, which is in flight.
-pub(super) fn deletes_source(call: &CallContext<'_>, other: &CallContext<'_>) -> bool {
-    let is_create = matches!(other.rpc, Rpc::CreateVolume | Rpc::CreateSnapshot);
-    // CreateSnapshot is a call about its volume; the check of overlaps finds it.
-    let is_snapshot = other.rpc == Rpc::CreateSnapshot;
-    is_create && !is_snapshot && deletes(call).is_some_and(|gone| other.args.source() == Some(gone))
 }

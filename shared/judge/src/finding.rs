@@ -40,6 +40,18 @@ pub enum FindingKind {
     FalseReport,
 }
 
+/// What a finding is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ObjectKind {
+    /// A volume.
+    Volume,
+    /// A snapshot of a volume.
+    Snapshot,
+    /// A group of snapshots.
+    Group,
+}
+
 /// A broken rule, or a disagreement of driver and judge, with its proof.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
@@ -47,7 +59,9 @@ pub struct Finding {
     pub kind: FindingKind,
     /// A rule that only the driver has is known by its name alone.
     pub rule: RuleReference,
-    /// The id of a volume, or the name of one to be created.
+    /// What it is about.
+    pub object: ObjectKind,
+    /// The id of that, or its name if it is to be created.
     pub about: String,
     /// The mistake in words, with what to do instead.
     pub what: String,
@@ -95,7 +109,7 @@ impl fmt::Display for RuleReference {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, rule, about, what, noticed, proof } = self;
+        let Self { kind, rule, object, about, what, noticed, proof } = self;
         let verdict = match kind {
             FindingKind::Violation if *noticed => "refused by the driver",
             FindingKind::Violation => "not refused by the driver",
@@ -108,7 +122,12 @@ impl fmt::Display for Finding {
             }
             FindingKind::FalseReport => "FALSE REPORT of the driver: its kernel says otherwise",
         };
-        writeln!(f, "volume {about:?}: {what} [{rule}] ({verdict})")?;
+        let object = match object {
+            ObjectKind::Volume => "volume",
+            ObjectKind::Snapshot => "snapshot",
+            ObjectKind::Group => "group",
+        };
+        writeln!(f, "{object} {about:?}: {what} [{rule}] ({verdict})")?;
         for line in proof {
             writeln!(f, "  {}:{}: {}", line.file.display(), line.number, line.text)?;
         }

@@ -1,9 +1,9 @@
 //! The judge of call order: checks a CO, and its driver, by the logs of all of the driver's
 //! instances.
 //!
-//! Owns: finding each place where a CO broke a rule of CSI's volume lifecycle or of safety rules
-//! 1 to 4, with the lines that prove it; and each place where the driver reported what its kernel's
-//! mount table contradicts.
+//! Owns: finding each place where a CO broke a rule of CSI's volume lifecycle, of changes at the
+//! storage, or of safety rules 1 to 4, with the lines that prove it; and each place where the
+//! driver reported what its kernel's mount table contradicts.
 //!
 //! Promises: the judge rebuilds the use of every volume from the calls alone, by a model of its
 //! own. So it also finds mistakes in the driver's rules: a disagreement between the two is a
@@ -19,15 +19,21 @@
 //! volume_use    one attachment, stage or publication, and how certain it is
 //! volume_model  all uses of a volume, as the calls make and undo them
 //! objects       names and ids that are created and deleted
+//! snapshots     members of groups, and which snapshots are ready
+//! changes       sizes and modifications of volumes
 //! open_calls    calls in flight
-//! check         which rules a call breaks at its beginning
+//! check         which rules of the lifecycle a call breaks at its beginning
+//! check_storage which rules of the storage it breaks
 //! replay        the run through all calls
 //! kernel        whether the kernel's mount table confirms a report
+//! unanswered    creations that were never answered
 //! pending       findings whose proof is not complete yet
 //! finding       what is printed
 //! ```
 
+mod changes;
 mod check;
+mod check_storage;
 mod finding;
 mod kernel;
 mod log_merge;
@@ -37,8 +43,10 @@ mod open_calls;
 mod pending;
 mod replay;
 mod rule;
+mod snapshots;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 mod volume_model;
 mod volume_use;
 
@@ -51,7 +59,7 @@ use thiserror::Error;
 use log_merge::LogMerge;
 use replay::Replay;
 
-pub use finding::{Finding, FindingKind, LogLine, RuleReference};
+pub use finding::{Finding, FindingKind, LogLine, ObjectKind, RuleReference};
 pub use rule::Rule;
 
 /// Why a log could not be read.
@@ -82,7 +90,7 @@ pub enum ReadError {
 pub struct Summary {
     /// How many lines.
     pub lines: u64,
-    /// Lines that were skipped, and why.
+    /// Lines that were skipped, and why; creations that are not answered at the end.
     pub notes: Vec<String>,
 }
 
@@ -96,8 +104,9 @@ pub fn judge(paths: &[PathBuf], found: &mut dyn FnMut(Finding)) -> Result<Summar
         lines += 1;
         replay.process_line(row, line);
     }
-    replay.finish();
-    Ok(Summary { lines, notes: merge.notes })
+    let mut notes = merge.notes;
+    notes.extend(replay.finish());
+    Ok(Summary { lines, notes })
 }
 
 /// All findings of the logs at `paths` together.

@@ -105,7 +105,10 @@ pub(super) struct BlockDevice {
 pub(super) struct CallArguments {
     pub volume_id: String,
     pub source_volume_id: String,
+    pub source_volume_ids: Vec<String>,
     pub snapshot_id: String,
+    pub snapshot_ids: Vec<String>,
+    pub group_snapshot_id: String,
     pub name: String,
     pub node_id: String,
     pub staging_target_path: String,
@@ -117,6 +120,7 @@ pub(super) struct CallArguments {
     pub volume_capabilities: Value,
     pub capacity_range: Value,
     pub parameters: Value,
+    pub mutable_parameters: Value,
     pub accessibility_requirements: Value,
     pub volume_content_source: Option<ContentSource>,
 }
@@ -152,23 +156,53 @@ struct VolumeSource {
 #[serde(default)]
 pub(super) struct AnswerFields {
     pub publish_context: BTreeMap<String, String>,
-    pub volume: CreatedId,
-    pub snapshot: CreatedId,
+    pub volume: AnsweredVolume,
+    pub snapshot: AnsweredSnapshot,
+    pub group_snapshot: AnsweredGroup,
+    /// Of an expanded volume.
+    pub capacity_bytes: i64,
+    /// Of a list.
+    pub entries: Vec<AnsweredEntry>,
 }
 
-/// The id of a created volume or snapshot.
 #[derive(Default, Debug, Deserialize)]
 #[serde(default)]
-pub(super) struct CreatedId {
-    volume_id: String,
-    snapshot_id: String,
+pub(super) struct AnsweredVolume {
+    pub volume_id: String,
+    pub capacity_bytes: i64,
 }
 
-/// The id of a volume or snapshot.
+#[derive(Default, Debug, Deserialize)]
+#[serde(default)]
+pub(super) struct AnsweredSnapshot {
+    pub snapshot_id: String,
+    pub group_snapshot_id: String,
+    pub ready_to_use: bool,
+}
+
+#[derive(Default, Debug, Deserialize)]
+#[serde(default)]
+pub(super) struct AnsweredGroup {
+    pub group_snapshot_id: String,
+    pub snapshots: Vec<AnsweredSnapshot>,
+}
+
+/// An entry of `ListSnapshots`; one of `ListVolumes` has no snapshot.
+#[derive(Default, Debug, Deserialize)]
+#[serde(default)]
+pub(super) struct AnsweredEntry {
+    pub snapshot: Option<AnsweredSnapshot>,
+}
+
+/// The log has this many entries of a list at most; a list of this length may have had more.
+pub(super) const LOGGED_ENTRIES_MAX: usize = 64;
+
+/// The id of a volume, snapshot or group of snapshots.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum ObjectId {
     Volume(String),
     Snapshot(String),
+    Group(String),
 }
 
 /// The access mode of a capability; empty if there is none.
@@ -210,15 +244,38 @@ impl LogRow {
         (self.code == Some(Code::Ok) || is_found_gone) && self.fault.as_deref() != Some("lost")
     }
 
-    /// The created object in the answer.
+    /// Whether the CO was told what came of the call: that it is done, or that it is not. Other
+    /// codes leave that open (CSI, "Error Scheme").
+    pub fn is_definite(&self) -> bool {
+        let leaves_open = match self.code {
+            Some(
+                Code::Cancelled
+                | Code::Unknown
+                | Code::DeadlineExceeded
+                | Code::Aborted
+                | Code::Internal
+                | Code::Unavailable
+                | Code::DataLoss,
+            )
+            | None => true,
+            // CSI gives it a meaning for this call only; gRPC has it for messages that are too
+            // large.
+            Some(Code::ResourceExhausted) => self.rpc != Some(Rpc::CreateVolume),
+            Some(_) => false,
+        };
+        !leaves_open && self.fault.as_deref() != Some("lost")
+    }
+
+    /// The created object in the answer; `None` if the answer has no id.
     pub fn made(&self) -> Option<ObjectId> {
-        let CreatedId { volume_id, .. } = &self.answer.volume;
-        let CreatedId { snapshot_id, .. } = &self.answer.snapshot;
-        match self.rpc? {
-            Rpc::CreateVolume => Some(ObjectId::Volume(volume_id.clone())),
-            Rpc::CreateSnapshot => Some(ObjectId::Snapshot(snapshot_id.clone())),
-            _ => None,
-        }
+        let AnswerFields { volume, snapshot, group_snapshot: group, .. } = &self.answer;
+        let (id, kind): (_, fn(String) -> ObjectId) = match self.rpc? {
+            Rpc::CreateVolume => (&volume.volume_id, ObjectId::Volume),
+            Rpc::CreateSnapshot => (&snapshot.snapshot_id, ObjectId::Snapshot),
+            Rpc::CreateVolumeGroupSnapshot => (&group.group_snapshot_id, ObjectId::Group),
+            _ => return None,
+        };
+        Some(id.clone()).filter(|id| !id.is_empty()).map(kind)
     }
 }
 
@@ -235,15 +292,28 @@ impl CallArguments {
             .map(String::as_str)
     }
 
-    /// The source of a new volume or snapshot.
-    pub fn source(&self) -> Option<ObjectId> {
-        if !self.source_volume_id.is_empty() {
-            return Some(ObjectId::Volume(self.source_volume_id.clone()));
-        }
-        let kind = &self.volume_content_source.as_ref()?.r#type;
-        let snapshot =
-            kind.snapshot.iter().map(|from| ObjectId::Snapshot(from.snapshot_id.clone()));
-        let volume = kind.volume.iter().map(|from| ObjectId::Volume(from.volume_id.clone()));
-        snapshot.chain(volume).next()
+    /// The volumes that the request is about.
+    pub fn volumes(&self) -> impl Iterator<Item = &str> {
+        self.volume().into_iter().chain(self.source_volume_ids.iter().map(String::as_str))
+    }
+
+    /// What a new volume, snapshot or group is made from.
+    pub fn sources(&self) -> Vec<ObjectId> {
+        let copied = self.volume_content_source.iter().map(|source| &source.r#type);
+        let copied = copied.flat_map(|kind| {
+            let snapshot = kind.snapshot.iter();
+            let snapshot = snapshot.map(|from| ObjectId::Snapshot(from.snapshot_id.clone()));
+            let volume = kind.volume.iter();
+            snapshot.chain(volume.map(|from| ObjectId::Volume(from.volume_id.clone())))
+        });
+        let cut = Some(&self.source_volume_id).filter(|id| !id.is_empty());
+        let cut = cut.into_iter().chain(&self.source_volume_ids);
+        copied.chain(cut.map(|id| ObjectId::Volume(id.clone()))).collect()
+    }
+
+    /// The smallest size that is asked for, in bytes; 0 if the plugin may choose.
+    pub fn required_bytes(&self) -> i64 {
+        let required = self.capacity_range.get("required_bytes");
+        required.and_then(Value::as_i64).unwrap_or_default()
     }
 }

@@ -1,10 +1,11 @@
-//! Names and ids of volumes and snapshots.
+//! Names and ids of volumes, snapshots and groups.
 //!
-//! Owns: which names are taken, with which parameters, and which ids are deleted. Promises: a name
-//! is free again after its object is deleted; the oldest deletions beyond a bound are forgotten.
-//! Never: knows the use of a volume.
+//! Owns: which names are taken, with which parameters; which of them the CO was not answered about;
+//! and which ids are deleted. Promises: a name is free again after its object is deleted, or after
+//! a request for it was refused; the oldest deletions beyond a bound are forgotten. Never: knows
+//! the use of a volume.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 
 use berth_csi::Rpc;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::log_row::{CallEffect, LogRow, ObjectId};
 use super::volume_model::CallContext;
-use super::volume_use::CallLines;
+use super::volume_use::{CallId, CallLines};
 
 /// Deleted ids that are remembered; the oldest are forgotten.
 const MOST_DELETED: usize = 10_000;
@@ -20,29 +21,85 @@ const MOST_DELETED: usize = 10_000;
 #[derive(Default, Debug)]
 pub(super) struct ObjectRegistry {
     names: HashMap<ObjectName, TakenName>,
+    /// Names that may be taken, and the CO does not know.
+    doubtful: BTreeSet<ObjectName>,
     ids: HashMap<ObjectId, ObjectName>,
     deleted: HashMap<ObjectId, CallLines>,
     oldest: VecDeque<ObjectId>,
+    /// When a list was answered last, in microseconds since 1970.
+    listed_us: HashMap<Rpc, u64>,
 }
 
-/// The creating RPC is part of the name: volumes and snapshots have separate names.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct ObjectName(Rpc, String);
+/// The creating RPC is part of the name: volumes, snapshots and groups have separate names.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct ObjectName {
+    pub rpc: Rpc,
+    pub name: String,
+}
 
 /// A name that is or may be taken.
 #[derive(Debug)]
 pub(super) struct TakenName {
     asked: Value,
-    by: u64,
+    by: CallId,
     pub lines: CallLines,
     /// Whether the CO knows it.
     pub is_known: bool,
+    /// What it is made from.
+    sources: Vec<ObjectId>,
+    /// The newest request for it.
+    pub newest: CallLines,
+    /// The newest line of a request for it, in microseconds since 1970.
+    pub last_us: u64,
+    /// Whether the CO has since listed all objects, and deleted one by an id that no answer to a
+    /// creation had.
+    pub may_be_deleted: bool,
+}
+
+impl TakenName {
+    fn new(call: &CallContext<'_>, now_us: u64) -> Self {
+        Self {
+            asked: repeatable_parameters(call),
+            by: call.by,
+            lines: Rc::clone(call.lines),
+            is_known: false,
+            sources: call.args.sources(),
+            newest: Rc::clone(call.lines),
+            last_us: now_us,
+            may_be_deleted: false,
+        }
+    }
+}
+
+impl ObjectName {
+    /// The name that this call gives.
+    pub fn of_call(call: &CallContext<'_>) -> Option<Self> {
+        let is_create = matches!(
+            call.rpc,
+            Rpc::CreateVolume | Rpc::CreateSnapshot | Rpc::CreateVolumeGroupSnapshot
+        );
+        is_create.then(|| Self { rpc: call.rpc, name: call.args.name.clone() })
+    }
+
+    /// The call that lists the objects of this kind.
+    fn list(&self) -> Rpc {
+        if self.rpc == Rpc::CreateVolume { Rpc::ListVolumes } else { Rpc::ListSnapshots }
+    }
+
+    fn is_of_kind(&self, object: &ObjectId) -> bool {
+        let creates = match object {
+            ObjectId::Volume(_) => Rpc::CreateVolume,
+            ObjectId::Snapshot(_) => Rpc::CreateSnapshot,
+            ObjectId::Group(_) => Rpc::CreateVolumeGroupSnapshot,
+        };
+        self.rpc == creates
+    }
 }
 
 impl ObjectRegistry {
     /// The name in this call, if it is or may be taken with other parameters.
     pub fn taken_otherwise(&self, call: &CallContext<'_>) -> Option<&TakenName> {
-        let taken = self.names.get(&name(call)?)?;
+        let taken = self.names.get(&ObjectName::of_call(call)?)?;
         (taken.asked != repeatable_parameters(call)).then_some(taken)
     }
 
@@ -50,44 +107,109 @@ impl ObjectRegistry {
         self.deleted.get(object)
     }
 
-    pub fn apply_begin(&mut self, call: &CallContext<'_>) {
-        if let Some(name) = name(call) {
-            let (asked, by, lines) = (repeatable_parameters(call), call.by, Rc::clone(call.lines));
-            self.names.entry(name).or_insert(TakenName { asked, by, lines, is_known: false });
+    /// Names that may be taken, and the CO does not know.
+    pub fn doubtful(&self) -> impl Iterator<Item = (&ObjectName, &TakenName)> {
+        self.doubtful.iter().filter_map(|name| Some((name, self.names.get(name)?)))
+    }
+
+    /// What may be made from this object, as far as the CO knows.
+    pub fn unfinished_from(
+        &self,
+        source: &ObjectId,
+    ) -> impl Iterator<Item = (&ObjectName, &TakenName)> {
+        self.doubtful().filter(move |(_, taken)| taken.sources.contains(source))
+    }
+
+    pub fn apply_begin(&mut self, call: &CallContext<'_>, now_us: u64) {
+        let Some(name) = ObjectName::of_call(call) else { return };
+        let taken = self.names.entry(name.clone()).or_insert_with(|| TakenName::new(call, now_us));
+        (taken.newest, taken.last_us) = (Rc::clone(call.lines), now_us);
+        taken.may_be_deleted = false;
+        if !taken.is_known {
+            self.doubtful.insert(name);
         }
     }
 
-    pub fn apply_end(&mut self, call: &CallContext<'_>, row: &LogRow) {
-        if let Some(name) = name(call) {
-            self.made(name, call, row);
+    /// The caller of this call left.
+    pub fn apply_gone(&mut self, call: &CallContext<'_>, now_us: u64) {
+        let taken = ObjectName::of_call(call).and_then(|name| self.names.get_mut(&name));
+        if let Some(taken) = taken {
+            taken.last_us = taken.last_us.max(now_us);
         }
-        if let Some(object) = deletes(call).filter(|_| row.effect == Some(CallEffect::Done)) {
-            if let Some(name) = self.ids.remove(&object) {
-                self.names.remove(&name);
+    }
+
+    /// `is_told`: the CO knows that the call succeeded. `deleted`: what it deletes.
+    pub fn apply_end(
+        &mut self,
+        call: &CallContext<'_>,
+        row: &LogRow,
+        is_told: bool,
+        deleted: Vec<ObjectId>,
+    ) {
+        if let Some(name) = ObjectName::of_call(call) {
+            self.settle(name, call, row, is_told);
+        }
+        if is_told && matches!(call.rpc, Rpc::ListVolumes | Rpc::ListSnapshots) {
+            self.listed_us.insert(call.rpc, row.time_us());
+        }
+        if row.effect == Some(CallEffect::Done) {
+            for object in deleted {
+                self.delete(object, call.lines);
             }
-            self.note_deleted(object, call.lines);
         }
     }
 
-    fn made(&mut self, name: ObjectName, call: &CallContext<'_>, row: &LogRow) {
-        let Some(taken) = self.names.get_mut(&name) else { return };
-        match row.effect {
-            Some(CallEffect::Done) => {
-                (taken.asked, taken.lines) = (repeatable_parameters(call), Rc::clone(call.lines));
-                taken.is_known |= row.is_known_success();
-                if let Some(object) = row.made() {
+    fn settle(&mut self, name: ObjectName, call: &CallContext<'_>, row: &LogRow, is_told: bool) {
+        let now_us = row.time_us();
+        if row.effect == Some(CallEffect::None) {
+            let is_free =
+                |taken: &TakenName| !taken.is_known && (taken.by == call.by || row.is_definite());
+            if self.names.get(&name).is_some_and(is_free) {
+                self.names.remove(&name);
+                self.doubtful.remove(&name);
+            }
+            return;
+        }
+        let taken = self.names.entry(name.clone()).or_insert_with(|| TakenName::new(call, now_us));
+        taken.last_us = taken.last_us.max(now_us);
+        if row.effect == Some(CallEffect::Done) {
+            (taken.asked, taken.lines) = (repeatable_parameters(call), Rc::clone(call.lines));
+            taken.is_known |= is_told;
+            for member in &row.answer.group_snapshot.snapshots {
+                self.deleted.remove(&ObjectId::Snapshot(member.snapshot_id.clone()));
+            }
+            if let Some(object) = row.made() {
+                // A plugin may answer the id of something else.
+                let named = self.ids.entry(object.clone()).or_insert_with(|| name.clone());
+                if *named == name {
                     self.deleted.remove(&object);
-                    self.ids.insert(object, name);
                 }
             }
-            Some(CallEffect::None) if taken.by == call.by && !taken.is_known => {
-                self.names.remove(&name);
-            }
-            _ => {}
+        }
+        if taken.is_known {
+            self.doubtful.remove(&name);
+        } else {
+            self.doubtful.insert(name);
         }
     }
 
-    fn note_deleted(&mut self, object: ObjectId, lines: &CallLines) {
+    /// Whether the CO knows this id as that of the name in the call.
+    pub fn is_made_by(&self, object: &ObjectId, call: &CallContext<'_>) -> bool {
+        self.ids.get(object).is_some_and(|name| ObjectName::of_call(call).as_ref() == Some(name))
+    }
+
+    fn delete(&mut self, object: ObjectId, lines: &CallLines) {
+        if let Some(name) = self.ids.remove(&object) {
+            self.names.remove(&name);
+            self.doubtful.remove(&name);
+        } else {
+            for name in self.doubtful.iter().filter(|name| name.is_of_kind(&object)) {
+                let listed_us = self.listed_us.get(&name.list()).copied().unwrap_or_default();
+                if let Some(taken) = self.names.get_mut(name) {
+                    taken.may_be_deleted |= listed_us > taken.last_us;
+                }
+            }
+        }
         if self.deleted.insert(object.clone(), Rc::clone(lines)).is_none() {
             self.oldest.push_back(object);
         }
@@ -99,28 +221,18 @@ impl ObjectRegistry {
     }
 }
 
-pub(super) fn deletes(call: &CallContext<'_>) -> Option<ObjectId> {
-    match call.rpc {
-        Rpc::DeleteVolume => Some(ObjectId::Volume(call.args.volume_id.clone())),
-        Rpc::DeleteSnapshot => Some(ObjectId::Snapshot(call.args.snapshot_id.clone())),
-        _ => None,
-    }
-}
-
-fn name(call: &CallContext<'_>) -> Option<ObjectName> {
-    let is_create = matches!(call.rpc, Rpc::CreateVolume | Rpc::CreateSnapshot);
-    is_create.then(|| ObjectName(call.rpc, call.args.name.clone()))
-}
-
 /// The parameters that must be equal in repeated requests for one name.
 fn repeatable_parameters(call: &CallContext<'_>) -> Value {
     let args = call.args;
-    let source = format!("{:?}", args.source());
+    let mut sources: Vec<_> = args.sources().iter().map(|source| format!("{source:?}")).collect();
+    // The order of a group's volumes means nothing.
+    sources.sort();
     json!([
         args.volume_capabilities,
         args.capacity_range,
         args.parameters,
+        args.mutable_parameters,
         args.accessibility_requirements,
-        source
+        sources
     ])
 }

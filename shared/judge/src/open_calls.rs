@@ -4,7 +4,7 @@
 //! a killed process stays until its node starts again. Never: judges order.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use berth_csi::{Rpc, Service};
@@ -23,36 +23,50 @@ pub(super) struct OpenCall {
     pub seq: u64,
     pub args: CallArguments,
     pub lines: CallLines,
-    pub slot: Option<CallSlot>,
+    /// Each once.
+    pub slots: Vec<CallSlot>,
     /// Whether its caller left.
     pub is_gone: bool,
 }
 
 /// At most one call may be in flight per slot (CSI, "Concurrency").
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum CallSlot {
     Volume(String),
     VolumeOnNode(String, String),
-    /// A volume or snapshot that is being created has no id yet.
+    /// A volume, snapshot or group that is being created has no id yet.
     Name(Rpc, String),
     Snapshot(String),
+    Group(String),
 }
 
 impl CallSlot {
-    pub fn of_call(rpc: Rpc, at: &str, args: &CallArguments) -> Option<Self> {
+    pub fn of_call(rpc: Rpc, at: &str, args: &CallArguments) -> BTreeSet<Self> {
         let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let name = || some(&args.name).map(|name| Self::Name(rpc, name));
         match (rpc.service(), rpc) {
             // The volume in these requests is only a filter.
-            (_, Rpc::ListVolumes | Rpc::ListSnapshots | Rpc::GetCapacity) => None,
-            (_, Rpc::CreateVolume) => some(&args.name).map(|name| Self::Name(rpc, name)),
+            (_, Rpc::ListVolumes | Rpc::ListSnapshots | Rpc::GetCapacity) => BTreeSet::new(),
+            (_, Rpc::CreateVolume) => name().into_iter().collect(),
             (_, Rpc::DeleteSnapshot | Rpc::GetSnapshot) => {
-                some(&args.snapshot_id).map(Self::Snapshot)
+                some(&args.snapshot_id).map(Self::Snapshot).into_iter().collect()
             }
-            (Service::Controller, _) => args.volume().map(|id| Self::Volume(id.to_owned())),
+            (_, Rpc::CreateVolumeGroupSnapshot) => {
+                let volumes = args.volumes().map(|id| Self::Volume(id.to_owned()));
+                name().into_iter().chain(volumes).collect()
+            }
+            (Service::GroupController, _) => {
+                let members = args.snapshot_ids.iter().cloned().map(Self::Snapshot);
+                some(&args.group_snapshot_id).map(Self::Group).into_iter().chain(members).collect()
+            }
+            (Service::Controller, _) => {
+                args.volume().map(|id| Self::Volume(id.to_owned())).into_iter().collect()
+            }
             (Service::Node, _) => {
-                some(&args.volume_id).map(|id| Self::VolumeOnNode(id, at.to_owned()))
+                let volume = some(&args.volume_id);
+                volume.map(|id| Self::VolumeOnNode(id, at.to_owned())).into_iter().collect()
             }
-            _ => None,
+            _ => BTreeSet::new(),
         }
     }
 
@@ -67,7 +81,7 @@ impl OpenCall {
         let rpc = row.rpc?;
         Some(Self {
             rpc,
-            slot: CallSlot::of_call(rpc, &row.node_id, &row.args),
+            slots: CallSlot::of_call(rpc, &row.node_id, &row.args).into_iter().collect(),
             at: row.node_id,
             instance: row.instance,
             seq: row.seq,
@@ -93,7 +107,7 @@ pub(super) struct OpenCalls {
 impl OpenCalls {
     pub fn add(&mut self, id: CallId, open: OpenCall) {
         self.by_place.insert((open.instance.clone(), open.seq), id);
-        if let Some(slot) = &open.slot {
+        for slot in &open.slots {
             self.by_slot.entry(slot.clone()).or_default().push(id);
         }
         self.calls.insert(id, open);
@@ -102,9 +116,8 @@ impl OpenCalls {
     pub fn remove(&mut self, id: CallId) -> Option<OpenCall> {
         let open = self.calls.remove(&id)?;
         self.by_place.remove(&(open.instance.clone(), open.seq));
-        if let Some(slot) = &open.slot
-            && let Some(calls) = self.by_slot.get_mut(slot)
-        {
+        for slot in &open.slots {
+            let Some(calls) = self.by_slot.get_mut(slot) else { continue };
             calls.retain(|other| *other != id);
             if calls.is_empty() {
                 self.by_slot.remove(slot);

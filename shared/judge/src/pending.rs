@@ -7,35 +7,56 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use super::finding::{Finding, FindingKind, LogLine};
+use super::finding::{Finding, FindingKind, LogLine, ObjectKind};
 use super::rule::Rule;
 use super::volume_use::{CallId, CallLines};
 
 #[derive(Debug)]
 pub(super) struct PendingFinding {
     pub rule: Rule,
+    pub object: ObjectKind,
     pub about: String,
     pub what: String,
     pub by: CallId,
     pub lines: CallLines,
     /// The calls that make it wrong.
     pub others: Vec<CallLines>,
-    /// The call that must have been in flight, for a rule about overlaps.
-    pub during: Option<CallId>,
-    /// Whether it certainly was in flight.
-    pub is_certain: bool,
+    /// For a rule about overlaps.
+    pub overlap: Option<OverlapProof>,
     /// Whether the driver refused one of the calls by this rule.
     pub is_noticed: bool,
     /// Whether the driver allowed what its own rules forbid.
     pub is_missed: bool,
 }
 
+/// What proves that two calls overlapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OverlapProof {
+    /// The call that must have been in flight.
+    pub during: CallId,
+    /// Whether it certainly was.
+    pub is_certain: bool,
+    /// Whether the driver sees that call, too.
+    pub is_watched: bool,
+}
+
 impl PendingFinding {
+    /// The call that must have been in flight, for a rule about overlaps.
+    pub fn during(&self) -> Option<CallId> {
+        self.overlap.map(|overlap| overlap.during)
+    }
+
+    /// Whether it is not in doubt that the calls overlapped.
+    pub fn is_certain(&self) -> bool {
+        self.overlap.is_none_or(|overlap| overlap.is_certain)
+    }
+
     /// The finding, and the disagreement with the driver if there is one.
     pub fn into_findings(self) -> impl Iterator<Item = Finding> {
         let finding = Finding {
             kind: FindingKind::Violation,
             rule: self.rule.into(),
+            object: self.object,
             about: self.about,
             what: self.what,
             noticed: self.is_noticed,

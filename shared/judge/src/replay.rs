@@ -4,25 +4,31 @@
 //! use. Promises: each broken rule is one finding with its proof. Keeps only what later calls can
 //! be judged by. Never: looks ahead.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use berth_csi::Rpc;
 
-use super::check::{BrokenRule, CallCheck, NodeRequirements, deletes_source};
+use super::changes::ChangeRegistry;
+use super::check::{BrokenRule, CallCheck, NodeRequirements};
+use super::check_storage::{StorageCheck, copies_from};
 use super::finding::{Finding, FindingKind, LogLine, RuleReference};
 use super::kernel::find_false_reports;
 use super::log_row::{CallEffect, EntryKind, LogRow};
 use super::objects::ObjectRegistry;
 use super::open_calls::{CallSlot, OpenCall, OpenCalls};
-use super::pending::{PendingFinding, proof};
+use super::pending::{OverlapProof, PendingFinding, proof};
 use super::rule::Rule;
+use super::snapshots::SnapshotRegistry;
+use super::unanswered::report_unanswered;
 use super::volume_model::{CallContext, VolumeModel};
 use super::volume_use::{CallId, UseLocation};
 
 pub(super) struct Replay<'a> {
     volumes: HashMap<String, VolumeModel>,
     objects: ObjectRegistry,
+    snapshots: SnapshotRegistry,
+    changes: ChangeRegistry,
     /// The volume that uses a path on a node.
     paths: HashMap<(String, String), String>,
     /// By node id, from its last start.
@@ -32,6 +38,8 @@ pub(super) struct Replay<'a> {
     in_flight: OpenCalls,
     pending: Vec<PendingFinding>,
     last_id: CallId,
+    /// The newest line.
+    last_line: Option<(u64, LogLine)>,
     found: &'a mut dyn FnMut(Finding),
 }
 
@@ -40,18 +48,22 @@ impl<'a> Replay<'a> {
         Self {
             volumes: HashMap::new(),
             objects: ObjectRegistry::default(),
+            snapshots: SnapshotRegistry::default(),
+            changes: ChangeRegistry::default(),
             paths: HashMap::new(),
             nodes: HashMap::new(),
             fenced: HashSet::new(),
             in_flight: OpenCalls::default(),
             pending: Vec::new(),
             last_id: 0,
+            last_line: None,
             found,
         }
     }
 
     pub fn process_line(&mut self, row: LogRow, line: LogLine) {
         self.confirm_in_flight(&row.instance);
+        self.last_line = Some((row.time_us(), line.clone()));
         match row.entry {
             EntryKind::Start => self.start(&row),
             EntryKind::Begin => self.begin(row, line),
@@ -61,19 +73,24 @@ impl<'a> Replay<'a> {
         }
     }
 
-    pub fn finish(mut self) {
+    /// Reports what is left, and returns notes.
+    pub fn finish(mut self) -> Vec<String> {
+        let Self { objects, in_flight, last_line, found, .. } = &mut self;
+        let notes = last_line.as_ref().map(|end| report_unanswered(objects, in_flight, end, found));
         let open: Vec<_> = self.in_flight.iter().map(|(id, _)| id).collect();
         for id in open {
             self.in_flight.remove(id);
         }
         self.report_proven();
+        notes.unwrap_or_default()
     }
 
     /// A line of an instance proves that its open calls were in flight until now.
     fn confirm_in_flight(&mut self, instance: &str) {
         let is_there = |id| self.in_flight.get(id).is_some_and(|open| open.instance == instance);
-        for pending in self.pending.iter_mut().filter(|pending| !pending.is_certain) {
-            pending.is_certain = pending.during.is_some_and(is_there);
+        let overlaps = self.pending.iter_mut().filter_map(|pending| pending.overlap.as_mut());
+        for overlap in overlaps.filter(|overlap| !overlap.is_certain) {
+            overlap.is_certain = is_there(overlap.during);
         }
     }
 
@@ -101,16 +118,17 @@ impl<'a> Replay<'a> {
     }
 
     fn begin(&mut self, row: LogRow, line: LogLine) {
+        let now_us = row.time_us();
         let Some(open) = OpenCall::from_row(row, line) else { return };
         self.last_id += 1;
         let by = self.last_id;
         let call = open.context(by);
         self.overlaps(&call, &open);
         let broken = self.check(&call);
-        for BrokenRule { rule, what, others } in broken {
-            self.add(&call, rule, what, others, None);
+        for broken in broken {
+            self.add(&call, broken, None);
         }
-        self.apply_begin(&call);
+        self.apply_begin(&call, now_us);
         self.in_flight.add(by, open);
     }
 
@@ -121,7 +139,10 @@ impl<'a> Replay<'a> {
         let mut needs = self.nodes.get(call.at).copied().unwrap_or_default();
         // A fenced node is detached although its agent does not know it.
         needs.attach &= !self.fenced.contains(call.at);
-        let mut broken = CallCheck::new(call, volume, &self.objects, needs).find_broken_rules();
+        let mut broken = CallCheck::new(call, volume, needs).find_broken_rules();
+        let Self { objects, snapshots, changes, in_flight, .. } = self;
+        let storage = StorageCheck { call, objects, snapshots, changes, in_flight };
+        broken.extend(storage.find_broken_rules());
         broken.extend(self.path_of_another(call));
         broken.extend(self.stale_use(call));
         broken
@@ -157,18 +178,7 @@ impl<'a> Replay<'a> {
 
     /// Adds overlaps with calls that may be in flight.
     fn overlaps(&mut self, call: &CallContext<'_>, open: &OpenCall) {
-        let mut found = Vec::new();
-        if let Some(slot) = &open.slot {
-            let waited_for = self.in_flight.in_slot(slot).filter(|(_, other)| !other.is_gone);
-            for (id, other) in waited_for {
-                let rule = match slot {
-                    CallSlot::VolumeOnNode(..) => Rule::OverlappingNodeCalls,
-                    _ => Rule::OverlappingControllerCalls,
-                };
-                let what = format!("made while {} is in flight; wait for its answer", other.rpc);
-                found.push((id, rule, what));
-            }
-        }
+        let mut found = self.shared_slots(open);
         if let (Rpc::ControllerUnpublishVolume, Some(id)) = (call.rpc, call.args.volume()) {
             let blank = VolumeModel::default();
             let volume = self.volumes.get(id).unwrap_or(&blank);
@@ -181,48 +191,62 @@ impl<'a> Replay<'a> {
                     let slot = CallSlot::VolumeOnNode(id.to_owned(), node.clone());
                     found.extend(self.in_flight.in_slot(&slot).map(|(id, other)| {
                         let what = format!("{} is in flight on {node}; wait for it", other.rpc);
-                        (id, Rule::DetachBeforeUnstage, what)
+                        (id, Overlap { rule: Rule::DetachBeforeUnstage, what, is_watched: true })
                     }));
                 }
             }
         }
-        if matches!(call.rpc, Rpc::DeleteVolume | Rpc::DeleteSnapshot) {
+        let deleted = self.snapshots.deletes(call);
+        if !deleted.is_empty() {
             let all = self.in_flight.iter();
-            let sources = all.filter(|(id, other)| deletes_source(call, &other.context(*id)));
-            found.extend(sources.map(|(id, other)| {
+            let copies = all.filter(|(id, other)| copies_from(&deleted, &other.context(*id)));
+            found.extend(copies.map(|(id, other)| {
                 let what = format!("{} is making something from it; wait for it", other.rpc);
-                (id, Rule::DeleteOfSource, what)
+                (id, Overlap { rule: Rule::DeleteOfSource, what, is_watched: false })
             }));
         }
-        for (id, rule, what) in found {
+        for (id, overlap) in found {
             let Some(other) = self.in_flight.get(id) else { continue };
-            let (others, is_certain) =
-                (vec![Rc::clone(&other.lines)], other.instance == open.instance);
-            self.add(call, rule, what, others, Some((id, is_certain)));
+            let others = vec![Rc::clone(&other.lines)];
+            let is_certain = other.instance == open.instance;
+            let Overlap { rule, what, is_watched } = overlap;
+            let broken = BrokenRule { rule, what, others };
+            self.add(call, broken, Some(OverlapProof { during: id, is_certain, is_watched }));
         }
     }
 
-    fn add(
-        &mut self,
-        call: &CallContext<'_>,
-        rule: Rule,
-        what: String,
-        others: Vec<super::volume_use::CallLines>,
-        during: Option<(CallId, bool)>,
-    ) {
-        let about = call.args.volume().unwrap_or(&call.args.name).to_owned();
+    /// The calls that are in flight and waited for, in a slot of this one.
+    fn shared_slots(&self, open: &OpenCall) -> Vec<(CallId, Overlap)> {
+        let mut found = BTreeMap::new();
+        for slot in &open.slots {
+            let waited_for = self.in_flight.in_slot(slot).filter(|(_, other)| !other.is_gone);
+            for (id, other) in waited_for {
+                let rule = match slot {
+                    CallSlot::VolumeOnNode(..) => Rule::OverlappingNodeCalls,
+                    _ => Rule::OverlappingControllerCalls,
+                };
+                let what = format!("made while {} is in flight; wait for its answer", other.rpc);
+                let overlap = found.entry(id).or_insert(Overlap { rule, what, is_watched: false });
+                overlap.is_watched |= slot.is_checked_by_driver();
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    fn add(&mut self, call: &CallContext<'_>, broken: BrokenRule, overlap: Option<OverlapProof>) {
+        let BrokenRule { rule, what, others } = broken;
+        let (object, about) = call.object();
         let (by, lines) = (call.by, Rc::clone(call.lines));
         let (is_noticed, is_missed) = (false, false);
-        let is_certain = during.is_none_or(|(_, is_certain)| is_certain);
-        let during = during.map(|(id, _)| id);
         #[rustfmt::skip]
         self.pending.push(PendingFinding {
-            rule, about, what, by, lines, others, during, is_certain, is_noticed, is_missed,
+            rule, object, about, what, by, lines, others, overlap, is_noticed, is_missed,
         });
     }
 
-    fn apply_begin(&mut self, call: &CallContext<'_>) {
-        self.objects.apply_begin(call);
+    fn apply_begin(&mut self, call: &CallContext<'_>, now_us: u64) {
+        self.objects.apply_begin(call, now_us);
+        self.changes.apply_begin(call);
         let Some(id) = call.args.volume() else { return };
         self.volumes.entry(id.to_owned()).or_default().apply_begin(call);
         if let Some(path) = call.created_location().as_ref().and_then(UseLocation::path) {
@@ -236,6 +260,7 @@ impl<'a> Replay<'a> {
         if let Some(open) = self.in_flight.get_mut(id) {
             open.is_gone = true;
             open.lines.borrow_mut().push(line);
+            self.objects.apply_gone(&open.context(id), row.time_us());
         }
     }
 
@@ -256,15 +281,16 @@ impl<'a> Replay<'a> {
         if found.is_some() {
             self.compare(&call, row);
         } else {
-            self.apply_begin(&call);
+            self.apply_begin(&call, row.time_us());
         }
-        self.in_flight.remove(by);
-        self.apply_end(&call, row);
+        let is_gone = self.in_flight.remove(by).is_some_and(|open| open.is_gone);
+        self.apply_end(&call, row, row.is_known_success() && !is_gone);
         for (rule, what) in find_false_reports(row) {
             (self.found)(Finding {
                 kind: FindingKind::FalseReport,
                 rule: rule.into(),
-                about: call.args.volume().unwrap_or_default().to_owned(),
+                object: call.object().0,
+                about: call.object().1,
                 what,
                 noticed: false,
                 proof: proof(call.lines, &[]),
@@ -281,17 +307,21 @@ impl<'a> Replay<'a> {
         let still = if was_done { self.still_broken(call) } else { Vec::new() };
         let mut is_agreed = noticed.is_none();
         let about = |pending: &PendingFinding| {
-            pending.by == call.by || pending.is_overlap() && pending.during == Some(call.by)
+            pending.by == call.by || pending.is_overlap() && pending.during() == Some(call.by)
         };
         for pending in self.pending.iter_mut().filter(|pending| about(pending)) {
             let same = noticed.is_some_and(|name| pending.rule.matches_driver_rule(name));
             is_agreed |= same;
             pending.is_noticed |= same;
             // The driver can refuse only because of a call that it saw in flight.
-            pending.is_certain |= same;
+            if let Some(overlap) = &mut pending.overlap {
+                overlap.is_certain |= same;
+            }
             if pending.by == call.by && pending.rule.is_checked_by_driver() && was_done {
-                pending.is_missed = match pending.during {
-                    Some(other) => self.in_flight.get(other).is_some_and(is_watched),
+                pending.is_missed = match pending.overlap {
+                    Some(OverlapProof { during, is_watched, .. }) => {
+                        is_watched && self.in_flight.contains(during)
+                    }
                     None => still.contains(&pending.rule),
                 };
             }
@@ -300,7 +330,8 @@ impl<'a> Replay<'a> {
             (self.found)(Finding {
                 kind: FindingKind::OnlyTheDriver,
                 rule: RuleReference::by_name(name),
-                about: call.args.volume().unwrap_or_default().to_owned(),
+                object: call.object().0,
+                about: call.object().1,
                 what: "refused by the driver".to_owned(),
                 noticed: true,
                 proof: proof(call.lines, &[]),
@@ -323,8 +354,12 @@ impl<'a> Replay<'a> {
         self.check(call).into_iter().map(|broken| broken.rule).collect()
     }
 
-    fn apply_end(&mut self, call: &CallContext<'_>, row: &LogRow) {
-        self.objects.apply_end(call, row);
+    /// `is_told`: the CO knows that the call succeeded.
+    fn apply_end(&mut self, call: &CallContext<'_>, row: &LogRow, is_told: bool) {
+        let deleted = self.snapshots.deletes(call);
+        self.snapshots.apply_end(call, row, is_told, &deleted);
+        self.objects.apply_end(call, row, is_told, deleted);
+        self.changes.apply_end(call, row, is_told, &self.objects);
         let Some(id) = call.args.volume() else { return };
         let volume = self.volumes.entry(id.to_owned()).or_default();
         volume.apply_end(call, row);
@@ -346,14 +381,17 @@ impl<'a> Replay<'a> {
     fn report_proven(&mut self) {
         let Self { pending, in_flight, found, .. } = self;
         let is_over = |id: CallId| !in_flight.contains(id);
-        let ready = |one: &mut PendingFinding| is_over(one.by) && one.during.is_none_or(is_over);
-        for one in pending.extract_if(.., ready).filter(|one| one.is_certain) {
+        let ready = |one: &mut PendingFinding| is_over(one.by) && one.during().is_none_or(is_over);
+        for one in pending.extract_if(.., ready).filter(PendingFinding::is_certain) {
             one.into_findings().for_each(&mut **found);
         }
     }
 }
 
-/// Whether the driver has the slot of this call, too.
-fn is_watched(open: &OpenCall) -> bool {
-    open.slot.as_ref().is_some_and(CallSlot::is_checked_by_driver)
+/// A call that is in flight, and the rule that another one breaks thereby.
+struct Overlap {
+    rule: Rule,
+    what: String,
+    /// Whether the driver sees the call, too.
+    is_watched: bool,
 }

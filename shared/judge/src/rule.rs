@@ -82,8 +82,18 @@ rules! {
     UseAfterDelete "use-after-delete" None, "DeleteVolume";
     /// A volume was to be deleted while it is or may be attached or in use.
     DeleteInUse "delete-in-use" Some(3), "DeleteVolume";
-    /// A volume or snapshot was to be deleted while something is made from it.
+    /// A volume or snapshot was to be deleted while something is made from it, or may be.
     DeleteOfSource "delete-of-source" None, "CreateVolume, volume_content_source";
+    /// A volume was to be made from a snapshot that is not known to be ready to use.
+    SourceNotReady "source-not-ready" None, "CreateSnapshot, ready_to_use";
+    /// A member of a group of snapshots was to be deleted without the others.
+    DeleteOfMember "delete-of-member" None, "DeleteSnapshot";
+    /// A group of snapshots was called with other snapshots than its members.
+    OtherMembers "other-members" None, "DeleteVolumeGroupSnapshot";
+    /// A creation was not answered and never repeated: what it left is not known.
+    AbandonedCreation "abandoned-creation" None, "RPC Interactions, CreateVolume";
+    /// A volume was to be expanded to less than it has or may have.
+    SmallerExpansion "smaller-expansion" None, "ControllerExpandVolume";
     /// A volume was to be expanded on a node before its controller call had succeeded.
     NodeExpandBeforeController "node-expand-before-controller" None, "ControllerExpandVolume";
     /// A volume was to be expanded on a node where it is neither staged nor published.

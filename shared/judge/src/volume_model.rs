@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use berth_csi::Rpc;
 
+use super::finding::ObjectKind;
 use super::log_row::{CallArguments, CallEffect, HeldVolume, LogRow};
 use super::volume_use::{CallId, CallLines, UseLocation, UseRequest, VolumeUse};
 
@@ -39,6 +40,21 @@ pub(super) struct CallContext<'a> {
 }
 
 impl CallContext<'_> {
+    /// What it is about, for people: an id, or the name of what it creates.
+    pub fn object(&self) -> (ObjectKind, String) {
+        let Self { args, .. } = self;
+        let (kind, id) = match self.rpc {
+            Rpc::CreateVolume => (ObjectKind::Volume, &args.name),
+            Rpc::DeleteSnapshot | Rpc::GetSnapshot => (ObjectKind::Snapshot, &args.snapshot_id),
+            Rpc::CreateVolumeGroupSnapshot => (ObjectKind::Group, &args.name),
+            Rpc::DeleteVolumeGroupSnapshot | Rpc::GetVolumeGroupSnapshot => {
+                (ObjectKind::Group, &args.group_snapshot_id)
+            }
+            _ => return (ObjectKind::Volume, args.volume().unwrap_or_default().to_owned()),
+        };
+        (kind, id.clone())
+    }
+
     /// The use that it creates, if any.
     pub fn created_location(&self) -> Option<UseLocation> {
         let Self { at, args, .. } = self;

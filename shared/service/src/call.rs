@@ -5,21 +5,27 @@
 //!
 //! **Never** repeats a call: a retry is a new attempt, which is recorded first (rule 2).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_bus::{Bus, RequestError};
 use berth_contract::code::Code;
-use berth_contract::message::agent::{self, WorkStatus};
+use berth_contract::message::agent::{self, AgentStatus};
 use berth_contract::message::call::{Call, Called};
+use berth_contract::message::storage_call::{StorageCall, StorageCalled};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
-use berth_domain::NodeId;
 use berth_domain::volume::{CallKind, Outcome};
+use berth_domain::{Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
 use futures_util::future::try_join_all;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::clock;
 
+/// How the steps of controller calls begin.
+const CONTROLLER: &str = "controller.";
 /// Agents that are asked at once.
 const ASKED_AT_ONCE_MAX: usize = 64;
 
@@ -43,24 +49,26 @@ pub fn split_advice(error: &str) -> (&str, Option<&str>) {
 
 /// Sends the call to its executor and waits for the answer until the call's deadline.
 pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
-    let left = call.deadline.since(clock::now());
-    if left.is_zero() {
-        // Nothing was sent, so the call was certainly not made.
-        return Outcome::Unasked(format!("{}: its deadline passed before it was sent", call.call));
-    }
     // The attempt's own span, which the claim service records. A span of this process would be lost
     // with it, and the executor's span would have no parent.
     let trace = call.span.unwrap_or(trace);
-    let within = berth_bus::Call::within(trace, left).as_it_is();
-    let outcome = match check_other_controllers(bus, call, trace).await {
-        Ok(()) => {
-            // Only the caller uses the list, which may be longer than a request allows.
-            let sent = Call { ask_first: Vec::new(), ..call.clone() };
-            let answer = bus.request::<Called>(&call.subject(), &sent, &within).await;
-            outcome(call, answer, left)
-        }
-        Err(why) => Outcome::Unasked(format!("{}: not made yet: {why}", call.call)),
+    // Only the caller uses the list, which may be longer than a request allows.
+    let sent = Call { ask_first: Vec::new(), ..call.clone() };
+    let executor = if call.call.is_controller() {
+        format!("the controller of plugin {}", call.plugin)
+    } else {
+        format!("the agent of node {}", call.node)
     };
+    let sending = Sending {
+        kind: call.call,
+        deadline: call.deadline,
+        volumes: vec![call.volume_key()],
+        plugin: &call.plugin,
+        executor,
+        ask_first: &call.ask_first,
+    };
+    let done = |called: Called| Outcome::Done { publish_context: called.publish_context };
+    let outcome = sending.make(bus, &call.subject(), &sent, done, trace).await;
     tracing::info!(
         call = %call.call,
         volume = %call.volume_key(),
@@ -71,17 +79,120 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
         outcome = describe(&outcome),
         "called"
     );
+    // A plugin that did nothing may be asked again, as one that failed.
+    match outcome {
+        // No plugin was called. The controller's agent is not there, so it works on no earlier call
+        // either.
+        Outcome::Unasked(error) if call.call.is_controller() && says_not_there(&error) => {
+            Outcome::Failed(error)
+        }
+        outcome => outcome,
+    }
+}
+
+/// As [`make`], a call of the storage.
+pub async fn make_storage(bus: &Bus, call: &StorageCall, trace: TraceContext) -> Outcome {
+    let sent = StorageCall { ask_first: Vec::new(), ..call.clone() };
+    let executor = match (&call.node, call.call.is_controller()) {
+        (Some(node), false) => format!("the agent of node {node}"),
+        (Some(node), true) => format!("the controller of plugin {} on node {node}", call.plugin),
+        (None, _) => format!("the controller of plugin {}", call.plugin),
+    };
+    let sending = Sending {
+        kind: call.call,
+        deadline: call.deadline,
+        volumes: call.volume_keys(),
+        plugin: &call.plugin,
+        executor,
+        ask_first: &call.ask_first,
+    };
+    let done = |called: StorageCalled| match called.answer {
+        Some(answer) => Outcome::Stored(answer),
+        None => Outcome::Done { publish_context: BTreeMap::new() },
+    };
+    let outcome = sending.make(bus, &call.subject(), &sent, done, trace).await;
+    tracing::info!(
+        call = %call.call,
+        volume = %call.volume_key(),
+        attempt = %call.attempt,
+        trace = trace.trace_id(),
+        outcome = describe(&outcome),
+        "called"
+    );
     outcome
 }
 
-/// Checks that no controller is working on an earlier call for the volume (safety rule 4). A call
-/// can go on past every deadline, and the controllers of a plugin do not know of each other's
-/// calls.
+/// A call that is about to be sent.
+struct Sending<'a> {
+    kind: CallKind,
+    deadline: Timestamp,
+    /// Several only for a group.
+    volumes: Vec<VolumeKey>,
+    plugin: &'a PluginId,
+    /// The executor, in words.
+    executor: String,
+    ask_first: &'a [NodeId],
+}
+
+impl Sending<'_> {
+    async fn make<R: DeserializeOwned + Send + 'static>(
+        &self,
+        bus: &Bus,
+        subject: &str,
+        sent: &(impl Serialize + Sync),
+        done: impl FnOnce(R) -> Outcome,
+        trace: TraceContext,
+    ) -> Outcome {
+        let left = self.deadline.since(clock::now());
+        if left.is_zero() {
+            // Nothing was sent, so the call was certainly not made.
+            return Outcome::Unasked(format!(
+                "{}: its deadline passed before it was sent",
+                self.kind
+            ));
+        }
+        let within = berth_bus::Call::within(trace, left).as_it_is();
+        match check_other_controllers(bus, self, trace).await {
+            Ok(()) => match bus.request::<R>(subject, sent, &within).await {
+                Ok(called) => done(called),
+                Err(error) => self.outcome(error, left),
+            },
+            Err(why) => Outcome::Unasked(format!("{}: not made yet: {why}", self.kind)),
+        }
+    }
+
+    fn outcome(&self, error: RequestError, left: Duration) -> Outcome {
+        let Self { kind, executor: to, .. } = self;
+        match error {
+            RequestError::Problem(problem) => answered(*kind, &problem),
+            RequestError::NoResponder { .. } => {
+                Outcome::Unasked(format!("{kind}: {to} {NOT_THERE}"))
+            }
+            RequestError::Unavailable { .. }
+            | RequestError::NotAllowed { .. }
+            | RequestError::TooLarge { .. }
+            | RequestError::Unsendable { .. } => {
+                Outcome::Unasked(format!("{kind}: not sent to {to}: {error}"))
+            }
+            // The call was sent. Whatever came back, the executor may be working on it.
+            RequestError::NoAnswer { .. } => {
+                Outcome::Unanswered(format!("{kind}: {to} did not answer within {left:?}"))
+            }
+            RequestError::BadReply { .. } => {
+                Outcome::Unanswered(format!("{kind}: {to} answered what cannot be read"))
+            }
+        }
+    }
+}
+
+/// Checks that no controller is working on an earlier call for one of the volumes (safety rule 4).
+/// A call can go on past every deadline, and the controllers of a plugin do not know of each
+/// other's calls.
 ///
 /// An agent that cannot be asked may be working on such a call until its lease ends.
 async fn check_other_controllers(
     bus: &Bus,
-    call: &Call,
+    call: &Sending<'_>,
     trace: TraceContext,
 ) -> Result<(), String> {
     // The other half of the time is for the call itself.
@@ -97,10 +208,10 @@ async fn check_other_controllers(
                  does not say whether its controller is still working on it: {error}"
             )
         })?;
-        match status.work.iter().find(|work| is_controller_call_for_volume(work, call)) {
-            Some(work) => Err(format!(
-                "the controller of plugin {} on node {node} is still at {} for alloc {}, since {}",
-                call.plugin, work.step, work.alloc, work.since
+        match call.volumes.iter().find_map(|volume| find_controller_call(&status, volume)) {
+            Some(at) => Err(format!(
+                "the controller of plugin {} on node {node} is still at {at}",
+                call.plugin
             )),
             None => Ok(()),
         }
@@ -113,17 +224,24 @@ async fn check_other_controllers(
     Ok(())
 }
 
-fn is_controller_call_for_volume(work: &WorkStatus, call: &Call) -> bool {
-    let of_a_controller = [CallKind::ControllerPublish, CallKind::ControllerUnpublish];
-    work.namespace == call.namespace
-        && work.volume == call.volume
-        && of_a_controller.iter().any(|kind| kind.as_str() == work.step)
+/// The controller call for the volume that an agent is at, in words.
+fn find_controller_call(status: &AgentStatus, volume: &VolumeKey) -> Option<String> {
+    let is_of = |namespace: &Namespace, of: &VolumeId, step: &str| {
+        *namespace == volume.namespace && *of == volume.volume && step.starts_with(CONTROLLER)
+    };
+    let work = status.work.iter().find(|work| is_of(&work.namespace, &work.volume, &work.step));
+    let storage =
+        status.storage.iter().find(|call| is_of(&call.namespace, &call.volume, &call.step));
+    let of_claim =
+        work.map(|work| format!("{} for alloc {}, since {}", work.step, work.alloc, work.since));
+    of_claim.or_else(|| storage.map(|call| format!("{}, since {}", call.step, call.since)))
 }
 
 fn describe(outcome: &Outcome) -> &str {
     match outcome {
-        Outcome::Done { .. } => "done",
+        Outcome::Done { .. } | Outcome::Stored(_) => "done",
         Outcome::Refused(error)
+        | Outcome::NotDone(error)
         | Outcome::Failed(error)
         | Outcome::Exhausted(error)
         | Outcome::Unasked(error)
@@ -131,53 +249,21 @@ fn describe(outcome: &Outcome) -> &str {
     }
 }
 
-fn outcome(call: &Call, answer: Result<Called, RequestError>, left: Duration) -> Outcome {
-    let error = match answer {
-        Ok(called) => return Outcome::Done { publish_context: called.publish_context },
-        Err(error) => error,
-    };
-    let to = if call.call.is_controller() {
-        format!("the controller of plugin {}", call.plugin)
-    } else {
-        format!("the agent of node {}", call.node)
-    };
-    match error {
-        RequestError::Problem(problem) => answered(call, &problem),
-        // No plugin was called. The controller's agent is not there, so it works on no earlier call
-        // either.
-        RequestError::NoResponder { .. } if call.call.is_controller() => {
-            Outcome::Failed(format!("{}: {to} {NOT_THERE}", call.call))
-        }
-        RequestError::NoResponder { .. } => {
-            Outcome::Unasked(format!("{}: {to} {NOT_THERE}", call.call))
-        }
-        RequestError::Unavailable { .. }
-        | RequestError::NotAllowed { .. }
-        | RequestError::TooLarge { .. }
-        | RequestError::Unsendable { .. } => {
-            Outcome::Unasked(format!("{}: not sent to {to}: {error}", call.call))
-        }
-        // The call was sent. Whatever came back, the executor may be working on it.
-        RequestError::NoAnswer { .. } => {
-            Outcome::Unanswered(format!("{}: {to} did not answer within {left:?}", call.call))
-        }
-        RequestError::BadReply { .. } => {
-            Outcome::Unanswered(format!("{}: {to} answered what cannot be read", call.call))
-        }
-    }
-}
-
-fn answered(call: &Call, problem: &Problem) -> Outcome {
+fn answered(kind: CallKind, problem: &Problem) -> Outcome {
     // The executor names the step that failed, usually this call.
     let error = match &problem.step {
-        Some(step) if *step == call.call.to_string() => problem.to_string(),
-        _ => format!("{}: {problem}", call.call),
+        Some(step) if *step == kind.to_string() => problem.to_string(),
+        _ => format!("{kind}: {problem}"),
     };
     // The next attempt does what the plugin's error code asks for. It does not do what the executor
     // advises.
     let is_plugins = matches!(
         problem.code,
-        Code::PluginRefused | Code::PluginExhausted | Code::PluginFailed | Code::StillBusy
+        Code::PluginRefused
+            | Code::PluginExhausted
+            | Code::PluginFailed
+            | Code::PluginUnable
+            | Code::StillBusy
     );
     let error = match problem.own_advice().filter(|_| !is_plugins) {
         Some(advice) => format!("{error}{ADVICE}{advice}"),
@@ -186,6 +272,7 @@ fn answered(call: &Call, problem: &Problem) -> Outcome {
     match problem.code {
         Code::PluginRefused => Outcome::Refused(error),
         Code::PluginExhausted => Outcome::Exhausted(error),
+        Code::PluginUnable => Outcome::NotDone(error),
         // The executor answered, and the plugin did not: the plugin may still be working.
         Code::NoAnswer => Outcome::Unanswered(error),
         Code::PluginFailed => Outcome::Failed(error),

@@ -17,7 +17,7 @@ use berth_contract::event::{Event, EventName};
 use berth_contract::problem::Problem;
 use berth_contract::service::ServiceName;
 use berth_contract::trace::TraceContext;
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, SnapshotId, VolumeId};
 use berth_telemetry::metric::REFUSALS_UNTOLD;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -49,6 +49,8 @@ pub struct RequestSubject {
     pub namespace: Option<Namespace>,
     /// The volume.
     pub volume: Option<VolumeId>,
+    /// The snapshot of the volume.
+    pub snapshot: Option<SnapshotId>,
     /// The alloc.
     pub alloc: Option<AllocId>,
     /// The node.
@@ -65,9 +67,15 @@ impl RequestSubject {
         let text = |field: &str| body.get(field).and_then(Value::as_str);
         let noun = step.split('.').next().unwrap_or_default();
         let own = |of: &'static str| if noun == of { "id" } else { of };
+        // A request for a snapshot of one volume names it in a list.
+        let only_volume = || match body.get("volumes")?.as_array()?.as_slice() {
+            [only] if noun == "snapshot" => only.as_str(),
+            _ => None,
+        };
         Self {
             namespace: text("namespace").and_then(|id| Namespace::new(id).ok()),
-            volume: text(own("volume")).and_then(|id| VolumeId::new(id).ok()),
+            volume: text(own("volume")).or_else(only_volume).and_then(|id| VolumeId::new(id).ok()),
+            snapshot: text("snapshot").and_then(|id| SnapshotId::new(id).ok()),
             alloc: text(own("alloc")).and_then(|id| AllocId::new(id).ok()),
             node: text("node").and_then(|id| NodeId::new(id).ok()),
             by: None,
@@ -87,7 +95,7 @@ impl RefusalTeller {
         if problem.code.is_wait() {
             return;
         }
-        let RequestSubject { namespace, volume, alloc, node, by } = about;
+        let RequestSubject { namespace, volume, snapshot, alloc, node, by } = about;
         let trace_id = trace.trace_id();
         let told = ToldRefusal {
             trace: trace_id.clone(),
@@ -106,6 +114,7 @@ impl RefusalTeller {
         let event = Event {
             namespace,
             volume,
+            snapshot,
             alloc,
             node: node.or_else(|| NodeId::new(id_of(&problem.node)?).ok()),
             plugin: id_of(&problem.plugin).and_then(|id| PluginId::new(id).ok()),
@@ -244,6 +253,16 @@ mod tests {
             of("data", "")
         );
         assert_eq!(read("alloc.register", r#"{"id": "a", "volumes": []}"#), of("", "a"));
+        let about = |step, body: &str| {
+            let about = RequestSubject::read(step, body.as_bytes());
+            (about.volume.map(String::from), about.snapshot.map(String::from))
+        };
+        let monday = (Some("data".to_owned()), Some("monday".to_owned()));
+        let create = r#"{"volumes": ["data"], "snapshot": "monday"}"#;
+        assert_eq!(about("snapshot.create", create), monday);
+        assert_eq!(about("snapshot.delete", r#"{"volume": "data", "snapshot": "monday"}"#), monday);
+        let group = r#"{"volumes": ["data", "logs"], "snapshot": "monday"}"#;
+        assert_eq!(about("snapshot.create", group), (None, Some("monday".to_owned())));
         assert_eq!(read("agent.mount", r#"{"alloc": "a", "volume": ""}"#), of("", "a"));
         for bad in ["", "[]", "{\"id\": ", "7"] {
             assert_eq!(read("volume.register", bad), of("", ""), "{bad}");

@@ -28,6 +28,8 @@ pub enum Part {
     Jobs,
     /// Many volumes of one node released at once.
     ManyReleases,
+    /// Volumes created, deleted and cut at their storage, with a driver.
+    Storage,
     /// Many agents: what they cost while little happens.
     Fleet,
     /// Many volumes: memory, start-up, registering.

@@ -20,6 +20,7 @@ use crate::ask::{self, NODE};
 use crate::bare;
 use crate::identity;
 use crate::machine::busy;
+use crate::stats::count;
 
 const READY: Duration = Duration::from_secs(60);
 /// The directory of the identities, in that of the site.
@@ -137,6 +138,20 @@ impl Site {
             worked.insert(name.clone(), busy(daemon.pid())?);
         }
         Ok(worked)
+    }
+
+    /// What each process has worked since `before` for each of so many operations, in microseconds.
+    pub fn worked_each(
+        &self,
+        before: &BTreeMap<String, Duration>,
+        operations: usize,
+    ) -> Result<BTreeMap<String, f64>, Fatal> {
+        let each = |(process, after): (String, Duration)| {
+            let before = before.get(&process).copied().unwrap_or_default();
+            let us = after.saturating_sub(before).as_secs_f64() * 1e6;
+            (process, us / count(operations))
+        };
+        Ok(self.worked()?.into_iter().map(each).collect())
     }
 
     /// The nats-servers' processes.

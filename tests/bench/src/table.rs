@@ -9,7 +9,7 @@ use crate::nomad::{self, Figure};
 use crate::row::{AIM, Part, Row};
 use crate::shares;
 
-const PARTS: [(Part, &str); 9] = [
+const PARTS: [(Part, &str); 10] = [
     (Part::Claims, "claims, each on its own volume"),
     (Part::Releases, "claims and releases, until free, each on its own volume"),
     (Part::Shared, "claims on one shared volume, one after another"),
@@ -17,6 +17,7 @@ const PARTS: [(Part, &str); 9] = [
     (Part::Mounts, "with agent, driver and mounts, one after another"),
     (Part::Jobs, "a scheduler's jobs, from placement to free"),
     (Part::ManyReleases, "many volumes of one node released at once"),
+    (Part::Storage, "volumes at their storage, with agent and driver"),
     (Part::Fleet, "a fleet of agents with one plugin each"),
     (Part::Size, "many volumes"),
 ];
@@ -188,6 +189,20 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
             })
             .collect(),
     );
+    table(
+        "| volumes at their storage | a second | p50 / p99 | the plugin's own calls | above them |",
+        of(Part::Storage)
+            .map(|row| {
+                let done = row.per_second.map_or(String::new(), grouped);
+                let calls = row.limit_per_second.map(|rate| f64::from(row.at_once) * 1e6 / rate);
+                let above = calls.zip(row.p50_us).map(|(calls, p50)| p50 - calls);
+                let ms_of = |us: Option<f64>| us.map_or(String::new(), ms);
+                let (calls, above) = (ms_of(calls), ms_of(above));
+                let name = format!("{}, {} at once", row.name, row.at_once);
+                format!("| {name} | {done} | {} ms | {calls} ms | {above} ms |", times(row))
+            })
+            .collect(),
+    );
     table(shares::HEAD, shares::markdown(rows));
     table(
         "| many volumes | |",
@@ -338,5 +353,15 @@ mod tests {
         assert!(lines[claim].contains("1 800 · 3.00/9.00 · **0.90** | 4 000"), "{text}");
         assert!(lines[claim + 1].starts_with("| the same in Nomad | 1 950 · "), "{text}");
         assert!(!text.contains("three servers"), "{text}");
+    }
+
+    #[test]
+    fn an_operation_of_the_storage_stands_beside_the_plugins_call() {
+        let time = std::time::Duration::from_millis;
+        let sample = crate::stats::Sample { per_second: 64.0, p50: time(250), p99: time(400) };
+        let row = Row::new(Part::Storage, "create to ready", 16, 1).sample(&sample);
+        let text = markdown(&[row.limit("the plugin's own calls", 16.0 / 0.04)], None);
+        let expected = "| create to ready, 16 at once | 64.0 | 250/400 ms | 40.0 ms | 210 ms |";
+        assert_eq!(text.lines().nth(2), Some(expected), "{text}");
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use berth_bus::Bus;
 use berth_contract::bucket;
+use berth_domain::VolumeId;
 use berth_harness::dirs::{Dir, Disk, mounts_beneath};
 use berth_harness::nats::{NatsOptions, NatsServers, Server};
 use berth_harness::process::{Daemon, Program, binary, clock};
@@ -19,7 +20,7 @@ use berth_harness::storage;
 use serde_json::{Value, json};
 
 use crate::identity::{self, Identities};
-use crate::plan::{Kind, PLUGINS, Shape, Target, VOLUMES};
+use crate::plan::{Kind, PLUGINS, SMALLEST, Shape, Target, VOLUMES};
 
 /// How long a plugin may take before its agent lets the next call at the volume: longer than any
 /// fault that lets a call go on later, shorter than a run waits at its end.
@@ -185,7 +186,12 @@ impl Site {
 
     /// What the storage says is in use.
     pub fn in_use(&self, plugin: usize) -> Vec<Value> {
-        storage::in_use(&backend(self.dir.path(), plugin))
+        storage::in_use(&self.backend(plugin))
+    }
+
+    /// The storage of a plugin.
+    pub fn backend(&self, plugin: usize) -> PathBuf {
+        backend(self.dir.path(), plugin)
     }
 }
 
@@ -266,4 +272,18 @@ pub fn document(kind: &Kind, change: usize) -> Value {
         "name": format!("change {change}"),
         "capability": [{"access": kind.access, "attachment": attachment}],
     })
+}
+
+/// The document by which a volume of this kind is created.
+pub fn creation(kind: &Kind, id: &VolumeId) -> Value {
+    let mut document = json!({
+        "id": id,
+        "plugin": PLUGINS[kind.plugin],
+        "size": SMALLEST,
+        "capability": [{"access": kind.access, "attachment": "file-system"}],
+    });
+    if !kind.backing.is_empty() {
+        document["parameters"] = json!({"backing": "image", "fs-type": "ext4"});
+    }
+    document
 }

@@ -15,5 +15,5 @@ mod site;
 mod truth;
 
 pub use engine::{Engine, IMAGE_WITH_DATA, compose_or_skip, engine_or_skip};
-pub use plugin::{Answer, Plugin, request};
+pub use plugin::{Answer, Plugin, request, until_done};
 pub use site::{PATIENCE, Site};

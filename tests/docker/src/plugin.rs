@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use berth_harness::wait;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
+
+use crate::PATIENCE;
 
 /// Deadline of an answer, longer than any answer takes.
 const ANSWER: Duration = Duration::from_secs(130);
@@ -37,6 +40,15 @@ impl Answer {
     }
 }
 
+/// Sends the same request again until it succeeds.
+pub async fn until_done(what: &str, send: impl AsyncFn() -> Answer) {
+    wait::until(what, PATIENCE, || async {
+        let answer = send().await;
+        if answer.is_done() { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+}
+
 impl Plugin {
     pub(crate) fn at(socket: PathBuf) -> Self {
         Self { socket }
@@ -56,6 +68,27 @@ impl Plugin {
     /// Unmounts a volume for an ID.
     pub async fn unmount(&self, name: &str, id: &str) -> Answer {
         self.ask("VolumeDriver.Unmount", &json!({"Name": name, "ID": id})).await
+    }
+
+    /// Creates a name with these options.
+    pub async fn create(&self, name: &str, options: Value) -> Answer {
+        self.ask("VolumeDriver.Create", &json!({"Name": name, "Opts": options})).await
+    }
+
+    /// Removes a name.
+    pub async fn remove(&self, name: &str) -> Answer {
+        self.ask("VolumeDriver.Remove", &json!({"Name": name})).await
+    }
+
+    /// The names that the plugin lists.
+    ///
+    /// # Panics
+    /// When it answers with an error.
+    pub async fn list(&self) -> Vec<String> {
+        let listed = self.ask("VolumeDriver.List", &json!({})).await;
+        assert!(listed.is_done(), "{listed:?}");
+        let volumes = listed.body["Volumes"].as_array().into_iter().flatten();
+        volumes.map(|volume| volume["Name"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
     /// The response of `VolumeDriver.Get` for a volume.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_harness::wait;
+use berth_harness::{storage, wait};
 use berth_integration::{Options, System};
 use serde_json::Value;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -59,6 +59,13 @@ impl Site {
     pub fn driver(&self, node: usize) -> String {
         let socket = self.system.docker_socket(node);
         socket.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// The volumes that the storage made for requests, by its own list.
+    pub fn created(&self) -> Vec<Value> {
+        let is_created =
+            |volume: &Value| volume["volume_id"].as_str().is_some_and(|id| id.starts_with("vol-"));
+        storage::volumes(&self.system.backend()).into_iter().filter(is_created).collect()
     }
 
     /// Starts an engine on a node.

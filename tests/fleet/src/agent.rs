@@ -16,7 +16,7 @@ use berth_csi::advertised::{
 };
 use berth_csi::fingerprint::NodeFingerprint;
 use berth_domain::{NodeId, PluginId};
-use berth_node_agent::controller::{self, ControllerHosting, HostedControllers};
+use berth_node_agent::controller::{self, AnsweredNames, ControllerHosting, HostedControllers};
 use berth_node_agent::events::EventPublisher;
 use berth_node_agent::executor::VolumeExecutor;
 use berth_node_agent::gate::Gate;
@@ -123,6 +123,7 @@ impl Place {
             hosted: HostedControllers::default(),
             events: EventPublisher::new(events, node.clone()),
             sealing: sealing.clone(),
+            names: AnsweredNames::default(),
             drain: config.drain,
         };
         tokio::spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));
@@ -185,6 +186,7 @@ fn seen(node: &NodeId, controller: bool) -> InstanceView {
         vendor_version: "1.4.2".to_owned(),
         services: PluginServices { controller_service: true, ..PluginServices::default() },
         expansion: VolumeExpansion::default(),
+        group_snapshots: false,
         controller: controller.then_some(attaches),
         node: Some(NodeFingerprint {
             node_id: Some(format!("i-{node}")),

@@ -13,6 +13,7 @@
 mod ask;
 mod hold;
 mod judge;
+mod store;
 mod system;
 
 pub use ask::RECOVERY;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use berth_domain::AllocId;
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    CallKind, Claim, Claims, Command, Context, HandleUse, Outcome as Came, Policy, State, Step,
-    Volume, Write, invariant, step,
+    CallKind, CallOwner, Claim, Claims, Command, Context, HandleUse, Outcome as Came, Policy,
+    State, Step, Volume, Write, invariant, step,
 };
 
 use crate::fingerprint::Quick;
@@ -120,6 +120,7 @@ impl Decider {
             jitter: 0,
             policy: self.policy,
             handle: HandleUse::default(),
+            copies: Vec::new(),
         };
         let command = self.translation.command(record, self.misread(ask));
         let tries_again = ask.alloc().and_then(|alloc| record.claims[alloc]).is_some_and(leaves)
@@ -253,7 +254,8 @@ impl Decider {
             volume.claims = claims.collect();
         }
         let own = self.translation.node(alloc);
-        volume.unsettled(self.translation.alloc(alloc)).any(|node| node != own)
+        let calling = CallOwner::Claim(self.translation.alloc(alloc).clone());
+        volume.unsettled(&calling).any(|node| node != own)
     }
 
     /// The record after a step of the spec, which touches no claim.

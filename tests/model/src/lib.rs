@@ -31,6 +31,7 @@ mod repeat;
 pub mod safety;
 mod scenario;
 pub mod search;
+pub mod storage;
 mod story;
 mod symmetry;
 mod translate;

@@ -57,6 +57,7 @@ impl Translation {
             capacity_bytes: None,
             parameters: BTreeMap::new(),
             context: BTreeMap::new(),
+            storage: None,
             secrets: None,
             create_index: 1,
         };
@@ -94,7 +95,7 @@ impl Translation {
             }
             Spec::Gone => None,
         };
-        Volume { spec, claims: claims.collect() }
+        Volume { spec, claims: claims.collect(), ..Volume::default() }
     }
 
     fn claim(&self, alloc: usize, claim: Claim) -> DomainClaim {
@@ -232,9 +233,11 @@ impl Translation {
                 capability: CapabilityFilter::default(),
                 wait: self.scenario.wait,
                 route: match controller {
-                    Some(controller) => {
-                        Ok(Route { controller, external_node: Some(self.external_node(alloc)) })
-                    }
+                    Some(controller) => Ok(Route {
+                        controller,
+                        external_node: Some(self.external_node(alloc)),
+                        ..Route::default()
+                    }),
                     None => Err(NoRoute::Full("other volumes take all places".to_owned())),
                 },
                 worker,

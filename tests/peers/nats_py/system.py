@@ -1,5 +1,6 @@
 """A system to look at: `berth dev` with two nodes, in a directory of its own."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -14,8 +15,9 @@ from .reference import demand
 class System:
     """Started on entering, stopped on leaving; leaves no process, no mount and no file."""
 
-    def __init__(self, binaries: Path):
-        self.binaries = binaries
+    def __init__(self, binaries: Path, plugin: str = ""):
+        """With the text of a plugin's file, each node gets that driver as well."""
+        self.binaries, self.plugin = binaries, plugin
         self.dir = Path(tempfile.mkdtemp(prefix="berth-peer-"))
 
     def __enter__(self):
@@ -25,6 +27,10 @@ class System:
         command = [self.binaries / "berth", "dev", "--nodes", "2", "--dir", self.dir / "dev"]
         command += ["--volume-timeout", "2s", "--ready-file", ready]
         command += ["--bind-below", self.chosen.parent]
+        if self.plugin:
+            file = self.dir / "plugin.toml"
+            file.write_text(self.plugin.replace("${DIR}", str(self.dir)))
+            command += ["--plugin", file]
         self.process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + 30
         while not ready.exists():
@@ -46,9 +52,13 @@ class System:
 
     def mounted(self, path, node):
         """Whether the node's agent has something mounted there."""
-        pid = (self.dir / "dev" / "pids" / f"agent-{node}.pid").read_text().strip()
+        pid = self.pid(f"agent-{node}")
         mounts = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
         return any(line.split()[4] == path for line in mounts)
+
+    def pid(self, name):
+        """The process that has this name at present."""
+        return (self.dir / "dev" / "pids" / f"{name}.pid").read_text().strip()
 
     def __exit__(self, *_):
         pids = [int(file.read_text()) for file in (self.dir / "dev" / "pids").glob("*.pid")]
@@ -59,10 +69,22 @@ class System:
             self.process.kill()
             raise
         left = [pid for pid in pids if self.runs(pid)]
-        demand(not left, f"processes are left: {left}")
-        mounts = Path("/proc/self/mountinfo").read_text()
-        demand(str(self.dir) not in mounts, f"mounts are left below {self.dir}")
+        mounts = self.mounts_left()
+        # A failed run leaves nothing on the machine either.
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        for mount in reversed(mounts):
+            subprocess.run(["umount", "--lazy", mount], check=False)
+        demand(not self.mounts_left(), f"mounts below {self.dir} cannot be undone")
         shutil.rmtree(self.dir)
+        demand(not left, f"processes were left: {left}")
+        demand(not mounts, f"mounts were left: {mounts}")
+
+    def mounts_left(self):
+        """The mounts below the system's directory, in the order in which they were made."""
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        paths = [line.split()[4] for line in mounts]
+        return [path for path in paths if path.startswith(f"{self.dir}/")]
 
     def runs(self, pid):
         try:

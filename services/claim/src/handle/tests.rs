@@ -27,7 +27,7 @@ fn spec(external: &str) -> VolumeSpec {
 }
 
 fn handle(external: &str) -> Handle {
-    spec(external).handle(&VolumeId::new("any").unwrap())
+    spec(external).handle(&VolumeId::new("any").unwrap()).unwrap()
 }
 
 fn put_claim() -> Write {
@@ -83,6 +83,7 @@ fn words(volumes: &Volumes, command: &Command, write: &Write) -> String {
         }
         Beside::Free(handle) => format!("free {}", handle.external_id),
         Beside::Own(handle) => format!("own {}", handle.external_id),
+        Beside::Quota(class, namespace, _) => format!("quota of {class} in {namespace}"),
     };
     match beside(volumes, &key_of("data"), command, write) {
         Ok(all) => all.iter().map(words).collect::<Vec<_>>().join("; "),

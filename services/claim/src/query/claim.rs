@@ -36,7 +36,7 @@ pub async fn list_claims(
     const STEP: &str = verb::ClaimStatus::STEP;
     let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Claim(volume, alloc) => Some((volume, alloc)),
-        VolumeEntry::Spec(_) | VolumeEntry::Handle(_) => None,
+        _ => None,
     })?;
     let reader = Reader::new(STEP, query.newer, deadline);
     let show_page = |volumes: &Volumes| {

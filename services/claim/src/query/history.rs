@@ -154,7 +154,7 @@ fn filters_of_kind(of: EventsOf<'_>, kind: EventKind, query: &List) -> Vec<Strin
             query.allocs.iter().map(|alloc| refusal_filter(of, None, Some(alloc))).collect()
         }
         EventKind::Request => vec![refusal_filter(of, None, None)],
-        EventKind::Volume | EventKind::Claim | EventKind::Call => {
+        EventKind::Volume | EventKind::Snapshot | EventKind::Claim | EventKind::Call => {
             each(of, name, query.volumes.iter().map(VolumeId::as_str))
         }
         EventKind::Alloc => each(of, name, query.allocs.iter().map(AllocId::as_str)),

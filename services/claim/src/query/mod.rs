@@ -14,6 +14,7 @@ mod history;
 mod node_mount;
 mod placement;
 mod refusal;
+mod storage;
 mod volume;
 mod wait;
 
@@ -37,6 +38,7 @@ pub use alloc_wait::wait_for_alloc;
 pub use claim::{list_claims, show_claims};
 pub use history::list_events;
 pub use placement::{list_placements, place_many};
+pub use storage::{show_snapshot, show_storage};
 pub use volume::{list_volumes, volume_status};
 pub use wait::{ClaimContext, VolumeQueue};
 
@@ -77,7 +79,7 @@ fn first_unreadable<'a>(all: impl Iterator<Item = &'a UnreadableRecord>) -> Vec<
 impl StateInner {
     /// Reads all of a table at one revision, once something has changed that concerns the reader or
     /// the wait is over. `concerns` says whether something has, after a revision.
-    async fn snapshot<F: Fold, T>(
+    pub async fn snapshot<F: Fold, T>(
         &self,
         reader: Reader<'_>,
         table: &RecordTable<F>,

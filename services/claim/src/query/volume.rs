@@ -4,13 +4,16 @@ use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::query::{Page, RefusedRequest};
+use berth_contract::message::storage::{StorageStatus, StorageWait};
 use berth_contract::message::volume::{
     Health, List, Status, VolumeHolder, VolumeStatus, VolumeStub, Volumes as Listed,
 };
 use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::plugin::Half;
+use berth_domain::volume::storage::{Operation, Stage};
 use berth_domain::volume::{Claim, HandleUse, State as ClaimState, Volume, VolumeSpec};
 use berth_domain::{Namespace, PluginId, VolumeKey};
 use berth_service::page::{Room, after, page};
@@ -18,9 +21,9 @@ use berth_service::projection::{Nodes, Subtree, VolumeChange, Volumes};
 use tokio::time::Instant;
 
 use super::claim::show_first_claims;
+use super::storage::{show_storage, storage_hint};
 use super::{Reader, covers, first_unreadable};
 use crate::handle;
-use crate::plan;
 use crate::state::State;
 
 /// Mounts without a claim that one reply names.
@@ -33,6 +36,7 @@ pub async fn volume_status(
     state: &State,
     namespace: Namespace,
     query: Status,
+    trace: TraceContext,
     deadline: Instant,
 ) -> Result<VolumeStatus, Problem> {
     const STEP: &str = verb::VolumeStatus::STEP;
@@ -46,6 +50,15 @@ pub async fn volume_status(
     let refusal = state.last_refusal(&key.namespace, Some(&key.volume), None, deadline);
     let (caught_up, refusal) = tokio::join!(caught_up, refusal);
     caught_up.map_err(place)?;
+    // A program may act on it that there is no such volume: a leader with a quorum confirms that.
+    let is_absent = state.volumes.mirror.read(|volumes| {
+        let subtree = volumes.get(&key);
+        subtree.is_none_or(|it| it.volume.spec.is_none() && it.unreadable.is_empty())
+    });
+    if is_absent {
+        let confirmed = state.catch_up_surely(&key, trace).await;
+        confirmed.map_err(|error| state.problem(error, STEP, &key))?;
+    }
     state.volumes.mirror.read(|volumes| {
         let subtree = volumes.get(&key);
         // An unreadable spec is not replaced by its last readable state, which may be outdated.
@@ -60,6 +73,19 @@ pub async fn volume_status(
     })
 }
 
+/// Says that no call is made because the controller that knows the volume is away. It is on no
+/// record, because it may end at any moment.
+fn with_controller_wait(state: &State, now: &Volume, mut shown: StorageStatus) -> StorageStatus {
+    if let Some(operation) = &mut shown.operation
+        && !operation.calling
+        && operation.waits_for.is_none()
+        && state.storage_executor(now, None).is_err()
+    {
+        operation.waits_for = Some(StorageWait::Controller);
+    }
+    shown
+}
+
 fn build_status(
     state: &State,
     volumes: &Volumes,
@@ -71,14 +97,14 @@ fn build_status(
     let known = handle::current_use(volumes, key);
     let now = &subtree.volume;
     let full = now.claims.exhausted().next().map(|(_, claim)| claim);
-    let health = health(state, &spec.plugin);
+    let health = health(state, spec);
     let mut shown = VolumeStatus {
         id: key.volume.clone(),
         namespace: key.namespace.clone(),
         name: spec.name.clone(),
         closing: spec.closing.clone(),
         plugin: spec.plugin.clone(),
-        external_id: plan::external_id(key, spec),
+        external_id: spec.handle(&key.volume).map(|handle| handle.external_id),
         capabilities: spec.capabilities.clone(),
         in_use: now.in_use(),
         fs_type: spec.mount.fs_type.clone(),
@@ -98,6 +124,8 @@ fn build_status(
         unaccounted: state.nodes.mirror.read(|nodes| unaccounted(nodes, key)),
         health,
         last_refusal,
+        storage: Some(with_controller_wait(state, now, show_storage(now, spec))),
+        snapshot_count: now.snapshots.len(),
         claim_count: now.claims.len(),
         claims: Vec::new(),
         create_index: spec.create_index,
@@ -146,9 +174,13 @@ fn hint(
             _ => format!("{record}; until it can be, nothing of the volume is changed"),
         });
     }
-    if !health.healthy {
+    // The hint of a volume that was not created says what the plugin refused.
+    if !health.healthy && spec.stage() != Stage::Failed {
         let plugin = &spec.plugin;
         return Some(format!("see why with `berth plugin status {plugin}`"));
+    }
+    if let Some(hint) = storage_hint(key, spec) {
+        return Some(hint);
     }
     let full = full?;
     Some(format!("release another volume of plugin {} on node {}", spec.plugin, full.node))
@@ -164,7 +196,7 @@ pub async fn list_volumes(
     const STEP: &str = verb::VolumeList::STEP;
     let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Spec(volume) => Some(volume),
-        VolumeEntry::Claim(..) | VolumeEntry::Handle(_) => None,
+        _ => None,
     })?;
     let reader = Reader::new(STEP, query.newer, deadline);
     let show_page = |volumes: &Volumes| {
@@ -242,7 +274,12 @@ fn stub(
         releasing: releasing.into_iter().map(|state| now.claims.count(state)).sum(),
         waiting: now.claims.count(ClaimState::Waiting),
         holders: holders(now),
-        healthy: health(state, &spec.plugin).healthy,
+        healthy: health(state, spec).healthy,
+        stage: Some(spec.stage()).filter(|stage| *stage != Stage::Ready),
+        operation: spec.operation().map(Operation::kind),
+        refused: spec.failure().map(|failure| failure.operation),
+        class: spec.provision().and_then(|provision| provision.class.clone()),
+        capacity_bytes: spec.capacity_bytes,
         registered_twice: !handle::current_use(volumes, key).others.is_empty(),
         fs_type: spec.mount.fs_type.clone(),
         modify_index: subtree.head,
@@ -257,8 +294,21 @@ fn holders(now: &Volume) -> Vec<VolumeHolder> {
     named.take(HOLDERS_LISTED_MAX).collect()
 }
 
-/// The plugin's health, from its instances at each request (A6).
-fn health(state: &State, id: &PluginId) -> Health {
+/// The volume's health, from the instances of its plugin at each request (A6).
+fn health(state: &State, spec: &VolumeSpec) -> Health {
+    judge_health(spec, plugin_health(state, &spec.plugin))
+}
+
+/// A volume that was not created is not healthy, however well its plugin is.
+fn judge_health(spec: &VolumeSpec, of_plugin: Health) -> Health {
+    if spec.stage() != Stage::Failed {
+        return of_plugin;
+    }
+    let description = format!("plugin {} refused to create the volume", spec.plugin);
+    Health { healthy: false, description, ..of_plugin }
+}
+
+fn plugin_health(state: &State, id: &PluginId) -> Health {
     state.nodes.mirror.read(|nodes| {
         state.plugins.mirror.read(|plugins| {
             let Some(plugin) = plugins.get(id) else {
@@ -276,4 +326,37 @@ fn health(state: &State, id: &PluginId) -> Health {
             Health { healthy, description, controllers, nodes: plugin.count(Half::Node, ready) }
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn is_healthy(external_id: Option<&str>, more: &Value) -> bool {
+        let mut storage = json!({
+            "provision": {"name": "n", "requested": "2026-11-21T20:00:00.000Z"},
+        });
+        storage.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let spec = json!({
+            "plugin": "p", "capabilities": [], "external_id": external_id, "storage": storage,
+        });
+        let spec: VolumeSpec = serde_json::from_value(spec).unwrap();
+        let count = berth_domain::plugin::Count { healthy: 1, expected: 1 };
+        let description = "healthy".to_owned();
+        let of_plugin = Health { healthy: true, description, controllers: None, nodes: count };
+        judge_health(&spec, of_plugin).healthy
+    }
+
+    #[test]
+    fn a_volume_that_the_storage_refused_to_create_is_not_healthy() {
+        let failure = |of: &str| {
+            let at = "2026-11-21T20:00:00.000Z";
+            json!({"failure": {"operation": of, "at": at, "error": "no"}})
+        };
+        assert!(!is_healthy(None, &failure("create")));
+        assert!(is_healthy(None, &json!({})), "it is created at its first use");
+        assert!(is_healthy(Some("vol-1"), &failure("expand")), "it can be used as before");
+    }
 }

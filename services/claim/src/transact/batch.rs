@@ -81,7 +81,7 @@ impl GuardedWrite {
     ) -> Result<Self, TransactError> {
         let trace_id = || Some(trace.trace_id());
         let (key, value) = match write {
-            Write::PutSpec(spec) => (key::spec(volume), Some(record::write(spec, trace_id()))),
+            Write::PutSpec(spec) => (key::spec(volume), Some(record::write_spec(spec, trace_id()))),
             Write::DeleteSpec => (key::spec(volume), None),
             Write::PutClaim(alloc, claim) => {
                 let value = match trail {
@@ -91,6 +91,11 @@ impl GuardedWrite {
                 (key::claim(volume, alloc), Some(value))
             }
             Write::DeleteClaim(alloc) => (key::claim(volume, alloc), None),
+            Write::PutSnapshot(id, snapshot) => {
+                let value = record::write_snapshot(snapshot, trace_id());
+                (key::snapshot(volume, id), Some(value))
+            }
+            Write::DeleteSnapshot(id) => (key::snapshot(volume, id), None),
         };
         let value = value.transpose().map_err(TransactError::Record)?.map(Bytes::from);
         Ok(Self { key, value, filter: key::subtree(volume), revision })
@@ -105,10 +110,13 @@ impl GuardedWrite {
         let trace_id = || Some(trace.trace_id());
         let (key, value) = match write {
             Beside::Fence(other, spec) => {
-                let spec = spec.as_ref().map(|spec| record::write(spec, trace_id()));
+                let spec = spec.as_ref().map(|spec| record::write_spec(spec, trace_id()));
                 (key::spec(other), spec)
             }
             Beside::Free(handle) => (key::handle(handle), None),
+            Beside::Quota(class, namespace, used) => {
+                (key::quota(class, namespace), Some(record::write(used, trace_id())))
+            }
             Beside::Own(handle) => {
                 let VolumeKey { namespace, volume } = volume.clone();
                 let owner = HandleOwner { namespace, volume };

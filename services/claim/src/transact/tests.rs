@@ -43,7 +43,7 @@ fn rule_1_each_write_of_a_volume_is_guarded_by_all_that_is_below_it() {
 #[test]
 fn rule_17_what_goes_beside_a_write_is_guarded_by_what_it_changes() {
     let trace = TraceContext::begin(&mut rand::rng());
-    let handle = spec().handle(&"any".parse().unwrap());
+    let handle = spec().handle(&"any".parse().unwrap()).unwrap();
     let key = key::handle(&handle);
     let held = Some(Box::new(spec()));
     for (write, key, filter, is_put) in [

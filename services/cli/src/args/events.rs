@@ -43,6 +43,7 @@ const EVENTS: &str = "EXAMPLES
     berth events --volume data --follow
     berth events --node n1 --kind claim,call --since 2h
     berth events --kind plugin,node --last 10
+    berth events --kind snapshot --volume data
     berth events --since 1h --json | jq -r 'select(.took_us > 1e6) | .event'";
 
 /// What an event is about: the first word of its name.
@@ -50,6 +51,8 @@ const EVENTS: &str = "EXAMPLES
 pub enum Kind {
     /// Volumes: registered, mounted, …
     Volume,
+    /// Snapshots: cut, ready, deleted, …
+    Snapshot,
     /// Claims: waiting, taken, freed, …
     Claim,
     /// Calls of plugins, as the claim protocol makes them
@@ -68,6 +71,7 @@ impl From<Kind> for EventKind {
     fn from(kind: Kind) -> Self {
         match kind {
             Kind::Volume => Self::Volume,
+            Kind::Snapshot => Self::Snapshot,
             Kind::Claim => Self::Claim,
             Kind::Call => Self::Call,
             Kind::Alloc => Self::Alloc,
@@ -82,7 +86,8 @@ impl From<Kind> for EventKind {
 #[derive(Debug, Args)]
 #[command(after_long_help = TRACE)]
 pub struct Trace {
-    /// VOLUME/ALLOC, an alloc or a volume (all its claims), or a trace id of 32 hex digits
+    /// VOLUME/ALLOC, an alloc, a volume (its claims, and its changes at the storage),
+    /// VOLUME@SNAPSHOT, or a trace id of 32 hex digits
     #[arg(value_name = "CLAIM")]
     pub claim: String,
     /// Show also earlier claims of the same alloc on the same volume, and every try
@@ -94,5 +99,6 @@ const TRACE: &str = "EXAMPLES
     berth trace data/run-7f3a91c2
     berth trace run-7f3a91c2 --all
     berth trace data
+    berth trace data@monday
     berth trace 0af7651916cd43dd8448eb211c80319c
     berth trace data/run-7f3a91c2 --json | jq '.claims[].release.steps[].name'";

@@ -5,9 +5,11 @@ use berth_contract::message::query;
 use berth_contract::message::registry::PluginType;
 use berth_domain::access::{AccessMode, AttachmentMode};
 use berth_domain::alloc::{AllocState, TaskDriverMounts};
+use berth_domain::class::TopologyPolicy;
 use berth_domain::plugin::NodeState;
 use berth_domain::proof::ProofKind;
 use berth_domain::volume::State;
+use berth_domain::volume::storage::Reclaim;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 
@@ -127,4 +129,20 @@ pub fn attachment_modes() -> ValueParser {
 /// The access modes.
 pub fn access_modes() -> ValueParser {
     one_of(&AccessMode::ALL, AccessMode::as_str)
+}
+
+/// When the place of a volume is decided.
+pub fn topology_policies() -> ValueParser {
+    one_of(&[TopologyPolicy::Immediate, TopologyPolicy::FirstUse], |policy| match policy {
+        TopologyPolicy::Immediate => "immediate",
+        TopologyPolicy::FirstUse => "first-use",
+    })
+}
+
+/// What becomes of a volume.
+pub fn reclaims() -> ValueParser {
+    one_of(&[Reclaim::Delete, Reclaim::Retain], |reclaim| match reclaim {
+        Reclaim::Delete => "delete",
+        Reclaim::Retain => "retain",
+    })
 }

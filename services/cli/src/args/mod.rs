@@ -7,6 +7,7 @@
 
 mod access;
 mod bus;
+mod class;
 mod collect;
 mod dev;
 mod doctor;
@@ -15,6 +16,8 @@ mod list;
 mod node;
 mod plugin;
 mod run;
+mod snapshot;
+mod storage;
 mod volume;
 mod volume_arg;
 mod why;
@@ -24,7 +27,6 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::alloc::WaitUntil;
-use berth_contract::message::registry::PluginType;
 use berth_domain::alloc::AllocState;
 use berth_domain::volume::State;
 use berth_domain::{AllocId, Namespace, NodeId, OwnerId, PluginId, VolumeId};
@@ -37,16 +39,28 @@ pub use access::{
     AccessUser, Certify, KeyOptions, Revoke, ServiceKind, Show,
 };
 pub use bus::{BusCommand, BusCopies};
+pub use class::{ClassCommand, ClassCreate, ClassDelete, ClassInit, ClassList, ClassShow};
 pub use collect::Gc;
 pub use dev::Dev;
 pub use doctor::Doctor;
 pub use events::{Events, Kind, Trace};
 pub use list::{ListView, PageArgs};
 pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus, NodeUnmount};
-pub use plugin::{PluginDelete, PluginExpect, PluginInstances, PluginStart, PluginStop};
+pub use plugin::{
+    PluginCapacity, PluginCommand, PluginDelete, PluginExpect, PluginInstances, PluginStart,
+    PluginStatus, PluginStop,
+};
 pub use run::Run;
+pub use snapshot::{
+    GroupCommand, GroupCreate, GroupList, SnapshotAdopt, SnapshotArg, SnapshotCommand,
+    SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotRestore,
+};
+pub use storage::{
+    NewVolumeArgs, UseArgs, VolumeAdopt, VolumeCreate, VolumeDelete, VolumeExpand, VolumeModify,
+    WaitArgs,
+};
 pub use volume::{Deregister, Detach, Init, List, Placement, Register, Republish, VolumeCommand};
-pub use volume_arg::VolumeArg;
+pub use volume_arg::{EphemeralArg, RunVolumeArg, VolumeArg};
 pub use why::Why;
 
 use crate::{exit, span};
@@ -94,8 +108,8 @@ pub struct Global {
     #[arg(long, global = true, help_heading = OF_EVERY_COMMAND)]
     pub json: bool,
 
-    /// How long to retry a request: 500ms, 30s, 5m [default: 5s; for `run` and `stop --wait` 5m,
-    /// for `detach` 1m]
+    /// How long to retry a request: 500ms, 30s, 5m [default: 5s; for `run`, `stop --wait` and
+    /// changes of the storage 5m, for `detach` 1m]
     #[arg(long, global = true, value_name = "SPAN", value_parser = span::parse)]
     #[arg(help_heading = OF_EVERY_COMMAND)]
     pub timeout: Option<Duration>,
@@ -111,10 +125,16 @@ impl Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Register, show and deregister volumes
+    /// Create, register, show, change and delete volumes
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// Show storage plugins and their health
+    /// Cut, restore, list and delete snapshots of volumes
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+    /// Define and show classes: templates that volumes are created from
+    #[command(subcommand)]
+    Class(ClassCommand),
+    /// Show storage plugins, their health and their room
     #[command(subcommand)]
     Plugin(PluginCommand),
     /// Show nodes and their state; declare that a node is gone
@@ -191,7 +211,9 @@ pub enum Command {
     ///
     /// CMD finds each volume at `$BERTH_VOLUME_<SOURCE>` (upper case, every other character as _).
     /// With :PATH the volume is also at PATH, in a mount namespace that only CMD sees; PATH must
-    /// exist. TERM, INT and HUP are passed on to CMD, and its exit code is returned.
+    /// exist. A volume `new:SIZE` is created for this run alone, before anything else, and deleted
+    /// after it; CMD finds it at `$BERTH_VOLUME_NEW_0`, the next one at `$BERTH_VOLUME_NEW_1`.
+    /// TERM, INT and HUP are passed on to CMD, and its exit code is returned.
     Run(Run),
     /// Run the whole system on this machine, to try it
     ///
@@ -254,90 +276,6 @@ const COMPLETIONS: &str = "EXAMPLES
 
 /// What `status` is called besides, of everything that can be listed.
 pub(crate) const LISTS: [&str; 2] = ["list", "ls"];
-
-/// `berth plugin …`
-#[derive(Debug, Subcommand)]
-pub enum PluginCommand {
-    /// List plugins, or show one with its instances
-    ///
-    /// A plugin is the sum of its instances on the nodes. Shows how many controllers and node
-    /// services are healthy and how many there are, whether the controller attaches volumes, and
-    /// what each instance answered to its last probe.
-    #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
-    berth plugin list
-    berth plugin status ebs.csi.aws.com
-    berth plugin status --type controller
-    berth plugin list --sort nodes
-    berth plugin status --json | jq '.plugins[].nodes'")]
-    Status(PluginStatus),
-    /// Say how many instances of a plugin a job is to have
-    ///
-    /// For the scheduler that runs a plugin, or its operator. From then on, absent instances count
-    /// as missing. The expected number is the number of known instances, or the sum over the
-    /// plugin's jobs if that is larger. The job's earlier numbers are replaced. With neither
-    /// controllers nor nodes, the job is removed.
-    #[command(after_long_help = "EXAMPLES
-    berth plugin expect ebs.csi.aws.com ebs-controller --controllers 2
-    berth plugin expect ebs.csi.aws.com ebs-nodes --nodes 12
-    berth plugin expect ebs.csi.aws.com ebs-nodes")]
-    Expect(PluginExpect),
-    /// Remove a plugin that is neither run nor used
-    ///
-    /// A plugin is removed by itself with its last instance and job. This command removes instances
-    /// of nodes that are down or unknown, and the jobs. It is refused while a volume of any
-    /// namespace uses the plugin, or a ready node runs it.
-    #[command(after_long_help = "EXAMPLES
-    berth plugin delete ebs.csi.aws.com")]
-    Delete(PluginDelete),
-    /// Show each plugin instance on a node, its process, and files that are no plugin
-    ///
-    /// Asks the node's agent. Several instances of a plugin may run side by side, as in an upgrade.
-    /// Calls go to the newest healthy one. An instance whose file or socket is gone stays while
-    /// mounts need it. Faults of files in `plugins_dir` or `sockets_dir` are shown below.
-    #[command(after_long_help = "EXAMPLES
-    berth plugin instances n1
-    berth plugin instances n1 --plugin ebs.csi.aws.com")]
-    Instances(PluginInstances),
-    /// Stop the process of a plugin that a node's agent runs
-    ///
-    /// The plugin stays stopped until it is started, or its file is removed or changed. The command
-    /// is refused while mounts need the plugin, unless an option says otherwise.
-    #[command(after_long_help = "EXAMPLES
-    berth plugin stop ebs.csi.aws.com --node n1
-    berth plugin stop ebs.csi.aws.com --node n1 --instance 3f2c9a10b4de --even-with-mounts")]
-    Stop(PluginStop),
-    /// Start a plugin that was stopped
-    ///
-    /// A plugin that runs already is left alone. A file that is put back or changed is run in any
-    /// case.
-    #[command(after_long_help = "EXAMPLES
-    berth plugin start ebs.csi.aws.com --node n1")]
-    Start(PluginStart),
-}
-
-/// `berth plugin status`
-#[derive(Debug, Args)]
-pub struct PluginStatus {
-    /// Only this one, in detail
-    #[arg(conflicts_with_all = ["prefix", "sort"])]
-    pub id: Option<PluginId>,
-    /// Only plugins whose id begins with this
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub prefix: String,
-    /// Only plugins with an instance on this node; of one plugin, only those instances
-    #[arg(long, value_name = "ID")]
-    pub node: Option<NodeId>,
-    /// Only plugins with an instance of this type; of one plugin, only those instances. A monolith
-    /// is both on one node, and of the other two types as well
-    #[arg(long = "type", value_name = "TYPE", value_parser = list::plugin_type())]
-    pub kind: Option<PluginType>,
-    /// The page of the list.
-    #[command(flatten)]
-    pub page: PageArgs,
-    /// The form of the list.
-    #[command(flatten)]
-    pub view: ListView,
-}
 
 /// `berth alloc …`
 #[derive(Debug, Subcommand)]

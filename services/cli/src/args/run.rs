@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode};
 use berth_domain::alloc::TaskDriverMounts;
-use berth_domain::{AllocId, NodeId};
+use berth_domain::{AllocId, ClassId, NodeId};
 use clap::Args;
 
-use super::VolumeArg;
+use super::RunVolumeArg;
 use super::list::{access_modes, attachment_modes, driver_mounts};
 use crate::span;
 
@@ -17,9 +17,14 @@ use crate::span;
 #[command(after_long_help = EXAMPLES)]
 pub struct Run {
     /// A volume: its id, the path for CMD, and whether CMD only reads it; a backslash makes a colon
-    /// part of the id or the path. One volume may be at several paths
+    /// part of the id or the path. One volume may be at several paths. Or a new volume for this run
+    /// alone: new:SIZE[:PATH] or new:CLASS:SIZE[:PATH]
     #[arg(long = "volume", short = 'v', value_name = "SOURCE[:PATH][:ro]", required = true)]
-    pub volumes: Vec<VolumeArg>,
+    pub volumes: Vec<RunVolumeArg>,
+
+    /// The class of new volumes that name none [default: the only class that the namespace may use]
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<ClassId>,
 
     /// The node's name of this machine's agent [default: the host name]
     #[arg(long, value_name = "ID", env = "BERTH_NODE", hide_env_values = true)]
@@ -74,6 +79,9 @@ const EXAMPLES: &str = "EXAMPLES
 
     # the third of several: the volume shard[2], at /data
     berth run --volume shard:/data --index 2 -- ./worker
+
+    # 10 GiB for this run alone, at /scratch
+    berth run --volume new:10GiB:/scratch --class fast -- ./compile
 
     # wait up to an hour until the others have finished
     berth run --volume data --wait=1h -- sh -c 'backup $BERTH_VOLUME_DATA'

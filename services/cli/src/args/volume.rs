@@ -10,20 +10,41 @@ use clap::{ArgGroup, Args, Subcommand};
 use super::LISTS;
 use super::VolumeArg;
 use super::list::{self, ListView, PageArgs};
+use super::storage::{VolumeAdopt, VolumeCreate, VolumeDelete, VolumeExpand, VolumeModify};
 
 /// `berth volume …`
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
     /// Write an example of a volume's document, for editing
     ///
-    /// It has every field, explained by a comment. With --json the example is JSON, which has no
-    /// comments. A file that exists is not overwritten.
+    /// It has every field, explained by a comment: for a volume that is at the storage already, and
+    /// with --create for one that is to be created there. With --json the example is JSON, which
+    /// has no comments. A file that exists is not overwritten.
     #[command(after_long_help = "EXAMPLES
     berth volume init
+    berth volume init --create data.toml && $EDITOR data.toml && berth volume create data.toml
     berth volume init data.toml && $EDITOR data.toml && berth volume register data.toml
     berth volume init --json -")]
     Init(Init),
-    /// Register a volume, or update it
+    /// Create a volume at its storage
+    ///
+    /// Waits until the volume is ready or the storage has refused it, and prints each step. The
+    /// plugin, the parameters and the places come from the class. Without a class, options or the
+    /// document say them; then secrets are in a document only. All faults of the command line or
+    /// the document are printed at once, before anything is sent. The same request again changes
+    /// nothing.
+    ///
+    /// After --timeout, or when this command is ended, the creation goes on by itself: it is tried
+    /// until the plugin creates or refuses the volume. A volume that the storage refused stays, as
+    /// `failed`, with the plugin's words, until it is deleted.
+    #[command(after_long_help = "EXAMPLES
+    berth volume create data --class fast --size 10GiB
+    berth volume create scratch --plugin ebs.csi.aws.com --size 10GiB --param type=gp3
+    berth volume create copy --from-volume data
+    berth volume create old --from-snapshot data@monday --size 20GiB
+    berth volume create data.toml")]
+    Create(Box<VolumeCreate>),
+    /// Register a volume that is at its storage already, or update it
     ///
     /// The document is TOML or JSON; `berth volume init` writes an example. It is checked before
     /// anything is sent: all faults are printed at once, by file, line and field. Registering the
@@ -38,12 +59,16 @@ pub enum VolumeCommand {
     /// Shows each volume's health (computed from its plugin now, not stored), how it is in use, and
     /// for each claim its state, what it waits for, the tries, the last error and the next try.
     ///
+    /// With --external the plugin is asked for all its volumes, and each is shown beside the volume
+    /// of Berth that it is: known, not registered, or registered and not listed.
+    ///
     /// In a list, HOLDERS are the allocs whose claim holds the volume, and NODES the nodes of those
     /// claims. Of many, the first few are named.
     #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
     berth volume list
     berth volume list --plugin ebs.csi.aws.com --node n1
     berth volume list --sort waiting --watch
+    berth volume list --external ebs.csi.aws.com
     berth volume status data
     berth volume status data --json | jq '.claims[].state'")]
     Status(List),
@@ -58,7 +83,52 @@ pub enum VolumeCommand {
     berth volume placement -v shard --per-alloc 2 --node n1
     berth volume placement -v data --json | jq -r '.nodes[] | select(.fits).node'")]
     Placement(Placement),
+    /// Make a volume larger, at its storage and on its nodes
+    ///
+    /// The plugin's controller expands the volume. Then, where the plugin needs it, each node that
+    /// has the volume mounted expands its file system. A volume that is mounted nowhere is expanded
+    /// when it is mounted next. Volumes never get smaller. Waits, and prints each step; after
+    /// --timeout the expansion goes on by itself.
+    #[command(after_long_help = "EXAMPLES
+    berth volume expand data 20GiB
+    berth volume expand data 20GiB --limit 25GiB
+    berth volume expand data 20GiB --when-free --no-wait")]
+    Expand(VolumeExpand),
+    /// Change parameters of a volume at its storage
+    ///
+    /// Only what the plugin calls mutable can be changed, such as a number of operations per
+    /// second. The volume may be in use. Waits, and prints each step; after --timeout the change
+    /// goes on by itself.
+    #[command(after_long_help = "EXAMPLES
+    berth volume modify data iops=6000 throughput=250")]
+    Modify(VolumeModify),
+    /// Register a volume that a plugin has
+    ///
+    /// The plugin is asked for its list. The volume is registered with the context, the places and
+    /// the size that the list says. If its plugin calls need secrets, register its document instead
+    /// (`berth volume register`).
+    #[command(after_long_help = "EXAMPLES
+    berth volume list --external ebs.csi.aws.com
+    berth volume adopt ebs.csi.aws.com vol-0a1b2c3d --id data
+    berth volume adopt nfs.csi.k8s.io share-7 --access multi-node-multi-writer")]
+    Adopt(VolumeAdopt),
+    /// Delete a volume at its storage: its data is destroyed
+    ///
+    /// Without --yes it says what it would destroy. Refused while the volume has a claim, or a
+    /// snapshot or a copy of it is being made. Waits until the volume is gone, and prints each
+    /// step; after --timeout the deletion goes on by itself. `berth volume deregister` removes a
+    /// volume from Berth, and leaves its data at the storage.
+    ///
+    /// A volume whose reclaim policy is `retain` needs --even-retained, too. A volume of which
+    /// nothing is at the storage is removed without a confirmation.
+    #[command(after_long_help = "EXAMPLES
+    berth volume delete data
+    berth volume delete data --yes
+    berth volume delete data --yes --even-retained --reason 'moved to the new storage'")]
+    Delete(VolumeDelete),
     /// Deregister a volume; its data stays at the storage
+    ///
+    /// `berth volume delete` destroys the data, too.
     ///
     /// Refused while the volume has claims. With --force, claims of allocs that have ended are
     /// released first, by the ordinary steps, and the volume is removed with the last claim.
@@ -104,6 +174,9 @@ pub enum VolumeCommand {
 /// `berth volume init`
 #[derive(Debug, Args)]
 pub struct Init {
+    /// For a volume that is to be created at the storage
+    #[arg(long)]
+    pub create: bool,
     /// The file to write, or - for stdout [default: volume.toml; volume.json with --json]
     pub file: Option<PathBuf>,
 }
@@ -119,8 +192,15 @@ pub struct Register {
 #[derive(Debug, Args)]
 pub struct List {
     /// Only this one, in detail
-    #[arg(conflicts_with_all = ["prefix", "plugin", "node", "state", "limit", "after", "sort"])]
+    #[arg(conflicts_with_all = [
+        "prefix", "plugin", "node", "state", "limit", "after", "sort", "external",
+    ])]
     pub id: Option<VolumeId>,
+    /// List what this plugin has, beside what is registered
+    #[arg(long, value_name = "PLUGIN", conflicts_with_all = [
+        "prefix", "plugin", "node", "state", "limit", "after", "watch",
+    ])]
+    pub external: Option<PluginId>,
     /// Only volumes whose id begins with this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub prefix: String,

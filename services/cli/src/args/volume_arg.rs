@@ -1,9 +1,12 @@
-//! `--volume SOURCE[:PATH][:ro]`.
+//! `--volume SOURCE[:PATH][:ro]` and `--volume new:SIZE[:PATH]`.
 
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-use berth_domain::VolumeId;
+use berth_domain::size::Size;
+use berth_domain::{ClassId, VolumeId};
+
+use crate::size;
 
 /// A volume as the command line asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +35,62 @@ impl FromStr for VolumeArg {
         };
         Ok(Self { source, path, read_only })
     }
+}
+
+/// The first part of an argument for a new volume.
+const NEW: &str = "new";
+
+/// A volume of a run: one that is there, or a new one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunVolumeArg {
+    /// A volume that is there.
+    There(VolumeArg),
+    /// A volume that is created for the run, and deleted after it.
+    New(EphemeralArg),
+}
+
+/// A volume for one run, as the command line asks for it: `new:[CLASS:]SIZE[:PATH]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EphemeralArg {
+    /// Its class, unless `--class` names it.
+    pub class: Option<ClassId>,
+    /// Its smallest size.
+    pub size: Size,
+    /// Where the command shall find it, besides its path on the node; absolute.
+    pub path: Option<PathBuf>,
+}
+
+impl FromStr for RunVolumeArg {
+    type Err = String;
+
+    /// `new`, `new:/PATH` and `new:ro` name a volume whose id is `new`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = parts(text);
+        let is_size_or_class = |part: &&String| !part.starts_with('/') && *part != "ro";
+        match parts.as_slice() {
+            [first, second, rest @ ..] if first == NEW && is_size_or_class(&second) => {
+                read_new(second, rest).map(Self::New)
+            }
+            _ => text.parse().map(Self::There),
+        }
+    }
+}
+
+fn read_new(second: &str, rest: &[String]) -> Result<EphemeralArg, String> {
+    let (class, size, rest) = match (size::parse(second), rest) {
+        (Ok(size), rest) => (None, size, rest),
+        (Err(_), [size, rest @ ..]) if !size.starts_with('/') && size != "ro" => {
+            let class = ClassId::new(second).map_err(|fault| format!("the class {fault}"))?;
+            (Some(class), size::parse(size)?, rest)
+        }
+        (Err(fault), _) => return Err(fault),
+    };
+    let path = match rest {
+        [] => None,
+        [path] => Some(absolute(path)?),
+        _ => return Err("has too many parts; write new:[CLASS:]SIZE[:PATH]".to_owned()),
+    };
+    Ok(EphemeralArg { class, size, path })
 }
 
 /// The parts between colons; a backslash makes the next character an ordinary one.
@@ -91,6 +150,38 @@ mod tests {
             ("a b/c.d", arg("a b/c.d", None, false)),
         ] {
             assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_new_volume_has_a_size() {
+        let new = |class: Option<&str>, size: &str, path: Option<&str>| {
+            let class = class.map(|class| ClassId::new(class).unwrap());
+            let path = path.map(PathBuf::from);
+            RunVolumeArg::New(EphemeralArg { class, size: size.parse().unwrap(), path })
+        };
+        for (text, expected) in [
+            ("new:10GiB", new(None, "10GiB", None)),
+            ("new:10GiB:/scratch", new(None, "10GiB", Some("/scratch"))),
+            ("new:fast:10GiB", new(Some("fast"), "10GiB", None)),
+            ("new:fast:10GiB:/scratch", new(Some("fast"), "10GiB", Some("/scratch"))),
+            ("new", RunVolumeArg::There(arg("new", None, false))),
+            ("new:ro", RunVolumeArg::There(arg("new", None, true))),
+            ("new:/srv", RunVolumeArg::There(arg("new", Some("/srv"), false))),
+            ("data:ro", RunVolumeArg::There(arg("data", None, true))),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+        for (text, reason) in [
+            ("new:10", "has no unit"),
+            ("new:fast", "is no size"),
+            ("new:fast:0GiB", "is 0"),
+            ("new:10GiB:ro", "absolute path"),
+            ("new:10GiB:/a:ro", "too many parts"),
+            ("new:", "is no size"),
+        ] {
+            let problem = text.parse::<RunVolumeArg>().unwrap_err();
+            assert!(problem.contains(reason), "{text}: {problem}");
         }
     }
 

@@ -85,6 +85,7 @@ mod tests {
             ("events --node n1", true),
             ("events --kind plugin,claim", true),
             ("events --kind claim,request", false),
+            ("events --kind snapshot", false),
             ("events --volume data", false),
             ("events --alloc web-1 --node n1", false),
         ] {

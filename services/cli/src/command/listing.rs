@@ -49,7 +49,12 @@ pub struct PollAnswer<T> {
 
 /// Refuses a column that the table lacks, before a request is sent.
 pub fn check_sort(view: &ListView, columns: &[&str]) -> Result<(), Failure> {
-    let Some(name) = &view.sort else { return Ok(()) };
+    check_column(view.sort.as_deref(), columns)
+}
+
+/// The same for a list that cannot be watched.
+pub fn check_column(sort: Option<&str>, columns: &[&str]) -> Result<(), Failure> {
+    let Some(name) = sort else { return Ok(()) };
     match column_index(columns, name) {
         Some(_) => Ok(()),
         None => Err(Failure::usage(

@@ -1,4 +1,5 @@
-//! `berth trace`: what happened to claims, and which requests about them were refused.
+//! `berth trace`: what happened to claims and to volumes at their storage, and which requests about
+//! them were refused.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use berth_contract::message::claim::{ClaimStatus, Status};
 use berth_contract::message::history::{EventKind, List};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
-use berth_domain::{AllocId, VolumeId};
+use berth_domain::{AllocId, SnapshotId, VolumeId};
 use berth_service::clock;
 use tokio::time::Instant;
 
@@ -51,7 +52,9 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
     });
     let mut stored = reader.read_claims(&wanted).await?;
     // A refusal may be about no claim. An event that is read twice is shown once.
+    let of_storage = reader.read_storage(asked, is_trace, &found).await?;
     stored.events.extend(found);
+    stored.add(of_storage);
     let which = match (args.all, is_trace) {
         (true, _) => Which::All,
         (false, true) => Which::Trace(asked),
@@ -60,7 +63,7 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
     let (begins, now) = (stored.begins, clock::now());
     let known = TreeSource { events: &stored.events, claims: &live, begins, now };
     let tree = tree(known, which);
-    if tree.claims.is_empty() && tree.refusals.is_empty() {
+    if tree.claims.is_empty() && tree.changes.is_empty() && tree.refusals.is_empty() {
         return Err(unknown(args, session).into());
     }
     if stored.more {
@@ -154,6 +157,46 @@ impl Reader<'_> {
         let kinds = vec![EventKind::Claim, EventKind::Request];
         let of_volume = List { kinds, volumes: vec![volume], ..List::default() };
         Ok(self.read(&of_volume, false).await?.events)
+    }
+
+    /// The events of volumes and snapshots at their storage: of the named one, or of those in the
+    /// events of a trace.
+    async fn read_storage(
+        &self,
+        asked: &str,
+        is_trace: bool,
+        found: &[Event],
+    ) -> Result<Stored, Failure> {
+        let mut wanted: BTreeSet<(VolumeId, Option<SnapshotId>)> = BTreeSet::new();
+        if is_trace {
+            let of_storage = found.iter().filter(|event| event.alloc.is_none());
+            wanted.extend(
+                of_storage
+                    .filter_map(|event| Some((event.volume.clone()?, event.snapshot.clone()))),
+            );
+        } else {
+            wanted.extend(VolumeId::new(asked).ok().map(|volume| (volume, None)));
+            wanted.extend(asked.rsplit_once('@').and_then(|(volume, snapshot)| {
+                Some((VolumeId::new(volume).ok()?, Some(SnapshotId::new(snapshot).ok()?)))
+            }));
+        }
+        if wanted.is_empty() {
+            return Ok(Stored::default());
+        }
+        let kinds = vec![EventKind::Volume, EventKind::Snapshot, EventKind::Call];
+        let volumes: BTreeSet<VolumeId> = wanted.iter().map(|(volume, _)| volume.clone()).collect();
+        let volumes = volumes.into_iter().take(CLAIMS_MAX).collect();
+        let mut stored = self.read(&List { kinds, volumes, ..List::default() }, false).await?;
+        // A volume is shown with its snapshots, and a snapshot alone.
+        let is_wanted = |volume: &VolumeId, snapshot: &Option<SnapshotId>| {
+            let whole = (volume.clone(), None);
+            wanted.contains(&whole) || wanted.contains(&(volume.clone(), snapshot.clone()))
+        };
+        stored.events.retain(|event| {
+            let volume = event.volume.as_ref().filter(|_| event.alloc.is_none());
+            volume.is_some_and(|volume| is_wanted(volume, &event.snapshot))
+        });
+        Ok(stored)
     }
 
     /// All events of some claims and their allocs.

@@ -1,97 +1,68 @@
 //! `berth volume …`
 
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_contract::message::query::Newer;
-use berth_contract::message::secret::Key;
+use berth_contract::message::storage::Create;
 use berth_contract::message::volume::{
-    self as message, Deregistered, GivenSecrets, Registered, VolumeStatus, Volumes,
+    self as message, Deregistered, Registered, VolumeStatus, Volumes,
 };
 use berth_contract::verb;
 use berth_domain::alloc::VolumeRequest;
-use berth_domain::{Namespace, VolumeId, VolumeKey};
+use berth_domain::{VolumeId, VolumeKey};
 use berth_service::clock;
-use berth_service::seal::seal;
 
+use super::external;
 use super::listing::{self, PollAnswer, ask_newer};
-use super::spec::{self, Spec};
+use super::spec::{self, Spec, seal_secrets};
 use crate::args::{self, Deregister, Init, List, Register, VolumeArg};
 use crate::failure::Failure;
-use crate::output::{data, more, print_note};
+use crate::output::more;
 use crate::session::Session;
 use crate::{show, table};
 
 /// Longer than other requests: the service calls the plugin before it registers.
-const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
+pub const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Writes the example.
 pub fn init(args: &Init, json: bool) -> Result<(), Failure> {
-    let text = if json { spec::example_json()? } else { spec::EXAMPLE.to_owned() };
-    let default = if json { "volume.json" } else { "volume.toml" };
-    let file = args.file.clone().unwrap_or_else(|| PathBuf::from(default));
-    if file == Path::new("-") {
-        data(text.trim_end());
-        return Ok(());
+    let file = args.file.as_deref();
+    if args.create {
+        spec::write_example::<Create>(file, json)
+    } else {
+        spec::write_example::<message::Register>(file, json)
     }
-    let name = file.display();
-    let created = OpenOptions::new().write(true).create_new(true).open(&file);
-    created.and_then(|mut created| created.write_all(text.as_bytes())).map_err(|error| {
-        let next = match error.kind() {
-            ErrorKind::AlreadyExists => "name another file, or - for stdout",
-            _ => "name a file in a directory that you may write",
-        };
-        Failure::local(format!("{name} cannot be written: {error}"), next)
-    })?;
-    print_note(format_args!("wrote {name}; edit it, then: berth volume register {name}"));
-    Ok(())
 }
 
 /// Registers a volume. While the document has a fault, no connection is made.
 pub async fn register(args: &Register, global: &args::Global) -> Result<(), Failure> {
-    let spec = Spec::load(&args.file)?;
+    let spec = Spec::<message::Register>::load(&args.file)?;
     let namespace = spec.namespace(global.namespace.as_ref())?;
     let session = Session::open(global).await?;
     let patience = session.patience(REGISTER_PATIENCE);
-    let request = sealed(&spec, &namespace, &session).await?;
+    let mut request = spec.request.clone();
+    if let Some(given) = request.secrets.take() {
+        let volume = VolumeKey::new(namespace.clone(), request.id.clone());
+        request.secrets = Some(seal_secrets(&session, &volume, given).await?);
+    }
     let asked = session.pursue::<verb::VolumeRegister>(&namespace, &request, patience);
-    let registered = asked.await.map_err(|failure| match failure {
-        // The service checks more rules than this program: its faults are shown like ours.
-        Failure::Problem(problem) if !problem.faults.is_empty() => spec.faulty(problem.faults),
-        other => other,
-    })?;
-    session.output.reply(&registered, |registered| {
-        let Registered { id, namespace, changed, .. } = registered;
-        let what = if *changed { "registered" } else { "was registered so already" };
-        format!("volume {namespace}/{id} {what}")
-    });
+    let registered = asked.await.map_err(|failure| spec.explain(failure))?;
+    session.output.reply(&registered, registered_text);
     Ok(())
 }
 
-/// The request as it goes over the bus: its secrets sealed for the claim service.
-async fn sealed(
-    spec: &Spec,
-    namespace: &Namespace,
-    session: &Session,
-) -> Result<message::Register, Failure> {
-    let mut request = spec.register.clone();
-    let secrets = match request.secrets {
-        Some(GivenSecrets::Plain(secrets)) if !secrets.0.is_empty() => secrets,
-        _ => return Ok(request),
-    };
-    let answer = session.ask_service::<verb::SecretKey>(&(), &Key {}).await?;
-    let volume = VolumeKey::new(namespace.clone(), spec.register.id.clone());
-    let sealed = seal(&volume, secrets, &answer.key).map_err(|error| {
-        Failure::local(error, "look at the log of berth-claim: its answer is no key")
-    })?;
-    request.secrets = Some(GivenSecrets::Sealed(sealed));
-    Ok(request)
+/// `volume default/data registered`
+pub fn registered_text(registered: &Registered) -> String {
+    let Registered { id, namespace, changed, .. } = registered;
+    let what = if *changed { "registered" } else { "was registered so already" };
+    format!("volume {namespace}/{id} {what}")
 }
 
 /// Lists volumes, or shows one.
 pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
+    if let Some(plugin) = &args.external {
+        return external::list_volumes(plugin, args.view.sort.as_deref(), session).await;
+    }
     if let Some(id) = &args.id {
         let ask = async |newer| {
             let body = message::Status { newer, ..message::Status::current(id.clone()) };

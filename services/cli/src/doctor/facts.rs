@@ -6,6 +6,8 @@ use berth_bus::replication::CopiesReport;
 use berth_bus::{Certificate, Identity, ServerReport, StreamReport};
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
+use berth_contract::message::snapshot::SnapshotStub;
+use berth_contract::message::volume::VolumeStatus;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::Timestamp;
 
@@ -33,6 +35,8 @@ pub struct SystemFacts {
     pub registry: SourceAnswer<RegistryLists>,
     /// Claims, by the claim service.
     pub claims: SourceAnswer<ClaimList>,
+    /// Volumes that are changed at their storage, and snapshots, by the claim service.
+    pub storage: SourceAnswer<StorageFacts>,
     /// Volumes and allocs that cannot be read, by the claim service.
     pub volume_records: SourceAnswer<Vec<UnreadableRecord>>,
     /// The same facts as `berth why` judges them; also the answers of agents.
@@ -71,6 +75,24 @@ pub struct ClaimList {
     /// Claims that cannot be read.
     pub unreadable: Vec<UnreadableRecord>,
     /// Whether the list is cut.
+    pub is_cut: bool,
+}
+
+/// The changes of volumes at their storage, and the snapshots, of all namespaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StorageFacts {
+    /// How many volumes there are.
+    pub volume_count: usize,
+    /// The volumes with a change under way, and those that were refused one.
+    pub volumes: Vec<VolumeStatus>,
+    /// How many volumes were not read, because there are too many: a change of one that is ready is
+    /// not known.
+    pub unread: usize,
+    /// How many snapshots there are.
+    pub snapshot_count: usize,
+    /// The snapshots that are not ready, and those that were refused a deletion.
+    pub snapshots: Vec<SnapshotStub>,
+    /// Whether the lists are cut.
     pub is_cut: bool,
 }
 

@@ -11,21 +11,23 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::query::{Paged, PagedReply};
 use berth_contract::message::registry::{NodeQuery, NodeStatus, PluginQuery, PluginStatus};
-use berth_contract::message::{agent, alloc, volume};
+use berth_contract::message::volume::{VolumeStatus, VolumeStub};
+use berth_contract::message::{agent, alloc, snapshot, volume};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service::{self, ServiceName};
 use berth_contract::verb::{self, Verb};
 use berth_domain::plugin::NodeState;
+use berth_domain::volume::storage::SnapshotState;
 use berth_domain::volume::{NodeMountState, State};
-use berth_domain::{Namespace, NodeId};
+use berth_domain::{Namespace, NodeId, VolumeKey};
 use berth_service::clock;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream;
 use tokio::time::{Instant, timeout};
 
-use super::facts::{AccessFacts, ClaimList, RegistryLists, SystemFacts};
+use super::facts::{AccessFacts, ClaimList, RegistryLists, StorageFacts, SystemFacts};
 use super::replica::Replica;
 use crate::session::Session;
 use crate::why::{self, Facts, ServiceInfo, SourceAnswer};
@@ -42,21 +44,34 @@ const AGENTS_MAX: usize = 512;
 const AGENTS_AT_ONCE: usize = 64;
 /// The most pages of a list that are read.
 const PAGES_MAX: usize = 20;
+/// The most volumes that are read one by one, and how many at the same time.
+const VOLUMES_READ_MAX: usize = 256;
+const VOLUMES_AT_ONCE: usize = 32;
 /// The most claims whose volumes, allocs and controllers are read.
 const CLAIMS_EXAMINED_MAX: usize = 32;
 
 /// Reads everything that the checks judge.
 pub async fn gather(session: &Session) -> SystemFacts {
     let within = session.timeout.unwrap_or(SOURCE_MAX);
-    let (certificates, streams, copies, replicas, registry, claims, volume_records) = tokio::join!(
-        session.bus.certificates(),
-        streams(session, within),
-        timeout(within, session.bus.copies(Copies::ByCluster)),
-        replicas(session, within),
-        by_deadline("node.status", within, registry(session)),
-        by_deadline("claim.status", within, claims(session)),
-        by_deadline("volume.list", within, volume_records(session)),
-    );
+    let of_bus = async {
+        tokio::join!(
+            session.bus.certificates(),
+            streams(session, within),
+            timeout(within, session.bus.copies(Copies::ByCluster)),
+            replicas(session, within),
+        )
+    };
+    let of_services = async {
+        tokio::join!(
+            by_deadline("node.status", within, registry(session)),
+            by_deadline("claim.status", within, claims(session)),
+            by_deadline("volume.list", within, storage(session)),
+            by_deadline("volume.list", within, volume_records(session)),
+        )
+    };
+    let (of_bus, of_services) = tokio::join!(of_bus, of_services);
+    let (certificates, streams, copies, replicas) = of_bus;
+    let (registry, claims, storage, volume_records) = of_services;
     let mut why = Facts { now: clock::now(), ..Facts::default() };
     for (name, answer) in &replicas {
         let answer = answer.as_ref().map_err(Clone::clone).and_then(|all| worst_clock(name, all));
@@ -80,9 +95,16 @@ pub async fn gather(session: &Session) -> SystemFacts {
                 of_node.push(claim.clone());
             }
         }
-        // What came by then is judged.
-        let _ = timeout(within, why::complete(session, &mut why)).await;
     }
+    if let Ok(storage) = &storage {
+        let changing = storage.volumes.iter().filter(|volume| has_operation(volume));
+        for volume in changing.take(CLAIMS_EXAMINED_MAX) {
+            let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
+            why.volumes.insert(key, Ok(volume.clone()));
+        }
+    }
+    // What came by then is judged.
+    let _ = timeout(within, why::complete(session, &mut why)).await;
     SystemFacts {
         now: clock::now(),
         own_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -96,6 +118,7 @@ pub async fn gather(session: &Session) -> SystemFacts {
         replicas,
         registry,
         claims,
+        storage,
         volume_records,
         why,
         agents_left_out: left_out,
@@ -213,6 +236,46 @@ async fn claims(session: &Session) -> SourceAnswer<ClaimList> {
     });
     list.is_cut = !read.await?;
     Ok(list)
+}
+
+/// The volumes with a change under way or refused, and the snapshots that are not ready. The list
+/// says which volumes these are; each of them is read, as far as there are not too many.
+async fn storage(session: &Session) -> SourceAnswer<StorageFacts> {
+    let all = Namespace::wildcard();
+    let (mut volume_count, mut stubs, mut snapshots) = (0, Vec::new(), Vec::new());
+    let read = pages::<verb::VolumeList>(session, &all, volume::List::default(), |page| {
+        volume_count += page.volumes.len();
+        let is_changed = |stub: &VolumeStub| stub.operation.is_some() || stub.refused.is_some();
+        stubs.extend(page.volumes.into_iter().filter(is_changed));
+    });
+    let all_volumes = read.await?;
+    let read = pages::<verb::SnapshotList>(session, &all, snapshot::List::default(), |page| {
+        snapshots.extend(page.snapshots);
+    });
+    let is_cut = !(all_volumes & read.await?);
+    let snapshot_count = snapshots.len();
+    // Those that are not ready first.
+    stubs.sort_by_key(|stub| stub.stage.is_none());
+    let unread = stubs.len().saturating_sub(VOLUMES_READ_MAX);
+    let statuses = stubs.into_iter().take(VOLUMES_READ_MAX).map(async |stub| {
+        let until = Instant::now() + session.timeout.unwrap_or(SOURCE_MAX);
+        let body = volume::Status::current(stub.id);
+        session.once::<verb::VolumeStatus>(&stub.namespace, &body, until).await
+    });
+    let statuses: Vec<SourceAnswer<VolumeStatus>> =
+        stream::iter(statuses).buffer_unordered(VOLUMES_AT_ONCE).collect().await;
+    let is_of_interest = |volume: &VolumeStatus| {
+        has_operation(volume)
+            || volume.storage.as_ref().is_some_and(|storage| storage.failure.is_some())
+    };
+    // A volume that is gone by now needs nothing.
+    let volumes = statuses.into_iter().flatten().filter(is_of_interest).collect();
+    snapshots.retain(|one| one.state != SnapshotState::Ready || one.error.is_some());
+    Ok(StorageFacts { volume_count, volumes, unread, snapshot_count, snapshots, is_cut })
+}
+
+fn has_operation(volume: &VolumeStatus) -> bool {
+    volume.storage.as_ref().is_some_and(|storage| storage.operation.is_some())
 }
 
 /// The records of volumes and allocs that cannot be read. One entry of each list is enough: a page

@@ -24,9 +24,10 @@ mod plugins;
 mod records;
 mod replica;
 mod services;
+mod storage;
 mod streams;
 
-pub use facts::{AccessFacts, ClaimList, RegistryLists, SystemFacts};
+pub use facts::{AccessFacts, ClaimList, RegistryLists, StorageFacts, SystemFacts};
 pub use gather::{gather, gather_access};
 pub use replica::Replica;
 
@@ -52,7 +53,7 @@ const EXPIRY: &str = "expiry";
 
 /// Every check, in the order of the report: a fault of an earlier one may explain those of later
 /// ones.
-pub const CHECKS: [Check; 11] = [
+pub const CHECKS: [Check; 12] = [
     Check { name: "bus", examine: bus::examine },
     Check { name: EXPIRY, examine: expiry::examine },
     Check { name: "permissions", examine: permissions::examine },
@@ -62,6 +63,7 @@ pub const CHECKS: [Check; 11] = [
     Check { name: "nodes", examine: nodes::examine },
     Check { name: "plugins", examine: plugins::examine },
     Check { name: "claims", examine: claims::examine },
+    Check { name: "storage", examine: storage::examine },
     Check { name: "operations", examine: operations::examine },
     Check { name: "records", examine: records::examine },
 ];
@@ -197,6 +199,7 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
         | C::NodeGone
         | C::PluginRetries
         | C::NoRoom
+        | C::ChangeRefused
         | C::PlacementRefuses
         | C::Refused
         | C::NotAskedFor => Some(Verdict::Warning),

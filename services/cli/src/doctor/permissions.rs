@@ -11,13 +11,14 @@ use berth_domain::Namespace;
 use super::{Ailment, Examined, SystemFacts};
 
 /// What each check reads: verbs, or the beginnings of subjects.
-pub(super) const NEEDS: [(&str, &[&str]); 8] = [
+pub(super) const NEEDS: [(&str, &[&str]); 9] = [
     ("streams", &["$JS.API.STREAM.INFO."]),
     ("clocks", &["$SRV.STATS.", "node.status"]),
     ("services", &["$SRV.STATS."]),
     ("nodes", &["node.status", "agent.status"]),
     ("plugins", &["node.status", "plugin.status"]),
     ("claims", &["claim.status"]),
+    ("storage", &["volume.list", "volume.status", "snapshot.list"]),
     ("operations", &["node.status", "agent.status"]),
     ("records", &["node.status", "plugin.status", "claim.status", "volume.list", "alloc.list"]),
 ];

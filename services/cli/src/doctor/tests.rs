@@ -133,6 +133,7 @@ fn well() -> SystemFacts {
         replicas: BTreeMap::new(),
         registry: Ok(RegistryLists::default()),
         claims: Ok(ClaimList::default()),
+        storage: Ok(StorageFacts { volume_count: 3, snapshot_count: 1, ..StorageFacts::default() }),
         volume_records: Ok(Vec::new()),
         why: Facts { now: at(100), ..Facts::default() },
         agents_left_out: 0,
@@ -197,6 +198,69 @@ fn codes_are_worse_the_worse_it_is() {
     assert!(Verdict::Well < Warning && Warning < Fault);
     let codes = [Verdict::Well, Warning, Fault].map(Verdict::exit);
     assert_eq!(codes, [0, 1, 2]);
+}
+
+/// A volume with this life at its storage.
+fn set_storage(facts: &mut SystemFacts, storage: &Value) {
+    let volume = json!({"id": "data", "namespace": "default", "plugin": "p",
+        "capabilities": [], "claims": [], "create_index": 1, "modify_index": 2,
+        "storage": storage, "health": {"healthy": true, "description": "",
+        "nodes": {"healthy": 1, "expected": 1}}});
+    facts.storage.as_mut().unwrap().volumes.push(read(volume));
+}
+
+fn set_snapshot(facts: &mut SystemFacts, state: &str, since: Timestamp, more: Value) {
+    let snapshot = json!({"namespace": "default", "volume": "data", "snapshot": "s",
+        "state": state, "since": since, "plugin": "p", "modify_index": 3});
+    facts.storage.as_mut().unwrap().snapshots.push(read(with(snapshot, more)));
+}
+
+fn change(kind: &str, since: Timestamp, error: &str) -> Value {
+    json!({"operation": kind, "since": since, "call": "controller.x", "tries": 3, "error": error,
+        "next_try": at(105)})
+}
+
+#[test]
+fn a_change_of_the_storage_that_fails_for_a_while_is_found_in_the_words_of_why() {
+    assert_found(&[
+        ("storage", Fault, "creating: plugin p answers CreateVolume with INTERNAL", |facts| {
+            let fails = change("create", at(0), "CreateVolume on /s: INTERNAL: no");
+            set_storage(facts, &json!({"stage": "creating", "operation": fails}));
+        }),
+        ("storage", Warning, "expanding for 11m: expanding: its next call is due", |facts| {
+            facts.now = at(700);
+            facts.why.now = at(700);
+            let slow = json!({"operation": "expand", "since": at(0), "call": "controller.expand"});
+            set_storage(facts, &json!({"stage": "ready", "operation": slow}));
+        }),
+        ("storage", Warning, "refused to create it", |facts| {
+            let failure = json!({"operation": "create", "at": at(0), "error": "no"});
+            set_storage(facts, &json!({"stage": "failed", "failure": failure}));
+        }),
+        ("storage", Warning, "refused to delete it", |facts| {
+            let failure = json!({"operation": "delete", "at": at(0), "error": "no"});
+            set_storage(facts, &json!({"stage": "ready", "failure": failure}));
+        }),
+        ("storage", Warning, "refused to cut snapshot data@s: no", |facts| {
+            set_snapshot(facts, "failed", at(90), json!({"error": "no"}));
+        }),
+        ("storage", Fault, "snapshot data@s: creating: plugin p answers", |facts| {
+            let error = "CreateSnapshot on /s: INTERNAL: no";
+            set_snapshot(facts, "creating", at(0), json!({"tries": 3, "error": error}));
+        }),
+        ("storage", Warning, "not known: volumes at their storage", |facts| {
+            facts.storage = Err(away());
+        }),
+    ]);
+    // What has just begun, what the plugin still works on, and what was refused and is used as
+    // before.
+    let mut facts = well();
+    let young = json!({"operation": "create", "since": at(95), "call": "controller.create"});
+    set_storage(&mut facts, &json!({"stage": "creating", "operation": young}));
+    let failure = json!({"operation": "expand", "at": at(0), "error": "no"});
+    set_storage(&mut facts, &json!({"stage": "ready", "failure": failure}));
+    set_snapshot(&mut facts, "cut", at(0), json!({"tries": 9}));
+    assert_eq!(examine(&facts).verdict, Verdict::Well);
 }
 
 type FaultCase = (&'static str, Verdict, &'static str, fn(&mut SystemFacts));
@@ -503,13 +567,14 @@ fn the_callers_capabilities_are_told_with_the_checks_that_lack_one() {
         "plugins: plugin.status",
         "records: plugin.status, claim.status, volume.list, alloc.list",
         "services: $SRV.STATS.",
+        "storage: volume.list, volume.status, snapshot.list",
         "streams: $JS.API.STREAM.INFO.",
     ];
     assert_eq!(lacks, expected);
     // An inspector reads statistics and all streams but that of the secrets, and sends no request.
     let (_, summary, lacks) = summary_of(&Role::Inspect { name: name() });
     assert_eq!(summary, "inspect/anna: has no capability");
-    assert!(lacks.contains(&expected[7].to_owned()), "{lacks:?}");
+    assert!(lacks.contains(&expected[8].to_owned()), "{lacks:?}");
     assert!(!lacks.iter().any(|line| line.contains("$SRV")), "{lacks:?}");
     // Without a token nothing is known, and nothing is wrong.
     let mut facts = well();

@@ -1,8 +1,9 @@
 //! `berth run`: a command with volumes, like a lock wrapper.
 //!
-//! **Owns** the order: check all that can be checked, announce the run to the node's agent,
-//! register the alloc, mount every volume, run the command, end its remaining processes, stop the
-//! alloc, print its release.
+//! **Owns** the order: check all that can be checked, announce the run to the node's agent, create
+//! the volumes that are for this run alone, register the alloc, mount every volume, run the
+//! command, end its remaining processes, stop the alloc, print its release and the deletion of
+//! those volumes.
 //!
 //! **Promises** that the command never starts unless all its volumes are mounted. The volumes are
 //! released after every end, and only after all processes of the command have ended. If this
@@ -12,6 +13,7 @@
 //! alloc ended.
 
 mod child;
+mod ephemeral;
 mod mount;
 mod others;
 mod place;
@@ -119,10 +121,24 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
         Ok(watched) => watched,
         Err(failure) => return not_started(failure),
     };
+    let made = ephemeral::Created::default();
+    let created = tokio::select! {
+        created = ephemeral::create(&session, &plan, args, patience, &made) => {
+            created.map_err(NotStarted::Failure)
+        }
+        signal = signals.ending() => Err(NotStarted::Signal(signal)),
+    };
+    if let Err(reason) = created {
+        reason.print();
+        ephemeral::give_up(&session, &plan, &made).await;
+        // The alloc was never registered: there is nothing to release.
+        watched.forget_ended();
+        return Ok(reason.exit());
+    }
     let outcome = match register(&session, &plan, patience, &mut signals).await {
         Ok(()) => with_volumes(&session, &plan, args, &watched, &mut signals).await,
         Err(NotStarted::Failure(failure)) if failure.code() != Some(Code::NoAnswer) => {
-            // The alloc was never registered: there is nothing to release.
+            ephemeral::give_up(&session, &plan, &made).await;
             watched.forget_ended();
             return not_started(failure);
         }
@@ -139,6 +155,12 @@ pub async fn run(args: &Run, global: &Global) -> Result<u8, Failure> {
     watched.ended(state, &note);
     if stop::stop(&session, &plan, state, note, args.no_wait_release, &mut signals).await {
         watched.forget_ended();
+    }
+    if !args.no_wait_release {
+        tokio::select! {
+            () = ephemeral::await_gone(&session, &plan) => {}
+            signal = signals.ending() => print_note(format_args!("{signal}: no longer watching")),
+        }
     }
     Ok(code)
 }
@@ -174,7 +196,7 @@ async fn with_volumes(
         mounted = mount::mount_all(session, plan, args.wait.is_some(), patience) => mounted?,
         signal = signals.ending() => return Err(NotStarted::Signal(signal)),
     };
-    let command = plan::command(args, &mounted);
+    let command = plan.command(args, &mounted);
     // The mount table contains paths without symbolic links.
     let own = mounted.iter().map(|volume| volume.path.canonicalize()).collect::<Result<_, _>>();
     let own =

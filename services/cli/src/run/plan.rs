@@ -6,12 +6,13 @@ use std::process::Command;
 
 use berth_contract::message::alloc::Register;
 use berth_domain::alloc::{TaskDriverMounts, VolumeRequest, VolumeType};
-use berth_domain::{AllocId, NodeId, VolumeId, limits};
+use berth_domain::size::Size;
+use berth_domain::{AllocId, ClassId, NodeId, VolumeId, limits};
 
 use super::child::Bind;
 use super::mount::Mounted;
 use super::stage;
-use crate::args::{Run, VolumeArg};
+use crate::args::{Run, RunVolumeArg, VolumeArg};
 use crate::failure::Failure;
 use crate::privilege;
 
@@ -22,6 +23,17 @@ pub struct CommandVolume {
     pub source: VolumeId,
     /// The volume's id.
     pub volume: VolumeId,
+}
+
+/// A volume that is created for this run alone.
+#[derive(Debug)]
+pub struct EphemeralVolume {
+    /// The volume's id, made of the alloc's.
+    pub id: VolumeId,
+    /// Its class, if the command line names one for it.
+    pub class: Option<ClassId>,
+    /// Its smallest size.
+    pub size: Size,
 }
 
 /// A path at which the command sees a volume.
@@ -42,6 +54,7 @@ pub struct Plan {
     index: Option<u32>,
     requests: Vec<VolumeRequest>,
     volumes: Vec<CommandVolume>,
+    ephemeral: Vec<EphemeralVolume>,
     /// Outer paths first.
     views: Vec<View>,
     mounts: TaskDriverMounts,
@@ -53,7 +66,6 @@ pub struct Plan {
 impl Plan {
     /// Builds the plan from the command line; `chance` makes the alloc's id, unless one is given.
     pub fn new(args: &Run, host: &str, chance: u32) -> Result<Self, Failure> {
-        unambiguous(&args.volumes)?;
         let node = match &args.node {
             Some(node) => node.clone(),
             None => NodeId::new(host).map_err(|fault| {
@@ -65,20 +77,21 @@ impl Plan {
             None => AllocId::new(format!("run-{chance:08x}"))
                 .map_err(|fault| Failure::local(fault, "name the alloc with --alloc"))?,
         };
+        let (all, ephemeral) = name_volumes(args, &alloc)?;
+        let is_new = |source: &VolumeId| ephemeral.iter().any(|new| new.id == *source);
         // One claim for each volume, however many paths it has. It writes if it writes at one of
         // them.
-        let only_read = |source: &VolumeId| {
-            args.volumes.iter().all(|other| other.source != *source || other.read_only)
-        };
+        let only_read =
+            |source: &VolumeId| all.iter().all(|other| other.source != *source || other.read_only);
         let request = |source: &VolumeId| VolumeRequest {
             read_only: only_read(source),
-            per_alloc: args.per_alloc.is_some(),
+            per_alloc: args.per_alloc.is_some() && !is_new(source),
             access: args.access,
             attachment: args.attachment,
             ..VolumeRequest::for_volume(source.clone())
         };
         // The same order in every run: two runs that wait for the same volumes cannot deadlock.
-        let sources: BTreeSet<&VolumeId> = args.volumes.iter().map(|one| &one.source).collect();
+        let sources: BTreeSet<&VolumeId> = all.iter().map(|one| &one.source).collect();
         let requests: Vec<VolumeRequest> = sources.into_iter().map(request).collect();
         let wanted = |request: &VolumeRequest| {
             let volume = request.volume(args.per_alloc).map_err(|fault| {
@@ -92,7 +105,7 @@ impl Plan {
             let VolumeArg { source, path, read_only } = volume.clone();
             Some(View { source, path: path?, read_only })
         };
-        let mut views: Vec<View> = args.volumes.iter().filter_map(view).collect();
+        let mut views: Vec<View> = all.iter().filter_map(view).collect();
         views.sort_by(|one, other| one.path.cmp(&other.path));
         // The program's name only: arguments may hold secrets.
         let program = args.command.first().map(Path::new).and_then(Path::file_name);
@@ -104,6 +117,7 @@ impl Plan {
             index: args.per_alloc,
             requests,
             volumes,
+            ephemeral,
             views,
             mounts: args.task_driver_mounts,
             waits: args.wait.is_some(),
@@ -157,6 +171,22 @@ impl Plan {
         &self.volumes
     }
 
+    /// The volumes that are created for this run, in the order of the command line.
+    pub fn ephemeral(&self) -> &[EphemeralVolume] {
+        &self.ephemeral
+    }
+
+    /// The command, with the paths of its volumes in the environment.
+    pub fn command(&self, args: &Run, mounted: &[Mounted]) -> Command {
+        let mut command = stage::command(&args.command);
+        for volume in mounted {
+            let new = self.ephemeral.iter().position(|new| new.id == volume.source);
+            let name = new.map_or_else(|| variable(volume.source.as_str()), new_variable);
+            command.env(name, &volume.path);
+        }
+        command
+    }
+
     /// The binds of volumes to paths, outer paths first.
     pub fn binds(&self, mounted: &[Mounted]) -> Vec<Bind> {
         let bind = |view: &View| {
@@ -167,35 +197,68 @@ impl Plan {
     }
 }
 
-/// The command, with the paths of its volumes in the environment.
-pub fn command(args: &Run, mounted: &[Mounted]) -> Command {
-    let mut command = stage::command(&args.command);
-    for volume in mounted {
-        command.env(variable(&volume.source), &volume.path);
+/// The volumes by their ids, and those among them that are to be created.
+fn name_volumes(
+    args: &Run,
+    alloc: &AllocId,
+) -> Result<(Vec<VolumeArg>, Vec<EphemeralVolume>), Failure> {
+    let (mut all, mut ephemeral, mut there) = (Vec::new(), Vec::new(), Vec::new());
+    for volume in &args.volumes {
+        match volume {
+            RunVolumeArg::There(volume) => {
+                there.push(volume.clone());
+                all.push(volume.clone());
+            }
+            RunVolumeArg::New(new) => {
+                let id = VolumeId::new(format!("{alloc}-new-{}", ephemeral.len()));
+                let id = id.map_err(|fault| {
+                    let message = format!("the id of a new volume, made of the alloc's, {fault}");
+                    Failure::usage(message, "give the run a shorter --alloc")
+                })?;
+                let path = new.path.clone();
+                all.push(VolumeArg { source: id.clone(), path, read_only: false });
+                let class = new.class.clone().or_else(|| args.class.clone());
+                ephemeral.push(EphemeralVolume { id, class, size: new.size });
+            }
+        }
     }
-    command
+    if ephemeral.is_empty() && args.class.is_some() {
+        let message = "--class is for new volumes, and there is none";
+        return Err(Failure::usage(message, "ask for one: --volume new:10GiB, or leave it out"));
+    }
+    let new_names = (0..ephemeral.len()).map(new_variable).collect();
+    check_distinct(&all, &there, new_names)?;
+    Ok((all, ephemeral))
 }
 
 /// Volumes that are requested twice, or that the command could not distinguish.
-fn unambiguous(volumes: &[VolumeArg]) -> Result<(), Failure> {
+fn check_distinct(
+    all: &[VolumeArg],
+    there: &[VolumeArg],
+    new_names: BTreeSet<String>,
+) -> Result<(), Failure> {
+    let volumes = all;
     if volumes.len() > limits::VOLUMES_PER_ALLOC_MAX {
         let message = format!("{} volumes are too many for one command", volumes.len());
         let next = format!("ask for at most {}", limits::VOLUMES_PER_ALLOC_MAX);
         return Err(Failure::usage(message, next));
     }
     let (mut sources, mut names, mut paths) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
+    for VolumeArg { source, .. } in there {
+        let name = variable(source.as_str());
+        let other = names.insert(name.clone(), source).filter(|other| *other != source);
+        let other = other.map(|other| format!("volumes {other} and {source}"));
+        let new = new_names.contains(&name).then(|| format!("volume {source} and a new one"));
+        if let Some(both) = other.or(new) {
+            let message = format!("{both} would both be ${name}");
+            return Err(Failure::usage(message, "run them apart, or register one by another id"));
+        }
+    }
     for VolumeArg { source, path, .. } in volumes {
         // A volume's path on the node is given once; each further place needs a path.
         if path.is_none() && !sources.insert(source) {
             let message = format!("volume {source} is asked for twice");
             return Err(Failure::usage(message, "name it once, or give each place a path"));
-        }
-        let name = variable(source);
-        if let Some(other) = names.insert(name.clone(), source)
-            && other != source
-        {
-            let message = format!("volumes {other} and {source} would both be ${name}");
-            return Err(Failure::usage(message, "run them apart, or register one by another id"));
         }
         if let Some(path) = path
             && !paths.insert(path)
@@ -207,10 +270,15 @@ fn unambiguous(volumes: &[VolumeArg]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// `BERTH_VOLUME_NEW_0` for the first new volume.
+fn new_variable(at: usize) -> String {
+    variable(&format!("new-{at}"))
+}
+
 /// `BERTH_VOLUME_DATA_0` for `data-0`.
-fn variable(source: &VolumeId) -> String {
+fn variable(source: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-    let name: String = source.as_str().chars().map(letter).collect();
+    let name: String = source.chars().map(letter).collect();
     format!("BERTH_VOLUME_{name}")
 }
 
@@ -229,6 +297,7 @@ mod tests {
             access: None,
             attachment: None,
             per_alloc: None,
+            class: None,
             task_driver_mounts: TaskDriverMounts::All,
             no_wait_release: false,
             command: ["/bin/sh", "-c", "secret"].map(OsString::from).to_vec(),
@@ -270,7 +339,8 @@ mod tests {
         let args = args(&["my.data-0", "x:/srv/x", "y:/srv"]);
         let plan = Plan::new(&args, "h", 0).unwrap();
         let mounted = [mounted("my.data-0", "/b/1"), mounted("x", "/b/2"), mounted("y", "/b/3")];
-        let mut told: Vec<(String, String)> = command(&args, &mounted)
+        let mut told: Vec<(String, String)> = plan
+            .command(&args, &mounted)
             .get_envs()
             .map(|(name, value)| (name, value.unwrap()))
             .map(|(name, value)| (name.to_str().unwrap().into(), value.to_str().unwrap().into()))
@@ -288,11 +358,46 @@ mod tests {
     }
 
     #[test]
+    fn a_new_volume_has_an_id_of_the_alloc_and_a_variable_of_its_own() {
+        let args = Run {
+            per_alloc: Some(2),
+            class: ClassId::new("fast").ok(),
+            ..args(&["new:1GiB:/proc", "shard", "new:big:2GiB"])
+        };
+        let plan = Plan::new(&args, "h", 0xab).unwrap();
+        let new: Vec<(&str, Option<&str>, u64)> = plan
+            .ephemeral()
+            .iter()
+            .map(|new| (new.id.as_str(), new.class.as_ref().map(ClassId::as_str), new.size.bytes()))
+            .collect();
+        let expected = [
+            ("run-000000ab-new-0", Some("fast"), 1 << 30),
+            ("run-000000ab-new-1", Some("big"), 2 << 30),
+        ];
+        assert_eq!(new, expected);
+        let volumes: Vec<&str> = plan.volumes().iter().map(|one| one.volume.as_str()).collect();
+        assert_eq!(volumes, ["run-000000ab-new-0", "run-000000ab-new-1", "shard[2]"]);
+        let mounted = [mounted("run-000000ab-new-0", "/b/1")];
+        let command = plan.command(&args, &mounted);
+        let told: Vec<_> = command.get_envs().collect();
+        assert_eq!(told, [("BERTH_VOLUME_NEW_0".as_ref(), Some("/b/1".as_ref()))]);
+        assert_eq!(plan.binds(&mounted)[0].to, Path::new("/proc"));
+    }
+
+    #[test]
+    fn a_class_without_a_new_volume_is_a_mistake() {
+        let args = Run { class: ClassId::new("fast").ok(), ..args(&["data"]) };
+        let failure = Plan::new(&args, "h", 0).unwrap_err();
+        assert_eq!(failure.exit(), crate::exit::USAGE);
+    }
+
+    #[test]
     fn what_could_not_be_told_apart_is_refused_before_anything_is_sent() {
         for (volumes, reason) in [
             (["a", "a:ro"], "volume a is asked for twice"),
             (["a-b", "a_b"], "volumes a-b and a_b would both be $BERTH_VOLUME_A_B"),
             (["a:/srv", "b:/srv"], "two volumes are to be at /srv"),
+            (["new-0", "new:1GiB"], "volume new-0 and a new one would both be $BERTH_VOLUME_NEW_0"),
         ] {
             let failure = Plan::new(&args(&volumes), "h", 0).unwrap_err();
             assert_eq!(failure.exit(), crate::exit::USAGE);

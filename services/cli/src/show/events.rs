@@ -29,13 +29,15 @@ pub fn event(body: &EventBody, zone: &Zone) -> String {
 /// Enough of a trace's id to find it again by eye; `--json` has all of it.
 const TRACE_DIGITS: usize = 8;
 
-/// `default/data web-1 on n1 by ebs.csi.aws.com`
+/// `default/data web-1 on n1 by ebs.csi.aws.com`, `default/data@monday by ebs.csi.aws.com`
 fn what(event: &Event) -> String {
     let mut words = Vec::new();
     let namespace = event.namespace.as_ref().map(|namespace| format!("{namespace}/"));
     let mut namespace = namespace.unwrap_or_default();
     if let Some(volume) = &event.volume {
-        words.push(std::mem::take(&mut namespace) + volume.as_str());
+        let snapshot = event.snapshot.as_ref().map(|snapshot| format!("@{snapshot}"));
+        let name = std::mem::take(&mut namespace) + volume.as_str();
+        words.push(name + &snapshot.unwrap_or_default());
     }
     if let Some(alloc) = &event.alloc {
         words.push(namespace + alloc.as_str());

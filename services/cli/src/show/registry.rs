@@ -3,6 +3,7 @@
 use berth_contract::message::registry::{
     Declared, InstanceStatus, Left, NodeStatus, Nodes, PluginStatus, Plugins,
 };
+use berth_domain::plugin::ControllerAbilities;
 use berth_domain::proof::ProofKind;
 use berth_domain::{NodeId, PluginId, Timestamp};
 
@@ -45,9 +46,34 @@ pub fn plugin(plugin: &PluginStatus, now: Timestamp) -> String {
         ("controllers", controllers(plugin)),
         ("nodes", plugin.nodes.to_string()),
         ("attaches", yes(plugin.attaches)),
+        ("can", abilities(plugin).join(", ")),
     ];
     let table = instances("NODE", &plugin.instances, |one| one.node.to_string(), now);
     format!("{}\n{table}{}", pairs(&lines), jobs(plugin, now))
+}
+
+/// What the plugin's controllers can do at the storage. One of them gets each call.
+fn abilities(plugin: &PluginStatus) -> Vec<&'static str> {
+    let can: Vec<ControllerAbilities> =
+        plugin.instances.iter().filter_map(|one| one.controller).collect();
+    let able = |has: fn(&ControllerAbilities) -> bool| can.iter().any(has);
+    let expands = match (able(|it| it.expand_volume), able(|it| it.expand_offline_only)) {
+        (true, true) => "expand volumes that are not in use",
+        _ => "expand volumes",
+    };
+    let all = [
+        (able(|it| it.create_delete_volume), "create and delete volumes"),
+        (able(|it| it.clone_volume), "copy volumes"),
+        (able(|it| it.expand_volume), expands),
+        (able(|it| it.modify_volume), "modify volumes"),
+        (able(|it| it.create_delete_snapshot), "cut and restore snapshots"),
+        (able(|it| it.group_snapshot), "cut snapshots of a group"),
+        (able(|it| it.list_volumes), "list volumes"),
+        (able(|it| it.list_snapshots), "list snapshots"),
+        (able(|it| it.get_capacity), "say its capacity"),
+        (able(|it| it.topology), "place volumes"),
+    ];
+    all.into_iter().filter_map(|(can, word)| can.then_some(word)).collect()
 }
 
 /// Plugin instances, one line each. The first column is the caller's.

@@ -6,15 +6,21 @@ use berth_contract::message::volume::{
     Health, Placements, VolumeDemand, VolumeStatus, VolumeStub, Volumes,
 };
 use berth_domain::Timestamp;
+use berth_domain::volume::storage::Stage;
 
+use super::storage::storage_lines;
 use super::{claims, health_word, last_refusal, listed, within};
+use crate::size;
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
 /// The columns of a list of volumes.
-pub const VOLUME_COLUMNS: [&str; 11] = [
+pub const VOLUME_COLUMNS: [&str; 14] = [
     "ID",
     "PLUGIN",
+    "CLASS",
+    "SIZE",
+    "STAGE",
     "HEALTH",
     "IN USE AS",
     "READ",
@@ -37,6 +43,9 @@ pub fn volumes(volumes: &Volumes, sort: Option<&str>) -> String {
         table.row([
             name(&volume.namespace, &volume.id),
             volume.plugin.to_string(),
+            volume.class.as_ref().map(ToString::to_string).unwrap_or_default(),
+            volume.capacity_bytes.map(size::short).unwrap_or_default(),
+            volume.stage.unwrap_or(Stage::Ready).to_string(),
             if volume.registered_twice { "registered twice" } else { health_word(volume.healthy) }
                 .to_owned(),
             volume.in_use.map(|capability| capability.to_string()).unwrap_or_default(),
@@ -80,11 +89,14 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
         ("namespace", volume.namespace.to_string()),
         ("name", volume.name.clone()),
         ("plugin", volume.plugin.to_string()),
-        ("external id", volume.external_id.clone()),
+        ("external id", volume.external_id.clone().unwrap_or_default()),
+    ];
+    lines.extend(storage_lines(volume, now));
+    lines.extend([
         ("health", health(&volume.health)),
         ("offers", capabilities.join(", ")),
         ("in use as", volume.in_use.map(|capability| capability.to_string()).unwrap_or_default()),
-    ];
+    ]);
     if !volume.registered_twice.is_empty() {
         lines.push(("registered twice", format!("as {}", volume.registered_twice.join(", "))));
     }
@@ -102,8 +114,11 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
         let since = ago(closing.since, now);
         lines.push(("deregistering", format!("for {since}: {}", closing.reason)));
     }
-    if let Some(bytes) = volume.capacity_bytes {
-        lines.push(("capacity", format!("{bytes} bytes")));
+    let requested = volume.storage.as_ref().and_then(|storage| storage.requested_bytes);
+    match (volume.capacity_bytes, requested) {
+        (Some(bytes), _) => lines.push(("size", size::exact(bytes))),
+        (None, Some(bytes)) => lines.push(("requested size", size::exact(bytes))),
+        (None, None) => {}
     }
     if volume.fs_type.is_some() || volume.mount_flags > 0 {
         let fs_type = volume.fs_type.as_deref().unwrap_or("the plugin's file system");

@@ -50,6 +50,8 @@ pub enum Cause {
     PluginRetries,
     /// The plugin has no room for the volume.
     NoRoom,
+    /// The storage refused a change of the volume, or a snapshot, for good.
+    ChangeRefused,
     /// Other claims hold the volume, or come first in the queue.
     HeldByOthers,
     /// No node may host the volume now.

@@ -6,6 +6,7 @@ use berth_contract::message::agent::AgentStatus;
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
+use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
 use berth_contract::problem::Problem;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
@@ -44,6 +45,8 @@ pub struct Facts {
     pub names: Names,
     /// Volumes with their claims.
     pub volumes: BTreeMap<VolumeKey, SourceAnswer<VolumeStatus>>,
+    /// Snapshots of a volume that are not ready.
+    pub snapshots: BTreeMap<VolumeKey, SourceAnswer<Vec<SnapshotStub>>>,
     /// Allocs with their claims.
     pub allocs: BTreeMap<(Namespace, AllocId), SourceAnswer<AllocStatus>>,
     /// Nodes, by the registry.

@@ -12,12 +12,14 @@ use berth_contract::message::agent::{self, AgentStatus, MountHealth, MountStatus
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::registry::{NodeQuery, PluginQuery};
+use berth_contract::message::snapshot::{self, SnapshotStub};
 use berth_contract::message::volume::{self, Placement};
 use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
 use berth_contract::verb::{self, Verb};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::plugin::Half;
+use berth_domain::volume::storage::SnapshotState;
 use berth_domain::volume::{CallKind, State};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
 use berth_service::clock;
@@ -45,6 +47,7 @@ const CLAIMS_READ_MAX: u32 = 500;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Inquiry {
     Volume(VolumeKey),
+    Snapshots(VolumeKey),
     Alloc(Namespace, AllocId),
     Node(NodeId),
     Plugin(PluginId),
@@ -81,6 +84,7 @@ pub async fn complete(session: &Session, facts: &mut Facts) {
 /// The requests whose answers are in the facts.
 fn answered(facts: &Facts) -> BTreeSet<Inquiry> {
     let volumes = facts.volumes.keys().cloned().map(Inquiry::Volume);
+    let snapshots = facts.snapshots.keys().cloned().map(Inquiry::Snapshots);
     let allocs = facts.allocs.keys().cloned().map(|(namespace, id)| Inquiry::Alloc(namespace, id));
     let nodes = facts.nodes.keys().cloned().map(Inquiry::Node);
     let plugins = facts.plugins.keys().cloned().map(Inquiry::Plugin);
@@ -90,7 +94,7 @@ fn answered(facts: &Facts) -> BTreeSet<Inquiry> {
     let placements = facts.placements.keys().cloned();
     let placements = placements.map(|(key, node)| Inquiry::Placement(key, node));
     let services = facts.services.keys().copied().map(Inquiry::Service);
-    let records = volumes.chain(allocs).chain(nodes).chain(plugins).chain(agents);
+    let records = volumes.chain(snapshots).chain(allocs).chain(nodes).chain(plugins).chain(agents);
     records.chain(of_nodes).chain(of_plugins).chain(placements).chain(services).collect()
 }
 
@@ -147,6 +151,20 @@ fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
     let volumes = facts.volumes.values().filter_map(|answer| answer.as_ref().ok());
     for volume in volumes {
         wanted.insert(Inquiry::Plugin(volume.plugin.clone()));
+        let of_volume = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
+        let unready = facts.snapshots.get(&of_volume);
+        if volume.snapshot_count > 0 {
+            wanted.insert(Inquiry::Snapshots(of_volume.clone()));
+        }
+        let operation = volume.storage.as_ref().and_then(|storage| storage.operation.as_ref());
+        let is_cutting = unready.is_some_and(|it| it.as_ref().is_ok_and(|it| !it.is_empty()));
+        if operation.is_some() || is_cutting {
+            wanted.extend(controllers(facts, &volume.plugin).map(Inquiry::Agent));
+        }
+        for node in operation.iter().flat_map(|it| &it.nodes_left).take(CLAIMS_MAX) {
+            wanted.insert(Inquiry::Node(node.clone()));
+            wanted.insert(Inquiry::Agent(node.clone()));
+        }
         for claim in volume.claims.iter().take(CLAIMS_MAX) {
             wanted.insert(Inquiry::Node(claim.node.clone()));
             wanted.insert(Inquiry::Agent(claim.node.clone()));
@@ -218,6 +236,10 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
             let answer = once::<verb::VolumeStatus>(session, &key.namespace, &of).await;
             Box::new(move |facts| drop(facts.volumes.insert(key, answer)))
         }
+        Inquiry::Snapshots(key) => {
+            let answer = unready_snapshots(session, &key).await;
+            Box::new(move |facts| drop(facts.snapshots.insert(key, answer)))
+        }
         Inquiry::Alloc(namespace, id) => {
             let of = alloc::Status::current(id.clone());
             let answer = once::<verb::AllocStatus>(session, &namespace, &of).await;
@@ -271,6 +293,14 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.services.insert(name, answer)))
         }
     }
+}
+
+/// The volume's snapshots that wait for something, or were refused.
+async fn unready_snapshots(session: &Session, key: &VolumeKey) -> SourceAnswer<Vec<SnapshotStub>> {
+    let query = snapshot::List { volume: Some(key.volume.clone()), ..snapshot::List::default() };
+    let found = once::<verb::SnapshotList>(session, &key.namespace, &query).await?;
+    let is_unready = |one: &SnapshotStub| one.state != SnapshotState::Ready || one.error.is_some();
+    Ok(found.snapshots.into_iter().filter(is_unready).collect())
 }
 
 async fn claims(session: &Session, query: claim::Status) -> SourceAnswer<Vec<ClaimStatus>> {

@@ -16,6 +16,7 @@ pub mod next;
 mod node;
 mod plugin;
 mod service;
+mod storage;
 mod volume;
 mod words;
 
@@ -27,6 +28,7 @@ pub use name::names;
 pub use node::{troubles as node_troubles, wrong_clock as wrong_node_clock};
 pub use plugin::troubles as plugin_troubles;
 pub use service::{bus_away, is_wrong as is_wrong_skew, skew as words_of_skew};
+pub use storage::{find_change, find_refusal, find_snapshot};
 
 use berth_contract::code::Code;
 use berth_contract::message::claim::ClaimStatus;

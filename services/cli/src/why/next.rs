@@ -80,3 +80,12 @@ pub fn why_volume(volume: &VolumeId, namespace: &Namespace) -> String {
         hint::namespace_option(namespace)
     )
 }
+
+/// Shows the snapshots of a volume.
+pub fn snapshot_list(volume: &VolumeId, namespace: &Namespace) -> String {
+    format!(
+        "berth snapshot list {}{}",
+        hint::quoted(volume.as_str()),
+        hint::namespace_option(namespace)
+    )
+}

@@ -65,7 +65,8 @@ pub fn away(facts: &Facts, service: &str, problem: &Problem) -> Finding {
 
 /// The fault of the services that the claim needs: no replica, or a wrong clock.
 pub fn in_the_way(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
-    wrong_clock(facts, &[CLAIM.name, VOLUMEWATCHER.name]).or_else(|| no_watcher(facts, claim))
+    wrong_clock(facts, &[CLAIM.name, VOLUMEWATCHER.name])
+        .or_else(|| no_release_watcher(facts, claim))
 }
 
 /// A service whose clock is too far off for the deadlines of calls.
@@ -102,8 +103,24 @@ pub fn skew(skew_ms: i64) -> String {
     format!("{}.{} s {direction}", tenths / 10, tenths % 10)
 }
 
+/// A change of the storage without a volumewatcher to make its calls; `what` is the change.
+pub fn no_watcher(facts: &Facts, what: &str) -> Option<Finding> {
+    let problem = facts.services.get(VOLUMEWATCHER.name)?.as_ref().err()?;
+    let sentence =
+        format!("{what}: no berth-volumewatcher answers, and it makes each call of the storage");
+    let finding = Finding::new(Cause::NobodyWorks, Actor::You, sentence);
+    Some(start_watcher(finding, problem))
+}
+
+fn start_watcher(finding: Finding, problem: &Problem) -> Finding {
+    finding
+        .shown_by([format!("nats micro ping {}: {}", VOLUMEWATCHER.name, problem.message)])
+        .next(next::start_service(VOLUMEWATCHER.name, "a host where it is to run"))
+        .next(format!("nats micro ping {}", VOLUMEWATCHER.name))
+}
+
 /// A release without a volumewatcher to make its calls.
-fn no_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
+fn no_release_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
     let problem = facts.services.get(VOLUMEWATCHER.name)?.as_ref().err()?;
     let under_way = claim.attempt.as_ref().is_some_and(|attempt| facts.now <= attempt.ends());
     let is_release = match claim.state {
@@ -114,21 +131,11 @@ fn no_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
     if !is_release || under_way {
         return None;
     }
-    Some(
-        Finding::new(
-            Cause::NobodyWorks,
-            Actor::You,
-            "no berth-volumewatcher answers, and it makes each call of a release".to_owned(),
-        )
-        .shown_by([
-            format!("nats micro ping {}: {}", VOLUMEWATCHER.name, problem.message),
-            format!(
-                "the claim of {} waits for {}",
-                claim.alloc,
-                claim.waits_for.as_deref().unwrap_or("its release")
-            ),
-        ])
-        .next(next::start_service(VOLUMEWATCHER.name, "a host where it is to run"))
-        .next(format!("nats micro ping {}", VOLUMEWATCHER.name)),
-    )
+    let told = "no berth-volumewatcher answers, and it makes each call of a release";
+    let finding = start_watcher(Finding::new(Cause::NobodyWorks, Actor::You, told), problem);
+    Some(finding.shown_by([format!(
+        "the claim of {} waits for {}",
+        claim.alloc,
+        claim.waits_for.as_deref().unwrap_or("its release")
+    )]))
 }

@@ -139,13 +139,13 @@ fn no_agent(facts: &mut Facts) {
     facts.agents.insert(n1(), Err(away()));
 }
 
-type Change = fn(&mut Facts);
+type Alteration = fn(&mut Facts);
 
 const OPERATOR: &str = "the operator of plugin p";
 const NOBODY: &str = "nobody: it goes on by itself";
 
 /// A change of healthy facts, and the expected report.
-const CASES: &[(Change, Cause, &str, &str)] = &[
+const CASES: &[(Alteration, Cause, &str, &str)] = &[
     (|_| {}, Cause::Nothing, NOBODY, "nothing to do"),
     (no_agent, Cause::AgentAway, "you", "its lease has not run out yet"),
     (

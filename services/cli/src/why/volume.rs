@@ -11,7 +11,7 @@ use berth_domain::{PluginId, VolumeId, VolumeKey};
 use super::claim::{self, Case};
 use super::{
     Actor, Cause, Diagnosis, Facts, Finding, is_none, next, node, plugin, read_record, service,
-    words,
+    storage, words,
 };
 use crate::span::ago;
 
@@ -59,6 +59,14 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
             diagnosis("free".to_owned(), finding)
         }
     };
+    if let Some((word, since)) = storage::state(volume) {
+        if volume.claims.is_empty() {
+            (told.state, told.since) = (word, since);
+        } else {
+            told.state = format!("{word}; {}", told.state);
+        }
+    }
+    add_snapshots(facts, volume, &mut told);
     if let Some(closing) = &volume.closing {
         told.state += ", being deregistered";
         told.since = told.since.or(Some(closing.since));
@@ -66,6 +74,23 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
             .push(format!("it is deregistered once its last claim is gone: {}", closing.reason));
     }
     told
+}
+
+/// The snapshots that are not ready: the cause of nothing else, so they decide only if nothing is
+/// wrong with the volume.
+fn add_snapshots(facts: &Facts, volume: &VolumeStatus, told: &mut Diagnosis) {
+    let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
+    let Some(Ok(snapshots)) = facts.snapshots.get(&key) else { return };
+    let found = snapshots.iter().filter_map(|one| storage::find_snapshot(facts, one));
+    let mut found: Vec<Finding> = found.collect();
+    found.sort_by_key(|one| one.cause);
+    let mut found = found.into_iter();
+    if told.finding.cause == Cause::Nothing
+        && let Some(first) = found.next()
+    {
+        told.finding = first;
+    }
+    told.also.extend(found.take(ALSO_MAX).map(|one| one.sentence));
 }
 
 /// Whether another thing certainly has the name.
@@ -144,7 +169,12 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
             Actor::You,
             format!("it is the same volume of its plugin as {others}, so neither is granted"),
         );
-        let finding = finding.shown_by([format!("{}: {}", volume.plugin, volume.external_id)]);
+        let finding = finding.shown_by(
+            volume
+                .external_id
+                .iter()
+                .map(|external_id| format!("{}: {external_id}", volume.plugin)),
+        );
         return Some(finding.next(format!(
             "berth volume deregister {}{}   # or the other one, once its allocs are stopped",
             hint::quoted(id.as_str()),
@@ -174,6 +204,9 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
             hint::namespace_option(&volume.namespace)
         )));
     }
+    if let Some(finding) = storage::find_change(facts, volume) {
+        return Some(finding);
+    }
     if is_claimed {
         return None;
     }
@@ -188,12 +221,14 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
         });
     }
     let key = VolumeKey::new(volume.namespace.clone(), id.clone());
-    let places = facts.placements.get(&(key, None))?.as_ref().ok()?;
-    refused_everywhere(volume, places).or_else(|| {
+    let places = facts.placements.get(&(key, None)).and_then(|places| places.as_ref().ok());
+    let everywhere = places.and_then(|places| refused_everywhere(volume, places));
+    let of_claim = || {
         let refusal = volume.last_refusal.as_ref()?;
         let lasts = !refusal.code.retryable() || words::grpc_code(&refusal.message).is_some();
         (lasts && is_of_claim(refusal)).then(|| last_refusal(facts, &volume.plugin, refusal))
-    })
+    };
+    everywhere.or_else(of_claim).or_else(|| storage::find_refusal(facts, volume))
 }
 
 /// Whether the request was to use the volume, and not to change its registration.

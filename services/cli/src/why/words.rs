@@ -45,11 +45,14 @@ pub fn node(error: &str) -> Option<&str> {
     Some(rest.split_once(']')?.0)
 }
 
-/// The CSI call that an error names, such as `NodeUnpublishVolume`.
+/// The CSI call that an error names, such as `NodeUnpublishVolume` or `CreateSnapshot`.
 pub fn rpc(error: &str) -> Option<&str> {
+    const BEGIN: [&str; 4] = ["Node", "Controller", "Create", "Delete"];
+    const END: [&str; 2] = ["Volume", "Snapshot"];
     let mut words = error.split(|c: char| !c.is_ascii_alphanumeric());
     words.find(|word| {
-        (word.starts_with("Node") || word.starts_with("Controller")) && word.ends_with("Volume")
+        BEGIN.iter().any(|begin| word.starts_with(begin))
+            && END.iter().any(|end| word.ends_with(end))
     })
 }
 
@@ -67,6 +70,9 @@ mod tests {
         assert_eq!((rpc(error), node(error)), (Some("ControllerUnpublishVolume"), Some("n2")));
         assert!(has_code(error, Code::PluginFailed) && !has_code(error, Code::StillBusy));
         assert!(!is_temporary("FAILED_PRECONDITION") && is_temporary("UNAVAILABLE"));
+        for rpc_of in ["CreateVolume", "DeleteVolumeGroupSnapshot", "NodeExpandVolume"] {
+            assert_eq!(rpc(&format!("x: {rpc_of} on /run/n1.sock: ABORTED")), Some(rpc_of));
+        }
         let hung = "agent.detach: the agent of node n1 did not answer within 1.9s";
         assert_eq!((grpc_code(hung), rpc(hung), node(hung)), (None, None, None));
     }

@@ -6,9 +6,14 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs};
 use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::class::{ClassStatus, Classes};
 use berth_contract::message::collect::Sweep;
 use berth_contract::message::query::RefusedRequest;
 use berth_contract::message::registry::{InstanceStatus, JobStatus, NodeStatus, PluginStatus};
+use berth_contract::message::snapshot::SnapshotStub;
+use berth_contract::message::storage::{
+    Capacities, Externals, FailedOperation, OperationStatus, StorageStatus, StorageWait,
+};
 use berth_contract::message::volume::{
     Health, NodePlacement, Obstacle, Placements, VolumeDemand, VolumeHolder, VolumeStatus,
     VolumeStub, Volumes,
@@ -17,9 +22,11 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::plugin::{Count, Half, NodeState, UnaccountedMount};
 use berth_domain::proof::{Proof, ProofKind};
+use berth_domain::volume::storage::{OperationKind, Origin, Reclaim, SnapshotState, Stage};
 use berth_domain::volume::{Attempt, CallKind, Closing, NodeMount, NodeMountState, State};
 use berth_domain::{
-    AllocId, AttemptId, JobId, Namespace, NodeId, OwnerId, PluginId, Timestamp, VolumeId, WorkerId,
+    AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SnapshotId,
+    Timestamp, VolumeId, WorkerId,
 };
 
 /// The present time in all samples.
@@ -126,7 +133,7 @@ pub fn volume() -> VolumeStatus {
         name: "Orders".to_owned(),
         closing: Some(Closing { since: ago(30), reason: "host n7 was scrapped".to_owned() }),
         plugin: plugin_id(),
-        external_id: "vol-0a1b2c3d".to_owned(),
+        external_id: Some("vol-0a1b2c3d".to_owned()),
         capabilities: vec![
             WRITER,
             Capability { access: AccessMode::MultiNodeReaderOnly, ..WRITER },
@@ -151,12 +158,152 @@ pub fn volume() -> VolumeStatus {
         unaccounted: vec![format!("on node n3, {}", unaccounted())],
         hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
         last_refusal: Some(refused()),
+        storage: Some(life()),
+        snapshot_count: 2,
         claim_count: 4,
         claims: vec![taken("web-1"), stuck("web-0")],
         create_index: 40,
         modify_index: 44,
         unreadable: Vec::new(),
     }
+}
+
+/// An expansion that fails, of a volume that was restored from a snapshot.
+fn life() -> StorageStatus {
+    StorageStatus {
+        stage: Stage::Ready,
+        class: ClassId::new("fast").ok(),
+        reclaim: Some(Reclaim::Retain),
+        requested_bytes: Some(10_000_000_000),
+        plugin_name: Some("berth-data-0af7".to_owned()),
+        origin: Some(Origin {
+            volume: volume_id("orders"),
+            snapshot: SnapshotId::new("monday").ok(),
+            external_id: "snap-1".to_owned(),
+        }),
+        for_alloc: AllocId::new("run-1").ok(),
+        operation: Some(OperationStatus {
+            operation: OperationKind::Expand,
+            since: ago(30),
+            call: "agent.expand".to_owned(),
+            calling: false,
+            tries: 2,
+            next_try: Some(NOW.after(Duration::from_secs(4))),
+            error: Some("agent.expand: NodeExpandVolume: INTERNAL: busy".to_owned()),
+            uncertain: true,
+            to_bytes: Some(20 << 30),
+            nodes_left: vec![node_id("n1"), node_id("n2")],
+            then_deleted: false,
+            waits_for: Some(StorageWait::StagedAgain),
+        }),
+        failure: Some(FailedOperation {
+            operation: OperationKind::Modify,
+            at: ago(300),
+            error: "INVALID_ARGUMENT: iops".to_owned(),
+        }),
+        faults: vec!["it created a volume of 1 bytes, and 2 were requested".to_owned()],
+        mutable_parameters: BTreeMap::from([("iops".to_owned(), "3000".to_owned())]),
+    }
+}
+
+/// Snapshots: one alone, a group, and one that the plugin refused.
+pub fn snapshots() -> Vec<SnapshotStub> {
+    let stub = SnapshotStub {
+        namespace: Namespace::default(),
+        volume: volume_id("data"),
+        snapshot: SnapshotId::new("monday").unwrap(),
+        state: SnapshotState::Ready,
+        since: ago(4000),
+        plugin: plugin_id(),
+        external_id: Some("snap-1".to_owned()),
+        second_id: None,
+        size_bytes: Some(10 << 30),
+        cut_at: Some(ago(4001)),
+        group: Vec::new(),
+        tries: 0,
+        next_try: None,
+        error: None,
+        modify_index: 44,
+    };
+    let member = |volume: &str| SnapshotStub {
+        volume: volume_id(volume),
+        snapshot: SnapshotId::new("all").unwrap(),
+        state: SnapshotState::Cut,
+        group: vec![volume_id("data"), volume_id("logs")],
+        tries: 3,
+        next_try: Some(NOW.after(Duration::from_secs(4))),
+        ..stub.clone()
+    };
+    let failed = SnapshotStub {
+        snapshot: SnapshotId::new("tuesday").unwrap(),
+        state: SnapshotState::Failed,
+        size_bytes: None,
+        cut_at: None,
+        error: Some("CreateSnapshot: INVALID_ARGUMENT: type".to_owned()),
+        ..stub.clone()
+    };
+    vec![member("data"), stub.clone(), failed, member("logs")]
+}
+
+/// A class that says everything, and one that says as little as it may.
+pub fn classes() -> Classes {
+    let read = |value| serde_json::from_value::<ClassStatus>(value).unwrap();
+    let writer = serde_json::json!([WRITER]);
+    let fast = read(serde_json::json!({
+        "id": "fast", "plugin": plugin_id(), "parameters": {"type": "gp3"},
+        "mutable_parameters": {"iops": "3000"}, "capabilities": writer,
+        "mount": {"fs_type": "ext4", "flags": ["***"], "group": "1000"},
+        "topology_policy": "first-use", "topologies": [{"zone": "a"}, {"zone": "b"}],
+        "size": {"min_bytes": 1_u64 << 30, "max_bytes": 1_u64 << 40, "default_bytes": 10_u64 << 30},
+        "reclaim": "retain", "namespaces": ["default", "team"],
+        "quota": {"volumes": 10, "bytes": 1_u64 << 40},
+        "used": {"volumes": 1, "bytes": 10_u64 << 30}, "index": 44,
+    }));
+    let plain = read(serde_json::json!({
+        "id": "plain", "plugin": "nfs", "capabilities": writer,
+        "used": {"volumes": 0, "bytes": 0}, "index": 45,
+    }));
+    Classes { classes: vec![fast, plain], next: None, unreadable: Vec::new() }
+}
+
+/// What a plugin has: volumes and snapshots of each kind.
+pub fn externals() -> Externals {
+    serde_json::from_value(serde_json::json!({
+        "plugin": plugin_id(),
+        "volumes": [
+            {"registration": "known", "external_id": "vol-1", "capacity_bytes": 10_u64 << 30,
+                "topologies": [{"zone": "a"}], "published_on": ["i-1", "i-2"],
+                "volume": "data", "namespace": "default"},
+            {"registration": "known", "external_id": "vol-2"},
+            {"registration": "not-registered", "external_id": "vol 3", "abnormal": "degraded"},
+            {"registration": "not-listed", "external_id": "vol-4", "volume": "lost",
+                "namespace": "default"},
+        ],
+        "snapshots": [
+            {"registration": "known", "external_id": "snap-1", "source": "vol-1", "ready": true,
+                "size_bytes": 10_u64 << 30, "volume": "data", "namespace": "default",
+                "snapshot": "monday"},
+            {"registration": "not-registered", "external_id": "snap-2", "source": "vol-9",
+                "ready": false},
+            {"registration": "not-listed", "external_id": "snap-3", "source": "", "ready": false,
+                "volume": "lost", "namespace": "default", "snapshot": "x"},
+        ],
+    }))
+    .unwrap()
+}
+
+/// The room of a plugin at two places, of which one did not answer.
+pub fn capacities() -> Capacities {
+    serde_json::from_value(serde_json::json!({
+        "plugin": plugin_id(),
+        "capacities": [
+            {"topology": {"zone": "a"}, "available_bytes": 10_u64 << 40,
+                "max_volume_bytes": 1_u64 << 40, "min_volume_bytes": 1_u64 << 30},
+            {"topology": {"zone": "b"}, "error": "GetCapacity: UNAVAILABLE"},
+            {},
+        ],
+    }))
+    .unwrap()
 }
 
 fn holder(alloc: &str, node: &str) -> VolumeHolder {
@@ -177,6 +324,11 @@ pub fn volumes() -> Volumes {
         waiting: 0,
         holders: vec![holder("web-0", "n1"), holder("web-1", "n2")],
         healthy: true,
+        stage: None,
+        operation: None,
+        refused: None,
+        class: ClassId::new("fast").ok(),
+        capacity_bytes: Some(10 << 30),
         registered_twice: false,
         fs_type: None,
         modify_index: 44,
@@ -189,6 +341,10 @@ pub fn volumes() -> Volumes {
         releasing: 0,
         holders: Vec::new(),
         healthy: false,
+        stage: Some(Stage::Creating),
+        operation: Some(OperationKind::Create),
+        class: None,
+        capacity_bytes: None,
         ..stub.clone()
     };
     Volumes { index: 44, volumes: vec![stub, idle], next: None, unreadable: Vec::new() }

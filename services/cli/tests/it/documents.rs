@@ -31,6 +31,37 @@ fn the_example_that_init_writes_is_accepted_by_register() {
     }
 }
 
+/// A creation and a class have examples of their own.
+#[test]
+fn each_example_is_accepted_by_its_command() {
+    for (init, send) in [
+        (&["volume", "init", "--create"][..], &["volume", "create"][..]),
+        (&["class", "init"], &["class", "create"]),
+    ] {
+        for form in [&[][..], &["--json"]] {
+            let example = berth(&[init, &["-"], form].concat());
+            assert_eq!((example.code, example.err.as_str()), (0, ""), "{init:?}");
+            let sent = [&["--nats", NOWHERE, "--timeout", "300ms"], send, &["-"]].concat();
+            let ran = run(&sent, &example.out);
+            assert_eq!(ran.code, 4, "{init:?}: {ran:?}");
+        }
+    }
+}
+
+#[test]
+fn a_document_of_the_other_kind_is_led_to_its_example() {
+    let creation = berth(&["volume", "init", "--create", "-"]).out;
+    let ran = register("-", &creation);
+    assert_eq!(ran.code, 64, "{ran:?}");
+    assert!(ran.err.contains("`berth volume init --create -` prints an example"), "{ran:?}");
+    let text = "id = 'a'\nplugin = 'p'\nexternal_id = 'x'\nsize = 0\n[[capability]]\n\
+        access = 'single-node-writer'\nattachment = 'file-system'\n";
+    let ran = run(&["--nats", NOWHERE, "volume", "create", "-"], text);
+    assert_eq!(ran.code, 64, "{ran:?}");
+    assert!(ran.err.contains("-:4: size: is 0"), "{ran:?}");
+    assert!(ran.err.contains("`berth volume init -` prints an example"), "{ran:?}");
+}
+
 #[test]
 fn the_example_can_be_piped() {
     let example = berth(&["volume", "init", "-"]);

@@ -34,7 +34,8 @@ fn faults_of_a_document_stand_at_their_lines() {
         fault("plugin", "is missing", None),
         fault("", "is not TOML: unclosed string", Some(1)),
     ];
-    let failure = Failure::Document { name: "data.toml".to_owned(), faults };
+    let next = "mend what is listed; `berth volume init -` prints an example".to_owned();
+    let failure = Failure::Document { name: "data.toml".to_owned(), faults, next };
     insta::assert_snapshot!(golden(&failure));
 }
 

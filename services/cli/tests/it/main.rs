@@ -22,6 +22,7 @@ mod lists;
 mod run;
 mod run_ends;
 mod samples;
+mod storage;
 mod story;
 mod system;
 mod tables;

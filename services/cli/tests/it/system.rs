@@ -125,7 +125,8 @@ impl System {
         self.run(args, "")
     }
 
-    fn run(&self, args: &[&str], stdin: &str) -> Ran {
+    /// The same with this on stdin.
+    pub fn run(&self, args: &[&str], stdin: &str) -> Ran {
         berth::run_with(&self.connection(), args, stdin)
     }
 

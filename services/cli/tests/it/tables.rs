@@ -2,6 +2,7 @@
 
 use berth_cli::show;
 use berth_contract::message::alloc::Allocs;
+use berth_contract::message::class::Classes;
 use berth_contract::message::collect::Sweep;
 use berth_contract::message::registry::{Declared, Left, Nodes, Plugins};
 use berth_contract::message::volume::Volumes;
@@ -88,8 +89,45 @@ fn a_sweep_and_what_it_kept() {
 }
 
 #[test]
+fn snapshots_and_groups_of_them() {
+    let all = data::snapshots();
+    let both = format!(
+        "{}\n{}\n{}",
+        show::snapshots(&all, None, NOW),
+        show::snapshots(&all, Some("state"), NOW),
+        show::snapshot_groups(&all, NOW)
+    );
+    insta::assert_snapshot!(both);
+}
+
+#[test]
+fn classes_and_one_of_them() {
+    let classes = data::classes();
+    let all: Vec<String> = classes.classes.iter().map(show::class).collect();
+    insta::assert_snapshot!(format!("{}\n{}", show::classes(&classes, None), all.join("\n")));
+}
+
+#[test]
+fn what_a_plugin_has_and_how_much_room() {
+    let externals = data::externals();
+    let all = [
+        show::external_volumes(&externals, None),
+        show::external_snapshots(&externals, None),
+        show::capacities(&data::capacities()),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
 fn nothing_is_said_in_words() {
+    let nowhere =
+        serde_json::from_value(serde_json::json!({"plugin": "p", "volumes": []})).unwrap();
     let nothing = [
+        show::snapshots(&[], None, NOW),
+        show::snapshot_groups(&[], NOW),
+        show::classes(&Classes { classes: Vec::new(), next: None, unreadable: Vec::new() }, None),
+        show::external_volumes(&nowhere, None),
+        show::external_snapshots(&nowhere, None),
         show::sweep(&Sweep::default()),
         show::volumes(
             &Volumes { index: 0, volumes: Vec::new(), next: None, unreadable: Vec::new() },

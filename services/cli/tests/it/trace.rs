@@ -2,11 +2,13 @@
 
 use berth_cli::show::Zone;
 use berth_cli::show::trace::{Drawing, How, Tree, TreeSource, Which, draw, tree};
-use berth_contract::event::{Event, EventName as E};
+use berth_contract::event::{Event, EventName as E, PluginCall};
 use berth_contract::message::claim::ClaimStatus;
+use berth_contract::service::CLAIM;
 use berth_domain::volume::{Attempt, CallKind, State};
-use berth_domain::{Timestamp, WorkerId};
+use berth_domain::{Namespace, NodeId, SnapshotId, Timestamp, WorkerId};
 
+use crate::data::volume_id;
 use crate::story::{Story, at, attempt, trace};
 
 const WATCHER: &str = "volumewatcher/h/7";
@@ -362,4 +364,78 @@ fn the_trace_of_a_refused_request_is_the_refusal_alone() {
     let trace = tree(known, Which::Trace(&trace('d')));
     assert_eq!((trace.claims.len(), trace.refusals.len()), (0, 1), "{trace:?}");
     insta::assert_snapshot!(drawn(&trace));
+}
+
+/// An event of the volume at its storage, or of its snapshot `monday`.
+fn of_storage(ms: u64, name: E, digit: char, detail: &str) -> Event {
+    let is_snapshot = name.as_str().starts_with("snapshot.");
+    Event {
+        namespace: Some(Namespace::default()),
+        volume: Some(volume_id("data")),
+        snapshot: is_snapshot.then(|| SnapshotId::new("monday").unwrap()),
+        detail: Some(detail.to_owned()).filter(|detail| !detail.is_empty()),
+        trace: Some(trace(digit)),
+        ..Event::new(name, at(ms), CLAIM)
+    }
+}
+
+fn storage_call(ms: u64, name: E, digit: char, detail: &str, code: &str) -> Event {
+    let call = PluginCall {
+        rpc: "CreateVolume".to_owned(),
+        at: at(ms - 100),
+        took_us: 90_000,
+        code: code.to_owned(),
+    };
+    Event {
+        node: NodeId::new("n1").ok(),
+        took_us: Some(100_000),
+        calls: vec![call],
+        ..of_storage(ms, name, digit, detail)
+    }
+}
+
+/// A creation that succeeds at its second try, an earlier life of the same name, and a snapshot.
+fn created() -> Vec<Event> {
+    let worker = format!("controller.create by {WATCHER}");
+    vec![
+        of_storage(0, E::VolumeCreating, 'c', ""),
+        of_storage(10, E::VolumeCreating, 'd', &worker),
+        storage_call(200, E::CallFailed, 'd', "controller.create: UNAVAILABLE: no", "UNAVAILABLE"),
+        of_storage(210, E::VolumeRetried, 'd', "controller.create: UNAVAILABLE: no"),
+        of_storage(400, E::VolumeCreating, 'e', &worker),
+        storage_call(600, E::CallDone, 'e', "controller.create", "OK"),
+        of_storage(610, E::VolumeCreated, 'e', ""),
+        of_storage(700, E::SnapshotCreating, 'f', ""),
+        of_storage(800, E::SnapshotCut, 'f', ""),
+    ]
+}
+
+#[test]
+fn a_creation_at_the_storage_and_a_snapshot_under_way() {
+    insta::assert_snapshot!(drawn(&seen(&created(), &[], 9_000)));
+}
+
+#[test]
+fn a_trace_finds_the_change_that_one_of_its_calls_is_of() {
+    let events = created();
+    let known = TreeSource { events: &events, claims: &[], begins: None, now: at(9_000) };
+    let of_call = tree(known, Which::Trace(&trace('d')));
+    let [change] = of_call.changes.as_slice() else { panic!("{of_call:?}") };
+    assert_eq!((change.what.as_str(), change.phase.how), ("creating", How::Done));
+    assert_eq!(change.phase.took_us, Some(610_000));
+    assert!(tree(known, Which::Trace(&trace('0'))).changes.is_empty());
+}
+
+#[test]
+fn a_creation_that_is_followed_by_its_deletion_is_two_changes() {
+    let mut events = created();
+    events.truncate(5);
+    events.push(of_storage(650, E::VolumeDeleting, 'e', ""));
+    events.push(of_storage(900, E::VolumeDeleted, 'f', ""));
+    let known = TreeSource { events: &events, claims: &[], begins: None, now: at(9_000) };
+    let all = tree(known, Which::All);
+    let ends: Vec<(&str, How)> =
+        all.changes.iter().map(|change| (change.what.as_str(), change.phase.how)).collect();
+    assert_eq!(ends, [("creating", How::Done), ("deleting", How::Done)]);
+    assert_eq!(tree(known, Which::Newest).changes.len(), 1);
 }

@@ -26,6 +26,9 @@ pub struct VolumeMeta {
     /// The file system of an image; `None` for a directory or a bare block device.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fs: Option<FsType>,
+    /// The mutable parameters in effect.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mutable_parameters: BTreeMap<String, String>,
     /// The segments of nodes that can use it; empty means any node.
     #[serde(default, skip_serializing_if = "is_default")]
     pub topology: Segments,
@@ -43,6 +46,9 @@ pub struct CreationRequest {
     pub name: String,
     #[serde(default, skip_serializing_if = "is_default")]
     pub parameters: BTreeMap<String, String>,
+    /// As requested; the volume may have been modified since.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mutable_parameters: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub source: Option<ContentSource>,
 }

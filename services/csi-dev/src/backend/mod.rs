@@ -9,6 +9,7 @@
 //! volumes/<id>/data/         its content, if it is a directory
 //! volumes/<id>/image         its content, if it is an image
 //! volumes/<id>/state.json    where it is attached, staged and published
+//! volumes/<id>/abnormal.json why it is reported as abnormal, where a test says so
 //! volumes/<id>/lock          held while meta and state are read or changed, or content is copied
 //! volumes/<id>/work          held by each program that works on its content or devices
 //! volumes/<id>/calls/        one file per slot, locked while a call is in flight
@@ -19,6 +20,7 @@
 //! ```
 //! `<id>` is the id as [`encoding`] writes it.
 
+mod condition;
 pub mod content;
 pub mod encoding;
 mod error;

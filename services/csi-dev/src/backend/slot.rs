@@ -23,7 +23,7 @@ use crate::lock::{LockedFile, try_lock};
 /// of a shared volume go to different instances and are independent of each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CallSlot {
-    /// All controller calls about the volume.
+    /// All controller calls about the volume, also those about a group that it belongs to.
     Controller,
     /// All node calls about the volume on this node.
     Node(String),
@@ -58,9 +58,9 @@ impl CallSlot {
     /// The slot of `rpc` at the instance of `node`; `None` where calls may overlap freely.
     pub fn of_call(rpc: Rpc, node: &str) -> Option<Self> {
         match rpc.service() {
-            Service::Controller => Some(Self::Controller),
+            Service::Controller | Service::GroupController => Some(Self::Controller),
             Service::Node => Some(Self::Node(node.to_owned())),
-            Service::Identity | Service::GroupController | Service::SnapshotMetadata => None,
+            Service::Identity | Service::SnapshotMetadata => None,
         }
     }
 

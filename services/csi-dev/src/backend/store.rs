@@ -126,7 +126,7 @@ impl Backend {
         }
         let mut mounted = Vec::new();
         for volume in self.volumes()?.iter().filter(|_| fenced) {
-            let locked = volume.lock()?;
+            let Some(locked) = volume.lock_unless_gone()? else { continue };
             let mut state = locked.state()?;
             if state.cut_off(id) {
                 locked.save(&state)?;
@@ -230,6 +230,19 @@ mod tests {
         let listed = backend.volumes().unwrap();
         let listed: Vec<_> = listed.iter().map(|volume| volume.meta().volume_id.as_str()).collect();
         assert_eq!(listed, ids);
+    }
+
+    /// Another instance may delete a volume while this one goes through the list.
+    #[test]
+    fn a_volume_that_was_removed_after_it_was_listed_has_no_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let backend = Backend::open(dir.path()).unwrap();
+        backend.provision(&meta("v", 10)).unwrap();
+        let listed = backend.volumes().unwrap();
+        assert!(listed[0].lock_unless_gone().unwrap().is_some());
+        backend.volume("v").unwrap().unwrap().lock().unwrap().remove().unwrap();
+        assert!(listed[0].lock_unless_gone().unwrap().is_none());
+        assert!(listed[0].lock().is_err());
     }
 
     #[test]

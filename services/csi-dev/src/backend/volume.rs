@@ -12,7 +12,7 @@ use super::error::BackendError;
 use super::meta::VolumeMeta;
 use super::slot::{CallSlot, HeldSlot, RunningCall};
 use super::state::VolumeState;
-use super::{content, file};
+use super::{condition, content, file};
 use crate::backing::Backing;
 use crate::lock::{Lock, LockError};
 use crate::tool;
@@ -51,6 +51,7 @@ impl Volume {
         }
         // A volume of this id may have been removed in part.
         file::remove(&dir.join("state.json"))?;
+        file::remove(&condition::mark_path(&dir))?;
         match from {
             Some(from) => content::copy(from, &dir, meta.backing)?,
             None => content::make(&dir, meta.backing, meta.fs, meta.capacity_bytes)?,
@@ -94,6 +95,14 @@ impl Volume {
         Ok(LockedVolume { volume: self, lock })
     }
 
+    /// Takes its lock, unless it was removed since it was opened.
+    pub fn lock_unless_gone(&self) -> Result<Option<LockedVolume<'_>>, BackendError> {
+        match Lock::wait(&self.dir.join("lock")) {
+            Err(LockError::Gone { .. }) => Ok(None),
+            lock => Ok(Some(LockedVolume { volume: self, lock: lock? })),
+        }
+    }
+
     /// Its use at this moment, without the lock.
     pub fn read_state(&self) -> Result<VolumeState, BackendError> {
         Ok(file::read(&self.state_file())?.unwrap_or_default())
@@ -109,6 +118,11 @@ impl Volume {
 }
 
 impl LockedVolume<'_> {
+    /// The directory with all of the volume's files.
+    pub(super) fn dir(&self) -> &Path {
+        &self.volume.dir
+    }
+
     pub fn state(&self) -> Result<VolumeState, BackendError> {
         self.volume.read_state()
     }

@@ -1,8 +1,8 @@
 //! What happens around the work of a call.
 //!
-//! Owns: the beginning in the log, the slot, and the end in the log; `sabotage` applies faults.
+//! Owns: the beginning in the log, the slots, and the end in the log; `sabotage` applies faults.
 //! Promises: a call runs to its end even if its caller leaves. Before the answer is sent, the end
-//! is in the log and the slot is free. Never: knows what a call is about.
+//! is in the log and the slots are free. Never: knows what a call is about.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,19 +17,21 @@ use tokio::task::{JoinError, spawn_blocking};
 use tonic::{Request, Response, Status};
 
 use super::Driver;
+use super::forgery::{forge_answer, forge_request};
 use super::refusal::Refusal;
 use super::request::RequestFields;
 use super::sabotage::{SabotagedResult, run_with_faults};
+use super::subject::CallSubject;
 use crate::ability::Ability;
 use crate::backend::{CallSlot, HeldSlot, RunningCall};
-use crate::faults::{CallFaults, FaultMark};
+use crate::faults::{CallFaults, FaultMark, WrongAnswer};
 use crate::log::{CallBegin, CallEffect, CallOutcome, LoggedCall, Recorder, to_bounded_json};
 use crate::rules;
 
 /// What is checked before the work of a call.
 pub(super) struct CallRules<R> {
-    /// The abilities without which the call is not offered.
-    pub needs: &'static [Ability],
+    /// The call is offered with any one of these abilities; always if there are none.
+    pub needs_one_of: &'static [Ability],
     /// Checks the required fields.
     pub check: fn(&R, &mut RequestFields),
 }
@@ -64,9 +66,11 @@ impl Driver {
         let trace = request.metadata().get("traceparent").and_then(|trace| trace.to_str().ok());
         let call = LoggedCall::from_request(request.get_ref(), trace);
         let secrets = Secrets::values_in(request.get_ref());
-        let request = request.into_inner();
-        let work = move |driver: &Self| {
-            if !rules.needs.iter().all(|need| driver.has(*need)) {
+        let subject = CallSubject::from_request(request.get_ref());
+        let mut request = request.into_inner();
+        let work = move |driver: &Self, wrong: Option<WrongAnswer>| {
+            let needs = rules.needs_one_of;
+            if !needs.is_empty() && !needs.iter().any(|need| driver.has(*need)) {
                 let message = format!("{} is not among the capabilities of this plugin", R::RPC);
                 return Err(Refusal::new(Code::Unimplemented, message));
             }
@@ -74,10 +78,15 @@ impl Driver {
             let mut fields = RequestFields::default();
             (rules.check)(&request, &mut fields);
             fields.finish()?;
-            work(driver, &request)
+            let Some(wrong) = wrong else { return Ok((work(driver, &request)?, false)) };
+            let is_forged = forge_request(driver, wrong, &mut request)?;
+            let mut answer = work(driver, &request)?;
+            let is_changed = forge_answer(driver, wrong, &request, &mut answer)?;
+            Ok((answer, is_forged || is_changed))
         };
         let caller = Arc::new(Caller::default());
-        let task = run(Arc::clone(self), call, secrets, Arc::clone(&caller), work);
+        let received = ReceivedCall { call, subject, secrets };
+        let task = run(Arc::clone(self), received, Arc::clone(&caller), work);
         // A separate task: if the caller leaves, this future is dropped, and the work must go on.
         let task = tokio::spawn(task);
         let waiting = CallerGuard { driver: Arc::clone(self), caller };
@@ -90,34 +99,33 @@ impl Driver {
         answer
     }
 
-    /// Logs the beginning of the call, takes its slot and looks up its faults.
+    /// Logs the beginning of the call, takes its slots and looks up its faults.
     fn begin(
         &self,
         call: LoggedCall,
+        subject: &CallSubject,
         caller: &Caller,
     ) -> Result<(CallBegin, Result<CallFaults, Refusal>), Status> {
         let begin = self.recorder.begin(call).map_err(not_logged)?;
-        let slot = self.take_slot(&begin);
-        let (slot, entered) = slot.map_or_else(|busy| (None, Err(busy)), |slot| (slot, Ok(())));
+        let slots = self.take_slots(&begin, &subject.volumes);
+        let (slots, entered) =
+            slots.map_or_else(|busy| (Vec::new(), Err(busy)), |slots| (slots, Ok(())));
         {
             let mut caller = caller.lock();
-            (caller.seq, caller.slot) = (Some(begin.seq), slot);
+            (caller.seq, caller.slots) = (Some(begin.seq), slots);
             if caller.gone {
                 caller.record_gone(&self.recorder);
             }
         }
-        let faults = entered.and_then(|()| {
-            Ok(self.faults.take(begin.call.rpc, begin.call.volume_id.as_deref())?)
-        });
+        let faults =
+            entered.and_then(|()| Ok(self.faults.take(begin.call.rpc, &subject.names())?));
         Ok((begin, faults))
     }
 
-    /// Takes the slot of the call, if calls of its kind have one.
-    fn take_slot(&self, begin: &CallBegin) -> Result<Option<HeldSlot>, Refusal> {
-        let slot = CallSlot::of_call(begin.call.rpc, self.node_id());
-        let (Some(slot), Some(id)) = (slot, &begin.call.volume_id) else { return Ok(None) };
-        // A missing volume needs no protection; the work will answer NOT_FOUND.
-        let Some(volume) = self.backend.volume(id)? else { return Ok(None) };
+    /// Takes the slots of the call, one for each volume, if calls of its kind have them.
+    fn take_slots(&self, begin: &CallBegin, volumes: &[String]) -> Result<Vec<HeldSlot>, Refusal> {
+        let mut held = Vec::new();
+        let Some(slot) = CallSlot::of_call(begin.call.rpc, self.node_id()) else { return Ok(held) };
         let mine = RunningCall {
             rpc: begin.call.rpc,
             instance: self.recorder.instance().to_owned(),
@@ -125,31 +133,46 @@ impl Driver {
             since_us: begin.begin_us,
             caller_gone: false,
         };
-        let running = match volume.lock()?.enter(&slot, &mine)? {
-            Ok(held) => return Ok(Some(held)),
-            Err(running) => running,
-        };
+        for id in volumes {
+            // A missing volume needs no protection; the work will answer NOT_FOUND.
+            let Some(volume) = self.backend.volume(id)? else { continue };
+            match volume.lock()?.enter(&slot, &mine)? {
+                Ok(taken) => held.push(taken),
+                Err(running) => return Err(self.refuse_overlap(&slot, id, &running)),
+            }
+        }
+        Ok(held)
+    }
+
+    fn refuse_overlap(&self, slot: &CallSlot, id: &str, running: &RunningCall) -> Refusal {
         if running.caller_gone {
             // No violation: the CO no longer waits for that call.
             let message = format!("volume {id:?}: {running} is not done yet; ask again later");
-            return Err(Refusal::new(Code::Aborted, message));
+            return Refusal::new(Code::Aborted, message);
         }
         let node = matches!(slot, CallSlot::Node(_)).then(|| self.node_id());
-        Err(Refusal::violation(id, rules::overlap(node, &running)))
+        Refusal::violation(id, rules::overlap(node, running))
     }
+}
+
+/// A request as the log and the faults see it.
+struct ReceivedCall {
+    call: LoggedCall,
+    subject: CallSubject,
+    secrets: Secrets,
 }
 
 /// Runs one call from beginning to end. `None` means that the answer is to be lost.
 async fn run<R: Serialize + Any + Default + Send>(
     driver: Arc<Driver>,
-    call: LoggedCall,
-    secrets: Secrets,
+    received: ReceivedCall,
     caller: Arc<Caller>,
-    work: impl FnOnce(&Driver) -> Result<R, Refusal> + Send + 'static,
+    work: impl FnOnce(&Driver, Option<WrongAnswer>) -> Result<(R, bool), Refusal> + Send + 'static,
 ) -> Option<Result<R, Status>> {
     let _counted = InFlightGuard::enter(&driver.in_flight);
     let (at, by) = (Arc::clone(&driver), Arc::clone(&caller));
-    let (begin, faults) = match spawn_blocking(move || at.begin(call, &by)).await {
+    let ReceivedCall { call, subject, secrets } = received;
+    let (begin, faults) = match spawn_blocking(move || at.begin(call, &subject, &by)).await {
         Ok(Ok(begun)) => begun,
         Ok(Err(status)) => return Some(Err(status)),
         Err(error) => return Some(Err(broken(error))),
@@ -163,7 +186,7 @@ async fn run<R: Serialize + Any + Default + Send>(
     let end = move || {
         let logged = driver.recorder.end(begin, outcome);
         // After the log: the next call must not begin before this end.
-        caller.lock().slot = None;
+        caller.lock().slots.clear();
         logged
     };
     match spawn_blocking(end).await {
@@ -229,7 +252,7 @@ struct Caller(Mutex<CallerState>);
 struct CallerState {
     /// The number of the call; `None` before its beginning.
     seq: Option<u64>,
-    slot: Option<HeldSlot>,
+    slots: Vec<HeldSlot>,
     answered: bool,
     gone: bool,
 }
@@ -241,10 +264,10 @@ impl Caller {
 }
 
 impl CallerState {
-    /// Marks the call in its slot and in the log: its caller left.
+    /// Marks the call in its slots and in the log: its caller left.
     fn record_gone(&self, recorder: &Recorder) {
         // If this fails, the next call sees a waiting caller, which is the safe side.
-        if let Some(slot) = &self.slot {
+        for slot in &self.slots {
             _ = slot.caller_gone();
         }
         if let Some(seq) = self.seq {

@@ -8,7 +8,9 @@
 //! ```text
 //! services    one row for each RPC: its ability and its function
 //! call        around the work of a call: log, slot, faults, log
+//! subject     what a call is about
 //! sabotage    what planted faults do to it
+//! forgery     wrong answers about what there is at the storage
 //! request     fields of requests, all faults at once
 //! refusal     why a call fails, and what it changed before
 //! identity    GetPluginInfo, GetPluginCapabilities, Probe
@@ -23,6 +25,7 @@
 
 mod call;
 mod controller;
+mod forgery;
 mod group;
 mod handle;
 mod identity;
@@ -34,6 +37,7 @@ mod request;
 mod sabotage;
 pub mod services;
 mod size;
+mod subject;
 
 use std::collections::BTreeMap;
 

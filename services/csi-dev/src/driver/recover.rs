@@ -20,7 +20,7 @@ impl Driver {
     pub fn recover(&self) -> Result<Vec<HeldVolume>, BackendError> {
         let mut holdings = Vec::new();
         for volume in self.backend.volumes()? {
-            let locked = volume.lock()?;
+            let Some(locked) = volume.lock_unless_gone()? else { continue };
             let mut state = locked.state()?;
             let busy = locked.running(&CallSlot::Node(self.node_id().to_owned()))?.is_some();
             if self.profile.is_node() && !busy && self.forget_what_is_gone(&volume, &mut state) {

@@ -33,11 +33,12 @@ impl<R> From<Result<R, Refusal>> for SabotagedResult<R> {
     }
 }
 
-/// Does the work of a call, and applies its faults before and after the work.
+/// Does the work of a call, and applies its faults before and after the work. The work is told
+/// which wrong answer is wanted, and says whether it gave it.
 pub(super) async fn run_with_faults<R: Any + Default + Send>(
     driver: &Arc<Driver>,
     faults: CallFaults,
-    work: impl FnOnce(&Driver) -> Result<R, Refusal> + Send + 'static,
+    work: impl FnOnce(&Driver, Option<WrongAnswer>) -> Result<(R, bool), Refusal> + Send + 'static,
 ) -> SabotagedResult<R> {
     if let Some(fault) = &faults.before {
         apply_delay(driver, fault).await;
@@ -50,9 +51,13 @@ pub(super) async fn run_with_faults<R: Any + Default + Send>(
         apply_delay(driver, fault).await;
         return SabotagedResult { result: Ok(R::default()), mark: Some(FaultMark::Wrong) };
     }
-    let at = Arc::clone(driver);
-    let result = spawn_blocking(move || work(&at)).await;
-    let result = result.unwrap_or_else(|error| Err(Refusal::uncertain(error.to_string())));
+    let (at, wrong) = (Arc::clone(driver), faults.after.as_ref().and_then(|fault| fault.wrong));
+    let worked = spawn_blocking(move || work(&at, wrong)).await;
+    let worked = worked.unwrap_or_else(|error| Err(Refusal::uncertain(error.to_string())));
+    let (result, is_forged) = match worked {
+        Ok((answer, is_forged)) => (Ok(answer), is_forged),
+        Err(refusal) => (Err(refusal), false),
+    };
 
     let Some(fault) = &faults.after else { return result.into() };
     apply_delay(driver, fault).await;
@@ -63,6 +68,7 @@ pub(super) async fn run_with_faults<R: Any + Default + Send>(
         return SabotagedResult { result, mark: Some(FaultMark::Lost) };
     }
     match fault.wrong {
+        Some(_) if is_forged => SabotagedResult { result, mark: Some(FaultMark::Wrong) },
         Some(wrong) => falsify(wrong, result),
         None => result.into(),
     }

@@ -17,8 +17,8 @@ use v1::node_server::Node;
 
 use super::call::CallRules;
 use super::controller::{self, validate};
-use super::controller::{attach, capacity, create, expand, list, snapshot, snapshots};
-use super::node::{self, publish, stage};
+use super::controller::{attach, capacity, create, expand, list, modify, snapshot, snapshots};
+use super::node::{self, publish, stage, stats};
 use super::request::RequestFields;
 use super::{Driver, group, identity};
 use crate::ability::Ability;
@@ -30,7 +30,7 @@ pub struct Services(pub Arc<Driver>);
 macro_rules! services {
     ($($service:ident {
         $(
-            $method:ident($request:ident $(: $($field:ident),+)?) $(needs $ability:ident)?
+            $method:ident($request:ident $(: $($field:ident),+)?) $(needs $($ability:ident)|+)?
             => $work:expr;
         )*
     })*) => { $(
@@ -41,7 +41,7 @@ macro_rules! services {
                 request: Request<v1::$request>,
             ) -> Result<Response<<v1::$request as Unary>::Response>, Status> {
                 let rules = CallRules {
-                    needs: &[$(Ability::$ability)?],
+                    needs_one_of: &[$($(Ability::$ability),+)?],
                     check: |request: &v1::$request, fields: &mut RequestFields| {
                         // Unused by a row without required fields.
                         let _ = (request, &fields);
@@ -76,13 +76,17 @@ services! {
             ValidateVolumeCapabilitiesRequest: volume_id, volume_capabilities
         ) => validate::validate;
         list_volumes(ListVolumesRequest) needs List => list::list;
+        controller_get_volume(ControllerGetVolumeRequest: volume_id) needs GetVolume => list::get;
         get_capacity(GetCapacityRequest) needs Capacity => capacity::get;
         controller_expand_volume(ControllerExpandVolumeRequest: volume_id, capacity_range)
             needs Expand => expand::expand;
+        controller_modify_volume(ControllerModifyVolumeRequest: volume_id, mutable_parameters)
+            needs Modify => modify::modify;
         create_snapshot(CreateSnapshotRequest: source_volume_id, name) needs Snapshot
             => snapshot::create;
         delete_snapshot(DeleteSnapshotRequest: snapshot_id) needs Snapshot => snapshot::delete;
         list_snapshots(ListSnapshotsRequest) needs ListSnapshots => snapshots::list;
+        get_snapshot(GetSnapshotRequest: snapshot_id) needs GetSnapshot => snapshots::get;
     }
     GroupController {
         group_controller_get_capabilities(GroupControllerGetCapabilitiesRequest) needs GroupSnapshot
@@ -106,6 +110,8 @@ services! {
             => publish::publish;
         node_unpublish_volume(NodeUnpublishVolumeRequest: volume_id, target_path)
             => publish::unpublish;
+        node_get_volume_stats(NodeGetVolumeStatsRequest: volume_id, volume_path)
+            needs Stats | Condition => stats::get;
         node_expand_volume(NodeExpandVolumeRequest: volume_id, volume_path) needs ExpandNode
             => node::expand::expand;
     }

@@ -3,6 +3,7 @@
 //! Owns: which calls it hits, and what it does to them. Promises: values only. Never: counts.
 
 use berth_csi::{Code, Rpc};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// A fault delays a call, and does at most one thing more: answer with a code, hang, crash, lose
@@ -14,7 +15,9 @@ pub struct Fault {
     /// `None` matches all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rpc: Option<Rpc>,
-    /// `None` matches calls about any volume or none.
+    /// A volume: by its id, or by its name in `CreateVolume`. For `CreateSnapshot` and
+    /// `CreateVolumeGroupSnapshot`, a source. For other calls about a snapshot or group, the id of
+    /// that. `None` matches all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
     /// Before or after the work of the call. Lost and wrong answers are always after.
@@ -59,7 +62,7 @@ pub enum FaultSide {
 }
 
 /// Wrong answers, as real plugins were seen to give them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum WrongAnswer {
     /// An unknown value in lists of capabilities and access modes.
@@ -83,6 +86,25 @@ pub enum WrongAnswer {
     Chatty,
     /// `OK` without doing anything.
     NothingDone,
+    /// `CreateVolume` and `ControllerExpandVolume` add half of what was required, and answer so. A
+    /// volume is not made smaller than its source or file system needs.
+    LessCapacity,
+    /// No id, from `CreateVolume`, `CreateSnapshot` and `CreateVolumeGroupSnapshot`.
+    NoId,
+    /// `CreateVolume` makes one more volume for the same name, and answers the id of that; so does
+    /// `CreateSnapshot`.
+    OtherId,
+    /// The id of another existing volume or snapshot, from `CreateVolume` and `CreateSnapshot`.
+    IdOfAnother,
+    /// An `accessible_topology` that was not requested, from `CreateVolume`.
+    OtherTopology,
+    /// `ListVolumes` and `ListSnapshots` begin again after the last page, each time with a token
+    /// that was never given before.
+    EndlessPages,
+    /// `ListVolumes` and `ListSnapshots` answer the first page and the same token, for ever.
+    EndlessToken,
+    /// No `content_source`, from `CreateVolume`.
+    NoSource,
 }
 
 /// What a fault did to the answer, for the log.
@@ -114,10 +136,11 @@ impl Fault {
         if self.lose_answer || self.wrong.is_some() { FaultSide::After } else { self.when }
     }
 
-    pub(super) fn hits(&self, side: FaultSide, rpc: Rpc, volume: Option<&str>) -> bool {
+    /// `about` has everything that the call may be called by.
+    pub(super) fn hits(&self, side: FaultSide, rpc: Rpc, about: &[&str]) -> bool {
         self.side() == side
             && self.rpc.is_none_or(|wanted| wanted == rpc)
-            && self.volume.as_deref().is_none_or(|wanted| Some(wanted) == volume)
+            && self.volume.as_deref().is_none_or(|wanted| about.contains(&wanted))
     }
 
     /// What contradicts itself, although each field is well-formed.

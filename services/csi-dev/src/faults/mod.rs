@@ -76,10 +76,11 @@ impl Faults {
         Self { file, loaded: Mutex::default() }
     }
 
-    /// Takes the faults for the next call of `rpc` about `volume`. To be called once per call.
-    pub fn take(&self, rpc: Rpc, volume: Option<&str>) -> Result<CallFaults, FaultError> {
+    /// Takes the faults for the next call of `rpc`. `about` has everything that the call may be
+    /// called by. To be called once per call.
+    pub fn take(&self, rpc: Rpc, about: &[&str]) -> Result<CallFaults, FaultError> {
         let mut loaded = self.reload()?;
-        let mut take = |side| loaded.faults.iter_mut().find_map(|one| one.take(side, rpc, volume));
+        let mut take = |side| loaded.faults.iter_mut().find_map(|one| one.take(side, rpc, about));
         Ok(CallFaults { before: take(FaultSide::Before), after: take(FaultSide::After) })
     }
 
@@ -114,9 +115,9 @@ impl Faults {
 }
 
 impl CountedFault {
-    fn take(&mut self, side: FaultSide, rpc: Rpc, volume: Option<&str>) -> Option<Fault> {
+    fn take(&mut self, side: FaultSide, rpc: Rpc, about: &[&str]) -> Option<Fault> {
         let fault = &self.fault;
-        if fault.times.is_some_and(|times| self.hits >= times) || !fault.hits(side, rpc, volume) {
+        if fault.times.is_some_and(|times| self.hits >= times) || !fault.hits(side, rpc, about) {
             return None;
         }
         let count = self.matched;
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     fn take_for_stage(faults: &Faults) -> CallFaults {
-        faults.take(Rpc::NodeStageVolume, Some("v")).unwrap()
+        faults.take(Rpc::NodeStageVolume, &["v"]).unwrap()
     }
 
     #[test]
@@ -190,7 +191,7 @@ mod tests {
         write(&path, &[other, once.clone(), always.clone()]).unwrap();
         let both = CallFaults { before: Some(once.clone()), after: Some(always.clone()) };
         let after_only = CallFaults { before: None, after: Some(always) };
-        assert_eq!(faults.take(Rpc::Probe, None).unwrap(), after_only);
+        assert_eq!(faults.take(Rpc::Probe, &[]).unwrap(), after_only);
         assert_eq!(take_for_stage(&faults), both);
         assert_eq!(take_for_stage(&faults), after_only, "used up");
         // Another instance counts for itself.
@@ -220,12 +221,12 @@ mod tests {
         ] {
             fs::write(&path, text).unwrap();
             for _ in 0..2 {
-                let error = faults.take(Rpc::Probe, None).unwrap_err().to_string();
+                let error = faults.take(Rpc::Probe, &[]).unwrap_err().to_string();
                 assert!(error.contains(problem), "{problem} in {error}");
             }
         }
         write(&path, &[]).unwrap();
-        assert_eq!(faults.take(Rpc::Probe, None).unwrap(), CallFaults::default());
+        assert_eq!(faults.take(Rpc::Probe, &[]).unwrap(), CallFaults::default());
     }
 
     #[test]

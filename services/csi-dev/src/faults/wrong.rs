@@ -33,8 +33,16 @@ pub(crate) fn distort(wrong: WrongAnswer, answer: &mut dyn Any) -> bool {
         }),
         WrongAnswer::NoCapabilities => no_capabilities(answer),
         WrongAnswer::Chatty => chatty(answer),
-        // The driver handles it: nothing is done at all.
-        WrongAnswer::NothingDone => false,
+        WrongAnswer::NoId => no_id(answer),
+        WrongAnswer::OtherTopology => other_topology(answer),
+        WrongAnswer::NoSource => no_source(answer),
+        // The driver handles them: they need more than the answer.
+        WrongAnswer::NothingDone
+        | WrongAnswer::LessCapacity
+        | WrongAnswer::OtherId
+        | WrongAnswer::IdOfAnother
+        | WrongAnswer::EndlessPages
+        | WrongAnswer::EndlessToken => false,
     }
 }
 
@@ -54,6 +62,10 @@ fn chatty(answer: &mut dyn Any) -> bool {
         plugin.vendor_version.push_str(&chatter());
     }) || change(answer, |attached: &mut v1::ControllerPublishVolumeResponse| {
         more(&mut attached.publish_context);
+    }) || change(answer, |created: &mut v1::CreateVolumeResponse| {
+        if let Some(volume) = &mut created.volume {
+            volume.volume_context.insert("dev.berth/chatter".to_owned(), chatter());
+        }
     }) || change(answer, |validated: &mut v1::ValidateVolumeCapabilitiesResponse| {
         validated.message.push_str(&chatter());
         if let Some(confirmed) = &mut validated.confirmed {
@@ -115,6 +127,47 @@ fn topology(answer: &mut dyn Any, topology: Option<v1::Topology>) -> bool {
     })
 }
 
+fn no_id(answer: &mut dyn Any) -> bool {
+    change(answer, |created: &mut v1::CreateVolumeResponse| {
+        if let Some(volume) = &mut created.volume {
+            volume.volume_id.clear();
+        }
+    }) || change(answer, |created: &mut v1::CreateSnapshotResponse| {
+        if let Some(snapshot) = &mut created.snapshot {
+            snapshot.snapshot_id.clear();
+        }
+    }) || change(answer, |created: &mut v1::CreateVolumeGroupSnapshotResponse| {
+        if let Some(group) = &mut created.group_snapshot {
+            group.group_snapshot_id.clear();
+            group.snapshots.iter_mut().for_each(|snapshot| snapshot.snapshot_id.clear());
+        }
+    })
+}
+
+fn other_topology(answer: &mut dyn Any) -> bool {
+    change(answer, |created: &mut v1::CreateVolumeResponse| {
+        let Some(volume) = &mut created.volume else { return };
+        let mut segments = volume.accessible_topology.pop().unwrap_or_default().segments;
+        if segments.is_empty() {
+            segments.insert("dev.berth/zone".to_owned(), String::new());
+        }
+        for value in segments.values_mut() {
+            value.push_str("-elsewhere");
+        }
+        volume.accessible_topology = vec![v1::Topology { segments }];
+    })
+}
+
+/// False also for a volume without a source: its answer is right.
+fn no_source(answer: &mut dyn Any) -> bool {
+    let mut had_source = false;
+    change(answer, |created: &mut v1::CreateVolumeResponse| {
+        let source = created.volume.as_mut().and_then(|volume| volume.content_source.take());
+        had_source = source.is_some();
+    });
+    had_source
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +183,29 @@ mod tests {
         let mut info = v1::NodeGetInfoResponse::default();
         assert!(distort(WrongAnswer::EmptyTopology, &mut info));
         assert_eq!(info.accessible_topology, Some(v1::Topology::default()));
+    }
+
+    #[test]
+    fn a_created_volume_has_no_id_or_source_or_is_elsewhere() {
+        let requested = v1::Topology { segments: [("zone".into(), "a".into())].into() };
+        let volume = v1::Volume {
+            volume_id: "v".into(),
+            content_source: Some(v1::VolumeContentSource::default()),
+            accessible_topology: vec![requested],
+            ..v1::Volume::default()
+        };
+        let mut created = v1::CreateVolumeResponse { volume: Some(volume) };
+        for (wrong, is_wrong_again) in [
+            (WrongAnswer::NoId, true),
+            (WrongAnswer::NoSource, false),
+            (WrongAnswer::OtherTopology, true),
+        ] {
+            assert!(distort(wrong, &mut created), "{wrong:?}");
+            assert_eq!(distort(wrong, &mut created.clone()), is_wrong_again, "{wrong:?}");
+        }
+        let volume = created.volume.unwrap();
+        assert_eq!((volume.volume_id.as_str(), volume.content_source), ("", None));
+        assert_eq!(volume.accessible_topology[0].segments["zone"], "a-elsewhere");
     }
 
     #[test]

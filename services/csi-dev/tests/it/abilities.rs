@@ -62,13 +62,25 @@ async fn everything_is_on_until_it_is_switched_off() {
             Service::GroupControllerService
         ]
     );
-    assert_eq!((all.expansion, all.controller.len()), (Some(Expansion::Online), 11));
-    assert_eq!(all.node.len(), 4);
+    assert_eq!((all.expansion, all.controller.len()), (Some(Expansion::Online), 15));
+    assert_eq!(all.node.len(), 6);
     let info = world.n1.call(v1::GetPluginInfoRequest {}).await.unwrap();
     assert!(info.name == "dev.berth" && !info.vendor_version.is_empty(), "{info:?}");
     let info = world.n1.call(v1::NodeGetInfoRequest {}).await.unwrap();
     assert_eq!((&*info.node_id, info.max_volumes_per_node), ("n1", 0));
     assert_eq!(info.accessible_topology.unwrap().segments["zone"], "a");
+}
+
+#[tokio::test]
+async fn a_condition_needs_a_call_that_answers_it() {
+    let flags = ["--without", "list,get-volume,stats"];
+    let Some(world) = World::start("condition", &flags).await else { return };
+    let advertised = advertised(&world.n1).await;
+    assert!(!advertised.controller.contains(&ControllerRpc::VolumeCondition), "{advertised:?}");
+    assert!(!advertised.node.contains(&NodeRpc::GetVolumeStats), "{advertised:?}");
+    // It is offered for its condition alone.
+    assert!(advertised.node.contains(&NodeRpc::VolumeCondition), "{advertised:?}");
+    world.n1.refused(v1::NodeGetVolumeStatsRequest::default(), Code::InvalidArgument).await;
 }
 
 /// That the call is refused as one that the plugin does not have, and that this is in the log.
@@ -87,6 +99,8 @@ async fn what_is_off_takes_its_calls_along() {
         "create,list,capacity,snapshot,expand,single-node-multi-writer",
         "--without",
         "expand-node,mount-group,online-expand",
+        "--without",
+        "modify,get-volume,stats,condition",
         "--no-attach",
         "--no-stage",
     ];
@@ -109,9 +123,13 @@ async fn what_is_off_takes_its_calls_along() {
     off::<v1::DeleteSnapshotRequest>(node).await;
     off::<v1::ListSnapshotsRequest>(node).await;
     off::<v1::ControllerExpandVolumeRequest>(node).await;
+    off::<v1::ControllerModifyVolumeRequest>(node).await;
+    off::<v1::ControllerGetVolumeRequest>(node).await;
+    off::<v1::GetSnapshotRequest>(node).await;
     off::<v1::NodeStageVolumeRequest>(node).await;
     off::<v1::NodeUnstageVolumeRequest>(node).await;
     off::<v1::NodeExpandVolumeRequest>(node).await;
+    off::<v1::NodeGetVolumeStatsRequest>(node).await;
     // A service that the plugin does not have is not there at all.
     node.refused(v1::CreateVolumeGroupSnapshotRequest::default(), Code::Unimplemented).await;
 }

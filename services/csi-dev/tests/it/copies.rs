@@ -197,6 +197,8 @@ async fn a_group_is_there_as_a_whole_or_not_at_all() {
     };
     node.refused(get, Code::NotFound).await;
     assert!(node.call(list).await.unwrap().entries.is_empty());
+    let rules = ["create-conflict", "delete-of-member", "other-members"];
+    assert_eq!(world.rules_broken(), rules.map(str::to_owned).into());
 }
 
 #[tokio::test]

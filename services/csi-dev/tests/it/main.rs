@@ -8,11 +8,13 @@
 )]
 
 mod abilities;
+mod changes;
 mod cli;
 mod codes;
 mod copies;
 mod crash;
 mod faults;
+mod forged;
 mod images;
 mod kernel;
 mod life;
@@ -21,4 +23,5 @@ mod made;
 mod namespace;
 mod order;
 mod request;
+mod storage_faults;
 mod world;

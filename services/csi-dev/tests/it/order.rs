@@ -1,6 +1,6 @@
 //! What a CO must never do is refused, and found in the logs afterwards.
 
-use berth_csi::{Code, Rpc};
+use berth_csi::{Code, Rpc, v1};
 use berth_csi_dev::capability::AccessMode::{MultiNodeSingleWriter, SingleNodeWriter};
 use berth_csi_dev::faults::Fault;
 use berth_csi_dev::log::LogEntry;
@@ -156,6 +156,40 @@ async fn two_controller_calls_at_once_at_two_instances() {
     first.unwrap();
     world.n2.call(detach("v", "n1")).await.unwrap();
     assert_eq!(world.broken(), ["overlapping-controller-calls"]);
+}
+
+#[tokio::test]
+async fn a_group_snapshot_is_a_call_about_each_of_its_volumes() {
+    let Some(world) = World::start("group-overlap", &[]).await else { return };
+    for volume in ["v", "w", "x"] {
+        world.provision(volume);
+    }
+    let group = |name: &str, volumes: &[&str]| v1::CreateVolumeGroupSnapshotRequest {
+        name: name.to_owned(),
+        source_volume_ids: volumes.iter().map(ToString::to_string).collect(),
+        ..Default::default()
+    };
+    world.n1.plant(delay(Rpc::CreateVolumeGroupSnapshot));
+    let first = world.n1.call(group("g", &["v", "w"]));
+    let others = async {
+        begun(&world.n1, Rpc::CreateVolumeGroupSnapshot).await;
+        let message = world.n2.refused(detach("w", "n1"), Code::Aborted).await;
+        assert!(message.contains("CreateVolumeGroupSnapshot"), "{message}");
+        world.n2.refused(group("h", &["x", "v"]), Code::Aborted).await;
+        // A refused group leaves its other volumes free.
+        world.n2.call(attach("x", "n1", SingleNodeWriter)).await.unwrap();
+    };
+    let (first, ()) = tokio::join!(first, others);
+    first.unwrap();
+    world.n1.plant(delay(Rpc::ControllerPublishVolume));
+    let first = world.n1.call(attach("v", "n1", SingleNodeWriter));
+    let second = async {
+        begun(&world.n1, Rpc::ControllerPublishVolume).await;
+        world.n2.refused(group("h", &["v", "w"]), Code::Aborted).await;
+    };
+    let (first, ()) = tokio::join!(first, second);
+    first.unwrap();
+    assert_eq!(world.broken(), ["overlapping-controller-calls"; 3]);
 }
 
 #[tokio::test]

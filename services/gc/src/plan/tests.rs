@@ -156,7 +156,7 @@ fn a_volume_with_a_record_of_a_newer_version_is_named_and_left_alone() {
     let volumes = [
         ("default.v.spec", spec(Some(1))),
         ("default.v.claim.a", claim("taken", 1)),
-        ("default.v.claim.b", json!({"state": "hovering", "schema": 2})),
+        ("default.v.claim.b", json!({"state": "hovering", "schema": 3})),
         ("default.w.claim.a", claim("taken", 1)),
     ];
     let plan = planned(&volumes, &[], GRACE);
@@ -164,7 +164,7 @@ fn a_volume_with_a_record_of_a_newer_version_is_named_and_left_alone() {
     assert_eq!(unwanted, [volume("w")]);
     assert_eq!(plan.closing, []);
     let [line] = plan.kept.as_slice() else { panic!("{:?}", plan.kept) };
-    assert!(line.contains("default.v.claim.b") && line.contains("schema 2"), "{line}");
+    assert!(line.contains("default.v.claim.b") && line.contains("schema 3"), "{line}");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn node(state: &str, since: u64) -> Value {
 
 #[test]
 fn an_alloc_is_forgotten_when_it_ended_before_and_claims_nothing() {
-    let newer = json!({"schema": 2});
+    let newer = json!({"schema": 3});
     for (alloc, claim, forgotten) in [
         (alloc("complete", 70), None, true),
         (alloc("failed", 70), None, true),
@@ -216,7 +216,7 @@ fn a_node_is_forgotten_when_it_is_down_since_before_and_nothing_is_there() {
         record["node"] = json!(node);
         record
     };
-    let newer = json!({"schema": 2});
+    let newer = json!({"schema": 3});
     let row = |node, volume: Option<(&'static str, Value)>, alloc: Option<Value>, kept| {
         (node, volume, alloc, kept)
     };

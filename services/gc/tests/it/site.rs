@@ -175,6 +175,7 @@ impl Site {
             capacity_bytes: None,
             parameters: BTreeMap::new(),
             context: BTreeMap::new(),
+            storage: None,
             secrets: None,
             create_index: 0,
         };

@@ -7,9 +7,10 @@ use berth_bus::{Bus, Request};
 use berth_contract::code::Code;
 use berth_contract::hint::volume_argument;
 use berth_contract::message::call::{Call, Called, Validate, Validated};
+use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
-use berth_csi::redact::Secrets;
+use berth_csi::redact::Secrets as SecretValues;
 use berth_csi::{CallError, Code as CsiCode, Failure, v1};
 use berth_domain::access::Capability;
 use berth_domain::limits::{MAP_BYTES_MAX, PUBLISH_CONTEXT_BYTES_MAX};
@@ -33,6 +34,7 @@ pub(super) struct ControllerExecutor {
     pub(super) bus: Bus,
     pub(super) events: EventPublisher,
     pub(super) sealing: SealingKey,
+    pub(super) names: super::AnsweredNames,
 }
 
 impl ControllerExecutor {
@@ -45,7 +47,7 @@ impl ControllerExecutor {
         let secrets = self.secrets_of_call(&call, &request);
         let asked = plugin.clone();
         let work = async move {
-            wanted.secrets = secrets.await?;
+            wanted.secrets = Secrets(secrets.await?).for_call("publish").0;
             let answer = asked.call(wanted).await;
             let answer = answer.map_err(|error| plugin::problem_from_call(&error))?;
             check_context(&answer.publish_context)?;
@@ -69,7 +71,7 @@ impl ControllerExecutor {
         };
         let (volume, node) = (volume_argument(&call.volume_key()), call.node.clone());
         let work = async move {
-            wanted.secrets = secrets.await?;
+            wanted.secrets = Secrets(secrets.await?).for_call("publish").0;
             asked.call(wanted).await.map_err(|error| not_detached(&volume, &node, &error))?;
             Ok(Called::default())
         };
@@ -89,20 +91,17 @@ impl ControllerExecutor {
         if asked.plugin != self.plugin.id {
             return Err(locate(self.misdirected(&asked.plugin)));
         }
-        let turn = WorkTurn {
-            volume: self.plugin_volume(&asked.external_id),
-            order: None,
-            deadline: clock::now().after(request.remaining()),
-        };
+        let volume = PluginVolume::new(&self.plugin.id, &asked.external_id);
+        let turn = WorkTurn::new(volume, clock::now().after(request.remaining()));
         let volume = VolumeKey::new(asked.namespace.clone(), asked.volume.clone());
         let secrets = self.secrets(volume, asked.secrets.as_ref(), turn.deadline, &request);
         let plugin = self.plugin.with_trace(request.trace);
         let mut wanted = self.validate_request(&asked);
         let until = request.deadline;
         let work = async move {
-            wanted.secrets = secrets.await?;
+            wanted.secrets = Secrets(secrets.await?).for_call("").0;
             let capabilities = wanted.volume_capabilities.clone();
-            let secrets = Secrets::values_in(&wanted);
+            let secrets = SecretValues::values_in(&wanted);
             let left = until.saturating_duration_since(Instant::now());
             match plugin.call_within(wanted, left).await {
                 Ok(answer) => Ok(read_confirmation(&capabilities, &answer, &secrets)),
@@ -122,7 +121,7 @@ impl ControllerExecutor {
     }
 
     /// The secrets of a call, once it is in its turn; nothing is called past the deadline.
-    fn secrets(
+    pub(super) fn secrets(
         &self,
         volume: VolumeKey,
         id: Option<&SecretsId>,
@@ -149,11 +148,9 @@ impl ControllerExecutor {
         work: impl Future<Output = Result<Called, Problem>> + Send + 'static,
     ) -> Result<Called, Problem> {
         let began = Instant::now();
-        let turn = WorkTurn {
-            volume: self.plugin_volume(&call.external_id),
-            order: Some((call.volume_key(), call.revision)),
-            deadline: deadline(call, request),
-        };
+        let volume = PluginVolume::new(&self.plugin.id, &call.external_id);
+        let turn = WorkTurn::new(volume, deadline(call, request))
+            .in_order(call.volume_key(), call.revision);
         let shown = ExecutorWork {
             volume: call.volume_key(),
             alloc: call.alloc.clone(),
@@ -178,10 +175,6 @@ impl ControllerExecutor {
         done
     }
 
-    fn plugin_volume(&self, external_id: &str) -> PluginVolume {
-        PluginVolume::new(&self.plugin.id, external_id)
-    }
-
     /// A call that came to the wrong subject does nothing.
     fn check_addressee(&self, call: &Call, kind: CallKind) -> Result<(), Problem> {
         if call.plugin != self.plugin.id {
@@ -194,7 +187,7 @@ impl ControllerExecutor {
         Ok(())
     }
 
-    fn misdirected(&self, plugin: &berth_domain::PluginId) -> Problem {
+    pub(super) fn misdirected(&self, plugin: &berth_domain::PluginId) -> Problem {
         let message = format!("a call for plugin {plugin} came to plugin {}", self.plugin.id);
         Problem::new(Code::BadInput, message)
     }

@@ -12,6 +12,9 @@
 
 mod confirm;
 mod execute;
+mod names;
+mod provision;
+mod query;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -41,6 +44,8 @@ use crate::secret::SealingKey;
 
 use execute::ControllerExecutor;
 pub(crate) use execute::may_be_at_work;
+pub use names::AnsweredNames;
+pub(crate) use provision::{range, storage_problem};
 
 /// Largest number of calls of one kind that are under way.
 const MAX_IN_FLIGHT: u32 = 256;
@@ -84,6 +89,8 @@ pub struct ControllerHosting {
     pub events: EventPublisher,
     /// The key that secrets are sealed for.
     pub sealing: SealingKey,
+    /// Which id each plugin answered for which name.
+    pub names: AnsweredNames,
     /// How long calls may go on after the shutdown.
     pub drain: Duration,
 }
@@ -160,6 +167,7 @@ async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, 
         bus: hosting.bus.clone(),
         events: hosting.events.clone(),
         sealing: hosting.sealing.clone(),
+        names: hosting.names.clone(),
     };
     let on = ControllerEndpoints { service: &service, executor: &executor };
     let any = &plugin.id;
@@ -170,6 +178,10 @@ async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, 
     on.verb::<verb::ControllerUnpublishOnNode, _, _>(own, ControllerExecutor::unpublish).await?;
     on.verb::<verb::ControllerValidate, _, _>(any, ControllerExecutor::validate).await?;
     on.verb::<verb::ControllerValidateOnNode, _, _>(own, ControllerExecutor::validate).await?;
+    on.verb::<verb::ControllerProvision, _, _>(any, ControllerExecutor::provision).await?;
+    on.verb::<verb::ControllerProvisionOnNode, _, _>(own, ControllerExecutor::provision).await?;
+    on.verb::<verb::ControllerQuery, _, _>(any, ControllerExecutor::query).await?;
+    on.verb::<verb::ControllerQueryOnNode, _, _>(own, ControllerExecutor::query).await?;
     Ok(service)
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_contract::message::agent::{FailureStatus, WorkStatus};
+use berth_contract::message::agent::{FailureStatus, StorageCallStatus, WorkStatus};
 use berth_contract::problem::Problem;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 
@@ -44,12 +44,21 @@ pub(super) struct WorkLedger {
 struct LedgerPages {
     begun: u64,
     under_way: BTreeMap<u64, WorkUnderWay>,
+    storage: BTreeMap<u64, StorageUnderWay>,
     failures: BTreeMap<(VolumeKey, AllocId), FailureStatus>,
 }
 
 #[derive(Debug)]
 struct WorkUnderWay {
     work: ExecutorWork,
+    since: Timestamp,
+    deadline: Timestamp,
+}
+
+#[derive(Debug)]
+struct StorageUnderWay {
+    volumes: Vec<VolumeKey>,
+    step: &'static str,
     since: Timestamp,
     deadline: Timestamp,
 }
@@ -64,7 +73,9 @@ pub(super) struct LedgerEntry {
 impl Drop for LedgerEntry {
     fn drop(&mut self) {
         if let Some(at) = self.at {
-            self.ledger.lock().under_way.remove(&at);
+            let mut pages = self.ledger.lock();
+            pages.under_way.remove(&at);
+            pages.storage.remove(&at);
         }
     }
 }
@@ -85,6 +96,37 @@ impl WorkLedger {
             at
         });
         LedgerEntry { ledger: self.clone(), at }
+    }
+
+    /// Lists a call of the storage, for each of its volumes, until the returned entry is dropped.
+    pub(super) fn start_storage(
+        &self,
+        volumes: Vec<VolumeKey>,
+        step: &'static str,
+        deadline: Timestamp,
+        now: Timestamp,
+    ) -> LedgerEntry {
+        let mut pages = self.lock();
+        pages.begun += 1;
+        let at = pages.begun;
+        pages.storage.insert(at, StorageUnderWay { volumes, step, since: now, deadline });
+        drop(pages);
+        LedgerEntry { ledger: self.clone(), at: Some(at) }
+    }
+
+    /// The calls of the storage under way, the oldest first.
+    pub(super) fn storage_under_way(&self, now: Timestamp) -> Vec<StorageCallStatus> {
+        let pages = self.lock();
+        let each = pages.storage.values();
+        let each = each.flat_map(|one| one.volumes.iter().map(move |volume| (one, volume)));
+        let shown = each.map(|(one, volume)| StorageCallStatus {
+            namespace: volume.namespace.clone(),
+            volume: volume.volume.clone(),
+            step: one.step.to_owned(),
+            since: one.since,
+            hung: one.deadline < now,
+        });
+        shown.collect()
     }
 
     /// Drops the alloc's failure with the volume.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use berth_contract::message::storage_call::{GroupVolume, StorageWork};
+use berth_domain::volume::CallKind;
 use berth_domain::{Namespace, VolumeId};
 use tokio::sync::oneshot;
 
@@ -11,15 +13,13 @@ fn volume() -> VolumeKey {
     VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap())
 }
 
+fn plugin_volume(external_id: &str) -> PluginVolume {
+    PluginVolume::new(&PluginId::new("p").unwrap(), external_id)
+}
+
 fn turn(revision: u64, within_ms: u64) -> WorkTurn {
-    WorkTurn {
-        volume: PluginVolume {
-            plugin: PluginId::new("p").unwrap(),
-            external_id: "vol-1".to_owned(),
-        },
-        order: Some((volume(), revision)),
-        deadline: clock::now().after(Duration::from_millis(within_ms)),
-    }
+    let deadline = clock::now().after(Duration::from_millis(within_ms));
+    WorkTurn::new(plugin_volume("vol-1"), deadline).in_order(volume(), revision)
 }
 
 /// Work that must not begin.
@@ -69,14 +69,67 @@ async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
     };
     assert_eq!(code(executor.run(turn(1, 30), first).await), Code::NoAnswer);
     assert_eq!(code(executor.run(turn(2, 30), never()).await), Code::StillBusy);
-    let other =
-        PluginVolume { plugin: PluginId::new("p").unwrap(), external_id: "vol-2".to_owned() };
-    let elsewhere = WorkTurn { volume: other, order: None, ..turn(1, 5_000) };
+    let elsewhere = WorkTurn::new(plugin_volume("vol-2"), turn(1, 5_000).deadline);
     executor.run(elsewhere, async { Ok(()) }).await.unwrap();
     assert!(!executor.wait_idle(Duration::from_millis(10)).await);
     answer.send(()).unwrap();
     executor.run(turn(3, 5_000), async { Ok(()) }).await.unwrap();
     assert!(executor.wait_idle(Duration::from_secs(5)).await);
+}
+
+/// The call of a group of the volumes `data` and `logs`.
+fn group_call(revision: u64) -> StorageCall {
+    StorageCall {
+        call: CallKind::GroupCreate,
+        attempt: "t".parse().unwrap(),
+        revision,
+        deadline: clock::now(),
+        namespace: Namespace::default(),
+        volume: VolumeId::new("data").unwrap(),
+        snapshot: None,
+        external_id: "vol-1".to_owned(),
+        others: vec![GroupVolume {
+            volume: VolumeId::new("logs").unwrap(),
+            external_id: "vol-0".to_owned(),
+        }],
+        plugin: PluginId::new("p").unwrap(),
+        node: None,
+        ask_first: Vec::new(),
+        secrets: None,
+        work: StorageWork::Delete,
+    }
+}
+
+/// Safety 4: the call of a group is one of each of its volumes.
+#[tokio::test]
+async fn each_volume_of_a_group_waits_for_its_call_and_lists_it() {
+    let executor = VolumeExecutor::new(StartRevision(0));
+    let logs = VolumeKey::new(Namespace::default(), VolumeId::new("logs").unwrap());
+    let of_logs = |revision, within_ms| {
+        WorkTurn::new(plugin_volume("vol-0"), turn(revision, within_ms).deadline)
+            .in_order(logs.clone(), revision)
+    };
+    let call = group_call(5);
+    let (answer, answered) = oneshot::channel::<()>();
+    let work = async move {
+        answered.await.unwrap();
+        Ok(())
+    };
+    let group = WorkTurn::of_storage(&call, turn(5, 30).deadline);
+    assert_eq!(code(executor.run_storage(group, &call, work).await), Code::NoAnswer);
+    let listed = executor.storage_under_way();
+    let volumes: Vec<_> = listed.iter().map(|call| call.volume.as_str()).collect();
+    assert_eq!(volumes, ["data", "logs"], "{listed:?}");
+    assert_eq!(code(executor.run(turn(6, 30), never()).await), Code::StillBusy);
+    assert_eq!(code(executor.run(of_logs(6, 30), never()).await), Code::StillBusy);
+    assert_eq!(code(executor.run(of_logs(4, 30), never()).await), Code::OldCall);
+    // A group waits for each of its volumes as well.
+    let next = WorkTurn::of_storage(&group_call(7), turn(7, 30).deadline);
+    assert_eq!(code(executor.run(next, never()).await), Code::StillBusy);
+    answer.send(()).unwrap();
+    executor.run(of_logs(8, 5_000), async { Ok(()) }).await.unwrap();
+    executor.run(turn(8, 5_000), async { Ok(()) }).await.unwrap();
+    assert!(executor.storage_under_way().is_empty());
 }
 
 /// The answer about a hung call must arrive before its caller gives up. A pause of the machine

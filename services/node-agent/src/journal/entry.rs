@@ -41,6 +41,15 @@ pub struct Disk {
     pub seq: u64,
 }
 
+/// An expansion of a volume on this node: `NodeExpandVolume` may have been made, or has succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalledExpansion {
+    /// The size, in bytes.
+    pub to_bytes: u64,
+    /// Whether the plugin has answered OK, and the size was checked.
+    pub done: bool,
+}
+
 /// The use of a volume by an alloc.
 pub type UseKey = (VolumeKey, AllocId);
 
@@ -77,6 +86,9 @@ pub struct JournalledUse {
     /// finds other mounts of the volume by it. Valid within the boot. Older versions wrote none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contents: Vec<MountContent>,
+    /// The last expansion of the volume on this node. Older versions wrote none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expansion: Option<JournalledExpansion>,
     /// Who wants the alloc, for events. `None` if an earlier version wrote the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,

@@ -30,7 +30,7 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-pub use entry::{Disk, JournalledDetach, JournalledUse, UseKey, UseState};
+pub use entry::{Disk, JournalledDetach, JournalledExpansion, JournalledUse, UseKey, UseState};
 pub use index::VolumeUses;
 pub use options::OptionsFingerprint;
 

@@ -31,6 +31,7 @@ fn entry(state: UseState, epoch: u64) -> JournalledUse {
         disk: None,
         left_out: Vec::new(),
         contents: Vec::new(),
+        expansion: None,
         by: None,
         boot_id: "boot".to_owned(),
         since: Timestamp::from_unix_ms(1),

@@ -18,7 +18,7 @@ use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 
 use super::unstaged::RefusedPaths;
-use super::{dirs, local_problem, read_mount_table};
+use super::{Mounter, dirs, local_problem, read_mount_table};
 use crate::controller::may_be_at_work;
 use crate::executor::check_deadline;
 use crate::host_pool::VolumeHost;
@@ -51,6 +51,8 @@ pub(super) struct NodeCaller {
 #[derive(Clone, Copy)]
 pub(super) struct JournalledIntent<'a> {
     pub(super) journal: &'a Journal,
+    /// Expands what is still to grow once it is staged.
+    pub(super) mounter: &'a Mounter,
     pub(super) volume: &'a VolumeKey,
     pub(super) alloc: &'a AllocId,
 }
@@ -81,6 +83,9 @@ impl NodeCaller {
                 NodeCall::Stage { staging } => {
                     self.stage(staging, using).await?;
                     record.write_staged().await?;
+                    let at = (staging.as_path(), Some(staging.as_path()));
+                    let about = (record.volume, using.grant);
+                    record.mounter.expand_pending(self, about, at, &using.secrets).await;
                 }
                 NodeCall::Publish { staging, target } => {
                     let staging = staging.as_deref();
@@ -129,7 +134,7 @@ impl NodeCaller {
             staging_target_path: text(staging),
             volume_capability: Some(self.capability(using.grant)),
             volume_context: using.grant.context.clone(),
-            secrets: using.secrets.0.clone(),
+            secrets: using.secrets.clone().for_call("stage").0,
         };
         self.plugin.call(request).await.map_err(|error| at(plugin::problem_from_call(&error)))?;
         Ok(())
@@ -156,7 +161,7 @@ impl NodeCaller {
             volume_capability: Some(self.capability(using.grant)),
             readonly: using.grant.mode == Mode::Read,
             volume_context: using.grant.context.clone(),
-            secrets: using.secrets.0.clone(),
+            secrets: using.secrets.clone().for_call("publish").0,
         };
         if let Err(error) = self.plugin.call(request).await {
             let problem = plugin::problem_from_call(&error).at_step("node.publish");

@@ -95,11 +95,11 @@ impl Mounter {
         let plugin = self.shared.plugins.get(&leaving.plugin);
         let plugin = plugin.map(|plugin| plugin.with_trace(context.trace));
         let calls = plugin.as_ref().map(|plugin| plugin.calls().clone());
-        let turn = WorkTurn {
-            volume: PluginVolume::new(&leaving.plugin, &leaving.external_id),
-            order,
-            deadline: context.deadline,
-        };
+        let plugin_volume = PluginVolume::new(&leaving.plugin, &leaving.external_id);
+        let mut turn = WorkTurn::new(plugin_volume, context.deadline);
+        if let Some((volume, revision)) = order {
+            turn = turn.in_order(volume, revision);
+        }
         let shown = ExecutorWork {
             volume: leaving.volume.clone(),
             alloc: leaving.alloc.clone(),

@@ -42,6 +42,7 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
     })
     .await?;
     on.verb::<verb::AgentDetach, _, _>(|m, _, call, context| m.detach(call, context)).await?;
+    on.verb::<verb::AgentExpand, _, _>(|m, _, call, context| m.expand(call, context)).await?;
     on.verb::<verb::AgentRepublish, _, _>(|m, _, request, context| m.republish(request, context))
         .await?;
     on.verb::<verb::AgentUnmount, _, _>(|mounter, _, request, context| {

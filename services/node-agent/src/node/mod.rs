@@ -1,8 +1,8 @@
 //! Mounts volumes on this node, takes them down, and shows them.
 //!
 //! **Owns** the work of `agent.mount`, `agent.mount-all`, `agent.guard`, `agent.detach`,
-//! `agent.republish`, `agent.unmount` and `agent.status`. The plan says which plugin calls to make
-//! ([`crate::plan`]); this module makes them.
+//! `agent.expand`, `agent.republish`, `agent.unmount` and `agent.status`. The plan says which
+//! plugin calls to make ([`crate::plan`]); this module makes them.
 //!
 //! **Promises** that a use is in the journal before its first plugin call (E4, E5), that a detach
 //! is done when the mount table says so (rule 11), and that a grant is used only by the request
@@ -18,6 +18,7 @@ mod detach;
 mod dirs;
 mod endpoints;
 mod enforce;
+mod expand;
 mod grant;
 mod guard;
 mod holders;
@@ -29,6 +30,7 @@ mod status;
 mod undo;
 mod unmount;
 mod unstaged;
+mod volume_size;
 mod watch;
 
 use std::error::Error;

@@ -119,7 +119,7 @@ impl Mounter {
         };
         let locate = |problem: Problem| locate(problem.plugin(&plugin_volume.plugin));
         let deadline = context.deadline;
-        let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
+        let turn = WorkTurn::new(plugin_volume.clone(), deadline);
         self.shared.executor.run_recorded(turn, shown, work).await.map_err(locate)
     }
 
@@ -199,6 +199,8 @@ impl Mounter {
             let (state, since) = (UseState::Published, clock::now());
             let mut published = JournalledUse { state, disk, left_out, since, ..entry };
             let table = read_mount_table(Code::MountFailed).await?;
+            let known = self.shared.journal.volume(volume).uses.remove(&grant.alloc);
+            published.expansion = known.and_then(|known| known.expansion);
             published.contents = holders::shown_contents(&table, &place, Some(&published));
             write(published).await.map_err(local_problem(Code::MountFailed))?;
             tracing::info!(
@@ -230,13 +232,18 @@ impl Mounter {
     ) -> Result<(Vec<String>, Option<Disk>), Problem> {
         let Publication { volume, place, calls, began } = publication;
         let (grant, journal) = (granted.grant, &self.shared.journal);
-        let record = JournalledIntent { journal, volume, alloc: &grant.alloc };
+        let record = JournalledIntent { journal, mounter: self, volume, alloc: &grant.alloc };
+        let stages = calls.iter().any(|call| matches!(call, NodeCall::Stage { .. }));
         let brought = caller.bring_up(calls, granted, &record).await;
         let (took, calls) = (began.elapsed(), caller.plugin.calls().list());
         let used =
             UsedVolume { volume, alloc: &grant.alloc, plugin: &caller.plugin.id, took, calls };
         self.shared.events.publish_mount(used, brought.as_ref().err(), context.trace);
         brought?;
+        if !stages {
+            let at = (place.target.as_path(), None);
+            self.expand_pending(caller, (volume, grant), at, &granted.secrets).await;
+        }
         let left_out = enforce::enforce_after_publish(caller, grant, place).await?;
         let disk = self.check_alive(grant, place, None, context.deadline).await?;
         Ok((left_out, disk))
@@ -265,6 +272,7 @@ impl Mounter {
             disk: None,
             left_out: Vec::new(),
             contents: Vec::new(),
+            expansion: None,
             by: grant.by.clone(),
             boot_id: self.shared.host.boot_id.clone(),
             since: clock::now(),

@@ -84,7 +84,7 @@ impl Mounter {
         };
         let locate = |problem: Problem| locate(problem.plugin(&plugin_volume.plugin));
         let deadline = context.deadline;
-        let turn = WorkTurn { volume: plugin_volume.clone(), order: None, deadline };
+        let turn = WorkTurn::new(plugin_volume.clone(), deadline);
         let done = self.shared.executor.run_recorded(turn, shown, work).await;
         self.shared.healths.request_probe();
         done.map_err(locate)

@@ -22,6 +22,7 @@ impl Mounter {
         if !namespace.is_wildcard() {
             status.mounts.retain(|mount| mount.namespace == *namespace);
             status.work.retain(|work| work.namespace == *namespace);
+            status.storage.retain(|call| call.namespace == *namespace);
             status.failures.retain(|failure| failure.namespace == *namespace);
             status.guards.retain(|guard| guard.namespace == *namespace);
             status.strays.clear();
@@ -43,6 +44,11 @@ impl Mounter {
             mounts: shown.collect(),
             strays,
             work: [self.shared.executor.under_way(), self.shared.controllers.under_way()].concat(),
+            storage: [
+                self.shared.executor.storage_under_way(),
+                self.shared.controllers.storage_under_way(),
+            ]
+            .concat(),
             failures: self.shared.executor.failures(),
             controllers: self.shared.hosted.list(),
             guards: self.guards().await?,

@@ -45,6 +45,7 @@ impl KnownVolume {
     fn journalled(mut self, alloc: &str, epoch: u64, state: UseState) -> Self {
         let place = place(alloc);
         let entry = JournalledUse {
+            expansion: None,
             staged: false,
             disk: None,
             left_out: Vec::new(),

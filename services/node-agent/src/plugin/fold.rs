@@ -119,6 +119,7 @@ mod tests {
             vendor_version: format!("of {key}"),
             services: PluginServices::default(),
             expansion: VolumeExpansion::default(),
+            group_snapshots: false,
             controller: halves.contains(&Half::Controller).then(ControllerCapabilities::default),
             node: halves.contains(&Half::Node).then(|| NodeFingerprint {
                 node_id: None,

@@ -14,7 +14,8 @@ use super::{InstanceView, PluginHalves};
 /// answered is reported as a node instance, because its services are unknown.
 pub(super) fn report_halves(plugin: &PluginId, halves: &PluginHalves) -> Vec<ReportedInstance> {
     let known = halves.controller.fingerprint.as_ref();
-    let controller = known.and_then(|known| known.controller.as_ref()).map(controller_abilities);
+    let controller =
+        known.and_then(|known| Some(controller_abilities(known, known.controller.as_ref()?)));
     let node = halves.node.fingerprint.as_ref().and_then(node_abilities);
     let reported = |half, instance| ReportedInstance { plugin: plugin.clone(), half, instance };
     let mut reports = Vec::new();
@@ -45,7 +46,7 @@ fn half_from_view(view: &InstanceView) -> Instance {
     }
 }
 
-fn controller_abilities(can: &ControllerCapabilities) -> ControllerAbilities {
+fn controller_abilities(known: &Fingerprint, can: &ControllerCapabilities) -> ControllerAbilities {
     ControllerAbilities {
         publish_unpublish_volume: can.publish_unpublish_volume,
         publish_readonly: can.publish_readonly,
@@ -55,6 +56,16 @@ fn controller_abilities(can: &ControllerCapabilities) -> ControllerAbilities {
         clone_volume: can.clone_volume,
         expand_volume: can.expand_volume,
         single_node_multi_writer: can.single_node_multi_writer,
+        get_capacity: can.get_capacity,
+        list_snapshots: can.list_snapshots,
+        get_snapshot: can.get_snapshot,
+        get_volume: can.get_volume,
+        modify_volume: can.modify_volume,
+        volume_condition: can.volume_condition,
+        list_published_nodes: can.list_volumes_published_nodes,
+        group_snapshot: known.group_snapshots,
+        topology: known.services.volume_accessibility_constraints,
+        expand_offline_only: known.expansion.offline && !known.expansion.online,
     }
 }
 
@@ -90,6 +101,7 @@ mod tests {
             vendor_version: "1.2".to_owned(),
             services,
             expansion: VolumeExpansion::default(),
+            group_snapshots: false,
             controller: controller.then(|| ControllerCapabilities {
                 publish_unpublish_volume: true,
                 ..ControllerCapabilities::default()

@@ -236,6 +236,7 @@ mod tests {
             vendor_version: version.to_owned(),
             services: PluginServices::default(),
             expansion: VolumeExpansion::default(),
+            group_snapshots: false,
             controller: None,
             node: None,
         }

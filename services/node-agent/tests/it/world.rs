@@ -389,6 +389,7 @@ pub fn grant(alloc: &str, epoch: u64, publish_context: &BTreeMap<String, String>
         publish_context: publish_context.clone(),
         secrets: None,
         claims_beside: None,
+        expand_to: None,
         by: None,
         view: None,
     }

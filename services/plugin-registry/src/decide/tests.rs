@@ -2,6 +2,7 @@
 
 use super::*;
 use berth_domain::NodeId;
+use berth_domain::plugin::{ControllerAbilities, NodeAbilities};
 use berth_domain::proof::{Proof, ProofKind};
 
 fn at(ms: u64) -> Timestamp {
@@ -114,6 +115,29 @@ fn what_a_report_does_not_name_has_left() {
     let writes = writes(&known, &received(200, &both[..1]));
     assert_eq!(writes[1..], [Write::Delete((plugin("p"), Half::Controller))]);
     assert!(after(&known, &received(300, &[])).instances.is_empty());
+}
+
+/// An agent is restarted while the plugin is down: it does not know what the plugin serves.
+#[test]
+fn a_controller_stays_until_its_plugin_has_said_what_it_serves() {
+    let can = ControllerAbilities { create_delete_volume: true, ..ControllerAbilities::default() };
+    let abilities = NodeAbilities { external_node: "i-1".to_owned(), ..NodeAbilities::default() };
+    let both = [
+        ("p", Half::Node, Instance { node: Some(abilities.clone()), ..told(true, 1) }),
+        ("p", Half::Controller, Instance { controller: Some(can), ..told(true, 1) }),
+    ];
+    let known = after(&NodeRecords::default(), &received(100, &both));
+    let restarted = after(&known, &received(200, &[("p", Half::Node, told(false, 190))]));
+    let controller = &restarted.instances[&(plugin("p"), Half::Controller)];
+    assert_eq!((controller.healthy, controller.controller), (false, Some(can)));
+    assert_eq!(restarted.instances[&(plugin("p"), Half::Node)].node, Some(abilities));
+    assert_eq!(writes(&restarted, &received(300, &[("p", Half::Node, told(false, 290))])), []);
+    let answered = after(&restarted, &received(400, &both[..1]));
+    assert!(!answered.instances.contains_key(&(plugin("p"), Half::Controller)));
+    // What has left goes with its node half first.
+    let gone = writes(&known, &received(500, &[]));
+    let of_node = Write::Delete((plugin("p"), Half::Node));
+    assert_eq!(gone[1..], [of_node, Write::Delete((plugin("p"), Half::Controller))]);
 }
 
 #[test]

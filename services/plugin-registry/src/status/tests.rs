@@ -6,7 +6,7 @@ use berth_bus::Fold;
 use berth_contract::message::registry::{Report, ReportedInstance};
 use berth_contract::{key, record};
 use berth_domain::Timestamp;
-use berth_domain::plugin::Count;
+use berth_domain::plugin::{Count, NodeAbilities};
 use proptest::prelude::*;
 
 use super::*;
@@ -80,7 +80,11 @@ fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Re
     let instances = told.iter().map(|((plugin, half), healthy)| ReportedInstance {
         plugin: plugin_id(*plugin),
         half: *half,
-        instance: instance(*healthy),
+        // Each plugin has said what it serves.
+        instance: Instance {
+            node: (*half == Half::Node).then(NodeAbilities::default),
+            ..instance(*healthy)
+        },
     });
     let report = Report {
         clock_offset: None,

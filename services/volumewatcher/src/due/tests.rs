@@ -30,6 +30,7 @@ fn context(ms: u64) -> Context {
         jitter: 0,
         policy: Policy::default(),
         handle: HandleUse::default(),
+        copies: Vec::new(),
     }
 }
 
@@ -44,10 +45,10 @@ impl Site {
         };
         let spec = serde_json::json!({"plugin": "p", "capabilities": [capability]});
         let spec: VolumeSpec = serde_json::from_value(spec).unwrap();
-        let volume = Volume { spec: Some(spec), claims: Claims::default() };
+        let volume = Volume { spec: Some(spec), claims: Claims::default(), ..Volume::default() };
         let mut site = Self(volume, 1_000_000);
         for (at, on) in claims {
-            let route = Route { controller: true, external_node: None };
+            let route = Route { controller: true, ..Route::default() };
             let worker = WorkerId::new("claim").unwrap();
             let take = Take {
                 alloc: alloc(*at),

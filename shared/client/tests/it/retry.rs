@@ -248,7 +248,9 @@ async fn answers_that_all_come_late_end_at_the_deadline_as_perhaps_done() {
         Ok(left())
     };
     let (_service, received) = serve(&site.bus, silent).await;
-    let (within, retry) = (Duration::from_secs(2), retry(Duration::from_millis(500)));
+    // Long enough for a busy machine to take each try up in time.
+    let one = Duration::from_secs(2);
+    let (within, retry) = (Duration::from_secs(6), retry(one));
     let began = Instant::now();
     let (result, shown) = site.pursue(&call(within), retry, is_retryable).await;
     assert!(began.elapsed() < within + SLACK, "{:?}", began.elapsed());
@@ -256,5 +258,5 @@ async fn answers_that_all_come_late_end_at_the_deadline_as_perhaps_done() {
     let expected: Vec<_> = (1..).take(shown.len()).collect();
     assert_eq!(failures(&shown), expected);
     assert!(shown.len() > 1, "{shown:?}");
-    assert!(received.get().iter().all(|left| *left <= Duration::from_millis(500)), "{received:?}");
+    assert!(received.get().iter().all(|left| *left <= one), "{received:?}");
 }

@@ -206,6 +206,9 @@ pub struct AgentStatus {
     /// What is under way for volumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<WorkStatus>,
+    /// Calls of the storage that are under way: for a volume itself, or for a snapshot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub storage: Vec<StorageCallStatus>,
     /// What did not succeed when it was tried last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailureStatus>,
@@ -336,6 +339,21 @@ pub struct WorkStatus {
     /// Since when that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpc_since: Option<Timestamp>,
+    /// Whether it is past its deadline: its caller was told that it hangs.
+    pub hung: bool,
+}
+
+/// A call of the storage that an agent makes, as an executor of volumewatchers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageCallStatus {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// The call, such as `controller.create`.
+    pub step: String,
+    /// When it began.
+    pub since: Timestamp,
     /// Whether it is past its deadline: its caller was told that it hangs.
     pub hung: bool,
 }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call::Call;
 use super::query::{Newer, Page, UnreadableRecord};
-use crate::{decode_leaf, decode_struct};
+use crate::{decode_leaf, decode_struct, text};
 
 /// `claim.take`: ids only; the service looks up the rest (B1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +79,11 @@ pub struct Grant {
     /// is covered by no claim. None from an older service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims_beside: Option<BTreeSet<AllocId>>,
+    /// The size of the volume in bytes, if it was expanded at its storage and not yet on this node:
+    /// the agent expands it (`NodeExpandVolume`) once it is staged. Absent if nothing is to be
+    /// expanded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expand_to: Option<u64>,
     /// How it is to be seen under the name that was asked for, when that is not the one the claim
     /// rests on: beside the volume's publication, with options of its own (E6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,19 +188,21 @@ pub enum ReportedOutcome {
 decode_leaf!(ReportedOutcome, Mode, State);
 
 impl Report {
-    /// A report of this outcome. A worker's calls have no publish context.
+    /// A report of this outcome. A worker's calls have no publish context. A plugin's error is as
+    /// long as a request takes it: a report that is refused would never be recorded.
     pub fn new(attempt: AttemptId, outcome: Outcome) -> Self {
         let asked = matches!(outcome, Outcome::Failed(_));
         let (outcome, error) = match outcome {
-            Outcome::Done { .. } => (ReportedOutcome::Done, None),
+            // No call of a claim is answered with what the storage returned.
+            Outcome::Done { .. } | Outcome::Stored(_) => (ReportedOutcome::Done, None),
             Outcome::Refused(error) => (ReportedOutcome::Refused, Some(error)),
-            Outcome::Failed(error) | Outcome::Unasked(error) => {
+            Outcome::Failed(error) | Outcome::NotDone(error) | Outcome::Unasked(error) => {
                 (ReportedOutcome::Failed, Some(error))
             }
             Outcome::Exhausted(error) => (ReportedOutcome::Exhausted, Some(error)),
             Outcome::Unanswered(error) => (ReportedOutcome::Unanswered, Some(error)),
         };
-        Self { attempt, outcome, asked, error }
+        Self { attempt, outcome, asked, error: error.map(text::shorten) }
     }
 
     /// The outcome reported.

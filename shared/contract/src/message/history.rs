@@ -52,6 +52,8 @@ decode_struct!(List { kinds, volumes, allocs, node, plugin, trace, since, only_n
 pub enum EventKind {
     /// Volumes: registered, mounted, …
     Volume,
+    /// Snapshots: cut, ready, deleted, …
+    Snapshot,
     /// Claims: waiting, taken, freed, …
     Claim,
     /// Calls of plugins, as the claim protocol makes them.
@@ -72,6 +74,7 @@ impl EventKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Volume => "volume",
+            Self::Snapshot => "snapshot",
             Self::Claim => "claim",
             Self::Call => "call",
             Self::Alloc => "alloc",
@@ -171,11 +174,11 @@ mod tests {
 
     #[test]
     fn an_event_of_a_newer_version_goes_through_whole() {
-        let newer = json!({"event": "snapshot.made", "at": Timestamp::default(), "service": "x",
+        let newer = json!({"event": "backup.made", "at": Timestamp::default(), "service": "x",
             "size": {"bytes": 7}});
         let body = EventBody::read(serde_json::to_string_pretty(&newer).unwrap().as_bytes());
         let body = body.unwrap();
-        assert_eq!((body.name(), body.to_json()), ("snapshot.made", newer.to_string()));
+        assert_eq!((body.name(), body.to_json()), ("backup.made", newer.to_string()));
         assert_eq!(serde_json::to_value(&body).unwrap(), newer);
         for no_event in ["{}", "[]", "", "{\"event\": \"claim.taken\"}"] {
             assert_eq!(EventBody::read(no_event.as_bytes()), None, "{no_event}");

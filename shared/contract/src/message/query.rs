@@ -6,7 +6,7 @@
 use berth_domain::{AllocId, NodeId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 
-use super::{alloc, claim, history, registry, volume};
+use super::{alloc, claim, class, history, registry, snapshot, storage, volume};
 use crate::code::Code;
 use crate::decode_part;
 use crate::event::{Event, EventName};
@@ -58,6 +58,9 @@ paged!(
     claim::Status => claim::Claims,
     alloc::List => alloc::Allocs,
     history::List => history::EventPage,
+    snapshot::List => snapshot::Snapshots,
+    class::List => class::Classes,
+    storage::External => storage::Externals,
     registry::PluginQuery => registry::Plugins,
     registry::NodeQuery => registry::Nodes,
 );

@@ -97,6 +97,16 @@ decode_struct!(ControllerAbilities {
     clone_volume = false,
     expand_volume = false,
     single_node_multi_writer = false,
+    get_capacity = false,
+    list_snapshots = false,
+    get_snapshot = false,
+    get_volume = false,
+    modify_volume = false,
+    volume_condition = false,
+    list_published_nodes = false,
+    group_snapshot = false,
+    topology = false,
+    expand_offline_only = false,
 });
 decode_struct!(NodeAbilities {
     external_node,

@@ -22,6 +22,29 @@ const SEALED_BYTES_MAX: usize = 16 * limits::MAP_BYTES_MAX;
 #[serde(transparent)]
 pub struct Secrets(pub BTreeMap<String, String>);
 
+/// The calls that may have secrets of their own. A secret `create/password` goes to `CreateVolume`
+/// only, as `password`. A secret without a call in its name goes to all calls.
+pub const SECRET_CALLS: [&str; 7] =
+    ["create", "delete", "publish", "stage", "expand", "modify", "snapshot"];
+
+impl Secrets {
+    /// The secrets for one of [`SECRET_CALLS`]. One of its own replaces one for all calls.
+    #[must_use]
+    pub fn for_call(self, call: &str) -> Self {
+        let mut for_all = BTreeMap::new();
+        let mut own = BTreeMap::new();
+        for (key, value) in self.0 {
+            match key.split_once('/') {
+                None => drop(for_all.insert(key, value)),
+                Some((of, name)) if of == call => drop(own.insert(name.to_owned(), value)),
+                Some(_) => {}
+            }
+        }
+        for_all.append(&mut own);
+        Self(for_all)
+    }
+}
+
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{} struck out]", self.0.len())
@@ -35,10 +58,16 @@ impl Decode for Secrets {
         for key in secrets.keys() {
             // CSI, section "Secrets requirements".
             let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+            let (of, name) = key.split_once('/').map_or((None, &**key), |(of, it)| (Some(of), it));
             sound &= decoder.demand(
-                !key.is_empty() && key.bytes().all(plain),
+                !name.is_empty() && name.bytes().all(plain),
                 key,
                 "is no name for a secret; it has letters, digits, `-`, `_` and `.` only",
+            );
+            sound &= decoder.demand(
+                of.is_none_or(|of| SECRET_CALLS.contains(&of)),
+                key,
+                format!("names no call before its `/`; known are {}", SECRET_CALLS.join(", ")),
             );
         }
         sound.then_some(Self(secrets))
@@ -78,15 +107,15 @@ impl Decode for Sealed {
     }
 }
 
-/// The sealed content: the secrets and their volume, so that a client cannot use the sealed secrets
-/// of another volume for its own.
+/// The sealed content: the secrets and their volume or class, so that a client cannot use the
+/// sealed secrets of another volume for its own.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Envelope {
-    /// The volume's namespace.
+    /// The volume's namespace; `=class` for the secrets of a class.
     pub namespace: Namespace,
-    /// The volume.
+    /// The volume; the class's id for the secrets of a class.
     pub volume: VolumeId,
-    /// Its secrets.
+    /// The secrets.
     pub secrets: Secrets,
 }
 

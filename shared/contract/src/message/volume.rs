@@ -1,6 +1,6 @@
 //! The messages of the `volume.*` requests.
 //!
-//! **Owns** their fields, and the document by which a volume is registered.
+//! **Owns** their fields. The document by which a volume is registered is in `registration`.
 //!
 //! **Promises** that a reply shows no secret and no mount flag.
 //!
@@ -8,190 +8,20 @@
 
 use std::collections::BTreeMap;
 
-use berth_domain::access::{AttachmentMode, Capability};
+use berth_domain::access::Capability;
 use berth_domain::alloc::VolumeRequest;
 use berth_domain::plugin::Count;
-use berth_domain::volume::{Closing, MountOptions, State, VolumeSpec};
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
-use serde::ser::SerializeMap as _;
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::Value;
+use berth_domain::volume::storage::{OperationKind, Stage};
+use berth_domain::volume::{Closing, State};
+use berth_domain::{AllocId, ClassId, Namespace, NodeId, PluginId, VolumeId};
+use serde::{Deserialize, Serialize};
 
 use super::claim::ClaimStatus;
 use super::query::{Newer, Page, RefusedRequest, UnreadableRecord};
-use super::secret::{Sealed, Secrets};
+pub use super::registration::{DOCUMENT_FIELDS, GivenSecrets, Register, SEALED_FIELD};
+use super::storage::StorageStatus;
 use crate::code::Code;
-use crate::decode::{Decode, Decoder};
-use crate::{decode_struct, text};
-
-/// `volume.register`: a volume's document, as its owner writes it in TOML or JSON.
-///
-/// An unknown field is a fault, as in a file: a person wrote the document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Register {
-    /// The volume's id.
-    pub id: VolumeId,
-    /// Its namespace; the subject's when absent, and the same as the subject's when not.
-    pub namespace: Option<Namespace>,
-    /// What it is.
-    pub spec: VolumeSpec,
-    /// The secrets its plugin calls are made with (A9). Absent, those it has stay; an empty map
-    /// takes them away.
-    pub secrets: Option<GivenSecrets>,
-}
-
-/// A volume's secrets as they are given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GivenSecrets {
-    /// `secrets`: in plain text, readable by every client that may subscribe to the request.
-    Plain(Secrets),
-    /// `sealed_secrets`: for the key that `secret.key` answers. `berth` sends them so.
-    Sealed(Sealed),
-}
-
-/// The fields of the document, in the order in which `volume init` explains them.
-pub const DOCUMENT_FIELDS: [&str; 12] = [
-    "id",
-    "namespace",
-    "name",
-    "plugin",
-    "external_id",
-    "capability",
-    "mount",
-    "topology",
-    "capacity_bytes",
-    "parameters",
-    "context",
-    "secrets",
-];
-
-/// The form of `secrets` on the bus.
-pub const SEALED_FIELD: &str = "sealed_secrets";
-
-impl Decode for Register {
-    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
-        let mut object = decoder.object(value)?;
-        let id = decoder.field(&mut object, "id");
-        let namespace = decoder.field(&mut object, "namespace");
-        let name: Option<Option<String>> = decoder.field(&mut object, "name");
-        let plugin = decoder.field(&mut object, "plugin");
-        let external_id: Option<Option<String>> = decoder.field(&mut object, "external_id");
-        let capabilities: Option<Vec<Capability>> = decoder.field(&mut object, "capability");
-        let mount: Option<Option<MountOptions>> = decoder.field(&mut object, "mount");
-        let topologies: Option<Vec<BTreeMap<String, String>>> =
-            decoder.field(&mut object, "topology");
-        let capacity_bytes = decoder.field(&mut object, "capacity_bytes");
-        let parameters: Option<BTreeMap<String, String>> = decoder.field(&mut object, "parameters");
-        let context: Option<BTreeMap<String, String>> = decoder.field(&mut object, "context");
-        let plain: Option<Option<Secrets>> = decoder.field(&mut object, "secrets");
-        let sealed: Option<Option<Sealed>> = decoder.field(&mut object, SEALED_FIELD);
-        decoder.finish(&object, &DOCUMENT_FIELDS);
-
-        check_capabilities(capabilities.as_deref(), mount.as_ref(), decoder);
-        let external = external_id.as_ref().and_then(Option::as_deref);
-        text::add_fault(decoder, "external_id", external.and_then(text::external_id_fault));
-        let named = name.as_ref().and_then(Option::as_deref);
-        text::add_fault(decoder, "name", named.and_then(text::name_fault));
-        if let Some(Some(mount)) = &mount {
-            text::check_mount(decoder, mount);
-        }
-        text::check_topologies(decoder, topologies.as_deref().unwrap_or_default());
-        for (path, map) in [("parameters", &parameters), ("context", &context)] {
-            text::check_keys(decoder, path, map.as_ref().unwrap_or(&BTreeMap::new()));
-        }
-        let spec = VolumeSpec {
-            closing: None,
-            plugin: plugin?,
-            name: name?.unwrap_or_default(),
-            external_id: external_id?,
-            capabilities: capabilities?,
-            mount: mount?.unwrap_or_default(),
-            topologies: topologies?,
-            capacity_bytes: capacity_bytes?,
-            parameters: parameters?,
-            context: context?,
-            secrets: None,
-            create_index: 0,
-        };
-        let secrets = match (plain?, sealed?) {
-            (Some(_), Some(_)) => {
-                decoder.read_at(".secrets".to_owned(), |decoder| {
-                    decoder.fault(format!("is given beside `{SEALED_FIELD}`; give one of them"));
-                });
-                return None;
-            }
-            (plain, sealed) => plain.map(GivenSecrets::Plain).or(sealed.map(GivenSecrets::Sealed)),
-        };
-        Some(Self { id: id?, namespace: namespace?, spec, secrets })
-    }
-}
-
-/// The document that says this, without the fields that it need not say.
-impl Serialize for Register {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Every field is named, so that a new one is not forgotten here.
-        let VolumeSpec {
-            plugin,
-            name,
-            external_id,
-            capabilities,
-            mount,
-            topologies,
-            capacity_bytes,
-            parameters,
-            context,
-            closing: _,
-            secrets: _,
-            create_index: _,
-        } = &self.spec;
-        let mut document = serializer.serialize_map(None)?;
-        document.serialize_entry("id", &self.id)?;
-        document.serialize_entry("namespace", &self.namespace)?;
-        document.serialize_entry("name", name)?;
-        document.serialize_entry("plugin", plugin)?;
-        document.serialize_entry("external_id", external_id)?;
-        document.serialize_entry("capability", capabilities)?;
-        document.serialize_entry("mount", mount)?;
-        document.serialize_entry("topology", topologies)?;
-        document.serialize_entry("capacity_bytes", capacity_bytes)?;
-        document.serialize_entry("parameters", parameters)?;
-        document.serialize_entry("context", context)?;
-        match &self.secrets {
-            Some(GivenSecrets::Plain(secrets)) => document.serialize_entry("secrets", secrets)?,
-            Some(GivenSecrets::Sealed(sealed)) => document.serialize_entry(SEALED_FIELD, sealed)?,
-            None => {}
-        }
-        document.end()
-    }
-}
-
-fn check_capabilities(
-    capabilities: Option<&[Capability]>,
-    mount: Option<&Option<MountOptions>>,
-    decoder: &mut Decoder,
-) {
-    let Some(capabilities) = capabilities else { return };
-    if capabilities.is_empty() {
-        decoder.read_at(".capability".to_owned(), |decoder| {
-            decoder.fault("is empty; a volume needs at least one way to be used");
-        });
-    }
-    for (at, capability) in capabilities.iter().enumerate() {
-        if capabilities[..at].contains(capability) {
-            decoder.read_at(format!(".capability[{at}]"), |decoder| {
-                decoder.fault(format!("{capability} is listed twice"));
-            });
-        }
-    }
-    let only_block = !capabilities.is_empty()
-        && capabilities.iter().all(|one| one.attachment == AttachmentMode::BlockDevice);
-    let options = mount.and_then(Option::as_ref).is_some_and(|mount| !mount.is_empty());
-    if only_block && options {
-        decoder.read_at(".mount".to_owned(), |decoder| {
-            decoder.fault("is given, but a block device is not mounted");
-        });
-    }
-}
+use crate::decode_struct;
 
 /// `volume.register` was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -338,7 +168,8 @@ decode_struct!(List {
 /// Whether a volume can be claimed, derived when read (A6).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// Whether its plugin can serve it somewhere.
+    /// Whether its plugin can serve it somewhere. False for a volume whose creation the storage
+    /// refused.
     pub healthy: bool,
     /// In words.
     pub description: String,
@@ -364,8 +195,9 @@ pub struct VolumeStatus {
     pub closing: Option<Closing>,
     /// Its plugin.
     pub plugin: PluginId,
-    /// What the plugin calls it.
-    pub external_id: String,
+    /// What the plugin calls it; absent until the plugin has created it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
     /// The ways in which it may be used.
     pub capabilities: Vec<Capability>,
     /// The way in which it is used, while it is.
@@ -415,6 +247,12 @@ pub struct VolumeStatus {
     /// read from the events, so it may be missing, and events are kept for a week at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refusal: Option<RefusedRequest>,
+    /// Its life at its storage; absent from an older service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageStatus>,
+    /// How many snapshots it has: `snapshot.list` shows them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub snapshot_count: usize,
     /// How many claims it has.
     #[serde(default)]
     pub claim_count: usize,
@@ -464,8 +302,24 @@ pub struct VolumeStub {
     /// The first few of the claims that are not in line. One that is being released still holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<VolumeHolder>,
-    /// Whether it can be claimed.
+    /// Whether its plugin can serve it somewhere. False for a volume whose creation the storage
+    /// refused.
     pub healthy: bool,
+    /// How far its life at its storage has come; absent if it is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Stage>,
+    /// The change at its storage that is under way: `volume.status` shows how far it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<OperationKind>,
+    /// The last change that the plugin refused for good; absent once another change succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<OperationKind>,
+    /// The class that it was made from; absent if it was made without one, or registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<ClassId>,
+    /// Its size, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<u64>,
     /// Whether the same volume of the plugin is registered under another name: then neither is
     /// granted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

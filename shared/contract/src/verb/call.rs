@@ -3,11 +3,12 @@
 use berth_domain::volume::CallKind;
 
 use super::table::{
-    AgentDetach, ControllerPublish, ControllerPublishOnNode, ControllerUnpublish,
-    ControllerUnpublishOnNode,
+    AgentDetach, AgentExpand, ControllerProvision, ControllerProvisionOnNode, ControllerPublish,
+    ControllerPublishOnNode, ControllerUnpublish, ControllerUnpublishOnNode,
 };
 use super::{PluginOnNode, Verb as _};
 use crate::message::call::Call;
+use crate::message::storage_call::StorageCall;
 
 impl Call {
     /// Where it is sent: to the node, or to an agent that hosts a healthy controller.
@@ -18,8 +19,23 @@ impl Call {
             (CallKind::NodeDetach, _) => AgentDetach::subject(&self.node),
             (CallKind::ControllerPublish, None) => ControllerPublish::subject(&self.plugin),
             (CallKind::ControllerPublish, Some(to)) => ControllerPublishOnNode::subject(&to),
-            (CallKind::ControllerUnpublish, None) => ControllerUnpublish::subject(&self.plugin),
-            (CallKind::ControllerUnpublish, Some(to)) => ControllerUnpublishOnNode::subject(&to),
+            (_, None) => ControllerUnpublish::subject(&self.plugin),
+            // No other call is one for a claim.
+            (_, Some(to)) => ControllerUnpublishOnNode::subject(&to),
+        }
+    }
+}
+
+impl StorageCall {
+    /// Where it is sent: to the node's agent, or to an agent that hosts a healthy controller.
+    pub fn subject(&self) -> String {
+        let plugin = || self.plugin.clone();
+        match (self.call, self.node.clone()) {
+            (CallKind::NodeExpand, Some(node)) => AgentExpand::subject(&node),
+            (_, Some(node)) => {
+                ControllerProvisionOnNode::subject(&PluginOnNode { plugin: plugin(), node })
+            }
+            (_, None) => ControllerProvision::subject(&plugin()),
         }
     }
 }

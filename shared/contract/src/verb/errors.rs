@@ -18,6 +18,17 @@ pub(super) const PLUGIN_FAILED: &[Code] = codes![
     SecretsUnavailable,
 ];
 
+/// Why a volume's storage is not changed.
+pub(super) const STORAGE_REFUSED: &[Code] = codes![
+    NoSuchVolume,
+    VolumeClosing,
+    VolumeNotReady,
+    OperationUnderWay,
+    StorageInUse,
+    PluginLacks,
+    Changed,
+];
+
 /// Why a claim is not granted.
 pub(super) const CLAIM_REFUSED: &[Code] = codes![
     NoSuchVolume,
@@ -48,4 +59,5 @@ pub(super) const CLAIM_REFUSED: &[Code] = codes![
     GrantVoid,
     RunnerCannotMount,
     Deadlock,
+    VolumeNotReady,
 ];

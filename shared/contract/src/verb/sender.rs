@@ -24,7 +24,7 @@ pub enum Sender {
 pub enum Capability {
     /// To see volumes, claims, allocs and their events.
     Read,
-    /// To register and deregister volumes, with their secrets.
+    /// To register, create, change and delete volumes, with their secrets and snapshots.
     Write,
     /// To run workloads with volumes: to register and stop allocs, and to mount.
     Mount,
@@ -32,7 +32,8 @@ pub enum Capability {
     PluginRead,
     /// To see nodes, and the plugins on them.
     NodeRead,
-    /// To decide about hosts and storage: a node is gone, a plugin ends, a claim is released.
+    /// To decide about hosts and storage: a node is gone, a plugin ends, a claim is released, a
+    /// class is defined, what a plugin has is listed.
     Operator,
 }
 

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
+mod faults;
 mod messages;
 mod names;
 mod older;
@@ -11,6 +12,8 @@ mod plugins;
 mod records;
 mod reference;
 mod sample;
+mod storage;
+mod storage_calls;
 mod text;
 mod views;
 mod widened;

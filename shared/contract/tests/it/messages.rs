@@ -7,7 +7,9 @@ use berth_contract::decode::{self, Decode, Fault, Unknown};
 use berth_contract::document::{Format, read};
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::secret::{self, Envelope, Sealed, Secrets};
-use berth_contract::message::{agent, alloc, call, claim, collect, node, registry, volume};
+use berth_contract::message::{
+    agent, alloc, call, claim, class, collect, node, registry, storage, volume,
+};
 use berth_contract::problem::Problem;
 use berth_domain::ClockOffset;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
@@ -275,6 +277,7 @@ fn claims() {
             publish_context: sample::map("device", "/dev/xvdba"),
             secrets: Some(sample::secrets_id()),
             claims_beside: Some([sample::alloc_id()].into()),
+            expand_to: Some(20 << 30),
             view: Some(claim::View { place: 1, mode: Mode::Read, mount: sample::mount() }),
             by: Some("user.anna".to_owned()),
         },
@@ -344,6 +347,12 @@ fn secrets() {
     let (namespace, volume) = (sample::namespace(), sample::volume());
     let envelope = Envelope { namespace, volume, secrets };
     insta::assert_snapshot!("sealed-envelope", serde_json::to_string_pretty(&envelope).unwrap());
+    // The secrets of a class are sealed for a namespace without volumes.
+    let key = sample::class_id().to_secrets_key();
+    let secrets = Secrets(sample::map("create/password", "hunter2"));
+    let of_class = Envelope { namespace: key.namespace, volume: key.volume, secrets };
+    let pretty = serde_json::to_string_pretty(&of_class).unwrap();
+    insta::assert_snapshot!("sealed-envelope-of-class", pretty);
     assert!(!format!("{envelope:?}{:?}", sealed()).contains("hunter2"));
 }
 
@@ -358,10 +367,16 @@ fn a_fault_of_secrets_tells_nothing_of_them() {
         "id = 'a'\n[secrets]\nn = 'hunter2\n",
         "id = 'a'\n[secrets]\nn = hunter2\n",
     ] {
-        let faults = read::<volume::Register>(text, Format::guess(text)).unwrap_err();
-        let said: Vec<String> = faults.iter().map(|fault| format!("{fault} {fault:?}")).collect();
-        let said = said.concat();
-        assert!(!said.contains("hunter2"), "{text}: {said}");
+        let format = Format::guess(text);
+        for faults in [
+            read::<volume::Register>(text, format).unwrap_err(),
+            read::<storage::Create>(text, format).unwrap_err(),
+            read::<class::PutClass>(text, format).unwrap_err(),
+        ] {
+            let said = faults.iter().map(|fault| format!("{fault} {fault:?}"));
+            let said = said.collect::<String>();
+            assert!(!said.contains("hunter2"), "{text}: {said}");
+        }
     }
 }
 
@@ -558,4 +573,15 @@ fn problems_and_events() {
     };
     assert_eq!(refused.subject(), "berth.v1.event.team=20a.request.data.web-1._._");
     reply("event-refused", &refused);
+    let cut = Event {
+        event: EventName::SnapshotCut,
+        snapshot: Some(sample::snapshot_id()),
+        alloc: None,
+        detail: Some("the plugin still works on it".to_owned()),
+        claim_trace: None,
+        calls: Vec::new(),
+        ..sample::event()
+    };
+    assert_eq!(cut.subject(), "berth.v1.event.team=20a.snapshot.data._._._");
+    reply("event-snapshot", &cut);
 }

@@ -40,8 +40,12 @@ fn keys() {
     let keys = [
         key::spec(&volume),
         key::claim(&volume, &alloc),
+        key::snapshot(&volume, &sample::snapshot_id()),
+        key::barrier(&volume),
         key::subtree(&volume),
-        key::handle(&sample::spec().handle(&volume.volume)),
+        key::class(&sample::class_id()),
+        key::quota(&sample::class_id(), &volume.namespace),
+        key::handle(&sample::spec().handle(&volume.volume).unwrap()),
         key::alloc(&volume.namespace, &alloc),
         key::instance(&sample::plugin(), &node, Half::Controller),
         key::job(&sample::plugin(), &volume.namespace, &sample::job_id()),

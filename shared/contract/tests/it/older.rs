@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 
 use berth_contract::message::secret::{Sealed, StoredSecrets};
-use berth_contract::record::{self, Body, NODE_UNKNOWN, RecordError, SCHEMA};
+use berth_contract::record::{self, Body, NODE_UNKNOWN, RecordError, SCHEMA, SCHEMA_STORAGE};
 use berth_domain::access::{AccessMode, CapabilityFilter, Mode};
 use berth_domain::alloc::{Alloc, AllocState};
 use berth_domain::plugin::{Instance, Job, Node, NodeState};
@@ -121,7 +121,7 @@ fn mended<T: Body + Serialize + PartialEq + Debug>(
     // The next change stores it as this version does, and it means the same.
     assert_eq!(read::<T>(&fields_of(&read_back)).unwrap(), read_back);
     assert_eq!(fields_of(&read_back)["schema"], json!(SCHEMA));
-    let newer = json!(u64::from(SCHEMA) + 1);
+    let newer = json!(u64::from(SCHEMA_STORAGE) + 1);
     older.insert("schema".to_owned(), newer);
     assert!(matches!(read::<T>(&older), Err(RecordError::Newer { .. })));
     read_back
@@ -147,8 +147,9 @@ fn decided(claim: &Claim, command: &Command) -> Option<Step> {
         jitter: 0,
         policy,
         handle: HandleUse::default(),
+        copies: Vec::new(),
     };
-    step(&Volume { spec: Some(spec), claims }, command, &context).ok()
+    step(&Volume { spec: Some(spec), claims, ..Volume::default() }, command, &context).ok()
 }
 
 fn frees(claim: &Claim) -> bool {
@@ -165,7 +166,11 @@ fn lets_in(claim: &Claim, mode: Mode) -> bool {
         mode,
         capability: CapabilityFilter::default(),
         wait: false,
-        route: Ok(Route { controller: true, external_node: Some("ext".to_owned()) }),
+        route: Ok(Route {
+            controller: true,
+            external_node: Some("ext".to_owned()),
+            ..Route::default()
+        }),
         worker: sample::worker(),
     };
     decided(claim, &Command::Take(take)).is_some()

@@ -3,11 +3,15 @@
 use std::fmt::Debug;
 
 use berth_contract::message::secret::{Sealed, StoredSecrets, Validation};
-use berth_contract::record::{self, Body, NODE_UNKNOWN, Record, RecordError, SCHEMA};
+use berth_contract::record::{
+    self, Body, NODE_UNKNOWN, Record, RecordError, SCHEMA, SCHEMA_STORAGE,
+};
 use berth_domain::VolumeKey;
 use berth_domain::access::Mode;
 use berth_domain::alloc::{Alloc, AllocState};
+use berth_domain::class::Class;
 use berth_domain::plugin::{Instance, Job, Node, NodeState};
+use berth_domain::volume::storage::{Snapshot, SnapshotState, Stage, Work};
 use berth_domain::volume::{Claim, Closing, HandleOwner, State, VolumeSpec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,8 +22,20 @@ use crate::sample;
 
 /// The record is what its golden file says, and is read back as it was written.
 fn record_is<T: Serialize + Body + PartialEq + Debug + Clone>(name: &str, body: T) {
+    stored_is(name, body, SCHEMA, |body, trace| record::write(body, trace));
+}
+
+/// The same, of a record that this function writes with this schema.
+fn stored_is<T: Serialize + Body + PartialEq + Debug + Clone>(
+    name: &str,
+    body: T,
+    schema: u32,
+    write: impl Fn(&T, Option<String>) -> serde_json::Result<Vec<u8>>,
+) {
     let trace = Some("0af7651916cd43dd8448eb211c80319c".to_owned());
-    let written = record::write(&body, trace.clone()).unwrap();
+    let written = write(&body, trace.clone()).unwrap();
+    let whole: Value = serde_json::from_slice(&written).unwrap();
+    assert_eq!(whole["schema"], json!(schema));
     let read: Record<T> = record::read(&written).unwrap();
     assert_eq!(
         read,
@@ -27,16 +43,49 @@ fn record_is<T: Serialize + Body + PartialEq + Debug + Clone>(name: &str, body: 
     );
     let value = serde_json::to_value(&body).unwrap();
     hold::<T>(&value, |value| serde_json::from_value::<T>(value.clone()).is_ok());
-    let pretty =
-        serde_json::to_string_pretty(&Record { body, trace, trail: None, schema: SCHEMA }).unwrap();
+    let record = Record { body, trace, trail: None, schema };
+    assert_eq!(serde_json::to_vec(&record).unwrap(), written);
+    let pretty = serde_json::to_string_pretty(&record).unwrap();
     insta::assert_snapshot!(name, pretty);
 }
 
 #[test]
 fn specs() {
-    record_is("record-spec", sample::spec());
+    let spec_is = |name: &str, spec| stored_is(name, spec, SCHEMA, record::write_spec);
+    spec_is("record-spec", sample::spec());
     let closing = Some(Closing { since: sample::at(9), reason: "no longer needed".to_owned() });
-    record_is("record-spec-closing", VolumeSpec { closing, ..sample::spec() });
+    spec_is("record-spec-closing", VolumeSpec { closing, ..sample::spec() });
+}
+
+/// A spec says how its volume is at the storage, at each stage and in each change.
+#[test]
+fn specs_with_a_life_at_the_storage() {
+    let spec_is = |name: &str, spec: VolumeSpec, stage: Stage| {
+        assert_eq!(spec.stage(), stage, "{name}");
+        stored_is(name, spec, SCHEMA_STORAGE, record::write_spec);
+    };
+    for stage in [Stage::Unused, Stage::Creating, Stage::Failed, Stage::Ready, Stage::Deleting] {
+        spec_is(&format!("record-spec-{stage}"), sample::staged_spec(stage), stage);
+    }
+    let expanding = sample::changing_spec(Work::Expand(sample::expansion()));
+    spec_is("record-spec-expanding", expanding, Stage::Ready);
+    let modifying = sample::changing_spec(Work::Modify { parameters: sample::map("iops", "9000") });
+    spec_is("record-spec-modifying", modifying, Stage::Ready);
+}
+
+#[test]
+fn snapshots_in_every_state() {
+    use SnapshotState::{Creating, Cut, Deleting, Failed, Ready};
+    for state in [Creating, Cut, Ready, Failed, Deleting] {
+        let (name, snapshot) = (format!("record-snapshot-{state}"), sample::snapshot(state));
+        stored_is(&name, snapshot, SCHEMA_STORAGE, record::write_snapshot);
+    }
+}
+
+#[test]
+fn classes_and_guards_of_quotas() {
+    record_is("record-class", sample::class());
+    record_is("record-quota", sample::class_use());
 }
 
 #[test]
@@ -99,6 +148,8 @@ fn the_state_comes_first() {
     assert_eq!(first(claim), "{\"state\":");
     assert_eq!(first(record::write(sample::alloc(), None).unwrap()), "{\"state\":");
     assert_eq!(first(record::write(sample::node(), None).unwrap()), "{\"state\":");
+    let snapshot = sample::snapshot(SnapshotState::Cut);
+    assert_eq!(first(record::write_snapshot(&snapshot, None).unwrap()), "{\"state\":");
     assert_eq!(first(record::write(sample::instance(), None).unwrap()), "{\"healthy");
 }
 
@@ -110,7 +161,7 @@ fn is_versioned<T: Serialize + Body + PartialEq + Debug>(body: &T) {
     let read = |fields: &Map<String, Value>| {
         record::read::<T>(&serde_json::to_vec(fields).unwrap()).map(|record| record.body)
     };
-    for newer in [u64::from(SCHEMA) + 1, u64::MAX] {
+    for newer in [u64::from(SCHEMA_STORAGE) + 1, u64::MAX] {
         fields["schema"] = newer.into();
         // Also when nothing else is as it was.
         for fields in [&fields, &Map::from_iter([("schema".to_owned(), newer.into())])] {
@@ -132,6 +183,10 @@ fn secrets() {
 #[test]
 fn newer_records_are_refused_and_older_ones_read() {
     is_versioned(&sample::spec());
+    is_versioned(&sample::staged_spec(Stage::Creating));
+    is_versioned(&sample::snapshot(SnapshotState::Cut));
+    is_versioned(&sample::class());
+    is_versioned(&sample::class_use());
     let VolumeKey { namespace, volume } = sample::key();
     is_versioned(&HandleOwner { namespace, volume });
     is_versioned(&sample::claim(State::Unpublishing));
@@ -141,8 +196,9 @@ fn newer_records_are_refused_and_older_ones_read() {
     is_versioned(&sample::job());
     let sealed = Sealed { from: "XDV7".to_owned(), sealed: "eGt2MQ==".to_owned() };
     is_versioned(&StoredSecrets { sealed, validation: None });
-    let newer = RecordError::Newer { found: 2 }.to_string();
-    assert!(newer.contains("schema 2") && newer.contains("leaves it as it is"), "{newer}");
+    let newer = RecordError::Newer { found: 3 }.to_string();
+    assert!(newer.contains("schema 3") && newer.contains("up to 2"), "{newer}");
+    assert!(newer.contains("leaves it as it is"), "{newer}");
 }
 
 /// What a record of before there were versions does not say is taken for what holds most (D9).
@@ -170,6 +226,8 @@ fn what_is_no_record_is_an_error() {
     for bytes in [&b""[..], b"{}", b"[]", b"null", b"\xff", br#"{"schema":-1}"#] {
         assert!(record::read::<Claim>(bytes).is_err());
         assert!(record::read::<VolumeSpec>(bytes).is_err());
+        assert!(record::read::<Snapshot>(bytes).is_err());
+        assert!(record::read::<Class>(bytes).is_err());
         assert!(record::read::<Alloc>(bytes).is_err());
         assert!(record::read::<Instance>(bytes).is_err());
         assert!(record::read::<Node>(bytes).is_err());

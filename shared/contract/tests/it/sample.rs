@@ -12,15 +12,20 @@ use berth_contract::trace::{SpanId, TraceContext};
 use berth_contract::trail::Trail;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest, VolumeType};
+use berth_domain::class::{Class, ClassUse, Quota, SizeLimits, TopologyPolicy};
 use berth_domain::owner::AllocOwner;
 use berth_domain::plugin::{ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState};
 use berth_domain::proof::{Proof, ProofKind};
+use berth_domain::volume::storage::{
+    Expansion, Operation, OperationKind, Origin, Progress, Provision, Reclaim, Snapshot,
+    SnapshotGroup, SnapshotState, Stage, StorageFailure, StorageLife, Work,
+};
 use berth_domain::volume::{
     Attempt, CallKind, Claim, MountOptions, NodeMount, NodeMountState, State, VolumeSpec,
 };
 use berth_domain::{
-    AllocId, AttemptId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId, Timestamp,
-    VolumeId, VolumeKey, WorkerId,
+    AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId,
+    SnapshotId, Timestamp, VolumeId, VolumeKey, WorkerId,
 };
 
 pub fn namespace() -> Namespace {
@@ -101,6 +106,183 @@ pub fn capability() -> Capability {
     Capability { access: AccessMode::SingleNodeWriter, attachment: AttachmentMode::FileSystem }
 }
 
+pub fn snapshot_id() -> SnapshotId {
+    SnapshotId::new("monday").unwrap()
+}
+
+pub fn class_id() -> ClassId {
+    ClassId::new("fast").unwrap()
+}
+
+pub fn provision() -> Provision {
+    Provision {
+        name: "berth-data-019bcb6ac57b-0123456789abcdef".to_owned(),
+        requested: at(0),
+        required_bytes: 10 << 30,
+        limit_bytes: Some(20 << 30),
+        class: Some(class_id()),
+        reclaim: Reclaim::Retain,
+        first_use: true,
+        requisite: vec![map("zone", "a")],
+        origin: Some(origin()),
+        for_alloc: Some(alloc_id()),
+    }
+}
+
+pub fn origin() -> Origin {
+    Origin {
+        volume: VolumeId::new("orders").unwrap(),
+        snapshot: Some(snapshot_id()),
+        external_id: "snap-0c1d".to_owned(),
+    }
+}
+
+/// A call that failed, and the next one, which is under way.
+pub fn progress(call: CallKind) -> Progress {
+    Progress {
+        tries: 1,
+        next_try: None,
+        error: Some(format!("{call}: INTERNAL: the backend is away")),
+        uncertain: true,
+        executor: Some(node_id()),
+        attempt: Some(Attempt { call, ..attempt() }),
+        inherited: true,
+    }
+}
+
+/// A call that failed, and the next one, which is due later.
+pub fn waiting_progress(call: CallKind) -> Progress {
+    Progress { next_try: Some(at(4)), attempt: None, inherited: false, ..progress(call) }
+}
+
+/// A spec with this operation under way.
+pub fn changing_spec(work: Work) -> VolumeSpec {
+    let operation = Operation { work, since: at(0), progress: Progress::default() };
+    let progress = progress(operation.call());
+    let is_created = operation.kind() != OperationKind::Create;
+    let storage = StorageLife {
+        operation: Some(Operation { progress, ..operation }),
+        failure: None,
+        faults: vec!["it created a volume of 9 bytes, and 10 were requested".to_owned()],
+        unusable: false,
+        expanded_for: Some(15 << 30),
+        provision: Some(provision()),
+        mutable: map("iops", "6000"),
+    };
+    let spec = VolumeSpec { storage: Some(Box::new(storage)), ..spec() };
+    if is_created {
+        return spec;
+    }
+    // What the plugin returns is not known yet.
+    VolumeSpec {
+        external_id: None,
+        capacity_bytes: None,
+        context: BTreeMap::new(),
+        topologies: Vec::new(),
+        ..spec
+    }
+}
+
+/// A spec of a volume at this stage, with nothing under way but creation and deletion.
+pub fn staged_spec(stage: Stage) -> VolumeSpec {
+    let refused = StorageFailure {
+        operation: OperationKind::Create,
+        at: at(9),
+        error: "CreateVolume: OUT_OF_RANGE: at most 16 TiB".to_owned(),
+    };
+    let resting = |spec: VolumeSpec, failure: Option<StorageFailure>| {
+        let known = *spec.storage.unwrap();
+        let storage = Some(Box::new(StorageLife { operation: None, failure, ..known }));
+        VolumeSpec { storage, ..spec }
+    };
+    let creating = || changing_spec(Work::Create { doomed: true });
+    match stage {
+        Stage::Unused => resting(creating(), None),
+        Stage::Creating => creating(),
+        Stage::Failed => resting(creating(), Some(refused)),
+        Stage::Ready => {
+            resting(changing_spec(Work::Delete { reason: String::new(), replaced: None }), None)
+        }
+        Stage::Deleting => {
+            changing_spec(Work::Delete { reason: "no longer needed".to_owned(), replaced: None })
+        }
+    }
+}
+
+pub fn expansion() -> Expansion {
+    Expansion {
+        required_bytes: 20 << 30,
+        limit_bytes: Some(25 << 30),
+        offline: true,
+        at_nodes: true,
+        replaced: Some(Box::new(Expansion { required_bytes: 15 << 30, ..Expansion::default() })),
+        node: Some(node_id()),
+        expanded: [NodeId::new("host.other").unwrap()].into(),
+        refused: [(node_id(), 41)].into(),
+    }
+}
+
+pub fn snapshot(state: SnapshotState) -> Snapshot {
+    use SnapshotState::{Creating, Cut, Deleting, Failed, Ready};
+    let is_cut = matches!(state, Cut | Ready | Deleting);
+    Snapshot {
+        state,
+        since: at(0),
+        progress: match state {
+            Creating => progress(CallKind::GroupCreate),
+            Cut => waiting_progress(CallKind::GroupCreate),
+            Ready => Progress::default(),
+            Failed => Progress {
+                error: Some("CreateVolumeGroupSnapshot: OUT_OF_RANGE: too many".to_owned()),
+                ..Progress::default()
+            },
+            Deleting => progress(CallKind::GroupDelete),
+        },
+        doomed: state == Creating,
+        was_ready: state == Deleting,
+        second_id: (state == Deleting).then(|| "snap-2".to_owned()),
+        external_id: is_cut.then(|| "snap-0c1d".to_owned()),
+        size_bytes: is_cut.then_some(10 << 30),
+        cut_at: is_cut.then(|| at(1)),
+        name: "berth-snapshot-019bcb6ac57b-0123456789abcdef".to_owned(),
+        plugin: plugin(),
+        source: "vol-0a1b".to_owned(),
+        topologies: vec![map("zone", "a")],
+        parameters: map("type", "full"),
+        secrets: Some(secrets_id()),
+        group: Some(SnapshotGroup {
+            members: vec![volume(), VolumeId::new("logs").unwrap()],
+            external_id: is_cut.then(|| "group-0e2f".to_owned()),
+        }),
+        create_index: 44,
+    }
+}
+
+pub fn class() -> Class {
+    Class {
+        plugin: plugin(),
+        parameters: map("type", "gp3"),
+        mutable_parameters: map("iops", "3000"),
+        capabilities: vec![capability()],
+        mount: mount(),
+        topology_policy: TopologyPolicy::FirstUse,
+        topologies: vec![map("zone", "a")],
+        size: SizeLimits {
+            min_bytes: Some(1 << 30),
+            max_bytes: Some(100 << 30),
+            default_bytes: Some(10 << 30),
+        },
+        reclaim: Reclaim::Retain,
+        namespaces: vec![namespace()],
+        quota: Quota { volumes: Some(10), bytes: Some(500 << 30) },
+        secrets: Some(secrets_id()),
+    }
+}
+
+pub fn class_use() -> ClassUse {
+    ClassUse { volumes: 2, bytes: 20 << 30 }
+}
+
 pub fn spec() -> VolumeSpec {
     VolumeSpec {
         closing: None,
@@ -113,6 +295,7 @@ pub fn spec() -> VolumeSpec {
         capacity_bytes: Some(1 << 30),
         parameters: map("tier", "gold"),
         context: map("pool", "p1"),
+        storage: None,
         secrets: Some(secrets_id()),
         create_index: 3,
     }

@@ -8,9 +8,11 @@ use berth_contract::service;
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::{Count, Half, NodeState};
 use berth_domain::volume::Closing;
+use berth_domain::volume::storage::{OperationKind, Stage};
 
 use crate::messages::{claim_status, reply, request};
 use crate::sample;
+use crate::storage::storage_status;
 
 fn count(healthy: usize, expected: usize) -> Count {
     Count { healthy, expected }
@@ -42,7 +44,7 @@ fn a_volume_and_a_list_of_them() {
             name: spec.name.clone(),
             closing: Some(Closing { since: sample::at(9), reason: "no longer needed".to_owned() }),
             plugin: sample::plugin(),
-            external_id: "vol-0a1b".to_owned(),
+            external_id: Some("vol-0a1b".to_owned()),
             capabilities: spec.capabilities,
             in_use: Some(sample::capability()),
             fs_type: Some("ext4".to_owned()),
@@ -65,6 +67,8 @@ fn a_volume_and_a_list_of_them() {
             unaccounted: vec![sample::unaccounted().to_string()],
             hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
             last_refusal: Some(sample::refusal()),
+            storage: Some(storage_status()),
+            snapshot_count: 3,
             claim_count: 2,
             claims: vec![claim_status()],
             create_index: 3,
@@ -84,6 +88,11 @@ fn a_volume_and_a_list_of_them() {
         waiting: 2,
         holders: vec![volume::VolumeHolder { alloc: sample::alloc_id(), node: sample::node_id() }],
         healthy: true,
+        stage: Some(Stage::Creating),
+        operation: Some(OperationKind::Create),
+        refused: Some(OperationKind::Delete),
+        class: Some(sample::class_id()),
+        capacity_bytes: Some(10 << 30),
         registered_twice: true,
         fs_type: Some("ext4".to_owned()),
         modify_index: 42,
@@ -143,7 +152,7 @@ fn events() {
     request(
         "request-history-list",
         &history::List {
-            kinds: vec![EventKind::Claim, EventKind::Request],
+            kinds: vec![EventKind::Claim, EventKind::Snapshot, EventKind::Request],
             volumes: vec![sample::volume()],
             allocs: vec![sample::alloc_id()],
             node: Some(sample::node_id()),
@@ -170,6 +179,21 @@ fn events() {
             begins: Some(sample::at(0)),
         },
     );
+}
+
+/// `history.list` finds events of every name, and agents tell none of what the claim service does.
+#[test]
+fn every_event_is_of_a_kind_that_can_be_asked_for() {
+    for name in EventName::ALL {
+        let (kind, what) = name.as_str().split_once('.').unwrap();
+        let asked: EventKind = serde_json::from_value(kind.into()).unwrap();
+        assert_eq!(asked.as_str(), kind);
+        let is_of_mounts = what.contains("mount");
+        let is_of_storage = matches!(asked, EventKind::Volume | EventKind::Snapshot);
+        if is_of_storage && !is_of_mounts {
+            assert!(!name.is_of_agents(), "{name}");
+        }
+    }
 }
 
 #[test]
@@ -304,6 +328,13 @@ fn agents_and_allocs() {
             mounts: vec![mount],
             strays: vec!["/var/lib/berth/csi/0b/target".to_owned()],
             work: vec![work],
+            storage: vec![agent::StorageCallStatus {
+                namespace: sample::namespace(),
+                volume: sample::volume(),
+                step: "controller.create".to_owned(),
+                since: sample::at(1),
+                hung: true,
+            }],
             failures: vec![failure],
             controllers: vec![sample::plugin()],
             guards: vec![agent::GuardStatus {

@@ -5,14 +5,16 @@ use serde_json::{Value, json};
 /// A field of no version.
 const UNKNOWN: &str = "of_no_version";
 /// Objects whose field names are the caller's own: no name is unknown there.
-const MAPS: [&str; 8] = [
+const MAPS: [&str; 10] = [
     "attributes",
     "context",
     "meta",
+    "mutable_parameters",
     "parameters",
     "paths",
     "publish_context",
     "secrets",
+    "topologies",
     "topology",
 ];
 

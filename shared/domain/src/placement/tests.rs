@@ -39,13 +39,14 @@ fn spec(access: AccessMode) -> VolumeSpec {
         capacity_bytes: None,
         parameters: BTreeMap::new(),
         context: BTreeMap::new(),
+        storage: None,
         secrets: None,
         create_index: 3,
     }
 }
 
 fn volume(access: AccessMode) -> Volume {
-    Volume { spec: Some(spec(access)), claims: Claims::default() }
+    Volume { spec: Some(spec(access)), ..Volume::default() }
 }
 
 fn held(access: AccessMode, state: State, node: &str) -> Volume {
@@ -117,6 +118,7 @@ fn context() -> Context {
         jitter: 7,
         policy: Policy::default(),
         handle: HandleUse::default(),
+        copies: Vec::new(),
     }
 }
 

@@ -73,6 +73,44 @@ fn the_controller_beside_a_volume_is_asked_and_another_only_where_it_may_know_th
     assert_eq!(plugin.controllers(&[], |_| true), std::slice::from_ref(second));
     plugin.instances.remove(&own);
     assert_eq!(beside(&plugin, &[zone("a")]), None, "its controllers are elsewhere");
+    // A restarted agent knows neither half before its plugin answers.
+    plugin.instances.get_mut(&(first.clone(), Half::Node)).unwrap().node = None;
+    assert_eq!(beside(&plugin, &[zone("a")]), Some(first.clone()), "the other may not know it");
+    let calling = plugin.may_be_calling([first].into_iter(), &[zone("a")], |_| true).len();
+    assert_eq!(calling, 1, "the other may have been called while it was the only one");
+}
+
+/// A controller answers the deletion of a volume that it does not know with OK.
+#[test]
+fn no_other_controller_gets_a_volume_while_its_own_is_not_known() {
+    let zone = |zone: &str| BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+    let nodes = ["n1", "n2", "n3"].map(|node| NodeId::new(node).unwrap());
+    let [first, second, third] = &nodes;
+    let mut plugin = Plugin::default();
+    let place = |plugin: &mut Plugin, node: &NodeId, at: Option<&str>| {
+        let abilities = at.map(|at| NodeAbilities { topology: zone(at), ..Default::default() });
+        let half = Instance { node: abilities, ..instance(true) };
+        plugin.instances.insert((node.clone(), Half::Node), half);
+        plugin.instances.insert((node.clone(), Half::Controller), instance(true));
+    };
+    place(&mut plugin, first, Some("a"));
+    place(&mut plugin, second, Some("b"));
+    assert_eq!(plugin.controller_of(&[]), ControllerChoice::Any);
+    assert_eq!(plugin.controller_of(&[zone("b")]), ControllerChoice::Only(second));
+    assert_eq!(plugin.controller_of(&[zone("a"), zone("b")]), ControllerChoice::Any);
+
+    assert_eq!(plugin.local_hosts(), [first.clone(), second.clone()]);
+    place(&mut plugin, second, None);
+    assert_eq!(plugin.local_hosts(), [first.clone(), second.clone()], "it has its own list");
+    assert_eq!(plugin.controller_of(&[zone("b")]), ControllerChoice::Unknown, "it was restarted");
+    assert_eq!(plugin.controller_of(&[zone("a")]), ControllerChoice::Only(first));
+    plugin.instances.retain(|(node, _), _| node != second);
+    assert_eq!(plugin.controller_of(&[zone("b")]), ControllerChoice::Unknown, "it is away");
+
+    place(&mut plugin, third, Some("a"));
+    assert_eq!(plugin.controller_of(&[zone("b")]), ControllerChoice::Any, "they serve one storage");
+    plugin.instances.retain(|(node, half), _| node != third && *half == Half::Controller);
+    assert_eq!(plugin.controller_of(&[zone("b")]), ControllerChoice::Any, "it serves no node");
 }
 
 #[test]

@@ -64,6 +64,7 @@ pub(super) fn answer(
             State::Publishing | State::Unpublishing | State::NodeDetached,
             ControllerPublish | NodeDetach | ControllerUnpublish,
             Outcome::Failed(error)
+            | Outcome::NotDone(error)
             | Outcome::Refused(error)
             | Outcome::Exhausted(error)
             | Outcome::Unasked(error),
@@ -81,10 +82,7 @@ pub(super) fn answer(
         }
 
         // No claim in this state has such an attempt (see `invariant`).
-        (State::Waiting | State::Taken, ..)
-        | (State::Publishing, NodeDetach | ControllerUnpublish, Outcome::Done { .. })
-        | (State::Unpublishing, ControllerPublish | ControllerUnpublish, Outcome::Done { .. })
-        | (State::NodeDetached, NodeDetach, Outcome::Done { .. }) => Err(Refusal::StaleAttempt),
+        _ => Err(Refusal::StaleAttempt),
     }
 }
 

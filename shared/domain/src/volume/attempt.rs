@@ -1,4 +1,4 @@
-//! Attempts: the one call that may be under way for a claim.
+//! Attempts: the one call that may be under way for a claim, a volume or a snapshot.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,12 +20,39 @@ pub enum CallKind {
     /// `ControllerUnpublishVolume`.
     #[serde(rename = "controller.unpublish")]
     ControllerUnpublish,
+    /// `CreateVolume`.
+    #[serde(rename = "controller.create")]
+    VolumeCreate,
+    /// `DeleteVolume`.
+    #[serde(rename = "controller.delete")]
+    VolumeDelete,
+    /// `ControllerExpandVolume`.
+    #[serde(rename = "controller.expand")]
+    VolumeExpand,
+    /// `NodeExpandVolume`: by the node's agent.
+    #[serde(rename = "agent.expand")]
+    NodeExpand,
+    /// `ControllerModifyVolume`.
+    #[serde(rename = "controller.modify")]
+    VolumeModify,
+    /// `CreateSnapshot`; again until the snapshot is ready.
+    #[serde(rename = "controller.snapshot")]
+    SnapshotCreate,
+    /// `DeleteSnapshot`.
+    #[serde(rename = "controller.snapshot-delete")]
+    SnapshotDelete,
+    /// `CreateVolumeGroupSnapshot`; again until the group is ready.
+    #[serde(rename = "controller.group-snapshot")]
+    GroupCreate,
+    /// `DeleteVolumeGroupSnapshot`.
+    #[serde(rename = "controller.group-snapshot-delete")]
+    GroupDelete,
 }
 
 impl CallKind {
     /// Whether the volume's controller is called, rather than a node.
     pub const fn is_controller(self) -> bool {
-        matches!(self, Self::ControllerPublish | Self::ControllerUnpublish)
+        !matches!(self, Self::NodeDetach | Self::NodeExpand)
     }
 
     /// The name in records and messages.
@@ -34,6 +61,15 @@ impl CallKind {
             Self::ControllerPublish => "controller.publish",
             Self::NodeDetach => "agent.detach",
             Self::ControllerUnpublish => "controller.unpublish",
+            Self::VolumeCreate => "controller.create",
+            Self::VolumeDelete => "controller.delete",
+            Self::VolumeExpand => "controller.expand",
+            Self::NodeExpand => "agent.expand",
+            Self::VolumeModify => "controller.modify",
+            Self::SnapshotCreate => "controller.snapshot",
+            Self::SnapshotDelete => "controller.snapshot-delete",
+            Self::GroupCreate => "controller.group-snapshot",
+            Self::GroupDelete => "controller.group-snapshot-delete",
         }
     }
 }
@@ -63,6 +99,11 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// When another call may start, if this one is not answered (rule 3).
+    pub fn free_at(&self, clock_margin: Duration) -> Timestamp {
+        self.ends().after(clock_margin)
+    }
+
     /// A new attempt: its deadline is the call timeout from now.
     pub(super) fn new(call: CallKind, worker: &WorkerId, context: &Context) -> Self {
         Self {
@@ -88,6 +129,6 @@ impl Attempt {
 
     /// Whether an executor may still start the call, or work on it (rule 3).
     pub fn may_still_act(&self, now: Timestamp, clock_margin: Duration) -> bool {
-        now <= self.ends().after(clock_margin)
+        now <= self.free_at(clock_margin)
     }
 }

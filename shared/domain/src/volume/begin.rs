@@ -100,7 +100,7 @@ fn go_on(
         return not_due(Some(context.now.after(context.policy.retry.wait(1, context.jitter))));
     }
     // Nothing may start yet: an attempt of this or of another claim may still act.
-    not_due(in_the_way.map(|(_, attempt)| attempt.ends().after(context.policy.clock_margin)))
+    not_due(in_the_way.map(|busy| busy.until))
 }
 
 /// The reason of most releases.

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::attempt::{Attempt, CallKind};
 use super::claim::Claim;
 use super::handle::HandleUse;
 use super::node_mount::NodeMount;
 use super::spec::VolumeSpec;
+use super::storage::{Snapshot, SnapshotWish, Topology};
 use crate::access::{CapabilityFilter, Mode};
 use crate::proof::{Proof, Proven};
 use crate::retry::Schedule;
-use crate::{AllocId, AttemptId, NodeId, Timestamp, WorkerId, limits};
+use crate::{AllocId, AttemptId, NodeId, PluginId, SnapshotId, Timestamp, WorkerId, limits};
 
 /// A command to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +81,67 @@ pub enum Command {
         /// The node that reports, if the sender is bound to one: it may report of its own claims.
         node: Option<NodeId>,
     },
+    /// Create the volume at its storage. The spec has a `Provision`.
+    Create(VolumeSpec),
+    /// Delete the volume at its storage.
+    Delete {
+        /// The reason, for people.
+        reason: String,
+    },
+    /// Make the volume larger at its storage.
+    Expand {
+        /// The smallest new size, in bytes.
+        required_bytes: u64,
+        /// The largest new size, in bytes.
+        limit_bytes: Option<u64>,
+        /// Whether the plugin expands only volumes that are not in use.
+        offline: bool,
+        /// Wait until no claim holds the volume, instead of being refused.
+        when_free: bool,
+    },
+    /// Change the volume's mutable parameters at its storage.
+    Modify {
+        /// The parameters to set.
+        parameters: BTreeMap<String, String>,
+    },
+    /// Cut a snapshot of the volume.
+    CutSnapshot {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// What it is to be.
+        wish: SnapshotWish,
+    },
+    /// Register a snapshot that the plugin has.
+    AdoptSnapshot {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// The plugin.
+        plugin: PluginId,
+        /// The snapshot as the plugin lists it.
+        cut: CutSnapshot,
+        /// Where the controller is that listed it, if each controller has a storage of its own.
+        topologies: Vec<Topology>,
+    },
+    /// Delete a snapshot at its storage.
+    DeleteSnapshot {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// The other members of its group go with it.
+        as_group: bool,
+        /// Only the record goes, as a volume's does that is deregistered.
+        forget: bool,
+    },
+    /// A worker asks for the next call of the volume's operation, or of a snapshot.
+    Drive(Drive),
+    /// The outcome of a call of the volume's operation, or of a snapshot.
+    Settle {
+        /// The snapshot; none for the volume's operation.
+        snapshot: Option<SnapshotId>,
+        /// The attempt that made the call.
+        attempt: AttemptId,
+        /// The outcome.
+        outcome: Outcome,
+    },
     /// The outcome of a call.
     Answer {
         /// The claim's alloc.
@@ -89,6 +153,21 @@ pub enum Command {
         /// The worker that makes the next call, if any does.
         worker: Option<WorkerId>,
     },
+}
+
+/// A worker's request for the next call of an operation or a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drive {
+    /// The snapshot; none for the volume's operation.
+    pub snapshot: Option<SnapshotId>,
+    /// The worker that will make the call.
+    pub worker: WorkerId,
+    /// Whether the alloc that the volume was created for still runs.
+    pub wanted: bool,
+    /// Whether something changed that may let the failed call succeed now.
+    pub early: bool,
+    /// The node whose controller has to get the call; none if any may.
+    pub executor: Option<NodeId>,
 }
 
 /// A requested claim. The service looked up everything but the alloc's own data (B1).
@@ -117,6 +196,8 @@ pub struct Route {
     pub controller: bool,
     /// The plugin's id of the node.
     pub external_node: Option<String>,
+    /// The node's topology at the plugin: there a volume is created at its first use.
+    pub topology: Topology,
 }
 
 /// Why a volume cannot be claimed for a node now.
@@ -151,13 +232,85 @@ pub enum Outcome {
     /// The plugin answered with an error: the call may have done something, and a retry may
     /// succeed.
     Failed(String),
-    /// The plugin was not called, or its answer did not arrive. An earlier call for the volume may
-    /// still act.
+    /// The plugin answered with an error: this call did nothing, and a retry may succeed. What an
+    /// earlier call did stays in doubt.
+    NotDone(String),
+    /// It succeeded, and the storage answered this.
+    Stored(StorageAnswer),
+    /// The plugin was not called. An earlier call for the volume may still act.
     Unasked(String),
     /// The plugin has no room for the volume now (`RESOURCE_EXHAUSTED`).
     Exhausted(String),
     /// There was no answer: the call may still act.
     Unanswered(String),
+}
+
+/// What the storage answered to a call that succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StorageAnswer {
+    /// The volume that was created.
+    Volume(CreatedVolume),
+    /// The size of the volume after an expansion.
+    Capacity {
+        /// The size, in bytes; 0 if the plugin does not say.
+        bytes: u64,
+        /// Whether each node that uses the volume has to expand it, too.
+        node_expansion_required: bool,
+    },
+    /// The snapshot that was cut.
+    Snapshot(CutSnapshot),
+    /// The group of snapshots that was cut.
+    Group {
+        /// The plugin's id of the group.
+        external_id: String,
+        /// Whether volumes can be made of all of them.
+        #[serde(default)]
+        ready: bool,
+        /// The snapshots.
+        snapshots: Vec<CutSnapshot>,
+    },
+}
+
+/// A volume as the plugin returned it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CreatedVolume {
+    /// The plugin's id of it.
+    pub external_id: String,
+    /// Its size, in bytes; 0 if the plugin does not say.
+    #[serde(default)]
+    pub capacity_bytes: u64,
+    /// The plugin's `volume_context`.
+    #[serde(default)]
+    pub context: BTreeMap<String, String>,
+    /// Where it can be reached; everywhere if empty.
+    #[serde(default)]
+    pub topologies: Vec<Topology>,
+    /// Whether the plugin says that it is a copy (`content_source`).
+    #[serde(default)]
+    pub is_copy: bool,
+    /// What of the answer goes beyond the bounds of a record and was left out. Without it the
+    /// volume cannot be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unusable: Option<String>,
+}
+
+/// A snapshot as the plugin returned it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CutSnapshot {
+    /// The plugin's id of it.
+    pub external_id: String,
+    /// The plugin's id of its volume.
+    pub source: String,
+    /// What a volume that is made of it needs, in bytes; 0 if the plugin does not say.
+    #[serde(default)]
+    pub size_bytes: u64,
+    /// When it was cut.
+    #[serde(default)]
+    pub cut_at: Option<Timestamp>,
+    /// Whether a volume can be made of it (`ready_to_use`).
+    #[serde(default)]
+    pub ready: bool,
 }
 
 /// One transition: a guarded write, then at most one call.
@@ -180,6 +333,10 @@ pub enum Write {
     PutClaim(AllocId, Claim),
     /// Deletes a claim: it is freed.
     DeleteClaim(AllocId),
+    /// Stores a snapshot.
+    PutSnapshot(SnapshotId, Snapshot),
+    /// Deletes a snapshot.
+    DeleteSnapshot(SnapshotId),
 }
 
 /// What a decision needs besides the record. It is passed in, so that decisions are pure.
@@ -195,6 +352,9 @@ pub struct Context {
     pub policy: Policy,
     /// Other registrations of the handle that the volume has, or is being registered with.
     pub handle: HandleUse,
+    /// Volumes that are being created as copies of the volume or snapshot, named as the caller may
+    /// know them.
+    pub copies: Vec<String>,
 }
 
 /// Timeouts and retries; the same for all replicas of a service.
@@ -229,6 +389,26 @@ impl Step {
     /// Nothing to write, nothing to call.
     pub fn nothing() -> Self {
         Self::default()
+    }
+
+    /// Stores the spec.
+    pub(super) fn put_spec(spec: VolumeSpec) -> Self {
+        Self { write: Some(Write::PutSpec(spec)), call: None }
+    }
+
+    /// Deletes the spec, and with it the volume.
+    pub(super) fn delete_spec() -> Self {
+        Self { write: Some(Write::DeleteSpec), call: None }
+    }
+
+    /// Stores the snapshot.
+    pub(super) fn put_snapshot(id: &SnapshotId, snapshot: Snapshot) -> Self {
+        Self { write: Some(Write::PutSnapshot(id.clone(), snapshot)), call: None }
+    }
+
+    /// Deletes the snapshot's record: nothing of it is at the storage.
+    pub(super) fn drop_snapshot(id: &SnapshotId) -> Self {
+        Self { write: Some(Write::DeleteSnapshot(id.clone())), call: None }
     }
 
     /// Stores the claim. With `call`, that call is made after the write.

@@ -47,8 +47,8 @@ pub(super) fn confirm(
         CallKind::NodeDetach => volume.busy_on(&claim.node, context.now, &context.policy),
         _ => volume.busy(context.now, &context.policy),
     };
-    if let Some((_, attempt)) = busy {
-        return not_due(Some(attempt.ends().after(context.policy.clock_margin)));
+    if let Some(busy) = busy {
+        return not_due(Some(busy.until));
     }
     Ok(match call {
         CallKind::NodeDetach if claim.unstaged_by.is_some() => Step::nothing(),

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CallKind, Claim, State, Volume};
-use crate::NodeId;
+use super::storage::{Progress, Snapshot, SnapshotState, Stage, Work};
+use super::{CallKind, CallOwner, Claim, Policy, State, Volume};
 use crate::access::{Bound, Mode};
+use crate::{NodeId, Timestamp};
 
 /// The first invariant that the volume breaks, in words.
 pub fn broken(volume: &Volume) -> Option<String> {
@@ -19,7 +20,41 @@ pub fn broken(volume: &Volume) -> Option<String> {
     if let Some((alloc, what)) = unsound {
         return Some(format!("the claim of {alloc} {what}"));
     }
-    too_many(volume).or_else(|| attached_unlike(volume))
+    too_many(volume).or_else(|| attached_unlike(volume)).or_else(|| unsound_storage(volume))
+}
+
+/// Rule 3: two calls on the record that may act now, one beside the other. Two calls of different
+/// nodes may.
+pub fn overlapping_calls(volume: &Volume, now: Timestamp, policy: &Policy) -> Option<String> {
+    let of_claims = volume.claims.iter().map(|(alloc, claim)| {
+        (CallOwner::Claim(alloc.clone()), claim.attempt.as_ref(), Some(&claim.node))
+    });
+    let operation = volume.spec.as_ref().and_then(|spec| spec.operation());
+    let of_operation = operation.map(|operation| {
+        let node = match &operation.work {
+            Work::Expand(expansion) => expansion.node.as_ref(),
+            Work::Create { .. } | Work::Delete { .. } | Work::Modify { .. } => None,
+        };
+        (CallOwner::Volume, operation.progress.attempt.as_ref(), node)
+    });
+    let of_snapshots = volume.snapshots.iter().map(|(id, snapshot)| {
+        (CallOwner::Snapshot(id.clone()), snapshot.progress.attempt.as_ref(), None)
+    });
+    let live = of_claims.chain(of_operation).chain(of_snapshots).filter_map(|(owner, call, on)| {
+        let call = call.filter(|attempt| attempt.may_still_act(now, policy.clock_margin))?.call;
+        Some((owner, call, on.filter(|_| !call.is_controller())))
+    });
+    let live: Vec<_> = live.collect();
+    let pairs = live
+        .iter()
+        .enumerate()
+        .flat_map(|(at, one)| live.iter().take(at).map(move |other| (other, one)));
+    let apart = |on: Option<&NodeId>, other: Option<&NodeId>| {
+        on.zip(other).is_some_and(|(on, other)| on != other)
+    };
+    let mut overlapping = pairs.filter(|((_, _, on), (_, _, other))| !apart(*on, *other));
+    let ((owner, call, _), (other, beside, _)) = overlapping.next()?;
+    Some(format!("{beside} of {other} may act beside {call} of {owner}"))
 }
 
 /// Rule 8: while claims hold a volume, a plugin's id belongs to one node, and a node has one id, if
@@ -120,4 +155,96 @@ fn attached_unlike(volume: &Volume) -> Option<String> {
             format!("the claim of {alloc} is attached otherwise than its neighbours on its node")
         })
     })
+}
+
+/// Rules 19 to 24: what is at the storage stays on the record, and what is not ready is not used.
+fn unsound_storage(volume: &Volume) -> Option<String> {
+    if let Some(spec) = &volume.spec {
+        let stage = spec.stage();
+        if stage != Stage::Ready && !volume.claims.is_empty() {
+            return Some(format!("there are claims on a volume that is {stage}"));
+        }
+        if let Some(operation) = spec.operation() {
+            let is_created = spec.external_id.is_some() || spec.provision().is_none();
+            let creates = matches!(operation.work, Work::Create { .. });
+            if creates == is_created {
+                return Some(format!(
+                    "{} is under way of a volume that is {stage}",
+                    operation.kind()
+                ));
+            }
+            let call = operation.progress.attempt.as_ref().map(|attempt| attempt.call);
+            if call.is_some_and(|call| !may_call(&operation.work, call)) {
+                return Some(format!("{} has an attempt that it cannot have", operation.kind()));
+            }
+            if let Some(what) = unsound_progress(&operation.progress) {
+                return Some(format!("{} {what}", operation.kind()));
+            }
+        }
+    }
+    volume
+        .snapshots
+        .iter()
+        .find_map(|(id, snapshot)| Some(format!("snapshot {id} {}", unsound_snapshot(snapshot)?)))
+}
+
+/// Whether an operation may have a call on its record. A deletion, and a larger expansion, replace
+/// what is under way, and keep its call until that may no longer act.
+fn may_call(work: &Work, call: CallKind) -> bool {
+    use CallKind::{NodeExpand, VolumeCreate, VolumeDelete, VolumeExpand, VolumeModify};
+    match work {
+        Work::Create { .. } => call == VolumeCreate,
+        Work::Modify { .. } => call == VolumeModify,
+        Work::Delete { .. } => {
+            matches!(call, VolumeDelete | VolumeExpand | NodeExpand | VolumeModify)
+        }
+        Work::Expand(expansion) => match call {
+            NodeExpand => expansion.node.is_some(),
+            _ => call == VolumeExpand && !expansion.at_nodes,
+        },
+    }
+}
+
+/// Rule 4 asks after calls that did not succeed by the number of tries.
+fn unsound_progress(progress: &Progress) -> Option<&'static str> {
+    let is_forgotten = progress.uncertain && progress.tries == 0;
+    is_forgotten.then_some("is uncertain, and no call of it failed")
+}
+
+fn unsound_snapshot(snapshot: &Snapshot) -> Option<&'static str> {
+    use CallKind::{GroupCreate, GroupDelete, SnapshotCreate, SnapshotDelete};
+    use SnapshotState::{Creating, Cut, Deleting, Failed, Ready};
+    let state = snapshot.state;
+    let (create, delete) = match snapshot.group {
+        None => (SnapshotCreate, SnapshotDelete),
+        Some(_) => (GroupCreate, GroupDelete),
+    };
+    let call = snapshot.progress.attempt.as_ref().map(|attempt| attempt.call);
+    let fits = call.is_none_or(|call| match state {
+        Creating | Cut => call == create,
+        // A snapshot that is deleted while it is polled keeps that call.
+        Deleting => call == create || call == delete,
+        Ready | Failed => false,
+    });
+    if !fits {
+        return Some("has an attempt that its state cannot have");
+    }
+    if matches!(state, Ready | Failed) && snapshot.progress.is_unsettled() {
+        return Some("is at rest, and a call of it may be under way");
+    }
+    if snapshot.external_id.is_some() != matches!(state, Cut | Ready | Deleting) {
+        return Some("has an id at the plugin before it was cut, or none afterwards");
+    }
+    if snapshot.doomed && state != Creating {
+        return Some("is to be deleted as soon as it is cut, and is not being cut");
+    }
+    if snapshot.second_id.is_some()
+        && (!matches!(state, Cut | Deleting) || snapshot.group.is_some())
+    {
+        return Some("has a second id at the plugin, and was not asked for by its name");
+    }
+    if snapshot.was_ready && state != Deleting {
+        return Some("was ready before its deletion, and is not being deleted");
+    }
+    unsound_progress(&snapshot.progress)
 }

@@ -73,7 +73,8 @@ pub(super) fn controller(
     // count. `calling` returns the latest deadline first.
     let mut others = volume.claims.calling().filter(|(other, _)| *other != alloc);
     let last = others.next().and_then(|(_, other)| other.attempt.as_ref());
-    let busy_elsewhere = last.is_some_and(|last| last.may_still_act(context.now, margin));
+    let busy_elsewhere = last.is_some_and(|last| last.may_still_act(context.now, margin))
+        || volume.busy_at_storage(context.now, &context.policy).is_some();
     // Another registration of the same storage volume: this call would detach it from that claim.
     let stands_elsewhere = context.handle.standing_on(&claim).is_some();
     match worker {

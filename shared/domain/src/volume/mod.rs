@@ -61,28 +61,36 @@ mod handle;
 pub mod invariant;
 mod leave;
 mod node_mount;
+mod owner;
 mod refusal;
 mod register;
 mod release;
 mod secrets_due;
 mod spec;
 mod step;
+pub mod storage;
 mod summary;
 mod take;
 
 pub use attempt::{Attempt, CallKind};
 pub use claim::{Claim, State};
 pub use claims::{Claims, Iter};
-pub use command::{Command, Context, NoRoute, Outcome, Policy, Route, Step, Take, Write};
+pub use command::{
+    Command, Context, CreatedVolume, CutSnapshot, Drive, NoRoute, Outcome, Policy, Route, Step,
+    StorageAnswer, Take, Write,
+};
 pub use handle::{Handle, HandleOwner, HandleUse, OtherClaim, name_in};
 pub use node_mount::{NodeMount, NodeMountState};
+pub use owner::CallOwner;
 pub use refusal::{Holder, Holders, Refusal};
 pub use spec::{Closing, MountOptions, VolumeSpec};
 pub use step::step;
 
 use crate::access::Capability;
-use crate::{AllocId, NodeId, Timestamp};
+use crate::{AllocId, NodeId, SnapshotId, Timestamp};
 use claims::Calls;
+use std::collections::BTreeMap;
+use storage::{Expansion, Snapshot, Work};
 
 /// A volume as its subtree holds it: a spec, and a claim for each alloc that has one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -91,6 +99,8 @@ pub struct Volume {
     pub spec: Option<VolumeSpec>,
     /// The claims, by alloc.
     pub claims: Claims,
+    /// The snapshots. They may be there without a spec: they outlive the volume.
+    pub snapshots: BTreeMap<SnapshotId, Box<Snapshot>>,
 }
 
 impl Volume {
@@ -104,38 +114,122 @@ impl Volume {
         self.claims.in_use()
     }
 
-    /// Rule 3 for controller calls: a claim whose call may still act.
-    fn busy(&self, now: Timestamp, policy: &Policy) -> Option<(&AllocId, &Attempt)> {
-        self.live(Calls::All, now, policy)
+    /// Rule 3 for controller calls: a call of the volume that may still act.
+    fn busy(&self, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
+        let of_claim = self.live(Calls::All, now, policy);
+        of_claim.or_else(|| self.busy_at_storage(now, policy))
+    }
+
+    /// The controller call that may still act, whoever owns it.
+    fn controller_busy(&self, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
+        let of_claim = self.live(Calls::Controller, now, policy);
+        let is_controller = |busy: &BusyCall| busy.call.is_controller();
+        of_claim.or_else(|| self.busy_at_storage(now, policy).filter(is_controller))
+    }
+
+    /// The call of the volume's operation or of a snapshot, if it may still act.
+    pub fn busy_at_storage(&self, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
+        let operation = self.spec.as_ref().and_then(VolumeSpec::operation);
+        let operation = operation.map(|operation| (CallOwner::Volume, &operation.progress));
+        let snapshots = self.snapshots.iter().filter(|(_, snapshot)| snapshot.call().is_some());
+        let snapshots =
+            snapshots.map(|(id, snapshot)| (CallOwner::Snapshot(id.clone()), &snapshot.progress));
+        let calls = operation.into_iter().chain(snapshots).filter_map(|(owner, progress)| {
+            let attempt = progress.attempt.as_ref()?;
+            let acts = attempt.may_still_act(now, policy.clock_margin);
+            acts.then(|| BusyCall::new(owner, attempt, policy))
+        });
+        calls.max_by_key(|busy| busy.until)
+    }
+
+    /// The controller's call of an expansion that must not be beside a claim, if it may still act.
+    fn expands_offline(&self, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
+        let operation = self.spec.as_ref().and_then(VolumeSpec::operation)?;
+        let Work::Expand(Expansion { offline: true, at_nodes: false, .. }) = &operation.work else {
+            return None;
+        };
+        self.busy_operation(now, policy)
+    }
+
+    /// The call of the volume's operation, if it may still act.
+    fn busy_operation(&self, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
+        let operation = self.spec.as_ref().and_then(VolumeSpec::operation)?;
+        let attempt = operation.progress.attempt.as_ref()?;
+        let acts = attempt.may_still_act(now, policy.clock_margin);
+        acts.then(|| BusyCall::new(CallOwner::Volume, attempt, policy))
+    }
+
+    /// Whether a controller call of the volume's operation or of a snapshot, other than the one of
+    /// `calling`, did not succeed. Its executor may still work on it, after every deadline.
+    pub fn is_storage_unsettled(&self, calling: &CallOwner) -> bool {
+        let operation = self.spec.as_ref().and_then(VolumeSpec::operation);
+        let of_operation = operation.is_some_and(|operation| {
+            let own = *calling == CallOwner::Volume;
+            operation.progress.tries > 0 || (operation.progress.attempt.is_some() && !own)
+        });
+        let mut snapshots = self.snapshots.iter().filter(|(_, snapshot)| snapshot.call().is_some());
+        of_operation
+            || snapshots.any(|(id, snapshot)| {
+                let own = matches!(calling, CallOwner::Snapshot(calling) if calling == id);
+                snapshot.progress.tries > 0 || (snapshot.progress.attempt.is_some() && !own)
+            })
     }
 
     /// Rule 3 for node calls: a controller call anywhere, or a node call on this node.
-    fn busy_on(
-        &self,
-        node: &NodeId,
-        now: Timestamp,
-        policy: &Policy,
-    ) -> Option<(&AllocId, &Attempt)> {
+    fn busy_on(&self, node: &NodeId, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
+        let expands_here = |busy: &BusyCall| {
+            let operation = self.spec.as_ref().and_then(VolumeSpec::operation);
+            let work = operation.map(|operation| &operation.work);
+            busy.call.is_controller()
+                || matches!(work, Some(Work::Expand(expansion))
+                    if expansion.node.as_ref() == Some(node))
+        };
         let controller = self.live(Calls::Controller, now, policy);
-        controller.or_else(|| self.live(Calls::Node(node), now, policy))
+        controller
+            .or_else(|| self.live(Calls::Node(node), now, policy))
+            .or_else(|| self.busy_at_storage(now, policy).filter(expands_here))
     }
 
     /// The nodes of claims whose last controller call did not succeed. The executor of that call
     /// may still work on it, after every deadline.
-    pub fn unsettled(&self, calling: &AllocId) -> impl Iterator<Item = &NodeId> {
+    pub fn unsettled(&self, calling: &CallOwner) -> impl Iterator<Item = &NodeId> {
         let unsettled = self.claims.moving().filter(move |(alloc, claim)| {
             let unheard = claim.attempt.as_ref().is_some_and(|last| last.call.is_controller());
+            let own = matches!(calling, CallOwner::Claim(calling) if calling == *alloc);
             claim.controller
                 && matches!(claim.state, State::Publishing | State::NodeDetached)
-                && (claim.tries > 0 || (unheard && *alloc != calling))
+                && (claim.tries > 0 || (unheard && !own))
         });
         unsettled.map(|(_, claim)| &claim.node)
     }
 
     /// The call with the latest deadline, if it may still act. If it may not, none of them may.
-    fn live(&self, of: Calls<'_>, now: Timestamp, policy: &Policy) -> Option<(&AllocId, &Attempt)> {
+    fn live(&self, of: Calls<'_>, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
         let (alloc, claim) = self.claims.get_key_value(self.claims.last_call(of)?)?;
         let attempt = claim.attempt.as_ref()?;
-        attempt.may_still_act(now, policy.clock_margin).then_some((alloc, attempt))
+        let acts = attempt.may_still_act(now, policy.clock_margin);
+        acts.then(|| BusyCall::new(CallOwner::Claim(alloc.clone()), attempt, policy))
+    }
+}
+
+/// A call that may still act.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BusyCall {
+    /// Whose call it is.
+    pub owner: CallOwner,
+    /// The call.
+    pub call: CallKind,
+    /// When it can no longer act.
+    pub until: Timestamp,
+}
+
+impl BusyCall {
+    fn new(owner: CallOwner, attempt: &Attempt, policy: &Policy) -> Self {
+        Self { owner, call: attempt.call, until: attempt.free_at(policy.clock_margin) }
+    }
+
+    /// The refusal of a call that would be beside this one.
+    fn refusal(self, error: Option<String>) -> Refusal {
+        Refusal::Busy { owner: self.owner, call: self.call, until: self.until, error }
     }
 }

@@ -7,8 +7,11 @@ use thiserror::Error;
 use super::attempt::CallKind;
 use super::claim::{Claim, State};
 use super::command::NoRoute;
+use super::owner::CallOwner;
+use super::storage::{OperationKind, SnapshotState, Stage};
 use crate::access::{Capability, CapabilityFilter, Conflict, Mode};
-use crate::{AllocId, NodeId, Timestamp};
+use crate::size::describe_bytes;
+use crate::{AllocId, NodeId, SnapshotId, Timestamp, VolumeId};
 
 /// A claim that holds a volume, or is ahead in line for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +67,9 @@ impl Refusal {
         use Refusal::{
             AttachedAs, NodeAway, NodeClock, NodeFull, PluginUnready, SharedId, Unaccounted,
         };
+        if self.is_of_creation() {
+            return true;
+        }
         matches!(
             self,
             PluginUnready(_)
@@ -74,6 +80,13 @@ impl Refusal {
                 | Unaccounted(_)
                 | AttachedAs { .. }
         )
+    }
+}
+
+impl Refusal {
+    /// Whether the volume is being created: a claim waits for it as for a call under way.
+    pub fn is_of_creation(&self) -> bool {
+        matches!(self, Self::NotReady { stage: Stage::Creating, .. })
     }
 }
 
@@ -212,12 +225,12 @@ pub enum Refusal {
     },
     /// A call is under way, or due later.
     #[error(
-        "{call} for alloc {alloc} is under way or not yet due; next look at {until}{}",
+        "{call} for {owner} is under way or not yet due; next look at {until}{}",
         last_error(error.as_ref())
     )]
     Busy {
-        /// The alloc of the call's claim.
-        alloc: AllocId,
+        /// Whose call it is.
+        owner: CallOwner,
         /// The call.
         call: CallKind,
         /// When to try again, at the latest.
@@ -282,6 +295,95 @@ pub enum Refusal {
         fields: Vec<&'static str>,
         /// The claims.
         holders: Holders,
+    },
+    /// The update changes what the plugin said of a volume that Berth created.
+    #[error("cannot change {} of a volume that was created at its plugin", fields.join(", "))]
+    Provisioned {
+        /// The fields.
+        fields: Vec<&'static str>,
+    },
+    /// The volume's storage cannot be used.
+    #[error("the volume is {stage}{}", last_error(error.as_ref()))]
+    NotReady {
+        /// How far its life at the storage has come.
+        stage: Stage,
+        /// The error of the last call, if it failed.
+        error: Option<String>,
+    },
+    /// There is such a volume already, and it was not created by the same request.
+    #[error("the volume exists ({stage}), with another {}", fields.join(", "))]
+    Exists {
+        /// How far its life at the storage has come.
+        stage: Stage,
+        /// The fields that differ.
+        fields: Vec<&'static str>,
+    },
+    /// Another change of the storage is under way.
+    #[error("{operation} is under way since {since}{}", last_error(error.as_ref()))]
+    OperationUnderWay {
+        /// The change.
+        operation: OperationKind,
+        /// Since when.
+        since: Timestamp,
+        /// The error of the last call, if it failed.
+        error: Option<String>,
+    },
+    /// A volume never gets smaller.
+    #[error(
+        "the volume has {}, and never gets smaller; {} was requested",
+        describe_bytes(*capacity), describe_bytes(*required)
+    )]
+    Shrinks {
+        /// Its size, in bytes.
+        capacity: u64,
+        /// The requested size, in bytes.
+        required: u64,
+    },
+    /// The plugin expands only volumes that are not in use.
+    #[error("the plugin expands only what is not in use, and the volume is held by {holders}")]
+    InUse {
+        /// The claims that hold it.
+        holders: Holders,
+    },
+    /// A snapshot of the volume is not finished.
+    #[error("snapshot {snapshot} of it is not finished{}", last_error(error.as_ref()))]
+    SnapshotUnfinished {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// The error of its last call, if it failed.
+        error: Option<String>,
+    },
+    /// Volumes are being created as copies of it.
+    #[error("{} is being created as a copy of it", list(copies))]
+    BeingCopied {
+        /// The copies, as far as the caller may know them.
+        copies: Vec<String>,
+    },
+    /// There is such a snapshot already, and it was not requested alike.
+    #[error("snapshot {snapshot} exists already ({state}), and was not requested alike")]
+    SnapshotExists {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// Its state.
+        state: SnapshotState,
+    },
+    /// There is no such snapshot.
+    #[error("the volume has no snapshot {0}")]
+    NoSuchSnapshot(SnapshotId),
+    /// The snapshot was cut in a group, and is deleted with it only.
+    #[error("the snapshot is one of a group, of the volumes {}, and goes with it", list(members))]
+    InGroup {
+        /// The volumes of the group.
+        members: Vec<VolumeId>,
+    },
+    /// The volume has the most snapshots that it may have.
+    #[error("the volume has {0} snapshots, as many as a volume may have")]
+    TooManySnapshots(usize),
+    /// There is no call to make for the operation or snapshot now.
+    #[error("nothing is to be done at the storage now")]
+    OperationNotDue {
+        /// When to try again, if only time has to pass.
+        next_try: Option<Timestamp>,
     },
 }
 

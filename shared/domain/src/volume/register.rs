@@ -4,12 +4,17 @@ use super::Volume;
 use super::command::{Context, Step, Write};
 use super::refusal::Refusal;
 use super::spec::{Closing, VolumeSpec};
+use super::storage::Stage;
 use crate::AllocId;
 
 /// Fields that may change while the volume is claimed. They take effect at the next claim, or are
 /// for people only. Secrets take effect at the next call: after a password change the operator must
 /// be able to store the new one, or no claim could be released.
 const SAFE_WHILE_CLAIMED: [&str; 3] = ["name", "capacity_bytes", "secrets"];
+
+/// Fields that the plugin determined when it created the volume.
+const RETURNED: [&str; 6] =
+    ["plugin", "external_id", "topology", "capacity_bytes", "parameters", "context"];
 
 /// Registers a volume. Idempotent for the same spec (A4). An update writes no claim: claims are
 /// other keys under the same guard.
@@ -24,6 +29,11 @@ pub(super) fn register(
     let has_handle = |current: &VolumeSpec| {
         current.plugin == spec.plugin && current.external_id == spec.external_id
     };
+    // The life at the storage is not the caller's to change.
+    let spec = &match &volume.spec {
+        Some(current) => VolumeSpec { storage: current.storage.clone(), ..spec.clone() },
+        None => VolumeSpec { storage: None, ..spec.clone() },
+    };
     if !context.handle.others.is_empty() && !volume.spec.as_ref().is_some_and(has_handle) {
         return Err(Refusal::HandleTaken { others: context.handle.others.clone() });
     }
@@ -33,9 +43,33 @@ pub(super) fn register(
     if let Some(closing) = &current.closing {
         return Err(Refusal::Closing { since: closing.since, reason: closing.reason.clone() });
     }
+    // Under its other name it could be deleted meanwhile.
+    if !has_handle(current) {
+        if let Some(unfinished) = volume.unfinished_snapshot() {
+            return Err(unfinished);
+        }
+        if !context.copies.is_empty() {
+            return Err(Refusal::BeingCopied { copies: context.copies.clone() });
+        }
+    }
     let mut fields = current.differing_fields(spec);
-    if fields.is_empty() {
+    // It is about to be gone: that nothing had to change would promise that it stays.
+    if fields.is_empty() && current.stage() != Stage::Deleting {
         return Ok(Step::nothing());
+    }
+    if current.stage() != Stage::Ready {
+        return Err(Refusal::not_ready(current));
+    }
+    let returned: Vec<_> =
+        fields.iter().copied().filter(|field| RETURNED.contains(field)).collect();
+    if !returned.is_empty() {
+        if current.provision().is_some() {
+            return Err(Refusal::Provisioned { fields: returned });
+        }
+        // Its next call would change another volume at the storage than the one it began with.
+        if let Some(operation) = current.operation() {
+            return Err(Refusal::under_way(operation));
+        }
     }
     if !volume.claims.is_empty() {
         fields.retain(|field| !SAFE_WHILE_CLAIMED.contains(field));
@@ -66,8 +100,23 @@ pub(super) fn deregister(
     context: &Context,
 ) -> Result<Step, Refusal> {
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
+    // What the operation leaves at the storage would be on no record.
+    if let Some(operation) = spec.operation().filter(|_| !force) {
+        return Err(Refusal::under_way(operation));
+    }
+    // Under another name the source could be deleted meanwhile.
+    if let Some(unfinished) = volume.unfinished_snapshot().filter(|_| !force) {
+        return Err(unfinished);
+    }
+    if !force && !context.copies.is_empty() {
+        return Err(Refusal::BeingCopied { copies: context.copies.clone() });
+    }
     if volume.claims.is_empty() {
-        return Ok(Step { write: Some(Write::DeleteSpec), call: None });
+        // Even by force: registered again, the volume could be claimed beside that call.
+        if let Some(busy) = volume.busy_at_storage(context.now, &context.policy) {
+            return Err(busy.refusal(None));
+        }
+        return Ok(Step::delete_spec());
     }
     if !force && spec.closing.is_none() {
         return Err(Refusal::ClaimsLive { holders: volume.claims.iter().collect() });

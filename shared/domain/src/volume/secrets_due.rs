@@ -5,7 +5,6 @@
 //!
 //! **Promises** that by a record alone a node is due nothing when no such call can be made there.
 
-use super::claims::Calls;
 use super::{Policy, Volume};
 use crate::{NodeId, Timestamp};
 
@@ -23,7 +22,7 @@ impl Volume {
         policy: &Policy,
     ) -> bool {
         let mounts = self.claims.taken_on(node).next().is_some();
-        mounts || (hosts_controller && self.live(Calls::Controller, now, policy).is_some())
+        mounts || (hosts_controller && self.controller_busy(now, policy).is_some())
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::handle::Handle;
+use super::storage::StorageLife;
 use crate::access::Capability;
 use crate::{PluginId, SecretsId, Timestamp, VolumeId};
 
@@ -39,6 +40,9 @@ pub struct VolumeSpec {
     /// Opaque; the plugin's `volume_context`, goes to every call that takes it (A8).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub context: BTreeMap<String, String>,
+    /// Its life at the storage, as far as Berth had a hand in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Box<StorageLife>>,
     /// The id of the secrets for its plugin calls. The secrets are stored in another bucket (A9).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretsId>,
@@ -106,14 +110,36 @@ impl std::fmt::Debug for MountOptions {
 }
 
 impl VolumeSpec {
+    /// A volume of the plugin of which nothing more is known.
+    pub fn empty(plugin: &PluginId) -> Self {
+        Self {
+            closing: None,
+            plugin: plugin.clone(),
+            name: String::new(),
+            external_id: None,
+            capabilities: Vec::new(),
+            mount: MountOptions::default(),
+            topologies: Vec::new(),
+            capacity_bytes: None,
+            parameters: BTreeMap::new(),
+            context: BTreeMap::new(),
+            storage: None,
+            secrets: None,
+            create_index: 0,
+        }
+    }
+
     /// The plugin's id of the volume (A10).
     pub fn external_id(&self, volume: &VolumeId) -> String {
         self.external_id.clone().unwrap_or_else(|| volume.to_string())
     }
 
-    /// The volume's handle. Two specs with one handle are the same storage volume.
-    pub fn handle(&self, volume: &VolumeId) -> Handle {
-        Handle { plugin: self.plugin.clone(), external_id: self.external_id(volume) }
+    /// The volume's handle. Two specs with one handle are the same storage volume. A volume that is
+    /// not created yet has none.
+    pub fn handle(&self, volume: &VolumeId) -> Option<Handle> {
+        let is_created = self.provision().is_none() || self.external_id.is_some();
+        let external_id = || self.external_id(volume);
+        is_created.then(|| Handle { plugin: self.plugin.clone(), external_id: external_id() })
     }
 
     /// Whether both specs are the same to the plugin: they differ in the name at most.

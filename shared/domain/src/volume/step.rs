@@ -2,7 +2,7 @@
 
 use super::command::{Command, Context, Step};
 use super::refusal::Refusal;
-use super::{Volume, answer, begin, confirm, node_mount, register, release, take};
+use super::{Volume, answer, begin, confirm, node_mount, register, release, storage, take};
 
 /// What `command` does to `volume`, or why it may not.
 ///
@@ -30,6 +30,35 @@ pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Ste
         }
         Command::Observe { alloc, epoch, mount, node } => {
             node_mount::observe(volume, alloc, *epoch, mount, node.as_ref())
+        }
+        Command::Create(spec) => storage::create(volume, spec, context),
+        Command::Delete { reason } => storage::delete(volume, reason, context),
+        Command::Expand { required_bytes, limit_bytes, offline, when_free } => {
+            let wish = storage::ExpansionWish {
+                required_bytes: *required_bytes,
+                limit_bytes: *limit_bytes,
+                offline: *offline,
+                when_free: *when_free,
+            };
+            storage::expand(volume, &wish, context)
+        }
+        Command::Modify { parameters } => storage::modify(volume, parameters, context),
+        Command::CutSnapshot { snapshot, wish } => storage::cut(volume, snapshot, wish, context),
+        Command::AdoptSnapshot { snapshot, plugin, cut, topologies } => {
+            storage::adopt_snapshot(volume, snapshot, plugin, cut, topologies, context)
+        }
+        Command::DeleteSnapshot { snapshot, as_group, forget } => {
+            storage::delete_snapshot(volume, snapshot, (*as_group, *forget), context)
+        }
+        Command::Drive(drive) => match &drive.snapshot {
+            Some(snapshot) => storage::drive_snapshot(volume, snapshot, drive, context),
+            None => storage::drive_operation(volume, drive, context),
+        },
+        Command::Settle { snapshot: Some(snapshot), attempt, outcome } => {
+            storage::settle_snapshot(volume, snapshot, attempt, outcome, context)
+        }
+        Command::Settle { snapshot: None, attempt, outcome } => {
+            storage::settle_operation(volume, attempt, outcome, context)
         }
         Command::Answer { alloc, attempt, outcome, worker } => {
             answer::answer(volume, alloc, attempt, outcome, worker.as_ref(), context)

@@ -3,7 +3,9 @@
 use super::attempt::{Attempt, CallKind};
 use super::claim::{Claim, State};
 use super::command::{Context, Route, Step, Take};
+use super::owner::CallOwner;
 use super::refusal::{Holder, Refusal};
+use super::storage::Stage;
 use super::summary::Newcomer;
 use super::{Volume, VolumeSpec};
 use crate::access::{Bound, Capability, Conflict, Mode, admit};
@@ -42,7 +44,8 @@ pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<St
 ///
 /// 1. claims that hold the volume or are ahead in line;
 /// 2. the route: the node, or the plugin on it;
-/// 3. where the controller attaches, any call for the volume that may still act.
+/// 3. any call that may still act: where the controller attaches, each call for the volume;
+///    elsewhere, an expansion that the plugin makes only while the volume is not in use (rule 22).
 fn take_new(
     volume: &Volume,
     spec: &VolumeSpec,
@@ -56,6 +59,9 @@ fn take_new(
     let capability = choose_capability(spec, take)?;
     if take.mode == Mode::Write && capability.access.sharing().writers == Bound::None {
         return Err(Refusal::NoWriters { asked: capability });
+    }
+    if let Some(step) = first_use(spec, take, context)? {
+        return Ok(step);
     }
     if in_line.is_none() && volume.claims.len() >= limits::CLAIMS_MAX {
         return Err(Refusal::TooManyClaims(volume.claims.len()));
@@ -77,18 +83,16 @@ fn take_new(
     let route = route_like_neighbours(volume, take, route);
     check_external_id(volume, take, &route)?;
     let mut claim = Claim { epoch, ..new_claim(State::Taken, take, capability, &route, context) };
+    if let Some(busy) = volume.expands_offline(context.now, &context.policy) {
+        return Err(busy.refusal(None));
+    }
     if !claim.controller {
         // Nothing is attached to this node, so no controller call can detach it. The node's agent
         // keeps the node calls of different allocs apart (rule 11).
         return Ok(Step::put(&take.alloc, claim, None));
     }
-    if let Some((alloc, attempt)) = volume.busy(context.now, &context.policy) {
-        return Err(Refusal::Busy {
-            alloc: alloc.clone(),
-            call: attempt.call,
-            until: attempt.ends().after(context.policy.clock_margin),
-            error: None,
-        });
+    if let Some(busy) = volume.busy(context.now, &context.policy) {
+        return Err(busy.refusal(None));
     }
     // Rule 8: the volume is published on this node already, and no pending call can undo that.
     let beside = volume.claims.taken_on(&take.node).find(|other| other.controller);
@@ -100,6 +104,19 @@ fn take_new(
     claim.state = State::Publishing;
     claim.attempt = Some(attempt.clone());
     Ok(Step::put(&take.alloc, claim, Some(attempt)))
+}
+
+/// Rule 24: no claim is granted before the volume is ready. The first claim of a volume that is
+/// created at its first use says where; the claim itself comes afterwards.
+fn first_use(spec: &VolumeSpec, take: &Take, context: &Context) -> Result<Option<Step>, Refusal> {
+    match spec.stage() {
+        Stage::Ready => Ok(None),
+        Stage::Unused => {
+            let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
+            Ok(Some(Step::put_spec(spec.created_at(&route.topology, context))))
+        }
+        Stage::Creating | Stage::Failed | Stage::Deleting => Err(Refusal::not_ready(spec)),
+    }
 }
 
 /// Rules 7 and 13: whether the claim conflicts neither with claims that hold the volume, in any
@@ -231,17 +248,12 @@ fn publish_again(
     take: &Take,
     context: &Context,
 ) -> Result<Step, Refusal> {
-    if let Some((alloc, attempt)) = volume.busy(context.now, &context.policy) {
-        return Err(Refusal::Busy {
-            alloc: alloc.clone(),
-            call: attempt.call,
-            until: attempt.ends().after(context.policy.clock_margin),
-            error: own.error.clone(),
-        });
+    if let Some(busy) = volume.busy(context.now, &context.policy) {
+        return Err(busy.refusal(own.error.clone()));
     }
     if let Some(next_try) = own.next_try.filter(|next_try| *next_try > context.now) {
         return Err(Refusal::Busy {
-            alloc: take.alloc.clone(),
+            owner: CallOwner::Claim(take.alloc.clone()),
             call: CallKind::ControllerPublish,
             until: next_try,
             error: own.error.clone(),

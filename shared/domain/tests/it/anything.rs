@@ -7,15 +7,16 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFil
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Closing, Command, Context, HandleUse, MountOptions, NoRoute,
-    NodeMount, NodeMountState, Outcome, Policy, Route, State, Step, Take, Volume, VolumeSpec,
-    Write, invariant, step,
+    Attempt, CallKind, CallOwner, Claim, Closing, Command, Context, Drive, HandleUse, MountOptions,
+    NoRoute, NodeMount, NodeMountState, Outcome, Policy, Route, State, Step, Take, Volume,
+    VolumeSpec, Write, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, Timestamp};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
+use crate::any_storage::{snapshots, storage_command, storage_life, storage_outcome};
 use crate::world::worker;
 
 /// Few, so that they meet.
@@ -132,6 +133,7 @@ pub fn spec() -> impl Strategy<Value = VolumeSpec> {
         map(),
         0..9_u64,
         option::of(name('s', 2)),
+        option::of(storage_life().prop_map(Box::new)),
     );
     (names, vec(capability(), 0..4), flags, rest).prop_map(|(names, capabilities, flags, rest)| {
         VolumeSpec {
@@ -145,6 +147,7 @@ pub fn spec() -> impl Strategy<Value = VolumeSpec> {
             capacity_bytes: rest.1,
             parameters: rest.2,
             context: rest.3,
+            storage: rest.6,
             secrets: rest.5,
             create_index: rest.4,
         }
@@ -152,8 +155,13 @@ pub fn spec() -> impl Strategy<Value = VolumeSpec> {
 }
 
 fn volume() -> impl Strategy<Value = Volume> {
-    (option::of(spec()), btree_map(name('a', 4), claim(), 0..4))
-        .prop_map(|(spec, claims)| Volume { spec, claims: claims.into_iter().collect() })
+    (option::of(spec()), btree_map(name('a', 4), claim(), 0..4), snapshots()).prop_map(
+        |(spec, claims, snapshots)| Volume {
+            spec,
+            claims: claims.into_iter().collect(),
+            snapshots,
+        },
+    )
 }
 
 /// What a plugin calls a node: few, so that nodes share one.
@@ -163,18 +171,22 @@ fn external() -> impl Strategy<Value = Option<String>> {
 
 pub fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
-        map().prop_map(|publish_context| Outcome::Done { publish_context }),
-        text().prop_map(Outcome::Refused),
-        text().prop_map(Outcome::Failed),
-        text().prop_map(Outcome::Unasked),
-        text().prop_map(Outcome::Exhausted),
-        text().prop_map(Outcome::Unanswered),
+        4 => map().prop_map(|publish_context| Outcome::Done { publish_context }),
+        4 => text().prop_map(Outcome::Refused),
+        4 => text().prop_map(Outcome::Failed),
+        4 => text().prop_map(Outcome::Unasked),
+        4 => text().prop_map(Outcome::Exhausted),
+        4 => text().prop_map(Outcome::Unanswered),
+        // No call of a claim has such an outcome.
+        1 => storage_outcome(),
     ]
 }
 
 pub fn route() -> impl Strategy<Value = Result<Route, NoRoute>> {
-    let reachable = (any::<bool>(), external())
-        .prop_map(|(controller, external_node)| Ok(Route { controller, external_node }));
+    let reachable =
+        (any::<bool>(), external(), map()).prop_map(|(controller, external_node, topology)| {
+            Ok(Route { controller, external_node, topology })
+        });
     let why = prop_oneof![text().prop_map(NoRoute::Plugin), text().prop_map(NoRoute::Clock)];
     prop_oneof![5 => reachable, 1 => why.prop_map(Err)]
 }
@@ -220,6 +232,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         4 => (alloc(), name('t', 3), outcome(), option::of(name('w', 2))).prop_map(
             |(alloc, attempt, outcome, worker)| Command::Answer { alloc, attempt, outcome, worker }
         ),
+        12 => storage_command(),
     ]
 }
 
@@ -252,7 +265,56 @@ pub fn context() -> impl Strategy<Value = Context> {
         jitter,
         policy,
         handle: HandleUse::default(),
+        copies: Vec::new(),
     })
+}
+
+/// The part of the volume that a command is about.
+pub fn subject(command: &Command) -> CallOwner {
+    match command {
+        Command::Register(_)
+        | Command::Reserve
+        | Command::Deregister { .. }
+        | Command::Create(_)
+        | Command::Delete { .. }
+        | Command::Expand { .. }
+        | Command::Modify { .. }
+        | Command::Drive(Drive { snapshot: None, .. })
+        | Command::Settle { snapshot: None, .. } => CallOwner::Volume,
+        Command::CutSnapshot { snapshot, .. }
+        | Command::AdoptSnapshot { snapshot, .. }
+        | Command::DeleteSnapshot { snapshot, .. }
+        | Command::Drive(Drive { snapshot: Some(snapshot), .. })
+        | Command::Settle { snapshot: Some(snapshot), .. } => CallOwner::Snapshot(snapshot.clone()),
+        Command::Take(Take { alloc, .. })
+        | Command::Release { alloc, .. }
+        | Command::Confirm { alloc, .. }
+        | Command::Begin { alloc, .. }
+        | Command::Observe { alloc, .. }
+        | Command::Answer { alloc, .. } => CallOwner::Claim(alloc.clone()),
+    }
+}
+
+/// Whether a command may lead to this write: of what it is about. The first claim of a volume may
+/// also begin its creation.
+pub fn may_write(command: &Command, write: &Write) -> bool {
+    let written = match write {
+        Write::PutSpec(_) if matches!(command, Command::Take(_)) => return true,
+        Write::PutSpec(_) | Write::DeleteSpec => CallOwner::Volume,
+        Write::PutClaim(alloc, _) | Write::DeleteClaim(alloc) => CallOwner::Claim(alloc.clone()),
+        Write::PutSnapshot(id, _) | Write::DeleteSnapshot(id) => CallOwner::Snapshot(id.clone()),
+    };
+    written == subject(command)
+}
+
+/// The attempt that a write names.
+pub fn named_attempt(write: &Write) -> Option<&Attempt> {
+    match write {
+        Write::PutClaim(_, claim) => claim.attempt.as_ref(),
+        Write::PutSpec(spec) => spec.operation()?.progress.attempt.as_ref(),
+        Write::PutSnapshot(_, snapshot) => snapshot.progress.attempt.as_ref(),
+        Write::DeleteSpec | Write::DeleteClaim(_) | Write::DeleteSnapshot(_) => None,
+    }
 }
 
 proptest! {
@@ -264,30 +326,14 @@ proptest! {
     fn any_command_on_any_record_is_decided(
         volume in volume(), command in command(), context in context(),
     ) {
-        let asked = match &command {
-            Command::Register(_) | Command::Reserve | Command::Deregister { .. } => None,
-            Command::Take(take) => Some(&take.alloc),
-            Command::Release { alloc, .. }
-            | Command::Confirm { alloc, .. }
-            | Command::Begin { alloc, .. }
-            | Command::Observe { alloc, .. }
-            | Command::Answer { alloc, .. } => Some(alloc),
-        };
         let decided = step(&volume, &command, &context);
         match &decided {
             Err(refusal) => prop_assert!(!refusal.to_string().is_empty()),
-            Ok(decided) => {
-                let of = match &decided.write {
-                    Some(Write::PutClaim(alloc, _) | Write::DeleteClaim(alloc)) => Some(alloc),
-                    Some(Write::PutSpec(_) | Write::DeleteSpec) | None => None,
-                };
-                prop_assert!(of.is_none() || of == asked, "{decided:?}");
-                let named = match &decided.write {
-                    Some(Write::PutClaim(_, claim)) => claim.attempt.as_ref(),
-                    _ => None,
-                };
-                let call = decided.call.as_ref();
-                prop_assert!(call.is_none() || call == named, "{decided:?}");
+            Ok(Step { write: None, call }) => prop_assert_eq!(call, &None),
+            Ok(Step { write: Some(write), call }) => {
+                prop_assert!(may_write(&command, write), "{decided:?}");
+                let is_named = call.is_none() || call.as_ref() == named_attempt(write);
+                prop_assert!(is_named, "{decided:?}");
             }
         }
         // Pure: the same question gets the same answer.

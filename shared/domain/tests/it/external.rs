@@ -21,7 +21,8 @@ fn on(state: State, node: &str, external: &str) -> Claim {
 
 /// A claim asked for on a node that the plugin calls so.
 fn take_on(node: &str, external: &str) -> Take {
-    let route = Route { controller: true, external_node: Some(external.to_owned()) };
+    let route =
+        Route { controller: true, external_node: Some(external.to_owned()), ..Route::default() };
     Take { route: Ok(route), ..take("new", node) }
 }
 
@@ -117,7 +118,11 @@ fn a_volume_is_claimed_for_one_node_by_one_id() {
 fn a_volume_that_is_attached_nowhere_is_claimed_by_any_id() {
     let unattached = |state| Claim { controller: false, ..on(state, "h1", "x") };
     let take_unattached = |node: &str, external: &str| {
-        let route = Route { controller: false, external_node: Some(external.to_owned()) };
+        let route = Route {
+            controller: false,
+            external_node: Some(external.to_owned()),
+            ..Route::default()
+        };
         Take { route: Ok(route), ..take("new", node) }
     };
     for state in [State::Taken, State::Unpublishing] {

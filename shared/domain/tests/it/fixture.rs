@@ -75,7 +75,7 @@ pub fn with(claim: Claim, attempt: Attempt) -> Claim {
 /// A volume that offers one access mode, with these claims.
 pub fn volume<const N: usize>(access: AccessMode, claims: [(&str, Claim); N]) -> Volume {
     let claims = claims.into_iter().map(|(name, claim)| (alloc(name), claim));
-    Volume { spec: Some(spec(&[access])), claims: claims.collect() }
+    Volume { spec: Some(spec(&[access])), claims: claims.collect(), ..Volume::default() }
 }
 
 pub fn decide(volume: &Volume, command: &Command) -> Result<Step, Refusal> {
@@ -90,7 +90,11 @@ pub fn decide_beside(
 ) -> Result<Step, Refusal> {
     let attempt = AttemptId::new("new").unwrap();
     let policy = Policy::default();
-    step(volume, command, &Context { now: NOW, attempt, jitter: 7, policy, handle })
+    step(
+        volume,
+        command,
+        &Context { now: NOW, attempt, jitter: 7, policy, handle, copies: Vec::new() },
+    )
 }
 
 pub fn asks(volume: &Volume, take: Take) -> Result<Step, Refusal> {

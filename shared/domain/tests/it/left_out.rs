@@ -12,6 +12,7 @@ use berth_domain::plugin::{
     ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState, UnaccountedMount,
 };
 use berth_domain::proof::{Proof, ProofKind};
+use berth_domain::volume::storage::{Operation, Progress, Provision, Snapshot, StorageLife};
 use berth_domain::volume::{
     CallKind, Claim, Command, MountOptions, Refusal, State, Volume, VolumeSpec,
 };
@@ -24,6 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use crate::any_storage::{snapshot, storage_life};
 use crate::anything::{access, claim, map, proof, spec, text, time};
 use crate::fixture::{asks, decide};
 use crate::world::{alloc, begin, spec as offering, take};
@@ -85,7 +87,7 @@ fn optional_of_a_claim() -> [(&'static str, Value); 14] {
     ]
 }
 
-fn optional_of_a_spec() -> [(&'static str, Value); 10] {
+fn optional_of_a_spec() -> [(&'static str, Value); 11] {
     [
         ("closing", json!(null)),
         ("name", json!("")),
@@ -95,8 +97,51 @@ fn optional_of_a_spec() -> [(&'static str, Value); 10] {
         ("capacity_bytes", json!(null)),
         ("parameters", json!({})),
         ("context", json!({})),
+        ("storage", json!(null)),
         ("secrets", json!(null)),
         ("create_index", json!(0)),
+    ]
+}
+
+fn optional_of_a_progress() -> [(&'static str, Value); 7] {
+    [
+        ("tries", json!(0)),
+        ("next_try", json!(null)),
+        ("error", json!(null)),
+        ("uncertain", json!(false)),
+        ("executor", json!(null)),
+        ("attempt", json!(null)),
+        ("inherited", json!(false)),
+    ]
+}
+
+fn optional_of_a_snapshot() -> [(&'static str, Value); 12] {
+    [
+        ("progress", json!({})),
+        ("doomed", json!(false)),
+        ("was_ready", json!(false)),
+        ("external_id", json!(null)),
+        ("second_id", json!(null)),
+        ("size_bytes", json!(null)),
+        ("cut_at", json!(null)),
+        ("topologies", json!([])),
+        ("parameters", json!({})),
+        ("secrets", json!(null)),
+        ("group", json!(null)),
+        ("create_index", json!(0)),
+    ]
+}
+
+fn optional_of_a_provision() -> [(&'static str, Value); 8] {
+    [
+        ("required_bytes", json!(0)),
+        ("limit_bytes", json!(null)),
+        ("class", json!(null)),
+        ("reclaim", json!("delete")),
+        ("first_use", json!(false)),
+        ("requisite", json!([])),
+        ("origin", json!(null)),
+        ("for_alloc", json!(null)),
     ]
 }
 
@@ -160,7 +205,7 @@ fn a_node() -> impl Strategy<Value = Node> {
 }
 
 fn an_instance() -> impl Strategy<Value = Instance> {
-    let flags = any::<[bool; 8]>();
+    let flags = any::<[bool; 18]>();
     let controller = flags.prop_map(|can| ControllerAbilities {
         publish_unpublish_volume: can[0],
         publish_readonly: can[1],
@@ -170,6 +215,16 @@ fn an_instance() -> impl Strategy<Value = Instance> {
         clone_volume: can[5],
         expand_volume: can[6],
         single_node_multi_writer: can[7],
+        get_capacity: can[8],
+        list_snapshots: can[9],
+        get_snapshot: can[10],
+        get_volume: can[11],
+        modify_volume: can[12],
+        volume_condition: can[13],
+        list_published_nodes: can[14],
+        group_snapshot: can[15],
+        topology: can[16],
+        expand_offline_only: can[17],
     });
     let node = (any::<[bool; 7]>(), option::of(any::<u64>()), map());
     let node = node.prop_map(|(can, max_volumes, topology)| NodeAbilities {
@@ -228,7 +283,7 @@ proptest! {
         prop_assert_eq!(&claim.proof, &None);
         let (state, epoch, access) = (claim.state, claim.epoch, claim.access);
         let claims = [(alloc("a"), claim)].into();
-        let volume = Volume { spec: Some(offering(&[access])), claims };
+        let volume = Volume { spec: Some(offering(&[access])), claims, ..Volume::default() };
         if state == State::Waiting {
             // However long ago it got in line.
             let kept = matches!(decide(&volume, &begin("a", true)), Err(Refusal::NotDue { .. }));
@@ -253,6 +308,32 @@ proptest! {
         read_without::<VolumeSpec>(&spec, &optional_of_a_spec(), &other)?;
         let optional = [("fs_type", json!(null)), ("flags", json!([])), ("group", json!(null))];
         read_without::<MountOptions>(&spec.mount, &optional, &other)?;
+    }
+
+    #[test]
+    fn what_a_life_at_the_storage_does_not_say(life in storage_life(), other in other()) {
+        let optional = [
+            ("operation", json!(null)),
+            ("failure", json!(null)),
+            ("faults", json!([])),
+            ("unusable", json!(false)),
+            ("expanded_for", json!(null)),
+            ("provision", json!(null)),
+            ("mutable", json!({})),
+        ];
+        read_without::<StorageLife>(&life, &optional, &other)?;
+        if let Some(operation) = &life.operation {
+            read_without::<Operation>(operation, &[("progress", json!({}))], &other)?;
+            read_without::<Progress>(&operation.progress, &optional_of_a_progress(), &other)?;
+        }
+        if let Some(provision) = &life.provision {
+            read_without::<Provision>(provision, &optional_of_a_provision(), &other)?;
+        }
+    }
+
+    #[test]
+    fn what_a_snapshot_does_not_say(snapshot in snapshot(), other in other()) {
+        read_without::<Snapshot>(&snapshot, &optional_of_a_snapshot(), &other)?;
     }
 
     #[test]
@@ -311,6 +392,16 @@ proptest! {
                 ("clone_volume", json!(false)),
                 ("expand_volume", json!(false)),
                 ("single_node_multi_writer", json!(false)),
+                ("get_capacity", json!(false)),
+                ("list_snapshots", json!(false)),
+                ("get_snapshot", json!(false)),
+                ("get_volume", json!(false)),
+                ("modify_volume", json!(false)),
+                ("volume_condition", json!(false)),
+                ("list_published_nodes", json!(false)),
+                ("group_snapshot", json!(false)),
+                ("topology", json!(false)),
+                ("expand_offline_only", json!(false)),
             ];
             read_without(controller, &optional, &other)?;
         }

@@ -2,17 +2,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
 
+mod any_storage;
 mod anything;
 mod capability;
 mod external;
 mod fixture;
 mod history;
+mod ledger;
 mod left_out;
 mod line;
 mod proofs;
 mod round_trip;
 mod rules;
+mod storage;
+mod storage_event;
 mod summed;
 mod table;
 mod total;
+mod total_storage;
 mod world;

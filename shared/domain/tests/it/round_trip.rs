@@ -1,9 +1,11 @@
 //! What is stored is read back as it was.
 
 use berth_domain::plugin::Node;
+use berth_domain::volume::storage::Snapshot;
 use berth_domain::volume::{Claim, Command, Refusal, State, Step, Volume, VolumeSpec, Write};
 use proptest::prelude::*;
 
+use crate::any_storage::snapshot;
 use crate::anything::{claim, spec, time};
 use crate::fixture::decide;
 use crate::world::{alloc, begin};
@@ -30,7 +32,7 @@ fn held_by(record: &str) -> Volume {
         r#"{"plugin":"p",
             "capabilities":[{"access":"single-node-writer","attachment":"file-system"}]}"#,
     );
-    Volume { spec: Some(spec.unwrap()), claims: [(alloc("a"), claim)].into() }
+    Volume { spec: Some(spec.unwrap()), claims: [(alloc("a"), claim)].into(), ..Volume::default() }
 }
 
 /// A record of an older version keeps its meaning: a waiter keeps its place at any age, a claim in
@@ -86,5 +88,12 @@ proptest! {
         let read: VolumeSpec = serde_json::from_str(&text).unwrap();
         prop_assert_eq!(&read, &spec);
         prop_assert_eq!(read.differing_fields(&spec), [""; 0]);
+    }
+
+    #[test]
+    fn a_snapshot_survives_its_record(snapshot in snapshot()) {
+        let text = serde_json::to_string(&snapshot).unwrap();
+        prop_assert!(text.starts_with("{\"state\":"), "{text}");
+        prop_assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use berth_domain::Timestamp;
 use berth_domain::access::{AccessMode, Mode};
 use berth_domain::volume::{
-    CallKind, Closing, Command, Outcome, Refusal, Route, State, Take, Volume, VolumeSpec, Write,
+    CallKind, CallOwner, Closing, Command, Outcome, Refusal, Route, State, Take, Volume,
+    VolumeSpec, Write,
 };
 
 use crate::fixture::decide;
@@ -451,7 +452,11 @@ fn rule_5_a_timeout_is_noted_once() {
 fn a_controller_call_that_did_not_succeed_leaves_its_node_unsettled() {
     let unsettled = |world: &World, calling: &str| -> Vec<String> {
         let calling = alloc(calling);
-        world.volume.unsettled(&calling).map(ToString::to_string).collect()
+        world
+            .volume
+            .unsettled(&CallOwner::Claim(calling.clone()))
+            .map(ToString::to_string)
+            .collect()
     };
     let mut world = World::with(SHARED);
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
@@ -478,7 +483,8 @@ fn a_controller_call_that_did_not_succeed_leaves_its_node_unsettled() {
 #[test]
 fn a_publish_that_was_given_up_leaves_its_node_unsettled() {
     let unasked = || Outcome::Unasked("still busy".to_owned());
-    let settled = |world: &World| world.volume.unsettled(&alloc("b")).next().is_none();
+    let settled =
+        |world: &World| world.volume.unsettled(&CallOwner::Claim(alloc("b"))).next().is_none();
     let give_up = |world: &mut World| world.apply(&release("a")).unwrap();
 
     let mut noted = World::with(SHARED);

@@ -37,6 +37,7 @@ fn words(decided: &Result<Step, Refusal>) -> String {
                 (None, None) => claim.state.to_string(),
             },
             Some(Write::PutSpec(_) | Write::DeleteSpec) => "spec".to_owned(),
+            Some(Write::PutSnapshot(..) | Write::DeleteSnapshot(_)) => "snapshot".to_owned(),
         },
     }
 }

@@ -38,6 +38,7 @@ fn words(decided: &Result<Step, Refusal>) -> String {
         Some(Write::PutSpec(_)) => "spec".to_owned(),
         Some(Write::DeleteSpec) => "spec deleted".to_owned(),
         Some(Write::DeleteClaim(_)) => "freed".to_owned(),
+        Some(Write::PutSnapshot(..) | Write::DeleteSnapshot(_)) => "snapshot".to_owned(),
         Some(Write::PutClaim(_, claim)) => {
             let made = call.map(|call| format!(" + {}", call.call));
             let kept = claim.attempt.as_ref().filter(|_| call.is_none());

@@ -10,13 +10,22 @@ use berth_domain::volume::{
 };
 use berth_domain::{AllocId, AttemptId, NodeId, PluginId, Timestamp, WorkerId};
 
-/// A volume, its revision and its clock.
+use crate::ledger::Ledger;
+
+/// A volume, its revision, its clock, and all its calls.
 #[derive(Debug, Clone)]
 pub struct World {
     pub volume: Volume,
     pub revision: u64,
     pub now_ms: u64,
+    /// The spec that it was registered with.
+    pub offered: VolumeSpec,
+    /// Volumes that are being created as copies of what the next command is about.
+    pub copies: Vec<String>,
+    /// Other registrations of the handle that the next command is about.
+    pub others: Vec<String>,
     attempts: u64,
+    ledger: Ledger,
 }
 
 pub fn alloc(name: &str) -> AllocId {
@@ -43,6 +52,7 @@ pub fn spec(access: &[AccessMode]) -> VolumeSpec {
         capacity_bytes: None,
         parameters: BTreeMap::new(),
         context: BTreeMap::new(),
+        storage: None,
         secrets: None,
         create_index: 0,
     }
@@ -56,7 +66,11 @@ pub fn take(name: &str, node: &str) -> Take {
         mode: Mode::Write,
         capability: CapabilityFilter::default(),
         wait: false,
-        route: Ok(Route { controller: true, external_node: Some(format!("ext-{node}")) }),
+        route: Ok(Route {
+            controller: true,
+            external_node: Some(format!("ext-{node}")),
+            ..Route::default()
+        }),
         worker: worker(),
     }
 }
@@ -72,10 +86,23 @@ pub fn release(name: &str) -> Command {
 impl World {
     /// A volume that is registered with these access modes.
     pub fn with(access: &[AccessMode]) -> Self {
-        let mut world =
-            Self { volume: Volume::default(), revision: 0, now_ms: 1_000_000, attempts: 0 };
+        let mut world = Self::empty(access);
         world.apply(&Command::Register(spec(access))).unwrap();
         world
+    }
+
+    /// No volume yet. One with these access modes is created or registered later.
+    pub fn empty(access: &[AccessMode]) -> Self {
+        Self {
+            volume: Volume::default(),
+            revision: 0,
+            now_ms: 1_000_000,
+            offered: spec(access),
+            copies: Vec::new(),
+            others: Vec::new(),
+            attempts: 0,
+            ledger: Ledger::default(),
+        }
     }
 
     pub fn context(&self) -> Context {
@@ -84,7 +111,8 @@ impl World {
             attempt: AttemptId::new(format!("attempt-{}", self.attempts)).unwrap(),
             jitter: u32::MAX / 2,
             policy: Policy::default(),
-            handle: HandleUse::default(),
+            handle: HandleUse { others: self.others.clone(), ..HandleUse::default() },
+            copies: self.copies.clone(),
         }
     }
 
@@ -92,12 +120,16 @@ impl World {
     pub fn apply(&mut self, command: &Command) -> Result<Step, Refusal> {
         self.attempts += 1;
         let decided = step(&self.volume, command, &self.context())?;
+        self.ledger.record(&self.volume, command, &decided, &self.context());
         if let Some(write) = &decided.write {
             self.revision += 1;
             self.store(write.clone());
         }
         let broken = invariant::broken(&self.volume).or(invariant::ids_broken(&self.volume));
         assert_eq!(broken, None, "after {command:?}: {:#?}", self.volume);
+        let Context { now, policy, .. } = self.context();
+        let overlapping = invariant::overlapping_calls(&self.volume, now, &policy);
+        assert_eq!(overlapping, None, "after {command:?}: {:#?}", self.volume);
         Ok(decided)
     }
 
@@ -119,6 +151,15 @@ impl World {
             }
             Write::DeleteClaim(alloc) => {
                 self.volume.claims.remove(&alloc);
+            }
+            Write::PutSnapshot(id, mut snapshot) => {
+                if snapshot.create_index == 0 {
+                    snapshot.create_index = self.revision;
+                }
+                self.volume.snapshots.insert(id, Box::new(snapshot));
+            }
+            Write::DeleteSnapshot(id) => {
+                self.volume.snapshots.remove(&id);
             }
         }
     }

@@ -105,6 +105,11 @@ fn a_fenced_node_loses_its_volumes_and_undoes_what_it_has_before_it_gets_others(
 }
 
 #[test]
+fn a_volume_is_deleted_although_a_fenced_node_had_it_mounted() {
+    published().fence("n1", true).ok("n2", DETACH, on("n1")).ok("n2", DELETE, v()).proves_nothing();
+}
+
+#[test]
 fn a_driver_that_comes_back_finds_what_is_there() {
     published()
         .start("n1'", json!([{"volume_id": "v", "staging": "/s", "targets": ["/t"]}]))

@@ -184,6 +184,10 @@ impl World<'_> {
             ATTACH => json!({"publish_context": context}),
             CREATE => json!({"volume": {"volume_id": actor.script.volume}}),
             SNAPSHOT => json!({"snapshot": {"snapshot_id": call.begin["args"]["name"]}}),
+            GROUP => {
+                let args = &call.begin["args"];
+                json!({"group_snapshot": group(&args["name"], &args["source_volume_ids"])})
+            }
             _ => Value::Null,
         };
         let is_known_success = code == "OK" && fault != "lost" && !call.is_gone;
@@ -281,6 +285,12 @@ fn args(actor: &Actor, rpc: &str, node: usize) -> Value {
         UNPUBLISH => with(about, target),
         SNAPSHOT => json!({"name": format!("of-{volume}"), "source_volume_id": volume}),
         DELETE_SNAPSHOT => json!({"snapshot_id": format!("of-{volume}")}),
+        MODIFY => with(about, json!({"mutable_parameters": {"tier": "gold"}})),
+        GROUP => json!({"name": format!("group-of-{volume}"), "source_volume_ids": [volume]}),
+        DELETE_GROUP => {
+            let group = format!("group-of-{volume}");
+            json!({"snapshot_ids": [member(&group, volume)], "group_snapshot_id": group})
+        }
         _ => about,
     }
 }

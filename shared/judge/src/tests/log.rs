@@ -19,6 +19,13 @@ pub const EXPAND: &str = "ControllerExpandVolume";
 pub const NODE_EXPAND: &str = "NodeExpandVolume";
 pub const SNAPSHOT: &str = "CreateSnapshot";
 pub const DELETE_SNAPSHOT: &str = "DeleteSnapshot";
+pub const GET_SNAPSHOT: &str = "GetSnapshot";
+pub const LIST_SNAPSHOTS: &str = "ListSnapshots";
+pub const LIST_VOLUMES: &str = "ListVolumes";
+pub const MODIFY: &str = "ControllerModifyVolume";
+pub const GROUP: &str = "CreateVolumeGroupSnapshot";
+pub const DELETE_GROUP: &str = "DeleteVolumeGroupSnapshot";
+pub const GET_GROUP: &str = "GetVolumeGroupSnapshot";
 
 /// Lines, one call after the other; each call takes 5 µs, 10 µs after the one before. The instance
 /// `n1'` is the next one of node `n1`.
@@ -137,6 +144,24 @@ impl Log {
         self.push(gone)
     }
 
+    /// Nothing happens for this long.
+    pub fn later(mut self, us: u64) -> Self {
+        self.now_us += us;
+        self
+    }
+
+    /// The code on the newest line, in place of the usual.
+    pub fn code(mut self, code: &str) -> Self {
+        self.lines.last_mut().unwrap()["code"] = code.into();
+        self
+    }
+
+    /// What the newest line says that was answered, in place of the usual.
+    pub fn answer(mut self, answer: Value) -> Self {
+        self.lines.last_mut().unwrap()["answer"] = answer;
+        self
+    }
+
     /// What the newest line says of the kernel, in place of the truth.
     pub fn kernel(mut self, kernel: Value) -> Self {
         self.lines.last_mut().unwrap()["kernel"] = kernel;
@@ -207,9 +232,27 @@ fn answer(end: &Value) -> Value {
     match end["rpc"].as_str().unwrap() {
         ATTACH => json!({"publish_context": context(args["node_id"].as_str().unwrap())}),
         CREATE => json!({"volume": {"volume_id": args["name"]}}),
-        SNAPSHOT => json!({"snapshot": {"snapshot_id": args["name"]}}),
+        SNAPSHOT => json!({"snapshot": {"snapshot_id": args["name"], "ready_to_use": true}}),
+        GROUP => json!({"group_snapshot": group(&args["name"], &args["source_volume_ids"])}),
         _ => json!({}),
     }
+}
+
+/// A group with a member for each volume.
+pub fn group(name: &Value, volumes: &Value) -> Value {
+    let member = |volume: &Value| {
+        json!({
+            "snapshot_id": member(name.as_str().unwrap(), volume.as_str().unwrap()),
+            "group_snapshot_id": name, "ready_to_use": true,
+        })
+    };
+    let members: Vec<_> = volumes.as_array().unwrap().iter().map(member).collect();
+    json!({"group_snapshot_id": name, "snapshots": members})
+}
+
+/// The id of a member of a group.
+pub fn member(group: &str, volume: &str) -> String {
+    format!("{group}-{volume}")
 }
 
 /// What the kernel has mounted once the call is done.

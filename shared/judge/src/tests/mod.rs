@@ -7,4 +7,7 @@ mod kernel;
 mod log;
 mod random;
 mod reading;
+mod storage;
+mod storage_correct;
+mod unanswered;
 mod violations;

@@ -21,6 +21,9 @@ fn cycle(node: usize, extras: u8) -> Vec<Step> {
         if extras & 4 != 0 {
             rpcs.extend([SNAPSHOT, DELETE_SNAPSHOT]);
         }
+        if extras & 8 != 0 {
+            rpcs.extend([MODIFY, GROUP, DELETE_GROUP]);
+        }
         rpcs.push(UNPUBLISH);
     }
     rpcs.extend([UNSTAGE, DETACH]);
@@ -47,7 +50,7 @@ fn shared(index: usize, uses: &[(usize, u8)]) -> Vec<Script> {
 }
 
 fn uses() -> impl Strategy<Value = Vec<(usize, u8)>> {
-    vec((0..NODES.len(), 0_u8..8), 1..4)
+    vec((0..NODES.len(), 0_u8..16), 1..4)
 }
 
 fn scripts() -> impl Strategy<Value = Vec<Script>> {

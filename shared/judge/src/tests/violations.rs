@@ -9,7 +9,7 @@ use crate::Rule;
 use Came::{Failed, Killed, Lied, Lost, Noticed, Refused, Unknown};
 
 /// A log, the rule it breaks, and the lines that prove it.
-type Case = (&'static str, Log, Vec<usize>);
+pub type Case = (&'static str, Log, Vec<usize>);
 
 fn order() -> Vec<Case> {
     let n1 = || attached().ok("n1", DETACH, on("n1"));
@@ -405,7 +405,7 @@ fn fences() -> Vec<Case> {
 }
 
 fn all() -> Vec<Case> {
-    [fences(), order(), sharing(), arguments(), objects(), overlaps()]
+    [fences(), order(), sharing(), arguments(), objects(), overlaps(), super::storage::all()]
         .into_iter()
         .flatten()
         .collect()

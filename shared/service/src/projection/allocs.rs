@@ -127,7 +127,7 @@ mod tests {
         let (namespace, alloc) = (Namespace::default(), AllocId::new("a").unwrap());
         let mut allocs = Allocs::default();
         assert!(!allocs.is_live(&namespace, &alloc));
-        allocs.put("default.a", 1, br#"{"schema":2}"#);
+        allocs.put("default.a", 1, br#"{"schema":3}"#);
         assert!(allocs.is_live(&namespace, &alloc));
         let ended =
             br#"{"state":"complete","node":"n1","since":"2026-01-01T00:00:00Z","schema":1}"#;

@@ -10,6 +10,8 @@
 
 mod allocs;
 mod change_log;
+mod classes;
+mod copies;
 mod handles;
 mod load;
 mod registry;
@@ -17,6 +19,8 @@ mod volumes;
 
 pub use allocs::{AllocChange, Allocs};
 pub use change_log::ChangeLog;
+pub use classes::{Classes, StoredClass};
+pub use copies::{Copies, CopySource};
 pub use handles::{HandleEntry, HandleGuard, Handles};
 pub use load::Load;
 pub use registry::{Instances, Nodes};

@@ -227,12 +227,12 @@ mod tests {
         plugins.put("p.job.default.csi", 1, JOB);
         let before = plugins.get(&plugin).cloned();
         for key in ["p.job.default.csi", "p.instance.n1.node"] {
-            plugins.put(key, 2, br#"{"schema":2}"#);
+            plugins.put(key, 2, br#"{"schema":3}"#);
         }
         assert_eq!(plugins.get(&plugin), before.as_ref());
         nodes.put("n1", 1, br#"{"since":"2026-01-01T00:00:00Z"}"#);
         assert_eq!(nodes.get(&node).unwrap().state, NodeState::Down);
-        nodes.put("n1", 2, br#"{"schema":2}"#);
+        nodes.put("n1", 2, br#"{"schema":3}"#);
         assert!(nodes.get(&node).is_none() && !nodes.is_ready(&node));
         assert_eq!(nodes.unreadable()[&node].key, "n1");
         assert_eq!(plugins.unreadable_of(&plugin).count(), 2);

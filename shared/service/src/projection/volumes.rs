@@ -7,13 +7,17 @@ use std::time::Duration;
 use berth_bus::Fold;
 use berth_contract::key::{VolumeEntry, parse_volume};
 use berth_contract::record::{self, RecordError, UnreadableRecord};
+use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
+use berth_domain::volume::storage::{Operation, Snapshot};
 use berth_domain::volume::{
-    Claim, Handle, HandleUse, OtherClaim, State, Volume, VolumeSpec, name_in,
+    Attempt, Claim, Handle, HandleUse, OtherClaim, State, Volume, VolumeSpec, name_in,
 };
-use berth_domain::{AllocId, NodeId, PluginId, VolumeKey, limits};
+use berth_domain::{AllocId, NodeId, PluginId, SnapshotId, VolumeKey, limits};
 
 use super::change_log::ChangeLog;
+use super::classes::Classes;
+use super::copies::Copies;
 use super::handles::Handles;
 use super::load::{Load, NodeChange};
 use crate::clock;
@@ -27,6 +31,8 @@ pub struct Volumes {
     unreadable: BTreeSet<VolumeKey>,
     load: Load,
     handles: Handles,
+    copies: Copies,
+    classes: Classes,
     call_timeout: Option<Duration>,
     changes: ChangeLog<VolumeChange>,
 }
@@ -71,6 +77,8 @@ pub struct Subtree {
     pub volume: Volume,
     /// The trace of each claim, as far as it is recorded.
     traces: BTreeMap<AllocId, Box<Traced>>,
+    /// The trace of the last change of the spec (`None`), and of each snapshot that is not at rest.
+    storage_traces: BTreeMap<Option<SnapshotId>, String>,
     /// Records of the volume that this version cannot read, by key. While there are any, the volume
     /// is read-only.
     pub unreadable: BTreeMap<String, UnreadableRecord>,
@@ -131,6 +139,16 @@ impl Volumes {
         &self.handles
     }
 
+    /// Which volumes are being created as copies of which.
+    pub fn copies(&self) -> &Copies {
+        &self.copies
+    }
+
+    /// The classes, and the guards of their quotas.
+    pub fn classes(&self) -> &Classes {
+        &self.classes
+    }
+
     /// The other users of a handle that a volume has, or is to be registered with.
     pub fn handle_use(&self, volume: &VolumeKey, handle: &Handle) -> HandleUse {
         let registered = self.handles.get(handle).map_or(&[][..], |entry| &entry.registered);
@@ -176,9 +194,10 @@ impl Volumes {
         };
         let claim_before = facts(subtree);
         let handle = |subtree: &Subtree| {
-            subtree.volume.spec.as_ref().map(|spec| spec.handle(&volume.volume))
+            subtree.volume.spec.as_ref().and_then(|spec| spec.handle(&volume.volume))
         };
         let known_as = handle(subtree);
+        let copied = Copies::source_of(&volume, subtree);
         let moved = change(subtree);
         let claim_after = facts(subtree);
         let changed = VolumeChange {
@@ -192,6 +211,7 @@ impl Volumes {
         };
         self.changes.record(revision, changed);
         self.handles.record_change(&volume, known_as, handle(subtree));
+        self.copies.record_change(&volume, copied, Copies::source_of(&volume, subtree));
         self.load.record_change((before, subtree.plugin()), moved, &subtree.volume.claims);
         subtree.head = subtree.head.max(revision);
         if subtree.unreadable.is_empty() {
@@ -201,6 +221,7 @@ impl Volumes {
         }
         let gone = subtree.volume.spec.is_none()
             && subtree.volume.claims.is_empty()
+            && subtree.volume.snapshots.is_empty()
             && subtree.unreadable.is_empty();
         if gone {
             self.subtrees.remove(&volume);
@@ -213,6 +234,7 @@ impl Fold for Volumes {
         match parse_volume(key) {
             Some(VolumeEntry::Spec(volume)) => {
                 let read = record::read::<VolumeSpec>(value);
+                let call_timeout = self.call_timeout.unwrap_or(limits::CALL_TIMEOUT);
                 self.change(volume, None, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
                         return NodeChange::default();
@@ -221,6 +243,11 @@ impl Fold for Volumes {
                     if spec.create_index == 0 {
                         spec.create_index = revision;
                     }
+                    let is_busy = spec.operation().is_some();
+                    subtree.keep_trace(None, record.trace.filter(|_| is_busy));
+                    let operation =
+                        spec.storage.as_mut().and_then(|storage| storage.operation.as_mut());
+                    bound(operation.and_then(attempt_of_operation), call_timeout);
                     subtree.volume.spec = Some(spec);
                     NodeChange::default()
                 });
@@ -237,9 +264,7 @@ impl Fold for Volumes {
                         claim.epoch = revision;
                     }
                     assign_unknown_node(&mut claim, &alloc);
-                    if let Some(attempt) = &mut claim.attempt {
-                        attempt.bound_deadline(clock::now(), call_timeout);
-                    }
+                    bound(claim.attempt.as_mut(), call_timeout);
                     let trail = record.trail.map(Traced::Trail);
                     match trail.or(record.trace.map(Traced::Change)) {
                         Some(traced) => subtree.traces.insert(alloc.clone(), Box::new(traced)),
@@ -248,7 +273,29 @@ impl Fold for Volumes {
                     NodeChange::by(&mut subtree.volume.claims, alloc, Some(claim))
                 });
             }
+            Some(VolumeEntry::Snapshot(volume, id)) => {
+                let read = record::read::<Snapshot>(value);
+                let call_timeout = self.call_timeout.unwrap_or(limits::CALL_TIMEOUT);
+                self.change(volume, None, revision, |subtree| {
+                    let Some(record) = subtree.readable(key, read) else {
+                        return NodeChange::default();
+                    };
+                    let mut snapshot = record.body;
+                    if snapshot.create_index == 0 {
+                        snapshot.create_index = revision;
+                    }
+                    bound(snapshot.progress.attempt.as_mut(), call_timeout);
+                    let is_busy = snapshot.call().is_some();
+                    subtree.keep_trace(Some(id.clone()), record.trace.filter(|_| is_busy));
+                    subtree.volume.snapshots.insert(id, Box::new(snapshot));
+                    NodeChange::default()
+                });
+            }
             Some(VolumeEntry::Handle(handle)) => self.handles.put(key, handle, revision, value),
+            Some(VolumeEntry::Class(class)) => self.classes.put(key, class, revision, value),
+            Some(VolumeEntry::Quota(class, namespace)) => {
+                self.classes.put_quota(class, namespace, revision);
+            }
             None => tracing::warn!(key, "the volumes bucket has a key that is not Berth's"),
         }
     }
@@ -257,6 +304,7 @@ impl Fold for Volumes {
         match parse_volume(key) {
             Some(VolumeEntry::Spec(volume)) => self.change(volume, None, revision, |subtree| {
                 subtree.unreadable.remove(key);
+                subtree.keep_trace(None, None);
                 subtree.volume.spec = None;
                 NodeChange::default()
             }),
@@ -267,7 +315,19 @@ impl Fold for Volumes {
                     NodeChange::by(&mut subtree.volume.claims, alloc, None)
                 });
             }
+            Some(VolumeEntry::Snapshot(volume, id)) => {
+                self.change(volume, None, revision, |subtree| {
+                    subtree.unreadable.remove(key);
+                    subtree.keep_trace(Some(id.clone()), None);
+                    subtree.volume.snapshots.remove(&id);
+                    NodeChange::default()
+                });
+            }
             Some(VolumeEntry::Handle(handle)) => self.handles.delete(handle),
+            Some(VolumeEntry::Class(class)) => self.classes.delete(&class),
+            Some(VolumeEntry::Quota(class, namespace)) => {
+                self.classes.put_quota(class, namespace, revision);
+            }
             None => {}
         }
     }
@@ -287,6 +347,18 @@ impl Subtree {
         match self.traces.get(alloc)?.as_ref() {
             Traced::Trail(trail) => Some(*trail),
             Traced::Change(_) => None,
+        }
+    }
+
+    /// A context within the trace of the volume's operation, or of a snapshot's calls.
+    pub fn storage_trace(&self, snapshot: Option<&SnapshotId>) -> Option<TraceContext> {
+        TraceContext::resume(self.storage_traces.get(&snapshot.cloned())?)
+    }
+
+    fn keep_trace(&mut self, of: Option<SnapshotId>, trace: Option<String>) {
+        match trace {
+            Some(trace) => drop(self.storage_traces.insert(of, trace)),
+            None => drop(self.storage_traces.remove(&of)),
         }
     }
 
@@ -317,6 +389,17 @@ impl Subtree {
             }
         }
     }
+}
+
+/// Bounds a deadline that a wrong clock wrote.
+fn bound(attempt: Option<&mut Attempt>, call_timeout: Duration) {
+    if let Some(attempt) = attempt {
+        attempt.bound_deadline(clock::now(), call_timeout);
+    }
+}
+
+fn attempt_of_operation(operation: &mut Operation) -> Option<&mut Attempt> {
+    operation.progress.attempt.as_mut()
 }
 
 /// Gives a claim on an unknown node a node of its own. Two such claims must not count as claims on
@@ -399,8 +482,8 @@ mod tests {
         volumes.put("default.data.spec", 1, SPEC);
         volumes.put("other.copy.spec", 2, spec("data").as_bytes());
         volumes.put("other.copy.claim.a", 3, CLAIM);
-        let handle =
-            volumes.get(&volume()).unwrap().volume.spec.as_ref().unwrap().handle(&volume().volume);
+        let registered = volumes.get(&volume()).unwrap().volume.spec.as_ref().unwrap();
+        let handle = registered.handle(&volume().volume).unwrap();
         let known = volumes.handle_use(&volume(), &handle);
         assert_eq!(known.others, ["a volume of another namespace"]);
         let copy = known.claims[0].volume.clone();
@@ -428,7 +511,7 @@ mod tests {
     fn a_newer_record_makes_its_volume_read_only() {
         let mut volumes = Volumes::default();
         volumes.put("default.data.spec", 3, SPEC);
-        volumes.put("default.data.claim.a", 4, br#"{"schema":2}"#);
+        volumes.put("default.data.claim.a", 4, br#"{"schema":99}"#);
         assert_eq!(volumes.get(&volume()).unwrap().unreadable.len(), 1);
         volumes.put("default.data.claim.a", 5, CLAIM);
         assert!(volumes.get(&volume()).unwrap().unreadable.is_empty());

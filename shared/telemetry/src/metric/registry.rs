@@ -113,11 +113,17 @@ registry! {
     Histogram CLAIMS_STATE_DURATION = "berth.claims.state.duration", "s", [state], LONG;
     /// Claims that wait for their volume.
     Gauge CLAIMS_WAITING = "berth.claims.waiting", "{claim}", [];
-    /// Attempts at calls of the claim protocol, by how they ended.
+    /// Attempts at calls for claims and for changes of the storage, by how they ended.
     Counter ATTEMPTS = "berth.attempts", "{attempt}", [call, outcome];
     /// Attempts after the first at the same step.
     Counter ATTEMPTS_RETRIED = "berth.attempts.retried", "{attempt}", [call];
-    /// Releases retried before their time, because their plugin or node is there again.
+    /// How long changes of the storage took, from their request to their end: `call` is the last
+    /// call.
+    Histogram STORAGE_CHANGES_DURATION = "berth.storage.changes.duration", "s", [call], LONG;
+    /// Changes of volumes and snapshots at the storage that are under way.
+    Gauge STORAGE_CHANGES_UNDER_WAY = "berth.storage.changes.under_way", "{change}", [];
+    /// Releases and changes of the storage retried before their time, because their plugin or node
+    /// is there again.
     Counter RELEASES_WOKEN_EARLY = "berth.releases.woken_early", "{claim}", [];
     /// Leases that are held, by nodes and by leaders.
     Gauge LEASES = "berth.leases", "{lease}", [kind];

@@ -22,7 +22,10 @@ const WELL: &str = "HTTP/1.1 200 OK";
 const ILL: &str = "HTTP/1.1 503 Service Unavailable";
 
 fn listening(ready: Option<ReadyCheck>) -> Telemetry {
-    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    listening_at(SocketAddr::from(([127, 0, 0, 1], 0)), ready)
+}
+
+fn listening_at(address: SocketAddr, ready: Option<ReadyCheck>) -> Telemetry {
     let config = TelemetryConfig { metrics_listen: Some(address), ..TelemetryConfig::default() };
     Telemetry::new(&identity(), &config, ready).unwrap()
 }
@@ -30,10 +33,13 @@ fn listening(ready: Option<ReadyCheck>) -> Telemetry {
 #[tokio::test]
 async fn readiness_is_the_reasons_one_a_line() {
     let (reasons, known) = watch::channel(vec!["the bus is away".to_owned(), "a\nb".to_owned()]);
-    let telemetry = listening(Some(ReadyCheck::new(move || {
+    // Reserved, so that no other test answers on it after the end.
+    let port = Port::reserve();
+    let ready = ReadyCheck::new(move || {
         let now = known.borrow().clone();
         async move { now }
-    })));
+    });
+    let telemetry = listening_at(port.address(), Some(ready));
     let address = telemetry.metrics_address().unwrap();
     let (status, body) = get(address, "/readyz").await;
     assert_eq!((status.as_str(), body.as_str()), (ILL, "the bus is away\na b\n"));

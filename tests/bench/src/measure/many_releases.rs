@@ -111,12 +111,7 @@ async fn once(
     })
     .await?;
     let times = times.await??;
-    let mut cpu_us = BTreeMap::new();
-    for (process, after) in site.worked()? {
-        let before = before.get(&process).copied().unwrap_or_default();
-        let each = after.saturating_sub(before).as_secs_f64() * 1e6 / count(MANY);
-        cpu_us.insert(process, each);
-    }
+    let cpu_us = site.worked_each(&before, MANY)?;
     let took = times.iter().max().copied().ok_or("nothing was mounted")?;
     Ok((Sample::new(times, took).ok_or("nothing was mounted")?, cpu_us))
 }

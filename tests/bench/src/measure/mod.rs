@@ -10,6 +10,7 @@ mod plugin_back;
 mod releases;
 mod shared_volume;
 mod size;
+mod storage;
 mod turns;
 
 use std::time::{Duration, Instant};
@@ -46,12 +47,14 @@ pub struct Effort {
     pub shared_rounds: usize,
     /// How many wait in line for one volume.
     pub waiters: usize,
-    /// How often a volume is mounted and freed.
+    /// How often a volume is mounted and freed, and how many are created alone.
     pub mounts: usize,
     /// How often a plugin is killed as its consumer stops.
     pub returns: usize,
     /// How often many volumes are released at once.
     pub crowds: usize,
+    /// How many volumes are created and deleted by callers beside each other.
+    pub created: usize,
     /// Pause before a fleet is measured. The first agents were told the size of a small fleet:
     /// within a minute they learn the real size, and their longer lease begins with the next
     /// renewal.
@@ -80,6 +83,7 @@ impl Effort {
             mounts: 100,
             returns: 10,
             crowds: 3,
+            created: 500,
             settled: Duration::from_secs(100),
             idle: Duration::from_secs(120),
             flips: Duration::from_secs(60),
@@ -100,6 +104,7 @@ impl Effort {
             mounts: 10,
             returns: 2,
             crowds: 1,
+            created: 100,
             settled: Duration::from_secs(25),
             idle: Duration::from_secs(10),
             flips: Duration::from_secs(10),
@@ -153,6 +158,10 @@ pub async fn all(effort: &Effort, parts: &[Part], servers: Option<u32>) -> Resul
     if wanted(Part::ManyReleases) {
         tell(&format!("{:?}: many releases", began.elapsed()));
         rows.extend(many_releases::measure(effort).await?);
+    }
+    if wanted(Part::Storage) {
+        tell(&format!("{:?}: storage operations", began.elapsed()));
+        rows.extend(storage::measure(effort).await?);
     }
     if wanted(Part::Fleet) {
         tell(&format!("{:?}: a fleet", began.elapsed()));

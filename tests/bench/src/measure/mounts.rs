@@ -175,20 +175,29 @@ fn calls_since(log: &Path, offset: u64) -> Result<Vec<Value>, Fatal> {
 
 /// How long these calls worked, all together: from the driver's own beginnings and ends.
 fn seconds_in(calls: &[Value], which: &[&str]) -> f64 {
+    seconds_of_each(calls, which).sum()
+}
+
+/// How long each of these calls worked.
+fn seconds_of_each(calls: &[Value], which: &[&str]) -> impl Iterator<Item = f64> {
     let ends = calls.iter().filter(|call| {
         call["entry"] == "end" && call["rpc"].as_str().is_some_and(|rpc| which.contains(&rpc))
     });
-    let us = |call: &Value| {
+    ends.map(|call| {
         let at = |name: &str| call[name].as_u64().unwrap_or(0);
-        at("end_us").saturating_sub(at("begin_us"))
-    };
-    Duration::from_micros(ends.map(us).sum()).as_secs_f64()
+        Duration::from_micros(at("end_us").saturating_sub(at("begin_us"))).as_secs_f64()
+    })
 }
 
 /// How long all calls that mount or unmount worked together, after this place in the log.
 pub(super) fn seconds_of_all_since(log: &Path, offset: u64) -> Result<f64, Fatal> {
     let calls = calls_since(log, offset)?;
     Ok(seconds_in(&calls, &MOUNT_CALLS) + seconds_in(&calls, &FREE_CALLS))
+}
+
+/// How long each call of this kind worked, after this place in the log.
+pub(super) fn seconds_of_each_since(log: &Path, from: u64, rpc: &str) -> Result<Vec<f64>, Fatal> {
+    Ok(seconds_of_each(&calls_since(log, from)?, &[rpc]).collect())
 }
 
 /// When the last of the calls that free a volume ended, since 1970.

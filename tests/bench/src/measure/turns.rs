@@ -75,10 +75,8 @@ pub async fn take(
             let done = once(lane, at_once, effort.round).await;
             let done = done.map_err(|error| format!("{}: {error}", lane.name))?;
             let operations = count(done.operations);
-            for (process, after) in site.worked()? {
-                let before = worked.get(&process).copied().unwrap_or_default();
-                let us = after.saturating_sub(before).as_secs_f64() * 1e6;
-                seen.cpu_us.entry(process).or_default().push(us / operations);
+            for (process, us) in site.worked_each(&worked, done.operations)? {
+                seen.cpu_us.entry(process).or_default().push(us);
             }
             let written = lane.stream.head(">").await?.saturating_sub(before);
             seen.samples.extend(done.sample);

@@ -359,7 +359,7 @@ const JUNK: [&str; 5] = [
     "{\"state\":\"shared\",\"node\":\"n1\",\"schema\":99}",
 ];
 
-const RPCS: [Option<&str>; 8] = [
+const RPCS: [Option<&str>; 17] = [
     Some("ControllerPublishVolume"),
     Some("ControllerUnpublishVolume"),
     Some("NodeStageVolume"),
@@ -367,8 +367,25 @@ const RPCS: [Option<&str>; 8] = [
     Some("NodeUnpublishVolume"),
     Some("NodeUnstageVolume"),
     Some("ValidateVolumeCapabilities"),
+    // Twice as often: there are few of these calls.
+    Some("CreateVolume"),
+    Some("CreateVolume"),
+    Some("DeleteVolume"),
+    Some("DeleteVolume"),
+    Some("CreateSnapshot"),
+    Some("DeleteSnapshot"),
+    Some("CreateVolumeGroupSnapshot"),
+    Some("DeleteVolumeGroupSnapshot"),
+    Some("ControllerExpandVolume"),
     None,
 ];
+
+/// Calls that a plugin may refuse, or have no room for: what is refused then is ended, or waits.
+const REFUSED: [&str; 5] =
+    ["CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerExpandVolume"];
+
+/// Codes that say that nothing was done.
+const REFUSALS: [&str; 3] = ["INVALID_ARGUMENT", "OUT_OF_RANGE", "FAILED_PRECONDITION"];
 
 /// Codes that leave it open what was done. One that says "nothing was done and never will be" after
 /// it was done would be a lie that no CO can see through.
@@ -386,21 +403,29 @@ fn planted(dice: &mut Dice) -> Planted {
         (25, "plugin fails"),
         (20, "plugin crashes"),
         (15, "plugin loses the answer"),
-        (5, "plugin has no room"),
+        (8, "plugin has no room"),
+        (8, "plugin refuses"),
     ]);
+    let refused = REFUSED[index(dice, REFUSED.len())];
+    let refusal = REFUSALS[index(dice, REFUSALS.len())];
     let entry = match kind {
         "plugin delays" => json!({"when": when, "delay_ms": delay}),
         "plugin hangs" => json!({"when": when, "hang": true, "times": times}),
         "plugin crashes" => json!({"when": when, "crash": true, "times": 1}),
         "plugin loses the answer" => json!({"lose_answer": true, "times": 1}),
         "plugin has no room" => json!({"code": "RESOURCE_EXHAUSTED", "times": times}),
+        "plugin refuses" => json!({"code": refusal, "times": times}),
         _ => json!({
             // ABORTED says that another call is under way, which after the work is none.
             "when": when, "code": OPEN[index(dice, if before { OPEN.len() } else { 4 })],
             "probability": f64::from(u32::try_from(share).unwrap_or(1)) / 10.0, "seed": seed,
         }),
     };
-    let rpc = if kind == "plugin has no room" { Some("ControllerPublishVolume") } else { rpc };
+    let rpc = match kind {
+        "plugin has no room" if before => Some("ControllerPublishVolume"),
+        "plugin has no room" | "plugin refuses" => Some(refused),
+        _ => rpc,
+    };
     Planted { kind, entry: with_rpc(entry, rpc) }
 }
 

@@ -8,6 +8,7 @@
 mod fault;
 mod operation;
 mod shape;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +17,8 @@ use std::time::Duration;
 
 pub use fault::{Absence, Fault, Planted, Strike, Target};
 pub use operation::{Deed, End, Late, Operation, Read, Sending, Workload};
-pub use shape::{Kind, PLUGINS, Shape, VOLUMES};
+pub use shape::{CREATED_NUMBERS, Kind, PLUGINS, SCRATCH, Shape, VOLUMES, kind_of};
+pub use storage::{SMALLEST, Source, StorageDeed};
 
 /// What happens at one moment.
 #[derive(Clone, PartialEq, Debug)]

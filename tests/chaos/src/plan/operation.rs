@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::shape::{Shape, VOLUMES};
+use super::shape::{SCRATCH, Shape, VOLUMES, kind_of};
+use super::storage::{self, StorageDeed};
 use super::{Event, What};
 use crate::dice::Dice;
 
@@ -37,11 +38,13 @@ pub enum Deed {
     },
     /// An operator detaches a volume from a node by hand.
     Detach {
-        /// Which of [`VOLUMES`].
+        /// Which, as [`kind_of`] counts them.
         volume: usize,
         /// From which node.
         node: usize,
     },
+    /// Something is changed at the storage.
+    Storage(StorageDeed),
     /// `gc.force`.
     Collect,
     /// A read.
@@ -51,7 +54,7 @@ pub enum Deed {
 /// One workload: an alloc on a node with one volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Workload {
-    /// Which of [`VOLUMES`].
+    /// Which, as [`kind_of`] counts them.
     pub volume: usize,
     /// Where.
     pub node: usize,
@@ -132,6 +135,7 @@ impl Operation {
     /// What kind it is, for counting.
     pub fn kind(&self) -> &'static str {
         match &self.deed {
+            Deed::Workload(Workload { volume: SCRATCH, .. }) => "workload with a volume of its own",
             Deed::Workload(workload) => match (workload.wait, workload.end) {
                 (false, End::Stop) => "workload",
                 (true, End::Stop) => "workload in line",
@@ -143,6 +147,7 @@ impl Operation {
             Deed::Renew { force: false, .. } => "volume deregistered",
             Deed::Renew { force: true, .. } => "volume deregistered by force",
             Deed::Detach { .. } => "volume detached by hand",
+            Deed::Storage(deed) => deed.kind(),
             Deed::Collect => "gc.force",
             Deed::Look(_) => "look",
         }
@@ -168,18 +173,21 @@ pub(super) fn all(seed: u64, shape: Shape) -> impl Iterator<Item = Event> {
 
 fn deed(dice: &mut Dice, shape: Shape) -> Deed {
     let volume = volume(dice);
+    let used = if dice.percent(25) { storage::created(dice) } else { volume };
     let node = index(dice, shape.nodes);
     match dice.below(100) {
-        0..67 => Deed::Workload(workload(dice, volume, node)),
-        67..72 => Deed::Update { volume },
-        72..76 => {
+        0..51 => Deed::Workload(workload(dice, used, node)),
+        51..58 => Deed::Workload(workload(dice, SCRATCH, node)),
+        58..76 => Deed::Storage(storage::deed(dice)),
+        76..80 => Deed::Update { volume },
+        80..83 => {
             let (force, pause) = (dice.percent(50), millis(dice, 100, 2_000));
             Deed::Renew { volume, force, pause }
         }
-        76..83 => Deed::Detach { volume, node },
-        83..87 => Deed::Collect,
+        83..88 => Deed::Detach { volume: used, node },
+        88..91 => Deed::Collect,
         _ => Deed::Look(dice.weigh(&[
-            (3, Read::Volume(volume)),
+            (3, Read::Volume(used)),
             (1, Read::Volumes),
             (2, Read::Claims),
             (1, Read::Allocs),
@@ -204,7 +212,7 @@ fn workload(dice: &mut Dice, volume: usize, node: usize) -> Workload {
     Workload {
         volume,
         node,
-        read_only: VOLUMES[volume].writers == 0 || dice.percent(20),
+        read_only: kind_of(volume).writers == 0 || dice.percent(20),
         wait,
         sending: dice.weigh(&[(70, Sending::Once), (20, Sending::Twice), (10, Sending::Unbounded)]),
         // A caller that vanishes often does so in the queue, before anything was granted.

@@ -1,6 +1,7 @@
 //! Which system a seed asks for, and the volumes in it.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::dice::Dice;
 
@@ -78,6 +79,14 @@ pub struct Kind {
     pub writers: usize,
 }
 
+impl Kind {
+    /// Whether copies of it are made: a directory of the first plugin, since a copy is of the same
+    /// kind, and at the same storage.
+    pub fn is_copied(&self) -> bool {
+        self.plugin == 0 && self.backing.is_empty()
+    }
+}
+
 const MANY: usize = usize::MAX;
 const EXT4: &[&str] = &["--backing", "image", "--fs-type", "ext4", "--capacity-bytes", "8388608"];
 const RAW: &[&str] = &["--backing", "image", "--capacity-bytes", "1048576"];
@@ -87,7 +96,8 @@ const fn kind(id: &'static str, plugin: usize, access: &'static str, most: [usiz
     Kind { id, plugin, access, backing: &[], block: false, nodes, claims, writers }
 }
 
-/// Every volume. Those that only one may have come first, and more often: there it counts.
+/// Every volume that exists beforehand. Those that only one may have come first, and more often:
+/// there it counts.
 pub const VOLUMES: [Kind; 11] = [
     kind("writer", 0, "single-node-writer", [1, 1, 1]),
     kind("single", 0, "single-node-single-writer", [1, 1, 1]),
@@ -101,3 +111,29 @@ pub const VOLUMES: [Kind; 11] = [
     kind("other-writer", 1, "single-node-writer", [1, 1, 1]),
     kind("other-many", 1, "multi-node-multi-writer", [MANY, MANY, MANY]),
 ];
+
+/// Every volume that is created and deleted while the run goes on.
+pub const CREATED: [Kind; 6] = [
+    kind("created-writer", 0, "single-node-writer", [1, 1, 1]),
+    kind("created-shared", 0, "single-node-multi-writer", [1, MANY, MANY]),
+    kind("created-one-writer", 0, "multi-node-single-writer", [MANY, MANY, 1]),
+    kind("created-many", 0, "multi-node-multi-writer", [MANY, MANY, MANY]),
+    Kind { backing: EXT4, ..kind("created-image", 0, "single-node-writer", [1, 1, 1]) },
+    kind("created-other", 1, "multi-node-multi-writer", [MANY, MANY, MANY]),
+];
+
+/// The volumes that are created for one run each, all of one kind. Each is another volume, so the
+/// kind as a whole has no limits; see [`kind_of`].
+const SCRATCH_KIND: Kind = kind("scratch", 0, "single-node-writer", [MANY, MANY, MANY]);
+
+/// The number of the kind of volumes that are created for one run each.
+pub const SCRATCH: usize = VOLUMES.len() + CREATED.len();
+
+/// The numbers of the volumes of [`CREATED`].
+pub const CREATED_NUMBERS: Range<usize> = VOLUMES.len()..SCRATCH;
+
+/// The volume of this number: [`VOLUMES`] come first, then [`CREATED`], then [`SCRATCH`].
+pub fn kind_of(volume: usize) -> &'static Kind {
+    let all = VOLUMES.iter().chain(&CREATED);
+    all.chain([&SCRATCH_KIND]).nth(volume).unwrap_or(&SCRATCH_KIND)
+}

@@ -47,7 +47,7 @@ fn every_kind_of_operation_and_fault_comes_up_at_every_target() {
         }
     }
     assert_eq!(targets, Target::all(Shape::of(2)).into_iter().collect());
-    assert_eq!(kinds.len(), 11 + 7 + 6 + 11, "{kinds:?}");
+    assert_eq!(kinds.len(), 12 + 10 + 7 + 7 + 11, "{kinds:?}");
 }
 
 #[test]
@@ -66,6 +66,6 @@ fn who_only_may_read_only_reads() {
         let What::Operation(Operation { deed: Deed::Workload(workload), .. }) = event.what else {
             continue;
         };
-        assert!(workload.read_only || VOLUMES[workload.volume].writers > 0, "{workload:?}");
+        assert!(workload.read_only || kind_of(workload.volume).writers > 0, "{workload:?}");
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use super::Run;
 use crate::ledger::{Hold, now_us};
-use crate::plan::{Sending, VOLUMES, Workload};
+use crate::plan::{SCRATCH, Sending, Workload, kind_of};
 
 /// How long one answer is waited for.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -28,7 +28,15 @@ const REQUEST: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_millis(800);
 
 pub(super) fn volume_id(volume: usize) -> VolumeId {
-    VolumeId::new(VOLUMES[volume].id).expect("the plan's volumes have ids")
+    VolumeId::new(kind_of(volume).id).expect("the plan's volumes have ids")
+}
+
+/// The volume of an alloc: its own one, if it was created for its run.
+pub(super) fn volume_for(alloc: &str, volume: usize) -> VolumeId {
+    match volume {
+        SCRATCH => VolumeId::new(format!("scratch-{alloc}")).expect("the plan's allocs have ids"),
+        _ => volume_id(volume),
+    }
 }
 
 pub(super) fn alloc_id(alloc: &str) -> AllocId {
@@ -148,7 +156,7 @@ impl Run {
 
     /// The claim as the stream's leader has it; an error when no server answers.
     pub(super) async fn claim(&self, alloc: &str, volume: usize) -> Result<Option<Claim>, String> {
-        let volume = VolumeKey::new(Namespace::default(), volume_id(volume));
+        let volume = VolumeKey::new(Namespace::default(), volume_for(alloc, volume));
         let entry = self.volumes.get(&key::claim(&volume, &alloc_id(alloc))).await;
         let Some(entry) = entry.map_err(|error| error.to_string())? else { return Ok(None) };
         let Some(value) = entry.value else { return Ok(None) };
@@ -161,7 +169,7 @@ impl Run {
 
 /// What an alloc is registered with.
 pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::Register {
-    let request = VolumeRequest::for_volume(volume_id(workload.volume));
+    let request = VolumeRequest::for_volume(volume_for(alloc, workload.volume));
     let volumes = vec![VolumeRequest { read_only: workload.read_only, ..request }];
     let register = alloc::Register::new(alloc_id(alloc), node_id(workload.node), volumes);
     alloc::Register { allow_missing: true, ..register }
@@ -177,7 +185,7 @@ pub(super) fn mount(alloc: &str, workload: &Workload) -> Mount {
     Mount {
         namespace: Namespace::default(),
         alloc: alloc_id(alloc),
-        volume: volume_id(workload.volume),
+        volume: volume_for(alloc, workload.volume),
         wait: workload.wait,
         alias: None,
         path: None,

@@ -10,6 +10,9 @@ mod look;
 mod lost;
 mod records;
 mod rest;
+mod snapshots;
+mod storage;
+mod stored;
 mod strike;
 mod volume;
 mod workload;
@@ -28,7 +31,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::ledger::Ledger;
-use crate::plan::{Deed, Event, Operation, Shape, Target, VOLUMES, What};
+use crate::plan::{
+    CREATED_NUMBERS, Deed, Event, Operation, SCRATCH, Shape, Target, VOLUMES, What, kind_of,
+};
 use crate::site::Site;
 
 /// How long the whole system may need to come up.
@@ -58,7 +63,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Starts the system and registers the volumes.
+    /// Starts the system, and registers or creates the volumes.
     pub(crate) async fn start(shape: Shape) -> Arc<Self> {
         let site = Site::start(shape).await;
         let volumes = site.bus.bucket(&bucket::VOLUMES, site.nats.copies()).await;
@@ -66,7 +71,7 @@ impl Run {
             site,
             ledger: Ledger::default(),
             volumes: volumes.expect("the bucket of volumes can be opened"),
-            books: VOLUMES.iter().map(|_| volume::Book::default()).collect(),
+            books: (0..SCRATCH).map(|_| volume::Book::default()).collect(),
             down: Mutex::new(BTreeSet::new()),
             turns: Target::all(shape).into_iter().map(|one| (one, Turn::default())).collect(),
             last: OnceLock::new(),
@@ -74,6 +79,10 @@ impl Run {
         wait::until("every plugin is healthy everywhere", READY, || run.healthy()).await;
         for volume in 0..VOLUMES.len() {
             run.register_first(volume).await;
+        }
+        for volume in CREATED_NUMBERS {
+            let created = run.create_again(volume).await;
+            assert!(created.is_ok() || !run.can_create(volume), "{created:?}");
         }
         Arc::new(run)
     }
@@ -134,6 +143,7 @@ impl Run {
             Deed::Update { volume } => self.update(*volume).await,
             Deed::Renew { volume, force, pause } => self.renew(*volume, *force, *pause).await,
             Deed::Detach { volume, node } => self.detach(*volume, *node).await,
+            Deed::Storage(deed) => self.store(operation.number, deed).await,
             Deed::Collect => self.collect().await,
             Deed::Look(read) => self.look(*read).await,
         };
@@ -145,6 +155,13 @@ impl Run {
     fn stuck_at(&self, patience: Duration) -> Instant {
         let last = self.last.get().copied().unwrap_or_else(Instant::now);
         (Instant::now() + patience).max(last + CALM)
+    }
+
+    /// Whether a volume exists beforehand, or its plugin can create it.
+    fn can_create(&self, volume: usize) -> bool {
+        volume < VOLUMES.len()
+            || kind_of(volume).plugin == 0
+            || self.site.shape.lacks != "--no-controller"
     }
 
     fn down(&self) -> std::sync::MutexGuard<'_, BTreeSet<Target>> {

@@ -19,7 +19,9 @@ use tokio::time::sleep;
 use super::Run;
 use super::client::{claims, node_id, volume_id};
 use crate::ledger::Violation;
-use crate::plan::{End, PLUGINS, Read, Sending, Target, VOLUMES, Workload};
+use crate::plan::{
+    CREATED_NUMBERS, End, PLUGINS, Read, SCRATCH, Sending, Target, VOLUMES, Workload, kind_of,
+};
 use crate::site::PLUGIN_PATIENCE;
 use crate::verdict;
 
@@ -55,11 +57,18 @@ impl Run {
         .await;
         let took = began.elapsed();
         self.ledger.note(format!("no claim is left after {took:?}"));
+        // An expansion may wait for the next staging.
+        self.storage_comes_to_rest(true).await;
         self.nothing_is_left().await;
         self.volumes_are_there().await;
+        self.storage_is_known(true).await;
         self.looking_changes_nothing().await;
         self.all_works_again().await;
+        self.storage_comes_to_rest(false).await;
         self.nothing_is_left().await;
+        self.storage_is_known(false).await;
+        self.all_can_be_deleted().await;
+        self.storage_is_known(false).await;
         self.judged();
         Rest { took }
     }
@@ -143,6 +152,27 @@ impl Run {
         }
     }
 
+    /// Every operation at the storage ends, and volumes of ended runs go.
+    async fn storage_comes_to_rest(&self, unstaged: bool) {
+        let what = "every operation at the storage has ended";
+        self.settles(what, REST, || self.storage_rests(unstaged)).await;
+    }
+
+    /// Everything that was created while the run went on can be deleted.
+    async fn all_can_be_deleted(&self) {
+        for volume in CREATED_NUMBERS {
+            self.settles("a volume can be deleted", SOON, || self.delete_at_last(volume)).await;
+        }
+        self.settles("snapshots can be deleted", SOON, || async {
+            let all = self.all_snapshots().await.map_err(|problem| problem.to_string())?;
+            for cut in &all {
+                self.delete_cut(cut, SOON).await;
+            }
+            if all.is_empty() { Ok(()) } else { Err(format!("{all:?}")) }
+        })
+        .await;
+    }
+
     /// At rest, reads change nothing in the buckets.
     async fn looking_changes_nothing(&self) {
         let looks = [Read::Volumes, Read::Claims, Read::Allocs, Read::Plugins, Read::Nodes];
@@ -181,12 +211,17 @@ impl Run {
         heads
     }
 
-    /// Each volume can be had on each node, one after the other.
+    /// Each volume can be created, and had on each node, one after the other.
     async fn all_works_again(self: &std::sync::Arc<Self>) {
         let mut tasks = JoinSet::new();
-        for (volume, kind) in VOLUMES.iter().enumerate() {
+        for volume in (0..=SCRATCH).filter(|volume| self.can_create(*volume)) {
+            let kind = kind_of(volume);
             let run = std::sync::Arc::clone(self);
             tasks.spawn(async move {
+                if CREATED_NUMBERS.contains(&volume) {
+                    let created = || run.create_again(volume);
+                    run.settles("a volume can be created", SOON, created).await;
+                }
                 for node in 0..run.site.shape.nodes {
                     let workload = Workload {
                         volume,
@@ -243,7 +278,9 @@ impl Run {
             self.ledger.violated("refused by the driver", line);
         }
         let book = self.ledger.read();
-        for Violation { kind, what } in verdict::judge(&book.holds, &verdict::calls(&lines)) {
+        let calls = verdict::calls(&lines);
+        let judged = verdict::judge(&book.holds, &calls, &verdict::deletions(&lines));
+        for Violation { kind, what } in judged {
             self.ledger.violated(kind, what);
         }
         for target in Target::processes(self.site.shape) {

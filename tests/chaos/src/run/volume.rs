@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::Run;
 use super::client::{node_id, volume_id};
-use crate::plan::VOLUMES;
+use crate::plan::{VOLUMES, kind_of};
 use crate::site::document;
 
 /// How long a word that must get through is repeated.
@@ -24,7 +24,7 @@ const DETACHES: Duration = Duration::from_secs(10);
 /// What is known of one volume's registration. One caller at a time changes it, as an owner would.
 #[derive(Default)]
 pub(super) struct Book {
-    turn: tokio::sync::Mutex<()>,
+    pub(super) turn: tokio::sync::Mutex<()>,
     known: Mutex<Known>,
 }
 
@@ -48,9 +48,12 @@ impl Book {
 }
 
 impl Run {
-    /// A number that stays the same while the volume is surely registered; none while it may not
-    /// be.
+    /// A number that stays the same while the volume is surely there and can be claimed; none
+    /// while that may not be so.
     pub(super) fn presence(&self, volume: usize) -> Option<u64> {
+        if !(0..VOLUMES.len()).contains(&volume) {
+            return self.ledger.surely_created(kind_of(volume).id).map(|told| told.requested);
+        }
         let known = self.books[volume].known();
         known.registered.then_some(known.absences)
     }
@@ -153,7 +156,7 @@ impl Run {
         };
         let asked = self.about::<verb::VolumeDetach>(&body, DETACHES);
         let answer: Result<Detached, Problem> = asked.await;
-        self.ledger.note(format!("{} detached from {node}: {answer:?}", VOLUMES[volume].id));
+        self.ledger.note(format!("{} detached from {node}: {answer:?}", kind_of(volume).id));
         match answer {
             Ok(detached) if detached.gone => "gone".to_owned(),
             Ok(_) => "releasing".to_owned(),

@@ -16,8 +16,9 @@ use berth_harness::dirs::mounts_beneath;
 use tokio::time::sleep;
 
 use super::Run;
-use super::client::{self, alloc_id, node_id, volume_id};
-use crate::plan::{End, Late, Sending, VOLUMES, Workload};
+use super::client::{self, alloc_id, node_id, volume_for};
+use crate::ledger::{Created, CreationRequest, Hold};
+use crate::plan::{End, Late, SCRATCH, Sending, Workload, kind_of};
 
 /// How long a word that must get through is repeated.
 const INSIST: Duration = Duration::from_secs(30);
@@ -42,7 +43,9 @@ impl Run {
             // Whether it was cannot be known.
             return format!("not registered, {}", problem.code.as_str());
         }
-        let came = self.comes(alloc, workload, calm).await;
+        let for_run =
+            workload.volume == SCRATCH && self.create_for_run(alloc, workload.patience).await;
+        let came = self.comes(alloc, workload, calm, for_run).await;
         let end = match &came {
             Ok(mounted) => {
                 self.ledger.note(format!("{alloc} holds epoch {}", mounted.epoch));
@@ -67,11 +70,13 @@ impl Run {
         calm.is_some() && self.ledger.calm(workload.node) == calm
     }
 
+    /// `for_run`: whether a volume was created for it, and could be claimed.
     async fn comes(
         &self,
         alloc: &str,
         workload: &Workload,
         calm: Option<u64>,
+        for_run: bool,
     ) -> Result<Mounted, Problem> {
         let present = self.presence(workload.volume);
         let mount = || self.mount(alloc, workload, workload.patience);
@@ -87,8 +92,12 @@ impl Run {
         } else {
             mount().await
         };
+        if let Ok(mounted) = &came {
+            self.has_no_old_data(alloc, workload, mounted, present);
+        }
         if let Err(problem) = &came {
-            let surely = present.is_some() && present == self.presence(workload.volume);
+            let surely = present.is_some() && present == self.presence(workload.volume)
+                || for_run && self.undisturbed(workload, calm);
             let false_word = match problem.code {
                 // The alloc was registered and not stopped, so none of these is true.
                 Code::NoSuchAlloc | Code::AllocTerminal => self.undisturbed(workload, calm),
@@ -96,7 +105,7 @@ impl Run {
                 | Code::VolumeNotRequested
                 | Code::ClaimDiffers
                 | Code::CapabilityNotOffered => true,
-                Code::NoSuchVolume | Code::VolumeClosing => surely,
+                Code::NoSuchVolume | Code::VolumeClosing | Code::VolumeNotReady => surely,
                 _ => false,
             };
             if false_word {
@@ -106,10 +115,35 @@ impl Run {
         came
     }
 
+    /// A volume that was created again has nothing of its predecessor.
+    fn has_no_old_data(
+        &self,
+        alloc: &str,
+        workload: &Workload,
+        mounted: &Mounted,
+        present: Option<u64>,
+    ) {
+        let kind = kind_of(workload.volume);
+        let created = self.ledger.surely_created(kind.id);
+        let is_empty = |it: &Created| it.request == CreationRequest::Empty;
+        let is_same = |it: &Created| Some(it.requested) == present;
+        let Some(created) = created.filter(|it| is_empty(it) && is_same(it)) else { return };
+        let Ok(files) = std::fs::read_dir(&mounted.path) else { return };
+        let names: Vec<String> =
+            files.flatten().map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+        let holds = self.ledger.read().holds;
+        let earlier =
+            |hold: &&Hold| hold.acknowledged < created.requested && names.contains(&hold.alloc);
+        if let Some(hold) = holds.iter().find(earlier) {
+            let what = format!("{alloc} finds the file of {} in {created:?}", hold.alloc);
+            self.ledger.violated("data of a deleted volume", what);
+        }
+    }
+
     /// While it runs, what it was given is there.
     async fn holds(&self, alloc: &str, workload: &Workload, mounted: &Mounted, calm: Option<u64>) {
         let file = Path::new(&mounted.path).join(alloc);
-        let writes = !mounted.read_only && !VOLUMES[workload.volume].block;
+        let writes = !mounted.read_only && !kind_of(workload.volume).block;
         if writes
             && let Err(error) = std::fs::write(&file, alloc)
             && self.undisturbed(workload, calm)
@@ -200,7 +234,7 @@ impl Run {
     ) -> Result<Released, Problem> {
         let release = Release {
             alloc: alloc_id(alloc),
-            volume: volume_id(workload.volume),
+            volume: volume_for(alloc, workload.volume),
             epoch,
             reason: "chaos".to_owned(),
         };
@@ -230,7 +264,7 @@ impl Run {
             Late::Take => {
                 let take = Take {
                     alloc: alloc_id(alloc),
-                    volume: volume_id(workload.volume),
+                    volume: volume_for(alloc, workload.volume),
                     node: node_id(workload.node),
                     mode: None,
                     wait: workload.wait,

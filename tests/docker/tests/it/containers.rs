@@ -131,9 +131,9 @@ async fn options_say_which_volume_and_what_may_be_done() {
     engine.create("rw-name", &["volume=a b[2]"]).await;
     engine.create("ro-name", &["volume=a b[2]", "mode=ro"]).await;
     let wrong = engine
-        .create_refused("wrong", &["volume=nowhere", "mode=rx", "class=fast", "colour=red"])
+        .create_refused("wrong", &["volume=nowhere", "mode=rx", "reclaim=keep", "colour=red"])
         .await;
-    for fault in ["mode=rx", "class=fast", "colour=red"] {
+    for fault in ["mode=rx", "reclaim=keep", "colour=red"] {
         assert!(wrong.contains(fault), "{fault} is not in: {wrong}");
     }
     let wrong = engine.create_refused("wrong", &["volume=nowhere"]).await;

@@ -12,17 +12,10 @@ const WRITER: &[&str] = &["single-node-writer"];
 /// Much less than any wait for a service, and more than a busy machine needs for a local request.
 const AT_ONCE: Duration = Duration::from_millis(1_500);
 
-async fn listed(plugin: &Plugin) -> Vec<String> {
-    let listed = plugin.ask("VolumeDriver.List", &json!({})).await;
-    assert!(listed.is_done(), "{listed:?}");
-    let volumes = listed.body["Volumes"].as_array().into_iter().flatten();
-    volumes.map(|volume| volume["Name"].as_str().unwrap_or_default().to_owned()).collect()
-}
-
 /// Waits until the plugin lists these names. It refreshes its cache after its answers.
 async fn lists(plugin: &Plugin, names: &[&str]) {
     wait::until("what is registered is listed", PATIENCE, || async {
-        let listed = listed(plugin).await;
+        let listed = plugin.list().await;
         if listed == names { Ok(()) } else { Err(format!("{listed:?}")) }
     })
     .await;
@@ -32,7 +25,7 @@ async fn lists(plugin: &Plugin, names: &[&str]) {
 async fn lists_at_once(plugin: &Plugin, names: &[&str]) {
     for _ in 0..20 {
         let began = Instant::now();
-        assert_eq!(listed(plugin).await, names);
+        assert_eq!(plugin.list().await, names);
         assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -64,7 +57,7 @@ async fn a_list_waits_for_no_claim_service() {
     assert!(system.deregister("more", false).await.unwrap().gone);
     lists(&plugin, &["data", "mine"]).await;
     assert!(plugin.ask("VolumeDriver.Remove", &json!({"Name": "mine"})).await.is_done());
-    assert_eq!(listed(&plugin).await, ["data"]);
+    assert_eq!(plugin.list().await, ["data"]);
 }
 
 /// Kills `berth-docker`, and waits until the restarted one answers.
@@ -87,12 +80,12 @@ async fn a_plugin_that_knows_nothing_yet_waits_for_its_first_question_only() {
     let named = json!({"Name": "mine", "Opts": {"volume": "data"}});
     assert!(plugin.ask("VolumeDriver.Create", &named).await.is_done());
     kill_plugin(system).await;
-    assert_eq!(listed(&plugin).await, ["data", "mine"], "the first list is no empty one");
+    assert_eq!(plugin.list().await, ["data", "mine"], "the first list is no empty one");
 
     system.daemon(Part::Claim).pause();
     kill_plugin(system).await;
     let began = Instant::now();
-    assert_eq!(listed(&plugin).await, ["mine"], "what is on its own disk");
+    assert_eq!(plugin.list().await, ["mine"], "what is on its own disk");
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     system.daemon(Part::Claim).resume();
     lists(&plugin, &["data", "mine"]).await;
@@ -114,7 +107,7 @@ async fn what_is_created_is_listed_right_after() {
         let listed = engine.volumes().await;
         assert!(listed.contains(&id) && listed.contains(&name), "{listed:?}");
         // The plugin's own list, not the engine's cache.
-        let listed = self::listed(&site.plugin(0)).await;
+        let listed = site.plugin(0).list().await;
         assert!(listed.contains(&id) && listed.contains(&name), "{listed:?}");
         engine.ok(&["volume", "rm", &name]).await;
         let listed = engine.volumes().await;

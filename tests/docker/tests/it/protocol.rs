@@ -62,7 +62,8 @@ async fn what_cannot_be_is_refused_in_words() {
     let long = "x".repeat(300);
     for (endpoint, body, words) in [
         ("VolumeDriver.Get", json!({"Name": "none"}), "there is no volume none"),
-        ("VolumeDriver.Get", json!({"Name": ""}), "1 to 255 bytes"),
+        ("VolumeDriver.Get", json!({"Name": ""}), "names no volume"),
+        ("VolumeDriver.Create", Value::Null, "run the command again"),
         ("VolumeDriver.Get", json!({"Name": long}), "1 to 255 bytes"),
         ("VolumeDriver.Create", json!({"Name": "none", "Opts": null}), "berth volume register"),
         ("VolumeDriver.Create", json!({"Name": "read"}), "say mode=ro"),

@@ -40,6 +40,7 @@ mod scenarios;
 mod schedulers;
 mod secrets;
 mod shared_id;
+mod storage;
 mod stuck;
 mod systemd;
 mod tell;

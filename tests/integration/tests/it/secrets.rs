@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::verb::{self, Verb as _};
+use berth_domain::volume::storage::{SnapshotState, Stage};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::otlp::Collector;
 use berth_harness::root::or_skip;
@@ -137,6 +138,63 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
     for secret in [SECRET, OTHER] {
         assert!(!collector.mentions(secret), "a span or metric mentions it");
     }
+}
+
+/// The secrets of a class reach each call that creates, grows, snapshots and deletes, each call its
+/// own, and nothing else. They go with the last that needs them.
+#[tokio::test(flavor = "multi_thread")]
+async fn safety_6_secrets_of_a_class_reach_each_call_of_the_storage() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let options = Options { secret: Some(SECRET), nodes: 1, ..Options::default() };
+    let system = System::start(options).await;
+    let calls = ["create", "delete", "publish", "stage", "expand", "snapshot"];
+    let mut secrets = json!({"password": OTHER});
+    for call in calls {
+        secrets[format!("{call}/password")] = json!(SECRET);
+    }
+    system.class("safe", json!({"secrets": secrets})).await.unwrap();
+    system.class("wrong", json!({"secrets": {"password": OTHER}})).await.unwrap();
+    system.create("no", json!({"class": "wrong", "size": "1MiB"})).await.unwrap();
+    let storage = system.staged_as("no", Stage::Failed).await;
+    let error = storage.failure.expect("it is refused").error;
+    assert!(error.contains("UNAUTHENTICATED") && !error.contains(OTHER), "{error}");
+    system.deleted("no").await;
+
+    system.created("data", json!({"class": "safe", "size": "1MiB"})).await;
+    // Nobody's volume is stored where the secrets of classes are.
+    let of_classes = verb::VolumeCreate::subject(&Namespace::new("=class").unwrap());
+    let body = json!({"id": "safe", "class": "safe", "size": "1MiB"});
+    let refused = system.ask::<Value>(&of_classes, &body).await.unwrap_err();
+    assert_eq!(refused.code, Code::BadInput, "{refused}");
+    // The class may go: its secrets were copied.
+    let delete = verb::ClassDelete::subject(&());
+    let used = system.ask::<Value>(&delete, &json!({"id": "safe"})).await.unwrap_err();
+    assert_eq!(used.code, Code::ClassInUse, "{used}");
+    system.snapshot(&["data"], "s", json!({})).await.unwrap();
+    system.snapshot_is("data", "s", SnapshotState::Ready).await;
+    system.expand("data", json!({"size": "2MiB"})).await.unwrap();
+    system.run("a", 0, "data").await;
+    for part in [Part::Claim, Part::Watcher, Part::Agent(0)] {
+        system.kill9_and_restart(part).await;
+    }
+    system.healthy().await;
+    system.stop("a").await;
+    system.settle("data").await;
+    system.staged_as("data", Stage::Ready).await;
+    system.deleted("data").await;
+    system.snapshot_deleted("data", "s", false).await;
+    system.assert_known().await;
+    for class in ["safe", "wrong"] {
+        system.persist::<Value>(&delete, &json!({"id": class})).await.unwrap();
+    }
+    let bucket = system.bus.bucket(&berth_contract::bucket::SECRETS, 1).await.unwrap();
+    assert_eq!(bucket.list(">").await.unwrap().entries, [], "secrets of nothing are left");
+    for dir in [system.dir().path(), &system.nats_dir()] {
+        assert_eq!(mentions(dir, &[SECRET, OTHER]), Vec::<PathBuf>::new());
+    }
+    system.judge();
 }
 
 /// Secrets change while the volume is claimed, and the release uses the new ones.

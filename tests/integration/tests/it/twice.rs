@@ -174,7 +174,7 @@ async fn are_whole(records: &Bucket) -> BTreeSet<String> {
             VolumeEntry::Handle(handle) => {
                 keys.insert((handle.external_id, value["volume"].as_str().unwrap().to_owned()));
             }
-            VolumeEntry::Claim(..) => {}
+            _ => {}
         }
     }
     assert_eq!(specs, keys);

@@ -7,7 +7,7 @@ use berth_bus::{Bucket, Change, Guard, Write};
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::code::Code;
 use berth_contract::key;
-use berth_contract::record::SCHEMA;
+use berth_contract::record::SCHEMA_STORAGE;
 use berth_contract::verb::{self, Verb};
 use berth_domain::plugin::Half;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 /// Kinds of unreadable records, each with its code.
 fn unreadable() -> [(&'static str, Vec<u8>, Code); 4] {
-    let newer = json!({"schema": SCHEMA + 1, "mood": "well"}).to_string();
+    let newer = json!({"schema": SCHEMA_STORAGE + 1, "mood": "well"}).to_string();
     [
         ("newer", newer.into_bytes(), Code::NewerRecord),
         ("damaged", b"{\"state\":\"tak".to_vec(), Code::DamagedRecord),

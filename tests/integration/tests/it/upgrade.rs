@@ -10,7 +10,7 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::{Checkpoint, Checkpointed, Release, Released};
 use berth_contract::message::collect::{Force, Sweep};
 use berth_contract::problem::Problem;
-use berth_contract::record::SCHEMA;
+use berth_contract::record::{SCHEMA, SCHEMA_STORAGE};
 use berth_contract::verb::{self, Verb as _};
 use berth_contract::{bucket, key};
 use berth_domain::volume::State;
@@ -63,7 +63,7 @@ impl Records {
 
 /// A record as a newer version may have changed it.
 fn newer(fields: &mut Map<String, Value>) {
-    fields["schema"] = json!(SCHEMA + 1);
+    fields["schema"] = json!(SCHEMA_STORAGE + 1);
     fields.insert("mood".to_owned(), json!({"well": true}));
 }
 
@@ -84,7 +84,7 @@ async fn handed_over(system: &System, to: &str, volume: &str) {
 /// Each change of the volume `newer` is refused with the reason.
 async fn is_left_alone(system: &System) {
     let namespace = Namespace::default();
-    let schema = format!("schema {}", SCHEMA + 1);
+    let schema = format!("schema {}", SCHEMA_STORAGE + 1);
     let says = |what: &str, problem: Problem| {
         assert_eq!(problem.code, Code::NewerRecord, "{what}: {problem}");
         assert!(problem.to_string().contains(&schema), "{what}: {problem}");

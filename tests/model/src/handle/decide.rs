@@ -136,6 +136,7 @@ impl Decider {
             jitter: 0,
             policy: self.policy,
             handle: known,
+            copies: Vec::new(),
         };
         let asks = |all: bool, beside: &[(u64, Beside)]| {
             let filters = beside.iter().map(|(_, write)| self.filter(write));
@@ -190,7 +191,8 @@ impl Decider {
             Some(Mutation::FreeOfOthers) if matches!(write, DomainWrite::DeleteSpec) => {
                 let spec = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
                 beside.clear();
-                beside.extend(spec.map(|spec| Beside::Free(spec.handle(&volume.volume))));
+                let handle = spec.and_then(|spec| spec.handle(&volume.volume));
+                beside.extend(handle.map(Beside::Free));
             }
             _ => {}
         }
@@ -214,6 +216,10 @@ impl Decider {
             }
             Some(DomainWrite::DeleteClaim(_)) => (Key::Claim(name), None),
             Some(DomainWrite::DeleteSpec) | None => (Key::Spec(name), None),
+            // No volume has snapshots here.
+            Some(DomainWrite::PutSnapshot(..) | DomainWrite::DeleteSnapshot(_)) => {
+                return Decision::Nothing;
+            }
         };
         let mut writes = vec![write(key, value, head, heads)];
         for (revision, beside) in beside {
@@ -234,6 +240,7 @@ impl Decider {
             Beside::Own(handle) => {
                 (Key::Handle(self.external(handle)), Some(self.values.number_owner(name)))
             }
+            Beside::Quota(..) => unreachable!("no volume has a class here"),
         };
         let mut write = write(key, value, revision, heads);
         if self.scenario.is(Mutation::NoKeyGuard) && matches!(key, Key::Handle(_)) {
@@ -296,6 +303,7 @@ impl Decider {
         match write {
             Beside::Fence(volume, _) => Filter::Volume(self.name(volume)),
             Beside::Free(handle) | Beside::Own(handle) => Filter::Handle(self.external(handle)),
+            Beside::Quota(..) => unreachable!("no volume has a class here"),
         }
     }
 

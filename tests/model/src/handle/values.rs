@@ -80,6 +80,7 @@ impl Values {
             capacity_bytes: None,
             parameters: BTreeMap::new(),
             context: BTreeMap::new(),
+            storage: None,
             secrets: None,
             create_index: 0,
         }
@@ -99,6 +100,7 @@ impl Values {
             route: Ok(Route {
                 controller: self.controller,
                 external_node: Some("the plugin's n1".to_owned()),
+                ..Route::default()
             }),
             worker: self.worker.clone(),
         }

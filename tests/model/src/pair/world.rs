@@ -315,7 +315,13 @@ impl World {
                 claims.insert(alloc, claim);
             }
             Some(Stored::DeleteClaim(alloc)) => drop(claims.remove(&alloc)),
-            Some(Stored::PutSpec(_) | Stored::DeleteSpec) | None => return false,
+            Some(
+                Stored::PutSpec(_)
+                | Stored::DeleteSpec
+                | Stored::PutSnapshot(..)
+                | Stored::DeleteSnapshot(_),
+            )
+            | None => return false,
         }
         true
     }
@@ -337,6 +343,7 @@ impl World {
                 retry: Schedule { first: Duration::ZERO, max: Duration::ZERO },
             },
             handle: HandleUse::default(),
+            copies: Vec::new(),
         }
     }
 }
@@ -370,6 +377,7 @@ fn spec() -> VolumeSpec {
         capacity_bytes: None,
         parameters: BTreeMap::new(),
         context: BTreeMap::new(),
+        storage: None,
         secrets: None,
         create_index: 1,
     }

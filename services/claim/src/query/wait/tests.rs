@@ -40,7 +40,7 @@ fn claim(state: State, epoch: u64) -> Claim {
 
 fn volume<const N: usize>(claims: [(&str, Claim); N]) -> Volume {
     let claims = claims.map(|(alloc, claim)| (AllocId::new(alloc).unwrap(), claim));
-    Volume { spec: None, claims: claims.into() }
+    Volume { spec: None, claims: claims.into(), ..Volume::default() }
 }
 
 struct Subject {

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::tree::{Claim, How, Phase, Step, Tree, between};
+use super::tree::{Claim, How, Phase, Step, StorageChange, Tree, between};
 use crate::show::refused;
 use crate::show::time::{Zone, took};
 use crate::table::plain;
@@ -35,6 +35,12 @@ pub fn draw(tree: &Tree, drawing: &Drawing) -> String {
             text.push('\n');
         }
         drawing.claim(&mut text, claim, tree);
+    }
+    for change in &tree.changes {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        drawing.change(&mut text, change, tree);
     }
     let gap = |text: &str| if text.is_empty() { "" } else { "\n" };
     if tree.left_out > 0 {
@@ -70,6 +76,15 @@ impl Drawing {
             let _ = writeln!(text, "release: {}", stands(release, "freed", "given up"));
             self.phase(text, release, ", of the claim above", tree);
         }
+    }
+
+    fn change(&self, text: &mut String, change: &StorageChange, tree: &Tree) {
+        let StorageChange { namespace, volume, snapshot, what, phase, .. } = change;
+        let of = snapshot.as_ref().map(|snapshot| format!("@{snapshot}")).unwrap_or_default();
+        let kind = if snapshot.is_some() { "snapshot" } else { "volume" };
+        let name = plain(&format!("{namespace}/{volume}{of}: {what}"));
+        let _ = writeln!(text, "{kind}  {name}: {}", stands(phase, "done", "failed"));
+        self.phase(text, phase, "", tree);
     }
 
     fn phase(&self, text: &mut String, phase: &Phase, of: &str, tree: &Tree) {

@@ -1,7 +1,8 @@
-//! The history of a claim, as a tree.
+//! The history of a claim, or of a change at the storage, as a tree.
 //!
 //! ```text
 //! events, status ── lives ──▶ one claim's events ── attempts, phases ──▶ Tree ── draw ──▶ text
+//!        └───────── changes ───────────────────────────────────────────▶
 //! ```
 //!
 //! **Owns** which event belongs to which claim, and how its steps are combined and drawn.
@@ -12,10 +13,13 @@
 //! **Never** reads a clock or the bus: the present time is passed in.
 
 mod attempts;
+mod changes;
 mod draw;
 mod lives;
 mod phases;
 mod tree;
+
+use std::collections::BTreeSet;
 
 use berth_contract::event::Event;
 use berth_contract::message::claim::ClaimStatus;
@@ -23,12 +27,12 @@ use berth_contract::message::query::RefusedRequest;
 use berth_domain::Timestamp;
 
 pub use draw::{Drawing, draw};
-pub use tree::{Claim, How, Phase, Step, Tree};
+pub use tree::{Claim, How, Phase, Step, StorageChange, Tree};
 
 /// The events and claims that a tree is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct TreeSource<'a> {
-    /// The events of some allocs and their claims, in any order.
+    /// The events of some allocs and their claims, and of volumes at their storage, in any order.
     pub events: &'a [Event],
     /// The present claims of those allocs.
     pub claims: &'a [ClaimStatus],
@@ -75,7 +79,27 @@ pub fn tree(known: TreeSource<'_>, which: Which<'_>) -> Tree {
         refusals.drain(..refusals.len().saturating_sub(SHOWN_MAX));
     }
     let left_out = lives.len() - claims.len();
-    Tree { at: known.now, left_out, begins: known.begins, claims, refusals }
+    let changes = changes(known, which);
+    Tree { at: known.now, left_out, begins: known.begins, claims, changes, refusals }
+}
+
+/// The changes at the storage; of each volume and snapshot the newest, unless others are wanted.
+fn changes(known: TreeSource<'_>, which: Which<'_>) -> Vec<StorageChange> {
+    let mut changes = changes::changes(known);
+    match which {
+        Which::All => {}
+        Which::Trace(trace) => changes.retain(|change| change.traces.contains(trace)),
+        Which::Newest => {
+            let mut seen = BTreeSet::new();
+            changes.reverse();
+            changes.retain(|StorageChange { namespace, volume, snapshot, .. }| {
+                seen.insert((namespace.clone(), volume.clone(), snapshot.clone()))
+            });
+            changes.truncate(SHOWN_MAX);
+            changes.reverse();
+        }
+    }
+    changes
 }
 
 /// The refused requests, oldest first, each once.

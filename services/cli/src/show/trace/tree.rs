@@ -1,8 +1,10 @@
 //! The tree: what `berth trace --json` prints.
 
+use std::collections::BTreeSet;
+
 use berth_contract::message::query::RefusedRequest;
 use berth_domain::volume::State;
-use berth_domain::{AllocId, AttemptId, Namespace, NodeId, Timestamp, VolumeId};
+use berth_domain::{AllocId, AttemptId, Namespace, NodeId, SnapshotId, Timestamp, VolumeId};
 use serde::Serialize;
 
 /// Claims, newest last.
@@ -17,6 +19,9 @@ pub struct Tree {
     pub begins: Option<Timestamp>,
     /// The claims.
     pub claims: Vec<Claim>,
+    /// Changes of volumes and snapshots at their storage, newest last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<StorageChange>,
     /// Refused requests about these claims, newest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<RefusedRequest>,
@@ -45,6 +50,26 @@ pub struct Claim {
     /// Releasing it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Phase>,
+}
+
+/// A change of a volume or a snapshot at its storage, from its request to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StorageChange {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume.
+    pub volume: VolumeId,
+    /// The snapshot, if the change is of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotId>,
+    /// The last word of its first event: `creating`, `expanding`, …
+    pub what: String,
+    /// Its events. The trace is that of the request; each call has a trace of its own.
+    #[serde(flatten)]
+    pub phase: Phase,
+    /// The traces of all its events.
+    #[serde(skip)]
+    pub traces: BTreeSet<String>,
 }
 
 /// The claim's take or its release: each is one trace.

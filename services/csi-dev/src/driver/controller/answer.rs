@@ -1,4 +1,4 @@
-//! Volumes and snapshots as CSI messages.
+//! Volumes, their conditions and snapshots as CSI messages.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -41,6 +41,19 @@ pub(super) fn published_nodes(
         return Ok(Vec::new());
     }
     Ok(volume.read_state()?.attachments.into_keys().collect())
+}
+
+/// Whether the volume is abnormal, if the plugin reports that.
+pub(crate) fn condition(
+    driver: &Driver,
+    volume: &Volume,
+) -> Result<Option<v1::VolumeCondition>, BackendError> {
+    if !driver.has(Ability::Condition) {
+        return Ok(None);
+    }
+    let reasons = volume.read_abnormal()?;
+    let message = if reasons.is_empty() { "in order".to_owned() } else { reasons.join("; ") };
+    Ok(Some(v1::VolumeCondition { abnormal: !reasons.is_empty(), message }))
 }
 
 pub(crate) fn snapshot(meta: &SnapshotMeta) -> v1::Snapshot {

@@ -11,8 +11,9 @@ use berth_csi::v1::{
 };
 
 use super::kind::{choose_kind, read_capabilities};
+use super::modify::merge_mutable;
 use super::origin::CopySource;
-use super::parameters::VolumeParameters;
+use super::parameters::{VolumeParameters, mutable_faults};
 use super::{answer, capacity, origin};
 use crate::ability::Ability;
 use crate::backend::{
@@ -30,6 +31,33 @@ pub(in crate::driver) fn create(
     driver: &Driver,
     request: &CreateVolumeRequest,
 ) -> Result<CreateVolumeResponse, Refusal> {
+    create_with_id(driver, request, make_id("vol", driver, request))
+}
+
+/// Creates one more volume for a name, as a plugin does that does not know its own names.
+pub(in crate::driver) fn create_another(
+    driver: &Driver,
+    request: &CreateVolumeRequest,
+) -> Result<CreateVolumeResponse, Refusal> {
+    let mut number = 2;
+    loop {
+        let volume_id = make_id(&format!("vol{number}"), driver, request);
+        if driver.backend.volume(&volume_id)?.is_none() {
+            return create_with_id(driver, request, volume_id);
+        }
+        number += 1;
+    }
+}
+
+fn make_id(kind: &str, driver: &Driver, request: &CreateVolumeRequest) -> String {
+    handle::make_id(kind, driver.profile.bound.then(|| driver.node_id()), &request.name)
+}
+
+fn create_with_id(
+    driver: &Driver,
+    request: &CreateVolumeRequest,
+    volume_id: String,
+) -> Result<CreateVolumeResponse, Refusal> {
     let (parameters, capabilities) = read(driver, request)?;
     let source = request.volume_content_source.as_ref().and_then(|source| source.r#type.as_ref());
     let source = source.map(|source| match source.clone() {
@@ -39,10 +67,10 @@ pub(in crate::driver) fn create(
     let asked = CreationRequest {
         name: request.name.clone(),
         parameters: request.parameters.clone(),
+        mutable_parameters: request.mutable_parameters.clone(),
         source,
     };
     let node = driver.profile.bound.then(|| driver.node_id().to_owned());
-    let volume_id = handle::make_id("vol", node.as_deref(), &request.name);
     if let Some(volume) = driver.backend.volume(&volume_id)? {
         return repeated(driver, volume.meta(), &asked, request, &capabilities);
     }
@@ -57,6 +85,7 @@ pub(in crate::driver) fn create(
         volume_context: parameters.context,
         backing,
         fs,
+        mutable_parameters: merge_mutable(parameters.mutable, &request.mutable_parameters),
         topology: choose_topology(driver, request)?,
         node,
         asked: Some(asked.clone()),
@@ -97,13 +126,12 @@ fn read(
             "accessibility_requirements",
             request.accessibility_requirements.is_some(),
         ),
+        (Ability::Modify, "mutable_parameters", !request.mutable_parameters.is_empty()),
     ];
     for (ability, what, _) in needs.iter().filter(|need| need.2 && !driver.has(need.0)) {
         faults.push(format!("{what}: {ability} is not among the capabilities of this plugin"));
     }
-    if !request.mutable_parameters.is_empty() {
-        faults.push("mutable_parameters: this plugin has none".to_owned());
-    }
+    faults.extend(mutable_faults(&request.mutable_parameters));
     fields.faults(faults);
     fields.finish()?;
     Ok((parameters, capabilities))
@@ -158,6 +186,9 @@ fn repeated(
     }
     if made.parameters != asked.parameters {
         differs.push("its parameters");
+    }
+    if made.mutable_parameters != asked.mutable_parameters {
+        differs.push("its mutable_parameters");
     }
     if made.source != asked.source {
         differs.push("its volume_content_source");

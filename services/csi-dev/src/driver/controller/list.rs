@@ -1,9 +1,13 @@
-//! Listing volumes.
+//! All volumes, and one of them.
 //!
-//! Owns: `ListVolumes`. Promises: ordered by id, in pages. Never: changes anything.
+//! Owns: `ListVolumes` and `ControllerGetVolume`. Promises: a list is ordered by id, in pages.
+//! Never: changes anything.
 
 use berth_csi::v1::list_volumes_response::{Entry, VolumeStatus};
-use berth_csi::v1::{ListVolumesRequest, ListVolumesResponse};
+use berth_csi::v1::{
+    ControllerGetVolumeRequest, ControllerGetVolumeResponse, ListVolumesRequest,
+    ListVolumesResponse, controller_get_volume_response,
+};
 
 use super::{answer, page};
 use crate::backend::Volume;
@@ -20,12 +24,28 @@ pub(in crate::driver) fn list(
     let (volumes, next_token) = page::page(volumes, id, starting_token, *max_entries)?;
     let entry = |volume: &Volume| -> Result<Entry, Refusal> {
         let published_node_ids = answer::published_nodes(driver, volume)?;
-        let status = VolumeStatus { published_node_ids, volume_condition: None };
+        let volume_condition = answer::condition(driver, volume)?;
+        let status = VolumeStatus { published_node_ids, volume_condition };
         let volume = answer::volume(driver, volume.meta());
         Ok(Entry { volume: Some(volume), status: Some(status) })
     };
     let entries = volumes.iter().map(entry).collect::<Result<_, _>>()?;
     Ok(ListVolumesResponse { entries, next_token })
+}
+
+pub(in crate::driver) fn get(
+    driver: &Driver,
+    request: &ControllerGetVolumeRequest,
+) -> Result<ControllerGetVolumeResponse, Refusal> {
+    let volume = driver.volume(&request.volume_id)?;
+    let published_node_ids = answer::published_nodes(driver, &volume)?;
+    let volume_condition = answer::condition(driver, &volume)?;
+    #[rustfmt::skip]
+    let status = controller_get_volume_response::VolumeStatus {
+        published_node_ids, volume_condition,
+    };
+    let volume = answer::volume(driver, volume.meta());
+    Ok(ControllerGetVolumeResponse { volume: Some(volume), status: Some(status) })
 }
 
 fn id(volume: &Volume) -> &str {

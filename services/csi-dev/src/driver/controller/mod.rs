@@ -10,8 +10,9 @@ pub(super) mod create;
 pub(super) mod expand;
 mod kind;
 pub(super) mod list;
+pub(super) mod modify;
 mod origin;
-mod page;
+pub(super) mod page;
 mod parameters;
 pub(super) mod snapshot;
 pub(super) mod snapshots;
@@ -35,14 +36,21 @@ pub(super) fn capabilities(driver: &Driver) -> ControllerGetCapabilitiesResponse
         (Ability::ListSnapshots, Type::ListSnapshots),
         (Ability::Clone, Type::CloneVolume),
         (Ability::Expand, Type::ExpandVolume),
+        (Ability::Modify, Type::ModifyVolume),
+        (Ability::GetVolume, Type::GetVolume),
+        (Ability::GetSnapshot, Type::GetSnapshot),
         (Ability::SingleNodeMultiWriter, Type::SingleNodeMultiWriter),
     ];
+    // Only the answers of these two calls have it.
+    let has_condition = driver.has(Ability::Condition)
+        && (driver.has(Ability::List) || driver.has(Ability::GetVolume));
     let capability = |kind: Type| ControllerServiceCapability {
         r#type: Some(controller_service_capability::Type::Rpc(
             controller_service_capability::Rpc { r#type: kind.into() },
         )),
     };
-    let on = kinds.into_iter().filter(|(ability, _)| driver.has(*ability));
-    let capabilities = on.map(|(_, kind)| capability(kind)).collect();
+    let on = kinds.into_iter().filter(|(ability, _)| driver.has(*ability)).map(|(_, kind)| kind);
+    let on = on.chain(has_condition.then_some(Type::VolumeCondition));
+    let capabilities = on.map(capability).collect();
     ControllerGetCapabilitiesResponse { capabilities }
 }

@@ -1,6 +1,7 @@
 //! Parameters of this driver.
 //!
-//! Owns: keys and values of `parameters`. Promises: an unknown key is reported. Never: acts on one.
+//! Owns: keys and values of `parameters` and `mutable_parameters`. Promises: an unknown key and a
+//! bad value are reported. Never: acts on one.
 //!
 //! Kubernetes' own keys (`csi.storage.k8s.io/`) are ignored.
 
@@ -14,12 +15,18 @@ const OF_KUBERNETES: &str = "csi.storage.k8s.io/";
 /// A minute: more than a test waits.
 const LONGEST_MS: u64 = 60_000;
 
+/// The highest `iops`.
+const HIGHEST_IOPS: u32 = 1_000_000;
+const TIERS: [&str; 3] = ["bronze", "silver", "gold"];
+
 /// The `parameters` of `CreateVolume`.
 #[derive(Debug, Default)]
 pub(super) struct VolumeParameters {
     pub backing: Option<Backing>,
     pub fs: Option<FsType>,
     pub context: BTreeMap<String, String>,
+    /// Those that can be modified later.
+    pub mutable: BTreeMap<String, String>,
 }
 
 impl VolumeParameters {
@@ -36,6 +43,10 @@ impl VolumeParameters {
                     read.fs = FsType::from_name(value);
                     read.fs.is_some()
                 }
+                key if is_mutable(key, value) => {
+                    read.mutable.insert(key.to_owned(), value.clone());
+                    true
+                }
                 key => match key.strip_prefix("context/") {
                     Some(key) => {
                         read.context.insert(key.to_owned(), value.clone());
@@ -47,12 +58,34 @@ impl VolumeParameters {
             if !known {
                 faults.push(format!(
                     "parameters[{key:?}]: known are backing (directory, image), fs-type (ext4, \
-                     xfs) and context/<key>"
+                     xfs), context/<key>, {}",
+                    known_mutable()
                 ));
             }
         }
         read
     }
+}
+
+/// What is wrong with these `mutable_parameters`, one line each.
+pub(super) fn mutable_faults(given: &BTreeMap<String, String>) -> Vec<String> {
+    let wrong = given.iter().filter(|(key, value)| !is_mutable(key, value));
+    let fault =
+        |key: &String| format!("mutable_parameters[{key:?}]: known are {}", known_mutable());
+    wrong.map(|(key, _)| fault(key)).collect()
+}
+
+/// Whether the volume can get this parameter later, too.
+fn is_mutable(key: &str, value: &str) -> bool {
+    match key {
+        "iops" => value.parse().is_ok_and(|iops: u32| (1..=HIGHEST_IOPS).contains(&iops)),
+        "tier" => TIERS.contains(&value),
+        _ => false,
+    }
+}
+
+fn known_mutable() -> String {
+    format!("iops (1 to {HIGHEST_IOPS}) and tier ({})", TIERS.join(", "))
 }
 
 /// The only parameter of `CreateSnapshot`: how long it takes to become ready, in milliseconds.
@@ -90,6 +123,19 @@ mod tests {
         let given = map(&[("backing", "tape"), ("fs-type", "fat"), ("context/", ""), ("x", "y")]);
         VolumeParameters::read(&given, &mut faults);
         assert_eq!(faults.len(), 4, "{faults:?}");
+    }
+
+    #[test]
+    fn what_can_be_modified_is_known_in_both_maps() {
+        let good = map(&[("iops", "1000000"), ("tier", "gold")]);
+        let mut faults = Vec::new();
+        assert_eq!(VolumeParameters::read(&good, &mut faults).mutable, good);
+        assert_eq!((faults.len(), mutable_faults(&good).len()), (0, 0));
+        let bad = [("iops", "0"), ("iops", "1000001"), ("tier", "tin"), ("backing", "image")];
+        for (key, value) in bad {
+            let faults = mutable_faults(&map(&[(key, value)]));
+            assert!(faults.len() == 1 && faults[0].contains(key), "{key}={value}: {faults:?}");
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! Listing snapshots.
+//! All snapshots, and one of them.
 //!
-//! Owns: `ListSnapshots`. Promises: ordered by id, in pages; members of an incomplete group are
-//! hidden. Never: changes anything.
+//! Owns: `ListSnapshots` and `GetSnapshot`. Promises: a list is ordered by id, in pages; members of
+//! an incomplete group are hidden. Never: changes anything.
 
+use berth_csi::Code;
 use berth_csi::v1::list_snapshots_response::Entry;
-use berth_csi::v1::{ListSnapshotsRequest, ListSnapshotsResponse};
+use berth_csi::v1::{
+    GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse,
+};
 
 use super::{answer, page};
 use crate::backend::{Snapshot, SnapshotMeta};
@@ -30,6 +33,22 @@ pub(in crate::driver) fn list(
     let (snapshots, next_token) = page::page(snapshots, id, starting_token, *max_entries)?;
     let entry = |snapshot: &Snapshot| Entry { snapshot: Some(answer::snapshot(snapshot.meta())) };
     Ok(ListSnapshotsResponse { entries: snapshots.iter().map(entry).collect(), next_token })
+}
+
+pub(in crate::driver) fn get(
+    driver: &Driver,
+    request: &GetSnapshotRequest,
+) -> Result<GetSnapshotResponse, Refusal> {
+    let id = &request.snapshot_id;
+    match driver.backend.snapshot(id)? {
+        Some(snapshot) if is_there(driver, snapshot.meta())? => {
+            Ok(GetSnapshotResponse { snapshot: Some(answer::snapshot(snapshot.meta())) })
+        }
+        _ => {
+            let message = format!("snapshot {id:?} does not exist; check the id");
+            Err(Refusal::new(Code::NotFound, message))
+        }
+    }
 }
 
 fn id(snapshot: &Snapshot) -> &str {

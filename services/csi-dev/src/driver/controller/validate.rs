@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use berth_csi::v1::validate_volume_capabilities_response::Confirmed;
 use berth_csi::v1::{ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse};
 
+use super::parameters::mutable_faults;
+use crate::ability::Ability;
 use crate::backend::VolumeMeta;
 use crate::capability::Capability;
 use crate::driver::Driver;
@@ -34,7 +36,7 @@ pub(in crate::driver) fn validate(
         volume_context: request.volume_context.clone(),
         volume_capabilities: request.volume_capabilities.clone(),
         parameters: request.parameters.clone(),
-        mutable_parameters: BTreeMap::new(),
+        mutable_parameters: request.mutable_parameters.clone(),
     };
     let message = String::new();
     Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message })
@@ -64,8 +66,13 @@ fn doubts(
             doubts.push(format!("parameters[{key:?}] is not the volume's"));
         }
     }
-    for key in request.mutable_parameters.keys() {
-        doubts.push(format!("mutable_parameters[{key:?}]: this plugin has none"));
+    // What ControllerModifyVolume would take.
+    doubts.extend(mutable_faults(&request.mutable_parameters));
+    if !request.mutable_parameters.is_empty() && !driver.has(Ability::Modify) {
+        let modify = Ability::Modify;
+        doubts.push(format!(
+            "mutable_parameters: {modify} is not among the capabilities of this plugin"
+        ));
     }
     doubts
 }

@@ -53,7 +53,12 @@ pub(in crate::driver) fn expand(
 }
 
 /// Resolves `path` if the volume is there; else `NOT_FOUND`.
-fn find(volume: &Volume, state: &VolumeState, node: &str, path: &str) -> Result<PathBuf, Refusal> {
+pub(super) fn find(
+    volume: &Volume,
+    state: &VolumeState,
+    node: &str,
+    path: &str,
+) -> Result<PathBuf, Refusal> {
     let volume_id = &volume.meta().volume_id;
     let nowhere = || {
         let message = format!("volume {volume_id:?} is not at {path:?} on {node}; check the path");

@@ -8,6 +8,7 @@ pub(super) mod expand;
 mod mount;
 pub(super) mod publish;
 pub(super) mod stage;
+pub(super) mod stats;
 
 use berth_csi::v1::node_service_capability::{self, rpc::Type};
 use berth_csi::v1::{
@@ -32,6 +33,8 @@ pub(super) fn capabilities(driver: &Driver) -> NodeGetCapabilitiesResponse {
         (Ability::ExpandNode, Type::ExpandVolume),
         (Ability::SingleNodeMultiWriter, Type::SingleNodeMultiWriter),
         (Ability::MountGroup, Type::VolumeMountGroup),
+        (Ability::Stats, Type::GetVolumeStats),
+        (Ability::Condition, Type::VolumeCondition),
     ];
     let capability = |kind: Type| NodeServiceCapability {
         r#type: Some(node_service_capability::Type::Rpc(node_service_capability::Rpc {

@@ -27,7 +27,7 @@ pub fn write(page: &mut Page) {
             continue;
         }
         let fields = page.source.get(one.request).names();
-        if !fields.contains(&"limit") {
+        if !fields.contains(&"after") {
             continue;
         }
         let is_namespaced = one.subject.ends_with("<ns>");
@@ -76,9 +76,12 @@ pub fn write(page: &mut Page) {
          `only_namespace` limits such a request to one namespace and to what is in none.",
     );
     page.say(
-        "There is no list of secrets: `has_secrets` of [volume-status](#volume-status) says \
-         whether a volume has any. [agent-status](#agent-status) and \
-         [agent-plugins](#agent-plugins) answer about one node, whole and without pages.",
+        "There is no list of secrets: `has_secrets` of [volume-status](#volume-status) and \
+         [class-list](#class-list) says whether a volume or a class has any. \
+         [class-list](#class-list) and [volume-external](#volume-external) have no `index`. For \
+         each page of [volume-external](#volume-external) the plugin is asked for its whole list. \
+         [agent-status](#agent-status) and [agent-plugins](#agent-plugins) answer about one node, \
+         and [plugin-capacity](#plugin-capacity) about one plugin, whole and without pages.",
     );
 }
 
@@ -91,7 +94,11 @@ fn why_not(step: &str, filter: &str) -> &'static str {
             "no: [claim-status](#claim-status) has this filter, and names the allocs"
         }
         ("owner.list", "plugin" | "node") => "no: it is on none",
+        ("snapshot.list", "node") => "no: it is at the storage",
         ("history.list", "prefix") => "no: `volumes`, `allocs`, `kinds`",
+        ("class.list", "prefix" | "plugin" | "node") | ("volume.external", "prefix" | "node") => {
+            "no: `id`"
+        }
         ("volume.placement", "prefix" | "plugin") => "no: the request names the `volumes`",
         other => panic!("why is there no such filter: {other:?}? say it here"),
     }

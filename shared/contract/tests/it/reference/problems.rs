@@ -8,8 +8,10 @@ use berth_contract::code::Code;
 use berth_contract::decode::Fault;
 use berth_contract::problem::Problem;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Conflict, Mode};
-use berth_domain::volume::{CallKind, Holder, Holders, Refusal, State};
-use berth_domain::{AllocId, NodeId, limits};
+use berth_domain::class::{ClassRefusal, ClassUse, Quota, SizeLimits};
+use berth_domain::volume::storage::{OperationKind, SnapshotState, Stage};
+use berth_domain::volume::{CallKind, CallOwner, Holder, Holders, Refusal, State};
+use berth_domain::{AllocId, NodeId, VolumeId, limits};
 
 use crate::sample;
 
@@ -23,7 +25,11 @@ pub fn example(code: Code) -> Problem {
         Code::Unknown => {
             Problem::new(code, "what a newer version has to say").at_step("claim.take")
         }
-        _ => of_volumes(code).or_else(|| of_places(code)).unwrap_or_else(|| of_requests(code)),
+        _ => of_volumes(code)
+            .or_else(|| of_storage(code))
+            .or_else(|| of_classes(code))
+            .or_else(|| of_places(code))
+            .unwrap_or_else(|| of_requests(code)),
     };
     problem.trace("0af7651916cd43dd8448eb211c80319c")
 }
@@ -44,7 +50,7 @@ fn of_requests(code: Code) -> Problem {
             "volume.status",
         ),
         Code::NewerRecord => no_volume(
-            "the record has schema 2; this version reads up to 1, and leaves it as it is",
+            "the record has schema 3; this version reads up to 2, and leaves it as it is",
             "alloc.status",
         ),
         Code::DamagedRecord => no_volume(
@@ -211,6 +217,100 @@ fn of_places(code: Code) -> Option<Problem> {
     })
 }
 
+/// What a volume refuses to have done at its storage, in the domain's words.
+fn of_storage(code: Code) -> Option<Problem> {
+    let (since, snapshot) = (sample::at(0), sample::snapshot_id());
+    let holder = Holder {
+        alloc: AllocId::new("web-0").unwrap(),
+        node: NodeId::new("host.other").unwrap(),
+        mode: Mode::Write,
+        state: State::Taken,
+        since,
+    };
+    let (refusal, step) = match code {
+        Code::VolumeNotReady => {
+            let error = Some("controller.create: INTERNAL: the backend is away".to_owned());
+            (Refusal::NotReady { stage: Stage::Creating, error }, "claim.take")
+        }
+        Code::VolumeExists => {
+            let fields = vec!["size", "class"];
+            (Refusal::Exists { stage: Stage::Ready, fields }, "volume.create")
+        }
+        Code::OperationUnderWay => {
+            let operation = OperationKind::Expand;
+            let refusal = Refusal::OperationUnderWay { operation, since, error: None };
+            (refusal, "volume.modify")
+        }
+        Code::NeverSmaller => {
+            let refusal = Refusal::Shrinks { capacity: 20 << 30, required: 10 << 30 };
+            (refusal, "volume.expand")
+        }
+        Code::VolumeInUse => {
+            let holders = Holders { named: vec![holder], more: 0 };
+            (Refusal::InUse { holders }, "volume.expand")
+        }
+        Code::StorageInUse => {
+            let error = None;
+            (Refusal::SnapshotUnfinished { snapshot, error }, "volume.delete")
+        }
+        Code::SnapshotExists => {
+            let state = SnapshotState::Ready;
+            (Refusal::SnapshotExists { snapshot, state }, "snapshot.create")
+        }
+        Code::NoSuchSnapshot => (Refusal::NoSuchSnapshot(snapshot), "snapshot.delete"),
+        Code::SnapshotInGroup => {
+            let members = vec![sample::volume(), VolumeId::new("logs").unwrap()];
+            (Refusal::InGroup { members }, "snapshot.delete")
+        }
+        Code::TooManySnapshots => {
+            (Refusal::TooManySnapshots(limits::SNAPSHOTS_MAX), "snapshot.create")
+        }
+        _ => return None,
+    };
+    let problem = Problem::new(code, &refusal).at_step(step).volume(sample::key());
+    // A volume that is being created gets ready by itself; a failed one does not.
+    Some(if refusal.is_of_creation() { problem.retryable() } else { problem })
+}
+
+/// What a class or a plugin's abilities refuse.
+fn of_classes(code: Code) -> Option<Problem> {
+    let limits =
+        SizeLimits { min_bytes: Some(1 << 30), max_bytes: Some(100 << 30), default_bytes: None };
+    let quota = Quota { volumes: Some(2), bytes: Some(25 << 30) };
+    let used = ClassUse { volumes: 2, bytes: 20 << 30 };
+    let (message, step) = match code {
+        Code::NoSuchClass => ("no class fast".to_owned(), "volume.create"),
+        Code::ClassRefused => {
+            let refusal = ClassRefusal::Size { required: 200 << 30, limits };
+            (refusal.to_string(), "volume.create")
+        }
+        Code::QuotaExceeded => {
+            let refusal = ClassRefusal::Quota { used, quota, more: 10 << 30 };
+            (format!("class fast: {refusal}"), "volume.create")
+        }
+        Code::ClassInUse => ("class fast has 2 volumes: data, logs".to_owned(), "class.delete"),
+        Code::PluginLacks => {
+            let said = "plugin ebs.csi.aws.com cannot expand volumes: it does not say that it has \
+                the ability EXPAND_VOLUME";
+            (said.to_owned(), "volume.expand")
+        }
+        Code::PluginUnable => {
+            let said = "DeleteVolume on /run/csi/ebs.sock: FAILED_PRECONDITION: it is attached";
+            (said.to_owned(), "controller.delete")
+        }
+        _ => return None,
+    };
+    let problem = Problem::new(code, message).at_step(step);
+    Some(match code {
+        Code::PluginLacks => problem.volume(sample::key()).plugin(sample::plugin()),
+        Code::PluginUnable => {
+            problem.volume(sample::key()).plugin(sample::plugin()).node(sample::node_id())
+        }
+        Code::ClassInUse => problem,
+        _ => problem.volume(sample::key()),
+    })
+}
+
 /// What a volume refuses, in the domain's words.
 fn of_volumes(code: Code) -> Option<Problem> {
     let (writer, since) = (sample::capability(), sample::at(0));
@@ -249,9 +349,9 @@ fn of_volumes(code: Code) -> Option<Problem> {
         Code::ReadOnlyVolume => (Refusal::NoWriters { asked: reader }, "claim.take"),
         Code::Held => (Refusal::Held { conflict: Conflict::OneClaim, holders }, "claim.take"),
         Code::Busy => {
-            let (alloc, call) = (holder.alloc, CallKind::ControllerPublish);
+            let (owner, call) = (CallOwner::Claim(holder.alloc), CallKind::ControllerPublish);
             let until = sample::at(60);
-            (Refusal::Busy { alloc, call, until, error: None }, "claim.take")
+            (Refusal::Busy { owner, call, until, error: None }, "claim.take")
         }
         Code::Releasing => {
             (Refusal::Releasing { state: State::Unpublishing, since, error: None }, "claim.take")

@@ -12,7 +12,7 @@ use berth_contract::message::volume::DOCUMENT_FIELDS;
 use berth_contract::verb;
 
 use super::endpoints::DOCUMENT;
-use super::source::{Form, Kind, Source};
+use super::source::{Content, Field, Form, Kind, Source, Variant};
 
 /// The file that lists the requests of a version. It is never written over.
 fn file(version: u32) -> PathBuf {
@@ -30,7 +30,9 @@ fn lines(source: &Source) -> BTreeSet<String> {
             for name in DOCUMENT_FIELDS {
                 lines.insert(format!("{at} .{name}"));
             }
-            add(source, &Kind::Named("VolumeSpec".to_owned()), &at, &mut lines);
+            for (name, field) in source.document_fields() {
+                add(source, &field.kind, &format!("{at} .{name}"), &mut lines);
+            }
         } else {
             add(source, &Kind::Named(row.request.to_owned()), &at, &mut lines);
         }
@@ -44,17 +46,24 @@ fn add(source: &Source, kind: &Kind, at: &str, lines: &mut BTreeSet<String>) {
         Kind::Listed(inner) => add(source, inner, &format!("{at}[]"), lines),
         Kind::Mapped(inner) => add(source, inner, &format!("{at}{{}}"), lines),
         Kind::Named(name) => match &source.get(name).form {
-            Form::Object(fields) => {
-                for field in fields {
-                    add(source, &field.kind, &format!("{at} .{}", field.name), lines);
-                }
-            }
-            Form::Choice(choices) => {
-                for (choice, _) in choices {
-                    lines.insert(format!("{at}: {choice}"));
+            Form::Object(fields) => add_fields(source, fields, at, lines),
+            Form::Choice(variants) => {
+                for Variant { name, content, .. } in variants {
+                    let at_variant = format!("{at} .{name}");
+                    match content {
+                        Content::Name => drop(lines.insert(format!("{at}: {name}"))),
+                        Content::Value(kind) => add(source, kind, &at_variant, lines),
+                        Content::Fields(fields) => add_fields(source, fields, &at_variant, lines),
+                    }
                 }
             }
         },
+    }
+}
+
+fn add_fields(source: &Source, fields: &[Field], at: &str, lines: &mut BTreeSet<String>) {
+    for field in fields {
+        add(source, &field.kind, &format!("{at} .{}", field.name), lines);
     }
 }
 

@@ -9,18 +9,51 @@ use std::collections::BTreeSet;
 use berth_contract::code::Code;
 use berth_contract::decode::Unknown;
 use berth_contract::event::EventName;
-use berth_contract::message::volume::{DOCUMENT_FIELDS, SEALED_FIELD};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
+use berth_domain::limits;
 use serde_json::{Map, Value, json};
 
 use super::endpoints::{DOCUMENT, golden};
+use super::hold::EITHER;
 use super::page::golden_file;
-use super::source::{Field, Form, Kind, Source};
-use super::{problems, stored};
+use super::source::{Content, Field, Form, Kind, Source, Variant};
+use super::{problems, source, stored};
 
 /// The name of the file beside `docs/contract.md`.
 pub const FILE: &str = "contract.schema.json";
+
+/// Golden files beside the one of each endpoint's request and reply.
+const MORE_EXAMPLES: [(&str, &[&str]); 7] = [
+    ("Event", &["event", "event-refused", "event-snapshot"]),
+    ("secret::Envelope", &["sealed-envelope", "sealed-envelope-of-class"]),
+    ("storage::Create", &["request-volume-create-of-class", "request-volume-create-copy"]),
+    (
+        "storage_call::StorageCall",
+        &[
+            "request-controller-provision-delete",
+            "request-controller-provision-expand",
+            "request-controller-provision-modify",
+            "request-controller-provision-snapshot",
+            "request-controller-provision-delete-snapshot",
+            "request-controller-provision-group",
+            "request-controller-provision-delete-group",
+        ],
+    ),
+    (
+        "storage_call::StorageCalled",
+        &["reply-controller-provision-snapshot", "reply-controller-provision-group"],
+    ),
+    (
+        "storage_call::StorageQuery",
+        &[
+            "request-controller-query-snapshots",
+            "request-controller-query-volume",
+            "request-controller-query-capacity",
+        ],
+    ),
+    ("storage::Externals", &["reply-volume-external-snapshots"]),
+];
 
 /// The whole document.
 pub fn write(source: &Source) -> Value {
@@ -32,8 +65,9 @@ pub fn write(source: &Source) -> Value {
     for (_, keys) in stored::all_keys() {
         schemas.message(keys.record, keys.goldens);
     }
-    schemas.message("Event", &["event", "event-refused"]);
-    schemas.message("secret::Envelope", &["sealed-envelope"]);
+    for (name, goldens) in MORE_EXAMPLES {
+        schemas.message(name, goldens);
+    }
     schemas.define("Problem");
     schemas.defs["Problem"]["examples"] = json!(problems());
     schemas.define("Record");
@@ -68,6 +102,48 @@ fn problems() -> Vec<Problem> {
     let golden = ["reply-problem", "reply-problem-of-input"];
     let golden = golden.map(|name| serde_json::from_str(&golden_file(name).unwrap()).unwrap());
     Code::ALL.iter().map(|code| problems::example(*code)).chain(golden).collect()
+}
+
+/// A size as a text: a whole number and perhaps a unit.
+const SIZE_PATTERN: &str = "^ *[0-9]+ *([PTGMKptgmk][Ii][Bb]?|[PTGMKptgmk][Bb]|[TGMKBtgmkb])? *$";
+
+fn size() -> Value {
+    json!({
+        "description": "A size: a whole number of bytes, or a text with a unit, such as `10GiB`.",
+        "anyOf": [
+            { "type": "integer", "minimum": 1, "maximum": limits::VOLUME_BYTES_MAX },
+            { "type": "string", "pattern": SIZE_PATTERN },
+        ],
+    })
+}
+
+/// Lists and maps of requests that must not be empty.
+const NOT_EMPTY: [(&str, &str); 3] = [
+    ("class::PutClass", "capability"),
+    ("snapshot::CreateSnapshot", "volumes"),
+    ("storage::Modify", "parameters"),
+];
+
+/// What the fields of a type do not say by themselves.
+fn demand_more(name: &str, object: &mut Value) {
+    for (_, field) in NOT_EMPTY.iter().filter(|(of, _)| *of == name) {
+        let property = &mut object["properties"][field];
+        let (kind, bound) = if property["items"].is_null() {
+            ("object", "minProperties")
+        } else {
+            ("array", "minItems")
+        };
+        property["type"] = json!(kind);
+        property[bound] = json!(1);
+        let required = object["required"].as_array_mut().unwrap();
+        if !required.contains(&json!(field)) {
+            required.push(json!(field));
+        }
+    }
+    for (_, fields) in EITHER.iter().filter(|(of, _)| *of == name) {
+        let one = |field: &&str| json!({ "required": [field] });
+        object["anyOf"] = json!(fields.iter().map(one).collect::<Vec<_>>());
+    }
 }
 
 /// The same, or `null`.
@@ -127,27 +203,54 @@ impl Schemas<'_> {
     fn type_of(&mut self, name: &str) -> Value {
         let shape = self.source.get(name);
         let mut schema = match &shape.form {
-            Form::Choice(choices) => {
-                let one = |(value, meaning): &(String, String)| match meaning.as_str() {
-                    "" => json!({ "const": value }),
-                    _ => json!({ "const": value, "description": meaning }),
+            Form::Choice(variants) => {
+                let is_text = |one: &Variant| matches!(one.content, Content::Name);
+                let kind = if variants.iter().all(is_text) {
+                    json!("string")
+                } else {
+                    json!(["string", "object"])
                 };
-                json!({ "type": "string", "oneOf": choices.iter().map(one).collect::<Vec<_>>() })
+                let all: Vec<Value> = variants.iter().map(|one| self.variant(one)).collect();
+                json!({ "type": kind, "oneOf": all })
             }
             Form::Object(fields) => {
                 let is_request = verb::ALL.iter().any(|row| row.request == name);
-                let fields = fields.iter().map(|field| (field.name.as_str(), field));
-                self.object(fields, is_request)
+                let named = fields.iter().map(|field| (field.name.as_str(), field));
+                let mut object = self.object(named, is_request);
+                demand_more(name, &mut object);
+                object
             }
         };
         schema["description"] = json!(shape.meaning);
         schema
     }
 
+    /// A variant of an enum: its name, or an object whose only field is the name.
+    fn variant(&mut self, Variant { name, meaning, content }: &Variant) -> Value {
+        let value = match content {
+            Content::Name => None,
+            Content::Value(kind) => Some(self.kind(kind)),
+            Content::Fields(fields) => {
+                let named = fields.iter().map(|field| (field.name.as_str(), field));
+                Some(self.object(named, false))
+            }
+        };
+        let mut variant = match value {
+            None => json!({ "const": name }),
+            Some(value) => {
+                json!({ "type": "object", "properties": { name: value }, "required": [name] })
+            }
+        };
+        if !meaning.is_empty() {
+            variant["description"] = json!(meaning);
+        }
+        variant
+    }
+
     /// Requests may leave out a list or an object that is empty.
-    fn object<'f>(
+    fn object<'n, 'f>(
         &mut self,
-        fields: impl Iterator<Item = (&'f str, &'f Field)>,
+        fields: impl Iterator<Item = (&'n str, &'f Field)>,
         is_request: bool,
     ) -> Value {
         let (mut properties, mut required) = (Map::new(), BTreeSet::new());
@@ -168,51 +271,28 @@ impl Schemas<'_> {
 
     /// A volume's document has the fields of a spec, and a few of its own.
     fn document(&mut self) -> Value {
-        let spec = self.source.fields("VolumeSpec");
-        let fields = DOCUMENT_FIELDS.iter().filter_map(|name| {
-            let several = match *name {
-                "capability" => "capabilities",
-                "topology" => "topologies",
-                other => other,
-            };
-            Some((*name, spec.iter().find(|field| field.name == several)?))
-        });
-        let mut schema = self.object(fields, false);
+        let source = self.source;
+        let mut schema = self.object(source.document_fields(), false);
         let said = |mut schema: Value, meaning: &str| {
             schema["description"] = json!(meaning);
             schema
         };
         let id = self.kind(&Kind::Plain("id"));
-        let sealed = self.kind(&Kind::Named("secret::Sealed".to_owned()));
         let namespace = or_null(id.clone());
-        let secrets = or_null(self.kind(&Kind::Mapped(Box::new(Kind::Plain("text")))));
         for (name, own) in [
             ("id", said(id, "The volume.")),
             ("namespace", said(namespace, "The subject's, if it is given at all.")),
-            (
-                "secrets",
-                said(
-                    secrets,
-                    "Secrets for the plugin's calls. Absent, those it has stay; empty, they are \
-                     taken away. Names are of letters, digits, `-`, `_` and `.`.",
-                ),
-            ),
-            (
-                SEALED_FIELD,
-                said(
-                    sealed,
-                    "In place of `secrets`, so that nobody reads them on the way: a \
-                     `secret.Envelope` as JSON, sealed for the key of secret-key in the form of \
-                     NATS's xkeys.",
-                ),
-            ),
         ] {
             schema["properties"][name] = own;
         }
+        let meaning = "Secrets for the plugin's calls. Absent: those it has stay. Empty: they are \
+            taken away.";
+        for Field { name, kind, meaning, .. } in source::secret_fields(meaning) {
+            let field = or_null(self.kind(&kind));
+            schema["properties"][name] = said(field, &meaning);
+        }
         schema["properties"]["capability"]["minItems"] = json!(1);
-        let required = schema["required"].as_array_mut().unwrap();
-        required.retain(|name| name != "secrets");
-        required.insert(0, json!("id"));
+        schema["required"].as_array_mut().unwrap().insert(0, json!("id"));
         said(
             schema,
             "The volume's document, as its owner writes it for `berth volume register`, in JSON.",
@@ -224,6 +304,10 @@ impl Schemas<'_> {
             Kind::Plain("true or false") => json!({ "type": "boolean" }),
             Kind::Plain("whole number") => json!({ "type": "integer", "minimum": 0 }),
             Kind::Plain("number") => json!({ "type": "integer" }),
+            Kind::Plain("size") => {
+                self.defs.entry("Size").or_insert_with(size);
+                json!({ "$ref": "#/$defs/Size" })
+            }
             Kind::Plain("time") => json!({ "type": "string", "format": "date-time" }),
             Kind::Plain("id") => json!({ "type": "string", "minLength": 1, "maxLength": 256 }),
             Kind::Plain("code") => {

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use berth_contract::message::secret::SECRET_CALLS;
+use berth_contract::message::volume::{DOCUMENT_FIELDS, SEALED_FIELD};
 use syn::{Attribute, Expr, Fields, GenericArgument, Item, Lit, Meta, PathArguments, Type};
 
 /// Every type that may stand in a message or record, by name; those of messages with their module
@@ -23,8 +25,27 @@ pub struct Shape {
 #[derive(Debug)]
 pub enum Form {
     Object(Vec<Field>),
-    /// One of these texts.
-    Choice(Vec<(String, String)>),
+    /// One of these.
+    Choice(Vec<Variant>),
+}
+
+/// One variant of an enum.
+#[derive(Debug)]
+pub struct Variant {
+    pub name: String,
+    pub meaning: String,
+    pub content: Content,
+}
+
+/// How a variant is written.
+#[derive(Debug)]
+pub enum Content {
+    /// Its name, as a text.
+    Name,
+    /// An object whose only field is the name, with this value.
+    Value(Kind),
+    /// An object whose only field is the name; its value has these fields.
+    Fields(Vec<Field>),
 }
 
 #[derive(Debug, Clone)]
@@ -36,6 +57,9 @@ pub struct Field {
     /// Whether the fields of its type stand in its place.
     is_part: bool,
 }
+
+/// The kind of a part of a document that stands for `secrets` and `sealed_secrets`.
+const SECRETS: Kind = Kind::Plain("secrets");
 
 /// What a field holds.
 #[derive(Debug, Clone)]
@@ -97,6 +121,7 @@ impl Source {
                 .into_iter()
                 .flat_map(|field| match &field.kind {
                     Kind::Named(part) if field.is_part => parts[part].clone(),
+                    Kind::Plain("secrets") => secret_fields(&field.meaning).to_vec(),
                     _ => vec![field],
                 })
                 .collect();
@@ -110,6 +135,21 @@ impl Source {
         self.0.get(plain).unwrap_or_else(|| panic!("no source of a type {name}"))
     }
 
+    /// The fields of a volume's document that its spec has, too, by their names in the document.
+    /// The spec has only the id of its secrets.
+    pub fn document_fields(&self) -> impl Iterator<Item = (&'static str, &Field)> {
+        let spec = self.fields("VolumeSpec");
+        let fields = DOCUMENT_FIELDS.into_iter().filter(|name| *name != "secrets");
+        fields.filter_map(move |name| {
+            let several = match name {
+                "capability" => "capabilities",
+                "topology" => "topologies",
+                other => other,
+            };
+            Some((name, spec.iter().find(|field| field.name == several)?))
+        })
+    }
+
     /// The fields of the type of this name.
     pub fn fields(&self, name: &str) -> &[Field] {
         match &self.get(name).form {
@@ -119,13 +159,37 @@ impl Source {
     }
 }
 
+/// The fields that hold the secrets of a document, in either form.
+pub fn secret_fields(meaning: &str) -> [Field; 2] {
+    let field = |name: &str, kind, meaning: &str| Field {
+        name: name.to_owned(),
+        kind,
+        optional: true,
+        meaning: meaning.to_owned(),
+        is_part: false,
+    };
+    let calls = SECRET_CALLS.join(", ");
+    let names = format!(
+        "{meaning} A name has letters, digits, `-`, `_` and `.`. A name may begin with a call and \
+         `/`: `create/password` goes to `CreateVolume` only, as `password`. The calls are {calls}."
+    );
+    let sealed = "In place of `secrets`, so that no other client reads them on the way: a \
+        `secret.Envelope` as JSON, sealed for the key of secret-key in the form of NATS's xkeys.";
+    [
+        field("secrets", Kind::Mapped(Box::new(Kind::Plain("text"))), &names),
+        field(SEALED_FIELD, Kind::Named("secret::Sealed".to_owned()), sealed),
+    ]
+}
+
 /// The files that declare what goes over the wire, and whether they are the messages'.
 fn paths() -> Vec<(PathBuf, bool)> {
     let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let single = ["decode", "event", "lease", "problem", "record", "trail"]
+    let single = ["decode/mod", "event", "lease", "problem", "record", "trail"]
         .map(|name| format!("contract/src/{name}.rs"));
     let mut paths: Vec<_> = single.iter().map(|path| (crates.join(path), false)).collect();
-    for dir in ["contract/src/message", "domain/src", "domain/src/volume"] {
+    for dir in
+        ["contract/src/message", "domain/src", "domain/src/volume", "domain/src/volume/storage"]
+    {
         let entries = fs::read_dir(crates.join(dir)).unwrap().map(|entry| entry.unwrap().path());
         let sources = entries.filter(|path| path.extension().is_some_and(|kind| kind == "rs"));
         paths.extend(sources.map(|path| (path, dir.ends_with("message"))));
@@ -145,7 +209,9 @@ fn wire_name(item: &Item) -> Option<String> {
         _ => return None,
     };
     let derives = attrs.iter().filter(|attr| attr.path().is_ident("derive"));
-    derives.map(tokens).any(|list| list.contains("Serialize")).then(|| name.to_string())
+    let is_sent = derives.map(tokens).any(|list| list.contains("Serialize"));
+    // Its two fields stand in its place: see `secret_fields`.
+    (is_sent && name != "SentSecrets").then(|| name.to_string())
 }
 
 fn shape(item: &Item, module: Option<&String>, names: &[String]) -> Shape {
@@ -154,24 +220,39 @@ fn shape(item: &Item, module: Option<&String>, names: &[String]) -> Shape {
             let generic = |field: &&syn::Field| {
                 item.generics.type_params().any(|one| is(&field.ty, &one.ident.to_string()))
             };
-            let fields = item.fields.iter().filter(|field| !generic(field)).map(|field| Field {
-                name: renamed(&field.attrs)
-                    .unwrap_or_else(|| field.ident.as_ref().unwrap().to_string()),
-                kind: kind(&field.ty, module, names),
-                optional: is(&field.ty, "Option") || says(&field.attrs, "default"),
-                meaning: meaning(&field.attrs),
-                is_part: says(&field.attrs, "flatten"),
-            });
+            let fields = item.fields.iter().filter(|field| !generic(field));
+            let fields = fields.map(|one| field(one, module, names));
             Shape { meaning: meaning(&item.attrs), form: Form::Object(fields.collect()) }
         }
         Item::Enum(item) => {
-            let choices = item.variants.iter().map(|variant| {
-                let name = renamed(&variant.attrs).unwrap_or_else(|| kebab(&variant.ident));
-                (name, meaning(&variant.attrs))
+            let variants = item.variants.iter().map(|variant| Variant {
+                name: renamed(&variant.attrs).unwrap_or_else(|| kebab(&variant.ident)),
+                meaning: meaning(&variant.attrs),
+                content: match &variant.fields {
+                    Fields::Unit => Content::Name,
+                    Fields::Unnamed(fields) => {
+                        let one = fields.unnamed.first().unwrap();
+                        Content::Value(kind(&one.ty, module, names))
+                    }
+                    Fields::Named(fields) => {
+                        let fields = fields.named.iter().map(|one| field(one, module, names));
+                        Content::Fields(fields.collect())
+                    }
+                },
             });
-            Shape { meaning: meaning(&item.attrs), form: Form::Choice(choices.collect()) }
+            Shape { meaning: meaning(&item.attrs), form: Form::Choice(variants.collect()) }
         }
         _ => unreachable!("only structs and enums have a wire name"),
+    }
+}
+
+fn field(field: &syn::Field, module: Option<&String>, names: &[String]) -> Field {
+    Field {
+        name: renamed(&field.attrs).unwrap_or_else(|| field.ident.as_ref().unwrap().to_string()),
+        kind: kind(&field.ty, module, names),
+        optional: is(&field.ty, "Option") || says(&field.attrs, "default"),
+        meaning: meaning(&field.attrs),
+        is_part: says(&field.attrs, "flatten"),
     }
 }
 
@@ -190,8 +271,10 @@ fn kind(ty: &Type, module: Option<&String>, names: &[String]) -> Kind {
         "Code" => Kind::Plain("code"),
         "EventName" => Kind::Plain("event"),
         "EventBody" => Kind::Named("Event".to_owned()),
-        "Secrets" => Kind::Mapped(Box::new(Kind::Plain("text"))),
-        "Option" => inner(),
+        "Size" => Kind::Plain("size"),
+        "Secrets" | "Topology" => Kind::Mapped(Box::new(Kind::Plain("text"))),
+        "SentSecrets" => SECRETS,
+        "Option" | "Box" => inner(),
         "Vec" | "BTreeSet" => Kind::Listed(Box::new(inner())),
         "BTreeMap" => Kind::Mapped(Box::new(inner())),
         _ => {

@@ -30,7 +30,17 @@ fn keys(bucket: &BucketSpec) -> Vec<Keys> {
                 "<ns>.<vol>.spec",
                 key::spec(&volume),
                 "VolumeSpec",
-                &["record-spec", "record-spec-closing"],
+                &[
+                    "record-spec",
+                    "record-spec-closing",
+                    "record-spec-unused",
+                    "record-spec-creating",
+                    "record-spec-failed",
+                    "record-spec-ready",
+                    "record-spec-expanding",
+                    "record-spec-modifying",
+                    "record-spec-deleting",
+                ],
             ),
             keys(
                 "<ns>.<vol>.claim.<alloc>",
@@ -46,8 +56,27 @@ fn keys(bucket: &BucketSpec) -> Vec<Keys> {
                 ],
             ),
             keys(
+                "<ns>.<vol>.snapshot.<snapshot>",
+                key::snapshot(&volume, &sample::snapshot_id()),
+                "Snapshot",
+                &[
+                    "record-snapshot-creating",
+                    "record-snapshot-cut",
+                    "record-snapshot-ready",
+                    "record-snapshot-failed",
+                    "record-snapshot-deleting",
+                ],
+            ),
+            keys("=class.<class>", key::class(&sample::class_id()), "Class", &["record-class"]),
+            keys(
+                "=quota.<class>.<ns>",
+                key::quota(&sample::class_id(), &volume.namespace),
+                "ClassUse",
+                &["record-quota"],
+            ),
+            keys(
                 "=handle.<plugin>.<external id>",
-                key::handle(&sample::spec().handle(&volume.volume)),
+                key::handle(&sample::spec().handle(&volume.volume).unwrap()),
                 "HandleOwner",
                 &["record-handle"],
             ),
@@ -99,7 +128,8 @@ pub fn write(page: &mut Page) {
          in which a person wants them: `nats kv get` shows the first 120 characters, which say \
          what state it is in. Every record ends with fields of its own: `trace`, the trace id of \
          its last change (optional); on claims `trail`, the spans of the claim, for the process \
-         that emits them; and `schema`, a whole number, the version of its form, now 1. They are \
+         that emits them; and `schema`, a whole number, the version of its form. It is 1, but 2 \
+         for what older versions must not read: a snapshot, and a spec with `storage`. They are \
          the definition [Record](contract.schema.json#/$defs/Record). Do not write to a record \
          with a newer `schema`; read the fields that you know.",
     );
@@ -175,12 +205,12 @@ fn events(page: &mut Page) {
         subject::EventSubject { namespace: None, kind: "node", id, alloc: None, by: None };
     page.say(format!(
         "The subject is `berth.v1.event.<ns>.<kind>.<id>.<alloc>.<by>.<actor>`: the kind is the \
-         noun of the name; the id is that of the volume for `volume`, `claim`, `call` and \
-         `request`, else of the thing itself; `<by>` is the actor that registered or adopted the \
-         alloc, or that sent a refused request, two tokens; and the actor is the service or agent \
-         that tells it: `{}`. `_` stands for what an event is not about; plugins and nodes are in \
-         no namespace: `{}`. So a scheduler gets the events of its own allocs alone with the \
-         filter `{}`, and those of one alloc with `{}`. The value is an {}. No service acts on \
+         noun of the name; the id is that of the volume for `volume`, `snapshot`, `claim`, `call` \
+         and `request`, else of the thing itself; `<by>` is the actor that registered or adopted \
+         the alloc, or that sent a refused request, two tokens; and the actor is the service or \
+         agent that tells it: `{}`. `_` stands for what an event is not about; plugins and nodes \
+         are in no namespace: `{}`. So a scheduler gets the events of its own allocs alone with \
+         the filter `{}`, and those of one alloc with `{}`. The value is an {}. No service acts on \
          events, and in a power cut the last second of them may be lost: to know how things \
          stand, read the buckets. The message carries the header `traceparent`.",
         claim.sign(&of_claim.to_string()),

@@ -43,8 +43,8 @@ pub fn write(page: &mut Page) {
         IDS.iter().map(|id| [format!("`{id}`"), format!("`{}`", token::encode(id))]).collect();
     page.table(["id", "token"], &rows);
     page.say(
-        "`<ns>`, `<vol>`, `<alloc>`, `<node>` and `<plugin>` below are such tokens. A client that \
-         names no namespace means `default`.",
+        "`<ns>`, `<vol>`, `<alloc>`, `<node>`, `<plugin>`, `<snapshot>` and `<class>` below are \
+         such tokens. A client that names no namespace means `default`.",
     );
     page.say("### Who sends");
     page.say(
@@ -64,7 +64,9 @@ pub fn write(page: &mut Page) {
     page.say(format!(
         "A message is a JSON object of at most {} KiB. The body may be empty where no field is \
          required. `null` means absent. A `time` is RFC 3339 in UTC with milliseconds, \
-         `2026-01-31T12:00:00.000Z`. Every request is idempotent: a client that got no reply \
+         `2026-01-31T12:00:00.000Z`. A size in a request is a whole number of bytes, or a text \
+         with a unit: `\"10GiB\"`, `\"500MB\"`; a unit of one letter is binary, `\"10G\"`. Replies \
+         and records have sizes in bytes. Every request is idempotent: a client that got no reply \
          sends it again.",
         limits::MESSAGE_BYTES_MAX >> 10
     ));

@@ -12,12 +12,23 @@ use berth_integration::Options;
 use super::blow::Blow;
 use super::flow::Flow;
 use super::points::at_points;
+use super::storage_flow::StorageFlow;
 use super::{options, some, turns};
 
 /// Flows of requests besides a claim and a release.
 const ASKED: [Flow; 3] = [Flow::Register, Flow::Detach, Flow::Join];
 /// Flows that the collector ends.
 const COLLECTED: [Flow; 4] = [Flow::Close, Flow::Collect, Flow::Forget, Flow::Leave];
+
+/// Changes of the storage.
+const STORED: [Flow; 6] = [
+    Flow::Storage(StorageFlow::Create),
+    Flow::Storage(StorageFlow::Copy),
+    Flow::Storage(StorageFlow::Delete),
+    Flow::Storage(StorageFlow::Expand),
+    Flow::Storage(StorageFlow::Snapshot),
+    Flow::Storage(StorageFlow::Group),
+];
 
 fn one_server() -> Options {
     options()
@@ -52,6 +63,12 @@ macro_rules! crossed {
             $(#[ignore = $long])?
             async fn where_what_is_asked_for_turns() {
                 at_points(&ASKED, Blow::$blow, turns(), $system()).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            $(#[ignore = $long])?
+            async fn where_the_storage_turns() {
+                at_points(&STORED, Blow::$blow, turns(), $system()).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]

@@ -13,6 +13,7 @@ use berth_harness::wait;
 use berth_integration::{PLUGIN, Part, System};
 use serde_json::{Value, json};
 
+use super::storage_flow::StorageFlow;
 use super::sweep;
 
 /// Deadline of a flow with any fault, also on a busy machine.
@@ -44,6 +45,8 @@ pub enum Flow {
     Leave,
     /// A node comes back.
     Join,
+    /// A change of the storage.
+    Storage(StorageFlow),
 }
 
 impl Flow {
@@ -65,6 +68,7 @@ impl Flow {
                 "$KV.berth-allocs.>",
                 "$KV.berth-secrets.>",
                 "berth.v1.volume.>",
+                "berth.v1.snapshot.>",
                 "berth.v1.alloc.>",
                 "berth.v1.claim.>",
                 "berth.v1.agent.>",
@@ -112,6 +116,7 @@ impl Flow {
             Self::Leave => {
                 [(Before, "$KV.berth-nodes.n2", 0), (After, "berth.v1.node.leave.*.*", 0)]
             }
+            Self::Storage(flow) => flow.turns(),
             Self::Join => {
                 [(Before, "$KV.berth-nodes.n2", 0), (After, "$KV.berth-leases.node.n2", 0)]
             }
@@ -121,6 +126,7 @@ impl Flow {
     /// Brings the system to the state in which the flow begins.
     pub async fn prepare(self, system: &System, volume: &str) {
         match self {
+            Self::Storage(flow) => flow.prepare(system, volume).await,
             Self::Register => system.provision(volume),
             Self::Claim => drop(system.volume(volume, &["single-node-writer"]).await),
             Self::Whole | Self::Undo => {
@@ -153,6 +159,7 @@ impl Flow {
     /// Runs the flow.
     pub async fn run(self, system: &System, volume: &str) {
         match self {
+            Self::Storage(flow) => flow.run(system, volume).await,
             Self::Register => register(system, volume).await,
             Self::Claim => used(system, volume).await,
             Self::Whole => {
@@ -206,6 +213,7 @@ impl Flow {
     pub async fn rest(self, system: &System, volume: &str) {
         system.healthy().await;
         match self {
+            Self::Storage(flow) => return flow.rest(system, volume).await,
             Self::Register | Self::Close => {
                 let gone = system.volume_status(volume).await.unwrap_err();
                 assert_eq!(gone.code, Code::NoSuchVolume, "{gone}");
@@ -283,7 +291,7 @@ fn volume_key(volume: &str) -> VolumeKey {
 }
 
 /// The keys of a volume in the bucket.
-async fn stored(system: &System, volume: &str) -> Vec<String> {
+pub async fn stored(system: &System, volume: &str) -> Vec<String> {
     let replicas = if system.options.servers == 1 { 1 } else { 3 };
     let volumes = system.bus.bucket(&bucket::VOLUMES, replicas).await.unwrap();
     let listed = volumes.list(&key::subtree(&volume_key(volume))).await.unwrap();

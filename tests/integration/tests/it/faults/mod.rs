@@ -19,13 +19,14 @@
 //! points of the flow.
 //!
 //! ```text
-//! flow      what each flow does, and the state it must reach
+//! flow      what each flow does, and the state it must reach; storage_flow those of the storage
 //! sweep     runs the collector's sweeps
 //! blow      the faults
 //! points    runs faults at points of flows, one after another
 //! sender    the sender of a write or call is killed
 //! crossed   every other fault in every flow
 //! calls     around each call of a plugin: the driver, the agent or the caller is killed
+//! storage_calls  around each call that changes the storage: also each code of gRPC
 //! purged    deleted records leave the bus for good, whichever process is killed
 //! replicas  one of two replicas completes late what its caller has given up
 //! ```
@@ -40,6 +41,8 @@ mod points;
 mod purged;
 mod replicas;
 mod sender;
+mod storage_calls;
+mod storage_flow;
 mod sweep;
 
 use berth_integration::Options;

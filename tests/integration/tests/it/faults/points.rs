@@ -93,14 +93,21 @@ impl Flow {
         Place { flow: self, point, sure: false, past }
     }
 
+    fn name(self) -> String {
+        match self {
+            Self::Storage(flow) => format!("{flow:?}"),
+            other => format!("{other:?}"),
+        }
+    }
+
     /// The id of the volume for this point.
     fn volume(self, at: usize, side: Side) -> String {
-        format!("{self:?}-{side:?}-{at}").to_lowercase()
+        format!("{}-{side:?}-{at}", self.name()).to_lowercase()
     }
 
     /// The number of points of the flow without faults.
     async fn count(self, system: &System) -> usize {
-        let quiet = format!("{self:?}-quiet").to_lowercase();
+        let quiet = format!("{}-quiet", self.name()).to_lowercase();
         self.prepare(system, &quiet).await;
         system.wire.arm(self.place(usize::MAX, Side::Before, true).point);
         self.run(system, &quiet).await;

@@ -4,6 +4,7 @@ use super::blow::Blow;
 use super::flow::Flow;
 use super::options;
 use super::points::{Which, at_points};
+use super::storage_flow::StorageFlow;
 
 async fn killed_in(flow: Flow) {
     at_points(&[flow], Blow::Kill, Which::Every, options()).await;
@@ -62,4 +63,34 @@ async fn whoever_is_killed_while_a_node_is_forgotten() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_killed_while_a_node_joins() {
     killed_in(Flow::Join).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_a_volume_is_created() {
+    killed_in(Flow::Storage(StorageFlow::Create)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_a_volume_is_copied() {
+    killed_in(Flow::Storage(StorageFlow::Copy)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_a_volume_is_deleted() {
+    killed_in(Flow::Storage(StorageFlow::Delete)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_a_volume_is_expanded() {
+    killed_in(Flow::Storage(StorageFlow::Expand)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_a_snapshot_is_cut_and_deleted() {
+    killed_in(Flow::Storage(StorageFlow::Snapshot)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_killed_while_a_group_is_cut_and_deleted() {
+    killed_in(Flow::Storage(StorageFlow::Group)).await;
 }

@@ -50,7 +50,8 @@ async fn s06_transient_errors_are_retried_and_stop_nobody_else() {
     plant(&system, &failing(Some(3)));
     system.settle("data").await;
     let calls = lines(&system, "begin", RPC, "data");
-    assert!((before + 4..=before + 5).contains(&calls.len()), "{before}, then {}", calls.len());
+    // The call that was begun last before the count may have met either fault, and so may the next.
+    assert!((before + 3..=before + 5).contains(&calls.len()), "{before}, then {}", calls.len());
     let gaps: Vec<Duration> = calls
         .windows(2)
         .map(|pair| Duration::from_micros(us(&pair[1], "begin_us") - us(&pair[0], "begin_us")))

@@ -1,0 +1,110 @@
+//! What a plugin must be able to do for a request.
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_domain::PluginId;
+use berth_domain::plugin::{ControllerAbilities, Half};
+
+use crate::state::StateInner;
+
+/// One ability of a plugin, by CSI's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ability {
+    CreateDeleteVolume,
+    CloneVolume,
+    CreateDeleteSnapshot,
+    GroupSnapshot,
+    ExpandVolume,
+    ModifyVolume,
+    ListVolumes,
+    GetVolume,
+    ListSnapshots,
+    GetCapacity,
+    Topology,
+}
+
+impl Ability {
+    const fn is_in(self, can: &ControllerAbilities) -> bool {
+        match self {
+            Self::CreateDeleteVolume => can.create_delete_volume,
+            Self::CloneVolume => can.clone_volume,
+            Self::CreateDeleteSnapshot => can.create_delete_snapshot,
+            Self::GroupSnapshot => can.group_snapshot,
+            Self::ExpandVolume => can.expand_volume,
+            Self::ModifyVolume => can.modify_volume,
+            Self::ListVolumes => can.list_volumes,
+            Self::GetVolume => can.get_volume,
+            Self::ListSnapshots => can.list_snapshots,
+            Self::GetCapacity => can.get_capacity,
+            Self::Topology => can.topology,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::CreateDeleteVolume => "CREATE_DELETE_VOLUME",
+            Self::CloneVolume => "CLONE_VOLUME",
+            Self::CreateDeleteSnapshot => "CREATE_DELETE_SNAPSHOT",
+            Self::GroupSnapshot => "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT",
+            Self::ExpandVolume => "EXPAND_VOLUME",
+            Self::ModifyVolume => "MODIFY_VOLUME",
+            Self::ListVolumes => "LIST_VOLUMES",
+            Self::GetVolume => "GET_VOLUME",
+            Self::ListSnapshots => "LIST_SNAPSHOTS",
+            Self::GetCapacity => "GET_CAPACITY",
+            Self::Topology => "VOLUME_ACCESSIBILITY_CONSTRAINTS",
+        }
+    }
+
+    /// What it is for, in words.
+    const fn purpose(self) -> &'static str {
+        match self {
+            Self::CreateDeleteVolume => "create and delete volumes",
+            Self::CloneVolume => "copy a volume into a new one",
+            Self::CreateDeleteSnapshot => "cut, delete and restore snapshots",
+            Self::GroupSnapshot => "cut snapshots of several volumes at one moment",
+            Self::ExpandVolume => "expand volumes",
+            Self::ModifyVolume => "change parameters of a volume",
+            Self::ListVolumes => "list its volumes",
+            Self::GetVolume => "tell of one volume",
+            Self::ListSnapshots => "list its snapshots",
+            Self::GetCapacity => "say how much room it has",
+            Self::Topology => "create volumes in a topology",
+        }
+    }
+}
+
+impl StateInner {
+    /// What the plugin's controller can do, if it has this ability. The abilities of all its
+    /// controllers count: one of them gets the call.
+    pub fn require(
+        &self,
+        plugin: &PluginId,
+        ability: Ability,
+    ) -> Result<ControllerAbilities, Problem> {
+        let known = self.plugins.mirror.read(|plugins| {
+            let known = plugins.get(plugin)?;
+            let of_controllers = known.instances.iter().filter_map(|((_, half), instance)| {
+                instance.controller.filter(|_| *half == Half::Controller)
+            });
+            Some(of_controllers.collect::<Vec<_>>())
+        });
+        let Some(known) = known else {
+            let message = format!("no agent has reported plugin {plugin}");
+            return Err(Problem::new(Code::NoSuchPlugin, message).retryable());
+        };
+        let able = known.iter().find(|can| ability.is_in(can));
+        able.copied().ok_or_else(|| {
+            let purpose = ability.purpose();
+            let lacks = |lacks: &str| {
+                let message = format!("plugin {plugin} cannot {purpose}: it {lacks}");
+                Problem::new(Code::PluginLacks, message).plugin(plugin)
+            };
+            match known.as_slice() {
+                // An agent that was restarted, or whose plugin was, reports the abilities later.
+                [] => lacks("has no controller that an agent has reported").retryable(),
+                _ => lacks(&format!("does not say that it has the ability {}", ability.name())),
+            }
+        })
+    }
+}

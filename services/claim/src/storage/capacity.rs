@@ -1,0 +1,139 @@
+//! `plugin.capacity`: how much room a plugin has (A16).
+
+use std::collections::BTreeSet;
+
+use berth_contract::decode::Fault;
+use berth_contract::message::storage::{Capacities, Capacity, CapacityAt};
+use berth_contract::message::storage_call::Question;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::PluginId;
+use berth_domain::class::Class;
+use berth_domain::limits::LIST_MAX;
+use berth_domain::plugin::{ControllerChoice, Half};
+use berth_domain::volume::storage::Topology;
+use tokio::time::Instant;
+
+use super::ability::Ability;
+use super::external::ask_controller;
+use crate::state::State;
+
+/// How much room a plugin has: in the topology asked for, or in each one of its nodes.
+pub async fn list_capacities(
+    state: &State,
+    query: Capacity,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<Capacities, Problem> {
+    const STEP: &str = verb::PluginCapacity::STEP;
+    let class = match &query.class {
+        Some(id) => {
+            let found = super::create::find_any_class(state, id).await;
+            Some(found.map_err(|problem| problem.at_step(STEP))?)
+        }
+        None => None,
+    };
+    let plugin = name_plugin(&query, class.as_ref()).map_err(|problem| problem.at_step(STEP))?;
+    let place = |problem: Problem| problem.at_step(STEP).plugin(&plugin);
+    state.require(&plugin, Ability::GetCapacity).map_err(place)?;
+    let places = match (query.topology, &class) {
+        (Some(topology), _) => vec![Some(topology)],
+        (None, Some(class)) if !class.topologies.is_empty() => {
+            class.topologies.iter().cloned().map(Some).collect()
+        }
+        (None, _) => topologies(state, &plugin),
+    };
+    let mut capacities = Vec::new();
+    for topology in places.into_iter().take(LIST_MAX) {
+        let question = Question::Capacity {
+            capabilities: class.as_ref().map(|it| it.capabilities.clone()).unwrap_or_default(),
+            parameters: class.as_ref().map(|it| it.parameters.clone()).unwrap_or_default(),
+            topology: topology.clone(),
+        };
+        let node = topology.as_ref().and_then(|topology| {
+            let topologies = std::slice::from_ref(topology);
+            state.with_plugin(&plugin, |plugin, _| match plugin.controller_of(topologies) {
+                ControllerChoice::Only(node) => Some(node.clone()),
+                ControllerChoice::Any | ControllerChoice::Unknown => None,
+            })?
+        });
+        let answer = ask_controller(state, &plugin, node.as_ref(), question, trace, deadline).await;
+        let at = match answer {
+            Ok(answer) => CapacityAt {
+                topology,
+                available_bytes: answer.available_bytes,
+                max_volume_bytes: answer.max_volume_bytes,
+                min_volume_bytes: answer.min_volume_bytes,
+                error: None,
+            },
+            Err(problem) => CapacityAt {
+                topology,
+                available_bytes: None,
+                max_volume_bytes: None,
+                min_volume_bytes: None,
+                error: Some(problem.to_string()),
+            },
+        };
+        capacities.push(at);
+    }
+    Ok(Capacities { plugin, capacities })
+}
+
+/// The plugin that the request is about: of its class, if it names one.
+fn name_plugin(query: &Capacity, class: Option<&Class>) -> Result<PluginId, Problem> {
+    let fault = |problem: String| {
+        let fault = Fault { path: "plugin".to_owned(), problem, line: None };
+        Problem::bad_input(verb::PluginCapacity::STEP, vec![fault])
+    };
+    match (&query.plugin, class, &query.class) {
+        (Some(plugin), Some(class), Some(id)) if *plugin != class.plugin => Err(fault(format!(
+            "is {plugin}, and class {id} is of plugin {}; name one of the two",
+            class.plugin
+        ))),
+        (Some(plugin), ..) => Ok(plugin.clone()),
+        (None, Some(class), _) => Ok(class.plugin.clone()),
+        (None, None, _) => Err(fault("is missing; name a plugin or a class".to_owned())),
+    }
+}
+
+/// Each topology of the plugin's nodes once; none where it has no topology.
+fn topologies(state: &State, plugin: &PluginId) -> Vec<Option<Topology>> {
+    let known = state.with_plugin(plugin, |plugin, _| {
+        let of_nodes = plugin.instances.iter().filter_map(|((_, half), instance)| {
+            let abilities = instance.node.as_ref().filter(|_| *half == Half::Node)?;
+            (!abilities.topology.is_empty()).then(|| abilities.topology.clone())
+        });
+        of_nodes.collect::<BTreeSet<Topology>>()
+    });
+    match known {
+        Some(known) if !known.is_empty() => known.into_iter().map(Some).collect(),
+        _ => vec![None],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn named(query: &serde_json::Value, class: Option<&str>) -> Result<String, String> {
+        let query: Capacity = serde_json::from_value(query.clone()).unwrap();
+        let class = class.map(|plugin| -> Class {
+            serde_json::from_value(json!({"plugin": plugin, "capabilities": []})).unwrap()
+        });
+        let named = name_plugin(&query, class.as_ref());
+        named.map(|plugin| plugin.to_string()).map_err(|problem| problem.message)
+    }
+
+    #[test]
+    fn a_class_names_the_plugin_and_must_agree_with_a_plugin_that_is_named() {
+        assert_eq!(named(&json!({"plugin": "p"}), None), Ok("p".to_owned()));
+        assert_eq!(named(&json!({"class": "fast"}), Some("p")), Ok("p".to_owned()));
+        let both = json!({"plugin": "p", "class": "fast"});
+        assert_eq!(named(&both, Some("p")), Ok("p".to_owned()));
+        let told = named(&both, Some("q")).unwrap_err();
+        assert!(told.contains("is p, and class fast is of plugin q"), "{told}");
+    }
+}

@@ -1,0 +1,318 @@
+//! `volume.create` (A12, A15).
+
+use berth_contract::code::Code;
+use berth_contract::decode::Fault;
+use berth_contract::message::secret::Secrets;
+use berth_contract::message::storage::{Create, SentSecrets, StorageChanged};
+use berth_contract::message::volume::GivenSecrets;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::class::{Class, TopologyPolicy};
+use berth_domain::size::{Size, describe_bytes};
+use berth_domain::volume::storage::{
+    Origin, Provision, Reclaim, SnapshotState, Stage, StorageLife,
+};
+use berth_domain::volume::{Command, Volume, VolumeSpec};
+use berth_domain::{ClassId, Namespace, SecretsId, VolumeKey};
+use tokio::time::Instant;
+
+use super::ability::Ability;
+use super::{changed, of_plugin};
+use crate::class_guard::refuse_by_class;
+use crate::secrets::{self, SecretsChange};
+use crate::state::State;
+use crate::transact::TransactError;
+
+const STEP: &str = verb::VolumeCreate::STEP;
+/// The longest part of a name that comes from the volume's own names. CSI allows 128 bytes.
+const READABLE_BYTES_MAX: usize = 80;
+
+/// Stores a volume that is to be created. The volumewatcher makes the call.
+pub async fn create(
+    state: &State,
+    namespace: Namespace,
+    request: Create,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<StorageChanged, Problem> {
+    let volume = VolumeKey::new(namespace, request.id.clone());
+    let place = |problem: Problem| problem.at_step(STEP).volume(&volume);
+    if let Some(other) = request.namespace.as_ref().filter(|other| **other != volume.namespace) {
+        let problem = format!("is {other}, but the request is for {}", volume.namespace);
+        let fault = Fault { path: "namespace".to_owned(), problem, line: None };
+        return Err(Problem::bad_input(STEP, vec![fault]));
+    }
+    let class = match &request.class {
+        Some(id) => Some(find_class(state, id, &volume.namespace).await.map_err(place)?),
+        None => None,
+    };
+    let origin = find_origin(state, &volume, &request).await.map_err(place)?;
+    let spec = build_spec(&request, &volume.namespace, class.as_ref(), origin).map_err(place)?;
+    require_abilities(state, &spec).map_err(place)?;
+    state.check_readable(&volume).map_err(|error| state.problem(error, STEP, &volume))?;
+    let given = given_secrets(state, &request, class.as_ref()).await.map_err(place)?;
+    let wanted = secrets::prepare_secrets(state, &volume, given, STEP, trace).await;
+    let wanted = wanted.map_err(place)?;
+    let command = |now: &Volume| {
+        let kept = now.spec.as_ref().and_then(|spec| spec.secrets.clone());
+        let secrets = match &wanted {
+            SecretsChange::Kept | SecretsChange::Removed => None,
+            SecretsChange::Same(id) if kept.as_ref() != Some(id) => {
+                let message = "the volume's secrets were changed at the same time";
+                return Err(Problem::new(Code::Busy, message).retryable().next("ask again"));
+            }
+            SecretsChange::Same(id) | SecretsChange::New(id) => Some(id.clone()),
+        };
+        Ok(Command::Create(VolumeSpec { secrets, ..spec.clone() }))
+    };
+    let done = state.transact_until(&volume, trace, deadline, command).await;
+    // A write without an answer may be stored, and its volume needs them.
+    if let SecretsChange::New(id) = &wanted
+        && done.as_ref().err().is_none_or(TransactError::is_not_written)
+    {
+        drop_unused(state, &volume, id, trace).await;
+    }
+    let done = done.map_err(|error| of_plugin(error, state, STEP, &volume, &spec.plugin))?;
+    Ok(changed(state, &volume, &done))
+}
+
+/// Removes secrets that the volume did not take, as far as this replica knows. What fails, and what
+/// is not known, is left to the sweep.
+async fn drop_unused(state: &State, volume: &VolumeKey, id: &SecretsId, trace: TraceContext) {
+    let known = state.volumes.mirror.read(|volumes| volumes.get(volume).is_some());
+    if known && !secrets::is_named(state, volume, id) {
+        state.vault.remove(volume, id, trace).await;
+    }
+}
+
+/// The class, if the namespace may use it.
+async fn find_class(state: &State, id: &ClassId, namespace: &Namespace) -> Result<Class, Problem> {
+    let class = find_any_class(state, id).await?;
+    // A class of others is as unknown as one that does not exist.
+    if class.is_open_to(namespace) { Ok(class) } else { Err(no_class(id)) }
+}
+
+/// The class, of whatever namespaces. A class that this replica does not know is read at the
+/// leader.
+pub async fn find_any_class(state: &State, id: &ClassId) -> Result<Class, Problem> {
+    let find = || state.volumes.mirror.read(|volumes| volumes.classes().get(id).cloned());
+    let mut found = find();
+    if found.is_none() {
+        let caught_up = state.catch_up_with_all().await;
+        let error = |error: TransactError| {
+            Problem::new(Code::BusUnavailable, berth_service::process::chain(&error)).retryable()
+        };
+        caught_up.map_err(error)?;
+        found = find();
+    }
+    match found.ok_or_else(|| no_class(id))?.class {
+        Ok(class) => Ok(*class),
+        Err(record) => Err(record.problem()),
+    }
+}
+
+fn no_class(id: &ClassId) -> Problem {
+    Problem::new(Code::NoSuchClass, format!("no class {id}"))
+}
+
+/// What the new volume is to be a copy of, as far as this replica knows. The write is guarded by it
+/// ([`super::guard`]).
+async fn find_origin(
+    state: &State,
+    volume: &VolumeKey,
+    request: &Create,
+) -> Result<Option<(Origin, VolumeSpec, Option<u64>)>, Problem> {
+    let Some(from) = &request.origin else { return Ok(None) };
+    let source = VolumeKey::new(volume.namespace.clone(), from.volume.clone());
+    if from.snapshot.is_none() && source == *volume {
+        let problem = "is the volume itself".to_owned();
+        let fault = Fault { path: "from.volume".to_owned(), problem, line: None };
+        return Err(Problem::bad_input(STEP, vec![fault]));
+    }
+    let caught_up = state.catch_up(&source).await;
+    caught_up.map_err(|error| state.problem(error, STEP, &source))?;
+    state.volumes.mirror.read(|volumes| {
+        let none = |what: String| Problem::new(Code::NoSuchVolume, what).volume(&source);
+        let found = volumes.get(&source).map(|subtree| &subtree.volume);
+        let found = found.ok_or_else(|| none(format!("no volume {source}")))?;
+        let Some(id) = &from.snapshot else {
+            let spec = found.spec.as_ref().ok_or_else(|| none(format!("no volume {source}")))?;
+            if spec.stage() != Stage::Ready {
+                let message = format!("volume {source}, the source, is {}", spec.stage());
+                return Err(Problem::new(Code::VolumeNotReady, message).retryable());
+            }
+            let external_id = spec.external_id(&source.volume);
+            let origin = Origin { volume: from.volume.clone(), snapshot: None, external_id };
+            return Ok(Some((origin, spec.clone(), spec.capacity_bytes)));
+        };
+        let name = format!("{source}@{id}");
+        let unknown = || Problem::new(Code::NoSuchSnapshot, format!("no snapshot {name}"));
+        let snapshot = found.snapshots.get(id).ok_or_else(unknown)?;
+        let ready = (snapshot.state == SnapshotState::Ready).then_some(());
+        let Some(external_id) = snapshot.external_id.clone().filter(|_| ready.is_some()) else {
+            let message = format!("snapshot {name}, the source, is {}", snapshot.state);
+            return Err(Problem::new(Code::StorageInUse, message).retryable());
+        };
+        let origin =
+            Origin { volume: from.volume.clone(), snapshot: Some(id.clone()), external_id };
+        let of_source = found.spec.clone().unwrap_or_else(|| VolumeSpec::empty(&snapshot.plugin));
+        // A volume of that name may have been made since, elsewhere.
+        let of_source = VolumeSpec {
+            plugin: snapshot.plugin.clone(),
+            topologies: snapshot.topologies.clone(),
+            ..of_source
+        };
+        Ok(Some((origin, of_source, snapshot.size_bytes)))
+    })
+}
+
+/// The spec of the volume as it is before the plugin was called.
+fn build_spec(
+    request: &Create,
+    namespace: &Namespace,
+    class: Option<&Class>,
+    origin: Option<(Origin, VolumeSpec, Option<u64>)>,
+) -> Result<VolumeSpec, Problem> {
+    let fault = |path: &str, problem: String| {
+        let fault = Fault { path: path.to_owned(), problem, line: None };
+        Problem::bad_input(STEP, vec![fault])
+    };
+    let plugin = match (class, &request.plugin) {
+        (Some(class), _) => class.plugin.clone(),
+        (None, Some(plugin)) => plugin.clone(),
+        (None, None) => return Err(fault("plugin", "is missing".to_owned())),
+    };
+    if let Some((_, source, _)) = origin.as_ref().filter(|(_, source, _)| source.plugin != plugin) {
+        let theirs = &source.plugin;
+        let problem = format!("is at plugin {theirs}, and the volume is to be at {plugin}");
+        return Err(fault("from", problem));
+    }
+    let asked = request.size.map(Size::bytes);
+    // A copy is at least as large as its source.
+    let smallest = origin.as_ref().and_then(|(_, _, bytes)| *bytes);
+    if let (Some(asked), Some(smallest)) = (asked, smallest)
+        && asked < smallest
+    {
+        let (asked, smallest) = (describe_bytes(asked), describe_bytes(smallest));
+        let problem = format!("is {asked}, and the source has {smallest}");
+        return Err(fault("size", problem));
+    }
+    let required_bytes = match request.class.as_ref().zip(class) {
+        Some((id, class)) => class
+            .size(asked.or(smallest))
+            .map_err(|refusal| refuse_by_class(id, namespace, &refusal))?,
+        None => asked.or(smallest).unwrap_or_default(),
+    };
+    let limit_bytes = request.limit.map(Size::bytes);
+    if let Some(limit) = limit_bytes.filter(|limit| *limit < required_bytes) {
+        let (limit, required) = (describe_bytes(limit), describe_bytes(required_bytes));
+        let problem = format!("is {limit}, and at least {required} is needed");
+        return Err(fault("limit", problem));
+    }
+    let of_class = |own: &[berth_domain::access::Capability]| match class {
+        Some(class) if own.is_empty() => class.capabilities.clone(),
+        _ => own.to_vec(),
+    };
+    let mut mutable = class.map(|class| class.mutable_parameters.clone()).unwrap_or_default();
+    mutable.extend(request.mutable_parameters.clone());
+    let policy = class.map_or(request.topology_policy, |class| Some(class.topology_policy));
+    let allowed = class.map_or(&request.topologies, |class| &class.topologies);
+    // A copy is where its source is.
+    let requisite = match &origin {
+        Some((_, source, _)) if allowed.is_empty() => source.topologies.clone(),
+        _ => allowed.clone(),
+    };
+    let mount = match class {
+        Some(class) => class.mount.merged_with(&request.mount),
+        None => request.mount.clone(),
+    };
+    if request.for_alloc.is_some() && request.reclaim == Some(Reclaim::Retain) {
+        let problem = "is `retain`, and a volume for one run is deleted after it".to_owned();
+        return Err(fault("reclaim", problem));
+    }
+    let by_class = class.map(|class| class.reclaim).unwrap_or_default();
+    let reclaim = if request.for_alloc.is_some() { Reclaim::Delete } else { by_class };
+    let provision = Provision {
+        name: plugin_name(request),
+        requested: berth_service::clock::now(),
+        required_bytes,
+        limit_bytes,
+        class: request.class.clone(),
+        reclaim: request.reclaim.unwrap_or(reclaim),
+        first_use: policy == Some(TopologyPolicy::FirstUse),
+        requisite,
+        origin: origin.map(|(origin, ..)| origin),
+        for_alloc: request.for_alloc.clone(),
+    };
+    Ok(VolumeSpec {
+        name: request.name.clone().unwrap_or_default(),
+        capabilities: of_class(&request.capabilities),
+        mount,
+        parameters: class
+            .map_or_else(|| request.parameters.clone(), |class| class.parameters.clone()),
+        storage: Some(Box::new(StorageLife {
+            provision: Some(provision),
+            mutable,
+            ..StorageLife::default()
+        })),
+        ..VolumeSpec::empty(&plugin)
+    })
+}
+
+/// A name that the plugin never got before: `berth-default-data-<random>`.
+fn plugin_name(request: &Create) -> String {
+    let plain = |text: &str| {
+        let plain = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+        plain.collect::<String>().to_ascii_lowercase()
+    };
+    let mut name = plain(&format!("berth-{}", request.id));
+    name.truncate(READABLE_BYTES_MAX);
+    format!("{name}-{}", berth_service::clock::new_secrets_id())
+}
+
+fn require_abilities(state: &State, spec: &VolumeSpec) -> Result<(), Problem> {
+    let plugin = &spec.plugin;
+    state.require(plugin, Ability::CreateDeleteVolume)?;
+    let Some(provision) = spec.provision() else { return Ok(()) };
+    match &provision.origin {
+        Some(Origin { snapshot: None, .. }) => {
+            state.require(plugin, Ability::CloneVolume)?;
+        }
+        Some(Origin { snapshot: Some(_), .. }) => {
+            state.require(plugin, Ability::CreateDeleteSnapshot)?;
+        }
+        None => {}
+    }
+    // A copy takes its source's topology where the plugin has any.
+    if provision.origin.is_none() && (provision.first_use || !provision.requisite.is_empty()) {
+        state.require(plugin, Ability::Topology)?;
+    }
+    let mutable = spec.storage.as_ref().is_some_and(|storage| !storage.mutable.is_empty());
+    if mutable {
+        state.require(plugin, Ability::ModifyVolume)?;
+    }
+    Ok(())
+}
+
+/// The secrets of the request, or those of its class.
+async fn given_secrets(
+    state: &State,
+    request: &Create,
+    class: Option<&Class>,
+) -> Result<Option<GivenSecrets>, Problem> {
+    if let Some(SentSecrets::Given(given)) = &request.secrets {
+        return Ok(Some(given.clone()));
+    }
+    let (Some(id), Some(secrets)) =
+        (&request.class, class.and_then(|class| class.secrets.as_ref()))
+    else {
+        return Ok(None);
+    };
+    let found: Option<Secrets> = state.vault.load(&id.to_secrets_key(), secrets).await?;
+    let missing = || {
+        let message = format!("those of class {id} were replaced meanwhile");
+        crate::vault::unavailable(message).retryable()
+    };
+    found.map(GivenSecrets::Plain).map(Some).ok_or_else(missing)
+}

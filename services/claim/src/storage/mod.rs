@@ -1,0 +1,206 @@
+//! Volumes at their storage: they are created, deleted, expanded and modified.
+//!
+//! **Owns** how a request becomes a command: the class, the secrets, the name for the plugin, and
+//! what the plugin must be able to do.
+//!
+//! **Promises**
+//!
+//! - A request is answered once it is stored. The volumewatcher makes the calls, whether the caller
+//!   waits or not ([`checkpoint`](super::storage::checkpoint)).
+//! - A request that the plugin cannot serve is refused before anything is stored, and the refusal
+//!   names the ability that is missing.
+//! - The same request again changes nothing.
+
+mod ability;
+mod call;
+mod capacity;
+mod checkpoint;
+mod class;
+mod create;
+mod external;
+mod group;
+mod listing;
+mod snapshot;
+mod snapshot_id;
+
+pub use capacity::list_capacities;
+pub use checkpoint::checkpoint;
+pub use class::{delete_class, list_classes, put_class};
+pub use create::create;
+pub use listing::list_externals;
+pub use snapshot::{adopt_snapshot, create_snapshots, delete_snapshots, list_snapshots};
+
+use berth_contract::code::Code;
+use berth_contract::message::storage::{DeleteVolume, Expand, Modify, StorageChanged};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::size::Size;
+use berth_domain::volume::{Command, Refusal, Volume, VolumeSpec, Write};
+use berth_domain::{Namespace, PluginId, VolumeKey};
+use tokio::time::Instant;
+
+use crate::query::show_storage;
+use crate::refuse;
+use crate::secrets;
+use crate::state::State;
+use crate::transact::{Committed, TransactError};
+use ability::Ability;
+
+/// `volume.delete`: deletes the volume at its storage (rules 20 and 21).
+pub async fn delete(
+    state: &State,
+    namespace: Namespace,
+    request: DeleteVolume,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<StorageChanged, Problem> {
+    const STEP: &str = verb::VolumeDelete::STEP;
+    let volume = VolumeKey::new(namespace, request.id.clone());
+    let secrets = secrets::current_secrets(state, &volume);
+    let command = |now: &Volume| {
+        let Some(spec) = &now.spec else { return Ok(delete_command(&request)) };
+        if let Some(meant) = request.create_index.filter(|meant| *meant != spec.create_index) {
+            let made = spec.create_index;
+            let message = format!("it was made again at {made}, and {meant} was meant");
+            return Err(Problem::new(Code::NoSuchVolume, message));
+        }
+        // What was never created needs no plugin.
+        if may_be_at_storage(spec) {
+            state.require(&spec.plugin, Ability::CreateDeleteVolume)?;
+        }
+        Ok(delete_command(&request))
+    };
+    match state.transact_until(&volume, trace, deadline, command).await {
+        Ok(done) => {
+            if matches!(done.step.write, Some(Write::DeleteSpec)) {
+                remove_secrets(state, &volume, secrets.as_ref(), trace).await;
+            }
+            Ok(changed(state, &volume, &done))
+        }
+        Err(error) => {
+            let next = match &error {
+                TransactError::Refused(refusal) => refuse::next_of_deletion(&volume, refusal),
+                _ => None,
+            };
+            let problem = state.problem(error, STEP, &volume);
+            Err(match next {
+                Some(next) => problem.next(next),
+                None => problem,
+            })
+        }
+    }
+}
+
+fn delete_command(request: &DeleteVolume) -> Command {
+    let reason = match request.reason.as_str() {
+        "" => "its deletion was requested",
+        reason => reason,
+    };
+    Command::Delete { reason: reason.to_owned() }
+}
+
+fn may_be_at_storage(spec: &VolumeSpec) -> bool {
+    spec.provision().is_none() || spec.external_id.is_some()
+}
+
+/// Removes the secrets of a volume that is gone, unless a snapshot of it needs them. What fails is
+/// left to the sweep.
+pub async fn remove_secrets(
+    state: &State,
+    volume: &VolumeKey,
+    id: Option<&berth_domain::SecretsId>,
+    trace: TraceContext,
+) {
+    let Some(id) = id else { return };
+    if !secrets::is_named(state, volume, id) {
+        state.vault.remove(volume, id, trace).await;
+    }
+}
+
+/// `volume.expand` (rule 22).
+pub async fn expand(
+    state: &State,
+    namespace: Namespace,
+    request: Expand,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<StorageChanged, Problem> {
+    const STEP: &str = verb::VolumeExpand::STEP;
+    let volume = VolumeKey::new(namespace, request.id.clone());
+    let command = |now: &Volume| {
+        let offline = match &now.spec {
+            Some(spec) => state.require(&spec.plugin, Ability::ExpandVolume)?.expand_offline_only,
+            None => false,
+        };
+        Ok(Command::Expand {
+            required_bytes: request.size.bytes(),
+            limit_bytes: request.limit.map(Size::bytes),
+            offline,
+            when_free: request.when_free,
+        })
+    };
+    let done = state.transact_until(&volume, trace, deadline, command).await;
+    let done = done.map_err(|error| state.problem(error, STEP, &volume))?;
+    Ok(changed(state, &volume, &done))
+}
+
+/// `volume.modify`.
+pub async fn modify(
+    state: &State,
+    namespace: Namespace,
+    request: Modify,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<StorageChanged, Problem> {
+    const STEP: &str = verb::VolumeModify::STEP;
+    let volume = VolumeKey::new(namespace, request.id.clone());
+    let command = |now: &Volume| {
+        if let Some(spec) = &now.spec {
+            state.require(&spec.plugin, Ability::ModifyVolume)?;
+        }
+        Ok(Command::Modify { parameters: request.parameters.clone() })
+    };
+    let done = state.transact_until(&volume, trace, deadline, command).await;
+    let done = done.map_err(|error| state.problem(error, STEP, &volume))?;
+    Ok(changed(state, &volume, &done))
+}
+
+/// The answer to a request that changed a volume at its storage, or found it so.
+fn changed(state: &State, volume: &VolumeKey, done: &Committed) -> StorageChanged {
+    let gone = matches!(done.step.write, Some(Write::DeleteSpec));
+    let storage = (!gone).then(|| {
+        state.volumes.mirror.read(|volumes| {
+            let now = &volumes.get(volume)?.volume;
+            Some(show_storage(now, now.spec.as_ref()?))
+        })
+    });
+    StorageChanged {
+        id: volume.volume.clone(),
+        namespace: volume.namespace.clone(),
+        changed: done.step.write.is_some(),
+        gone,
+        index: done.revision,
+        storage: storage.flatten(),
+    }
+}
+
+/// The plugin that a problem is about, for a request whose volume is not stored yet.
+fn of_plugin(
+    error: TransactError,
+    state: &State,
+    step: &str,
+    volume: &VolumeKey,
+    plugin: &PluginId,
+) -> Problem {
+    let problem = state.problem(error, step, volume);
+    match problem.plugin {
+        Some(_) => problem,
+        None => problem.plugin(plugin),
+    }
+}
+
+/// Whether a worker's command found nothing to do because the thing is gone.
+fn is_gone(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NoSuchVolume | Refusal::NoSuchSnapshot(_))
+}

@@ -1,0 +1,314 @@
+//! `snapshot.create`, `snapshot.delete`, `snapshot.adopt` and `snapshot.list` (rule 23).
+
+use berth_contract::code::Code;
+use berth_contract::hint::{namespace_option, quoted};
+use berth_contract::key::{self, VolumeEntry};
+use berth_contract::message::snapshot::{
+    AdoptSnapshot, CreateSnapshot, DeleteSnapshot, List, SnapshotStub, Snapshots, SnapshotsChanged,
+};
+use berth_contract::message::storage_call::Question;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::limits::UNREADABLE_MAX;
+use berth_domain::volume::storage::{Snapshot, SnapshotWish};
+use berth_domain::volume::{Command, CutSnapshot, Handle, Volume};
+use berth_domain::{Namespace, SnapshotId, VolumeKey};
+use berth_service::clock;
+use berth_service::page::{Room, after, page};
+use berth_service::projection::Volumes;
+use tokio::time::Instant;
+
+use super::ability::Ability;
+use super::external::ask_everywhere;
+use super::group::{check_members, keys, members_of, transact_members};
+use super::snapshot_id::find_other;
+use crate::query::{Reader, covers, show_snapshot};
+use crate::state::State;
+
+/// Stores snapshots that are to be cut. The volumewatcher makes the call.
+pub async fn create_snapshots(
+    state: &State,
+    namespace: Namespace,
+    request: CreateSnapshot,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<SnapshotsChanged, Problem> {
+    const STEP: &str = verb::SnapshotCreate::STEP;
+    let volumes = keys(&namespace, &request.volumes);
+    let is_group = request.group || volumes.len() > 1;
+    let members: Vec<_> = volumes.iter().map(|volume| volume.volume.clone()).collect();
+    let name = format!("berth-snapshot-{}", clock::new_secrets_id());
+    let first_plugin = state
+        .volumes
+        .mirror
+        .read(|all| Some(all.get(volumes.first()?)?.volume.spec.as_ref()?.plugin.clone()));
+    let command = |volume: &VolumeKey, now: &Volume| {
+        let spec = now.spec.as_ref();
+        if let Some(spec) = spec {
+            state.require(&spec.plugin, Ability::CreateDeleteSnapshot)?;
+            if is_group {
+                state.require(&spec.plugin, Ability::GroupSnapshot)?;
+                if Some(&spec.plugin) != first_plugin.as_ref() {
+                    let message = "the volumes of a group are of one plugin; these are of several";
+                    return Err(Problem::new(Code::PluginLacks, message));
+                }
+            }
+        }
+        let source = spec.map(|spec| spec.external_id(&volume.volume)).unwrap_or_default();
+        Ok(Command::CutSnapshot {
+            snapshot: request.snapshot.clone(),
+            wish: SnapshotWish {
+                name: name.clone(),
+                source,
+                parameters: request.parameters.clone(),
+                members: if is_group { members.clone() } else { Vec::new() },
+            },
+        })
+    };
+    let done = transact_members(state, &volumes, trace, Some(deadline), command).await;
+    let done = done.map_err(|(volume, error)| state.problem(error, STEP, &volume))?;
+    let snapshots = show_snapshots(state, &volumes, &request.snapshot);
+    Ok(SnapshotsChanged { changed: done.written, snapshots })
+}
+
+/// Has a snapshot deleted at its storage, or its whole group.
+pub async fn delete_snapshots(
+    state: &State,
+    namespace: Namespace,
+    request: DeleteSnapshot,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<SnapshotsChanged, Problem> {
+    const STEP: &str = verb::SnapshotDelete::STEP;
+    let volume = VolumeKey::new(namespace, request.volume.clone());
+    let volumes = if request.group {
+        let caught_up = state.catch_up(&volume).await;
+        caught_up.map_err(|error| state.problem(error, STEP, &volume))?;
+        members_of(state, &volume, &request.snapshot)
+    } else {
+        vec![volume]
+    };
+    check_alone(state, &volumes, &request).await.map_err(|problem| problem.at_step(STEP))?;
+    let command = |_: &VolumeKey, now: &Volume| {
+        if request.group {
+            check_members(now, Some(&request.snapshot), &volumes)?;
+        }
+        if let Some(known) = now.snapshots.get(&request.snapshot)
+            && known.external_id.is_some()
+            && !request.forget
+        {
+            let ability =
+                if request.group { Ability::GroupSnapshot } else { Ability::CreateDeleteSnapshot };
+            state.require(&known.plugin, ability)?;
+        }
+        Ok(Command::DeleteSnapshot {
+            snapshot: request.snapshot.clone(),
+            as_group: request.group,
+            forget: request.forget,
+        })
+    };
+    let done = transact_members(state, &volumes, trace, Some(deadline), command).await;
+    let done = done.map_err(|(volume, error)| {
+        let problem = state.problem(error, STEP, &volume);
+        match problem.code {
+            Code::SnapshotInGroup => problem.next(delete_group(&volume, &request)),
+            _ => problem,
+        }
+    })?;
+    let snapshots = show_snapshots(state, &volumes, &request.snapshot);
+    Ok(SnapshotsChanged { changed: done.written, snapshots })
+}
+
+/// Refuses to delete at the storage what another snapshot names, and as a group what is none.
+async fn check_alone(
+    state: &State,
+    volumes: &[VolumeKey],
+    request: &DeleteSnapshot,
+) -> Result<(), Problem> {
+    let Some(volume) = volumes.first() else { return Ok(()) };
+    let place = |problem: Problem| problem.volume(volume);
+    let caught_up = state.catch_up_with_all().await;
+    caught_up.map_err(|error| state.problem(error, verb::SnapshotDelete::STEP, volume))?;
+    let ids = state.volumes.mirror.read(|all| {
+        let of = |key: &VolumeKey| all.get(key)?.volume.snapshots.get(&request.snapshot);
+        let own: Vec<&Snapshot> = volumes.iter().filter_map(of).map(|own| &**own).collect();
+        let is_alone = own.iter().all(|own| own.group.is_none());
+        let ids = own.iter().flat_map(|own| own.ids().map(|id| (own.plugin.clone(), id.clone())));
+        (is_alone && !own.is_empty(), ids.collect::<Vec<_>>())
+    });
+    let (is_alone, ids) = ids;
+    let named = format!("{}@{}", volume.volume, request.snapshot);
+    if request.group && is_alone {
+        let next = format!(
+            "delete it alone: `berth snapshot delete {}@{}{}`",
+            quoted(volume.volume.as_str()),
+            quoted(request.snapshot.as_str()),
+            namespace_option(&volume.namespace)
+        );
+        let message = format!("snapshot {named} is in no group");
+        return Err(place(Problem::new(Code::BadInput, message).next(next)));
+    }
+    let is_meant = |other: &Snapshot| {
+        ids.iter().any(|(plugin, id)| other.plugin == *plugin && other.ids().any(|it| it == id))
+    };
+    match find_other(state, volumes, &request.snapshot, is_meant).filter(|_| !request.forget) {
+        Some(other) => {
+            let message = format!("its plugin has one id for it and for {other}");
+            let next = "look at the storage which of them it is, and forget the other (--forget)";
+            Err(place(Problem::new(Code::SnapshotExists, message).next(next)))
+        }
+        None => Ok(()),
+    }
+}
+
+fn delete_group(volume: &VolumeKey, request: &DeleteSnapshot) -> String {
+    let forget = if request.forget { " --forget" } else { "" };
+    format!(
+        "delete the group: `berth snapshot group delete {}@{}{forget}{}`",
+        quoted(volume.volume.as_str()),
+        quoted(request.snapshot.as_str()),
+        namespace_option(&volume.namespace)
+    )
+}
+
+/// Registers a snapshot that the plugin has and Berth does not know (A16).
+pub async fn adopt_snapshot(
+    state: &State,
+    namespace: Namespace,
+    request: AdoptSnapshot,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<SnapshotsChanged, Problem> {
+    const STEP: &str = verb::SnapshotAdopt::STEP;
+    let volume = VolumeKey::new(namespace, request.volume.clone());
+    let place = |problem: Problem| problem.at_step(STEP).volume(&volume).plugin(&request.plugin);
+    state.require(&request.plugin, Ability::ListSnapshots).map_err(place)?;
+    let question = |token| Question::Snapshots { token, limit: 0 };
+    let listed = ask_everywhere(state, &request.plugin, question, trace, deadline).await;
+    let listed = listed.map_err(place)?;
+    let found = listed.snapshots.into_iter().find(|one| one.external_id == request.external_id);
+    let Some(found) = found else {
+        let message = format!("the plugin lists no snapshot {}", request.external_id);
+        return Err(place(Problem::new(Code::NoSuchSnapshot, message)));
+    };
+    let cut = CutSnapshot {
+        external_id: found.external_id,
+        source: found.source,
+        size_bytes: found.size_bytes.unwrap_or_default(),
+        cut_at: found.cut_at,
+        ready: found.ready,
+    };
+    // After the list: a snapshot that is on it was requested before, and its request is seen.
+    let caught_up = state.catch_up_with_all().await;
+    caught_up.map_err(|error| place(state.problem(error, STEP, &volume)))?;
+    check_owner(state, &volume, &request, &cut.source).map_err(place)?;
+    let own = std::slice::from_ref(&volume);
+    let may_be_it = |known: &Snapshot| known.may_be(&request.plugin, &cut);
+    let known = find_other(state, own, &request.snapshot, may_be_it);
+    if let Some(known) = known {
+        let message =
+            format!("the plugin's snapshot {} is {known}, or may be", request.external_id);
+        return Err(place(Problem::new(Code::SnapshotExists, message)));
+    }
+    let (snapshot, plugin) = (request.snapshot.clone(), request.plugin.clone());
+    let topologies = found.topologies;
+    let command = Command::AdoptSnapshot { snapshot, plugin, cut, topologies };
+    let done = state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await;
+    let done = done.map_err(|error| place(state.problem(error, STEP, &volume)))?;
+    let snapshots = show_snapshots(state, &[volume], &request.snapshot);
+    Ok(SnapshotsChanged { changed: done.step.write.is_some(), snapshots })
+}
+
+/// Refuses to register a snapshot with another volume than its own, if that is registered: of two
+/// requests to register one snapshot, the second one then finds the first on the volume's record.
+fn check_owner(
+    state: &State,
+    volume: &VolumeKey,
+    request: &AdoptSnapshot,
+    source: &str,
+) -> Result<(), Problem> {
+    let handle = Handle { plugin: request.plugin.clone(), external_id: source.to_owned() };
+    let owner = state.volumes.mirror.read(|volumes| {
+        let registered = &volumes.handles().get(&handle)?.registered;
+        registered.first().filter(|_| !registered.contains(volume)).cloned()
+    });
+    let Some(owner) = owner else { return Ok(()) };
+    let message = format!("the plugin's snapshot {} is of volume {owner}", request.external_id);
+    let next = format!(
+        "register it there: `berth snapshot adopt {} {} {}@{}{}`",
+        quoted(request.plugin.as_str()),
+        quoted(&request.external_id),
+        quoted(owner.volume.as_str()),
+        quoted(request.snapshot.as_str()),
+        namespace_option(&owner.namespace)
+    );
+    Err(Problem::new(Code::BadInput, message).next(next))
+}
+
+fn show_snapshots(state: &State, volumes: &[VolumeKey], id: &SnapshotId) -> Vec<SnapshotStub> {
+    state.volumes.mirror.read(|all| {
+        let shown = volumes.iter().filter_map(|volume| {
+            let subtree = all.get(volume)?;
+            let snapshot = subtree.volume.snapshots.get(id)?;
+            Some(show_snapshot(volume, id, snapshot, subtree.head))
+        });
+        shown.collect()
+    })
+}
+
+/// Snapshots of a namespace.
+pub async fn list_snapshots(
+    state: &State,
+    namespace: Namespace,
+    query: List,
+    deadline: Instant,
+) -> Result<Snapshots, Problem> {
+    const STEP: &str = verb::SnapshotList::STEP;
+    let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
+        VolumeEntry::Snapshot(volume, snapshot) => Some((volume, snapshot)),
+        _ => None,
+    })?;
+    let reader = Reader::new(STEP, query.newer, deadline);
+    let is_meant = |volume: &VolumeKey, id: &SnapshotId| {
+        covers(&namespace, &volume.namespace)
+            && query.volume.as_ref().is_none_or(|meant| *meant == volume.volume)
+            && id.as_str().starts_with(&query.prefix)
+    };
+    let show_page = |volumes: &Volumes| {
+        let room = Room::for_page(&query.page);
+        let all = volumes.iter_from(after.as_ref().map(|(volume, _)| volume));
+        let meant = all
+            .flat_map(|(volume, subtree)| {
+                let of_plugin = subtree.volume.snapshots.iter().filter(|(_, of)| {
+                    query.plugin.as_ref().is_none_or(|meant| *meant == of.plugin)
+                });
+                of_plugin.map(move |(id, _)| (volume, id))
+            })
+            .filter(|(volume, id)| is_meant(volume, id))
+            .filter(|(volume, id)| {
+                after.as_ref().is_none_or(|(last, of)| (*volume, *id) > (last, of))
+            })
+            .take(room.keys());
+        let show = |(volume, id): &(&VolumeKey, &SnapshotId)| {
+            let subtree = volumes.get(volume)?;
+            Some(show_snapshot(volume, id, subtree.volume.snapshots.get(*id)?, subtree.head))
+        };
+        let page = page(meant, room, show, |(volume, id)| key::snapshot(volume, id));
+        let unreadable = volumes
+            .iter_unreadable()
+            .filter(|(volume, _)| covers(&namespace, &volume.namespace))
+            .flat_map(|(_, subtree)| subtree.unreadable.values().cloned());
+        (page, unreadable.take(UNREADABLE_MAX).collect())
+    };
+    let concerns = |volumes: &Volumes, than: u64| {
+        volumes.changes().has_since(than, |change| {
+            covers(&namespace, &change.volume.namespace)
+                && query.volume.as_ref().is_none_or(|meant| *meant == change.volume.volume)
+        })
+    };
+    let (index, (page, unreadable)) =
+        state.snapshot(reader, &state.volumes, concerns, show_page).await?;
+    let snapshots = page.entries.into_iter().flatten().collect();
+    Ok(Snapshots { index, snapshots, next: page.next, unreadable })
+}

@@ -1,0 +1,65 @@
+//! A plugin's id of a snapshot belongs to one snapshot on the record.
+//!
+//! **Promises** that an id which another snapshot has is not taken from an answer: deleting the one
+//! would delete the other.
+//!
+//! **Never** changes a record.
+
+use berth_domain::volume::storage::Snapshot;
+use berth_domain::volume::{Outcome, StorageAnswer, name_in};
+use berth_domain::{SnapshotId, VolumeKey};
+
+use crate::state::State;
+use crate::transact::TransactError;
+
+/// The name of a snapshot on the record that is meant, except the one of these volumes. Only as far
+/// as this replica knows.
+pub fn find_other(
+    state: &State,
+    volumes: &[VolumeKey],
+    id: &SnapshotId,
+    is_meant: impl Fn(&Snapshot) -> bool,
+) -> Option<String> {
+    let namespace = &volumes.first()?.namespace;
+    state.volumes.mirror.read(|all| {
+        let mut snapshots = all.iter().flat_map(|(key, subtree)| {
+            subtree.volume.snapshots.iter().map(move |(id, snapshot)| (key, id, snapshot))
+        });
+        let is_own = |key, of| volumes.contains(key) && of == id;
+        let other = snapshots.find(|(key, of, known)| !is_own(key, *of) && is_meant(known));
+        other.map(|(key, id, _)| format!("snapshot {id} of {}", name_in(namespace, key)))
+    })
+}
+
+/// The outcome of a call of a snapshot. An answer with the id of another snapshot counts as a
+/// refusal: what the plugin did for it is not known.
+pub async fn check_ids(
+    state: &State,
+    volumes: &[VolumeKey],
+    id: &SnapshotId,
+    outcome: Outcome,
+) -> Result<Outcome, TransactError> {
+    let answered: Vec<&str> = match &outcome {
+        Outcome::Stored(StorageAnswer::Snapshot(made)) => vec![&made.external_id],
+        Outcome::Stored(StorageAnswer::Group { snapshots, .. }) => {
+            snapshots.iter().map(|made| made.external_id.as_str()).collect()
+        }
+        _ => return Ok(outcome),
+    };
+    state.catch_up_with_all().await?;
+    let plugin = state.volumes.mirror.read(|all| {
+        let mut own = volumes.iter().filter_map(|key| all.get(key)?.volume.snapshots.get(id));
+        own.next().map(|own| own.plugin.clone())
+    });
+    let is_taken = |other: &Snapshot| {
+        Some(&other.plugin) == plugin.as_ref()
+            && other.ids().any(|id| answered.contains(&id.as_str()))
+    };
+    Ok(match find_other(state, volumes, id, is_taken) {
+        Some(other) => Outcome::Refused(format!(
+            "the plugin answered with an id of {answered:?}, which is the one of {other}; \
+             what it did is not known: look for it at the storage"
+        )),
+        None => outcome,
+    })
+}

@@ -1,0 +1,43 @@
+//! Classes, as commands need them that are about volumes.
+
+use berth_contract::code::Code;
+use berth_contract::message::class::{Classes, List};
+use berth_contract::problem::Problem;
+use berth_contract::verb;
+use berth_domain::Namespace;
+
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// The most pages of classes that are read: there are no more classes than this.
+const PAGES_MAX: usize = berth_domain::limits::CLASSES_MAX;
+
+/// Reads all classes that the namespace may use.
+pub async fn read_classes(session: &Session, namespace: &Namespace) -> Result<Classes, Problem> {
+    let mut all = Classes { classes: Vec::new(), next: None, unreadable: Vec::new() };
+    let take = |page: Classes| {
+        all.classes.extend(page.classes);
+        // Each page names all of them.
+        all.unreadable = page.unreadable;
+    };
+    session.pages::<verb::ClassList>(namespace, List::default(), PAGES_MAX, take).await?;
+    Ok(all)
+}
+
+/// An unknown class: the failure names those that there are.
+pub async fn name_classes(session: &Session, namespace: &Namespace, failure: Failure) -> Failure {
+    let Failure::Problem(problem) = failure else { return failure };
+    if problem.code != Code::NoSuchClass {
+        return Failure::Problem(problem);
+    }
+    let known = read_classes(session, namespace).await;
+    let next = match known.as_ref().map(|known| known.classes.as_slice()) {
+        Err(_) => return Failure::Problem(problem),
+        Ok([]) => "define one with `berth class init` and `berth class create FILE`".to_owned(),
+        Ok(classes) => {
+            let ids: Vec<&str> = classes.iter().map(|one| one.id.as_str()).collect();
+            format!("use one of: {}", ids.join(", "))
+        }
+    };
+    Failure::Problem(Box::new(problem.next(next)))
+}

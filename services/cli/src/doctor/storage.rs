@@ -1,0 +1,105 @@
+//! Volumes at their storage: no change has failed for a while, and every snapshot is ready.
+
+use std::time::Duration;
+
+use berth_contract::hint::volume_argument;
+use berth_contract::message::snapshot::SnapshotStub;
+use berth_contract::message::storage::OperationStatus;
+use berth_contract::message::volume::VolumeStatus;
+use berth_domain::volume::storage::{OperationKind, SnapshotState};
+use berth_domain::{Timestamp, VolumeKey};
+
+use super::{Ailment, Examined, SystemFacts};
+use crate::span::ago;
+use crate::storage::name_operation;
+use crate::why::{Cause, Finding, find_change, find_refusal, find_snapshot, next};
+
+/// How long a call may take, or fail, before the change counts as stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(15);
+/// How long a change that is under way, with nothing wrong, may take.
+const SLOW_AFTER: Duration = Duration::from_secs(600);
+
+pub fn examine(facts: &SystemFacts) -> Examined {
+    let storage = match &facts.storage {
+        Ok(storage) => storage,
+        Err(problem) => return Examined::not_made("volumes at their storage", problem),
+    };
+    let of_volumes = storage.volumes.iter().filter_map(|volume| judge_volume(facts, volume));
+    let of_snapshots = storage.snapshots.iter().filter_map(|one| judge_snapshot(facts, one));
+    let mut ailments: Vec<Ailment> = of_volumes.chain(of_snapshots).collect();
+    let stuck = ailments.len();
+    if storage.is_cut {
+        let what = "there are more volumes or snapshots than were read";
+        ailments.push(Ailment::warning("volumes", what).next("berth volume list -n '*'"));
+    }
+    let changing = storage.volumes.iter().filter(|volume| operation(volume).is_some()).count();
+    let unread = match storage.unread {
+        0 => String::new(),
+        unread => format!(", {unread} not read"),
+    };
+    let summary = format!(
+        "volumes {}{unread}, changing {changing}, snapshots {}, stuck {stuck}",
+        storage.volume_count, storage.snapshot_count
+    );
+    Examined::new(summary, ailments)
+}
+
+fn operation(volume: &VolumeStatus) -> Option<&OperationStatus> {
+    volume.storage.as_ref()?.operation.as_ref()
+}
+
+fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<Ailment> {
+    let VolumeStatus { id, namespace, .. } = volume;
+    let place = format!("volume {namespace}/{id}");
+    let why = next::why_volume(id, namespace);
+    let Some(operation) = operation(volume) else {
+        // Who asked for a larger or another volume was told; a volume that should be gone is not
+        // looked at again.
+        let failure = volume.storage.as_ref()?.failure.as_ref()?;
+        let finding = find_change(&facts.why, volume).or_else(|| {
+            let is_deletion = failure.operation == OperationKind::Delete;
+            is_deletion.then(|| find_refusal(&facts.why, volume))?
+        });
+        return Ailment::from_finding(place, finding?);
+    };
+    let is_stuck = is_stuck(facts.now, operation.since, operation.tries);
+    let finding = find_change(&facts.why, volume).filter(|_| is_stuck)?;
+    let name = name_operation(operation);
+    let since = operation.since;
+    let slow = is_slow(facts.now, since, &finding).then(|| {
+        let what = format!("{name} for {}: {}", ago(since, facts.now), finding.sentence);
+        let volume = volume_argument(&VolumeKey::new(namespace.clone(), id.clone()));
+        Ailment::warning(&place, what).next(format!("berth volume status {volume}"))
+    });
+    slow.or_else(|| Some(Ailment::from_finding(&place, finding)?.next(why)))
+}
+
+fn judge_snapshot(facts: &SystemFacts, snapshot: &SnapshotStub) -> Option<Ailment> {
+    let SnapshotStub { namespace, volume, snapshot: id, state, since, tries, error, .. } = snapshot;
+    // A group is told of once.
+    if snapshot.group.first().is_some_and(|first| first != volume) {
+        return None;
+    }
+    let place = format!("snapshot {namespace}/{volume}@{id}");
+    let finding = find_snapshot(&facts.why, snapshot)?;
+    let is_over = matches!(state, SnapshotState::Ready | SnapshotState::Failed);
+    // The plugin is asked again until a snapshot that it cut is ready: that is no failed try.
+    let tries = if error.is_some() { *tries } else { 0 };
+    if !is_over && !is_stuck(facts.now, *since, tries) {
+        return None;
+    }
+    let slow = is_slow(facts.now, *since, &finding).then(|| {
+        Ailment::warning(&place, finding.sentence.clone())
+            .next(next::snapshot_list(volume, namespace))
+    });
+    slow.or_else(|| Ailment::from_finding(&place, finding))
+}
+
+fn is_stuck(now: Timestamp, since: Timestamp, tries: u32) -> bool {
+    now.since(since) >= STUCK_AFTER || tries >= 2
+}
+
+/// Whether a change without a fault takes too long.
+fn is_slow(now: Timestamp, since: Timestamp, finding: &Finding) -> bool {
+    finding.cause == Cause::UnderWay && now.since(since) >= SLOW_AFTER
+}

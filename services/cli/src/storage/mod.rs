@@ -1,0 +1,240 @@
+//! Waiting for a change of the storage: each step is printed as it happens.
+//!
+//! **Owns** when a change is over ([`StorageGoal`]), and its words. **Promises** that each step and
+//! each failed try is printed once, and that the wait ends by its deadline.
+//!
+//! **Never** drives a change: the volumewatcher does, whether anybody waits or not.
+
+mod goal;
+mod snapshots;
+mod words;
+
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::time::Duration;
+
+use berth_client::poll;
+use berth_contract::code::Code;
+use berth_contract::hint::volume_argument;
+use berth_contract::message::query::Newer;
+use berth_contract::message::storage::StorageWait;
+use berth_contract::message::volume::{Status, VolumeStatus};
+use berth_contract::problem::Problem;
+use berth_contract::verb;
+use berth_domain::volume::storage::{OperationKind, Stage};
+use berth_domain::{Namespace, VolumeId, VolumeKey};
+use berth_service::clock;
+use tokio::time::{Instant, sleep};
+
+pub use goal::{GoalState, StorageGoal};
+pub use snapshots::{SnapshotGoal, await_snapshots, delete_command, read_snapshot};
+pub use words::{describe_operation, describe_snapshot, name_operation, name_snapshot};
+
+use crate::exit;
+use crate::failure::Failure;
+use crate::release::print_step;
+use crate::session::Session;
+use crate::span;
+
+/// How long a change is waited for, unless `--timeout` is given.
+pub const CHANGE_PATIENCE: Duration = Duration::from_secs(300);
+/// How long one request waits for news.
+const ASK_FOR: Duration = Duration::from_secs(2);
+/// How long after its own wait a request times out.
+const ASK_MARGIN: Duration = Duration::from_secs(3);
+/// Pause between two requests: a change that goes on has many steps.
+const STEP_REST: Duration = Duration::from_millis(50);
+/// Pause after a request that failed.
+const ERROR_REST: Duration = Duration::from_secs(1);
+
+/// A change of a volume that is waited for.
+#[derive(Debug)]
+pub struct Change<'a> {
+    /// The session.
+    pub session: &'a Session,
+    /// The volume's namespace.
+    pub namespace: &'a Namespace,
+    /// The volume.
+    pub id: &'a VolumeId,
+    /// What it is to lead to.
+    pub goal: &'a StorageGoal,
+    /// The revision of the request.
+    pub index: u64,
+}
+
+impl Change<'_> {
+    /// Prints the steps until the goal is reached; none when the volume is gone. Fails if it is
+    /// refused, or after the deadline `until`.
+    pub async fn wait(&self, until: Instant) -> Result<Option<VolumeStatus>, Failure> {
+        let mut printed = PrintedProgress::new();
+        let mut than = self.index.saturating_sub(1);
+        let end = poll(until, STEP_REST, async || {
+            let volume = match self.read_newer(than, until).await {
+                Ok(volume) => volume,
+                Err(problem) if problem.code == Code::NoSuchVolume => return Break(self.gone()),
+                Err(problem) => return printed.silence(problem).await,
+            };
+            than = volume.modify_index;
+            match self.goal.judge(&volume, self.index) {
+                GoalState::Open => {
+                    if volume.modify_index >= self.index {
+                        printed.step(describe(self.id, &volume));
+                    }
+                    Continue(())
+                }
+                GoalState::Reached => Break(Ok(Some(volume))),
+                GoalState::Refused(error) => Break(Err(self.refused(&volume, &error))),
+                GoalState::Blocked(waits_for) => Break(Err(self.blocked(waits_for))),
+                GoalState::Overtaken(stage) => Break(Err(self.overtaken(stage))),
+            }
+        });
+        match end.await {
+            Break(end) => end,
+            Continue(()) => Err(self.unfinished(&printed)),
+        }
+    }
+
+    async fn read_newer(&self, than: u64, until: Instant) -> Result<VolumeStatus, Problem> {
+        let body = Status { newer: newer(than, until), ..Status::current(self.id.clone()) };
+        let deadline = Instant::now() + ASK_FOR + ASK_MARGIN;
+        self.session.once::<verb::VolumeStatus>(self.namespace, &body, deadline).await
+    }
+
+    fn argument(&self) -> String {
+        volume_argument(&VolumeKey::new(self.namespace.clone(), self.id.clone()))
+    }
+
+    fn gone(&self) -> Result<Option<VolumeStatus>, Failure> {
+        match self.goal {
+            StorageGoal::Deleted { .. } => Ok(None),
+            _ => Err(Failure::Here {
+                exit: exit::CONFLICT,
+                message: format!("volume {} was deleted meanwhile", self.id),
+                next: format!("berth events --volume {}", self.argument()),
+            }),
+        }
+    }
+
+    /// The plugin's words, and what a person can do.
+    fn refused(&self, volume: &VolumeStatus, error: &str) -> Failure {
+        let id = self.id;
+        let what = match self.goal {
+            StorageGoal::Created => format!("volume {id} was not created"),
+            StorageGoal::Deleted { .. } => {
+                format!("volume {id} was not deleted; it can be used as before")
+            }
+            StorageGoal::Expanded { .. } => format!("volume {id} was not expanded"),
+            StorageGoal::Modified(_) => format!("volume {id} was not changed"),
+        };
+        let next = match (self.goal, &volume.hint) {
+            (_, Some(hint)) => hint.clone(),
+            (StorageGoal::Created, None) => format!(
+                "correct the class or the request, then `berth volume delete {}` and create it \
+                 again",
+                self.argument()
+            ),
+            (_, None) => "correct what the plugin says, and ask again".to_owned(),
+        };
+        Failure::local(format_args!("{what}: {error}"), next)
+    }
+
+    fn blocked(&self, waits_for: StorageWait) -> Failure {
+        let next = match waits_for {
+            StorageWait::StagedAgain => format!(
+                "stop the allocs that have it, and start them again: `berth volume status {}` \
+                 names the nodes that are left",
+                self.argument()
+            ),
+            _ => format!("what it waits for: `berth why {}`", self.argument()),
+        };
+        Failure::Here {
+            exit: exit::CONFLICT,
+            message: format!(
+                "volume {} is larger at its storage, and not on its nodes; it waits for {}",
+                self.id,
+                waits_for.describe()
+            ),
+            next,
+        }
+    }
+
+    fn overtaken(&self, stage: Stage) -> Failure {
+        Failure::Here {
+            exit: exit::CONFLICT,
+            message: format!("volume {} is {stage} now, by another request", self.id),
+            next: format!("berth volume status {}", self.argument()),
+        }
+    }
+
+    fn unfinished(&self, printed: &PrintedProgress) -> Failure {
+        let goal = match self.goal.operation() {
+            OperationKind::Create => "ready",
+            OperationKind::Delete => "gone",
+            OperationKind::Expand => "expanded",
+            OperationKind::Modify => "changed",
+        };
+        let waited = span::short(printed.started.elapsed());
+        let last = printed.last.as_deref().unwrap_or("its state is not known");
+        Failure::Here {
+            exit: exit::UNAVAILABLE,
+            message: format!("volume {} is not {goal} after {waited}: {last}", self.id),
+            next: format!(
+                "it goes on by itself; what it waits for: `berth why {}`",
+                self.argument()
+            ),
+        }
+    }
+}
+
+/// The steps that were printed, so that each is printed once.
+#[derive(Debug)]
+struct PrintedProgress {
+    started: Instant,
+    last: Option<String>,
+    /// The last line without the time of its next try.
+    key: Option<String>,
+    silence: Option<Code>,
+}
+
+impl PrintedProgress {
+    fn new() -> Self {
+        Self { started: Instant::now(), last: None, key: None, silence: None }
+    }
+
+    /// Prints a step, unless it was the last one.
+    fn step(&mut self, line: Option<String>) {
+        self.silence = None;
+        let Some(line) = line else { return };
+        let key = line.rsplit_once(", next ").map_or(line.as_str(), |(key, _)| key).to_owned();
+        if self.key.as_ref() != Some(&key) {
+            print_step(self.started, &line);
+            self.key = Some(key);
+        }
+        self.last = Some(line);
+    }
+
+    /// A request that failed: nothing is known now.
+    async fn silence<T>(&mut self, problem: Problem) -> ControlFlow<Result<T, Failure>> {
+        if !problem.retryable {
+            return Break(Err(problem.into()));
+        }
+        if self.silence.replace(problem.code) != Some(problem.code) {
+            let line = format!("cannot look now: {problem}; the change goes on without us");
+            print_step(self.started, &line);
+            self.last = Some(line);
+        }
+        sleep(ERROR_REST).await;
+        Continue(())
+    }
+}
+
+/// A wait for something newer, within the deadline `until`.
+fn newer(than: u64, until: Instant) -> Newer {
+    let left = until.saturating_duration_since(Instant::now()).min(ASK_FOR);
+    Newer { than: Some(than), wait_ms: u64::try_from(left.as_millis()).ok() }
+}
+
+/// The change that is under way, in one line.
+fn describe(id: &VolumeId, volume: &VolumeStatus) -> Option<String> {
+    let operation = volume.storage.as_ref()?.operation.as_ref()?;
+    Some(format!("{id}: {}", describe_operation(operation, clock::now())))
+}

@@ -1,0 +1,173 @@
+//! Waiting for a snapshot, or for a group of snapshots.
+
+use std::ops::ControlFlow::{Break, Continue};
+
+use berth_client::poll;
+use berth_contract::hint::{namespace_option, quoted};
+use berth_contract::message::query::{Newer, Page};
+use berth_contract::message::snapshot::{List, SnapshotStub};
+use berth_contract::problem::Problem;
+use berth_contract::verb;
+use berth_domain::volume::storage::SnapshotState;
+use berth_domain::{SnapshotId, VolumeId};
+use berth_service::clock;
+use tokio::time::Instant;
+
+use super::{
+    ASK_FOR, ASK_MARGIN, PrintedProgress, STEP_REST, describe_snapshot, name_snapshot, newer,
+};
+use crate::exit;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::span;
+
+/// What a request for a snapshot is to lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotGoal {
+    /// A volume can be made of it.
+    Ready,
+    /// It is gone.
+    Deleted,
+}
+
+/// Prints the steps until the snapshots have reached the goal. The snapshots of a group have one
+/// state, so the first of `snapshots` stands for all. Fails if the storage refuses, or after the
+/// deadline `until`.
+pub async fn await_snapshots(
+    session: &Session,
+    snapshots: &[SnapshotStub],
+    goal: SnapshotGoal,
+    until: Instant,
+) -> Result<(), Failure> {
+    let Some(first) = snapshots.first() else { return Ok(()) };
+    let (volume, id, index) = (&first.volume, &first.snapshot, first.modify_index);
+    let name = name_snapshot(first);
+    let mut printed = PrintedProgress::new();
+    let mut than = index.saturating_sub(1);
+    let end = poll(until, STEP_REST, async || {
+        let read = read_one(session, volume, id, newer(than, until)).await;
+        let (list_index, found) = match read {
+            Ok(read) => read,
+            Err(problem) => return printed.silence(problem).await,
+        };
+        than = list_index;
+        let Some(found) = found else {
+            return match goal {
+                SnapshotGoal::Deleted => Break(Ok(())),
+                SnapshotGoal::Ready if list_index < index => Continue(()),
+                SnapshotGoal::Ready => Break(Err(deleted_meanwhile(session, first))),
+            };
+        };
+        let error = found.error.clone().unwrap_or_default();
+        match (goal, found.state) {
+            (SnapshotGoal::Ready, SnapshotState::Ready) => Break(Ok(())),
+            (SnapshotGoal::Ready, SnapshotState::Cut) if found.second_id.is_some() => {
+                let message = format!("snapshot {name} cannot be used: {error}");
+                let next = format!("`{} --yes`, and tell its authors", delete_command(&found));
+                Break(Err(Failure::local(message, next)))
+            }
+            (SnapshotGoal::Ready, SnapshotState::Failed) => {
+                let message = format!("snapshot {name} was not cut: {error}");
+                let delete = delete_command(&found);
+                let next =
+                    format!("correct what the plugin says, then `{delete}` and cut it again");
+                Break(Err(Failure::local(message, next)))
+            }
+            (SnapshotGoal::Ready, SnapshotState::Deleting) => {
+                Break(Err(deleted_meanwhile(session, first)))
+            }
+            // A refused deletion leaves the snapshot as it was.
+            (SnapshotGoal::Deleted, SnapshotState::Ready | SnapshotState::Cut)
+                if !error.is_empty() =>
+            {
+                let message = format!("snapshot {name} was not deleted: {error}");
+                Break(Err(Failure::local(message, "correct what the plugin says, and ask again")))
+            }
+            _ => {
+                printed.step(Some(describe_snapshot(&found, clock::now())));
+                Continue(())
+            }
+        }
+    });
+    match end.await {
+        Break(end) => end,
+        Continue(()) => {
+            let goal = match goal {
+                SnapshotGoal::Ready => "ready",
+                SnapshotGoal::Deleted => "gone",
+            };
+            let waited = span::short(printed.started.elapsed());
+            let last = printed.last.as_deref().unwrap_or("its state is not known");
+            Err(Failure::Here {
+                exit: exit::UNAVAILABLE,
+                message: format!("snapshot {name} is not {goal} after {waited}: {last}"),
+                next: format!(
+                    "it goes on by itself; see it with: berth snapshot list {}{}",
+                    quoted(volume.as_str()),
+                    namespace_option(&session.namespace)
+                ),
+            })
+        }
+    }
+}
+
+fn deleted_meanwhile(session: &Session, snapshot: &SnapshotStub) -> Failure {
+    Failure::Here {
+        exit: exit::CONFLICT,
+        message: format!(
+            "snapshot {}@{} was deleted meanwhile",
+            snapshot.volume, snapshot.snapshot
+        ),
+        next: format!(
+            "berth events --volume {}{}",
+            quoted(snapshot.volume.as_str()),
+            namespace_option(&session.namespace)
+        ),
+    }
+}
+
+/// The command that deletes a snapshot, or its group.
+pub fn delete_command(snapshot: &SnapshotStub) -> String {
+    let SnapshotStub { namespace, volume, snapshot: id, group, .. } = snapshot;
+    let (volume, id) = (quoted(volume.as_str()), quoted(id.as_str()));
+    let namespace = namespace_option(namespace);
+    if group.is_empty() {
+        format!("berth snapshot delete {volume}@{id}{namespace}")
+    } else {
+        format!("berth snapshot group delete {volume}@{id}{namespace}")
+    }
+}
+
+/// One snapshot as it is now; none when there is no such snapshot.
+pub async fn read_snapshot(
+    session: &Session,
+    volume: &VolumeId,
+    id: &SnapshotId,
+) -> Result<Option<SnapshotStub>, Failure> {
+    let body = list_one(volume, id, Newer::default());
+    let page = session.ask_service::<verb::SnapshotList>(&session.namespace, &body).await?;
+    Ok(page.snapshots.into_iter().find(|one| one.snapshot == *id))
+}
+
+async fn read_one(
+    session: &Session,
+    volume: &VolumeId,
+    id: &SnapshotId,
+    newer: Newer,
+) -> Result<(u64, Option<SnapshotStub>), Problem> {
+    let body = list_one(volume, id, newer);
+    let deadline = Instant::now() + ASK_FOR + ASK_MARGIN;
+    let page = session.once::<verb::SnapshotList>(&session.namespace, &body, deadline).await?;
+    Ok((page.index, page.snapshots.into_iter().find(|one| one.snapshot == *id)))
+}
+
+/// The list that begins with this snapshot: an id comes before all ids that it begins.
+fn list_one(volume: &VolumeId, id: &SnapshotId, newer: Newer) -> List {
+    List {
+        volume: Some(volume.clone()),
+        prefix: id.to_string(),
+        page: Page { limit: Some(1), after: None },
+        newer,
+        ..List::default()
+    }
+}

@@ -1,0 +1,162 @@
+//! The words for a change of the storage, and for a snapshot.
+
+use berth_contract::message::snapshot::SnapshotStub;
+use berth_contract::message::storage::OperationStatus;
+use berth_domain::Timestamp;
+use berth_domain::volume::storage::{OperationKind, SnapshotState};
+
+use crate::size;
+use crate::span::until;
+use crate::table::plain;
+
+/// `creating`, `creating, then deleting`, `expanding to 20GiB`
+pub fn name_operation(operation: &OperationStatus) -> String {
+    match (operation.operation, operation.to_bytes) {
+        (OperationKind::Create, _) if operation.then_deleted => {
+            "creating, then deleting".to_owned()
+        }
+        (OperationKind::Create, _) => "creating".to_owned(),
+        (OperationKind::Delete, _) => "deleting".to_owned(),
+        (OperationKind::Modify, _) => "modifying".to_owned(),
+        (OperationKind::Expand, Some(bytes)) => format!("expanding to {}", size::short(bytes)),
+        (OperationKind::Expand, None) => "expanding".to_owned(),
+    }
+}
+
+/// A change in one line: `creating; try 2 failed: no room, next in 3.0s`.
+pub fn describe_operation(operation: &OperationStatus, now: Timestamp) -> String {
+    let name = name_operation(operation);
+    let OperationStatus { call, calling, tries, next_try, error, waits_for, .. } = operation;
+    if let Some(waits_for) = waits_for {
+        let error = error.as_deref().map(|error| format!("; the last answer: {}", plain(error)));
+        return format!("{name}; waits for {}{}", waits_for.describe(), error.unwrap_or_default());
+    }
+    if let Some(failed) = failed_try(*tries, error.as_deref(), *next_try, now) {
+        return format!("{name}; {failed}");
+    }
+    let left = match operation.nodes_left.as_slice() {
+        [] => String::new(),
+        nodes => {
+            let nodes: Vec<&str> = nodes.iter().map(AsRef::as_ref).collect();
+            format!(", left: {}", plain(&nodes.join(", ")))
+        }
+    };
+    match calling {
+        true => format!("{name}: {call} is under way{left}"),
+        false => format!("{name}: {call} is due{left}"),
+    }
+}
+
+/// `data@monday: creating; try 2 failed: no room, next in 3.0s`
+pub fn describe_snapshot(snapshot: &SnapshotStub, now: Timestamp) -> String {
+    let SnapshotStub { state, tries, next_try, error, .. } = snapshot;
+    let name = plain(&name_snapshot(snapshot));
+    if let Some(failed) = failed_try(*tries, error.as_deref(), *next_try, now) {
+        return format!("{name}: {state}; {failed}");
+    }
+    match state {
+        SnapshotState::Cut => format!("{name}: cut; the plugin still works on it"),
+        state => format!("{name}: {state}"),
+    }
+}
+
+/// `data@monday`; a group is named by all its volumes.
+pub fn name_snapshot(snapshot: &SnapshotStub) -> String {
+    let SnapshotStub { volume, snapshot: id, group, .. } = snapshot;
+    let volumes = if group.is_empty() { std::slice::from_ref(volume) } else { group };
+    let names: Vec<String> = volumes.iter().map(|volume| format!("{volume}@{id}")).collect();
+    names.join(", ")
+}
+
+/// The last try, if it failed.
+fn failed_try(
+    tries: u32,
+    error: Option<&str>,
+    next_try: Option<Timestamp>,
+    now: Timestamp,
+) -> Option<String> {
+    let error = plain(error?);
+    let again = next_try.map(|at| format!(", next {}", until(at, now))).unwrap_or_default();
+    Some(match tries {
+        0 => format!("before: {error}{again}"),
+        tries => format!("try {tries} failed: {error}{again}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::message::storage::StorageWait;
+    use berth_domain::{Namespace, NodeId, PluginId, SnapshotId, VolumeId};
+
+    use super::*;
+
+    fn operation(kind: OperationKind) -> OperationStatus {
+        OperationStatus {
+            operation: kind,
+            since: Timestamp::default(),
+            call: "controller.create".to_owned(),
+            calling: false,
+            tries: 0,
+            next_try: None,
+            error: None,
+            uncertain: false,
+            to_bytes: None,
+            nodes_left: Vec::new(),
+            then_deleted: false,
+            waits_for: None,
+        }
+    }
+
+    #[test]
+    fn a_change_names_its_call_its_error_or_what_it_waits_for() {
+        let now = Timestamp::from_unix_ms(1000);
+        let told = |operation: &OperationStatus| describe_operation(operation, now);
+        let create = operation(OperationKind::Create);
+        assert_eq!(told(&create), "creating: controller.create is due");
+        let calls = OperationStatus { calling: true, ..create.clone() };
+        assert_eq!(told(&calls), "creating: controller.create is under way");
+        let next_try = Some(Timestamp::from_unix_ms(4000));
+        let fails = OperationStatus { tries: 2, error: Some("no\n".into()), next_try, ..create };
+        assert_eq!(told(&fails), "creating; try 2 failed: no\\n, next in 3.0s");
+        let doomed = OperationStatus { then_deleted: true, ..fails };
+        assert_eq!(told(&doomed), "creating, then deleting; try 2 failed: no\\n, next in 3.0s");
+        let grows = OperationStatus {
+            to_bytes: Some(20 << 30),
+            nodes_left: vec![NodeId::new("n1").unwrap(), NodeId::new("n2").unwrap()],
+            calling: true,
+            call: "agent.expand".to_owned(),
+            ..operation(OperationKind::Expand)
+        };
+        assert_eq!(told(&grows), "expanding to 20GiB: agent.expand is under way, left: n1, n2");
+        let waits = OperationStatus { waits_for: Some(StorageWait::NextStaging), ..grows };
+        let expected = "expanding to 20GiB; waits for the next node that stages the volume, which \
+                        expands its file system";
+        assert_eq!(told(&waits), expected);
+    }
+
+    #[test]
+    fn a_snapshot_says_what_the_plugin_still_does() {
+        let snapshot = |state, tries, error: Option<&str>| SnapshotStub {
+            namespace: Namespace::default(),
+            volume: VolumeId::new("data").unwrap(),
+            snapshot: SnapshotId::new("monday").unwrap(),
+            state,
+            since: Timestamp::default(),
+            plugin: PluginId::new("p").unwrap(),
+            external_id: None,
+            second_id: None,
+            size_bytes: None,
+            cut_at: None,
+            group: Vec::new(),
+            tries,
+            next_try: None,
+            error: error.map(str::to_owned),
+            modify_index: 7,
+        };
+        let told = |of| describe_snapshot(&of, Timestamp::default());
+        let cut = snapshot(SnapshotState::Cut, 3, None);
+        assert_eq!(told(cut), "data@monday: cut; the plugin still works on it");
+        let fails = snapshot(SnapshotState::Creating, 1, Some("busy"));
+        assert_eq!(told(fails), "data@monday: creating; try 1 failed: busy");
+    }
+}

@@ -1,0 +1,93 @@
+//! The usage of a volume and its condition on a node.
+//!
+//! Owns: `NodeGetVolumeStats`. Promises: the kernel's figures. Where conditions are reported, a
+//! volume that was staged or published at the path and is no longer there is abnormal. Never:
+//! changes anything.
+
+use std::path::Path;
+
+use berth_csi::Code;
+use berth_csi::v1::volume_usage::Unit;
+use berth_csi::v1::{
+    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeCondition, VolumeUsage,
+};
+use nix::sys::statvfs::statvfs;
+
+use super::expand::find;
+use crate::ability::Ability;
+use crate::backend::{Volume, VolumeState};
+use crate::driver::Driver;
+use crate::driver::controller::answer;
+use crate::driver::refusal::Refusal;
+
+pub(in crate::driver) fn get(
+    driver: &Driver,
+    request: &NodeGetVolumeStatsRequest,
+) -> Result<NodeGetVolumeStatsResponse, Refusal> {
+    let NodeGetVolumeStatsRequest { volume_id, volume_path: path, .. } = request;
+    let volume = driver.volume(volume_id)?;
+    let state = volume.read_state()?;
+    let node = driver.node_id();
+    let volume_condition = answer::condition(driver, &volume)?;
+    let place = match find(&volume, &state, node, path) {
+        Ok(place) => place,
+        Err(refusal) => {
+            let condition = volume_condition.filter(|_| is_recorded(&state, node, path));
+            let condition = condition.map(|condition| add_absence(condition, node, path));
+            let usage = Vec::new();
+            return condition.map_or(Err(refusal), |condition| {
+                Ok(NodeGetVolumeStatsResponse { usage, volume_condition: Some(condition) })
+            });
+        }
+    };
+    let usage = if driver.has(Ability::Stats) { measure(&volume, &place)? } else { Vec::new() };
+    Ok(NodeGetVolumeStatsResponse { usage, volume_condition })
+}
+
+fn add_absence(condition: VolumeCondition, node: &str, path: &str) -> VolumeCondition {
+    let gone = format!("it is no longer at {path} on {node}");
+    let message = if condition.abnormal { format!("{}; {gone}", condition.message) } else { gone };
+    VolumeCondition { abnormal: true, message }
+}
+
+/// Whether the volume was staged or published at `path`, and neither was undone.
+fn is_recorded(state: &VolumeState, node: &str, path: &str) -> bool {
+    let staged = state.staged_on(node).is_some_and(|staged| staged.settled && staged.path == path);
+    let published = state.on(node).and_then(|on| on.published.get(path));
+    staged || published.is_some_and(|published| published.settled)
+}
+
+/// The usage of the file system at `place`, or the size of the block device.
+fn measure(volume: &Volume, place: &Path) -> Result<Vec<VolumeUsage>, Refusal> {
+    if !place.is_dir() {
+        let total = volume.meta().capacity_bytes;
+        let unit = Unit::Bytes.into();
+        return Ok(vec![VolumeUsage { total, unit, ..VolumeUsage::default() }]);
+    }
+    let there = statvfs(place).map_err(|errno| {
+        let message = format!("volume {:?}: cannot measure it: {errno}", volume.meta().volume_id);
+        Refusal::new(Code::Internal, message)
+    })?;
+    let block = there.fragment_size();
+    Ok(vec![
+        describe_usage(
+            Unit::Bytes,
+            there.blocks(),
+            there.blocks_free(),
+            there.blocks_available(),
+            block,
+        ),
+        describe_usage(Unit::Inodes, there.files(), there.files_free(), there.files_available(), 1),
+    ])
+}
+
+/// `free` has what only root may take; `available` has not.
+fn describe_usage(unit: Unit, total: u64, free: u64, available: u64, each: u64) -> VolumeUsage {
+    let signed = |count: u64| i64::try_from(count.saturating_mul(each)).unwrap_or(i64::MAX);
+    VolumeUsage {
+        available: signed(available),
+        total: signed(total),
+        used: signed(total.saturating_sub(free)),
+        unit: unit.into(),
+    }
+}

@@ -1,0 +1,513 @@
+//! Calls that change the storage, as the volumewatcher sends them to controllers and agents, and
+//! questions to a controller.
+//!
+//! **Owns** the messages of `controller.provision`, `agent.expand` and `controller.query`, and the
+//! volumewatcher's own message to the claim service, `volume.checkpoint`.
+//!
+//! **Never** carries a secret: a call has the id of its secrets, and the executor fetches them.
+
+use std::collections::BTreeMap;
+
+use berth_domain::access::Capability;
+use berth_domain::volume::storage::{OriginKind, Topology};
+use berth_domain::volume::{
+    CallKind, CreatedVolume, CutSnapshot, MountOptions, Outcome, StorageAnswer,
+};
+use berth_domain::{
+    AttemptId, Namespace, NodeId, PluginId, SecretsId, SnapshotId, Timestamp, VolumeId, VolumeKey,
+    WorkerId,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::trace::TraceContext;
+use crate::{decode_leaf, decode_struct, decode_variants, text};
+
+/// One call of one attempt, with all that its executor needs: it looks nothing up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageCall {
+    /// The call.
+    pub call: CallKind,
+    /// The attempt that it is the call of.
+    pub attempt: AttemptId,
+    /// The revision of the write that named the attempt: a call is refused when a higher one was
+    /// seen for the volume, or when its executor began later (rule 4).
+    pub revision: u64,
+    /// The executor does nothing after this time (safety rule 8).
+    pub deadline: Timestamp,
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume; of a group's call, the first volume of the group.
+    pub volume: VolumeId,
+    /// The snapshot; absent for a call of the volume itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotId>,
+    /// The plugin's id of the volume, which the executor locks; of a creation, the volume's name
+    /// for the plugin.
+    pub external_id: String,
+    /// The other volumes of a group, which the executor locks too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<GroupVolume>,
+    /// The plugin.
+    pub plugin: PluginId,
+    /// The node whose agent gets the call: for `agent.expand` always, for a controller's call only
+    /// if that node's controller has to get it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// Nodes whose agents are asked first whether their controller is still at an earlier call for
+    /// the volume: while one is, this call is not made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ask_first: Vec<NodeId>,
+    /// The id of the secrets that the plugin is called with; the executor fetches them (A9).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<SecretsId>,
+    /// What the plugin is asked to do.
+    pub work: StorageWork,
+}
+
+/// Another volume of a group's call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupVolume {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The plugin's id of it.
+    pub external_id: String,
+}
+decode_struct!(GroupVolume { volume, external_id });
+
+/// What the plugin is asked to do in a call of the storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StorageWork {
+    /// `CreateVolume`.
+    Create(Box<NewVolume>),
+    /// `DeleteVolume`.
+    Delete,
+    /// `ControllerExpandVolume`, or `NodeExpandVolume`.
+    Expand {
+        /// The smallest new size, in bytes.
+        required_bytes: u64,
+        /// The largest new size, in bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit_bytes: Option<u64>,
+        /// How the volume is used, or may be used if it is not in use.
+        capability: Capability,
+        /// How its file system is mounted.
+        #[serde(default, skip_serializing_if = "MountOptions::is_empty")]
+        mount: MountOptions,
+    },
+    /// `ControllerModifyVolume`.
+    Modify {
+        /// The mutable parameters to set.
+        parameters: BTreeMap<String, String>,
+    },
+    /// `CreateSnapshot`; for a snapshot that is cut already, the question whether it is ready.
+    Snapshot {
+        /// The snapshot's name for the plugin, by which CSI makes a repeated call harmless.
+        name: String,
+        /// Parameters, which only the plugin reads.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        parameters: BTreeMap<String, String>,
+        /// The plugin's id of the snapshot, if it is cut already.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut: Option<String>,
+    },
+    /// `DeleteSnapshot`.
+    DeleteSnapshot {
+        /// The plugin's id of the snapshot.
+        id: String,
+    },
+    /// `CreateVolumeGroupSnapshot`; for a group that is cut already, the question whether it is
+    /// ready.
+    Group {
+        /// The group's name for the plugin, by which CSI makes a repeated call harmless.
+        name: String,
+        /// The plugin's ids of the volumes.
+        sources: Vec<String>,
+        /// Parameters, which only the plugin reads.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        parameters: BTreeMap<String, String>,
+        /// The plugin's ids of the group and of its snapshots, if it is cut already.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut: Option<GroupIds>,
+    },
+    /// `DeleteVolumeGroupSnapshot`.
+    DeleteGroup(GroupIds),
+}
+
+/// The plugin's ids of a group of snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupIds {
+    /// The plugin's id of the group.
+    pub group: String,
+    /// The plugin's ids of its snapshots.
+    pub snapshots: Vec<String>,
+}
+decode_struct!(GroupIds { group, snapshots });
+
+/// A volume that is to be created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewVolume {
+    /// Its name for the plugin, by which CSI makes a repeated call harmless.
+    pub name: String,
+    /// The smallest size, in bytes; 0 if the plugin may choose.
+    #[serde(default)]
+    pub required_bytes: u64,
+    /// The largest size, in bytes; absent if there is no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_bytes: Option<u64>,
+    /// The ways in which it may be used.
+    pub capabilities: Vec<Capability>,
+    /// How its file system is mounted.
+    #[serde(default, skip_serializing_if = "MountOptions::is_empty")]
+    pub mount: MountOptions,
+    /// Parameters, which only the plugin reads.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// Parameters that may change later, which only the plugin reads.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mutable_parameters: BTreeMap<String, String>,
+    /// Topologies in one of which it is created, the preferred one first; any if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topologies: Vec<Topology>,
+    /// What it is a copy of; absent for an empty volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<CopySource>,
+}
+decode_struct!(NewVolume {
+    name,
+    required_bytes = 0,
+    limit_bytes,
+    capabilities,
+    mount = MountOptions::default(),
+    parameters,
+    mutable_parameters,
+    topologies,
+    origin,
+});
+
+/// What a new volume is a copy of, as its plugin knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopySource {
+    /// Whether it is a volume or a snapshot.
+    pub kind: OriginKind,
+    /// The plugin's id of it.
+    pub external_id: String,
+}
+decode_struct!(CopySource { kind, external_id });
+
+impl StorageCall {
+    /// The volume in its namespace.
+    pub fn volume_key(&self) -> VolumeKey {
+        VolumeKey::new(self.namespace.clone(), self.volume.clone())
+    }
+
+    /// All volumes that it is a call of.
+    pub fn volume_keys(&self) -> Vec<VolumeKey> {
+        let others = self.others.iter().map(|other| &other.volume);
+        let volumes = std::iter::once(&self.volume).chain(others);
+        volumes.map(|volume| VolumeKey::new(self.namespace.clone(), volume.clone())).collect()
+    }
+
+    /// The plugin's ids of them.
+    pub fn external_ids(&self) -> impl Iterator<Item = &str> {
+        let others = self.others.iter().map(|other| other.external_id.as_str());
+        std::iter::once(self.external_id.as_str()).chain(others)
+    }
+}
+
+decode_leaf!(OriginKind, StorageOutcome);
+decode_variants!(StorageWork {
+    "create" => Create(Box<NewVolume>),
+    "delete" => Delete,
+    "expand" => Expand { required_bytes, limit_bytes, capability, mount = MountOptions::default() },
+    "modify" => Modify { parameters },
+    "snapshot" => Snapshot { name, parameters, cut },
+    "delete-snapshot" => DeleteSnapshot { id },
+    "group" => Group { name, sources, parameters, cut },
+    "delete-group" => DeleteGroup(GroupIds),
+});
+decode_struct!(StorageCall {
+    call,
+    attempt,
+    revision,
+    deadline,
+    namespace,
+    volume,
+    snapshot,
+    external_id,
+    others,
+    plugin,
+    node,
+    ask_first,
+    secrets,
+    work,
+});
+
+/// A call of the storage succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StorageCalled {
+    /// What the plugin returned; absent for a call that returns nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<StorageAnswer>,
+}
+
+/// `controller.query`: a question to a controller. It changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageQuery {
+    /// The plugin.
+    pub plugin: PluginId,
+    /// The question.
+    pub question: Question,
+}
+decode_struct!(StorageQuery { plugin, question });
+decode_variants!(Question {
+    "volumes" => Volumes { token = String::new(), limit },
+    "snapshots" => Snapshots { token = String::new(), limit },
+    "volume" => Volume { id },
+    "capacity" => Capacity { capabilities, parameters, topology },
+});
+
+/// What a controller is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// `ListVolumes`: one page.
+    Volumes {
+        /// The plugin's token of the page; empty for the first one.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        token: String,
+        /// The most entries.
+        limit: u32,
+    },
+    /// `ListSnapshots`: one page.
+    Snapshots {
+        /// The plugin's token of the page; empty for the first one.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        token: String,
+        /// The most entries.
+        limit: u32,
+    },
+    /// `ControllerGetVolume`.
+    Volume {
+        /// The plugin's id of the volume.
+        id: String,
+    },
+    /// `GetCapacity`.
+    Capacity {
+        /// The ways in which the volumes may be used; any if empty.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        capabilities: Vec<Capability>,
+        /// Parameters of `CreateVolume`, which only the plugin reads.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        parameters: BTreeMap<String, String>,
+        /// The topology; any if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        topology: Option<Topology>,
+    },
+}
+
+/// A controller's answer to a question.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Answered {
+    /// The volumes of the page, or the volume that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<PluginVolumeStatus>,
+    /// The snapshots of the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<PluginSnapshotStatus>,
+    /// The plugin's token of the next page; absent if this was the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// Free bytes, for a question about capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_bytes: Option<u64>,
+    /// The largest volume that can be created, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_volume_bytes: Option<u64>,
+    /// The smallest volume that can be created, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_volume_bytes: Option<u64>,
+}
+
+/// A volume as its plugin lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginVolumeStatus {
+    /// The plugin's id of the volume.
+    pub external_id: String,
+    /// Its size, in bytes; absent if the plugin does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<u64>,
+    /// The plugin's `volume_context`; empty if it is larger than CSI allows (4 KiB).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub context: BTreeMap<String, String>,
+    /// Where it can be reached; everywhere, or not known, if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topologies: Vec<Topology>,
+    /// The plugin's ids of the nodes that it is attached to; absent if the plugin does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_on: Option<Vec<String>>,
+    /// What is wrong with it, in the plugin's words (`volume_condition`); absent if it is well, or
+    /// if the plugin does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abnormal: Option<String>,
+}
+
+/// A snapshot as its plugin lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginSnapshotStatus {
+    /// The plugin's id of the snapshot.
+    pub external_id: String,
+    /// The plugin's id of the volume that it is a snapshot of.
+    pub source: String,
+    /// The smallest size of a volume that is made of it, in bytes; absent if the plugin does not
+    /// say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// When it was cut; absent if the plugin does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_at: Option<Timestamp>,
+    /// Whether a volume can be made of it.
+    pub ready: bool,
+    /// The plugin's id of its group; absent if it is in none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Where the controller is that listed it, if each controller has a storage of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topologies: Vec<Topology>,
+}
+
+/// `volume.checkpoint`: a volumewatcher reports the outcome of its call, if it made one, and asks
+/// for the next call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageCheckpoint {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The snapshot; absent for the volume's own operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotId>,
+    /// The volumewatcher that makes the calls.
+    pub worker: WorkerId,
+    /// The outcome of its call; absent if it made none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<StorageReport>,
+    /// Whether something changed that may let a failed call succeed: its next try is made at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub early: bool,
+    /// Whether the worker has no room for another call now: then no call is begun, so that no
+    /// deadline runs while it waits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub report_only: bool,
+}
+decode_struct!(StorageCheckpoint {
+    volume,
+    snapshot,
+    worker,
+    report,
+    early = false,
+    report_only = false,
+});
+
+/// The outcome of a call of the storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageReport {
+    /// The attempt that made the call.
+    pub attempt: AttemptId,
+    /// The outcome.
+    pub outcome: StorageOutcome,
+    /// The error, if the call did not succeed. A longer one is cut at 1024 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What the plugin returned, if the call succeeded and returns anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<StorageAnswer>,
+}
+decode_struct!(StorageReport { attempt, outcome, error, answer });
+decode_variants!(StorageAnswer {
+    "volume" => Volume(CreatedVolume),
+    "capacity" => Capacity { bytes, node_expansion_required },
+    "snapshot" => Snapshot(CutSnapshot),
+    "group" => Group { external_id, ready = false, snapshots },
+});
+decode_struct!(CutSnapshot { external_id, source, size_bytes = 0, cut_at, ready = false });
+decode_struct!(CreatedVolume {
+    external_id,
+    capacity_bytes = 0,
+    context = BTreeMap::new(),
+    topologies = Vec::new(),
+    is_copy = false,
+    unusable
+});
+
+/// How a call of the storage ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StorageOutcome {
+    /// It succeeded.
+    Done,
+    /// The plugin refused it: it did nothing, and a repeated call will do nothing.
+    Refused,
+    /// The plugin answered with an error: this call did nothing, and a repeated call may succeed.
+    NotDone,
+    /// The plugin answered with an error: the call may have done something.
+    Failed,
+    /// The storage has no room for it now, and it did nothing.
+    Exhausted,
+    /// The plugin was not called for this attempt.
+    Unasked,
+    /// There was no answer: the call may still do something.
+    Unanswered,
+}
+
+impl StorageReport {
+    /// A report of this outcome. A plugin's error is as long as a request takes it: a report that
+    /// is refused would never be recorded.
+    pub fn new(attempt: AttemptId, outcome: Outcome) -> Self {
+        let mut answer = None;
+        let (outcome, error) = match outcome {
+            Outcome::Done { .. } => (StorageOutcome::Done, None),
+            Outcome::Stored(stored) => {
+                answer = Some(stored);
+                (StorageOutcome::Done, None)
+            }
+            Outcome::Refused(error) => (StorageOutcome::Refused, Some(error)),
+            Outcome::NotDone(error) => (StorageOutcome::NotDone, Some(error)),
+            Outcome::Failed(error) => (StorageOutcome::Failed, Some(error)),
+            Outcome::Exhausted(error) => (StorageOutcome::Exhausted, Some(error)),
+            Outcome::Unasked(error) => (StorageOutcome::Unasked, Some(error)),
+            Outcome::Unanswered(error) => (StorageOutcome::Unanswered, Some(error)),
+        };
+        Self { attempt, outcome, error: error.map(text::shorten), answer }
+    }
+
+    /// The outcome reported.
+    pub fn into_outcome(self) -> Outcome {
+        let error = self.error.unwrap_or_else(|| "no reason was given".to_owned());
+        match (self.outcome, self.answer) {
+            (StorageOutcome::Done, Some(answer)) => Outcome::Stored(answer),
+            (StorageOutcome::Done, None) => Outcome::Done { publish_context: BTreeMap::new() },
+            (StorageOutcome::Refused, _) => Outcome::Refused(error),
+            (StorageOutcome::NotDone, _) => Outcome::NotDone(error),
+            (StorageOutcome::Failed, _) => Outcome::Failed(error),
+            (StorageOutcome::Exhausted, _) => Outcome::Exhausted(error),
+            (StorageOutcome::Unasked, _) => Outcome::Unasked(error),
+            (StorageOutcome::Unanswered, _) => Outcome::Unanswered(error),
+        }
+    }
+}
+
+/// `volume.checkpoint` was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StorageCheckpointed {
+    /// Whether the operation or snapshot still needs a call, now or later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pending: bool,
+    /// The call to make next, once; absent if none is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<StorageCall>,
+    /// When to send this request again at the latest, if there is no call to make.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<Timestamp>,
+    /// The trace of the operation's last change, which the spans of the call belong to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
+}

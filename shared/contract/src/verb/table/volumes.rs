@@ -1,0 +1,70 @@
+//! Volumes: their documents, and where they can be used.
+
+use berth_domain::Namespace;
+
+use crate::message::{many, volume};
+
+verbs! {
+    /// Register a volume, or change it: the volume's document
+    VolumeRegister {
+        step: "volume.register", endpoint: "volume-register",
+        subject: "berth.v1.volume.register.<ns>", to: Namespace,
+        service: CLAIM, senders: [WRITE], effect: Change,
+        request: volume::Register, reply: volume::Registered,
+        errors: [VolumeClosing, UnsafeUpdate, HandleTaken, VolumeNotReady] + PLUGIN_FAILED,
+    }
+
+    /// Deregister a volume; by force once its claims are released: id, force, reason
+    VolumeDeregister {
+        step: "volume.deregister", endpoint: "volume-deregister",
+        subject: "berth.v1.volume.deregister.<ns>", to: Namespace,
+        service: CLAIM, senders: [WRITE, GC], effect: Change,
+        request: volume::Deregister, reply: volume::Deregistered,
+        errors: [NoSuchVolume, ClaimsLive, NotDue, Changed, Releasing, OperationUnderWay],
+    }
+
+    /// Release a node's claims on a volume whose allocs have ended: id, node, reason
+    VolumeDetach {
+        step: "volume.detach", endpoint: "volume-detach",
+        subject: "berth.v1.volume.detach.<ns>", to: Namespace,
+        service: CLAIM, senders: [OPERATOR], effect: Change,
+        request: volume::Detach, reply: volume::Detached,
+        errors: [NoSuchVolume, NoSuchNode, ClaimsLive, NoSuchClaim],
+    }
+
+    /// Show one volume with its claims and its health: id
+    VolumeStatus {
+        step: "volume.status", endpoint: "volume-status",
+        subject: "berth.v1.volume.status.<ns>", to: Namespace,
+        service: CLAIM, senders: [READ, DOCKER], effect: Read,
+        request: volume::Status, reply: volume::VolumeStatus,
+        errors: [NoSuchVolume],
+    }
+
+    /// List volumes, one short line each: prefix, plugin, node, state
+    VolumeList {
+        step: "volume.list", endpoint: "volume-list",
+        subject: "berth.v1.volume.list.<ns>", to: Namespace,
+        service: CLAIM, senders: [READ, DOCKER, PLUGIN_REGISTRY], effect: Read,
+        request: volume::List, reply: volume::Volumes,
+        errors: [],
+    }
+
+    /// Show which nodes could host these volumes, now or later, and why others cannot: volumes
+    VolumePlacement {
+        step: "volume.placement", endpoint: "volume-placement",
+        subject: "berth.v1.volume.placement.<ns>", to: Namespace,
+        service: CLAIM, senders: [READ], effect: Read,
+        request: volume::Placement, reply: volume::Placements,
+        errors: [],
+    }
+
+    /// Show for each of many workloads which nodes could host its volumes: placements
+    VolumePlaceMany {
+        step: "volume.place-many", endpoint: "volume-place-many",
+        subject: "berth.v1.volume.place-many.<ns>", to: Namespace,
+        service: CLAIM, senders: [READ], effect: Read,
+        request: many::PlaceMany, reply: many::PlacementAnswers,
+        errors: [],
+    }
+}

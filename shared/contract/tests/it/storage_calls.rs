@@ -1,0 +1,262 @@
+//! Calls that change the storage, their outcomes, and questions to a controller: what Berth's
+//! services send to each other.
+
+use std::collections::BTreeMap;
+
+use berth_contract::decode::{self, Unknown};
+use berth_contract::message::storage_call::{
+    Answered, CopySource, GroupIds, GroupVolume, NewVolume, Question, StorageCall, StorageCalled,
+    StorageCheckpoint, StorageCheckpointed, StorageQuery, StorageReport, StorageWork,
+};
+use berth_domain::volume::storage::OriginKind;
+use berth_domain::volume::{CallKind, CreatedVolume, CutSnapshot, Outcome, StorageAnswer};
+
+use crate::messages::{reply, request};
+use crate::sample;
+use crate::storage::{GIB, listed_snapshot, listed_volume};
+
+fn call(call: CallKind, work: StorageWork) -> StorageCall {
+    StorageCall {
+        call,
+        attempt: sample::attempt_id(),
+        revision: 42,
+        deadline: sample::at(60),
+        namespace: sample::namespace(),
+        volume: sample::volume(),
+        snapshot: Some(sample::snapshot_id()),
+        others: Vec::new(),
+        external_id: "vol-0a1b".to_owned(),
+        plugin: sample::plugin(),
+        node: Some(sample::node_id()),
+        ask_first: vec![sample::node_id()],
+        secrets: Some(sample::secrets_id()),
+        work,
+    }
+}
+
+fn of_volume(kind: CallKind, work: StorageWork) -> StorageCall {
+    StorageCall { snapshot: None, ..call(kind, work) }
+}
+
+fn of_group(kind: CallKind, work: StorageWork) -> StorageCall {
+    let volume = "orders-log".parse().unwrap();
+    let others = vec![GroupVolume { volume, external_id: "vol-0a2b".to_owned() }];
+    StorageCall { others, ..call(kind, work) }
+}
+
+fn create_work() -> StorageWork {
+    let origin = CopySource { kind: OriginKind::Snapshot, external_id: "snap-0c1d".to_owned() };
+    StorageWork::Create(Box::new(NewVolume {
+        name: sample::provision().name,
+        required_bytes: 10 * GIB,
+        limit_bytes: Some(20 * GIB),
+        capabilities: vec![sample::capability()],
+        mount: sample::mount(),
+        parameters: sample::map("type", "gp3"),
+        mutable_parameters: sample::map("iops", "3000"),
+        topologies: vec![sample::map("zone", "a")],
+        origin: Some(origin),
+    }))
+}
+
+fn expand_work() -> StorageWork {
+    StorageWork::Expand {
+        required_bytes: 20 * GIB,
+        limit_bytes: Some(25 * GIB),
+        capability: sample::capability(),
+        mount: sample::mount(),
+    }
+}
+
+#[test]
+fn calls_of_the_storage() {
+    let creation = of_volume(CallKind::VolumeCreate, create_work());
+    request("request-controller-provision", &StorageCall { node: None, ..creation.clone() });
+    request("request-controller-provision-on-node", &creation);
+    let group = || GroupIds {
+        group: "group-0e2f".to_owned(),
+        snapshots: vec!["snap-0c1d".to_owned(), "snap-0c2d".to_owned()],
+    };
+    let name = "berth-snapshot-019bcb6ac57b-0123456789abcdef".to_owned();
+    let parameters = sample::map("type", "full");
+    for (what, call) in [
+        ("delete", of_volume(CallKind::VolumeDelete, StorageWork::Delete)),
+        ("expand", of_volume(CallKind::VolumeExpand, expand_work())),
+        (
+            "modify",
+            of_volume(
+                CallKind::VolumeModify,
+                StorageWork::Modify { parameters: sample::map("iops", "6000") },
+            ),
+        ),
+        (
+            "snapshot",
+            call(
+                CallKind::SnapshotCreate,
+                StorageWork::Snapshot {
+                    name: name.clone(),
+                    parameters: parameters.clone(),
+                    cut: Some("snap-0c1d".to_owned()),
+                },
+            ),
+        ),
+        (
+            "delete-snapshot",
+            call(
+                CallKind::SnapshotDelete,
+                StorageWork::DeleteSnapshot { id: "snap-0c1d".to_owned() },
+            ),
+        ),
+        (
+            "group",
+            of_group(
+                CallKind::GroupCreate,
+                StorageWork::Group {
+                    name,
+                    sources: vec!["vol-0a1b".to_owned(), "vol-0a2b".to_owned()],
+                    parameters,
+                    cut: Some(group()),
+                },
+            ),
+        ),
+        ("delete-group", of_group(CallKind::GroupDelete, StorageWork::DeleteGroup(group()))),
+    ] {
+        request(&format!("request-controller-provision-{what}"), &call);
+    }
+    request("request-agent-expand", &of_volume(CallKind::NodeExpand, expand_work()));
+}
+
+fn created() -> CreatedVolume {
+    CreatedVolume {
+        external_id: "vol-0a1b".to_owned(),
+        capacity_bytes: 10 * GIB,
+        context: sample::map("pool", "p1"),
+        topologies: vec![sample::map("zone", "a")],
+        is_copy: true,
+        unusable: Some("answered with 65 topologies; at most 64 are taken".to_owned()),
+    }
+}
+
+fn cut() -> CutSnapshot {
+    CutSnapshot {
+        external_id: "snap-0c1d".to_owned(),
+        source: "vol-0a1b".to_owned(),
+        size_bytes: 10 * GIB,
+        cut_at: Some(sample::at(1)),
+        ready: true,
+    }
+}
+
+/// One of each answer.
+fn answers() -> [StorageAnswer; 4] {
+    [
+        StorageAnswer::Volume(created()),
+        StorageAnswer::Capacity { bytes: 20 * GIB, node_expansion_required: true },
+        StorageAnswer::Snapshot(cut()),
+        StorageAnswer::Group {
+            external_id: "group-0e2f".to_owned(),
+            ready: true,
+            snapshots: vec![cut()],
+        },
+    ]
+}
+
+#[test]
+fn answers_of_the_storage() {
+    let [volume, capacity, snapshot, group] =
+        answers().map(|answer| StorageCalled { answer: Some(answer) });
+    reply("reply-controller-provision", &volume);
+    reply("reply-controller-provision-on-node", &StorageCalled { answer: None });
+    reply("reply-controller-provision-snapshot", &snapshot);
+    reply("reply-controller-provision-group", &group);
+    reply("reply-agent-expand", &capacity);
+}
+
+#[test]
+fn checkpoints_of_the_storage() {
+    let report = |outcome| StorageReport::new(sample::attempt_id(), outcome);
+    let checkpoint = |report| StorageCheckpoint {
+        volume: sample::volume(),
+        snapshot: Some(sample::snapshot_id()),
+        worker: sample::worker(),
+        report: Some(report),
+        early: true,
+        report_only: true,
+    };
+    let done = report(Outcome::Stored(StorageAnswer::Snapshot(cut())));
+    request("request-volume-checkpoint", &checkpoint(done));
+    let failed = report(Outcome::Failed("controller.snapshot: INTERNAL: no".to_owned()));
+    request("request-volume-checkpoint-failed", &checkpoint(failed));
+    reply(
+        "reply-volume-checkpoint",
+        &StorageCheckpointed {
+            pending: true,
+            call: Some(of_volume(CallKind::VolumeCreate, create_work())),
+            next_try: Some(sample::at(4)),
+            trace: Some(sample::trace()),
+        },
+    );
+}
+
+/// What a volumewatcher reports of a call is what the claim service reads, whatever the plugin said
+/// and returned.
+#[test]
+fn each_outcome_survives_its_report() {
+    let error = || "controller.create: INTERNAL: no".to_owned();
+    let plain = [
+        Outcome::Done { publish_context: BTreeMap::new() },
+        Outcome::Refused(error()),
+        Outcome::NotDone(error()),
+        Outcome::Failed(error()),
+        Outcome::Exhausted(error()),
+        Outcome::Unasked(error()),
+        Outcome::Unanswered(error()),
+    ];
+    for outcome in plain.into_iter().chain(answers().map(Outcome::Stored)) {
+        let report = StorageReport::new(sample::attempt_id(), outcome.clone());
+        let bytes = serde_json::to_vec(&report).unwrap();
+        let read = decode::message::<StorageReport>(&bytes, Unknown::Ignore);
+        assert_eq!(read.unwrap().into_outcome(), outcome);
+    }
+}
+
+#[test]
+fn questions_to_a_controller() {
+    let query = |question| StorageQuery { plugin: sample::plugin(), question };
+    let token = || "page-2".to_owned();
+    let volumes = query(Question::Volumes { token: token(), limit: 500 });
+    request("request-controller-query", &volumes);
+    request("request-controller-query-on-node", &volumes);
+    let snapshots = Question::Snapshots { token: token(), limit: 500 };
+    request("request-controller-query-snapshots", &query(snapshots));
+    let volume = Question::Volume { id: "vol-0a1b".to_owned() };
+    request("request-controller-query-volume", &query(volume));
+    let capacity = Question::Capacity {
+        capabilities: vec![sample::capability()],
+        parameters: sample::map("type", "gp3"),
+        topology: Some(sample::map("zone", "a")),
+    };
+    request("request-controller-query-capacity", &query(capacity));
+    let answered = Answered {
+        volumes: vec![listed_volume()],
+        snapshots: vec![listed_snapshot()],
+        next: Some(token()),
+        available_bytes: Some(500 * GIB),
+        max_volume_bytes: Some(100 * GIB),
+        min_volume_bytes: Some(GIB),
+    };
+    reply("reply-controller-query", &answered);
+    reply("reply-controller-query-on-node", &answered);
+}
+
+/// A call goes to the agent of its node, or to any controller of its plugin.
+#[test]
+fn each_call_has_its_subject() {
+    let any = StorageCall { node: None, ..of_volume(CallKind::VolumeCreate, create_work()) };
+    assert_eq!(any.subject(), "berth.v1.controller.ebs=2Ecsi=2Eaws=2Ecom.provision");
+    let on_node = of_volume(CallKind::VolumeCreate, create_work());
+    let subject = "berth.v1.agent.host=2Eexample.controller.ebs=2Ecsi=2Eaws=2Ecom.provision";
+    assert_eq!(on_node.subject(), subject);
+    let node = of_volume(CallKind::NodeExpand, expand_work());
+    assert_eq!(node.subject(), "berth.v1.agent.host=2Eexample.expand");
+}

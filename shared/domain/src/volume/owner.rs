@@ -1,0 +1,26 @@
+//! Whose call an attempt makes.
+
+use std::fmt;
+
+use crate::{AllocId, SnapshotId};
+
+/// The part of a volume that has an attempt on its record.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CallOwner {
+    /// The claim of an alloc.
+    Claim(AllocId),
+    /// The volume itself: it is created, deleted, expanded or modified.
+    Volume,
+    /// A snapshot of the volume.
+    Snapshot(SnapshotId),
+}
+
+impl fmt::Display for CallOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(alloc) => write!(f, "alloc {alloc}"),
+            Self::Volume => f.write_str("the volume itself"),
+            Self::Snapshot(snapshot) => write!(f, "snapshot {snapshot}"),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The calls of an operation, and what their outcomes change (rules 19, 20 and 22).
+
+use super::operation::{Expansion, Operation, OperationKind, Work};
+use super::provision::Provision;
+use super::{Stage, StorageFailure, StorageLife, request};
+use crate::volume::claim::Claim;
+use crate::volume::command::{Context, CreatedVolume, Outcome, Step, StorageAnswer};
+use crate::volume::refusal::Refusal;
+use crate::volume::{Drive, State, Volume, VolumeSpec};
+use crate::{AttemptId, NodeId, Timestamp};
+
+/// Starts the next call of the volume's operation, if it may start now.
+pub(in crate::volume) fn drive_operation(
+    volume: &Volume,
+    drive: &Drive,
+    context: &Context,
+) -> Result<Step, Refusal> {
+    let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
+    if volume.is_run_over(drive.wanted) {
+        return request::delete(volume, "the run that it was created for is over", context);
+    }
+    let not_due = |next_try| Err(Refusal::OperationNotDue { next_try });
+    let mut storage = spec.life();
+    let Some(operation) = &mut storage.operation else { return not_due(None) };
+    // Its own call, too: the node of a call that may act must stay on the record.
+    if let Some(call) = volume.busy_at_storage(context.now, &context.policy) {
+        return not_due(Some(call.until));
+    }
+    match (volume.next_storage_call(operation), &mut operation.work) {
+        (NextStorageCall::Await, _) => return not_due(None),
+        (NextStorageCall::Finish, _) => {
+            storage.operation = None;
+            return Ok(Step::put_spec(spec.living(storage)));
+        }
+        (NextStorageCall::Node(node), Work::Expand(expansion)) => expansion.node = Some(node),
+        (NextStorageCall::Controller | NextStorageCall::Node(_), _) => {}
+    }
+    let busy = match (&operation.work, operation.call().is_controller()) {
+        (Work::Expand(Expansion { node: Some(node), .. }), false) => {
+            volume.busy_on(node, context.now, &context.policy)
+        }
+        _ => volume.busy(context.now, &context.policy),
+    };
+    if let Some(call) = busy {
+        return not_due(Some(call.until));
+    }
+    if let Some(next_try) = operation.progress.ahead(drive.early, context) {
+        return not_due(Some(next_try));
+    }
+    let call = operation.call();
+    let executor = drive.executor.as_ref();
+    let attempt = operation.progress.start(call, &drive.worker, executor, context);
+    Ok(Step { call: Some(attempt), ..Step::put_spec(spec.living(storage)) })
+}
+
+/// What comes next of an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextStorageCall {
+    /// A call of the controller.
+    Controller,
+    /// A call of this node.
+    Node(NodeId),
+    /// Nothing before a claim comes or goes: the next staging expands the volume, or the plugin
+    /// expands only what is not in use.
+    Await,
+    /// Nothing is left to do.
+    Finish,
+}
+
+impl Volume {
+    /// What comes next of the volume's operation.
+    pub fn next_storage_call(&self, operation: &Operation) -> NextStorageCall {
+        match &operation.work {
+            Work::Expand(expansion) if expansion.at_nodes => next_node(self, expansion),
+            Work::Expand(expansion) if expansion.offline && self.holders().next().is_some() => {
+                NextStorageCall::Await
+            }
+            _ => NextStorageCall::Controller,
+        }
+    }
+}
+
+/// The next node that has to expand the volume. Each node where it is granted does so once.
+fn next_node(volume: &Volume, expansion: &Expansion) -> NextStorageCall {
+    let mut left = false;
+    for (node, _, _) in volume.taken_nodes() {
+        if expansion.expanded.contains(node) {
+            continue;
+        }
+        left = true;
+        let newest = newest_epoch(volume, node);
+        if expansion.refused.get(node).is_none_or(|refused| newest > *refused) {
+            return NextStorageCall::Node(node.clone());
+        }
+    }
+    if left || expansion.expanded.is_empty() {
+        NextStorageCall::Await
+    } else {
+        NextStorageCall::Finish
+    }
+}
+
+fn newest_epoch(volume: &Volume, node: &NodeId) -> u64 {
+    let there = |claim: &&Claim| claim.node == *node && claim.state == State::Taken;
+    volume.claims.values().filter(there).map(|claim| claim.epoch).max().unwrap_or_default()
+}
+
+/// Applies the outcome of the operation's call, if it is the call on the record.
+pub(in crate::volume) fn settle_operation(
+    volume: &Volume,
+    attempt: &AttemptId,
+    outcome: &Outcome,
+    context: &Context,
+) -> Result<Step, Refusal> {
+    let spec = volume.spec.as_ref().ok_or(Refusal::StaleAttempt)?;
+    let mut storage = spec.life();
+    let Some(mut operation) = storage.operation.take() else { return Err(Refusal::StaleAttempt) };
+    let current = operation.progress.attempt.as_ref().filter(|current| current.id == *attempt);
+    if current.is_none() {
+        return Err(Refusal::StaleAttempt);
+    }
+    let kind = operation.kind();
+    match (&mut operation.work, outcome) {
+        _ if operation.progress.inherited => {
+            operation.progress.end_inherited(outcome);
+            storage.operation = Some(operation);
+        }
+        (Work::Create { doomed }, Outcome::Stored(StorageAnswer::Volume(made))) => {
+            let doomed = *doomed;
+            return Ok(Step::put_spec(created(spec, storage, made, doomed, context)));
+        }
+        (Work::Delete { .. }, Outcome::Done { .. } | Outcome::Stored(_)) => {
+            return Ok(Step::delete_spec());
+        }
+        (
+            Work::Expand(expansion),
+            Outcome::Stored(StorageAnswer::Capacity { bytes, node_expansion_required }),
+        ) if !expansion.at_nodes => {
+            storage.failure = None;
+            let short = *bytes > 0 && *bytes < expansion.required_bytes;
+            let required = expansion.required_bytes;
+            if short {
+                storage.faults.push(format!(
+                    "it expanded the volume to {bytes} bytes, and {required} were requested"
+                ));
+            }
+            let capacity = if *bytes > 0 { *bytes } else { required };
+            storage.expanded_for = (!short).then_some(required);
+            // Nodes that had to follow a smaller one have to follow this one.
+            let nodes_behind = expansion.all_replaced().any(|before| before.at_nodes);
+            if *node_expansion_required || nodes_behind {
+                expansion.at_nodes = true;
+                expansion.replaced = None;
+                operation.progress = super::Progress::default();
+                storage.operation = Some(operation);
+            }
+            let spec = VolumeSpec { capacity_bytes: Some(capacity), ..spec.clone() };
+            return Ok(Step::put_spec(spec.living(bounded(storage))));
+        }
+        (Work::Expand(expansion), Outcome::Done { .. } | Outcome::Stored(_))
+            if expansion.at_nodes =>
+        {
+            expansion.expanded.extend(expansion.node.clone());
+            let is_done = next_node(volume, expansion) == NextStorageCall::Finish;
+            operation.progress = super::Progress::default();
+            storage.operation = (!is_done).then_some(operation);
+        }
+        (Work::Expand(expansion), Outcome::Refused(error)) if expansion.at_nodes => {
+            if let Some(node) = expansion.node.clone() {
+                let newest = newest_epoch(volume, &node);
+                expansion.refused.insert(node, newest);
+            }
+            operation.progress =
+                super::Progress { error: Some(error.clone()), ..super::Progress::default() };
+            storage.operation = Some(operation);
+        }
+        (Work::Modify { parameters }, Outcome::Done { .. } | Outcome::Stored(_)) => {
+            storage.mutable.append(parameters);
+            storage.failure = None;
+        }
+        // The plugin refused for good. What an earlier call may have created or deleted stays in
+        // doubt (rule 19).
+        (work, Outcome::Refused(error))
+            if !operation.progress.uncertain
+                || matches!(work, Work::Expand(_) | Work::Modify { .. }) =>
+        {
+            if matches!(work, Work::Create { doomed: true }) {
+                return Ok(Step::delete_spec());
+            }
+            storage.failure = Some(failure(kind, error, context.now));
+            let before = match work {
+                Work::Expand(refused) => refused.replaced.take().map(|it| Work::Expand(*it)),
+                Work::Delete { replaced, .. } => replaced.take().map(|it| *it),
+                Work::Create { .. } | Work::Modify { .. } => None,
+            };
+            // It was acknowledged, and the volume stays.
+            storage.operation = before.map(|before| {
+                let before = Operation::new(before, operation.since);
+                let tries = operation.progress.tries;
+                let progress = super::Progress { tries, ..before.progress.clone() };
+                Operation { progress, ..before }
+            });
+        }
+        // It is not there, and is not wanted any more.
+        (Work::Create { doomed: true }, Outcome::NotDone(_) | Outcome::Exhausted(_))
+            if !operation.progress.uncertain =>
+        {
+            return Ok(Step::delete_spec());
+        }
+        _ => {
+            operation.progress.fail(outcome, context);
+            storage.operation = Some(operation);
+        }
+    }
+    if spec.operation() == storage.operation.as_ref() {
+        return Ok(Step::nothing());
+    }
+    Ok(Step::put_spec(spec.living(storage)))
+}
+
+/// The volume with what the plugin returned, and what is wrong with that (rule 19).
+fn created(
+    spec: &VolumeSpec,
+    mut storage: StorageLife,
+    made: &CreatedVolume,
+    doomed: bool,
+    context: &Context,
+) -> VolumeSpec {
+    let name = spec.provision().map(|provision| provision.name.as_str()).unwrap_or_default();
+    let without_id = if made.external_id.is_empty() {
+        let why = made.unusable.as_deref().unwrap_or("gives no id");
+        Some(format!(
+            "it says that it created the volume, and {why}: it may have left a volume named \
+             {name:?} at the storage"
+        ))
+    } else if context.handle.others.is_empty() {
+        None
+    } else {
+        let others = context.handle.others.join(", ");
+        Some(format!("it gives the id {:?}, which is the one of {others}", made.external_id))
+    };
+    if let Some(error) = without_id {
+        storage.failure = Some(failure(OperationKind::Create, &error, context.now));
+        return spec.living(storage);
+    }
+    if let Some(provision) = &storage.provision {
+        storage.faults.extend(differences(provision, made));
+    }
+    storage.unusable = made.unusable.is_some();
+    storage.failure = made.unusable.as_ref().map(|why| {
+        let error = format!("it created the volume, and {why}: the volume can only be deleted");
+        failure(OperationKind::Create, &error, context.now)
+    });
+    if doomed {
+        let reason = "it was to be deleted before it was created".to_owned();
+        storage.operation =
+            Some(Operation::new(Work::Delete { reason, replaced: None }, context.now));
+    }
+    let spec = VolumeSpec {
+        external_id: Some(made.external_id.clone()),
+        capacity_bytes: (made.capacity_bytes > 0).then_some(made.capacity_bytes),
+        context: made.context.clone(),
+        topologies: made.topologies.clone(),
+        ..spec.clone()
+    };
+    spec.living(bounded(storage))
+}
+
+/// What the plugin returned otherwise than it was asked to.
+fn differences(asked: &Provision, made: &CreatedVolume) -> Vec<String> {
+    let mut faults = Vec::new();
+    let (bytes, required) = (made.capacity_bytes, asked.required_bytes);
+    if bytes > 0 && bytes < required {
+        faults.push(format!("it created a volume of {bytes} bytes, and {required} were requested"));
+    }
+    if let Some(limit) = asked.limit_bytes.filter(|limit| bytes > *limit) {
+        faults.push(format!("it created a volume of {bytes} bytes, more than the limit {limit}"));
+    }
+    if let Some(outside) = made.topologies.iter().find(|made| !asked.is_requested_at(made)) {
+        faults.push(format!("it created the volume at {outside:?}, where it was not requested"));
+    }
+    if asked.origin.is_some() && !made.is_copy {
+        faults.push("it does not say that the volume is a copy of its source".to_owned());
+    }
+    faults
+}
+
+fn failure(operation: OperationKind, error: &str, at: Timestamp) -> StorageFailure {
+    StorageFailure { operation, at, error: error.to_owned() }
+}
+
+/// The newest faults only: a record is bounded.
+fn bounded(mut storage: StorageLife) -> StorageLife {
+    const FAULTS_MAX: usize = 8;
+    let surplus = storage.faults.len().saturating_sub(FAULTS_MAX);
+    storage.faults.drain(..surplus);
+    storage
+}
+
+impl Refusal {
+    /// The refusal of a use of a volume whose storage is not ready.
+    pub(in crate::volume) fn not_ready(spec: &VolumeSpec) -> Self {
+        let of_operation = spec.operation().and_then(|it| it.progress.error.clone());
+        let of_failure = || spec.failure().map(|failure| failure.error.clone());
+        let error = match spec.stage() {
+            Stage::Failed => of_failure(),
+            _ => of_operation,
+        };
+        Self::NotReady { stage: spec.stage(), error }
+    }
+}

@@ -1,0 +1,310 @@
+//! Snapshots: they are cut, deleted, and their calls applied (rule 23).
+//!
+//! A group is decided member by member with one attempt, and stored in one atomic batch. So the
+//! records of a group never differ in their state.
+
+use std::collections::BTreeSet;
+
+use super::provision::Topology;
+use super::request::ready;
+use super::snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};
+use crate::volume::command::{Context, CutSnapshot, Outcome, Step, StorageAnswer};
+use crate::volume::refusal::Refusal;
+use crate::volume::{BusyCall, CallOwner, Drive, Volume};
+use crate::{AttemptId, PluginId, SnapshotId, limits};
+use std::collections::BTreeMap;
+
+/// Requests a snapshot of the volume. The same request again changes nothing.
+pub(in crate::volume) fn cut(
+    volume: &Volume,
+    id: &SnapshotId,
+    wish: &SnapshotWish,
+    context: &Context,
+) -> Result<Step, Refusal> {
+    if let Some(known) = volume.snapshots.get(id) {
+        let members = known.group.as_ref().map_or(&[][..], |group| &group.members);
+        let is_same = members == wish.members && known.parameters == wish.parameters;
+        return if is_same && known.state != SnapshotState::Deleting && !known.doomed {
+            Ok(Step::nothing())
+        } else {
+            Err(Refusal::SnapshotExists { snapshot: id.clone(), state: known.state })
+        };
+    }
+    let spec = ready(volume)?;
+    if !context.handle.others.is_empty() {
+        return Err(Refusal::RegisteredTwice { others: context.handle.others.clone() });
+    }
+    if volume.snapshots.len() >= limits::SNAPSHOTS_MAX {
+        return Err(Refusal::TooManySnapshots(volume.snapshots.len()));
+    }
+    let group = (!wish.members.is_empty())
+        .then(|| SnapshotGroup { members: wish.members.clone(), external_id: None });
+    let snapshot = Snapshot {
+        state: SnapshotState::Creating,
+        since: context.now,
+        progress: super::Progress::default(),
+        doomed: false,
+        was_ready: false,
+        external_id: None,
+        second_id: None,
+        size_bytes: None,
+        cut_at: None,
+        name: wish.name.clone(),
+        plugin: spec.plugin.clone(),
+        source: wish.source.clone(),
+        topologies: spec.reach().to_vec(),
+        parameters: wish.parameters.clone(),
+        secrets: spec.secrets.clone(),
+        group,
+        create_index: 0,
+    };
+    Ok(Step::put_snapshot(id, snapshot))
+}
+
+/// Registers a snapshot that the plugin has. One that the plugin still works on is polled.
+pub(in crate::volume) fn adopt_snapshot(
+    volume: &Volume,
+    id: &SnapshotId,
+    plugin: &PluginId,
+    cut: &CutSnapshot,
+    topologies: &[Topology],
+    context: &Context,
+) -> Result<Step, Refusal> {
+    if let Some(known) = volume.snapshots.get(id) {
+        let is_same =
+            known.plugin == *plugin && known.external_id.as_ref() == Some(&cut.external_id);
+        return if is_same {
+            Ok(Step::nothing())
+        } else {
+            Err(Refusal::SnapshotExists { snapshot: id.clone(), state: known.state })
+        };
+    }
+    let same = volume.snapshots.iter().find(|(_, known)| known.may_be(plugin, cut));
+    if let Some((id, known)) = same {
+        return Err(Refusal::SnapshotExists { snapshot: id.clone(), state: known.state });
+    }
+    if volume.snapshots.len() >= limits::SNAPSHOTS_MAX {
+        return Err(Refusal::TooManySnapshots(volume.snapshots.len()));
+    }
+    let spec = volume.spec.as_ref().filter(|spec| spec.plugin == *plugin);
+    let snapshot = Snapshot {
+        state: if cut.ready { SnapshotState::Ready } else { SnapshotState::Cut },
+        since: context.now,
+        progress: super::Progress::default(),
+        doomed: false,
+        external_id: Some(cut.external_id.clone()),
+        second_id: None,
+        size_bytes: (cut.size_bytes > 0).then_some(cut.size_bytes),
+        cut_at: cut.cut_at,
+        name: id.to_string(),
+        was_ready: false,
+        plugin: plugin.clone(),
+        source: cut.source.clone(),
+        // The volume that is named may be another one, elsewhere.
+        topologies: match topologies {
+            [] => spec.map(|spec| spec.topologies.clone()).unwrap_or_default(),
+            listed => listed.to_vec(),
+        },
+        parameters: BTreeMap::new(),
+        secrets: spec.and_then(|spec| spec.secrets.clone()),
+        group: None,
+        create_index: 0,
+    };
+    Ok(Step::put_snapshot(id, snapshot))
+}
+
+/// Requests the deletion of a snapshot. `as_group` says that the other members go with it, `forget`
+/// that what is at the storage stays there.
+pub(in crate::volume) fn delete_snapshot(
+    volume: &Volume,
+    id: &SnapshotId,
+    (as_group, forget): (bool, bool),
+    context: &Context,
+) -> Result<Step, Refusal> {
+    let known = volume.snapshots.get(id).ok_or_else(|| Refusal::NoSuchSnapshot(id.clone()))?;
+    if let Some(group) = known.group.as_ref().filter(|_| !as_group) {
+        return Err(Refusal::InGroup { members: group.members.clone() });
+    }
+    if !context.copies.is_empty() {
+        return Err(Refusal::BeingCopied { copies: context.copies.clone() });
+    }
+    if forget {
+        let call = known.progress.attempt.as_ref();
+        let margin = context.policy.clock_margin;
+        if let Some(live) = call.filter(|call| call.may_still_act(context.now, margin)) {
+            let owner = CallOwner::Snapshot(id.clone());
+            return Err(BusyCall::new(owner, live, &context.policy).refusal(None));
+        }
+        return Ok(Step::drop_snapshot(id));
+    }
+    let mut snapshot = Snapshot::clone(known);
+    match known.state {
+        SnapshotState::Failed => return Ok(Step::drop_snapshot(id)),
+        SnapshotState::Deleting => return Ok(Step::nothing()),
+        SnapshotState::Creating if !known.progress.may_have_acted() => {
+            return Ok(Step::drop_snapshot(id));
+        }
+        SnapshotState::Creating if known.doomed => return Ok(Step::nothing()),
+        SnapshotState::Creating => snapshot.doomed = true,
+        SnapshotState::Cut | SnapshotState::Ready => {
+            snapshot.enter(SnapshotState::Deleting, context.now);
+            snapshot.was_ready = known.state == SnapshotState::Ready;
+            snapshot.progress = known.progress.replaced();
+        }
+    }
+    Ok(Step::put_snapshot(id, snapshot))
+}
+
+/// Starts the next call of a snapshot, if it may start now.
+pub(in crate::volume) fn drive_snapshot(
+    volume: &Volume,
+    id: &SnapshotId,
+    drive: &Drive,
+    context: &Context,
+) -> Result<Step, Refusal> {
+    let known = volume.snapshots.get(id).ok_or_else(|| Refusal::NoSuchSnapshot(id.clone()))?;
+    let not_due = |next_try| Err(Refusal::OperationNotDue { next_try });
+    let Some(call) = known.call() else { return not_due(None) };
+    if let Some(busy) = volume.busy(context.now, &context.policy) {
+        return not_due(Some(busy.until));
+    }
+    if let Some(next_try) = known.progress.ahead(drive.early, context) {
+        return not_due(Some(next_try));
+    }
+    let mut snapshot = Snapshot::clone(known);
+    let executor = drive.executor.as_ref();
+    let attempt = snapshot.progress.start(call, &drive.worker, executor, context);
+    Ok(Step { call: Some(attempt), ..Step::put_snapshot(id, snapshot) })
+}
+
+/// Applies the outcome of a snapshot's call, if it is the call on the record.
+pub(in crate::volume) fn settle_snapshot(
+    volume: &Volume,
+    id: &SnapshotId,
+    attempt: &AttemptId,
+    outcome: &Outcome,
+    context: &Context,
+) -> Result<Step, Refusal> {
+    let known = volume.snapshots.get(id).ok_or(Refusal::StaleAttempt)?;
+    let current = known.progress.attempt.as_ref().filter(|current| current.id == *attempt);
+    if current.is_none() {
+        return Err(Refusal::StaleAttempt);
+    }
+    let mut snapshot = Snapshot::clone(known);
+    // The agent takes no other group than the one that was cut.
+    let is_other = |made: &CutSnapshot| {
+        let is_other = known.external_id.as_ref().is_some_and(|id| *id != made.external_id);
+        is_other && known.group.is_none()
+    };
+    let made = match outcome {
+        Outcome::Stored(answer) => part_of(answer, known).map(|made| (made, answer)),
+        _ => None,
+    };
+    match (known.state, outcome) {
+        // Also the answer to a poll that came before the deletion.
+        (SnapshotState::Cut | SnapshotState::Deleting, _)
+            if made.as_ref().is_some_and(|(made, _)| is_other(made)) =>
+        {
+            snapshot.second_id = made.map(|(made, _)| made.external_id);
+            snapshot.progress = super::Progress::default();
+            snapshot.progress.error = snapshot.second_id.as_ref().map(|second| {
+                format!(
+                    "the plugin cut another snapshot, {second:?}, when it was asked whether this \
+                     one is ready; delete it: both are deleted"
+                )
+            });
+        }
+        _ if known.progress.inherited => snapshot.progress.end_inherited(outcome),
+        (SnapshotState::Creating | SnapshotState::Cut, Outcome::Stored(_)) => match made {
+            Some((made, answer)) => apply_cut(&mut snapshot, &made, answer, context),
+            None => snapshot.progress.fail(outcome, context),
+        },
+        (SnapshotState::Deleting, Outcome::Done { .. }) => {
+            let Some(second) = snapshot.second_id.take() else {
+                return Ok(Step::drop_snapshot(id));
+            };
+            snapshot.external_id = Some(second);
+            snapshot.enter(SnapshotState::Deleting, context.now);
+        }
+        (SnapshotState::Creating, Outcome::Refused(error)) if !known.progress.uncertain => {
+            if known.doomed {
+                return Ok(Step::drop_snapshot(id));
+            }
+            snapshot.enter(SnapshotState::Failed, context.now);
+            snapshot.progress.error = Some(error.clone());
+        }
+        (SnapshotState::Creating, Outcome::NotDone(_) | Outcome::Exhausted(_))
+            if known.doomed && !known.progress.uncertain =>
+        {
+            return Ok(Step::drop_snapshot(id));
+        }
+        (SnapshotState::Deleting, Outcome::Refused(error)) if !known.progress.uncertain => {
+            let state = if known.was_ready { SnapshotState::Ready } else { SnapshotState::Cut };
+            snapshot.enter(state, context.now);
+            snapshot.was_ready = false;
+            snapshot.progress.error = Some(error.clone());
+        }
+        _ => snapshot.progress.fail(outcome, context),
+    }
+    if snapshot == **known {
+        return Ok(Step::nothing());
+    }
+    Ok(Step::put_snapshot(id, snapshot))
+}
+
+/// What an answer says of this snapshot.
+fn part_of(answer: &StorageAnswer, known: &Snapshot) -> Option<CutSnapshot> {
+    let made = match answer {
+        StorageAnswer::Snapshot(made) => made,
+        StorageAnswer::Group { snapshots, .. } => {
+            // All or none: the same answer is applied to the record of each member.
+            let named = snapshots.iter().filter(|made| !made.external_id.is_empty());
+            let sources: BTreeSet<&str> = named.map(|made| made.source.as_str()).collect();
+            let members = known.group.as_ref().map_or(0, |group| group.members.len());
+            let mut whole = snapshots.iter().filter(|_| sources.len() >= members);
+            whole.find(|made| made.source == known.source)?
+        }
+        StorageAnswer::Volume(_) | StorageAnswer::Capacity { .. } => return None,
+    };
+    (!made.external_id.is_empty()).then(|| made.clone())
+}
+
+fn apply_cut(
+    snapshot: &mut Snapshot,
+    made: &CutSnapshot,
+    answer: &StorageAnswer,
+    context: &Context,
+) {
+    // A group is ready as a whole.
+    let mut ready = made.ready;
+    if let (Some(group), StorageAnswer::Group { external_id, ready: all, .. }) =
+        (&mut snapshot.group, answer)
+    {
+        group.external_id = Some(external_id.clone());
+        ready = *all;
+    }
+    snapshot.external_id = Some(made.external_id.clone());
+    snapshot.size_bytes = (made.size_bytes > 0).then_some(made.size_bytes);
+    snapshot.cut_at = made.cut_at.or(snapshot.cut_at);
+    let polls = snapshot.progress.tries;
+    if snapshot.doomed {
+        snapshot.doomed = false;
+        snapshot.enter(SnapshotState::Deleting, context.now);
+        snapshot.was_ready = ready;
+    } else if ready {
+        snapshot.enter(SnapshotState::Ready, context.now);
+    } else {
+        if snapshot.state == SnapshotState::Creating {
+            snapshot.enter(SnapshotState::Cut, context.now);
+        }
+        // Each poll waits longer than the last one.
+        let tries = polls.saturating_add(1);
+        let wait = context.policy.retry.wait(tries, context.jitter);
+        snapshot.progress = super::Progress {
+            tries,
+            next_try: Some(context.now.after(wait)),
+            executor: snapshot.progress.executor.take(),
+            ..super::Progress::default()
+        };
+    }
+}

@@ -1,0 +1,259 @@
+//! Any life at the storage, any snapshot, any request for them: also such as no history leads to.
+
+use std::collections::BTreeMap;
+
+use berth_domain::volume::storage::{
+    Expansion, Operation, Origin, Progress, Provision, Reclaim, Snapshot, SnapshotGroup,
+    SnapshotState, SnapshotWish, StorageFailure, StorageLife, Work,
+};
+use berth_domain::volume::{
+    Attempt, CallKind, Command, CreatedVolume, CutSnapshot, Drive, Outcome, StorageAnswer,
+};
+use berth_domain::{NodeId, SnapshotId};
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::anything::{map, name, spec, text, time};
+use crate::world::worker;
+
+fn storage_call() -> impl Strategy<Value = CallKind> {
+    use CallKind::{
+        ControllerPublish, GroupCreate, GroupDelete, NodeExpand, SnapshotCreate, SnapshotDelete,
+        VolumeCreate, VolumeDelete, VolumeExpand, VolumeModify,
+    };
+    prop::sample::select(vec![
+        VolumeCreate,
+        VolumeDelete,
+        VolumeExpand,
+        NodeExpand,
+        VolumeModify,
+        SnapshotCreate,
+        SnapshotDelete,
+        GroupCreate,
+        GroupDelete,
+        ControllerPublish,
+    ])
+}
+
+fn attempt() -> impl Strategy<Value = Attempt> {
+    (name('t', 3), storage_call(), name('w', 2), time()).prop_map(|(id, call, worker, deadline)| {
+        Attempt { id, call, worker, deadline, bound: None }
+    })
+}
+
+fn progress() -> impl Strategy<Value = Progress> {
+    let tried = (any::<u32>(), option::of(time()), option::of(text()), any::<bool>());
+    (tried, option::of(name('n', 2)), option::of(attempt()), any::<bool>()).prop_map(
+        |((tries, next_try, error, uncertain), executor, attempt, inherited)| Progress {
+            tries,
+            next_try,
+            error,
+            uncertain,
+            executor,
+            attempt,
+            inherited,
+        },
+    )
+}
+
+fn bytes() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => 0..4_u64, 1 => any::<u64>()]
+}
+
+fn expansion() -> impl Strategy<Value = Work> {
+    let sizes = (bytes(), option::of(bytes()));
+    let flags = any::<[bool; 3]>();
+    let node = || name::<NodeId>('n', 2);
+    let nodes = (option::of(node()), vec(node(), 0..2), btree_map(node(), 0..9_u64, 0..2));
+    (sizes, flags, nodes).prop_map(|(sizes, flags, nodes)| {
+        Work::Expand(Expansion {
+            required_bytes: sizes.0,
+            limit_bytes: sizes.1,
+            offline: flags[0],
+            at_nodes: flags[1],
+            replaced: flags[2]
+                .then(|| Box::new(Expansion { at_nodes: flags[0], ..Expansion::default() })),
+            node: nodes.0,
+            expanded: nodes.1.into_iter().collect(),
+            refused: nodes.2,
+        })
+    })
+}
+
+fn work() -> impl Strategy<Value = Work> {
+    prop_oneof![
+        any::<bool>().prop_map(|doomed| Work::Create { doomed }),
+        (text(), option::of(expansion())).prop_map(|(reason, replaced)| Work::Delete {
+            reason,
+            replaced: replaced.map(Box::new),
+        }),
+        expansion(),
+        map().prop_map(|parameters| Work::Modify { parameters }),
+    ]
+}
+
+fn provision() -> impl Strategy<Value = Provision> {
+    let sizes = (bytes(), option::of(bytes()));
+    let origin = (name('v', 2), option::of(name('s', 2)), text())
+        .prop_map(|(volume, snapshot, external_id)| Origin { volume, snapshot, external_id });
+    let flags = (any::<bool>(), any::<bool>());
+    let whose = (option::of(name('c', 2)), option::of(name('a', 4)));
+    ((text(), time()), sizes, flags, vec(map(), 0..3), option::of(origin), whose).prop_map(
+        |(name, sizes, (retain, first_use), requisite, origin, (class, for_alloc))| Provision {
+            name: name.0,
+            requested: name.1,
+            required_bytes: sizes.0,
+            limit_bytes: sizes.1,
+            class,
+            reclaim: if retain { Reclaim::Retain } else { Reclaim::Delete },
+            first_use,
+            requisite,
+            origin,
+            for_alloc,
+        },
+    )
+}
+
+pub fn storage_life() -> impl Strategy<Value = StorageLife> {
+    let operation = (work(), time(), progress()).prop_map(|(work, since, progress)| Operation {
+        work,
+        since,
+        progress,
+    });
+    let failure = (work(), time(), text()).prop_map(|(work, at, error)| {
+        let operation = Operation { work, since: at, progress: Progress::default() }.kind();
+        StorageFailure { operation, at, error }
+    });
+    let rest = (vec(text(), 0..10), any::<bool>(), option::of(provision()), map());
+    (option::of(operation), option::of(failure), rest).prop_map(
+        |(operation, failure, (faults, unusable, provision, mutable))| StorageLife {
+            expanded_for: provision.as_ref().map(|provision| provision.required_bytes),
+            operation,
+            failure,
+            faults,
+            unusable,
+            provision,
+            mutable,
+        },
+    )
+}
+
+/// A snapshot that may never have been.
+pub fn snapshot() -> impl Strategy<Value = Snapshot> {
+    use SnapshotState::{Creating, Cut, Deleting, Failed, Ready};
+    let states = prop::sample::select(vec![Creating, Cut, Ready, Failed, Deleting]);
+    let about = (states, time(), progress(), any::<[bool; 2]>());
+    let group = (vec(name('v', 3), 0..3), option::of(text()))
+        .prop_map(|(members, external_id)| SnapshotGroup { members, external_id });
+    let returned =
+        (option::of(text()), option::of(text()), option::of(bytes()), option::of(time()));
+    let asked = (text(), name('p', 2), text(), vec(map(), 0..2), map(), option::of(name('s', 2)));
+    (about, returned, asked, option::of(group), 0..9_u64).prop_map(
+        |(about, returned, asked, group, create_index)| Snapshot {
+            state: about.0,
+            since: about.1,
+            progress: about.2,
+            doomed: about.3[0],
+            was_ready: about.3[1],
+            external_id: returned.0,
+            second_id: returned.1,
+            size_bytes: returned.2,
+            cut_at: returned.3,
+            name: asked.0,
+            plugin: asked.1,
+            source: asked.2,
+            topologies: asked.3,
+            parameters: asked.4,
+            secrets: asked.5,
+            group,
+            create_index,
+        },
+    )
+}
+
+pub fn snapshots() -> impl Strategy<Value = BTreeMap<SnapshotId, Box<Snapshot>>> {
+    btree_map(name('s', 2), snapshot().prop_map(Box::new), 0..3)
+}
+
+fn cut_snapshot() -> impl Strategy<Value = CutSnapshot> {
+    (text(), text(), bytes(), option::of(time()), any::<bool>()).prop_map(
+        |(external_id, source, size_bytes, cut_at, ready)| CutSnapshot {
+            external_id,
+            source,
+            size_bytes,
+            cut_at,
+            ready,
+        },
+    )
+}
+
+fn storage_answer() -> impl Strategy<Value = StorageAnswer> {
+    let answered = (any::<bool>(), option::of(text()));
+    let made = (text(), bytes(), map(), vec(map(), 0..2), answered).prop_map(
+        |(external_id, capacity_bytes, context, topologies, (is_copy, unusable))| CreatedVolume {
+            external_id,
+            capacity_bytes,
+            context,
+            topologies,
+            is_copy,
+            unusable,
+        },
+    );
+    let grown = (bytes(), any::<bool>()).prop_map(|(bytes, node_expansion_required)| {
+        StorageAnswer::Capacity { bytes, node_expansion_required }
+    });
+    let group = (text(), any::<bool>(), vec(cut_snapshot(), 0..3)).prop_map(
+        |(external_id, ready, snapshots)| StorageAnswer::Group { external_id, ready, snapshots },
+    );
+    prop_oneof![
+        made.prop_map(StorageAnswer::Volume),
+        grown,
+        cut_snapshot().prop_map(StorageAnswer::Snapshot),
+        group,
+    ]
+}
+
+pub fn storage_outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![storage_answer().prop_map(Outcome::Stored), text().prop_map(Outcome::NotDone),]
+}
+
+fn wish() -> impl Strategy<Value = SnapshotWish> {
+    (text(), text(), map(), vec(name('v', 3), 0..3)).prop_map(
+        |(name, source, parameters, members)| SnapshotWish { name, source, parameters, members },
+    )
+}
+
+/// A request that is about the storage.
+pub fn storage_command() -> impl Strategy<Value = Command> {
+    let snapshot = || name::<SnapshotId>('s', 2);
+    let grow = (bytes(), option::of(bytes()), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), option::of(name('n', 2)));
+    let outcome = prop_oneof![2 => storage_outcome(), 1 => crate::anything::outcome()];
+    prop_oneof![
+        1 => spec().prop_map(Command::Create),
+        1 => text().prop_map(|reason| Command::Delete { reason }),
+        1 => grow.prop_map(|(required_bytes, limit_bytes, offline, when_free)| {
+            Command::Expand { required_bytes, limit_bytes, offline, when_free }
+        }),
+        1 => map().prop_map(|parameters| Command::Modify { parameters }),
+        1 => (snapshot(), wish())
+            .prop_map(|(snapshot, wish)| Command::CutSnapshot { snapshot, wish }),
+        1 => (snapshot(), name('p', 2), cut_snapshot())
+            .prop_map(|(snapshot, plugin, cut)| Command::AdoptSnapshot {
+                snapshot,
+                plugin,
+                cut,
+                topologies: Vec::new(),
+            }),
+        1 => (snapshot(), any::<(bool, bool)>()).prop_map(|(snapshot, (as_group, forget))| {
+            Command::DeleteSnapshot { snapshot, as_group, forget }
+        }),
+        3 => (option::of(snapshot()), flags).prop_map(|(snapshot, (wanted, early, executor))| {
+            Command::Drive(Drive { snapshot, worker: worker(), wanted, early, executor })
+        }),
+        4 => (option::of(snapshot()), name('t', 3), outcome).prop_map(
+            |(snapshot, attempt, outcome)| Command::Settle { snapshot, attempt, outcome }
+        ),
+    ]
+}

@@ -1,0 +1,293 @@
+//! Creation: what each answer leads to, and what is wrong with an answer.
+
+use berth_domain::VolumeId;
+use berth_domain::volume::storage::{OperationKind, Origin, Provision, Stage, Work};
+use berth_domain::volume::{CallKind, Command, CreatedVolume, Refusal, Step};
+
+use super::*;
+
+/// Rule 19: what the plugin is asked for is on the record before the call.
+#[test]
+fn creation_is_recorded_before_it_is_called() {
+    let mut world = World::creating();
+    assert_eq!(world.stage(), Stage::Creating);
+    assert_eq!(world.spec().handle(&VolumeId::new("v").unwrap()), None);
+    let step = world.drive().unwrap();
+    assert_eq!(call_of(&step), Some(CallKind::VolumeCreate));
+    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: Some(_) })));
+}
+
+#[test]
+fn volume_is_ready_with_what_its_plugin_returned() {
+    let world = World::created_volume();
+    assert_eq!(world.stage(), Stage::Ready);
+    let spec = world.spec();
+    assert_eq!(spec.external_id.as_deref(), Some("vol-1"));
+    assert_eq!(spec.capacity_bytes, Some(1));
+    assert_eq!(spec.context, made().context);
+    assert_eq!(world.faults(), "");
+}
+
+#[test]
+fn same_request_to_create_changes_nothing() {
+    let mut world = World::creating();
+    assert_eq!(world.create(provision("another-name")).unwrap(), Step::nothing());
+    world.drive().unwrap();
+    world.settle(created(made())).unwrap();
+    assert_eq!(world.create(provision("another-name")).unwrap(), Step::nothing());
+}
+
+#[test]
+fn same_request_to_create_is_refused_while_the_volume_is_being_deleted() {
+    let mut doomed = World::creating();
+    doomed.drive().unwrap();
+    doomed.delete().unwrap();
+    let mut deleting = World::created_volume();
+    deleting.delete().unwrap();
+    for world in [&mut doomed, &mut deleting] {
+        let refusal = world.create(provision("another-name")).unwrap_err();
+        assert!(matches!(refusal, Refusal::NotReady { .. }), "{refusal}");
+    }
+}
+
+#[test]
+fn other_request_to_create_is_refused_with_the_fields_that_differ() {
+    let mut world = World::creating();
+    let other = Provision { required_bytes: 2, first_use: true, ..provision("fleet-2") };
+    let refusal = world.create(other).unwrap_err();
+    let fields = vec!["size", "topology_policy"];
+    assert_eq!(refusal, Refusal::Exists { stage: Stage::Creating, fields });
+    let mut registered = World::with(EXCLUSIVE);
+    let refusal = registered.create(provision("fleet-1")).unwrap_err();
+    assert_eq!(refusal, Refusal::Exists { stage: Stage::Ready, fields: vec!["external_id"] });
+}
+
+/// Rule 20: nothing else shows what the lost call left, so it is repeated before it is deleted.
+#[test]
+fn creation_whose_answer_was_lost_is_created_again_before_it_is_deleted() {
+    let mut world = World::creating();
+    world.drive().unwrap();
+    world.delete().unwrap();
+    assert_eq!(world.operation().work, Work::Create { doomed: true });
+    assert_eq!(world.delete().unwrap(), Step::nothing());
+    assert_eq!(call_of(&world.drive_again().unwrap()), Some(CallKind::VolumeCreate));
+    world.settle(created(made())).unwrap();
+    assert_eq!(world.stage(), Stage::Deleting);
+    assert_eq!(world.spec().external_id.as_deref(), Some("vol-1"));
+    assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeDelete));
+    assert!(deletes_spec(&world.settle(done()).unwrap()));
+}
+
+#[test]
+fn creation_that_was_never_called_is_deleted_at_once() {
+    assert!(deletes_spec(&World::creating().delete().unwrap()));
+    let mut world = World::creating();
+    world.drive().unwrap();
+    world.settle(unasked()).unwrap();
+    assert!(deletes_spec(&world.delete().unwrap()));
+}
+
+#[test]
+fn doomed_creation_goes_when_the_plugin_did_nothing() {
+    for outcome in [refused(), not_done(), exhausted()] {
+        let mut world = World::creating();
+        world.drive().unwrap();
+        world.delete().unwrap();
+        assert!(deletes_spec(&world.settle(outcome.clone()).unwrap()), "{outcome:?}");
+    }
+}
+
+#[test]
+fn doomed_creation_is_kept_while_an_earlier_call_is_uncertain() {
+    for outcome in [refused(), not_done(), exhausted(), unasked(), failed(), unanswered()] {
+        let mut world = World::creating();
+        world.drive().unwrap();
+        world.delete().unwrap();
+        world.drive_again().unwrap();
+        world.settle(outcome.clone()).unwrap();
+        assert_eq!(world.operation().work, Work::Create { doomed: true }, "{outcome:?}");
+        assert!(world.operation().progress.uncertain, "{outcome:?}");
+    }
+}
+
+#[test]
+fn definite_refusal_of_the_first_call_fails_the_creation() {
+    let mut world = World::creating();
+    world.drive().unwrap();
+    world.settle(refused()).unwrap();
+    assert_eq!(world.stage(), Stage::Failed);
+    assert_eq!(world.failure(), Some((OperationKind::Create, text("never"))));
+    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: None })));
+    assert!(deletes_spec(&world.delete().unwrap()));
+}
+
+/// Rule 19: a later refusal says nothing of the earlier call.
+#[test]
+fn uncertain_creation_stays_uncertain_when_it_is_refused_afterwards() {
+    for first in [failed(), unanswered()] {
+        let mut world = World::creating();
+        world.drive().unwrap();
+        world.settle(first.clone()).unwrap();
+        world.drive_again().unwrap();
+        world.settle(refused()).unwrap();
+        assert_eq!(world.stage(), Stage::Creating, "{first:?}");
+        assert!(world.operation().progress.uncertain, "{first:?}");
+        assert_eq!(world.operation().progress.error.as_deref(), Some("never"));
+        world.drive_again().unwrap();
+        world.settle(created(made())).unwrap();
+        assert_eq!(world.stage(), Stage::Ready, "{first:?}");
+    }
+}
+
+#[test]
+fn exhausted_storage_is_asked_again_later_and_says_why() {
+    let mut world = World::creating();
+    world.drive().unwrap();
+    world.settle(exhausted()).unwrap();
+    assert_eq!(world.stage(), Stage::Creating);
+    let progress = world.operation().progress.clone();
+    assert_eq!((progress.tries, progress.uncertain), (1, false));
+    assert_eq!(progress.error.as_deref(), Some("no room"));
+    let next_try = progress.next_try.unwrap();
+    let not_due = Refusal::OperationNotDue { next_try: Some(next_try) };
+    assert_eq!(world.drive().unwrap_err(), not_due);
+    assert!(world.drive_again().is_ok());
+    world.settle(refused()).unwrap();
+    assert_eq!(world.stage(), Stage::Failed, "nothing was ever created");
+}
+
+#[test]
+fn answer_of_an_earlier_attempt_is_not_taken() {
+    let mut world = World::creating();
+    let first = world.drive().unwrap().call.unwrap().id;
+    world.drive_again().unwrap();
+    let late = Command::Settle { snapshot: None, attempt: first, outcome: created(made()) };
+    assert_eq!(world.apply(&late), Err(Refusal::StaleAttempt));
+}
+
+/// A controller may know the storage of its own host only.
+#[test]
+fn executor_of_an_uncertain_creation_is_kept() {
+    let mut world = World::creating();
+    let executor = |world: &World| {
+        let progress = &world.operation().progress;
+        progress.executor.as_ref().map(ToString::to_string)
+    };
+    world.apply(&drive_by(None, true, Some("n1"))).unwrap();
+    world.settle(not_done()).unwrap();
+    world.pass_all_deadlines();
+    world.apply(&drive_by(None, true, Some("n2"))).unwrap();
+    assert_eq!(executor(&world).as_deref(), Some("n2"), "nothing is on n1");
+    world.pass_all_deadlines();
+    world.apply(&drive_by(None, true, Some("n1"))).unwrap();
+    assert_eq!(executor(&world).as_deref(), Some("n2"), "it was not answered");
+}
+
+#[test]
+fn plugin_that_returns_less_than_was_asked_is_reported_and_the_volume_can_be_used() {
+    let asked = Provision { required_bytes: 10, limit_bytes: Some(20), ..provision("fleet-1") };
+    for (bytes, fault) in [(5, "10 were requested"), (30, "more than the limit 20"), (0, "")] {
+        let mut world = World::creating_as(asked.clone());
+        world.drive().unwrap();
+        world.settle(created(CreatedVolume { capacity_bytes: bytes, ..made() })).unwrap();
+        assert_eq!(world.stage(), Stage::Ready, "{bytes}");
+        assert_eq!(world.spec().capacity_bytes, Some(bytes).filter(|bytes| *bytes > 0));
+        assert!(world.faults().contains(fault), "{bytes}: {}", world.faults());
+        assert_eq!(world.faults().is_empty(), fault.is_empty(), "{bytes}: {}", world.faults());
+        world.grant("a", "n1");
+    }
+}
+
+#[test]
+fn plugin_that_returns_no_id_fails_the_creation_and_names_what_it_may_have_left() {
+    let mut world = World::creating();
+    world.drive().unwrap();
+    world.settle(created(CreatedVolume { external_id: String::new(), ..made() })).unwrap();
+    assert_eq!(world.stage(), Stage::Failed);
+    let (_, error) = world.failure().unwrap();
+    assert!(error.contains("\"fleet-1\""), "{error}");
+    assert!(deletes_spec(&world.delete().unwrap()));
+}
+
+/// What does not fit into a record was left out, and without it the volume would be another one.
+#[test]
+fn volume_whose_answer_cannot_be_stored_is_not_used_and_can_be_deleted() {
+    let beyond = || CreatedVolume { unusable: Some(text("answered too much")), ..made() };
+    for doomed in [false, true] {
+        let mut world = World::creating();
+        world.drive().unwrap();
+        if doomed {
+            world.delete().unwrap();
+        }
+        world.settle(created(beyond())).unwrap();
+        if !doomed {
+            assert_eq!(world.stage(), Stage::Failed);
+            assert!(world.failure().unwrap().1.contains("answered too much"));
+            let refused = world.take_claim("a", "n1").unwrap_err();
+            assert!(refused.to_string().contains("answered too much"), "{refused}");
+            assert!(matches!(world.expand(10), Err(Refusal::NotReady { .. })));
+            assert!(!deletes_spec(&world.delete().unwrap()), "it is at the storage");
+        }
+        assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeDelete));
+        world.settle(refused()).unwrap();
+        assert_eq!(world.stage(), Stage::Failed, "a refused deletion does not make it usable");
+        world.delete().unwrap();
+        world.drive().unwrap();
+        assert!(deletes_spec(&world.settle(done()).unwrap()));
+    }
+}
+
+#[test]
+fn plugin_that_returns_the_id_of_another_volume_fails_the_creation() {
+    let mut world = World::creating();
+    world.drive().unwrap();
+    world.others = vec![text("volume other")];
+    world.settle(created(made())).unwrap();
+    world.others.clear();
+    assert_eq!(world.stage(), Stage::Failed);
+    assert_eq!(world.spec().external_id, None);
+    let (_, error) = world.failure().unwrap();
+    assert!(error.contains("volume other"), "{error}");
+    assert!(deletes_spec(&world.delete().unwrap()), "the other volume's storage stays");
+}
+
+#[test]
+fn plugin_that_creates_elsewhere_is_reported() {
+    let asked = Provision { requisite: vec![site("a"), site("b")], ..provision("fleet-1") };
+    for (at, fault) in [("a", ""), ("c", "where it was not requested")] {
+        let mut world = World::creating_as(asked.clone());
+        world.drive().unwrap();
+        world.settle(created(CreatedVolume { topologies: vec![site(at)], ..made() })).unwrap();
+        assert_eq!(world.spec().topologies, [site(at)], "as returned");
+        // The controller that is asked is one where the volume was requested.
+        let reach = if fault.is_empty() { vec![site(at)] } else { asked.requisite.clone() };
+        assert_eq!(world.spec().reach(), reach);
+        assert!(world.faults().contains(fault), "{at}: {}", world.faults());
+        assert_eq!(world.faults().is_empty(), fault.is_empty(), "{at}: {}", world.faults());
+    }
+}
+
+#[test]
+fn plugin_that_does_not_say_that_a_copy_is_one_is_reported() {
+    let origin = Origin {
+        volume: VolumeId::new("source").unwrap(),
+        snapshot: None,
+        external_id: text("vol-0"),
+    };
+    for is_copy in [true, false] {
+        let origin = Some(origin.clone());
+        let mut world = World::creating_as(Provision { origin, ..provision("fleet-1") });
+        world.drive().unwrap();
+        world.settle(created(CreatedVolume { is_copy, ..made() })).unwrap();
+        assert_eq!(world.faults().is_empty(), is_copy, "{}", world.faults());
+    }
+}
+
+#[test]
+fn answer_that_is_not_of_a_creation_is_no_answer() {
+    let mut world = World::creating();
+    world.drive().unwrap();
+    world.settle(done()).unwrap();
+    assert_eq!(world.stage(), Stage::Creating);
+    assert!(world.operation().progress.uncertain);
+}

@@ -1,0 +1,287 @@
+//! Deletion, and what claims, registrations, copies and the end of a run have to do with it.
+
+use super::*;
+
+/// Rule 24.
+#[test]
+fn no_claim_is_granted_before_the_volume_is_ready() {
+    let mut world = World::creating();
+    let is_now = |refusal: &Refusal| match refusal {
+        Refusal::NotReady { stage, .. } => Some(*stage),
+        _ => None,
+    };
+    let not_ready = |stage| move |refusal: &Refusal| is_now(refusal) == Some(stage);
+    let wait = |world: &mut World| {
+        let take = Take { wait: true, ..take("a", "n1") };
+        world.apply(&Command::Take(take)).unwrap_err()
+    };
+    assert!(not_ready(Stage::Creating)(&wait(&mut world)));
+    world.drive().unwrap();
+    world.settle(refused()).unwrap();
+    let refusal = wait(&mut world);
+    assert!(not_ready(Stage::Failed)(&refusal));
+    assert!(refusal.to_string().contains("never"), "{refusal}");
+    let mut world = World::created_volume();
+    world.delete().unwrap();
+    assert!(not_ready(Stage::Deleting)(&wait(&mut world)));
+}
+
+#[test]
+fn first_claim_begins_the_creation_where_it_is_and_is_granted_afterwards() {
+    let asked = Provision { first_use: true, requisite: vec![site("a")], ..provision("fleet-1") };
+    let mut world = World::creating_as(asked);
+    assert_eq!(world.stage(), Stage::Unused);
+    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: None })));
+    let route = Ok(Route { controller: true, external_node: None, topology: site("b") });
+    let step = world.apply(&Command::Take(Take { route, ..take("a", "n1") })).unwrap();
+    assert_eq!(step.call, None);
+    assert!(world.volume.claims.is_empty());
+    assert_eq!(world.stage(), Stage::Creating);
+    assert_eq!(world.spec().reach(), [site("b")]);
+    world.drive().unwrap();
+    world.settle(created(made())).unwrap();
+    world.grant("a", "n1");
+}
+
+#[test]
+fn volume_that_was_never_used_is_deleted_at_once() {
+    let mut world = World::creating_as(Provision { first_use: true, ..provision("fleet-1") });
+    assert!(deletes_spec(&world.delete().unwrap()));
+}
+
+/// Rule 21.
+#[test]
+fn deletion_waits_for_the_last_claim() {
+    let mut world = World::created_volume();
+    world.grant("a", "n1");
+    assert!(matches!(world.delete(), Err(Refusal::ClaimsLive { .. })));
+    world.apply(&release("a")).unwrap();
+    world.apply(&begin("a", false)).unwrap();
+    assert!(matches!(world.delete(), Err(Refusal::ClaimsLive { .. })), "it is still attached");
+    world.done("a").unwrap();
+    world.done("a").unwrap();
+    world.delete().unwrap();
+    assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeDelete));
+}
+
+/// Rule 21: the copy needs its source until it is ready.
+#[test]
+fn volume_that_is_being_copied_is_not_deleted() {
+    let mut world = World::created_volume();
+    world.copies = vec![text("volume copy")];
+    let refusal = world.delete().unwrap_err();
+    assert_eq!(refusal, Refusal::BeingCopied { copies: world.copies.clone() });
+    world.copies.clear();
+    assert!(world.delete().is_ok());
+}
+
+#[test]
+fn volume_that_is_registered_twice_is_not_deleted() {
+    let mut world = World::created_volume();
+    world.others = vec![text("volume other")];
+    assert!(matches!(world.delete(), Err(Refusal::RegisteredTwice { .. })));
+}
+
+#[test]
+fn refused_deletion_makes_the_volume_ready_again_and_says_why() {
+    let mut world = World::created_volume();
+    world.delete().unwrap();
+    world.drive().unwrap();
+    world.settle(refused()).unwrap();
+    assert_eq!(world.stage(), Stage::Ready);
+    assert_eq!(world.failure(), Some((OperationKind::Delete, text("never"))));
+    world.grant("a", "n1");
+    world.free("a");
+    world.delete().unwrap();
+    assert_eq!(world.stage(), Stage::Deleting);
+}
+
+/// The earlier call may have deleted it: it is not used again.
+#[test]
+fn uncertain_deletion_stays_under_way_when_it_is_refused_afterwards() {
+    let mut world = World::created_volume();
+    world.delete().unwrap();
+    world.drive().unwrap();
+    world.drive_again().unwrap();
+    world.settle(refused()).unwrap();
+    assert_eq!(world.stage(), Stage::Deleting);
+    world.drive_again().unwrap();
+    assert!(deletes_spec(&world.settle(done()).unwrap()));
+}
+
+#[test]
+fn deletion_replaces_a_change_under_way_and_waits_for_its_call() {
+    let mut world = World::created_volume();
+    let parameters = BTreeMap::from([(text("iops"), text("9"))]);
+    world.apply(&Command::Modify { parameters }).unwrap();
+    world.drive().unwrap();
+    world.delete().unwrap();
+    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: Some(_) })));
+    world.settle(done()).unwrap();
+    assert_eq!(world.stage(), Stage::Deleting, "the answer was of the change");
+    assert!(world.operation().progress.is_unsettled());
+    assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeDelete));
+}
+
+/// Nothing is known of the change, but the deletion itself was called once.
+#[test]
+fn deletion_after_an_unanswered_change_can_be_refused() {
+    let mut world = World::created_volume();
+    let parameters = BTreeMap::from([(text("iops"), text("9"))]);
+    world.apply(&Command::Modify { parameters }).unwrap();
+    world.drive().unwrap();
+    world.delete().unwrap();
+    world.settle(unanswered()).unwrap();
+    assert_eq!(call_of(&world.drive_again().unwrap()), Some(CallKind::VolumeDelete));
+    world.settle(refused()).unwrap();
+    assert_eq!(world.stage(), Stage::Ready);
+}
+
+#[test]
+fn deregistering_by_force_waits_for_a_call_that_may_still_act() {
+    let deregister = Command::Deregister { force: true, reason: text("x"), running: Vec::new() };
+    let mut world = World::created_volume();
+    world.delete().unwrap();
+    world.drive().unwrap();
+    let refusal = world.apply(&deregister).unwrap_err();
+    assert!(matches!(refusal, Refusal::Busy { .. }), "{refusal}");
+    world.pass_all_deadlines();
+    assert!(deletes_spec(&world.apply(&deregister).unwrap()));
+}
+
+#[test]
+fn deregistering_keeps_a_created_volume_at_the_storage() {
+    let deregister = |force| Command::Deregister { force, reason: text("x"), running: Vec::new() };
+    let mut world = World::creating();
+    let under_way = world.apply(&deregister(false)).unwrap_err();
+    assert!(matches!(under_way, Refusal::OperationUnderWay { .. }), "{under_way}");
+    world.drive().unwrap();
+    world.settle(created(made())).unwrap();
+    assert!(deletes_spec(&world.apply(&deregister(false)).unwrap()));
+    let mut world = World::creating();
+    assert!(deletes_spec(&world.apply(&deregister(true)).unwrap()));
+}
+
+#[test]
+fn registering_a_created_volume_changes_only_what_the_plugin_did_not_say() {
+    let mut world = World::created_volume();
+    let known = world.spec().clone();
+    let named = VolumeSpec { name: text("for people"), storage: None, ..known.clone() };
+    world.apply(&Command::Register(named)).unwrap();
+    assert_eq!(world.spec().name, "for people");
+    assert_eq!(world.spec().provision(), known.provision());
+    let other = VolumeSpec { external_id: Some(text("vol-2")), ..world.spec().clone() };
+    let refusal = world.apply(&Command::Register(other)).unwrap_err();
+    assert_eq!(refusal, Refusal::Provisioned { fields: vec!["external_id"] });
+    let mut world = World::creating();
+    let named = VolumeSpec { name: text("for people"), ..world.spec().clone() };
+    assert!(matches!(world.apply(&Command::Register(named)), Err(Refusal::NotReady { .. })));
+}
+
+/// A volume that exists for the run of an alloc.
+fn ephemeral() -> World {
+    let for_alloc = Some(alloc("a"));
+    World::creating_as(Provision { for_alloc, ..provision("fleet-1") })
+}
+
+#[test]
+fn volume_of_a_run_is_deleted_when_the_run_is_over_and_no_claim_is_left() {
+    let mut world = ephemeral();
+    world.drive().unwrap();
+    world.settle(created(made())).unwrap();
+    world.grant("a", "n1");
+    let over = drive_by(None, false, None);
+    assert!(matches!(world.apply(&over), Err(Refusal::OperationNotDue { next_try: None })));
+    world.free("a");
+    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { .. })), "it is wanted");
+    world.apply(&over).unwrap();
+    assert_eq!(world.stage(), Stage::Deleting);
+    assert_eq!(call_of(&world.apply(&over).unwrap()), Some(CallKind::VolumeDelete));
+    assert!(deletes_spec(&world.settle(done()).unwrap()));
+}
+
+#[test]
+fn volume_of_a_run_that_was_over_before_it_is_created_is_doomed() {
+    let mut world = ephemeral();
+    world.drive().unwrap();
+    world.apply(&drive_by(None, false, None)).unwrap();
+    assert_eq!(world.operation().work, Work::Create { doomed: true });
+    let mut world = ephemeral();
+    assert!(deletes_spec(&world.apply(&drive_by(None, false, None)).unwrap()));
+}
+
+#[test]
+fn refused_deletion_of_the_volume_of_a_run_waits_for_an_operator() {
+    let mut world = ephemeral();
+    world.drive().unwrap();
+    world.settle(created(made())).unwrap();
+    let over = drive_by(None, false, None);
+    world.apply(&over).unwrap();
+    world.apply(&over).unwrap();
+    world.settle(refused()).unwrap();
+    assert!(!world.volume.is_run_over(false));
+    assert!(matches!(world.apply(&over), Err(Refusal::OperationNotDue { next_try: None })));
+    assert!(world.delete().is_ok());
+}
+
+#[test]
+fn volume_of_a_run_whose_expansion_was_refused_is_deleted_with_the_run() {
+    let mut world = ephemeral();
+    world.drive().unwrap();
+    world.settle(created(made())).unwrap();
+    world.expand(10).unwrap();
+    world.drive().unwrap();
+    world.settle(refused()).unwrap();
+    assert_eq!(world.failure(), Some((OperationKind::Expand, text("never"))));
+    world.apply(&drive_by(None, false, None)).unwrap();
+    assert_eq!(world.stage(), Stage::Deleting);
+}
+
+/// The next call would delete another volume at the storage than the one that was meant.
+#[test]
+fn volume_that_is_changed_at_its_storage_keeps_its_handle() {
+    let mut world = World::empty(EXCLUSIVE);
+    let own = VolumeSpec { external_id: Some(text("vol-1")), ..world.offered.clone() };
+    let other = VolumeSpec { external_id: Some(text("vol-2")), ..own.clone() };
+    world.apply(&Command::Register(own.clone())).unwrap();
+    let grow =
+        Command::Expand { required_bytes: 10, limit_bytes: None, offline: false, when_free: false };
+    world.apply(&grow).unwrap();
+    let refused = world.apply(&Command::Register(other.clone()));
+    assert!(matches!(refused, Err(Refusal::OperationUnderWay { .. })), "{refused:?}");
+    world.delete().unwrap();
+    // Nor is it said to stay as it is.
+    for spec in [other, own] {
+        let refused = world.apply(&Command::Register(spec));
+        assert!(matches!(refused, Err(Refusal::NotReady { .. })), "{refused:?}");
+    }
+    assert_eq!(world.spec().external_id.as_deref(), Some("vol-1"));
+}
+
+/// Under its other name it could be deleted while it is copied, or while a snapshot is cut.
+#[test]
+fn source_of_what_is_unfinished_keeps_its_handle() {
+    let mut world = World::empty(EXCLUSIVE);
+    let own = VolumeSpec { external_id: Some(text("vol-1")), ..world.offered.clone() };
+    let other = VolumeSpec { external_id: Some(text("vol-2")), ..own.clone() };
+    world.apply(&Command::Register(own.clone())).unwrap();
+    world.copies = vec![text("volume copy")];
+    let refused = world.apply(&Command::Register(other.clone()));
+    assert!(matches!(refused, Err(Refusal::BeingCopied { .. })), "{refused:?}");
+    assert_eq!(world.apply(&Command::Register(own)).unwrap(), Step::nothing());
+    world.copies.clear();
+    world.cut(&[]).unwrap();
+    let refused = world.apply(&Command::Register(other));
+    assert!(matches!(refused, Err(Refusal::SnapshotUnfinished { .. })), "{refused:?}");
+}
+
+/// Under another name it could be deleted while it is copied.
+#[test]
+fn source_of_an_unfinished_copy_is_not_deregistered() {
+    let mut world = World::created_volume();
+    world.copies = vec![text("volume copy")];
+    let deregister =
+        |force| Command::Deregister { force, reason: text("asked"), running: Vec::new() };
+    assert!(matches!(world.apply(&deregister(false)), Err(Refusal::BeingCopied { .. })));
+    assert!(deletes_spec(&world.apply(&deregister(true)).unwrap()));
+}

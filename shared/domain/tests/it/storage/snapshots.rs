@@ -1,0 +1,503 @@
+//! Snapshots (rule 23).
+
+use berth_domain::volume::storage::{Snapshot, SnapshotState, SnapshotWish};
+use berth_domain::volume::{CallOwner, CutSnapshot};
+
+use super::*;
+use crate::storage_event;
+
+const SNAPSHOT: &str = "s1";
+
+fn snapshot_id() -> SnapshotId {
+    SnapshotId::new(SNAPSHOT).unwrap()
+}
+
+fn cut(ready: bool) -> Outcome {
+    Outcome::Stored(StorageAnswer::Snapshot(storage_event::cut(ready)))
+}
+
+fn group_cut(ready: bool, sources: &[&str]) -> Outcome {
+    let snapshot = |source: &&str| CutSnapshot {
+        external_id: format!("snap-of-{source}"),
+        source: text(source),
+        ..storage_event::cut(ready)
+    };
+    let snapshots = sources.iter().map(snapshot).collect();
+    Outcome::Stored(StorageAnswer::Group { external_id: text("group-1"), ready, snapshots })
+}
+
+fn deletes_snapshot(step: &Step) -> bool {
+    step.write == Some(Write::DeleteSnapshot(snapshot_id()))
+}
+
+impl World {
+    /// A volume of which a snapshot was requested.
+    fn cutting() -> Self {
+        let mut world = Self::created_volume();
+        world.cut(&[]).unwrap();
+        world
+    }
+
+    /// A volume with a snapshot that its plugin says is ready.
+    fn cut_and_ready() -> Self {
+        let mut world = Self::cutting();
+        world.drive_snapshot().unwrap();
+        world.settle_snapshot(cut(true)).unwrap();
+        world
+    }
+
+    /// A volume with a snapshot that its plugin still works on.
+    fn cut_and_polled() -> Self {
+        let mut world = Self::cutting();
+        world.drive_snapshot().unwrap();
+        world.settle_snapshot(cut(false)).unwrap();
+        world
+    }
+
+    pub(super) fn cut(&mut self, members: &[&str]) -> Result<Step, Refusal> {
+        let members = members.iter().map(|id| VolumeId::new(*id).unwrap()).collect();
+        let name = format!("cut-{}", self.revision);
+        let wish = SnapshotWish { name, members, ..storage_event::wish() };
+        self.apply(&Command::CutSnapshot { snapshot: snapshot_id(), wish })
+    }
+
+    fn delete_snapshot(&mut self, as_group: bool) -> Result<Step, Refusal> {
+        let (snapshot, forget) = (snapshot_id(), false);
+        self.apply(&Command::DeleteSnapshot { snapshot, as_group, forget })
+    }
+
+    fn drive_snapshot(&mut self) -> Result<Step, Refusal> {
+        self.apply(&drive_by(Some(SNAPSHOT), true, None))
+    }
+
+    fn drive_snapshot_again(&mut self) -> Result<Step, Refusal> {
+        self.pass_all_deadlines();
+        self.drive_snapshot()
+    }
+
+    fn settle_snapshot(&mut self, outcome: Outcome) -> Result<Step, Refusal> {
+        let attempt = self.snapshot().progress.attempt.clone().unwrap().id;
+        self.apply(&Command::Settle { snapshot: Some(snapshot_id()), attempt, outcome })
+    }
+
+    fn snapshot(&self) -> &Snapshot {
+        self.volume.snapshots.get(&snapshot_id()).unwrap()
+    }
+}
+
+#[test]
+fn snapshot_is_recorded_before_it_is_cut_and_ready_when_its_plugin_says_so() {
+    let mut world = World::cutting();
+    assert_eq!(world.snapshot().state, SnapshotState::Creating);
+    assert_eq!(call_of(&world.drive_snapshot().unwrap()), Some(CallKind::SnapshotCreate));
+    world.settle_snapshot(cut(true)).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Ready);
+    assert_eq!(world.snapshot().external_id.as_deref(), Some("snap-1"));
+    assert!(matches!(world.drive_snapshot(), Err(Refusal::OperationNotDue { next_try: None })));
+}
+
+/// The way out of a snapshot whose plugin refuses for ever, after a call that was not answered.
+#[test]
+fn snapshot_is_forgotten_once_no_call_of_it_may_act() {
+    let forget = Command::DeleteSnapshot { snapshot: snapshot_id(), as_group: false, forget: true };
+    let mut world = World::cutting();
+    world.drive_snapshot().unwrap();
+    assert!(matches!(world.apply(&forget), Err(Refusal::Busy { .. })));
+    world.drive_snapshot_again().unwrap();
+    world.settle_snapshot(refused()).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Creating, "it may have been cut");
+    world.apply(&forget).unwrap();
+    assert!(world.volume.snapshots.is_empty());
+}
+
+#[test]
+fn snapshot_that_is_not_ready_is_polled_with_backoff() {
+    let mut world = World::cut_and_polled();
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        assert_eq!(world.snapshot().state, SnapshotState::Cut);
+        let next_try = world.snapshot().progress.next_try.unwrap();
+        waits.push(next_try.since(world.context().now));
+        assert!(matches!(world.drive_snapshot(), Err(Refusal::OperationNotDue { .. })));
+        let step = world.drive_snapshot_again().unwrap();
+        assert_eq!(call_of(&step), Some(CallKind::SnapshotCreate));
+        world.settle_snapshot(cut(false)).unwrap();
+    }
+    assert!(waits.is_sorted_by(|one, next| one < next), "{waits:?}");
+    world.drive_snapshot_again().unwrap();
+    world.settle_snapshot(cut(true)).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Ready);
+}
+
+#[test]
+fn poll_that_fails_leaves_the_snapshot_cut() {
+    for outcome in [refused(), failed(), not_done(), exhausted(), unasked(), unanswered()] {
+        let mut world = World::cut_and_polled();
+        world.drive_snapshot_again().unwrap();
+        world.settle_snapshot(outcome.clone()).unwrap();
+        assert_eq!(world.snapshot().state, SnapshotState::Cut, "{outcome:?}");
+    }
+}
+
+#[test]
+fn same_snapshot_again_changes_nothing_and_another_is_refused() {
+    let mut world = World::cutting();
+    assert_eq!(world.cut(&[]).unwrap(), Step::nothing());
+    let refusal = world.cut(&["v", "w"]).unwrap_err();
+    assert!(matches!(refusal, Refusal::SnapshotExists { .. }), "{refusal}");
+    let mut world = World::cut_and_ready();
+    world.delete_snapshot(false).unwrap();
+    assert!(matches!(world.cut(&[]), Err(Refusal::SnapshotExists { .. })), "it is deleted");
+}
+
+#[test]
+fn snapshot_that_is_refused_for_certain_fails_and_can_be_deleted() {
+    let mut world = World::cutting();
+    world.drive_snapshot().unwrap();
+    world.settle_snapshot(refused()).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Failed);
+    assert_eq!(world.snapshot().progress.error.as_deref(), Some("never"));
+    assert!(deletes_snapshot(&world.delete_snapshot(false).unwrap()));
+}
+
+#[test]
+fn uncertain_snapshot_stays_uncertain_when_it_is_refused_afterwards() {
+    let mut world = World::cutting();
+    world.drive_snapshot().unwrap();
+    world.drive_snapshot_again().unwrap();
+    world.settle_snapshot(refused()).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Creating);
+    assert!(world.snapshot().progress.uncertain);
+}
+
+#[test]
+fn snapshot_whose_answer_was_lost_is_cut_again_before_it_is_deleted() {
+    let mut world = World::cutting();
+    world.drive_snapshot().unwrap();
+    world.delete_snapshot(false).unwrap();
+    assert!(world.snapshot().doomed);
+    assert_eq!(world.delete_snapshot(false).unwrap(), Step::nothing());
+    assert!(matches!(world.cut(&[]), Err(Refusal::SnapshotExists { .. })));
+    let step = world.drive_snapshot_again().unwrap();
+    assert_eq!(call_of(&step), Some(CallKind::SnapshotCreate));
+    world.settle_snapshot(cut(false)).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Deleting);
+    let step = world.drive_snapshot().unwrap();
+    assert_eq!(call_of(&step), Some(CallKind::SnapshotDelete));
+    assert!(deletes_snapshot(&world.settle_snapshot(done()).unwrap()));
+}
+
+#[test]
+fn doomed_snapshot_goes_when_the_plugin_did_nothing() {
+    for outcome in [refused(), not_done(), exhausted()] {
+        let mut world = World::cutting();
+        world.drive_snapshot().unwrap();
+        world.delete_snapshot(false).unwrap();
+        let step = world.settle_snapshot(outcome.clone()).unwrap();
+        assert!(deletes_snapshot(&step), "{outcome:?}");
+    }
+}
+
+#[test]
+fn doomed_snapshot_is_kept_while_an_earlier_call_is_uncertain() {
+    for outcome in [refused(), not_done(), exhausted(), unasked(), failed(), unanswered()] {
+        let mut world = World::cutting();
+        world.drive_snapshot().unwrap();
+        world.delete_snapshot(false).unwrap();
+        world.drive_snapshot_again().unwrap();
+        world.settle_snapshot(outcome.clone()).unwrap();
+        assert!(world.snapshot().doomed, "{outcome:?}");
+    }
+}
+
+#[test]
+fn snapshot_that_was_never_cut_is_deleted_at_once() {
+    assert!(deletes_snapshot(&World::cutting().delete_snapshot(false).unwrap()));
+}
+
+#[test]
+fn refused_deletion_of_a_snapshot_leaves_it_as_it_was() {
+    for (mut world, state) in [
+        (World::cut_and_ready(), SnapshotState::Ready),
+        (World::cut_and_polled(), SnapshotState::Cut),
+    ] {
+        world.delete_snapshot(false).unwrap();
+        world.drive_snapshot().unwrap();
+        world.settle_snapshot(refused()).unwrap();
+        assert_eq!(world.snapshot().state, state);
+        assert_eq!(world.snapshot().progress.error.as_deref(), Some("never"));
+    }
+}
+
+#[test]
+fn uncertain_deletion_of_a_snapshot_stays_under_way_when_it_is_refused_afterwards() {
+    let mut world = World::cut_and_ready();
+    world.delete_snapshot(false).unwrap();
+    world.drive_snapshot().unwrap();
+    world.drive_snapshot_again().unwrap();
+    world.settle_snapshot(refused()).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Deleting);
+}
+
+/// Rule 4: the poll may be at work at its executor.
+#[test]
+fn deletion_of_a_snapshot_remembers_the_poll_before_it() {
+    let deleting = CallOwner::Snapshot(snapshot_id());
+    for outcome in [unasked(), failed(), unanswered()] {
+        let mut world = World::cut_and_polled();
+        world.drive_snapshot_again().unwrap();
+        world.settle_snapshot(outcome.clone()).unwrap();
+        world.delete_snapshot(false).unwrap();
+        let step = world.drive_snapshot_again().unwrap();
+        assert_eq!(call_of(&step), Some(CallKind::SnapshotDelete), "{outcome:?}");
+        assert!(world.volume.is_storage_unsettled(&deleting), "{outcome:?}");
+        world.settle_snapshot(refused()).unwrap();
+        assert_eq!(world.snapshot().state, SnapshotState::Cut, "{outcome:?}");
+    }
+}
+
+#[test]
+fn deletion_of_a_snapshot_does_not_take_the_answer_of_the_poll_before_it() {
+    for answer in [cut(true), refused(), failed(), unanswered()] {
+        let mut world = World::cut_and_polled();
+        world.drive_snapshot_again().unwrap();
+        world.delete_snapshot(false).unwrap();
+        world.settle_snapshot(answer.clone()).unwrap();
+        assert_eq!(world.snapshot().state, SnapshotState::Deleting, "{answer:?}");
+        let step = world.drive_snapshot_again().unwrap();
+        assert_eq!(call_of(&step), Some(CallKind::SnapshotDelete), "{answer:?}");
+    }
+}
+
+/// Found by the model: the deletion of an unfinished snapshot may be refused.
+#[test]
+fn volume_is_not_deleted_while_a_snapshot_of_it_is_not_finished() {
+    let mut deleting = World::cut_and_polled();
+    deleting.delete_snapshot(false).unwrap();
+    for mut world in [World::cutting(), World::cut_and_polled(), deleting] {
+        let refusal = world.delete().unwrap_err();
+        assert!(matches!(refusal, Refusal::SnapshotUnfinished { .. }), "{refusal}");
+    }
+}
+
+#[test]
+fn snapshot_outlives_its_volume() {
+    let mut world = World::cut_and_ready();
+    world.delete().unwrap();
+    world.drive().unwrap();
+    assert!(deletes_spec(&world.settle(done()).unwrap()));
+    assert_eq!(world.snapshot().state, SnapshotState::Ready);
+    world.delete_snapshot(false).unwrap();
+    let step = world.drive_snapshot().unwrap();
+    assert_eq!(call_of(&step), Some(CallKind::SnapshotDelete));
+    assert!(deletes_snapshot(&world.settle_snapshot(done()).unwrap()));
+}
+
+/// Rule 21: the copy needs its source until it is ready.
+#[test]
+fn snapshot_that_is_being_copied_is_not_deleted() {
+    let mut world = World::cut_and_ready();
+    world.copies = vec![text("volume copy")];
+    let refusal = world.delete_snapshot(false).unwrap_err();
+    assert_eq!(refusal, Refusal::BeingCopied { copies: world.copies.clone() });
+}
+
+#[test]
+fn no_snapshot_is_cut_of_a_volume_that_is_not_ready() {
+    let mut creating = World::creating();
+    let mut deleting = World::created_volume();
+    deleting.delete().unwrap();
+    for world in [&mut creating, &mut deleting] {
+        assert!(matches!(world.cut(&[]), Err(Refusal::NotReady { .. })));
+    }
+}
+
+#[test]
+fn calls_of_a_volume_and_of_its_snapshots_wait_for_each_other() {
+    let mut world = World::cutting();
+    world.expand(10).unwrap();
+    world.drive_snapshot().unwrap();
+    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: Some(_) })));
+    assert!(matches!(world.take_claim("a", "n1"), Err(Refusal::Busy { .. })));
+    world.settle_snapshot(cut(true)).unwrap();
+    world.drive().unwrap();
+    world.delete_snapshot(false).unwrap();
+    let refusal = world.drive_snapshot().unwrap_err();
+    assert!(matches!(refusal, Refusal::OperationNotDue { next_try: Some(_) }), "{refusal}");
+}
+
+#[test]
+fn answer_without_an_id_cuts_nothing() {
+    let mut world = World::cutting();
+    world.drive_snapshot().unwrap();
+    let made = CutSnapshot { external_id: String::new(), ..storage_event::cut(true) };
+    world.settle_snapshot(Outcome::Stored(StorageAnswer::Snapshot(made))).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Creating);
+    assert!(world.snapshot().progress.uncertain);
+}
+
+fn cut_as(external_id: &str) -> Outcome {
+    let made = CutSnapshot { external_id: text(external_id), ..storage_event::cut(true) };
+    Outcome::Stored(StorageAnswer::Snapshot(made))
+}
+
+/// A poll by name of a snapshot that has disappeared cuts another one. Both ids stay on the record
+/// until they are deleted, one after the other.
+#[test]
+fn snapshot_that_was_cut_twice_is_at_rest_and_both_are_deleted() {
+    let mut world = World::cut_and_polled();
+    world.drive_snapshot_again().unwrap();
+    world.settle_snapshot(cut_as("snap-2")).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Cut);
+    assert_eq!(world.snapshot().external_id.as_deref(), Some("snap-1"));
+    let error = world.snapshot().progress.error.clone().unwrap();
+    assert!(error.contains("snap-2"), "{error}");
+    assert!(matches!(
+        world.drive_snapshot_again(),
+        Err(Refusal::OperationNotDue { next_try: None })
+    ));
+    assert!(matches!(world.delete(), Err(Refusal::SnapshotUnfinished { .. })));
+
+    world.delete_snapshot(false).unwrap();
+    for id in ["snap-1", "snap-2"] {
+        assert_eq!(world.snapshot().external_id.as_deref(), Some(id));
+        assert_eq!(call_of(&world.drive_snapshot().unwrap()), Some(CallKind::SnapshotDelete));
+        world.settle_snapshot(Outcome::Done { publish_context: BTreeMap::new() }).unwrap();
+    }
+    assert!(world.volume.snapshots.is_empty());
+}
+
+/// The poll was under way when the deletion was requested.
+#[test]
+fn second_snapshot_of_a_poll_before_the_deletion_is_deleted_too() {
+    let mut world = World::cut_and_polled();
+    world.drive_snapshot_again().unwrap();
+    world.delete_snapshot(false).unwrap();
+    world.settle_snapshot(cut_as("snap-2")).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Deleting);
+    assert_eq!(world.snapshot().second_id.as_deref(), Some("snap-2"));
+    world.drive_snapshot().unwrap();
+    world.settle_snapshot(Outcome::Done { publish_context: BTreeMap::new() }).unwrap();
+    assert_eq!(world.snapshot().external_id.as_deref(), Some("snap-2"));
+}
+
+/// Of two requests to register what the plugin lists, the second finds the first; and what is being
+/// cut may be what is listed.
+#[test]
+fn adoption_of_what_the_record_may_know_is_refused() {
+    let adopt = |world: &mut World, external_id: &str| {
+        let cut = CutSnapshot { external_id: text(external_id), ..storage_event::cut(true) };
+        let plugin = world.offered.plugin.clone();
+        let snapshot = SnapshotId::new("adopted").unwrap();
+        world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies: Vec::new() })
+    };
+    let exists = |it: Result<Step, Refusal>| match it {
+        Err(Refusal::SnapshotExists { snapshot, .. }) => snapshot == snapshot_id(),
+        _ => false,
+    };
+    let mut world = World::cutting();
+    assert!(exists(adopt(&mut world, "snap-1")), "it may be the one that is being cut");
+    world.drive_snapshot().unwrap();
+    world.settle_snapshot(cut(true)).unwrap();
+    assert!(exists(adopt(&mut world, "snap-1")));
+    adopt(&mut world, "snap-2").unwrap();
+}
+
+#[test]
+fn adopted_snapshot_is_registered_once_and_polled_until_it_is_ready() {
+    let adopt_at = |world: &mut World, external_id: &str, ready, topologies: &[Topology]| {
+        let cut = CutSnapshot { external_id: text(external_id), ..storage_event::cut(ready) };
+        let (snapshot, plugin) = (snapshot_id(), world.offered.plugin.clone());
+        let topologies = topologies.to_vec();
+        world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies })
+    };
+    let adopt =
+        |world: &mut World, external_id: &str, ready| adopt_at(world, external_id, ready, &[]);
+    for (ready, state) in [(true, SnapshotState::Ready), (false, SnapshotState::Cut)] {
+        let mut world = World::created_volume();
+        adopt(&mut world, "snap-1", ready).unwrap();
+        assert_eq!(world.snapshot().state, state);
+        assert_eq!(world.drive_snapshot().is_ok(), !ready);
+        assert_eq!(adopt(&mut world, "snap-1", ready).unwrap(), Step::nothing());
+        let other = adopt(&mut world, "snap-2", ready);
+        assert!(matches!(other, Err(Refusal::SnapshotExists { .. })), "{other:?}");
+    }
+    let mut absent = World::empty(EXCLUSIVE);
+    adopt(&mut absent, "snap-1", true).unwrap();
+    assert_eq!(absent.snapshot().source, "vol-1", "its volume is gone");
+    let mut elsewhere = World::created_volume();
+    adopt_at(&mut elsewhere, "snap-1", true, &[site("b")]).unwrap();
+    assert_eq!(elsewhere.snapshot().topologies, [site("b")], "where it is listed");
+}
+
+/// The rest of its group could not go on.
+#[test]
+fn member_of_a_group_is_not_forgotten_alone() {
+    let mut world = grouped();
+    let forget =
+        |as_group| Command::DeleteSnapshot { snapshot: snapshot_id(), as_group, forget: true };
+    assert!(matches!(world.apply(&forget(false)), Err(Refusal::InGroup { .. })));
+    world.apply(&forget(true)).unwrap();
+    assert!(world.volume.snapshots.is_empty());
+}
+
+/// A volume of which a snapshot is cut together with one of volume `w`.
+fn grouped() -> World {
+    let mut world = World::created_volume();
+    world.cut(&["v", "w"]).unwrap();
+    world
+}
+
+#[test]
+fn group_is_ready_as_a_whole() {
+    let mut world = grouped();
+    assert_eq!(call_of(&world.drive_snapshot().unwrap()), Some(CallKind::GroupCreate));
+    world.settle_snapshot(group_cut(false, &["vol-1", "vol-2"])).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Cut);
+    world.drive_snapshot_again().unwrap();
+    world.settle_snapshot(group_cut(true, &["vol-1", "vol-2"])).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Ready);
+    assert_eq!(world.snapshot().external_id.as_deref(), Some("snap-of-vol-1"));
+    let group = world.snapshot().group.clone().unwrap();
+    assert_eq!(group.external_id.as_deref(), Some("group-1"));
+}
+
+#[test]
+fn group_is_led_by_its_first_volume() {
+    let world = grouped();
+    let is_led_by = |id: &str| world.snapshot().is_led_by(&VolumeId::new(id).unwrap());
+    assert_eq!([is_led_by("v"), is_led_by("w")], [true, false]);
+    let world = World::cutting();
+    assert!(world.snapshot().is_led_by(&VolumeId::new("v").unwrap()));
+}
+
+#[test]
+fn member_of_a_group_is_deleted_with_the_group_only() {
+    let mut world = grouped();
+    world.drive_snapshot().unwrap();
+    world.settle_snapshot(group_cut(true, &["vol-1", "vol-2"])).unwrap();
+    let refusal = world.delete_snapshot(false).unwrap_err();
+    assert!(matches!(refusal, Refusal::InGroup { .. }), "{refusal}");
+    world.delete_snapshot(true).unwrap();
+    assert_eq!(call_of(&world.drive_snapshot().unwrap()), Some(CallKind::GroupDelete));
+    assert!(deletes_snapshot(&world.settle_snapshot(done()).unwrap()));
+}
+
+#[test]
+fn group_without_this_volume_is_not_taken_for_its_snapshot() {
+    let mut world = grouped();
+    world.drive_snapshot().unwrap();
+    world.settle_snapshot(group_cut(true, &["vol-2", "vol-3"])).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Creating);
+    assert!(world.snapshot().progress.uncertain);
+}
+
+/// All or none: the records of the other members see the same answer.
+#[test]
+fn group_with_too_few_snapshots_is_cut_again() {
+    let mut world = grouped();
+    world.drive_snapshot().unwrap();
+    world.settle_snapshot(group_cut(true, &["vol-1"])).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Creating);
+    assert!(world.snapshot().progress.uncertain);
+}

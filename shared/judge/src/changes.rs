@@ -1,0 +1,150 @@
+//! Sizes and mutable parameters of volumes, as a CO asks for them.
+//!
+//! Owns: the largest size of a volume that the CO was told of or that may be under way, and the
+//! modification that it was not answered about. Promises: a definite refusal ends the doubt. Never:
+//! knows what the storage really has.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use berth_csi::Rpc;
+use serde_json::Value;
+
+use super::log_row::{CallEffect, LogRow, ObjectId};
+use super::objects::ObjectRegistry;
+use super::volume_model::CallContext;
+use super::volume_use::{CallId, CallLines};
+
+#[derive(Default, Debug)]
+pub(super) struct ChangeRegistry {
+    /// By volume: the modification that may be done, and the CO does not know.
+    modifications: HashMap<String, OpenModification>,
+    /// By volume.
+    sizes: HashMap<String, VolumeSizes>,
+}
+
+#[derive(Debug)]
+struct OpenModification {
+    asked: Value,
+    by: CallId,
+    lines: CallLines,
+}
+
+#[derive(Default, Debug)]
+struct VolumeSizes {
+    told: Option<SizeProof>,
+    /// An expansion that may be done, and the CO does not know.
+    open: Option<SizeProof>,
+}
+
+/// A size of a volume, and the call that it comes from.
+#[derive(Debug)]
+pub(super) struct SizeProof {
+    pub bytes: i64,
+    by: CallId,
+    pub lines: CallLines,
+}
+
+impl SizeProof {
+    fn new(bytes: i64, call: &CallContext<'_>) -> Self {
+        Self { bytes, by: call.by, lines: Rc::clone(call.lines) }
+    }
+}
+
+impl ChangeRegistry {
+    /// The open modification of the volume, if this call asks for something else.
+    pub fn modified_otherwise(&self, call: &CallContext<'_>) -> Option<&CallLines> {
+        let open = self.modifications.get(&call.args.volume_id)?;
+        (open.asked != call.args.mutable_parameters).then_some(&open.lines)
+    }
+
+    /// The largest size that the volume has or may have, if this call asks for less.
+    pub fn larger(&self, call: &CallContext<'_>) -> Option<&SizeProof> {
+        let VolumeSizes { told, open } = self.sizes.get(&call.args.volume_id)?;
+        let largest = told.iter().chain(open).max_by_key(|size| size.bytes)?;
+        let required = call.args.required_bytes();
+        (required > 0 && required < largest.bytes).then_some(largest)
+    }
+
+    pub fn apply_begin(&mut self, call: &CallContext<'_>) {
+        let id = &call.args.volume_id;
+        match call.rpc {
+            Rpc::ControllerModifyVolume => {
+                let (asked, by) = (call.args.mutable_parameters.clone(), call.by);
+                let open = || OpenModification { asked, by, lines: Rc::clone(call.lines) };
+                self.modifications.entry(id.clone()).or_insert_with(open);
+            }
+            Rpc::ControllerExpandVolume => {
+                let open = &mut self.sizes.entry(id.clone()).or_default().open;
+                let bytes = call.args.required_bytes();
+                if open.as_ref().is_none_or(|open| open.bytes < bytes) {
+                    *open = Some(SizeProof::new(bytes, call));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `is_told`: the CO knows that the call succeeded.
+    pub fn apply_end(
+        &mut self,
+        call: &CallContext<'_>,
+        row: &LogRow,
+        is_told: bool,
+        objects: &ObjectRegistry,
+    ) {
+        let id = &call.args.volume_id;
+        let is_ended = |by: CallId| match row.effect {
+            Some(CallEffect::Done) => is_told,
+            Some(CallEffect::None) => by == call.by || row.is_definite(),
+            Some(CallEffect::Unknown) | None => false,
+        };
+        match call.rpc {
+            Rpc::ControllerModifyVolume
+                if self.modifications.get(id).is_some_and(|open| is_ended(open.by)) =>
+            {
+                self.modifications.remove(id);
+            }
+            Rpc::ControllerExpandVolume => {
+                let sizes = self.sizes.entry(id.clone()).or_default();
+                sizes.open.take_if(|open| is_ended(open.by));
+                if row.effect == Some(CallEffect::Done) && is_told {
+                    sizes.raise_told(smallest(call, row.answer.capacity_bytes), call);
+                }
+                if sizes.told.is_none() && sizes.open.is_none() {
+                    self.sizes.remove(id);
+                }
+            }
+            Rpc::CreateVolume if is_told => {
+                let made = row.made().filter(|made| objects.is_made_by(made, call));
+                if let Some(ObjectId::Volume(id)) = made {
+                    let bytes = smallest(call, row.answer.volume.capacity_bytes);
+                    self.sizes.entry(id).or_default().raise_told(bytes, call);
+                }
+            }
+            Rpc::DeleteVolume if row.effect == Some(CallEffect::Done) => {
+                self.modifications.remove(id);
+                self.sizes.remove(id);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl VolumeSizes {
+    fn raise_told(&mut self, bytes: i64, call: &CallContext<'_>) {
+        if self.told.as_ref().is_none_or(|told| told.bytes < bytes) {
+            self.told = Some(SizeProof::new(bytes, call));
+        }
+    }
+}
+
+/// The size that the CO may count on: what it required, unless it was told less. A plugin may round
+/// up, and then the same request is repeated with less than there is.
+fn smallest(call: &CallContext<'_>, told: i64) -> i64 {
+    match call.args.required_bytes() {
+        0 => told,
+        required if told > 0 => required.min(told),
+        required => required,
+    }
+}

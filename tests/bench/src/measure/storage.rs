@@ -1,0 +1,240 @@
+//! Volumes at their storage: created, deleted, and cut as a snapshot, with a real agent and driver.
+//!
+//! An operation lasts from its request until a reader that waits with `newer_than` learns that it
+//! is done. The limit is the plugin's own call times, from the driver's log, as if the calls of
+//! callers beside each other never waited for each other.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_bus::{Bus, Call, RequestError};
+use berth_contract::code::Code;
+use berth_contract::message::snapshot::{SnapshotStub, Snapshots, SnapshotsChanged};
+use berth_contract::message::storage::StorageChanged;
+use berth_contract::message::volume::VolumeStatus;
+use berth_contract::verb::{self, Verb};
+use berth_domain::Namespace;
+use berth_domain::volume::storage::{SnapshotState, Stage};
+use berth_harness::{root, wait};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Effort;
+use super::mounts::{self, PLUGIN};
+use crate::load::Supply;
+use crate::row::{Part, Row};
+use crate::site::{PATIENCE, Site};
+use crate::stats::{Sample, count, median};
+use crate::{Fatal, ask};
+
+/// Callers beside each other.
+const TOGETHER: u32 = 16;
+/// The snapshot of each volume.
+const SNAPSHOT: &str = "cut";
+
+const CREATE: MeasuredCall = MeasuredCall { name: "create to ready", rpc: "CreateVolume" };
+const DELETE: MeasuredCall = MeasuredCall { name: "delete to gone", rpc: "DeleteVolume" };
+const CUT: MeasuredCall = MeasuredCall { name: "snapshot to ready", rpc: "CreateSnapshot" };
+
+/// What is measured, and the plugin's call in it.
+#[derive(Clone, Copy)]
+struct MeasuredCall {
+    name: &'static str,
+    rpc: &'static str,
+}
+
+pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
+    if !root::or_skip("the rows of storage operations") {
+        return Ok(Vec::new());
+    }
+    let mut site = Site::start(1).await?;
+    site.start_claims().await?;
+    site.start_releases().await?;
+    mounts::start_node(&mut site)?;
+    site.healthy(PLUGIN).await;
+    let storage = StorageRequests { bus: site.bus.clone(), namespace: Namespace::default() };
+    let log = site.path("calls");
+    // Healthy at the registry is not yet healthy at the claim service.
+    wait::until("a volume is created", PATIENCE, || storage.create("first")).await;
+    // The first ones find everything cold.
+    alone(&storage, "warm", 3).await?;
+    let before = std::fs::metadata(&log)?.len();
+    let [created, cut, deleted] = alone(&storage, "alone", effort.mounts).await?;
+    let mut rows = Vec::new();
+    for (operation, times) in [(CREATE, created), (CUT, cut), (DELETE, deleted)] {
+        let sample = Sample::of_sequence(times).ok_or("nothing was created")?;
+        let calls = operation.seconds_since(&log, before)?;
+        let call = median(calls).ok_or("the driver's log shows no call")?;
+        // One after another: the rate is that of the median time, as the limit's is.
+        let per_second = 1.0 / sample.p50.as_secs_f64();
+        rows.push(operation.row(1, &Sample { per_second, ..sample }, call));
+    }
+    let (many, volumes) = (effort.created, site.volumes().await?);
+    let ids: Vec<String> = (0..many).map(|at| format!("many-{at:04}")).collect();
+    for operation in [CREATE, DELETE] {
+        let before = std::fs::metadata(&log)?.len();
+        let (head, worked) = (volumes.head(">").await?, site.worked()?);
+        let sample = crowd(&storage, &ids, operation.rpc == CREATE.rpc).await?;
+        let cpu_us = site.worked_each(&worked, many)?.into_iter();
+        let written = volumes.head(">").await?.saturating_sub(head);
+        let calls = operation.seconds_since(&log, before)?;
+        let call = calls.iter().sum::<f64>() / count(calls.len());
+        let row = operation.row(TOGETHER, &sample, call);
+        rows.push(Row {
+            name: format!("{}, {many} volumes", row.name),
+            writes: Some(count(usize::try_from(written)?) / count(many)),
+            cpu_us: cpu_us.filter(|(_, us)| *us >= 1.0).collect(),
+            ..row
+        });
+    }
+    Ok(rows)
+}
+
+impl MeasuredCall {
+    /// How long each of the plugin's calls worked, after this place in the driver's log.
+    fn seconds_since(self, log: &Path, before: u64) -> Result<Vec<f64>, Fatal> {
+        mounts::seconds_of_each_since(log, before, self.rpc)
+    }
+
+    /// The row of so many callers, beside a call of the plugin that takes so many seconds.
+    fn row(self, at_once: u32, sample: &Sample, call: f64) -> Row {
+        let row = Row::new(Part::Storage, self.name, at_once, 1).sample(sample);
+        row.limit("the plugin's own calls", f64::from(at_once) / call)
+    }
+}
+
+/// Creates so many volumes, cuts and deletes them, one after another: the times of the creations,
+/// of the snapshots, and of the deletions.
+async fn alone(
+    storage: &StorageRequests,
+    name: &str,
+    many: usize,
+) -> Result<[Vec<Duration>; 3], Fatal> {
+    let mut times: [Vec<Duration>; 3] = Default::default();
+    for at in 0..many {
+        let id = format!("{name}-{at:04}");
+        times[0].push(storage.create(&id).await?);
+        times[1].push(storage.cut(&id).await?);
+        storage.delete_cut(&id).await?;
+        times[2].push(storage.delete(&id).await?);
+    }
+    Ok(times)
+}
+
+/// [`TOGETHER`] callers create all volumes, or delete them. The rate is that of all together.
+async fn crowd(storage: &StorageRequests, ids: &[String], creates: bool) -> Result<Sample, Fatal> {
+    let ids = Supply::new(ids.to_vec());
+    let begun = Instant::now();
+    let mut callers = JoinSet::new();
+    for _ in 0..TOGETHER {
+        let (storage, ids) = (storage.clone(), Arc::clone(&ids));
+        callers.spawn(async move {
+            let mut times = Vec::new();
+            while let Some(id) = ids.take() {
+                let took =
+                    if creates { storage.create(id).await } else { storage.delete(id).await };
+                times.push(took?);
+            }
+            Ok::<_, Fatal>(times)
+        });
+    }
+    let mut times = Vec::new();
+    while let Some(done) = callers.join_next().await {
+        times.extend(done??);
+    }
+    Ok(Sample::new(times, begun.elapsed()).ok_or("nothing was created")?)
+}
+
+/// Requests about volumes at their storage. Each returns how long it took.
+#[derive(Clone)]
+struct StorageRequests {
+    bus: Bus,
+    namespace: Namespace,
+}
+
+impl StorageRequests {
+    async fn create(&self, id: &str) -> Result<Duration, Fatal> {
+        let capability = [json!({"access": "single-node-writer"})];
+        let document = json!({"id": id, "plugin": PLUGIN, "capability": capability});
+        let begun = Instant::now();
+        let asked: StorageChanged = self.ask::<verb::VolumeCreate>(&document).await?;
+        let mut index = asked.index;
+        while begun.elapsed() < PATIENCE {
+            let status = self.newer_status(id, index).await?;
+            let status = status.ok_or_else(|| format!("volume {id} is gone"))?;
+            let storage = status.storage.ok_or_else(|| format!("volume {id} has no storage"))?;
+            match storage.stage {
+                Stage::Ready if storage.operation.is_none() => return Ok(begun.elapsed()),
+                Stage::Failed => return Err(format!("volume {id}: {:?}", storage.failure).into()),
+                _ => index = status.modify_index,
+            }
+        }
+        Err(format!("volume {id} was not ready in time").into())
+    }
+
+    async fn delete(&self, id: &str) -> Result<Duration, Fatal> {
+        let begun = Instant::now();
+        let asked: StorageChanged = self.ask::<verb::VolumeDelete>(&json!({"id": id})).await?;
+        let mut index = asked.index;
+        while begun.elapsed() < PATIENCE {
+            match self.newer_status(id, index).await? {
+                None => return Ok(begun.elapsed()),
+                Some(status) => index = status.modify_index,
+            }
+        }
+        Err(format!("volume {id} was not gone in time").into())
+    }
+
+    async fn cut(&self, id: &str) -> Result<Duration, Fatal> {
+        let body = json!({"volumes": [id], "snapshot": SNAPSHOT});
+        let begun = Instant::now();
+        let asked: SnapshotsChanged = self.ask::<verb::SnapshotCreate>(&body).await?;
+        let is_ready = |one: &SnapshotStub| one.state == SnapshotState::Ready;
+        let first = asked.snapshots.first().ok_or("no snapshot is stored")?;
+        let mut index = first.modify_index;
+        while begun.elapsed() < PATIENCE {
+            let listed = self.newer_snapshots(id, index).await?;
+            if listed.snapshots.iter().any(is_ready) {
+                return Ok(begun.elapsed());
+            }
+            index = listed.index;
+        }
+        Err(format!("the snapshot of volume {id} was not ready in time").into())
+    }
+
+    async fn delete_cut(&self, id: &str) -> Result<(), Fatal> {
+        let (body, begun) = (json!({"volume": id, "snapshot": SNAPSHOT}), Instant::now());
+        let asked: SnapshotsChanged = self.ask::<verb::SnapshotDelete>(&body).await?;
+        let mut index = asked.snapshots.first().map(|one| one.modify_index);
+        while let Some(than) = index {
+            let listed = self.newer_snapshots(id, than).await?;
+            index = (!listed.snapshots.is_empty()).then_some(listed.index);
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("the snapshot of volume {id} was not gone in time").into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The volume, once it has changed since this revision; none if it is gone.
+    async fn newer_status(&self, id: &str, than: u64) -> Result<Option<VolumeStatus>, Fatal> {
+        let body = json!({"id": id, "newer_than": than});
+        match self.ask::<verb::VolumeStatus>(&body).await {
+            Ok(status) => Ok(Some(status)),
+            Err(RequestError::Problem(problem)) if problem.code == Code::NoSuchVolume => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The snapshots of a volume, once something of it has changed since this revision.
+    async fn newer_snapshots(&self, id: &str, than: u64) -> Result<Snapshots, RequestError> {
+        self.ask::<verb::SnapshotList>(&json!({"volume": id, "newer_than": than})).await
+    }
+
+    async fn ask<V: Verb<To = Namespace>>(&self, body: &Value) -> Result<V::Reply, RequestError> {
+        let call = Call::within(ask::trace(), PATIENCE);
+        self.bus.request(&V::subject(&self.namespace), body, &call).await
+    }
+}

@@ -1,0 +1,78 @@
+//! A volume's life at its storage: created, used, deleted.
+
+use berth_contract::code::Code;
+use berth_domain::volume::storage::Stage;
+use berth_harness::root::or_skip;
+use berth_integration::{Options, System};
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn created_used_and_deleted() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    let asked = json!({"size": "64MiB"});
+    let requested = system.create("data", asked.clone()).await.unwrap();
+    assert!(requested.changed, "{requested:?}");
+    let storage = system.staged_as("data", Stage::Ready).await;
+    assert!(storage.faults.is_empty() && storage.failure.is_none(), "{storage:?}");
+    let again = system.create("data", asked).await.unwrap();
+    assert!(!again.changed, "the same request again changes nothing: {again:?}");
+    let other = system.create("data", json!({"size": "65MiB"})).await.unwrap_err();
+    assert_eq!(other.code, Code::VolumeExists, "{other}");
+    assert!(other.message.contains("size"), "{other}");
+    let status = system.volume_status("data").await.unwrap();
+    assert_eq!(status.capacity_bytes, Some(64 << 20));
+    system.assert_known().await;
+
+    let mounted = system.run("a", 0, "data").await;
+    std::fs::write(format!("{}/f", mounted.path), "x").unwrap();
+    let refused = system.delete("data").await.unwrap_err();
+    assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
+    assert!(refused.next.contains("`berth alloc stop a`"), "{refused:?}");
+    assert!(!refused.next.contains("--force"), "a deletion cannot be forced: {refused:?}");
+    system.stop("a").await;
+    system.freed("data").await;
+    system.deleted("data").await;
+    system.assert_known().await;
+
+    // The next volume of this id is another one.
+    system.created("data", json!({"size": "64MiB"})).await;
+    let mounted = system.run("b", 1, "data").await;
+    assert!(!std::fs::exists(format!("{}/f", mounted.path)).unwrap(), "it has the old data");
+    system.stop("b").await;
+    system.settle("data").await;
+    system.deleted("data").await;
+    system.assert_known().await;
+    system.judge();
+}
+
+/// Rule 20: what may exist is created before it is deleted, so that its id is known.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_creation_whose_answer_is_lost_is_finished_before_the_volume_is_deleted() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let lost = json!([{"rpc": "CreateVolume", "when": "after", "code": "UNAVAILABLE"}]);
+    system.plant(0, &lost);
+    system.create("data", json!({"size": "1MiB"})).await.unwrap();
+    berth_harness::wait::until("the answer is lost", berth_integration::RECOVERY, || async {
+        let status = system.volume_status("data").await.map_err(|it| it.to_string())?;
+        match status.storage.and_then(|storage| storage.operation) {
+            Some(operation) if operation.tries > 0 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let refused = system.run_refused("early", 0, "data").await;
+    assert_eq!(refused.code, Code::VolumeNotReady, "no claim before it is ready: {refused}");
+    system.stop("early").await;
+    let doomed = system.delete("data").await.unwrap();
+    assert!(!doomed.gone, "it may exist at the storage: {doomed:?}");
+    system.plant(0, &json!([]));
+    system.forgotten("data").await;
+    system.assert_known().await;
+    system.judge();
+}

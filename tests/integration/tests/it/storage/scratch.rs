@@ -1,0 +1,85 @@
+//! Volumes for one run: they go when their run is over, whatever was killed in between.
+
+use berth_domain::volume::storage::Stage;
+use berth_harness::root::or_skip;
+use berth_integration::{Options, Part, System};
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_of_a_run_goes_with_it_whatever_is_killed() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    for (at, killed) in [
+        None,
+        Some(Part::Claim),
+        Some(Part::Watcher),
+        Some(Part::Agent(0)),
+        Some(Part::Driver(0)),
+        Some(Part::Nats),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (alloc, volume) = (format!("run{at}"), format!("scratch{at}"));
+        system.alloc(&alloc, 0, &volume, false).await;
+        system.create(&volume, json!({"size": "1MiB", "for_alloc": alloc})).await.unwrap();
+        system.staged_as(&volume, Stage::Ready).await;
+        system.mount(&alloc, 0, &volume).await.unwrap();
+        if let Some(part) = killed {
+            system.kill9_and_restart(part).await;
+        }
+        system.stop(&alloc).await;
+        system.forgotten(&volume).await;
+        system.assert_known().await;
+    }
+    // A run that ends before its volume is there, and one that never claims it.
+    system.hold("CreateVolume");
+    system.alloc("early", 0, "early", false).await;
+    system.create("early", json!({"size": "1MiB", "for_alloc": "early"})).await.unwrap();
+    system.under_way("CreateVolume").await;
+    system.stop("early").await;
+    system.let_go();
+    system.forgotten("early").await;
+    system.assert_known().await;
+    system.judge();
+}
+
+/// A run whose volume cannot be created deletes nothing: a volume of that name is another's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_does_not_start_deletes_only_what_it_created() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.class("fast", json!({})).await.unwrap();
+    system.created("job-new-0", json!({"size": "1MiB"})).await;
+    let url = system.url();
+    let run = |arguments: &'static [&'static str]| {
+        let mut berth = system.berth();
+        berth.args(["--nats", &url, "run", "--node", "n1", "--alloc", "job"]).args(arguments);
+        async move { berth.output().await.unwrap() }
+    };
+    let ran = run(&["--volume", "new:1MiB:/scratch", "--class", "fast", "--", "true"]).await;
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(!ran.status.success() && said.contains("job-new-0"), "{said}");
+    system.staged_as("job-new-0", Stage::Ready).await;
+    system.deleted("job-new-0").await;
+    // What it creates, it deletes: `no` is not there.
+    let ran = run(&[
+        "--volume",
+        "new:1MiB:/scratch",
+        "--volume",
+        "no:/no",
+        "--class",
+        "fast",
+        "--",
+        "true",
+    ])
+    .await;
+    assert!(!ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    system.forgotten("job-new-0").await;
+    system.assert_known().await;
+    system.judge();
+}

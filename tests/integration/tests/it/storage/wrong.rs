@@ -1,0 +1,218 @@
+//! Plugins that answer otherwise than CSI says: what they did is told, and can be deleted.
+
+use berth_contract::code::Code;
+use berth_contract::message::storage::Externals;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::Namespace;
+use berth_domain::volume::storage::{OperationKind, SnapshotState, Stage};
+use berth_harness::root::or_skip;
+use berth_harness::{storage, wait};
+use berth_integration::{Options, PLUGIN, RECOVERY, System};
+use serde_json::json;
+
+async fn start() -> System {
+    let driver = |_| vec!["--topology".to_owned(), "zone=a".to_owned()];
+    System::start(Options { nodes: 1, driver, ..Options::default() }).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_is_not_what_was_requested_is_told_of_and_can_be_deleted() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    for (wrong, told) in [
+        ("less-capacity", "were requested"),
+        ("other-topology", "where it was not requested"),
+        ("no-source", "copy of its source"),
+    ] {
+        let mut asked = json!({"size": "2MiB", "topology": [{"zone": "a"}]});
+        if wrong == "no-source" {
+            system.created("source", json!({"size": "2MiB"})).await;
+            asked["from"] = json!({"volume": "source"});
+        }
+        system.plant(0, &json!([{"rpc": "CreateVolume", "wrong": wrong, "times": 1}]));
+        let storage = system.created("data", asked).await;
+        let [fault] = storage.faults.as_slice() else { panic!("{wrong}: {storage:?}") };
+        assert!(fault.contains(told), "{wrong}: {fault}");
+        system.deleted("data").await;
+    }
+    system.deleted("source").await;
+    system.assert_known().await;
+    assert!(storage::volumes(&system.backend()).is_empty());
+    system.judge();
+}
+
+/// Without an id of its own a volume could not be deleted: it is not made ready, and what it may
+/// have left is found in the plugin's list.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_without_an_id_of_its_own_is_not_used() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    system.created("first", json!({"size": "1MiB"})).await;
+    for (wrong, told) in [("id-of-another", "which is the one of"), ("no-id", "gives no id")] {
+        system.plant(0, &json!([{"rpc": "CreateVolume", "wrong": wrong, "times": 1}]));
+        system.create("data", json!({"size": "1MiB"})).await.unwrap();
+        let storage = system.staged_as("data", Stage::Failed).await;
+        let failure = storage.failure.expect("why it failed");
+        assert_eq!(failure.operation, OperationKind::Create);
+        assert!(failure.error.contains(told), "{wrong}: {}", failure.error);
+        let refused = system.run_refused(&format!("a-{wrong}"), 0, "data").await;
+        assert_eq!(refused.code, Code::VolumeNotReady, "{refused}");
+        system.stop(&format!("a-{wrong}")).await;
+        system.deleted("data").await;
+        // Nothing is deleted because it is unknown: it is listed.
+        let subject = verb::VolumeExternal::subject(&Namespace::default());
+        let all: Externals = system.persist(&subject, &json!({"plugin": PLUGIN})).await.unwrap();
+        let unknown = all.volumes.iter().filter(|it| it.volume.is_none()).count();
+        assert!(unknown >= 1, "{all:?}");
+    }
+    let mounted = system.run("a", 0, "first").await;
+    assert!(!mounted.path.is_empty(), "the other volume is not touched");
+}
+
+/// Another snapshot would be deleted with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_with_the_id_of_another_is_not_used() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    system.created("data", json!({"size": "1MiB"})).await;
+    system.snapshot(&["data"], "first", json!({})).await.unwrap();
+    let first = system.snapshot_is("data", "first", SnapshotState::Ready).await;
+    system.plant(0, &json!([{"rpc": "CreateSnapshot", "wrong": "id-of-another", "times": 1}]));
+    system.snapshot(&["data"], "second", json!({})).await.unwrap();
+    let second = system.snapshot_is("data", "second", SnapshotState::Failed).await;
+    let error = second.error.unwrap_or_default();
+    assert!(error.contains("which is the one of snapshot first of volume data"), "{error}");
+    system.snapshot_deleted("data", "second", false).await;
+    let kept = system.snapshot_is("data", "first", SnapshotState::Ready).await;
+    assert_eq!(kept.external_id, first.external_id);
+    let there = storage::snapshots(&system.backend());
+    let is_first =
+        |one: &serde_json::Value| one["snapshot_id"].as_str() == first.external_id.as_deref();
+    assert!(there.iter().any(is_first), "{there:?}");
+}
+
+/// A plugin that tells of a snapshot only by its name, and cuts another one when it is asked
+/// whether the first is ready.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_is_cut_twice_is_deleted_twice() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let driver = |_| {
+        let without = ["list-snapshots", "get-snapshot"];
+        without.iter().flat_map(|it| ["--without".to_owned(), (*it).to_owned()]).collect()
+    };
+    let system = System::start(Options { nodes: 1, driver, ..Options::default() }).await;
+    system.created("data", json!({"size": "1MiB"})).await;
+    let slow = json!({"parameters": {"ready-after-ms": "60000"}});
+    system.snapshot(&["data"], "s", slow).await.unwrap();
+    system.snapshot_is("data", "s", SnapshotState::Cut).await;
+    system.plant(0, &json!([{"rpc": "CreateSnapshot", "wrong": "other-id"}]));
+    wait::until("it was cut twice", RECOVERY, || async {
+        let snapshots = system.snapshots("data").await;
+        let error = snapshots.first().and_then(|one| one.error.as_deref()).unwrap_or_default();
+        error.contains("both are deleted").then_some(()).ok_or(format!("{snapshots:?}"))
+    })
+    .await;
+    assert_eq!(storage::snapshots(&system.backend()).len(), 2);
+    system.assert_known().await;
+    system.snapshot_deleted("data", "s", false).await;
+    assert!(storage::snapshots(&system.backend()).is_empty());
+    system.deleted("data").await;
+    system.assert_known().await;
+}
+
+/// It is at the storage, and without its context it would be published as another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_whose_context_cannot_be_stored_is_only_deleted() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    system.plant(0, &json!([{"rpc": "CreateVolume", "wrong": "chatty", "times": 1}]));
+    system.create("data", json!({"size": "1MiB"})).await.unwrap();
+    let storage = system.staged_as("data", Stage::Failed).await;
+    let failure = storage.failure.expect("why it failed").error;
+    assert!(failure.contains("volume_context of 65"), "{failure}");
+    system.assert_known().await;
+    let refused = system.run_refused("a", 0, "data").await;
+    assert_eq!(refused.code, Code::VolumeNotReady, "{refused}");
+    system.stop("a").await;
+    system.deleted("data").await;
+    assert!(storage::volumes(&system.backend()).is_empty());
+    system.judge();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_without_an_end_is_cut_off() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    for id in ["a", "b", "c"] {
+        system.created(id, json!({"size": "1MiB"})).await;
+    }
+    let subject = verb::VolumeExternal::subject(&Namespace::default());
+    for wrong in ["endless-pages", "endless-token"] {
+        system.plant(0, &json!([{"rpc": "ListVolumes", "wrong": wrong}]));
+        let all: Externals = system.persist(&subject, &json!({"plugin": PLUGIN})).await.unwrap();
+        assert!(all.truncated, "{wrong}: {} entries", all.volumes.len());
+    }
+}
+
+/// A plugin that says it expanded the volume, and did not.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expansion_to_less_than_requested_is_told_of() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    system.created("data", json!({"size": "2MiB"})).await;
+    let less = json!([{"rpc": "ControllerExpandVolume", "wrong": "less-capacity", "times": 1}]);
+    system.plant(0, &less);
+    system.expand("data", json!({"size": "8MiB"})).await.unwrap();
+    // Used, so that the node's part comes, too.
+    system.run("a", 0, "data").await;
+    let storage = system.staged_as("data", Stage::Ready).await;
+    assert!(storage.faults.iter().any(|fault| fault.contains("8388608")), "{storage:?}");
+    system.stop("a").await;
+    system.settle("data").await;
+    system.deleted("data").await;
+    system.assert_known().await;
+}
+
+/// Mutable parameters: changed, refused, and the same again.
+#[tokio::test(flavor = "multi_thread")]
+async fn mutable_parameters_are_changed_as_a_whole() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    let asked = json!({"size": "1MiB", "mutable_parameters": {"tier": "silver"}});
+    system.created("data", asked).await;
+    let subject = verb::VolumeModify::subject(&Namespace::default());
+    let modify = |parameters: serde_json::Value| {
+        let body = json!({"id": "data", "parameters": parameters});
+        let (system, subject) = (&system, subject.clone());
+        async move { system.persist::<serde_json::Value>(&subject, &body).await }
+    };
+    modify(json!({"tier": "gold"})).await.unwrap();
+    let storage = system.staged_as("data", Stage::Ready).await;
+    assert_eq!(storage.mutable_parameters["tier"], "gold");
+    let again = modify(json!({"tier": "gold"})).await.unwrap();
+    assert_eq!(again["changed"], false, "{again}");
+    modify(json!({"color": "red"})).await.unwrap();
+    let storage = system.staged_as("data", Stage::Ready).await;
+    let failure = storage.failure.expect("the plugin refuses it");
+    assert!(failure.error.contains("color"), "{}", failure.error);
+    assert_eq!(storage.mutable_parameters["tier"], "gold", "what was refused changes nothing");
+    system.deleted("data").await;
+    system.assert_known().await;
+    system.judge();
+}

@@ -1,0 +1,503 @@
+//! Decisions, made by the real `step`, and remembered.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use berth_domain::access::{CapabilityFilter, Mode};
+use berth_domain::retry::Schedule;
+use berth_domain::volume::storage::{
+    Operation, Progress, SnapshotState, SnapshotWish, Stage, Work as StorageWork,
+};
+use berth_domain::volume::{
+    Attempt, CallOwner, Claims, Command, Context, CreatedVolume, CutSnapshot, Drive, HandleUse,
+    Outcome as Came, Policy, Route, State, Step, StorageAnswer, Take, Volume, VolumeSpec, Write,
+    step,
+};
+
+use super::records::{Records, read_copy, read_id, read_name, write_id};
+use super::world::{CopyOf, Id, Outcome, Owner, Record, Work};
+use super::{Mutation, Scenario};
+use crate::fingerprint::Quick;
+use crate::safety::Breach;
+use crate::translate::NOW;
+
+/// What may be asked of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Ask {
+    Create {
+        name: u8,
+        of: Option<CopyOf>,
+        first_use: bool,
+    },
+    Delete {
+        copied: bool,
+    },
+    Expand {
+        size: u8,
+    },
+    Modify,
+    Cut {
+        name: u8,
+    },
+    DeleteSnapshot {
+        copied: bool,
+    },
+    Take,
+    /// The alloc has ended: the next step of its claim's release.
+    Release,
+    /// The next call, of this executor.
+    Drive {
+        owner: Owner,
+        executor: Option<u8>,
+    },
+    Answer {
+        owner: Owner,
+        outcome: Outcome,
+    },
+}
+
+impl Ask {
+    /// Whether it changes the snapshot, and so its whole group.
+    pub(super) const fn is_of_snapshot(self) -> bool {
+        match self {
+            Self::Cut { .. }
+            | Self::DeleteSnapshot { .. }
+            | Self::Drive { owner: Owner::Snapshot, .. }
+            | Self::Answer { owner: Owner::Snapshot, .. } => true,
+            Self::Create { .. }
+            | Self::Delete { .. }
+            | Self::Expand { .. }
+            | Self::Modify
+            | Self::Take
+            | Self::Release
+            | Self::Drive { .. }
+            | Self::Answer { .. } => false,
+        }
+    }
+}
+
+/// A call to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CallToMake {
+    pub(super) owner: Owner,
+    pub(super) work: Work,
+    /// Whether other executors are asked first (rule 4).
+    pub(super) asks: bool,
+}
+
+/// What was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// No, or there is nothing to do.
+    Nothing,
+    /// The record as it is to be stored, and the call to make.
+    Writes { after: Record, call: Option<CallToMake> },
+}
+
+/// Asks `step`, and remembers what it said.
+pub(super) struct Decider {
+    scenario: Scenario,
+    pub(super) records: Records,
+    decided: HashMap<(Record, Ask), Result<Decision, Breach>, Quick>,
+    expired: HashMap<Record, Record, Quick>,
+}
+
+impl Decider {
+    pub(super) fn new(scenario: Scenario) -> Self {
+        // Of these, the damage at the storage is looked for.
+        let on_record =
+            [Mutation::DeleteIgnoresClaims, Mutation::GrantWhileCreating, Mutation::ForgetCalls];
+        let is_strict = !on_record.iter().any(|mutation| scenario.is(*mutation));
+        Self {
+            scenario,
+            records: Records::new(&scenario, is_strict),
+            decided: HashMap::default(),
+            expired: HashMap::default(),
+        }
+    }
+
+    pub(super) fn expire(&mut self, record: Record) -> Result<Record, Breach> {
+        if let Some(expired) = self.expired.get(&record) {
+            return Ok(*expired);
+        }
+        let expired = self.records.expire(record)?;
+        self.expired.insert(record, expired);
+        Ok(expired)
+    }
+
+    /// What `step` says, or what is wrong with that.
+    pub(super) fn decide(&mut self, record: Record, ask: Ask) -> Result<Decision, Breach> {
+        if let Some(decided) = self.decided.get(&(record, ask)) {
+            return decided.clone();
+        }
+        let decided = self.ask_step(record, ask);
+        self.decided.insert((record, ask), decided.clone());
+        decided
+    }
+
+    fn ask_step(&mut self, record: Record, ask: Ask) -> Result<Decision, Breach> {
+        let before = self.records.volume(record).clone();
+        let Some(command) = self.command(&before, ask) else { return Ok(Decision::Nothing) };
+        let tries_again =
+            matches!(ask, Ask::Drive { .. } if before.is_storage_unsettled(&CallOwner::Volume));
+        if tries_again && self.scenario.is(Mutation::NoSecondTry) {
+            return Ok(Decision::Nothing);
+        }
+        let mut seen = before.clone();
+        self.mistake(&mut seen, ask);
+        let copied = match ask {
+            Ask::Delete { copied } | Ask::DeleteSnapshot { copied } => {
+                copied && !self.scenario.is(Mutation::CopiesIgnored)
+            }
+            _ => false,
+        };
+        let Ok(mut step) = step(&seen, &command, &context(copied)) else {
+            return Ok(Decision::Nothing);
+        };
+        self.miswrite(&before, ask, &mut step);
+        let Step { write: Some(write), call } = step else { return Ok(Decision::Nothing) };
+        check_expansion(&before, ask, &write)?;
+        let mut after = before;
+        apply(&mut after, write);
+        let call = call.map(|call| self.call_to_make(&after, &call));
+        let after = self.records.number(after)?;
+        Ok(Decision::Writes { after, call })
+    }
+
+    fn command(&self, volume: &Volume, ask: Ask) -> Option<Command> {
+        let records = &self.records;
+        let worker = || records.worker.clone();
+        let snapshot_of = |owner| (owner == Owner::Snapshot).then(|| records.snapshot.clone());
+        Some(match ask {
+            Ask::Create { name, of, first_use } => {
+                Command::Create(records.spec(name, of, first_use))
+            }
+            Ask::Delete { .. } => Command::Delete { reason: String::new() },
+            Ask::Expand { size } => Command::Expand {
+                required_bytes: size.into(),
+                limit_bytes: None,
+                offline: false,
+                when_free: false,
+            },
+            Ask::Modify => {
+                let parameters = BTreeMap::from([("tier".to_owned(), "fast".to_owned())]);
+                Command::Modify { parameters }
+            }
+            Ask::Cut { name } => {
+                let source = volume.spec.as_ref()?.external_id.clone()?;
+                let wish = SnapshotWish {
+                    name: format!("c{name}"),
+                    source,
+                    parameters: BTreeMap::new(),
+                    members: records.members.clone(),
+                };
+                Command::CutSnapshot { snapshot: records.snapshot.clone(), wish }
+            }
+            Ask::DeleteSnapshot { .. } => Command::DeleteSnapshot {
+                snapshot: records.snapshot.clone(),
+                as_group: self.scenario.is_grouped(),
+                forget: false,
+            },
+            Ask::Take => Command::Take(Take {
+                alloc: records.alloc.clone(),
+                node: records.node.clone(),
+                mode: Mode::Write,
+                capability: CapabilityFilter::default(),
+                wait: false,
+                route: Ok(Route { controller: true, ..Route::default() }),
+                worker: worker(),
+            }),
+            Ask::Release => Command::Begin {
+                alloc: records.alloc.clone(),
+                worker: worker(),
+                wanted: false,
+                early: false,
+                proven: None,
+            },
+            Ask::Drive { owner, executor } => Command::Drive(Drive {
+                snapshot: snapshot_of(owner),
+                worker: worker(),
+                wanted: true,
+                early: false,
+                executor: executor.map(|executor| records.host(executor).clone()),
+            }),
+            Ask::Answer { owner: Owner::Claim, outcome } => {
+                let claim = volume.claims.get(&records.alloc)?;
+                // The claim service records what came of a publish, and releases nothing.
+                let releases = claim.state != State::Publishing;
+                Command::Answer {
+                    alloc: records.alloc.clone(),
+                    attempt: records.attempt.clone(),
+                    outcome: self.outcome(volume, outcome),
+                    worker: releases.then(worker),
+                }
+            }
+            Ask::Answer { owner, outcome } => Command::Settle {
+                snapshot: snapshot_of(owner),
+                attempt: records.attempt.clone(),
+                outcome: self.outcome(volume, outcome),
+            },
+        })
+    }
+
+    fn outcome(&self, volume: &Volume, outcome: Outcome) -> Came {
+        let error = String::new;
+        match outcome {
+            Outcome::Created { id } => {
+                let provision = volume.spec.as_ref().and_then(VolumeSpec::provision);
+                Came::Stored(StorageAnswer::Volume(CreatedVolume {
+                    external_id: write_id(id),
+                    capacity_bytes: 1,
+                    context: BTreeMap::new(),
+                    topologies: self.records.topologies(id.store),
+                    is_copy: provision.is_some_and(|provision| provision.origin.is_some()),
+                    unusable: None,
+                }))
+            }
+            Outcome::Expanded { size, nodes } => Came::Stored(StorageAnswer::Capacity {
+                bytes: size.into(),
+                node_expansion_required: nodes,
+            }),
+            Outcome::Cut { id, ready } => Came::Stored(self.cut(volume, id, ready)),
+            Outcome::Done => Came::Done { publish_context: BTreeMap::new() },
+            Outcome::Refused => Came::Refused(error()),
+            Outcome::NotDone => Came::NotDone(error()),
+            Outcome::Failed if self.scenario.is(Mutation::FailureIsRefusal) => {
+                Came::NotDone(error())
+            }
+            Outcome::Failed => Came::Failed(error()),
+            Outcome::Unasked => Came::Unasked(error()),
+            Outcome::Unanswered => Came::Unanswered(error()),
+        }
+    }
+
+    fn cut(&self, volume: &Volume, id: Id, ready: bool) -> StorageAnswer {
+        let ready = ready || self.scenario.is(Mutation::CutIsReady);
+        let of = |source: &str| CutSnapshot {
+            external_id: write_id(id),
+            source: source.to_owned(),
+            size_bytes: 0,
+            cut_at: None,
+            ready,
+        };
+        let source = volume.snapshots.values().next().map_or("", |known| &known.source);
+        if !self.scenario.is_grouped() {
+            return StorageAnswer::Snapshot(of(source));
+        }
+        let snapshots = vec![of(source), of("the other volume")];
+        StorageAnswer::Group { external_id: write_id(id), ready, snapshots }
+    }
+
+    /// Mutations that take the record for another.
+    fn mistake(&self, volume: &mut Volume, ask: Ask) {
+        match (self.scenario.mutation, ask) {
+            (Some(Mutation::RefusalEndsDoubt), Ask::Answer { outcome: Outcome::Refused, .. }) => {
+                each_progress(volume, |progress| progress.uncertain = false);
+            }
+            (Some(Mutation::DeleteIgnoresClaims), Ask::Delete { .. }) => {
+                volume.claims = Claims::default();
+            }
+            (Some(Mutation::DeleteIgnoresSnapshots), Ask::Delete { .. }) => {
+                volume.snapshots.clear();
+            }
+            (Some(Mutation::GrantWhileCreating), Ask::Take) => {
+                // As a volume that is registered, and of which a call is under way.
+                let storage = volume.spec.as_mut().and_then(|spec| spec.storage.as_mut());
+                if let Some(storage) = storage
+                    && let Some(Operation { work, .. }) = &mut storage.operation
+                    && matches!(work, StorageWork::Create { .. })
+                {
+                    *work = StorageWork::Modify { parameters: BTreeMap::new() };
+                    storage.provision = None;
+                }
+            }
+            (Some(Mutation::NewNames), Ask::Drive { owner: Owner::Operation, .. }) => {
+                let storage = volume.spec.as_mut().and_then(|spec| spec.storage.as_mut());
+                if let Some(provision) = storage.and_then(|it| it.provision.as_mut()) {
+                    let name = read_name(&provision.name) ^ 1;
+                    provision.name = format!("v{name}");
+                }
+            }
+            (Some(Mutation::ForgetCalls), Ask::Drive { .. } | Ask::Take | Ask::Release) => {
+                each_progress(volume, |progress| progress.attempt = None);
+            }
+            (Some(Mutation::TakeInherited), Ask::Answer { .. }) => {
+                each_progress(volume, |progress| progress.inherited = false);
+            }
+            _ => {}
+        }
+    }
+
+    /// Mutations that write something else.
+    fn miswrite(&self, before: &Volume, ask: Ask, step: &mut Step) {
+        let stage = before.spec.as_ref().map(VolumeSpec::stage);
+        match (self.scenario.mutation, ask) {
+            (Some(Mutation::DoomedDeleted), Ask::Delete { .. })
+                if stage == Some(Stage::Creating) =>
+            {
+                step.write = Some(Write::DeleteSpec);
+            }
+            (
+                Some(Mutation::ForgetReplaced),
+                Ask::Delete { .. } | Ask::DeleteSnapshot { .. } | Ask::Expand { .. },
+            ) => match &mut step.write {
+                Some(Write::PutSpec(VolumeSpec { storage: Some(storage), .. })) => {
+                    let operation = storage.operation.as_mut();
+                    let operation = operation.filter(|operation| operation.progress.inherited);
+                    if let Some(operation) = operation {
+                        operation.progress = Progress::default();
+                    }
+                }
+                Some(Write::PutSnapshot(_, snapshot)) if snapshot.progress.inherited => {
+                    snapshot.progress = Progress::default();
+                }
+                _ => {}
+            },
+            (Some(Mutation::ForgetFailures), Ask::DeleteSnapshot { .. }) => {
+                if let Some(Write::PutSnapshot(_, snapshot)) = &mut step.write
+                    && snapshot.progress.attempt.is_none()
+                    && snapshot.state == SnapshotState::Deleting
+                {
+                    snapshot.progress.tries = 0;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn call_to_make(&self, after: &Volume, call: &Attempt) -> CallToMake {
+        let records = &self.records;
+        let is_of_claim = after.claims.values().any(|it| it.attempt.as_ref() == Some(call));
+        let of_snapshot = after.snapshots.values().next();
+        let of_snapshot = of_snapshot.filter(|it| it.progress.attempt.as_ref() == Some(call));
+        let (owner, caller) = match of_snapshot {
+            Some(_) => (Owner::Snapshot, CallOwner::Snapshot(records.snapshot.clone())),
+            None if is_of_claim => (Owner::Claim, CallOwner::Claim(records.alloc.clone())),
+            None => (Owner::Operation, CallOwner::Volume),
+        };
+        let work = match (owner, of_snapshot) {
+            (_, Some(snapshot)) => {
+                let id = snapshot.external_id.as_deref().map(read_id);
+                match (snapshot.state, id) {
+                    (SnapshotState::Deleting, Some(id)) => Work::DeleteSnapshot { id },
+                    _ => {
+                        Work::Cut { name: read_name(&snapshot.name), of: read_id(&snapshot.source) }
+                    }
+                }
+            }
+            (Owner::Claim, None) => {
+                let id = volume_id(after);
+                match after.claims.values().next().map(|claim| claim.state) {
+                    Some(State::Publishing) => Work::Publish { id },
+                    Some(State::Unpublishing) => Work::Detach,
+                    _ => Work::Unpublish { id },
+                }
+            }
+            _ => operation_work(after),
+        };
+        let mut asked = after.clone();
+        if self.scenario.is(Mutation::AskTheUnheard) {
+            each_progress(&mut asked, |progress| progress.tries = 0);
+        }
+        let is_unsettled =
+            asked.unsettled(&caller).next().is_some() || asked.is_storage_unsettled(&caller);
+        let asks =
+            is_unsettled && work.kind().is_controller() && !self.scenario.is(Mutation::NoAsking);
+        CallToMake { owner, work, asks }
+    }
+}
+
+/// The id of a volume that is claimed. One that is claimed before it is created has none, which
+/// only happens on purpose.
+fn volume_id(volume: &Volume) -> Id {
+    let id = volume.spec.as_ref().and_then(|spec| spec.external_id.as_deref()).map(read_id);
+    id.unwrap_or(Id { name: u8::MAX, store: 0 })
+}
+
+fn operation_work(volume: &Volume) -> Work {
+    let operation = volume.spec.as_ref().and_then(VolumeSpec::operation);
+    let provision = volume.spec.as_ref().and_then(VolumeSpec::provision);
+    match operation.map(|Operation { work, .. }| work) {
+        Some(StorageWork::Expand(expansion)) if expansion.at_nodes => Work::ExpandNode,
+        Some(StorageWork::Expand(expansion)) => {
+            let size = u8::try_from(expansion.required_bytes).unwrap_or(u8::MAX);
+            Work::Expand { id: volume_id(volume), size }
+        }
+        Some(StorageWork::Modify { .. }) => Work::Modify { id: volume_id(volume) },
+        Some(StorageWork::Create { .. }) => Work::Create {
+            name: provision.map_or(u8::MAX, |it| read_name(&it.name)),
+            of: provision.and_then(|it| it.origin.as_ref()).map(read_copy),
+        },
+        Some(StorageWork::Delete { .. }) | None => Work::Delete { id: volume_id(volume) },
+    }
+}
+
+fn each_progress(volume: &mut Volume, mut change: impl FnMut(&mut Progress)) {
+    if let Some(storage) = volume.spec.as_mut().and_then(|spec| spec.storage.as_mut())
+        && let Some(operation) = &mut storage.operation
+    {
+        change(&mut operation.progress);
+    }
+    for snapshot in volume.snapshots.values_mut() {
+        change(&mut snapshot.progress);
+    }
+}
+
+/// Rule 22: an expansion that ended well is as large as was asked.
+fn check_expansion(before: &Volume, ask: Ask, write: &Write) -> Result<(), Breach> {
+    let (Ask::Answer { owner: Owner::Operation, .. }, Write::PutSpec(spec)) = (ask, write) else {
+        return Ok(());
+    };
+    let operation = before.spec.as_ref().and_then(VolumeSpec::operation);
+    let Some(StorageWork::Expand(expansion)) = operation.map(|it| &it.work) else { return Ok(()) };
+    let is_over = spec.operation().is_none() && spec.failure().is_none();
+    let is_short = spec.capacity_bytes.is_none_or(|bytes| bytes < expansion.required_bytes);
+    if is_over && is_short {
+        return Err(Breach::new("an expansion ended before the volume was as large as asked"));
+    }
+    Ok(())
+}
+
+/// Stores a write.
+fn apply(volume: &mut Volume, write: Write) {
+    match write {
+        Write::PutSpec(spec) => volume.spec = Some(spec),
+        Write::DeleteSpec => volume.spec = None,
+        Write::PutClaim(alloc, mut claim) => {
+            if claim.epoch == 0 {
+                claim.epoch = 1;
+                // Its epoch is higher than that of any claim which a node refused to expand for.
+                let storage = volume.spec.as_mut().and_then(|spec| spec.storage.as_mut());
+                if let Some(Operation { work: StorageWork::Expand(expansion), .. }) =
+                    storage.and_then(|storage| storage.operation.as_mut())
+                {
+                    expansion.refused.clear();
+                }
+            }
+            volume.claims.insert(alloc, claim);
+        }
+        Write::DeleteClaim(alloc) => drop(volume.claims.remove(&alloc)),
+        Write::PutSnapshot(id, snapshot) => {
+            volume.snapshots.insert(id, Box::new(snapshot));
+        }
+        Write::DeleteSnapshot(id) => drop(volume.snapshots.remove(&id)),
+    }
+}
+
+#[expect(clippy::expect_used, reason = "the id is written here")]
+fn context(copied: bool) -> Context {
+    Context {
+        now: NOW,
+        attempt: "t".parse().expect("an id"),
+        jitter: 0,
+        policy: Policy {
+            call_timeout: Duration::ZERO,
+            clock_margin: Duration::ZERO,
+            abandoned_after: Duration::ZERO,
+            place_kept: Duration::ZERO,
+            retry: Schedule { first: Duration::ZERO, max: Duration::ZERO },
+        },
+        handle: HandleUse::default(),
+        copies: if copied { vec!["volume c".to_owned()] } else { Vec::new() },
+    }
+}

@@ -1,0 +1,122 @@
+"""Many volumes live at once, while the processes that make them are killed."""
+
+import asyncio
+import itertools
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+from nats_py.reference import demand
+from .storage import NODES, compare
+
+MIB = 1 << 20
+LIVES = 30  # volumes that are made by themselves; each may get a copy
+AT_ONCE = 8
+KILLS = (
+    "plugin1-n1",
+    "agent-n1",
+    "claim",
+    "volumewatcher",
+    "plugin1-n2",
+    "agent-n2",
+)
+PAUSE = (0.8, 1.6)  # seconds between kills: each process serves for some seconds in between
+
+
+async def story(bus, storage, system, say, seed):
+    rolls = random.Random(seed)
+    killed = Counter()
+    killer = asyncio.create_task(kill(system, random.Random(seed + 1), killed))
+    began = time.monotonic()
+    numbers = itertools.count()
+    done = Counter()
+
+    async def worker():
+        while (number := next(numbers)) < LIVES:
+            await life(bus, f"v{number}", NODES[number % 2], rolls, done)
+
+    try:
+        # A killer that ends has failed.
+        workers = asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+        ended, _ = await asyncio.wait({workers, killer}, return_when=asyncio.FIRST_COMPLETED)
+        for one in ended:
+            one.result()
+    finally:
+        killer.cancel()
+    took = time.monotonic() - began
+    say(f"{LIVES} lives in {took:.0f} s: {told(done)}")
+    say(f"  kills: {told(killed)}")
+    counted = await compare(bus, storage)
+    say(f"at rest, {counted[0]} volumes and {counted[1]} snapshots: storage and records agree")
+    demand(counted[0] > 0 and sum(killed.values()) > 10, f"too little happened: {killed}")
+
+
+def told(counted):
+    return ", ".join(f"{count} {what}" for what, count in sorted(counted.items()))
+
+
+async def life(bus, id, node, rolls, done):
+    """One volume's life, of which half leave something behind."""
+
+    async def step(what, work):
+        await work
+        done[what] += 1
+
+    await step("created", bus.create(id, node, size=MIB))
+    mounted = rolls.random() < 0.5
+    # What was requested is not awaited where the next request may come at once.
+    if mounted or rolls.random() < 0.5:
+        await bus.ready(id)
+    if mounted:
+        path = Path(await bus.mounted(f"a-{id}", node, id))
+        path.joinpath("f").write_text(id)
+        done["mounted"] += 1
+    elif rolls.random() < 0.3:
+        # Doomed: it may not be created yet, or be under way.
+        await step("deleted at once", bus.deleted(id))
+        return
+    await bus.ready(id)
+    await step("grown", bus.persist("volume.expand", {"id": id, "size": 2 * MIB}))
+    await step("cut", bus.cut("s", id))
+    copy = f"{id}-copy"
+    source = {"volume": id} if rolls.random() < 0.5 else {"volume": id, "snapshot": "s"}
+    await step("copied", bus.create(copy, node, **{"from": source}))
+    await bus.ready(copy)
+    if rolls.random() < 0.3:
+        await step("cut in a group", bus.cut("g", id, copy))
+        if rolls.random() < 0.5:
+            await step("group deleted", bus.snapshot_deleted(copy, "g", group=True))
+    if mounted:
+        await bus.stopped(f"a-{id}", id)
+        path = Path(await bus.mounted(f"b-{id}", node, copy))
+        demand(path.joinpath("f").read_text() == id, f"{copy} is no copy of {id}")
+        await bus.stopped(f"b-{id}", copy)
+    if rolls.random() < 0.5:
+        await step("snapshot deleted", bus.snapshot_deleted(id, "s"))
+    if rolls.random() < 0.5:
+        await step("deleted", bus.deleted(id))
+    await bus.rested(copy)
+
+
+async def kill(system, rolls, killed):
+    """Kills one process after the other; `berth dev` starts each again."""
+    for name in itertools.cycle(KILLS):
+        await asyncio.sleep(rolls.uniform(*PAUSE))
+        demand(system.process.poll() is None, "berth dev has ended")
+        try:
+            os.kill(int(system.pid(name)), signal.SIGKILL)
+            killed[name] += 1
+        except ProcessLookupError:
+            pass  # it is not started again yet
+
+
+async def clear(bus):
+    """Deletes all that is left, snapshots first or last."""
+    for one in await bus.snapshots():
+        group = len(one.get("group", [])) > 1
+        await bus.snapshot_deleted(one["volume"], one["snapshot"], group)
+    listed = (await bus.persist("volume.list", {}))["volumes"]
+    await asyncio.gather(*(bus.deleted(one["id"]) for one in listed))
