@@ -4,6 +4,8 @@
 //! so that concurrent updates cannot falsify it (D1).
 //!
 //! **Promises** that "the plugin cannot serve this volume on that node" comes with a reason.
+//!
+//! **Never** stores a plugin: what is shown of one is computed.
 
 mod shared_id;
 

@@ -215,16 +215,25 @@ impl Stage {
     }
 }
 
-/// Waits until every alloc has ended, and nothing is left of it.
+/// Waits until every alloc has ended, and nothing is left of it. Gives up when none has ended for as
+/// long as a scene may take: many that wait for a few volumes take long on a slow machine.
 pub(crate) async fn end_of_all(system: &System, ids: &[String]) {
-    let end = Instant::now() + REST;
-    for id in ids {
-        let is_over = async || match status_of(system, id).await {
-            Some(alloc) => alloc.state.is_terminal() && alloc.claims.is_empty(),
-            None => false,
-        };
-        while !is_over().await && Instant::now() < end {
-            sleep(Duration::from_millis(200)).await;
+    let mut left: Vec<&String> = ids.iter().collect();
+    let mut end = Instant::now() + REST;
+    while !left.is_empty() && Instant::now() < end {
+        sleep(Duration::from_millis(500)).await;
+        let before = left.len();
+        let mut still = Vec::new();
+        for id in left {
+            let alloc = status_of(system, id).await;
+            let is_over = |alloc: AllocStatus| alloc.state.is_terminal() && alloc.claims.is_empty();
+            if !alloc.is_some_and(is_over) {
+                still.push(id);
+            }
+        }
+        left = still;
+        if left.len() < before {
+            end = Instant::now() + REST;
         }
     }
     // A job that is run a second time is run soon.

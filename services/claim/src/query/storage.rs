@@ -84,8 +84,13 @@ pub fn storage_hint(key: &VolumeKey, spec: &VolumeSpec) -> Option<String> {
     let volume = berth_contract::hint::volume_argument(key);
     match spec.stage() {
         Stage::Failed if spec.external_id.is_some() => Some(format!(
-            "its plugin {} broke CSI's bounds: `berth volume delete {volume}` deletes it at the \
-             storage",
+            "its plugin {} broke CSI's bounds: `berth volume delete {volume} --yes` deletes it at \
+             the storage",
+            spec.plugin
+        )),
+        Stage::Failed if !spec.faults().is_empty() => Some(format!(
+            "look whether a volume is left in `berth volume list --external {}`, then remove the \
+             record: `berth volume delete {volume}`",
             spec.plugin
         )),
         Stage::Failed => Some(format!(

@@ -1,4 +1,11 @@
 //! Storage calls, put together from the records.
+//!
+//! **Owns** what the agent is told of a call, and which node's controller gets it.
+//!
+//! **Promises** that a volume whose storage one node has is called there and nowhere else, and that
+//! the executor is told every other controller at which a call of these volumes may be running.
+//!
+//! **Never** changes a record.
 
 use std::collections::BTreeSet;
 

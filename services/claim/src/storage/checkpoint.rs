@@ -1,4 +1,12 @@
 //! `volume.checkpoint`: an operation or a snapshot goes on in recorded steps, as a release does.
+//!
+//! **Owns** the turn of a watcher: the outcome of its last call is stored, and then the next call,
+//! before the watcher gets it to make it (rule 2).
+//!
+//! **Promises** that an outcome of an old attempt changes nothing (rule 7), that a group goes on as
+//! one, and that who gets no call learns when to ask again.
+//!
+//! **Never** decides: the domain does, on what is stored.
 
 use std::time::Duration;
 

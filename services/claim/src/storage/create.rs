@@ -1,4 +1,12 @@
 //! `volume.create` (A12, A15).
+//!
+//! **Owns** how class and request become the spec of a volume that does not exist yet: its size,
+//! where it may be, its secrets, and its name for the plugin.
+//!
+//! **Promises** that a request which the class, the source or the plugin's abilities do not allow
+//! is refused before anything is stored, and that a name is never given to a plugin twice.
+//!
+//! **Never** calls the plugin.
 
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;

@@ -1,7 +1,12 @@
 //! `volume.external`: what the storage has, beside what is registered (A12, A16).
 //!
-//! **Promises** that a page fits into a message. The plugin is asked for its whole list for each
-//! page, because only the whole list shows what the plugin does not list.
+//! **Owns** the comparison of the plugin's list with the records.
+//!
+//! **Promises** that a page fits into a message, and that registrations of other namespaces are not
+//! named. The plugin is asked for its whole list for each page, because only the whole list shows
+//! what the plugin does not list.
+//!
+//! **Never** changes anything, here or at the storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -1,4 +1,11 @@
 //! `snapshot.create`, `snapshot.delete`, `snapshot.adopt` and `snapshot.list` (rule 23).
+//!
+//! **Owns** the requests about snapshots, alone and as a group.
+//!
+//! **Promises** that a group is requested, deleted and forgotten as a whole, and that a snapshot
+//! which the plugin has is registered once.
+//!
+//! **Never** calls the plugin, and deletes nothing that another snapshot names.
 
 use berth_contract::code::Code;
 use berth_contract::hint::{namespace_option, quoted};

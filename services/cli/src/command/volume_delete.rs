@@ -6,14 +6,14 @@ use berth_contract::message::storage::{DeleteVolume, StorageChanged, StorageStat
 use berth_contract::message::volume::{Status, VolumeStatus};
 use berth_contract::verb;
 use berth_domain::VolumeKey;
-use berth_domain::volume::storage::{Reclaim, Stage};
+use berth_domain::volume::storage::Reclaim;
 
 use super::change::{Following, deadline};
 use super::volume_create::place_text;
 use crate::args::VolumeDelete;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::storage::StorageGoal;
+use crate::storage::{AtStorage, StorageGoal};
 
 /// Deletes a volume at its storage, after it was confirmed.
 pub async fn delete(args: &VolumeDelete, session: &Session) -> Result<(), Failure> {
@@ -32,8 +32,7 @@ pub async fn delete(args: &VolumeDelete, session: &Session) -> Result<(), Failur
     let goal = StorageGoal::Deleted { create_index: volume.create_index };
     let namespace = &session.namespace;
     let following = Following { session, namespace, goal: &goal, wait: args.wait, until };
-    let is_there = !is_nothing_there(&volume);
-    following.finish(&args.id, changed, |changed, _| deleted_text(changed, is_there)).await
+    following.finish(&args.id, changed, |changed, _| deleted_text(changed, &volume)).await
 }
 
 /// The volume was there when the command began. If it is gone now, it was deleted: perhaps by a try
@@ -54,7 +53,8 @@ fn accept_gone(failure: Failure, volume: &VolumeStatus) -> Result<StorageChanged
 
 /// Refuses to go on without the confirmations, and says what would be destroyed.
 fn confirm(args: &VolumeDelete, volume: &VolumeStatus) -> Result<(), Failure> {
-    if is_nothing_there(volume) {
+    // Then the record alone is removed.
+    if AtStorage::of(volume) != AtStorage::Volume {
         return Ok(());
     }
     let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
@@ -75,12 +75,6 @@ fn confirm(args: &VolumeDelete, volume: &VolumeStatus) -> Result<(), Failure> {
         ));
     }
     Ok(())
-}
-
-/// Whether nothing of the volume is at its storage.
-fn is_nothing_there(volume: &VolumeStatus) -> bool {
-    let stage = volume.storage.as_ref().map(|storage| storage.stage);
-    matches!(stage, Some(Stage::Failed | Stage::Unused)) && volume.external_id.is_none()
 }
 
 fn is_retained(volume: &VolumeStatus) -> bool {
@@ -124,11 +118,18 @@ fn origin_text(storage: &StorageStatus) -> String {
     format!("{made}, reclaim policy {policy}{}", run.unwrap_or_default())
 }
 
-fn deleted_text(changed: &StorageChanged, was_there: bool) -> String {
+fn deleted_text(changed: &StorageChanged, volume: &VolumeStatus) -> String {
     let StorageChanged { id, namespace, gone, .. } = changed;
-    match (gone, was_there) {
-        (true, true) => format!("volume {namespace}/{id} is deleted at its storage"),
-        (true, false) => format!("volume {namespace}/{id} is removed; nothing was at its storage"),
+    match (gone, AtStorage::of(volume)) {
+        (true, AtStorage::Volume) => format!("volume {namespace}/{id} is deleted at its storage"),
+        (true, AtStorage::Nothing) => {
+            format!("volume {namespace}/{id} is removed; nothing was at its storage")
+        }
+        (true, AtStorage::Unknown) => format!(
+            "volume {namespace}/{id} is removed; a volume may be left at its storage: look in \
+             `berth volume list --external {}`",
+            volume.plugin
+        ),
         (false, _) => format!("volume {namespace}/{id} is being deleted"),
     }
 }
@@ -149,15 +150,18 @@ mod tests {
         .unwrap()
     }
 
-    fn confirmed(yes: bool, even_retained: bool, storage: &Value) -> Result<(), String> {
-        let args = VolumeDelete {
+    fn deletion(yes: bool, even_retained: bool) -> VolumeDelete {
+        VolumeDelete {
             id: berth_domain::VolumeId::new("data").unwrap(),
             yes,
             even_retained,
             reason: String::new(),
             wait: crate::args::WaitArgs::default(),
-        };
-        confirm(&args, &volume(storage)).map_err(|failure| {
+        }
+    }
+
+    fn confirmed(yes: bool, even_retained: bool, storage: &Value) -> Result<(), String> {
+        confirm(&deletion(yes, even_retained), &volume(storage)).map_err(|failure| {
             assert_eq!(failure.exit(), crate::exit::USAGE);
             failure.to_string()
         })
@@ -194,18 +198,26 @@ mod tests {
         let volume = volume(&json!({"stage": "ready"}));
         let fails = |code| Failure::from(berth_contract::problem::Problem::new(code, "no"));
         let gone = accept_gone(fails(Code::NoSuchVolume), &volume).unwrap();
-        assert_eq!(deleted_text(&gone, true), "volume team/data is deleted at its storage");
+        assert_eq!(deleted_text(&gone, &volume), "volume team/data is deleted at its storage");
         assert!(accept_gone(fails(Code::ClaimsLive), &volume).is_err());
     }
 
     #[test]
     fn what_is_not_at_the_storage_needs_no_confirmation() {
-        for stage in ["failed", "unused"] {
-            let nothing = json!({"stage": stage, "reclaim": "retain"});
-            let mut nothing = volume(&nothing);
-            assert!(!is_nothing_there(&nothing), "it was created, and cannot be used");
-            nothing.external_id = None;
-            assert!(is_nothing_there(&nothing));
+        let no_id = json!(["it gives no id"]);
+        for (stage, faults, said) in [
+            ("failed", json!([]), "nothing was at its storage"),
+            ("unused", json!([]), "nothing was at its storage"),
+            ("failed", no_id, "look in `berth volume list --external p`"),
+        ] {
+            let storage = json!({"stage": stage, "reclaim": "retain", "faults": faults});
+            let mut volume = volume(&storage);
+            assert!(confirm(&deletion(false, false), &volume).is_err(), "it was created");
+            volume.external_id = None;
+            assert!(confirm(&deletion(false, false), &volume).is_ok());
+            let fails = berth_contract::problem::Problem::new(Code::NoSuchVolume, "no");
+            let gone = accept_gone(Failure::from(fails), &volume).unwrap();
+            assert!(deleted_text(&gone, &volume).contains(said), "{stage}");
         }
     }
 }

@@ -6,6 +6,7 @@
 //! **Never** drives a change: the volumewatcher does, whether anybody waits or not.
 
 mod goal;
+mod left;
 mod snapshots;
 mod words;
 
@@ -26,6 +27,7 @@ use berth_service::clock;
 use tokio::time::{Instant, sleep};
 
 pub use goal::{GoalState, StorageGoal};
+pub use left::AtStorage;
 pub use snapshots::{SnapshotGoal, await_snapshots, delete_command, read_snapshot};
 pub use words::{describe_operation, describe_snapshot, name_operation, name_snapshot};
 

@@ -1,4 +1,10 @@
 //! Explains a change of a volume at its storage, and a snapshot that is not ready.
+//!
+//! **Owns** the order of the causes: what is nearest to the call that does not succeed comes first.
+//!
+//! **Promises** one cause with what shows it, who acts next, and a command that can be run.
+//!
+//! **Never** asks a service: it gets the facts.
 
 use std::time::Duration;
 
@@ -16,7 +22,7 @@ use berth_domain::{NodeId, PluginId, Timestamp, VolumeKey};
 
 use super::{Actor, Cause, Facts, Finding, next, plugin, service, words};
 use crate::span::ago;
-use crate::storage::{delete_command, name_operation};
+use crate::storage::{AtStorage, delete_command, name_operation};
 
 /// How long an error that the plugin calls temporary needs no operator.
 const TEMPORARY_MAX: Duration = Duration::from_secs(300);
@@ -133,20 +139,29 @@ fn key(volume: &VolumeStatus) -> VolumeKey {
 fn not_created(volume: &VolumeStatus, storage: &StorageStatus) -> Finding {
     let error = storage.failure.as_ref().map(|failure| failure.error.clone());
     let plugin = &volume.plugin;
-    let sentence = match &volume.external_id {
-        Some(id) => {
+    let sentence = match (&volume.external_id, AtStorage::of(volume)) {
+        (Some(id), _) => {
             format!("plugin {plugin} created it as {id:?} with an answer beyond CSI's bounds")
         }
-        None => format!("plugin {plugin} refused to create it, and nothing is at the storage"),
+        (None, AtStorage::Unknown) => {
+            format!("plugin {plugin} says that it created it, and which volume is not known")
+        }
+        (None, _) => format!("plugin {plugin} refused to create it, and nothing is at the storage"),
     };
     let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence).shown_by(error);
+    let look = (AtStorage::of(volume) == AtStorage::Unknown).then(|| {
+        format!(
+            "berth volume list --external {}   # is a volume left there?",
+            hint::quoted(plugin.as_str())
+        )
+    });
     let class = storage.class.as_ref().map(|class| {
         format!(
             "berth class status {}   # is the request, or the class, to be corrected?",
             hint::quoted(class.as_str())
         )
     });
-    finding.next_if_known(class).next(format!(
+    finding.next_if_known(look).next_if_known(class).next(format!(
         "berth volume delete {}   # then create it again",
         volume_argument(&key(volume))
     ))

@@ -123,8 +123,16 @@ impl Run {
 
     /// Every snapshot there is, as a caller sees them: one of each group.
     pub(super) async fn all_snapshots(&self) -> Result<Vec<Cut>, Problem> {
-        let listed: Snapshots = self.about::<verb::SnapshotList>(&List::default(), WAITS).await?;
-        let mut all: Vec<Cut> = listed.snapshots.iter().map(told).collect();
+        let mut list = List::default();
+        let mut all: Vec<Cut> = Vec::new();
+        loop {
+            let listed: Snapshots = self.about::<verb::SnapshotList>(&list, WAITS).await?;
+            all.extend(listed.snapshots.iter().map(told));
+            list.page.after = listed.next;
+            if list.page.after.is_none() {
+                break;
+            }
+        }
         all.sort_by(|one, other| one.snapshot.cmp(&other.snapshot));
         all.dedup_by(|one, other| one.snapshot == other.snapshot);
         Ok(all)

@@ -96,8 +96,9 @@ pub enum Stage {
     Unused,
     /// It is being created.
     Creating,
-    /// It was not created: the plugin refused, and nothing is at the storage. Or it was created
-    /// with an answer that Berth cannot store, and is to be deleted.
+    /// It was not created: the plugin refused, and nothing is at the storage. Or the plugin says
+    /// that it created it, with an answer that Berth cannot use: the volume is to be deleted, or
+    /// its id is not known.
     Failed,
     /// It can be claimed.
     Ready,
@@ -133,6 +134,12 @@ impl VolumeSpec {
     /// How Berth created the volume.
     pub fn provision(&self) -> Option<&Provision> {
         self.storage.as_ref()?.provision.as_ref()
+    }
+
+    /// What the plugin did otherwise than CSI wants. A failed volume without an id that has one may
+    /// be left at the storage.
+    pub fn faults(&self) -> &[String] {
+        self.storage.as_ref().map_or(&[], |storage| &storage.faults)
     }
 
     /// The last change of the storage that was refused.

@@ -1,4 +1,11 @@
 //! The calls of an operation, and what their outcomes change (rules 19, 20 and 22).
+//!
+//! **Owns** which call of a creation, deletion, expansion or modification comes next.
+//!
+//! **Promises** that what a plugin made stays on the record until the plugin has deleted it: also
+//! if its answer was lost, breaks CSI's bounds, or came after the deletion was requested.
+//!
+//! **Never** counts an unanswered call as not made.
 
 use super::operation::{Expansion, Operation, OperationKind, Work};
 use super::provision::Provision;
@@ -226,22 +233,23 @@ fn created(
     doomed: bool,
     context: &Context,
 ) -> VolumeSpec {
-    let name = spec.provision().map(|provision| provision.name.as_str()).unwrap_or_default();
     let without_id = if made.external_id.is_empty() {
-        let why = made.unusable.as_deref().unwrap_or("gives no id");
-        Some(format!(
-            "it says that it created the volume, and {why}: it may have left a volume named \
-             {name:?} at the storage"
-        ))
+        Some(format!("it {}", made.unusable.as_deref().unwrap_or("gives no id")))
     } else if context.handle.others.is_empty() {
         None
     } else {
         let others = context.handle.others.join(", ");
         Some(format!("it gives the id {:?}, which is the one of {others}", made.external_id))
     };
-    if let Some(error) = without_id {
+    if let Some(fault) = without_id {
+        let name = spec.provision().map(|provision| provision.name.as_str()).unwrap_or_default();
+        let error = format!(
+            "it says that it created the volume, and {fault}: it may have left a volume named \
+             {name:?} at the storage"
+        );
         storage.failure = Some(failure(OperationKind::Create, &error, context.now));
-        return spec.living(storage);
+        storage.faults.push(fault);
+        return spec.living(bounded(storage));
     }
     if let Some(provision) = &storage.provision {
         storage.faults.extend(differences(provision, made));

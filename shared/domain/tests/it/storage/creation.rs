@@ -206,6 +206,7 @@ fn plugin_that_returns_no_id_fails_the_creation_and_names_what_it_may_have_left(
     assert_eq!(world.stage(), Stage::Failed);
     let (_, error) = world.failure().unwrap();
     assert!(error.contains("\"fleet-1\""), "{error}");
+    assert!(world.faults().contains("gives no id"), "{}", world.faults());
     assert!(deletes_spec(&world.delete().unwrap()));
 }
 

@@ -1,0 +1,29 @@
+//! What of a volume is at its storage, by its record.
+
+use berth_contract::message::volume::VolumeStatus;
+use berth_domain::volume::storage::Stage;
+
+/// What of a volume is at its storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtStorage {
+    /// The volume.
+    Volume,
+    /// Nothing: it was never created, or the plugin refused.
+    Nothing,
+    /// Perhaps a volume that only the plugin knows: it says that it created one, and names none
+    /// that can be this one.
+    Unknown,
+}
+
+impl AtStorage {
+    /// By the volume's status.
+    pub fn of(volume: &VolumeStatus) -> Self {
+        let Some(storage) = &volume.storage else { return Self::Volume };
+        match storage.stage {
+            Stage::Failed | Stage::Unused if volume.external_id.is_some() => Self::Volume,
+            Stage::Failed if !storage.faults.is_empty() => Self::Unknown,
+            Stage::Failed | Stage::Unused => Self::Nothing,
+            Stage::Creating | Stage::Ready | Stage::Deleting => Self::Volume,
+        }
+    }
+}
