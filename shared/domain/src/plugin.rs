@@ -469,13 +469,6 @@ impl Plugin {
         beside.is_some_and(|instance| instance.node.is_none()) || self.is_local(host)
     }
 
-    /// The ready nodes with a healthy controller that may have a storage of its own: its node has a
-    /// topology that no other node is in. Empty if the controllers serve one storage.
-    pub fn local_controllers(&self, ready: impl Fn(&NodeId) -> bool) -> Vec<NodeId> {
-        let hosts = self.controllers(&[], ready).into_iter();
-        hosts.filter(|host| self.is_local(host)).collect()
-    }
-
     /// The nodes that host a controller, healthy or not, which may have a storage of its own.
     pub fn local_hosts(&self) -> Vec<NodeId> {
         self.controller_hosts().filter(|host| self.may_be_local(host)).cloned().collect()
@@ -489,23 +482,35 @@ impl Plugin {
         })
     }
 
-    /// The node whose controller creates a volume in one of these topologies, if the controllers
-    /// may have a storage each. A creation whose answer was lost is repeated there: elsewhere it
-    /// would create a second volume. `draw` is a random number of the caller's.
+    /// Which controller creates a volume in one of these topologies, if the controllers may have a
+    /// storage each. A creation whose answer was lost is repeated there: elsewhere it would create
+    /// a second volume. So none is called while those that can be asked are not known, also if one
+    /// of them answers before its node is known to be ready. `draw` is a random number of the
+    /// caller's.
     pub fn controller_to_create(
         &self,
         topologies: &[BTreeMap<String, String>],
         ready: impl Fn(&NodeId) -> bool,
         draw: u32,
-    ) -> Option<NodeId> {
-        let within = |host: &NodeId| {
-            let beside = self.instances.get(&(host.clone(), Half::Node));
+    ) -> ControllerChoice<'_> {
+        let within = |host: &&NodeId| {
+            let beside = self.instances.get(&((*host).clone(), Half::Node));
             let topology = beside.and_then(|instance| Some(&instance.node.as_ref()?.topology));
             topology.is_some_and(|topology| reaches(topologies, topology))
         };
-        let mut hosts = self.local_controllers(ready);
-        hosts.retain(within);
-        (!hosts.is_empty()).then(|| hosts.swap_remove(draw as usize % hosts.len()))
+        let able = self.controller_hosts().filter(|host| {
+            let own = self.instances.get(&((*host).clone(), Half::Controller));
+            own.is_some_and(|own| own.healthy) && ready(host)
+        });
+        let (local, shared): (Vec<_>, Vec<_>) = able.partition(|host| self.is_local(host));
+        let local: Vec<_> = local.into_iter().filter(within).collect();
+        if let Some(drawn) = local.get(draw as usize % local.len().max(1)) {
+            return ControllerChoice::Only(drawn);
+        }
+        if shared.is_empty() && self.controller_hosts().any(|host| self.may_be_local(host)) {
+            return ControllerChoice::Unknown;
+        }
+        ControllerChoice::Any
     }
 
     fn is_only_reached_from(&self, node: &NodeId, volume: &[BTreeMap<String, String>]) -> bool {

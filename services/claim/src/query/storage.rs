@@ -4,9 +4,12 @@ use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::storage::{
     FailedOperation, OperationStatus, StorageStatus, StorageWait,
 };
-use berth_domain::volume::storage::{Operation, Snapshot, Stage, Work};
+use berth_domain::volume::storage::{Operation, Snapshot, SnapshotState, Stage, Work};
 use berth_domain::volume::{State as ClaimState, Volume, VolumeSpec};
 use berth_domain::{NodeId, SnapshotId, VolumeKey};
+use berth_service::projection::Volumes;
+
+use crate::state::State;
 
 /// How far the volume's life at the storage has come.
 pub fn show_storage(volume: &Volume, spec: &VolumeSpec) -> StorageStatus {
@@ -116,14 +119,22 @@ pub fn storage_hint(key: &VolumeKey, spec: &VolumeSpec) -> Option<String> {
     }
 }
 
-/// One snapshot, as lists show it.
+/// A snapshot; none if it is not known. What it waits for is on no record, because it may end at
+/// any moment.
 pub fn show_snapshot(
+    state: &State,
+    volumes: &Volumes,
     volume: &VolumeKey,
     id: &SnapshotId,
-    snapshot: &Snapshot,
-    head: u64,
-) -> SnapshotStub {
-    SnapshotStub {
+) -> Option<SnapshotStub> {
+    let subtree = volumes.get(volume)?;
+    let snapshot = subtree.volume.snapshots.get(id)?;
+    let leader = VolumeKey::new(volume.namespace.clone(), snapshot.leader(&volume.volume).clone());
+    let waits = is_call_due(snapshot)
+        && volumes
+            .get(&leader)
+            .is_some_and(|leader| state.storage_executor(&leader.volume, Some(id)).is_err());
+    Some(SnapshotStub {
         namespace: volume.namespace.clone(),
         volume: volume.volume.clone(),
         snapshot: id.clone(),
@@ -138,8 +149,19 @@ pub fn show_snapshot(
         tries: snapshot.progress.tries,
         next_try: snapshot.progress.next_try,
         error: snapshot.progress.error.clone(),
-        modify_index: head,
-    }
+        waits_for: waits.then_some(StorageWait::Controller),
+        create_index: snapshot.create_index,
+        modify_index: subtree.head,
+    })
+}
+
+fn is_call_due(snapshot: &Snapshot) -> bool {
+    let is_left = match snapshot.state {
+        SnapshotState::Creating | SnapshotState::Deleting => true,
+        SnapshotState::Cut => snapshot.second_id.is_none(),
+        SnapshotState::Ready | SnapshotState::Failed => false,
+    };
+    is_left && snapshot.progress.attempt.is_none()
 }
 
 #[cfg(test)]

@@ -45,15 +45,17 @@ impl StateInner {
         let answered = volume.spec.as_ref().filter(|_| snapshot.is_none());
         let answered = answered.map_or(&[][..], |spec| &spec.topologies);
         let executor = self.with_plugin(plugin, |plugin, ready| {
-            match (plugin.controller_of(answered), plugin.controller_of(topologies)) {
-                (ControllerChoice::Only(node), _) | (_, ControllerChoice::Only(node)) => {
-                    Some(Some(node.clone()))
-                }
+            let choice = match (plugin.controller_of(answered), plugin.controller_of(topologies)) {
+                (only @ ControllerChoice::Only(_), _) => only,
                 (_, ControllerChoice::Any) if creates => {
-                    Some(plugin.controller_to_create(topologies, ready, clock::jitter()))
+                    plugin.controller_to_create(topologies, ready, clock::jitter())
                 }
-                (_, ControllerChoice::Any) => Some(None),
-                (_, ControllerChoice::Unknown) => None,
+                (_, choice) => choice,
+            };
+            match choice {
+                ControllerChoice::Only(node) => Some(Some(node.clone())),
+                ControllerChoice::Any => Some(None),
+                ControllerChoice::Unknown => None,
             }
         });
         match executor {

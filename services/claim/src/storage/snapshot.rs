@@ -97,9 +97,12 @@ pub async fn delete_snapshots(
         vec![volume]
     };
     check_alone(state, &volumes, &request).await.map_err(|problem| problem.at_step(STEP))?;
-    let command = |_: &VolumeKey, now: &Volume| {
+    let command = |member: &VolumeKey, now: &Volume| {
         if request.group {
             check_members(now, Some(&request.snapshot), &volumes)?;
+        }
+        if member.volume == request.volume {
+            check_meant(now, &request)?;
         }
         if let Some(known) = now.snapshots.get(&request.snapshot)
             && known.external_id.is_some()
@@ -125,6 +128,19 @@ pub async fn delete_snapshots(
     })?;
     let snapshots = show_snapshots(state, &volumes, &request.snapshot);
     Ok(SnapshotsChanged { changed: done.written, snapshots })
+}
+
+/// Refuses to delete a snapshot that took the name of the one that was meant.
+fn check_meant(now: &Volume, request: &DeleteSnapshot) -> Result<(), Problem> {
+    let Some(known) = now.snapshots.get(&request.snapshot) else { return Ok(()) };
+    match request.create_index.filter(|meant| *meant != known.create_index) {
+        Some(meant) => {
+            let made = known.create_index;
+            let message = format!("it was made again at {made}, and {meant} was meant");
+            Err(Problem::new(Code::NoSuchSnapshot, message))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses to delete at the storage what another snapshot names, and as a group what is none.
@@ -255,12 +271,7 @@ fn check_owner(
 
 fn show_snapshots(state: &State, volumes: &[VolumeKey], id: &SnapshotId) -> Vec<SnapshotStub> {
     state.volumes.mirror.read(|all| {
-        let shown = volumes.iter().filter_map(|volume| {
-            let subtree = all.get(volume)?;
-            let snapshot = subtree.volume.snapshots.get(id)?;
-            Some(show_snapshot(volume, id, snapshot, subtree.head))
-        });
-        shown.collect()
+        volumes.iter().filter_map(|volume| show_snapshot(state, all, volume, id)).collect()
     })
 }
 
@@ -297,10 +308,8 @@ pub async fn list_snapshots(
                 after.as_ref().is_none_or(|(last, of)| (*volume, *id) > (last, of))
             })
             .take(room.keys());
-        let show = |(volume, id): &(&VolumeKey, &SnapshotId)| {
-            let subtree = volumes.get(volume)?;
-            Some(show_snapshot(volume, id, subtree.volume.snapshots.get(*id)?, subtree.head))
-        };
+        let show =
+            |(volume, id): &(&VolumeKey, &SnapshotId)| show_snapshot(state, volumes, volume, id);
         let page = page(meant, room, show, |(volume, id)| key::snapshot(volume, id));
         let unreadable = volumes
             .iter_unreadable()

@@ -128,7 +128,14 @@ pub async fn delete(
         });
     }
     let (volume, snapshot) = (volume.clone(), snapshot.clone());
-    let body = DeleteSnapshot { volume, snapshot, group: as_group, forget: args.forget };
+    let body = DeleteSnapshot {
+        volume,
+        snapshot,
+        group: as_group,
+        forget: args.forget,
+        // What was shown, and not a snapshot that takes its name meanwhile.
+        create_index: Some(known.create_index),
+    };
     let asked = session.ask_service::<verb::SnapshotDelete>(&session.namespace, &body).await;
     let is_gone = asked.as_ref().is_err_and(|it| it.code() == Some(Code::NoSuchSnapshot))
         && read_snapshot(session, &body.volume, &body.snapshot).await?.is_none();

@@ -1,7 +1,7 @@
 //! The words for a change of the storage, and for a snapshot.
 
 use berth_contract::message::snapshot::SnapshotStub;
-use berth_contract::message::storage::OperationStatus;
+use berth_contract::message::storage::{OperationStatus, StorageWait};
 use berth_domain::Timestamp;
 use berth_domain::volume::storage::{OperationKind, SnapshotState};
 
@@ -28,8 +28,7 @@ pub fn describe_operation(operation: &OperationStatus, now: Timestamp) -> String
     let name = name_operation(operation);
     let OperationStatus { call, calling, tries, next_try, error, waits_for, .. } = operation;
     if let Some(waits_for) = waits_for {
-        let error = error.as_deref().map(|error| format!("; the last answer: {}", plain(error)));
-        return format!("{name}; waits for {}{}", waits_for.describe(), error.unwrap_or_default());
+        return describe_wait(&name, *waits_for, error.as_deref());
     }
     if let Some(failed) = failed_try(*tries, error.as_deref(), *next_try, now) {
         return format!("{name}; {failed}");
@@ -47,10 +46,18 @@ pub fn describe_operation(operation: &OperationStatus, now: Timestamp) -> String
     }
 }
 
+fn describe_wait(name: &str, waits_for: StorageWait, error: Option<&str>) -> String {
+    let error = error.map(|error| format!("; the last answer: {}", plain(error)));
+    format!("{name}; waits for {}{}", waits_for.describe(), error.unwrap_or_default())
+}
+
 /// `data@monday: creating; try 2 failed: no room, next in 3.0s`
 pub fn describe_snapshot(snapshot: &SnapshotStub, now: Timestamp) -> String {
-    let SnapshotStub { state, tries, next_try, error, .. } = snapshot;
+    let SnapshotStub { state, tries, next_try, error, waits_for, .. } = snapshot;
     let name = plain(&name_snapshot(snapshot));
+    if let Some(waits_for) = waits_for {
+        return describe_wait(&format!("{name}: {state}"), *waits_for, error.as_deref());
+    }
     if let Some(failed) = failed_try(*tries, error.as_deref(), *next_try, now) {
         return format!("{name}: {state}; {failed}");
     }
@@ -151,6 +158,8 @@ mod tests {
             tries,
             next_try: None,
             error: error.map(str::to_owned),
+            waits_for: None,
+            create_index: 5,
             modify_index: 7,
         };
         let told = |of| describe_snapshot(&of, Timestamp::default());

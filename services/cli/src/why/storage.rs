@@ -124,8 +124,9 @@ pub fn find_snapshot(facts: &Facts, snapshot: &SnapshotStub) -> Option<Finding> 
                 error,
                 at_nodes: false,
             };
-            Some(match (state, error) {
-                (SnapshotState::Cut, None) => work.still_cut(),
+            Some(match (snapshot.waits_for, state, error) {
+                (Some(waits_for), ..) => work.waits_for(waits_for),
+                (None, SnapshotState::Cut, None) => work.still_cut(),
                 _ => work.find(),
             })
         }
@@ -181,6 +182,7 @@ fn find_operation(facts: &Facts, volume: &VolumeStatus, operation: &OperationSta
         at_nodes: operation.call.starts_with("agent."),
     };
     match operation.waits_for {
+        Some(StorageWait::Controller) => work.waits_for(StorageWait::Controller),
         Some(waits_for) => waits(&work, volume, operation, waits_for),
         None => work.find(),
     }
@@ -223,6 +225,16 @@ impl ChangeCase<'_> {
             .or_else(|| self.plugin_down())
             .or_else(|| self.answered())
             .unwrap_or_else(|| self.under_way())
+    }
+
+    /// No controller that knows it can be called.
+    fn waits_for(&self, waits_for: StorageWait) -> Finding {
+        let found = self.no_watcher().or_else(|| self.plugin_down());
+        found.unwrap_or_else(|| {
+            let sentence = format!("{}: it waits for {}", self.name, waits_for.describe());
+            let finding = Finding::new(Cause::PluginDown, self.operator(), sentence);
+            finding.shown_by(self.evidence()).next(next::plugin_status(self.plugin))
+        })
     }
 
     /// The plugin has cut the snapshot, and says that it is not ready.

@@ -223,6 +223,8 @@ pub fn snapshots() -> Vec<SnapshotStub> {
         tries: 0,
         next_try: None,
         error: None,
+        waits_for: None,
+        create_index: 40,
         modify_index: 44,
     };
     let member = |volume: &str| SnapshotStub {

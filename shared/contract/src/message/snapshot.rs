@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::query::{Newer, Page, UnreadableRecord};
+use super::storage::StorageWait;
 use crate::decode::{Decode, Decoder};
 use crate::{decode_leaf, decode_struct, text};
 
@@ -71,8 +72,12 @@ pub struct DeleteSnapshot {
     /// is gone, or refuses for ever.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forget: bool,
+    /// Only the snapshot that was requested or registered at this revision, when given: not one
+    /// that took its name since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub create_index: Option<u64>,
 }
-decode_struct!(DeleteSnapshot { volume, snapshot, group = false, forget = false });
+decode_struct!(DeleteSnapshot { volume, snapshot, group = false, forget = false, create_index });
 
 /// `snapshot.adopt`: registers a snapshot that the plugin lists and Berth does not know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,6 +199,12 @@ pub struct SnapshotStub {
     /// The error of the last call that did not succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What it waits for, if no time and no retry ends the wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<StorageWait>,
+    /// The revision at which it was requested or registered.
+    #[serde(default)]
+    pub create_index: u64,
     /// The volume's newest revision.
     pub modify_index: u64,
 }

@@ -300,6 +300,7 @@ fn snapshots() {
             snapshot: sample::snapshot_id(),
             group: true,
             forget: true,
+            create_index: Some(57),
         },
     );
     request(
@@ -336,6 +337,8 @@ fn snapshots() {
         tries: 2,
         next_try: Some(sample::at(4)),
         error: Some("controller.snapshot: UNAVAILABLE: the backend is away".to_owned()),
+        waits_for: Some(storage::StorageWait::Controller),
+        create_index: 40,
         modify_index: 42,
     };
     let changed = |changed, snapshots| snapshot::SnapshotsChanged { changed, snapshots };

@@ -113,6 +113,39 @@ fn no_other_controller_gets_a_volume_while_its_own_is_not_known() {
     assert_eq!(plugin.controller_of(&[zone("b")]), ControllerChoice::Any, "it serves no node");
 }
 
+/// Any other would create a second volume, if the first call comes to nothing it tells of.
+#[test]
+fn creation_is_pinned_to_a_controller_or_waits_where_each_may_have_a_storage() {
+    let zone = |zone: &str| BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+    let nodes = ["n1", "n2"].map(|node| NodeId::new(node).unwrap());
+    let [first, second] = &nodes;
+    let mut plugin = Plugin::default();
+    for (node, at) in [(first, "a"), (second, "b")] {
+        let abilities = NodeAbilities { topology: zone(at), ..Default::default() };
+        let half = Instance { node: Some(abilities), ..instance(true) };
+        plugin.instances.insert((node.clone(), Half::Node), half);
+        plugin.instances.insert((node.clone(), Half::Controller), instance(true));
+    }
+    let all = |_: &NodeId| true;
+    let drawn = [0, 1].map(|draw| plugin.controller_to_create(&[], all, draw));
+    assert_eq!(drawn, [ControllerChoice::Only(first), ControllerChoice::Only(second)]);
+    let in_b = plugin.controller_to_create(&[zone("b")], all, 0);
+    assert_eq!(in_b, ControllerChoice::Only(second));
+    let no_node = |_: &NodeId| false;
+    assert_eq!(plugin.controller_to_create(&[], no_node, 0), ControllerChoice::Unknown);
+    let but_second = |node: &NodeId| node == first;
+    let in_b = plugin.controller_to_create(&[zone("b")], but_second, 0);
+    assert_eq!(in_b, ControllerChoice::Unknown, "the other has another storage");
+
+    for (_, instance) in plugin.instances.iter_mut().filter(|((_, half), _)| *half == Half::Node) {
+        instance.node = Some(NodeAbilities { topology: zone("a"), ..Default::default() });
+    }
+    for ready in [&all as &dyn Fn(&NodeId) -> bool, &no_node] {
+        let choice = plugin.controller_to_create(&[], ready, 0);
+        assert_eq!(choice, ControllerChoice::Any, "they serve one storage");
+    }
+}
+
 #[test]
 fn health_says_how_many_of_how_many() {
     const UP: (Half, bool) = (Half::Node, true);

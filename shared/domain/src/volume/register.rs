@@ -29,11 +29,10 @@ pub(super) fn register(
     let has_handle = |current: &VolumeSpec| {
         current.plugin == spec.plugin && current.external_id == spec.external_id
     };
-    // The life at the storage is not the caller's to change.
-    let spec = &match &volume.spec {
-        Some(current) => VolumeSpec { storage: current.storage.clone(), ..spec.clone() },
-        None => VolumeSpec { storage: None, ..spec.clone() },
-    };
+    // The life at the storage is not the caller's to change. Another handle is another life.
+    let known = volume.spec.as_ref().filter(|current| has_handle(current));
+    let storage = known.and_then(|current| current.storage.clone());
+    let spec = &VolumeSpec { storage, ..spec.clone() };
     if !context.handle.others.is_empty() && !volume.spec.as_ref().is_some_and(has_handle) {
         return Err(Refusal::HandleTaken { others: context.handle.others.clone() });
     }

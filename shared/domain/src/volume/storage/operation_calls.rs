@@ -7,6 +7,8 @@
 //!
 //! **Never** counts an unanswered call as not made.
 
+use std::collections::BTreeSet;
+
 use super::operation::{Expansion, Operation, OperationKind, Work};
 use super::provision::Provision;
 use super::{Stage, StorageFailure, StorageLife, request};
@@ -87,23 +89,35 @@ impl Volume {
     }
 }
 
-/// The next node that has to expand the volume. Each node where it is granted does so once.
+/// The next node that has to expand the volume. Each node where it is granted does so once. They
+/// take turns: one that does not answer holds up none of the others.
 fn next_node(volume: &Volume, expansion: &Expansion) -> NextStorageCall {
-    let mut left = false;
-    for (node, _, _) in volume.taken_nodes() {
-        if expansion.expanded.contains(node) {
-            continue;
-        }
-        left = true;
-        let newest = newest_epoch(volume, node);
-        if expansion.refused.get(node).is_none_or(|refused| newest > *refused) {
-            return NextStorageCall::Node(node.clone());
-        }
-    }
-    if left || expansion.expanded.is_empty() {
+    let taken = volume.taken_nodes().map(|(node, _, _)| node);
+    let left: BTreeSet<&NodeId> =
+        taken.filter(|node| !expansion.expanded.contains(*node)).collect();
+    let is_due = |node: &&&NodeId| {
+        let refused = expansion.refused.get(**node);
+        refused.is_none_or(|refused| newest_epoch(volume, node) > *refused)
+    };
+    let last = expansion.node.as_ref();
+    let after = left.iter().filter(|node| last.is_none_or(|last| **node > last));
+    if let Some(node) = after.chain(&left).find(is_due) {
+        NextStorageCall::Node((*node).clone())
+    } else if !left.is_empty() || expansion.expanded.is_empty() {
         NextStorageCall::Await
     } else {
         NextStorageCall::Finish
+    }
+}
+
+/// Drops nodes that hold the volume no more: a record is bounded. That one has expanded it stays.
+fn forget_former_nodes(volume: &Volume, expansion: &mut Expansion) {
+    let taken: BTreeSet<&NodeId> = volume.taken_nodes().map(|(node, _, _)| node).collect();
+    expansion.refused.retain(|node, _| taken.contains(node));
+    let any = expansion.expanded.last().cloned();
+    expansion.expanded.retain(|node| taken.contains(node));
+    if expansion.expanded.is_empty() {
+        expansion.expanded.extend(any);
     }
 }
 
@@ -168,6 +182,7 @@ pub(in crate::volume) fn settle_operation(
             if expansion.at_nodes =>
         {
             expansion.expanded.extend(expansion.node.clone());
+            forget_former_nodes(volume, expansion);
             let is_done = next_node(volume, expansion) == NextStorageCall::Finish;
             operation.progress = super::Progress::default();
             storage.operation = (!is_done).then_some(operation);
@@ -177,6 +192,7 @@ pub(in crate::volume) fn settle_operation(
                 let newest = newest_epoch(volume, &node);
                 expansion.refused.insert(node, newest);
             }
+            forget_former_nodes(volume, expansion);
             operation.progress =
                 super::Progress { error: Some(error.clone()), ..super::Progress::default() };
             storage.operation = Some(operation);

@@ -23,7 +23,12 @@ pub(in crate::volume) fn cut(
 ) -> Result<Step, Refusal> {
     if let Some(known) = volume.snapshots.get(id) {
         let members = known.group.as_ref().map_or(&[][..], |group| &group.members);
-        let is_same = members == wish.members && known.parameters == wish.parameters;
+        // The volume of that name may be another one by now: the snapshot outlives its own.
+        let is_of_it = volume
+            .spec
+            .as_ref()
+            .is_none_or(|spec| spec.plugin == known.plugin && known.source == wish.source);
+        let is_same = is_of_it && members == wish.members && known.parameters == wish.parameters;
         return if is_same && known.state != SnapshotState::Deleting && !known.doomed {
             Ok(Step::nothing())
         } else {

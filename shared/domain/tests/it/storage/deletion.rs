@@ -178,6 +178,25 @@ fn registering_a_created_volume_changes_only_what_the_plugin_did_not_say() {
     assert!(matches!(world.apply(&Command::Register(named)), Err(Refusal::NotReady { .. })));
 }
 
+/// What was done to one volume of the plugin was not done to another.
+#[test]
+fn registering_another_handle_begins_another_life() {
+    let mut world = World::with(&[AccessMode::MultiNodeMultiWriter]);
+    world.expand(10).unwrap();
+    world.drive().unwrap();
+    world
+        .settle(Outcome::Stored(StorageAnswer::Capacity {
+            bytes: 10,
+            node_expansion_required: false,
+        }))
+        .unwrap();
+    assert_eq!(world.expand(10).unwrap(), Step::nothing());
+    let external_id = Some(text("vol-2"));
+    let other = VolumeSpec { external_id, capacity_bytes: Some(5), ..world.spec().clone() };
+    world.apply(&Command::Register(other)).unwrap();
+    assert!(world.expand(10).unwrap().write.is_some());
+}
+
 /// A volume that exists for the run of an alloc.
 fn ephemeral() -> World {
     let for_alloc = Some(alloc("a"));

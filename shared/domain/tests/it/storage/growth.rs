@@ -331,18 +331,38 @@ fn node_that_refused_is_called_again_after_it_was_staged_again() {
     assert_eq!(world.expanding_node().as_deref(), Some("n1"));
 }
 
+/// One node that does not answer holds up no other one.
 #[test]
-fn node_that_failed_is_called_again() {
+fn nodes_take_turns_until_each_has_expanded_the_volume() {
     let mut world = World::expanded_at_controller();
-    for outcome in [failed(), not_done(), unasked(), exhausted(), unanswered()] {
+    let mut asked = Vec::new();
+    for outcome in [failed(), not_done(), unasked(), exhausted(), unanswered(), done(), done()] {
         world.drive_again().unwrap();
-        world.settle(outcome.clone()).unwrap();
-        assert_eq!(world.expanding_node().as_deref(), Some("n1"), "{outcome:?}");
+        asked.push(world.expanding_node().unwrap());
+        world.settle(outcome).unwrap();
     }
-    world.drive_again().unwrap();
-    world.settle(done()).unwrap();
+    assert_eq!(asked, ["n1", "n2", "n1", "n2", "n1", "n2", "n1"]);
+    assert_eq!(world.spec().operation(), None);
+}
+
+/// A fleet may have any number of nodes, one after the other.
+#[test]
+fn nodes_that_have_left_are_not_kept_on_the_record() {
+    let mut world = World::expanded_at_controller();
     world.drive().unwrap();
-    assert_eq!(world.expanding_node().as_deref(), Some("n2"));
+    world.settle(refused()).unwrap();
+    for node in ["n3", "n4", "n5"] {
+        world.drive().unwrap();
+        world.settle(done()).unwrap();
+        world.free("b");
+        world.grant("b", node);
+    }
+    let Work::Expand(expansion) = &world.operation().work else { panic!("it grows") };
+    assert_eq!((expansion.expanded.len(), expansion.refused.len()), (1, 1), "{expansion:?}");
+    world.free("a");
+    world.free("b");
+    world.drive().unwrap();
+    assert_eq!(world.spec().operation(), None, "a node has expanded it");
 }
 
 /// Rule 3: while its call may act, a node is neither forgotten nor told to detach.

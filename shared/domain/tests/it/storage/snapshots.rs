@@ -150,6 +150,23 @@ fn same_snapshot_again_changes_nothing_and_another_is_refused() {
     assert!(matches!(world.cut(&[]), Err(Refusal::SnapshotExists { .. })), "it is deleted");
 }
 
+/// The snapshot outlives its volume: what it is of is not what the caller wants to keep.
+#[test]
+fn snapshot_of_an_earlier_volume_of_the_name_is_not_the_one_that_is_requested() {
+    let mut world = World::cut_and_ready();
+    world.delete().unwrap();
+    world.drive().unwrap();
+    world.settle(done()).unwrap();
+    assert_eq!(world.cut(&[]).unwrap(), Step::nothing(), "a late repetition");
+    world.create(provision("fleet-2")).unwrap();
+    world.drive().unwrap();
+    let other = CreatedVolume { external_id: text("vol-2"), ..made() };
+    world.settle(created(other)).unwrap();
+    let wish = SnapshotWish { source: text("vol-2"), ..storage_event::wish() };
+    let refusal = world.apply(&Command::CutSnapshot { snapshot: snapshot_id(), wish });
+    assert!(matches!(refusal, Err(Refusal::SnapshotExists { .. })), "{refusal:?}");
+}
+
 #[test]
 fn snapshot_that_is_refused_for_certain_fails_and_can_be_deleted() {
     let mut world = World::cutting();
