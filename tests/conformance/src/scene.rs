@@ -215,8 +215,8 @@ impl Stage {
     }
 }
 
-/// Waits until every alloc has ended, and nothing is left of it. Gives up when none has ended for as
-/// long as a scene may take: many that wait for a few volumes take long on a slow machine.
+/// Waits until every alloc has ended, and nothing is left of it. Gives up when none has ended for
+/// as long as a scene may take: many that wait for a few volumes take long on a slow machine.
 pub(crate) async fn end_of_all(system: &System, ids: &[String]) {
     let mut left: Vec<&String> = ids.iter().collect();
     let mut end = Instant::now() + REST;

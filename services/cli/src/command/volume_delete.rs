@@ -54,7 +54,7 @@ fn accept_gone(failure: Failure, volume: &VolumeStatus) -> Result<StorageChanged
 /// Refuses to go on without the confirmations, and says what would be destroyed.
 fn confirm(args: &VolumeDelete, volume: &VolumeStatus) -> Result<(), Failure> {
     // Then the record alone is removed.
-    if AtStorage::of(volume) != AtStorage::Volume {
+    if AtStorage::find(volume) != AtStorage::Volume {
         return Ok(());
     }
     let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
@@ -120,7 +120,7 @@ fn origin_text(storage: &StorageStatus) -> String {
 
 fn deleted_text(changed: &StorageChanged, volume: &VolumeStatus) -> String {
     let StorageChanged { id, namespace, gone, .. } = changed;
-    match (gone, AtStorage::of(volume)) {
+    match (gone, AtStorage::find(volume)) {
         (true, AtStorage::Volume) => format!("volume {namespace}/{id} is deleted at its storage"),
         (true, AtStorage::Nothing) => {
             format!("volume {namespace}/{id} is removed; nothing was at its storage")

@@ -17,7 +17,7 @@ pub enum AtStorage {
 
 impl AtStorage {
     /// By the volume's status.
-    pub fn of(volume: &VolumeStatus) -> Self {
+    pub fn find(volume: &VolumeStatus) -> Self {
         let Some(storage) = &volume.storage else { return Self::Volume };
         match storage.stage {
             Stage::Failed | Stage::Unused if volume.external_id.is_some() => Self::Volume,

@@ -140,7 +140,7 @@ fn key(volume: &VolumeStatus) -> VolumeKey {
 fn not_created(volume: &VolumeStatus, storage: &StorageStatus) -> Finding {
     let error = storage.failure.as_ref().map(|failure| failure.error.clone());
     let plugin = &volume.plugin;
-    let sentence = match (&volume.external_id, AtStorage::of(volume)) {
+    let sentence = match (&volume.external_id, AtStorage::find(volume)) {
         (Some(id), _) => {
             format!("plugin {plugin} created it as {id:?} with an answer beyond CSI's bounds")
         }
@@ -150,7 +150,7 @@ fn not_created(volume: &VolumeStatus, storage: &StorageStatus) -> Finding {
         (None, _) => format!("plugin {plugin} refused to create it, and nothing is at the storage"),
     };
     let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence).shown_by(error);
-    let look = (AtStorage::of(volume) == AtStorage::Unknown).then(|| {
+    let look = (AtStorage::find(volume) == AtStorage::Unknown).then(|| {
         format!(
             "berth volume list --external {}   # is a volume left there?",
             hint::quoted(plugin.as_str())

@@ -43,8 +43,8 @@ pub struct Disk {
 
 /// An expansion of a volume on this node: `NodeExpandVolume` may have been made, or has succeeded.
 ///
-/// For a person who reads the journal after a crash. An agent needs it for no decision: the call may
-/// always be repeated, and is, until the claim service has stored its answer.
+/// For a person who reads the journal after a crash. An agent needs it for no decision: the call
+/// may always be repeated, and is, until the claim service has stored its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalledExpansion {
     /// The size, in bytes.

@@ -84,8 +84,14 @@ impl Run {
         self.ledger.lets_cut_go(&cut.snapshot);
         let id = SnapshotId::new(cut.snapshot.clone()).expect("the id was answered");
         let volume = VolumeId::new(cut.volume.clone()).expect("the id was answered");
-        let body =
-            DeleteSnapshot { volume, snapshot: id.clone(), group: cut.in_group, forget: false };
+        let body = DeleteSnapshot {
+            volume,
+            snapshot: id.clone(),
+            group: cut.in_group,
+            forget: false,
+            // Ids are not used again.
+            create_index: None,
+        };
         let subject = verb::SnapshotDelete::subject(&Namespace::default());
         let again = |problem: &Problem| problem.retryable && problem.code != Code::StorageInUse;
         match self.pursue::<SnapshotsChanged>(&subject, &body, patience, again).await {
