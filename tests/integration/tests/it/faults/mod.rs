@@ -43,7 +43,7 @@ mod replicas;
 mod sender;
 mod storage_calls;
 mod storage_flow;
-mod sweep;
+pub mod sweep;
 
 use berth_integration::Options;
 use points::Which;

@@ -2,11 +2,14 @@
 
 use berth_contract::code::Code;
 use berth_contract::message::snapshot::SnapshotsChanged;
+use berth_contract::message::storage::StorageWait;
 use berth_domain::volume::storage::{SnapshotState, Stage};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, RECOVERY, System};
+use berth_integration::{Options, Part, RECOVERY, System};
 use serde_json::json;
+
+use crate::faults::sweep;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_restored_and_deleted_after_its_volume() {
@@ -19,7 +22,8 @@ async fn cut_restored_and_deleted_after_its_volume() {
     std::fs::write(format!("{}/f", mounted.path), "first").unwrap();
     let slow = json!({"parameters": {"ready-after-ms": "1500"}});
     system.snapshot(&["data"], "monday", slow.clone()).await.unwrap();
-    assert!(!system.snapshot(&["data"], "monday", slow).await.unwrap().changed, "the same again");
+    let again = system.snapshot(&["data"], "monday", slow.clone()).await.unwrap();
+    assert!(!again.changed, "the same again");
     let other = system.snapshot(&["data"], "monday", json!({})).await.unwrap_err();
     assert_eq!(other.code, Code::SnapshotExists, "{other}");
     let ready = system.snapshot_is("data", "monday", SnapshotState::Ready).await;
@@ -39,8 +43,25 @@ async fn cut_restored_and_deleted_after_its_volume() {
     assert_eq!(std::fs::read_to_string(format!("{}/f", mounted.path)).unwrap(), "first");
     system.stop("reader").await;
     system.settle("restored").await;
+
+    // Another volume of that name has none, until it gets its own.
+    system.created("data", json!({"size": "1MiB"})).await;
+    let of_another = system.snapshot(&["data"], "monday", slow).await.unwrap_err();
+    assert_eq!(of_another.code, Code::SnapshotExists, "{of_another}");
     system.snapshot_deleted("data", "monday", false).await;
-    system.deleted("restored").await;
+    system.snapshot(&["data"], "monday", json!({})).await.unwrap();
+    let own = system.snapshot_is("data", "monday", SnapshotState::Ready).await;
+    let earlier = json!({
+        "volume": "data", "snapshot": "monday", "create_index": ready.create_index,
+    });
+    let subject = "berth.v1.snapshot.delete.default";
+    let late = system.ask::<serde_json::Value>(subject, &earlier).await.unwrap_err();
+    assert_eq!(late.code, Code::NoSuchSnapshot, "{late}");
+    assert_eq!(system.snapshots("data").await, [own]);
+    system.snapshot_deleted("data", "monday", false).await;
+    for volume in ["data", "restored"] {
+        system.deleted(volume).await;
+    }
     system.assert_known().await;
     system.judge();
 }
@@ -89,6 +110,42 @@ async fn a_group_is_cut_and_deleted_as_one() {
         assert_eq!(system.snapshots(volume).await, [], "{volume}");
         system.deleted(volume).await;
     }
+    system.assert_known().await;
+    system.judge();
+}
+
+/// Another controller would answer that it is deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_waits_for_the_controller_that_knows_it_and_says_so() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let driver = |node| vec!["--topology".to_owned(), format!("zone=z{}", node + 1)];
+    let system = System::start(Options { nodes: 2, driver, ..Options::default() }).await;
+    let there = json!({"size": "1MiB", "topology": [{"zone": "z1"}]});
+    system.created("x", there).await;
+    system.snapshot(&["x"], "monday", json!({})).await.unwrap();
+    system.snapshot_is("x", "monday", SnapshotState::Ready).await;
+    // Its node is away for so long that it is collected.
+    system.kill9(Part::Agent(0));
+    sweep::down(&system, "n1").await;
+    sweep::node(&system, "n1").await;
+    let subject = "berth.v1.snapshot.delete.default";
+    let body = json!({"volume": "x", "snapshot": "monday"});
+    system.ask::<SnapshotsChanged>(subject, &body).await.unwrap();
+    wait::until("the snapshot says what it waits for", RECOVERY, || async {
+        let all = system.snapshots("x").await;
+        let waits = all.iter().any(|one| one.waits_for == Some(StorageWait::Controller));
+        if waits { Ok(()) } else { Err(format!("{all:?}")) }
+    })
+    .await;
+    system.restart(Part::Agent(0));
+    wait::until("the snapshot is deleted", RECOVERY, || async {
+        let all = system.snapshots("x").await;
+        if all.is_empty() { Ok(()) } else { Err(format!("{all:?}")) }
+    })
+    .await;
+    system.deleted("x").await;
     system.assert_known().await;
     system.judge();
 }
