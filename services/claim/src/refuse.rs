@@ -55,7 +55,7 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
     }
 }
 
-/// What the caller can do about a refusal that names allocs.
+/// What the caller can do about a refusal.
 fn next_step(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
     let namespace = namespace_option(&volume.namespace);
     let stop = |alloc: &AllocId| format!("`berth alloc stop {alloc}{namespace}`");
@@ -81,6 +81,10 @@ fn next_step(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
         Refusal::Releasing { .. } => {
             let volume = volume_argument(volume);
             format!("wait for it: `berth claim status --volume {volume}` shows the step")
+        }
+        Refusal::SnapshotExists { .. } => {
+            let volume = volume_argument(volume);
+            format!("take another id, or see what has this one: `berth snapshot list {volume}`")
         }
         _ => return None,
     })
