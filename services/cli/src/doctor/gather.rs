@@ -140,7 +140,10 @@ fn is_up(node: &NodeStatus) -> bool {
 
 /// Whether the claim is not at rest, or its mount is not well.
 fn is_moving(claim: &ClaimStatus) -> bool {
-    let is_ill = claim.mount.as_ref().is_some_and(|mount| mount.state != NodeMountState::Mounted);
+    let is_ill = claim
+        .mount
+        .as_ref()
+        .is_some_and(|mount| mount.state != NodeMountState::Mounted || mount.error.is_some());
     claim.state != State::Waiting
         && (claim.state != State::Taken
             || claim.step.is_some()

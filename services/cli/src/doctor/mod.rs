@@ -198,6 +198,7 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
         C::MountUnaccounted
         | C::NodeGone
         | C::PluginRetries
+        | C::VolumeUnwell
         | C::NoRoom
         | C::ChangeRefused
         | C::PlacementRefuses

@@ -42,9 +42,10 @@ pub fn sorted_claims(claims: &[ClaimStatus], sort: Option<&str>, now: Timestamp)
     format!("{table}{}", notes.concat())
 }
 
-/// `mounted`, `hung for 13s`
+/// `mounted`, `mounted, not well`, `hung for 13s`
 fn on_node(mount: &NodeMount, now: Timestamp) -> String {
     match mount.state {
+        NodeMountState::Mounted if mount.error.is_some() => "mounted, not well".to_owned(),
         NodeMountState::Mounted => mount.state.to_string(),
         state => format!("{state} for {}", ago(mount.since, now)),
     }

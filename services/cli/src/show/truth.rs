@@ -168,7 +168,9 @@ fn notes(
 ) -> Option<String> {
     let mut lines: Vec<(&str, String)> = Vec::new();
     if let Some(trouble) = &mount.trouble {
-        let since = mount.health_since.map(|since| format!(", for {}", ago(since, now)));
+        // What a plugin says of a volume that is well mounted has no time.
+        let since = mount.health_since.filter(|_| mount.health != MountHealth::Well);
+        let since = since.map(|since| format!(", for {}", ago(since, now)));
         lines.push(("trouble", format!("{trouble}{}", since.unwrap_or_default())));
     }
     for left_out in &mount.left_out {

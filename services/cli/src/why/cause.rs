@@ -64,6 +64,8 @@ pub enum Cause {
     MountDead,
     /// The mount is gone.
     MountMissing,
+    /// The volume is mounted, and its plugin says that it is not well.
+    VolumeUnwell,
     /// No volumewatcher makes the calls of the release.
     NobodyWorks,
     /// The last claim could not be granted.

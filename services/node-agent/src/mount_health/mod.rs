@@ -51,19 +51,42 @@ pub struct LastMountHealth {
 pub struct MountHealths {
     probes: MountProbes,
     seen: Arc<RwLock<BTreeMap<UseKey, LastMountHealth>>>,
+    /// What plugins call abnormal, of the claim of that epoch.
+    conditions: Arc<RwLock<BTreeMap<UseKey, (u64, String)>>>,
     again: Arc<Notify>,
 }
 
 impl MountHealths {
-    /// The last known health of the use's mount. `None` before its first probe.
+    /// The last known health of the use's mount. `None` before its first probe. Of a mount that is
+    /// well, `trouble` is what its plugin calls abnormal.
     pub fn get_health(
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,
         epoch: u64,
     ) -> Option<LastMountHealth> {
+        let key = (volume.clone(), alloc.clone());
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
-        seen.get(&(volume.clone(), alloc.clone())).filter(|seen| seen.epoch == epoch).cloned()
+        let mut seen = seen.get(&key).filter(|seen| seen.epoch == epoch)?.clone();
+        if seen.health == MountHealth::Well {
+            let conditions = self.conditions.read().unwrap_or_else(PoisonError::into_inner);
+            let said = conditions.get(&key).filter(|(of, _)| *of == epoch);
+            seen.trouble = said.map(|(_, said)| said.clone());
+        }
+        Some(seen)
+    }
+
+    /// Stores what a plugin calls abnormal; `None` if the volume is well. Returns whether that is
+    /// news.
+    pub fn record_condition(&self, key: &UseKey, epoch: u64, said: Option<String>) -> bool {
+        let mut all = self.conditions.write().unwrap_or_else(PoisonError::into_inner);
+        let said = said.map(|said| (epoch, said));
+        let is_news = all.get(key) != said.as_ref();
+        match said {
+            Some(said) => drop(all.insert(key.clone(), said)),
+            None => drop(all.remove(key)),
+        }
+        is_news
     }
 
     /// Probes run on threads of this pool.
@@ -137,6 +160,8 @@ impl MountHealths {
     fn retain_uses(&self, uses: &BTreeSet<UseKey>) {
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
         seen.retain(|key, _| uses.contains(key));
+        let mut conditions = self.conditions.write().unwrap_or_else(PoisonError::into_inner);
+        conditions.retain(|key, _| uses.contains(key));
     }
 }
 
@@ -294,5 +319,22 @@ mod tests {
         assert_eq!(change, None, "the mount of an earlier claim was dead");
         healths.retain_uses(&BTreeSet::new());
         assert_eq!(healths.get_health(&key().0, &key().1, 8), None);
+    }
+
+    #[test]
+    fn a_mount_that_is_well_has_the_trouble_that_its_plugin_tells() {
+        let healths = MountHealths::default();
+        let trouble = || healths.get_health(&key().0, &key().1, 7).unwrap().trouble;
+        let said = || Some("a disk is failing".to_owned());
+        healths.record_health(&key(), 7, (MountHealth::Well, None));
+        assert!(!healths.record_condition(&key(), 7, None));
+        assert!(healths.record_condition(&key(), 7, said()));
+        assert!(!healths.record_condition(&key(), 7, said()), "it is told once");
+        assert_eq!(trouble(), said());
+        healths.record_health(&key(), 7, (MountHealth::Dead, Some("no".to_owned())));
+        assert_eq!(trouble().as_deref(), Some("no"), "what the agent sees counts more");
+        healths.record_health(&key(), 7, (MountHealth::Well, None));
+        assert!(healths.record_condition(&key(), 7, None));
+        assert_eq!(trouble(), None);
     }
 }

@@ -14,6 +14,7 @@ mod account;
 mod alive;
 mod bind;
 mod calls;
+mod condition;
 mod detach;
 mod dirs;
 mod endpoints;

@@ -240,10 +240,14 @@ fn mount_from_use(entry: &JournalledUse, seen: Option<&LastMountHealth>) -> Node
         MountHealth::Hung => Some((NodeMountState::Hung, seen)),
         MountHealth::Well | MountHealth::Unknown => None,
     });
-    match bad {
-        Some((state, seen)) => NodeMount { error: seen.trouble.clone(), ..is(state, seen.since) },
-        None => is(NodeMountState::Mounted, entry.since),
-    }
+    let known = seen.filter(|seen| seen.health != MountHealth::Unknown);
+    let trouble = known.and_then(|seen| seen.trouble.clone());
+    let (state, since) = match bad {
+        Some((state, seen)) => (state, seen.since),
+        None => (NodeMountState::Mounted, entry.since),
+    };
+    // A volume that is mounted has the trouble that its plugin tells.
+    NodeMount { error: trouble, ..is(state, since) }
 }
 
 fn mount_from_failure(failure: FailureStatus) -> NodeMount {

@@ -158,3 +158,37 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     }
     system.settle("hangs").await;
 }
+
+/// CSI means a condition for people: nothing is done about it, and everybody sees it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_plugin_calls_abnormal_shows_until_it_takes_it_back() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    becomes(&system, "data", NodeMountState::Mounted).await;
+    let mark = system.backend().join("volumes/data/abnormal.json");
+    std::fs::write(&mark, "\"a disk is failing\"").unwrap();
+    let views =
+        [&["claim", "status", "--volume", "data"][..], &["node", "status", "n1"], &["why", "data"]];
+    for (is_told, what) in [(true, "is told"), (false, "is taken back")] {
+        for command in views {
+            let what = format!("the condition {what} by `berth {}`", command.join(" "));
+            wait::until(&what, PATIENCE, || async {
+                let shown = berth(&system, command).await;
+                let said =
+                    shown.contains("volume is not well") && shown.contains("disk is failing");
+                if said == is_told { Ok(()) } else { Err(shown) }
+            })
+            .await;
+        }
+        if is_told {
+            std::fs::remove_file(&mark).unwrap();
+        }
+    }
+    system.stop("a").await;
+    system.settle("data").await;
+    system.judge();
+}

@@ -79,7 +79,7 @@ fn last_failure<'a>(case: &Case<'a>) -> Option<(&'a str, String)> {
     Some((error, format!("the claim: failing on {node} for {since}, {} tries", mount.tries)))
 }
 
-/// The mount is gone, or does not answer.
+/// The mount is gone, or does not answer, or its plugin says that the volume is not well.
 pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     let mount = case.mount()?;
     let claim = case.claim;
@@ -103,7 +103,12 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
             case.plugin_operator(),
             format!("the mount on node {node} does not answer{since}: look at its storage"),
         ),
-        MountHealth::Well | MountHealth::Unknown => return None,
+        MountHealth::Well => {
+            let said = mount.trouble.as_ref()?;
+            let finding = Finding::new(Cause::VolumeUnwell, case.plugin_operator(), said.clone());
+            return Some(finding.next(next::node_status(node)));
+        }
+        MountHealth::Unknown => return None,
     };
     let finding = Finding::new(kind, who, sentence)
         .shown_by([format!("the agent of {node}, {}: {trouble}", mount.path)]);
