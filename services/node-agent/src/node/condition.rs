@@ -98,9 +98,10 @@ impl ConditionWatcher {
             let key = (volume, alloc);
             if shared.healths.record_condition(&key, entry.epoch, said.clone()) {
                 let (volume, alloc) = key;
-                match said {
-                    Some(said) => tracing::warn!(%volume, %alloc, said, "a volume is not well"),
-                    None => tracing::info!(%volume, %alloc, "a volume is well again"),
+                if let Some(said) = said {
+                    tracing::warn!(%volume, %alloc, said, "a volume is not well");
+                } else {
+                    tracing::info!(%volume, %alloc, "a volume is well again");
                 }
             }
             Ok(())
