@@ -3,13 +3,16 @@
 //! **Owns** the question about each published volume, `NodeGetVolumeStats`, again and again.
 //!
 //! **Promises** that what a plugin calls abnormal is on the claim's record and in the node's status
-//! until the plugin takes it back, and that a question is the volume's only call while it lasts.
+//! until the plugin takes it back, that a question is the volume's only call while it lasts, and
+//! that a mount which does not answer is not asked about.
 //!
 //! **Never** acts on a condition: CSI means it for people.
 
 use std::path::Path;
 use std::time::Duration;
 
+use berth_contract::code::Code;
+use berth_contract::message::agent::MountHealth;
 use berth_contract::problem::Problem;
 use berth_csi::v1;
 use berth_domain::{AllocId, VolumeKey};
@@ -18,9 +21,10 @@ use berth_service::shutdown::Shutdown;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 
-use super::Mounter;
+use super::{Mounter, read_mount_table};
 use crate::executor::{PluginVolume, WorkTurn};
 use crate::journal::{JournalledUse, UseState};
+use crate::mount_health::{PROBE_TIMEOUT, ProbeAnswer};
 use crate::plugin::problem_from_call;
 
 /// How long a plugin may take to answer. A release waits for that long at most.
@@ -61,6 +65,25 @@ impl ConditionWatcher {
             .await;
     }
 
+    /// Whether the mount answers now. About one that hangs, a plugin that looks at it would hang,
+    /// too, and nothing else could be asked of it for the volume meanwhile.
+    async fn is_well(
+        &self,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+        entry: &JournalledUse,
+    ) -> Result<bool, Problem> {
+        let healths = &self.mounter.shared.healths;
+        let last = healths.get_health(volume, alloc, entry.epoch);
+        if last.is_none_or(|last| last.health != MountHealth::Well) {
+            return Ok(false);
+        }
+        let table = read_mount_table(Code::Internal).await?;
+        let at = (&entry.plugin, entry.target.as_path());
+        let found = healths.probe_mount(at, entry.attachment, &table, None, PROBE_TIMEOUT).await;
+        Ok(matches!(found, ProbeAnswer::Well(_)))
+    }
+
     async fn ask(
         &self,
         volume: &VolumeKey,
@@ -70,6 +93,9 @@ impl ConditionWatcher {
         let shared = self.mounter.shared.clone();
         let plugin = self.mounter.plugin(&entry.plugin)?;
         if !plugin.view().healthy || !plugin.node().is_some_and(|can| can.volume_condition) {
+            return Ok(());
+        }
+        if !self.is_well(volume, alloc, &entry).await? {
             return Ok(());
         }
         let turn = WorkTurn::new(
