@@ -58,7 +58,7 @@ impl ConditionWatcher {
         let published = uses.filter(|(.., entry)| entry.state == UseState::Published);
         stream::iter(published)
             .for_each_concurrent(QUESTIONS_AT_ONCE_MAX, |(volume, alloc, entry)| async move {
-                if let Err(problem) = self.ask(&volume, &alloc, entry).await {
+                if let Err(problem) = self.ask_about(&volume, &alloc, entry).await {
                     tracing::debug!(%volume, %alloc, %problem, "its condition is not known");
                 }
             })
@@ -84,7 +84,7 @@ impl ConditionWatcher {
         Ok(matches!(found, ProbeAnswer::Well(_)))
     }
 
-    async fn ask(
+    async fn ask_about(
         &self,
         volume: &VolumeKey,
         alloc: &AllocId,

@@ -14,8 +14,8 @@ use crate::mount_health::MountWatcher;
 const LOOKS_A_QUESTION: u32 = 3;
 
 impl Mounter {
-    /// Starts the probes of mounts at this interval, the questions to their plugins, and the reports
-    /// to the claim service. All end at the shutdown, or when the returned set is dropped.
+    /// Starts the probes of mounts at this interval, the questions to their plugins, and the
+    /// reports to the claim service. All end at the shutdown, or when the returned set is dropped.
     pub fn watch_mounts(&self, interval: Duration, shutdown: &Shutdown) -> JoinSet<()> {
         let shared = &self.shared;
         let watcher = MountWatcher {
