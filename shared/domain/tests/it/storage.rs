@@ -126,7 +126,7 @@ impl World {
     }
 
     fn faults(&self) -> String {
-        self.spec().storage.as_ref().map(|storage| storage.faults.join("; ")).unwrap_or_default()
+        self.spec().faults().join("; ")
     }
 
     fn failure(&self) -> Option<(OperationKind, String)> {
