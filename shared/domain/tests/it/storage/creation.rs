@@ -1,8 +1,12 @@
 //! Creation: what each answer leads to, and what is wrong with an answer.
 
-use berth_domain::VolumeId;
+use std::time::Duration;
+
 use berth_domain::volume::storage::{OperationKind, Origin, Provision, Stage, Work};
-use berth_domain::volume::{CallKind, Command, CreatedVolume, Refusal, Step};
+use berth_domain::volume::{
+    CallKind, Closing, Command, CreatedVolume, Refusal, Step, VolumeSpec, Write,
+};
+use berth_domain::{Timestamp, VolumeId};
 
 use super::*;
 
@@ -186,7 +190,8 @@ fn executor_of_an_uncertain_creation_is_kept() {
 #[test]
 fn plugin_that_returns_less_than_was_asked_is_reported_and_the_volume_can_be_used() {
     let asked = Provision { required_bytes: 10, limit_bytes: Some(20), ..provision("fleet-1") };
-    for (bytes, fault) in [(5, "10 were requested"), (30, "more than the limit 20"), (0, "")] {
+    let (less, more) = ((5, "10 were requested"), (30, "more than the limit 20"));
+    for (bytes, fault) in [less, more, (10, ""), (20, ""), (0, "")] {
         let mut world = World::creating_as(asked.clone());
         world.drive().unwrap();
         world.settle(created(CreatedVolume { capacity_bytes: bytes, ..made() })).unwrap();
@@ -291,4 +296,30 @@ fn answer_that_is_not_of_a_creation_is_no_answer() {
     world.settle(done()).unwrap();
     assert_eq!(world.stage(), Stage::Creating);
     assert!(world.operation().progress.uncertain);
+}
+
+/// A caller's document says neither that its volume closes nor when it was made.
+#[test]
+fn created_volume_begins_as_new() {
+    let mut world = World::empty(EXCLUSIVE);
+    let closing = Some(Closing { since: Timestamp::default(), reason: text("asked") });
+    world.offered = VolumeSpec { closing, create_index: 7, ..world.offered.clone() };
+    let step = world.create(provision("fleet-1")).unwrap();
+    let Some(Write::PutSpec(spec)) = step.write else { panic!("{:?}", step.write) };
+    assert_eq!((spec.closing, spec.create_index), (None, 0));
+}
+
+/// The time that a volume's status names as its next try is the time of the next try.
+#[test]
+fn creation_is_tried_again_when_its_time_has_come_and_not_before() {
+    let mut world = World::creating();
+    world.drive().unwrap();
+    world.settle(not_done()).unwrap();
+    let next_try = world.operation().progress.next_try.unwrap();
+    let wait = next_try.since(world.context().now);
+    world.pass(wait.saturating_sub(Duration::from_millis(1)));
+    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { .. })));
+    world.pass(Duration::from_millis(1));
+    assert_eq!(world.context().now, next_try);
+    assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeCreate));
 }

@@ -226,6 +226,8 @@ fn refused_larger_expansion_leaves_the_smaller_one_to_do() {
         assert_eq!(required(&world), refused_bytes);
         world.drive().unwrap();
         world.settle(refused()).unwrap();
+        let progress = &world.operation().progress;
+        assert!(progress.is_unsettled(), "the executor of an earlier call is still to be asked");
     }
     assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeExpand));
     world.settle(grown(10, true)).unwrap();
