@@ -114,6 +114,21 @@ fn same_expansion_again_changes_nothing_and_a_smaller_one_is_refused() {
     world.expand(10).unwrap();
     assert_eq!(world.expand(10).unwrap(), Step::nothing());
     assert!(matches!(world.expand(5), Err(Refusal::OperationUnderWay { .. })));
+    let bounded = |limit_bytes| Command::Expand {
+        required_bytes: 10,
+        limit_bytes,
+        offline: false,
+        when_free: false,
+    };
+    let other = world.apply(&bounded(Some(20)));
+    assert!(matches!(other, Err(Refusal::OperationUnderWay { .. })), "{other:?}");
+
+    let mut world = World::created_volume();
+    let size = world.capacity().unwrap();
+    assert_eq!(world.expand(size).unwrap(), Step::nothing(), "it has the size");
+    world.apply(&bounded(Some(20))).unwrap();
+    let Work::Expand(expansion) = &world.operation().work else { panic!("it grows") };
+    assert_eq!(expansion.limit_bytes, Some(20));
 }
 
 #[test]

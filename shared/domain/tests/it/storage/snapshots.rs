@@ -447,6 +447,29 @@ fn adopted_snapshot_is_registered_once_and_polled_until_it_is_ready() {
     assert_eq!(elsewhere.snapshot().topologies, [site("b")], "where it is listed");
 }
 
+/// The volume of that name may be one of another plugin.
+#[test]
+fn adopted_snapshot_is_where_its_own_volume_is() {
+    let known = berth_domain::PluginId::new("other").unwrap();
+    for (plugin, at) in [(None, vec![site("a")]), (Some(known), vec![])] {
+        let mut world = World::creating();
+        world.drive().unwrap();
+        let there = CreatedVolume { topologies: vec![site("a")], ..made() };
+        world.settle(created(there)).unwrap();
+        let plugin = plugin.unwrap_or_else(|| world.offered.plugin.clone());
+        let cut = CutSnapshot { size_bytes: 7, ..storage_event::cut(true) };
+        let (snapshot, topologies) = (snapshot_id(), Vec::new());
+        world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies }).unwrap();
+        assert_eq!(world.snapshot().topologies, at);
+        assert_eq!(world.snapshot().size_bytes, Some(7));
+    }
+    let mut world = World::created_volume();
+    let (snapshot, plugin, topologies) = (snapshot_id(), world.offered.plugin.clone(), vec![]);
+    let cut = CutSnapshot { size_bytes: 0, ..storage_event::cut(true) };
+    world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies }).unwrap();
+    assert_eq!(world.snapshot().size_bytes, None, "the plugin does not say");
+}
+
 /// The rest of its group could not go on.
 #[test]
 fn member_of_a_group_is_not_forgotten_alone() {
