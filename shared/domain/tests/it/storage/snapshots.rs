@@ -129,6 +129,20 @@ fn snapshot_that_is_not_ready_is_polled_with_backoff() {
     assert_eq!(world.snapshot().state, SnapshotState::Ready);
 }
 
+/// Rule 4: the next worker asks who polled last, whether it is still at it.
+#[test]
+fn poll_names_its_executor_and_the_size_that_it_heard() {
+    let mut world = World::cut_and_polled();
+    assert_eq!(world.snapshot().size_bytes, Some(1));
+    world.pass_all_deadlines();
+    world.apply(&drive_by(Some(SNAPSHOT), true, Some("n1"))).unwrap();
+    let silent = CutSnapshot { size_bytes: 0, ..storage_event::cut(false) };
+    world.settle_snapshot(Outcome::Stored(StorageAnswer::Snapshot(silent))).unwrap();
+    assert_eq!(world.snapshot().size_bytes, None);
+    let executor = world.snapshot().progress.executor.as_ref().map(ToString::to_string);
+    assert_eq!(executor.as_deref(), Some("n1"));
+}
+
 #[test]
 fn poll_that_fails_leaves_the_snapshot_cut() {
     for outcome in [refused(), failed(), not_done(), exhausted(), unasked(), unanswered()] {
