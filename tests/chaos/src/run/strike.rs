@@ -24,6 +24,10 @@ impl Run {
         let Strike { target, fault, lasts } = strike;
         // A fault may last longer than planned: what it waits for takes its time.
         let _turn = self.turns[&target].lock().await;
+        // In a long run turns queue up. What is left of them at its end is not played.
+        if self.last.get().is_some_and(|last| Instant::now() > *last + ROUND) {
+            return self.ledger.note(format!("no turn in time for {target}: {}", fault.kind()));
+        }
         self.ledger.struck(fault.kind());
         let cables = self.site.cables(target);
         match fault {
