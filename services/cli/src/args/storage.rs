@@ -151,7 +151,7 @@ pub struct VolumeExpand {
     /// The largest new size
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub limit: Option<String>,
-    /// Where the plugin expands only what is not in use: wait until no claim holds the volume
+    /// If the plugin expands no volume that is in use, wait until no claim holds this one
     #[arg(long)]
     pub when_free: bool,
     /// Whether to wait.

@@ -1,4 +1,10 @@
 //! The messages of the `snapshot.*` requests.
+//!
+//! **Owns** how a snapshot, or a group of them, is named and shown.
+//!
+//! **Promises** that a list fits a message, page by page.
+//!
+//! **Never** says how a snapshot is stored.
 
 use std::collections::BTreeMap;
 

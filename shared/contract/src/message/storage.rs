@@ -4,6 +4,8 @@
 //! **Owns** the document by which a volume is created.
 //!
 //! **Promises** that a reply shows no secret.
+//!
+//! **Never** says where a record is kept, or how: that is [`crate::record`]'s.
 
 use std::collections::BTreeMap;
 

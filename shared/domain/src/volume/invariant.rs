@@ -157,7 +157,8 @@ fn attached_unlike(volume: &Volume) -> Option<String> {
     })
 }
 
-/// Rules 19 to 24: what is at the storage stays on the record, and what is not ready is not used.
+/// Rules 19 to 24: the record keeps what may be at the storage. A volume is not used before it is
+/// ready.
 fn unsound_storage(volume: &Volume) -> Option<String> {
     if let Some(spec) = &volume.spec {
         let stage = spec.stage();

@@ -340,7 +340,7 @@ pub enum Refusal {
         required: u64,
     },
     /// The plugin expands only volumes that are not in use.
-    #[error("the plugin expands only what is not in use, and the volume is held by {holders}")]
+    #[error("the plugin expands no volume that is in use, and this one is held by {holders}")]
     InUse {
         /// The claims that hold it.
         holders: Holders,

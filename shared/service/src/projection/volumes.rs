@@ -1,4 +1,12 @@
 //! The volumes bucket, as volumes.
+//!
+//! **Owns** what the keys of a volume amount to: its spec, claims and snapshots, and the indexes
+//! over all volumes (load, handles, copies, classes).
+//!
+//! **Promises** that the indexes agree with the volumes after each change, and that a record which
+//! cannot be read is known as unreadable, and not as absent.
+//!
+//! **Never** writes to the bucket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -61,7 +61,7 @@ fn can_act(world: &World, work: Work, store: u8) -> bool {
         }
         Work::Cut { name, of } => has_snapshot(Id { name, store }) || has(of),
         Work::Expand { id, .. } | Work::Modify { id } | Work::Publish { id } => has(id),
-        // What is not there was deleted, or detached, before.
+        // CSI: it succeeds if there is nothing to delete or to detach.
         Work::Delete { .. }
         | Work::DeleteSnapshot { .. }
         | Work::Unpublish { .. }

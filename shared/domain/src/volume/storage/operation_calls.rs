@@ -70,7 +70,7 @@ pub enum NextStorageCall {
     /// A call of this node.
     Node(NodeId),
     /// Nothing before a claim comes or goes: the next staging expands the volume, or the plugin
-    /// expands only what is not in use.
+    /// expands no volume that is in use.
     Await,
     /// Nothing is left to do.
     Finish,

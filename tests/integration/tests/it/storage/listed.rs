@@ -29,7 +29,7 @@ async fn what_the_plugin_has_is_listed_beside_what_is_registered() {
     system.snapshot_is("ours", "s", SnapshotState::Ready).await;
     system.provision("theirs");
     system.volume("gone", &["single-node-writer"]).await;
-    // Somebody removed it at the storage.
+    // It is removed with other tools than Berth.
     std::fs::remove_dir_all(system.backend().join("volumes").join("gone")).unwrap_or_else(
         |error| {
             panic!("{error}: {:?}", storage::volumes(&system.backend()));

@@ -150,7 +150,7 @@ async fn a_snapshot_waits_for_the_controller_that_knows_it_and_says_so() {
     system.judge();
 }
 
-/// Safety 4: the call of a group is one of each of its volumes, also past its deadline, and also
+/// Safety 4: a group's call counts as a call of each member. That holds past its deadline, and
 /// where another controller could be asked.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_volume_of_a_group_waits_for_its_call() {
