@@ -18,7 +18,7 @@ section = @printf '\n==> %s\n' '$(1)'
 SETUPS := setup-demo setup-lint setup-test setup-peers setup-chaos setup-bench setup-dist \
 	setup-dist-test
 
-.PHONY: help demo build lint test test-all test-peers chaos storm bench dist test-dist test-alerts last-release \
+.PHONY: help demo demo-unprivileged build lint test test-all test-peers chaos storm bench dist test-dist test-alerts last-release \
 	nats-server setup-build $(SETUPS)
 
 help: ## list these commands
@@ -26,6 +26,11 @@ help: ## list these commands
 
 demo: setup-demo nats-server build ## run a volume's whole life on this machine, narrated
 	@BERTH_NATS_SERVER="$$(deploy/nats/get-nats-server)" deploy/demo/run.sh
+
+# Needs root, to become that user.
+demo-unprivileged: setup-demo nats-server build ## the same, as a user who is not root
+	$(call section,the demo as an unprivileged user)
+	@BERTH_NATS_SERVER="$$(deploy/nats/get-nats-server)" deploy/demo/unprivileged
 
 build: setup-build ## build every program into target/debug
 	$(call section,build)
@@ -44,12 +49,14 @@ TEST_LANES ?= 2
 # failure: what it says once is all that can be learnt from it.
 #
 # PEERS=beside runs also what `make test-peers` runs, in a lane of its own.
-test: setup-test $(if $(PEERS),setup-peers) nats-server lint last-release build ## run every check and every test
+test: setup-test $(if $(PEERS),setup-peers) nats-server lint build last-release ## run every check and every test
 	$(call section,build the tests)
 	cargo test $(CARGO_LOCKED) --workspace --no-run
 	$(call section,tests)
-	@$(MAKE) --no-print-directory -f tests/lanes.mk --jobs=$(TEST_LANES) \
-		$(if $(CI),--keep-going) PEERS=$(PEERS) TEST_FLAGS=$(TEST_FLAGS)
+	@rm -rf target/lanes; code=0; \
+	$(MAKE) --no-print-directory -f tests/lanes.mk --jobs=$(TEST_LANES) \
+		$(if $(CI),--keep-going) PEERS=$(PEERS) TEST_FLAGS=$(TEST_FLAGS) || code=$$?; \
+	tests/again && exit $$code
 
 # Once for each release, for tests of an upgrade.
 last-release: setup-test

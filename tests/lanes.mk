@@ -2,11 +2,11 @@
 #
 #   make -f tests/lanes.mk --jobs=2
 #
-# `make test` calls it, with everything built. The lanes print into each other, line by line.
+# `make test` calls it, with everything built, and then `tests/again`: it tries a failed test once
+# more, alone, and decides. The lanes print into each other, line by line.
 # The longest lanes come first. `rest` has every test binary that is called `it`.
 
-# No input: an ignored test of the harness ends with its input.
-CARGO_TEST := </dev/null cargo test $(if $(CI),--locked --no-fail-fast) --workspace
+CARGO_TEST := cargo test $(if $(CI),--locked --no-fail-fast) --workspace
 
 LANES := integration docker bus chaos
 
@@ -33,11 +33,15 @@ export RUST_TEST_THREADS := $(TEST_THREADS)
 
 # The whole workspace is named in each lane, so that all have the same features: nothing is built
 # again.
-$(LANES):
-	$(CARGO_TEST) --test $@ -- $(TEST_FLAGS)
+$(filter-out chaos,$(LANES)):
+	tests/lane $@ $(CARGO_TEST) --test $@ -- $(TEST_FLAGS)
 
 rest:
-	$(CARGO_TEST) --lib --bins --test it -- $(TEST_FLAGS)
+	tests/lane $@ $(CARGO_TEST) --lib --bins --test it -- $(TEST_FLAGS)
+
+# What chaos finds is never luck: another run has other interleavings, and its success excuses nothing.
+chaos:
+	$(CARGO_TEST) --test $@ -- $(TEST_FLAGS) </dev/null
 
 $(PEER_LANES): peer-%:
 	BERTH_NATS_SERVER="$$(deploy/nats/get-nats-server)" tests/peers/$*.sh

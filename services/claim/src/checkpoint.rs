@@ -96,6 +96,12 @@ pub async fn checkpoint(
         worker: &request.worker,
         early: request.early,
     };
+    if begin.wanted == Some(true)
+        && begin.proven.is_none()
+        && is_attach_held(state, &volume, &alloc)
+    {
+        return Ok(show_claim(state, &volume, &alloc));
+    }
     if let Some(proven) = &begin.proven {
         proof::end_alloc_by_proof(state, &volume.namespace, &alloc, proven, trace, deadline)
             .await?;
@@ -119,6 +125,19 @@ pub async fn checkpoint(
         }
         Err(error) => Err(fail(error)),
     }
+}
+
+/// Whether the claim is to be attached, and the call would go beside a mount on another node that
+/// no claim covers: after a restore, one that is younger than the backup.
+fn is_attach_held(state: &State, volume: &VolumeKey, alloc: &AllocId) -> bool {
+    let publishing = state.volumes.mirror.read(|volumes| {
+        let claim = volumes.get(volume)?.volume.claims.get(alloc)?;
+        (claim.state == ClaimState::Publishing).then(|| claim.node.clone())
+    });
+    let held = publishing.map(|node| state.check_mounts_elsewhere(volume, &node));
+    let Some(Err(problem)) = held else { return false };
+    tracing::debug!(%volume, %alloc, %problem, "the attach waits");
+    true
 }
 
 /// A worker's request for the next call.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::running::{self, ClaimActivity};
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
-use crate::{secrets, storage};
+use crate::{mount_lookup, secrets, storage};
 
 const DEREGISTER: &str = verb::VolumeDeregister::STEP;
 
@@ -36,6 +36,8 @@ pub async fn deregister(
         .map_err(place)?
         .unwrap_or_default();
     let secrets = secrets::current_secrets(state, &volume);
+    let caught_up = state.catch_up_with_nodes().await;
+    caught_up.map_err(|error| state.problem(error, DEREGISTER, &volume))?;
     let command = |now: &Volume| {
         let registered = now.spec.as_ref().map(|spec| spec.create_index);
         if let (Some(meant), Some(registered)) = (request.create_index, registered)
@@ -53,6 +55,7 @@ pub async fn deregister(
         let reason = reason.to_owned();
         Ok(Command::Deregister { force: request.force, reason, running })
     };
+    let mounts = mount_lookup::current_mounts(state, &volume);
     match state.transact_until(&volume, trace, deadline, command).await {
         Ok(done) => remove_secrets(state, &volume, &done, secrets.as_ref(), trace).await,
         // By force the caller wants the volume gone, and it is.
@@ -63,7 +66,7 @@ pub async fn deregister(
         let claims = volumes.get(&volume).map(|subtree| &subtree.volume.claims);
         claims.map(|claims| claims.keys().cloned().collect()).unwrap_or_default()
     });
-    Ok(Deregistered { id: request.id, gone: releasing.is_empty(), releasing })
+    Ok(Deregistered { id: request.id, gone: releasing.is_empty(), releasing, mounts })
 }
 
 /// Deregisters a closing volume once its last claim is gone. If this fails, gc does it later.

@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::state::State;
 use crate::transact::TransactError;
-use crate::{deregister, locate, query, refuse, running};
+use crate::{deregister, locate, mounts, query, refuse, running};
 use plan::{NodeCondition, Plan};
 
 const STEP: &str = verb::VolumeDetach::STEP;
@@ -131,10 +131,15 @@ async fn unaccounted_mounts(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Vec<String>, String> {
+    let handle = state
+        .volumes
+        .mirror
+        .read(|volumes| mounts::handle_of(volume, &volumes.get(volume)?.volume));
     let reported = state.nodes.mirror.read(|nodes| {
         let is_gone = nodes.get(node).is_some_and(|known| known.gone.is_some());
         let is_unknown = nodes.get(node).is_none() && !nodes.unreadable().contains_key(node);
-        let mounts = nodes.unaccounted_of(volume).filter(|(other, _)| *other == node);
+        let mounts = nodes.unaccounted_of(volume, handle.as_ref());
+        let mounts = mounts.filter(|(other, _)| *other == node);
         let mounts: Vec<String> = mounts.map(|(_, mount)| mount.to_string()).collect();
         (!is_gone && !is_unknown).then_some(mounts)
     });
@@ -155,16 +160,22 @@ async fn unaccounted_mounts(
             ));
         }
     };
-    let mounts = status.mounts.into_iter().filter(|mount| {
-        let is_there = mount.mounted || mount.staged;
-        is_there && mount.namespace == volume.namespace && mount.volume == volume.volume
-    });
-    let mounts = mounts.take(limits::LIST_MAX).map(|mount| UnaccountedMount {
+    let there = status.mounts.into_iter().filter(|mount| mount.mounted || mount.staged);
+    let mounts = there.map(|mount| UnaccountedMount {
         namespace: mount.namespace,
         volume: mount.volume,
         alloc: mount.alloc,
         path: if mount.mounted { mount.path } else { mount.staging.unwrap_or_default() },
+        plugin: mount.plugin,
+        external_id: mount.external_id,
+        used: None,
     });
+    // Of a volume whose registration was lost only the name is known.
+    let is_of = |mount: &UnaccountedMount| match &handle {
+        Some(handle) => mount.may_be_of(volume, Some(handle)),
+        None => mount.is_named(volume),
+    };
+    let mounts = mounts.filter(is_of).take(limits::LIST_MAX);
     Ok(mounts.map(|mount| mount.to_string()).collect())
 }
 

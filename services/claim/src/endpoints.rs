@@ -14,7 +14,8 @@ use berth_service::refusals::RequestSubject;
 
 use crate::state::State;
 use crate::{
-    alloc, checkpoint, deregister, detach, forget, observe, query, register, secrets, storage, take,
+    alloc, checkpoint, deregister, detach, forget, observe, query, recover, register, secrets,
+    storage, take,
 };
 
 /// Requests of one verb under way at once. Takes may wait for minutes, and cost little meanwhile.
@@ -56,6 +57,12 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
         let request = r.message()?;
         r.check_node(&request.node)?;
         take::take(&s, n, request, r.trace, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::ClaimRecover, _>(|s, n, r| async move {
+        let request = r.message()?;
+        r.check_node(&request.node)?;
+        recover::recover(&s, n, request, r.trace, r.deadline).await
     })
     .await?;
     on.verb::<verb::ClaimRelease, _>(|s, n, r| async move {
@@ -210,13 +217,19 @@ async fn serve_fleet(service: &Service, state: &State) -> Result<(), ServeError>
     let shared = state.clone();
     let put = move |request: VerbRequest<verb::ClassPut>| {
         let state = shared.clone();
-        async move { storage::put_class(&state, request.message()?, request.trace).await }
+        async move {
+            let (class, trace) = (request.message()?, request.trace);
+            storage::put_class(&state, class, trace, request.deadline).await
+        }
     };
     service.on(Listen::All, MAX_IN_FLIGHT, put).await?;
     let shared = state.clone();
     let delete = move |request: VerbRequest<verb::ClassDelete>| {
         let state = shared.clone();
-        async move { storage::delete_class(&state, request.message()?, request.trace).await }
+        async move {
+            let (class, trace) = (request.message()?, request.trace);
+            storage::delete_class(&state, class, trace, request.deadline).await
+        }
     };
     service.on(Listen::All, MAX_IN_FLIGHT, delete).await?;
     let shared = state.clone();

@@ -153,7 +153,10 @@ impl StoredTransition<'_> {
                     Work::Modify { .. } => EventName::VolumeModifying,
                 };
                 let attempt = is.progress.attempt.as_ref();
-                (name, attempt.map(|attempt| format!("{} by {}", attempt.call, attempt.worker)))
+                let attempt =
+                    attempt.map(|attempt| format!("{} by {}", attempt.call, attempt.worker));
+                let waits = is.mounted.as_ref().map(|mounted| format!("it waits: {mounted}"));
+                (name, waits.or(attempt))
             }
             (Some(was), None) => {
                 let name = match was.kind() {

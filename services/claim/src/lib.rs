@@ -30,12 +30,16 @@ pub mod handle;
 mod handle_repair;
 mod locate;
 mod measure;
+mod mount_lookup;
+mod mounts;
+mod node_leases;
 mod observe;
 mod owner_leases;
 mod plan;
 mod proof;
 mod query;
 mod records;
+mod recover;
 mod refuse;
 mod register;
 mod regrant;
@@ -46,6 +50,7 @@ mod storage;
 mod take;
 mod trail;
 mod transact;
+mod unrecorded;
 mod vault;
 mod volume_requests;
 
@@ -68,6 +73,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         tokio::spawn(purge::deleted(state.allocs.bucket.clone())),
         tokio::spawn(measure::count_unfinished(state.clone())),
         tokio::spawn(alloc::mark_unowned(state.clone())),
+        tokio::spawn(mount_lookup::forget_reported(state.clone())),
     ];
     shutdown.requested().await;
     chores.iter().for_each(JoinHandle::abort);

@@ -7,7 +7,7 @@ use berth_contract::message::claim::{Grant, Take, View};
 use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::storage::Work;
-use berth_domain::volume::{Attempt, CallKind, Claim, MountOptions, Volume, VolumeSpec};
+use berth_domain::volume::{Attempt, CallKind, Claim, Handle, MountOptions, Volume, VolumeSpec};
 use berth_domain::{AllocId, VolumeKey};
 use berth_service::projection::Subtree;
 
@@ -24,7 +24,17 @@ pub fn external_id(volume: &VolumeKey, spec: &VolumeSpec) -> String {
     spec.external_id(&volume.volume)
 }
 
-/// The call of an attempt; none when the claim or the volume is gone.
+/// The volume that a claim is of. A claim that an earlier version wrote does not say it: then it is
+/// the one that is registered.
+fn claimed_volume(volume: &VolumeKey, now: &Volume, claim: &Claim) -> Option<Handle> {
+    claim.handle().or_else(|| {
+        let spec = now.spec.as_ref()?;
+        Some(Handle { plugin: spec.plugin.clone(), external_id: external_id(volume, spec) })
+    })
+}
+
+/// The call of an attempt; none when the claim is gone, or it is not known which volume it is of.
+/// A claim whose volume's registration was lost is released by what its record says.
 pub fn call(
     volume: &VolumeKey,
     subtree: &Subtree,
@@ -34,7 +44,10 @@ pub fn call(
     revision: u64,
 ) -> Option<Call> {
     let claim = subtree.volume.claims.get(alloc_id)?;
-    let spec = subtree.volume.spec.as_ref()?;
+    let handle = claimed_volume(volume, &subtree.volume, claim)?;
+    // The registration may be another volume's by now.
+    let spec = subtree.volume.spec.as_ref();
+    let spec = spec.filter(|spec| spec.handle(&volume.volume).as_ref() == Some(&handle));
     let unstaged_by = claim.unstaged_by.as_ref().filter(|_| attempt.call == CallKind::NodeDetach);
     Some(Call {
         call: attempt.call,
@@ -43,8 +56,8 @@ pub fn call(
         deadline: attempt.deadline,
         namespace: volume.namespace.clone(),
         volume: volume.volume.clone(),
-        external_id: external_id(volume, spec),
-        plugin: spec.plugin.clone(),
+        external_id: handle.external_id,
+        plugin: handle.plugin,
         alloc: alloc_id.clone(),
         epoch: claim.epoch,
         node: claim.node.clone(),
@@ -57,9 +70,9 @@ pub fn call(
         access: claim.access,
         mode: claim.mode,
         attachment: claim.attachment,
-        mount: mount(spec, volume, alloc),
-        context: spec.context.clone(),
-        secrets: spec.secrets.clone(),
+        mount: spec.map(|spec| mount(spec, volume, alloc)).unwrap_or_default(),
+        context: spec.map(|spec| spec.context.clone()).unwrap_or_default(),
+        secrets: spec.and_then(|spec| spec.secrets.clone()),
         span: subtree.trail(alloc_id).and_then(|trail| trail.attempt),
     })
 }
@@ -67,7 +80,10 @@ pub fn call(
 /// The other allocs with a claim for the same node. The agent compares its mounts with them. A
 /// claim in line counts: it may be taken, with the epoch of its place, before the call arrives.
 fn claims_beside(volume: &Volume, alloc: &AllocId, claim: &Claim) -> BTreeSet<AllocId> {
+    let own = claim.handle();
+    let is_of_same = |other: &Claim| own.is_none() || !other.is_of_other_than(own.as_ref());
     let others = volume.claims.iter().filter(|(other, _)| *other != alloc);
+    let others = others.filter(|(_, other)| is_of_same(other));
     others.filter(|(_, other)| other.node == claim.node).map(|(other, _)| other.clone()).collect()
 }
 
@@ -155,6 +171,8 @@ mod tests {
             external_node: None,
             publish_context: BTreeMap::new(),
             mount: None,
+            plugin: None,
+            external_id: None,
         }
     }
 

@@ -2,9 +2,9 @@
 //! waits for the refusal to pass.
 
 use berth_contract::code::Code;
-use berth_contract::hint::{namespace_option, quoted, volume_argument};
+use berth_contract::hint::{namespace_option, quoted, unmount, volume_argument};
 use berth_contract::problem::Problem;
-use berth_domain::volume::{Refusal, State};
+use berth_domain::volume::{MountDoubt, Refusal, State};
 use berth_domain::{AllocId, VolumeKey};
 
 /// The problem for the caller: the refusal's code, with its facts as the message.
@@ -26,6 +26,13 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
         Refusal::NodeFull(_) => (Code::NodeFull, true),
         Refusal::SharedId(_) | Refusal::AttachedAs { .. } => (Code::SharedNodeId, true),
         Refusal::Unaccounted(_) => (Code::MountUnaccounted, true),
+        Refusal::Unreported(_) => (Code::MountsUnreported, true),
+        // A person has to unmount it.
+        Refusal::MayBeMounted { mounts } if mounts.iter().any(MountDoubt::is_mounted) => {
+            (Code::MountUnaccounted, false)
+        }
+        Refusal::MayBeMounted { .. } => (Code::MountsNotSaid, true),
+        Refusal::OtherVolumesClaims { .. } => (Code::RegistrationLost, false),
         Refusal::Busy { .. } => (Code::Busy, true),
         Refusal::Releasing { .. } => (Code::Releasing, true),
         Refusal::ClaimDiffers { .. } => (Code::ClaimDiffers, false),
@@ -75,6 +82,17 @@ fn next_step(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
                 stop(first)
             )
         }
+        Refusal::MayBeMounted { mounts } => mounts.iter().find_map(next_of_mount)?,
+        Refusal::OtherVolumesClaims { holders } => {
+            let first = &holders.named.first()?.alloc;
+            let volume = volume_argument(volume);
+            format!(
+                "end the workloads of the claims, then stop their allocs: {}; \
+                 `berth claim status --volume {volume}` shows them and their volume; or register \
+                 that volume again as it was",
+                stop(first)
+            )
+        }
         Refusal::StillRunning { allocs } => {
             format!("end what runs, then say so: {}", stop(allocs.first()?))
         }
@@ -88,6 +106,11 @@ fn next_step(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// How the mount is ended. It is named as the volume was when it was mounted.
+pub fn next_of_mount(doubt: &MountDoubt) -> Option<String> {
+    Some(unmount(&doubt.mount.as_ref()?.volume_key(), &doubt.node))
 }
 
 /// What the caller can do about a deletion at the storage that claims stand in the way of. A

@@ -143,6 +143,9 @@ async fn validate_and_write(
         }
         Ok(Command::Register(with(kept)))
     };
+    let caught_up = state.catch_up_with_nodes().await;
+    let fail = |error| RegisterError::NotWritten(state.problem(error, REGISTER, volume));
+    caught_up.map_err(fail)?;
     state.transact_until(volume, trace, deadline, command).await.map_err(|error| {
         let known = error.is_not_written();
         let problem = state.problem(error, REGISTER, volume);

@@ -6,7 +6,9 @@
 //!
 //! - for a claim that still exists;
 //! - to an alloc that has not ended;
-//! - on a node that was not declared gone since the claim was created.
+//! - on a node that was not declared gone since the claim was created;
+//! - while no other node has a mount of the volume that no claim covers, or may have one after a
+//!   restore.
 //!
 //! Otherwise a claim could be mounted again while a proof releases it (rule 12). Or a replica that
 //! is behind could grant a released claim to an agent that has lost its journal (rule 10).
@@ -32,6 +34,7 @@ pub async fn check_regrant(
     trace: TraceContext,
 ) -> Result<(), Problem> {
     state.check_alloc_lives(&volume.namespace, &request.alloc, trace).await?;
+    state.check_mounts_elsewhere(volume, &request.node)?;
     // A release before this request is seen after the catch-up. A later release is journalled by
     // the agent.
     let caught_up = state.catch_up(volume).await;

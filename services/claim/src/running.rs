@@ -32,7 +32,8 @@ impl ClaimActivity {
     }
 }
 
-/// The volume's claims, those of the node if one is named; none when it is not registered.
+/// The volume's claims, those of the node if one is named; none when it is not registered and has
+/// no claim.
 pub async fn claim_activities(
     state: &State,
     volume: &VolumeKey,
@@ -41,7 +42,9 @@ pub async fn claim_activities(
 ) -> Result<Option<Vec<ClaimActivity>>, Problem> {
     let claims = state.volumes.mirror.read(|volumes| {
         let now = &volumes.get(volume)?.volume;
-        now.spec.as_ref()?;
+        if now.spec.is_none() && now.claims.is_empty() {
+            return None;
+        }
         let matching = now.claims.iter().filter(|(_, claim)| node.is_none_or(|n| claim.node == *n));
         let seen = matching.map(|(alloc, claim)| ClaimActivity {
             alloc: alloc.clone(),

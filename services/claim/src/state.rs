@@ -3,31 +3,43 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use berth_bus::{Bus, Events, Mirror, MirrorOptions};
+use berth_bus::{Bus, Events, Incarnation, Mirror, MirrorOptions};
 use berth_contract::message::call::Call;
+use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service::CLAIM;
 use berth_contract::{bucket, key, stream};
 use berth_domain::limits::RUN_REGISTERED_WITHIN;
 use berth_domain::placement::{self, Site};
-use berth_domain::plugin::{ControllerChoice, Half, Plugin, UnaccountedMount};
+use berth_domain::plugin::{ControllerChoice, Half, Plugin};
 use berth_domain::volume::{
     CallOwner, Context, HandleUse, NoRoute, Policy, Route, Volume, VolumeSpec,
 };
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey, WorkerId};
 use berth_service::clock;
+use berth_service::first_seen::FirstSeen;
 use berth_service::locks::KeyedLocks;
 use berth_service::newer::Readers;
 use berth_service::process::{Fatal, Process};
-use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
+use berth_service::projection::{Allocs, Instances, LostClaims, Nodes, Volumes};
 use berth_service::record_table::{RecordTable, open_bucket};
 use berth_service::refusals::RefusalTeller;
 use berth_service::seal::Keys;
 
 use crate::config::Config;
+use crate::mounts::{handle_of, mounted_elsewhere, unreported};
+use crate::node_leases::NodeLeases;
 use crate::owner_leases::OwnerLeases;
+use crate::refuse;
 use crate::vault::Vault;
+
+/// How many nodes that have not reported are looked for.
+const UNREPORTED_MAX: usize = 9;
+/// How long agents have to get their leases back after the bucket of nodes was restored. An agent
+/// tries at least every 5 s: it waits up to 3 s for an answer, and 2 s between two tries.
+const NODES_RETURN_WITHIN: Duration = Duration::from_secs(15);
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -46,13 +58,22 @@ pub struct StateInner {
     /// The plugin registry writes these two; this service only reads them.
     pub plugins: RecordTable<Instances>,
     pub nodes: RecordTable<Nodes>,
+    /// The nodes whose agents run, also those that a restored `berth-nodes` lacks.
+    pub node_leases: Mirror<NodeLeases>,
     pub vault: Vault,
     /// Held from decision to commit, so that requests of one process do not race each other.
     pub volume_locks: KeyedLocks<VolumeKey>,
+    /// Claims that were deleted by hand, and may be mounted.
+    pub lost: LostClaims,
     /// Held from the count of a node's volumes to the commit, where a plugin limits that count.
     pub node_limit_locks: KeyedLocks<(PluginId, NodeId)>,
     /// The requests that wait for something newer.
     pub readers: Readers,
+    /// Since when this replica knows of a volume that was created for an alloc which is not
+    /// registered.
+    pub runs_seen: FirstSeen<(VolumeKey, u64)>,
+    /// Since when this replica uses an incarnation of the bucket of nodes.
+    pub nodes_seen: FirstSeen<u64>,
 }
 
 impl std::ops::Deref for State {
@@ -68,12 +89,15 @@ impl State {
         // First: a service that cannot open secrets must not answer for volumes that have some.
         let keys = config.key_file.as_deref().map(Keys::read).transpose()?;
         let projection = Volumes::default().with_call_timeout(config.policy.call_timeout);
+        let lost = projection.lost().clone();
         let volumes = RecordTable::open(process, &bucket::VOLUMES, projection).await?;
         volumes.bucket.watch_clock();
         let allocs = RecordTable::open(process, &bucket::ALLOCS, Allocs::default()).await?;
         let leases = open_bucket(process, &bucket::LEASES).await?;
         let (filter, options) = (OwnerLeases::FILTER, MirrorOptions::default());
         let mirror = Mirror::start(&leases, filter, OwnerLeases::default(), options).await?;
+        let (filter, options) = (NodeLeases::FILTER, MirrorOptions::default());
+        let node_leases = Mirror::start(&leases, filter, NodeLeases::default(), options).await?;
         let owners = RecordTable { bucket: leases, mirror };
         let plugins = RecordTable::open(process, &bucket::PLUGINS, Instances::default()).await?;
         let nodes = RecordTable::open(process, &bucket::NODES, Nodes::default()).await?;
@@ -90,10 +114,14 @@ impl State {
             owners,
             plugins,
             nodes,
+            node_leases,
             vault: Vault::new(secrets, keys),
+            lost,
             volume_locks: KeyedLocks::default(),
             node_limit_locks: KeyedLocks::default(),
             readers: Readers::default(),
+            runs_seen: FirstSeen::new(RUN_REGISTERED_WITHIN),
+            nodes_seen: FirstSeen::new(NODES_RETURN_WITHIN),
         })))
     }
 }
@@ -108,6 +136,7 @@ impl StateInner {
             policy: self.policy,
             handle: HandleUse::default(),
             copies: Vec::new(),
+            mounts: Vec::new(),
         }
     }
 
@@ -142,17 +171,50 @@ impl StateInner {
         node: &NodeId,
         other_volumes: Option<u64>,
     ) -> Result<Route, NoRoute> {
+        self.check_nodes_had_time(spec)?;
         self.nodes.mirror.read(|nodes| {
             self.plugins.mirror.read(|plugins| {
                 check_node_readable(nodes, plugins, &spec.plugin, node)?;
                 let (id, record) = (&spec.plugin, nodes.get(node));
-                let unaccounted = unaccounted_elsewhere(nodes, volume, node);
+                let handle = spec.handle(&volume.volume);
+                let mounted = mounted_elsewhere(nodes, volume, handle.as_ref(), node);
                 let plugin = plugins.get(id);
+                let incarnation = self.volumes.bucket.incarnation();
+                let suspects = self.suspects(nodes, volume, handle.as_ref());
+                let unreported = &unreported_elsewhere(nodes, incarnation, &suspects, node)[..];
                 let volumes = other_volumes;
-                let site = Site { node, record, id, plugin, unaccounted, volumes };
+                let site = Site { node, record, id, plugin, mounted, unreported, volumes };
                 placement::route(spec, site, |node| nodes.is_ready(node), self.policy.clock_margin)
             })
         })
+    }
+
+    /// How the plugin has a volume on the node that was mounted before. It may be away by now.
+    pub fn attachment(&self, plugin: &PluginId, node: &NodeId) -> Result<Route, NoRoute> {
+        self.plugins.mirror.read(|plugins| {
+            let unknown = || NoRoute::Plugin(format!("nobody knows plugin {plugin}"));
+            let known = plugins.get(plugin).ok_or_else(unknown)?;
+            known.attachment(node).map_err(NoRoute::Plugin)
+        })
+    }
+
+    /// Refuses what a claim from before a restore would begin on the node while another node has,
+    /// or may have, a mount that no claim covers. A new claim is refused by its route.
+    pub fn check_mounts_elsewhere(&self, volume: &VolumeKey, node: &NodeId) -> Result<(), Problem> {
+        let incarnation = self.volumes.bucket.incarnation();
+        let checked = self.volumes.mirror.read(|volumes| {
+            let spec = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
+            let Some(spec) = spec else { return Ok(()) };
+            self.check_nodes_had_time(spec)?;
+            self.nodes.mirror.read(|nodes| {
+                let handle = spec.handle(&volume.volume);
+                let mounted = mounted_elsewhere(nodes, volume, handle.as_ref(), node);
+                let suspects = self.suspects(nodes, volume, handle.as_ref());
+                let unreported = unreported_elsewhere(nodes, incarnation, &suspects, node);
+                placement::check_mounts_elsewhere(spec, mounted.as_ref(), &unreported)
+            })
+        });
+        checked.map_err(|refusal| refuse::to_problem(volume, &refusal.into()))
     }
 
     /// The call with the plugin's id of the node. A claim of an older version has none (D9): then
@@ -175,12 +237,23 @@ impl StateInner {
         if !call.call.is_controller() {
             return call;
         }
-        let topologies = volume.spec.as_ref().map_or(&[][..], |spec| &spec.topologies);
+        // The registration may be another volume's by now.
+        let is_its_own = |spec: &&VolumeSpec| {
+            let handle = spec.handle(&call.volume);
+            handle.is_some_and(|of| of.plugin == call.plugin && of.external_id == call.external_id)
+        };
+        let spec = volume.spec.as_ref().filter(is_its_own);
+        let topologies = spec.map_or(&[][..], |spec| &spec.topologies);
         self.nodes.mirror.read(|nodes| {
             self.plugins.mirror.read(|plugins| {
                 let Some(plugin) = plugins.get(&call.plugin) else { return };
                 let ready = |node: &NodeId| nodes.is_ready(node);
                 call.controller = plugin.controller_beside(&call.node, topologies, ready);
+                // Where the volume can be reached went with its registration. Another controller
+                // may not know the volume, and answer OK.
+                if spec.is_none() && !plugin.local_hosts().is_empty() {
+                    call.controller = Some(call.node.clone());
+                }
                 let owner = CallOwner::Claim(call.alloc.clone());
                 let others = busy_controllers(volume, &owner, plugin, ready).into_iter();
                 // The controller that gets the call makes one call after the other.
@@ -191,13 +264,14 @@ impl StateInner {
         call
     }
 
-    /// Whether the alloc that the volume was created for would be registered by now.
+    /// Whether the alloc that the volume was created for would be registered by now. This replica
+    /// measures that itself: the clock of the replica that wrote the volume may be wrong.
     pub fn is_older_than_registration(&self, volume: &VolumeKey) -> bool {
-        let requested = self.volumes.mirror.read(|volumes| {
-            let spec = volumes.get(volume)?.volume.spec.as_ref()?;
-            Some(spec.provision()?.requested)
-        });
-        requested.is_some_and(|at| at.after(RUN_REGISTERED_WITHIN) < clock::now())
+        let made = self
+            .volumes
+            .mirror
+            .read(|volumes| Some(volumes.get(volume)?.volume.spec.as_ref()?.create_index));
+        made.is_some_and(|made| self.runs_seen.has_reached_age((volume.clone(), made)))
     }
 
     /// Whether the alloc has not ended, and so wants its claims, as far as this replica knows.
@@ -256,14 +330,15 @@ pub fn check_node_readable(
     }
 }
 
-/// A mount of the volume on another node that no claim covers. The mounts of the node itself are
-/// judged by its own agent when it mounts.
-fn unaccounted_elsewhere<'a>(
-    nodes: &'a Nodes,
-    volume: &VolumeKey,
+/// Some of the other nodes that may have mounts without a claim.
+pub fn unreported_elsewhere(
+    nodes: &Nodes,
+    incarnation: Incarnation,
+    suspects: &[NodeId],
     node: &NodeId,
-) -> Option<(&'a NodeId, &'a UnaccountedMount)> {
-    nodes.unaccounted().find(|(other, mount)| mount.is_of(volume) && *other != node)
+) -> Vec<NodeId> {
+    let others = unreported(nodes, incarnation, suspects).filter(|other| *other != node);
+    others.take(UNREPORTED_MAX).cloned().collect()
 }
 
 /// The facts about a node that decide whether it can have the volume.
@@ -271,16 +346,19 @@ pub fn placement_site<'a>(
     volumes: &Volumes,
     nodes: &'a Nodes,
     plugins: &'a Instances,
+    unreported: &'a [NodeId],
     volume: &VolumeKey,
     plugin: &'a PluginId,
     node: &'a NodeId,
 ) -> Site<'a> {
+    let handle = volumes.get(volume).and_then(|subtree| handle_of(volume, &subtree.volume));
     Site {
         node,
         record: nodes.get(node),
         id: plugin,
         plugin: plugins.get(plugin),
-        unaccounted: unaccounted_elsewhere(nodes, volume, node),
+        mounted: mounted_elsewhere(nodes, volume, handle.as_ref(), node),
+        unreported,
         volumes: count_other_volumes(volumes, volume, plugin, node),
     }
 }

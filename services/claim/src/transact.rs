@@ -60,7 +60,7 @@ use batch::{Batch, GuardedWrite, Heads};
 /// that another transition was stored.
 const RACES_MAX: u32 = 32;
 /// How long this replica may take to catch up with the leader.
-const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
+pub const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A transition that is stored, or that needed no write.
 #[derive(Debug)]
@@ -276,6 +276,7 @@ impl StateInner {
             class_guard::check_command(volumes, volume, now, &command)?;
             context.handle = handle::handle_use(volumes, volume, &command);
             context.copies = class_guard::copies_of(volumes, volume, &command);
+            context.mounts = self.mounts_for(volume, now, &command);
             let step = step(now, &command, &context);
             let (mut before, mut spec_before, mut beside) = (None, None, Vec::new());
             if let Ok(Step { write: Some(write), .. }) = &step {

@@ -9,8 +9,9 @@
 //! to try, and that a command ends: each wait has a deadline, `--timeout` or a default. Only
 //! `--follow` and `--watch` continue until Ctrl-C.
 //!
-//! **Never** writes a bucket or decides about a volume: it sends requests to the services. Of the
-//! bus, it changes only the number of copies, with `berth bus copies --raise`.
+//! **Never** decides about a volume: it sends requests to the services. Of the bus, `berth bus
+//! copies --raise` changes the number of copies, and `berth bus restore` and `accept` begin a new
+//! incarnation of a bucket.
 
 pub mod args;
 mod classes;
@@ -92,6 +93,9 @@ async fn perform(cli: Cli) -> Result<u8, Failure> {
         Command::Bus(BusCommand::Copies(args)) => {
             return command::bus::copies(args, &global).await;
         }
+        Command::Bus(BusCommand::Backup(args)) => command::restore::backup(args, &global).await?,
+        Command::Bus(BusCommand::Restore(args)) => command::restore::restore(args, &global).await?,
+        Command::Bus(BusCommand::Accept(args)) => command::restore::accept(args, &global).await?,
         Command::Doctor(args) => return command::doctor::doctor(args, &global).await,
         Command::Explain(args) => command::explain::explain(args, Output { json: global.json }),
         Command::Completions { shell } => {

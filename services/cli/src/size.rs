@@ -31,6 +31,11 @@ pub fn exact(bytes: u64) -> String {
     if is_exact || bytes == 0 { short } else { format!("{short} ({bytes} bytes)") }
 }
 
+/// All sizes together. A plugin may say the largest number there is, of each of them.
+pub fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
+}
+
 /// The bytes of a size as [`short`] shows it, for sorting; none for other text.
 pub fn shown_bytes(text: &str) -> Option<f64> {
     let (unit, factor) = match UNITS.iter().find(|(unit, _)| text.ends_with(unit)) {
@@ -46,6 +51,13 @@ pub fn shown_bytes(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_sizes_of_a_group_have_a_sum() {
+        let largest = i64::MAX.unsigned_abs();
+        assert_eq!(sum([largest; 3].into_iter()), u64::MAX);
+        assert_eq!(sum([1, 2].into_iter()), 3);
+    }
 
     #[test]
     fn a_size_on_the_command_line_has_a_unit() {

@@ -161,6 +161,7 @@ fn build(config: Config) -> Result<Driver, ServeError> {
     }
     let failed = |source| ServeError::Log { path: log.clone(), source };
     let recorder = Recorder::open(&log, &profile.node_id).map_err(failed)?;
+    let recorder = recorder.lenient(profile.lenient);
     let driver = Driver::new(profile, backend, recorder, Faults::from_file(faults));
     let holds = driver.recover()?;
     driver.log_start(holds).map_err(failed)?;

@@ -24,7 +24,7 @@ use berth_service::fault_report::FaultReport;
 use berth_service::hung::watch_hung;
 use berth_service::process::{Fatal, Process};
 use berth_service::shutdown::Shutdown;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::comeback;
@@ -149,8 +149,9 @@ impl Startup<'_> {
             since: clock::now(),
         };
         let ttl = LeaseTtl::new(self.config.lease_ttl);
+        let volumes = watch::Sender::new(0);
         let node_lease =
-            NodeLease { bus: self.process.bus.clone(), holder, ttl, gate: gate.clone() };
+            NodeLease { bus: self.process.bus.clone(), holder, ttl, gate: gate.clone(), volumes };
         let (bus, node, missing) = (&self.process.bus, &host.node, FaultReport::default());
         let why = missing.clone();
         self.process.readiness.require(move || why.current());
@@ -245,6 +246,7 @@ impl Startup<'_> {
             runs: local.runs.clone(),
             unaccounted: unaccounted.clone(),
             sealing: sealing.clone(),
+            place_kept: config.place_kept,
         });
         let service = node::serve(&mounter, &process.bus).await?;
         roster::serve(&service, &config.node, plugins, &local.journal, requests).await?;
@@ -261,9 +263,13 @@ impl Startup<'_> {
     ) -> BackgroundTasks {
         let Self { config, process, local, ref sealing } = *self;
         let (mounter, hung) = (&answering.mounter, FaultReport::default());
+        let unseen = FaultReport::default();
+        let compared = watch::Sender::new(0);
         let reporter = Reporter {
+            compared: compared.subscribe(),
             journal: local.journal.fault(),
             hung: hung.clone(),
+            unseen: unseen.clone(),
             bus: process.bus.clone(),
             host: local.host.clone(),
             plugins: running.plugins.clone(),
@@ -279,13 +285,16 @@ impl Startup<'_> {
             gate: held.gate.clone(),
             bus: process.bus.clone(),
             node: config.node.clone(),
+            volumes: held.node_lease.volumes.subscribe(),
+            compared,
         };
         let mut tasks = mounter.watch_mounts(config.look_interval, shutdown);
         tasks.spawn(local.journal.clone().keep_open(shutdown.clone()));
         tasks.spawn(watch_hung(hung, HostPool::of_process(), shutdown.clone()));
         tasks.spawn(reporter.clone().run(shutdown.clone()));
         tasks.spawn(comparison.run(shutdown.clone()));
-        tasks.spawn(runs::watch_runs(local.runs.clone(), process.bus.clone(), shutdown.clone()));
+        let bus = process.bus.clone();
+        tasks.spawn(runs::watch_runs(local.runs.clone(), bus, unseen, shutdown.clone()));
         tasks.spawn(comeback::undo_when_gone(mounter.clone(), held.gate.clone(), shutdown.clone()));
         BackgroundTasks { tasks, reporter }
     }

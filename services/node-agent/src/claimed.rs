@@ -2,15 +2,16 @@
 //!
 //! **Never** takes silence, or an incomplete list, for the absence of a claim.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_bus::{Bus, Call};
 use berth_client::Client;
 use berth_contract::key::{VolumeEntry, parse_volume};
-use berth_contract::message::claim::{Claims, Status};
+use berth_contract::message::claim::{ClaimStatus, Claims, Status};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
+use berth_domain::volume::{Handle, State};
 use berth_domain::{Namespace, NodeId, VolumeKey};
 use berth_service::clock;
 
@@ -24,14 +25,25 @@ const PAGES_MAX: usize = 100;
 pub struct ClaimedUses {
     /// The list shows every claim that existed at this revision of the claim bucket.
     index: u64,
-    /// Claims without a use on this node are left out: their number has no bound.
-    keys: BTreeSet<UseKey>,
+    /// The incarnation that the list is of; none if its pages are of several.
+    incarnation: Option<u64>,
+    /// Each with the volume that was granted, if the claim says it. Claims without a use on this
+    /// node are left out: their number has no bound.
+    claims: BTreeMap<UseKey, Option<Handle>>,
+    /// Those of them that are being released, and wait for this node.
+    leaving: BTreeSet<UseKey>,
 }
 
 impl ClaimedUses {
-    /// Whether a claim covers the use.
-    pub fn covers(&self, key: &UseKey) -> bool {
-        self.keys.contains(key)
+    /// Whether a claim covers the use. The claim may be of another volume, which has the name now.
+    pub fn covers(&self, key: &UseKey, entry: &JournalledUse) -> bool {
+        let is_same = |of: &Handle| entry.is_of(&of.plugin, &of.external_id);
+        self.claims.get(key).is_some_and(|of| of.as_ref().is_none_or(is_same))
+    }
+
+    /// Whether the claim that covers the use waits for this node to unmount it.
+    pub fn waits_for_unmount(&self, key: &UseKey) -> bool {
+        self.leaving.contains(key)
     }
 
     /// Whether the list was read after the use's claim was made. If such a list lacks the claim,
@@ -40,17 +52,35 @@ impl ClaimedUses {
         entry.epoch <= self.index
     }
 
+    /// The incarnation of the claim bucket that the list shows.
+    pub fn incarnation(&self) -> Option<u64> {
+        self.incarnation
+    }
+
     /// Adds the claims of a page that cover uses in `here`.
     fn add_page(&mut self, page: Claims, here: &BTreeSet<UseKey>) {
+        let is_first = self.index == u64::MAX;
         self.index = self.index.min(page.index);
-        let claims = page.claims.into_iter();
-        let read = claims.map(|claim| (VolumeKey::new(claim.namespace, claim.volume), claim.alloc));
+        let of_page = Some(page.incarnation);
+        self.incarnation = of_page.filter(|_| is_first || self.incarnation == of_page);
+        let leaves = |claim: &&ClaimStatus| claim.state == State::Unpublishing;
+        let leaving = page.claims.iter().filter(leaves);
+        let leaving = leaving.map(|claim| {
+            let volume = VolumeKey::new(claim.namespace.clone(), claim.volume.clone());
+            (volume, claim.alloc.clone())
+        });
+        self.leaving.extend(leaving.filter(|key| here.contains(key)));
+        let read = page.claims.into_iter().map(|claim| {
+            let handle = claim.plugin.zip(claim.external_id);
+            let handle = handle.map(|(plugin, external_id)| Handle { plugin, external_id });
+            ((VolumeKey::new(claim.namespace, claim.volume), claim.alloc), handle)
+        });
         // An unreadable claim may be for this node, so it counts as a claim.
         let unread = page.unreadable.iter().filter_map(|record| {
             let VolumeEntry::Claim(volume, alloc) = parse_volume(&record.key)? else { return None };
-            Some((volume, alloc))
+            Some(((volume, alloc), None))
         });
-        self.keys.extend(read.chain(unread).filter(|key| here.contains(key)));
+        self.claims.extend(read.chain(unread).filter(|(key, _)| here.contains(key)));
     }
 }
 
@@ -64,7 +94,7 @@ pub async fn read_claimed_uses(
 ) -> Result<Option<ClaimedUses>, Problem> {
     let all = Namespace::wildcard();
     let of_node = Status { node: Some(node.clone()), ..Status::default() };
-    let mut claimed = ClaimedUses { index: u64::MAX, keys: BTreeSet::new() };
+    let mut claimed = ClaimedUses { index: u64::MAX, ..ClaimedUses::default() };
     let call = Call::within(clock::begin_trace(), within);
     let client = Client::new(bus.clone());
     let pages = client.pages::<verb::ClaimStatus>(&all, of_node, &call, PAGES_MAX, |page| {
@@ -112,9 +142,10 @@ mod tests {
     #[test]
     fn only_a_list_younger_than_the_claim_can_say_that_it_is_gone() {
         let (key, _) = journalled("claimed", 5);
-        let claimed = ClaimedUses { index: 7, keys: BTreeSet::from([key.clone()]) };
+        let claims = BTreeMap::from([(key.clone(), None)]);
+        let claimed = ClaimedUses { index: 7, claims, ..ClaimedUses::default() };
         let is_gone = |claimed: &ClaimedUses, (key, entry): (UseKey, JournalledUse)| {
-            !claimed.covers(&key) && claimed.is_younger_than(&entry)
+            !claimed.covers(&key, &entry) && claimed.is_younger_than(&entry)
         };
         assert!(!is_gone(&claimed, journalled("claimed", 5)));
         assert!(is_gone(&claimed, journalled("gone", 6)));
@@ -122,6 +153,20 @@ mod tests {
         let older = ClaimedUses { index: 5, ..claimed };
         assert!(!is_gone(&older, journalled("gone", 6)));
         assert!(!is_gone(&ClaimedUses::default(), journalled("gone", 6)));
+    }
+
+    #[test]
+    fn a_claim_covers_no_use_of_another_volume_that_had_the_name() {
+        let (key, entry) = journalled("a", 5);
+        let of = |external_id: &str| {
+            let plugin = entry.plugin.clone();
+            Some(Handle { plugin, external_id: external_id.to_owned() })
+        };
+        for (handle, expected) in [(None, true), (of("vol-1"), true), (of("vol-2"), false)] {
+            let claims = BTreeMap::from([(key.clone(), handle)]);
+            let claimed = ClaimedUses { index: 7, claims, ..ClaimedUses::default() };
+            assert_eq!(claimed.covers(&key, &entry), expected, "{claimed:?}");
+        }
     }
 
     #[test]
@@ -133,13 +178,25 @@ mod tests {
             code: Code::DamagedRecord,
             error: "damaged".to_owned(),
         };
-        let mut claimed = ClaimedUses { index: u64::MAX, keys: BTreeSet::new() };
+        let mut claimed = ClaimedUses { index: u64::MAX, ..ClaimedUses::default() };
         for page in 0..PAGES_MAX {
             let others = (0..100).map(|at| AllocId::new(format!("other-{page}-{at}")).unwrap());
             let next = Some(page.to_string());
             let unreadable = others.chain([alloc.clone()]).map(unreadable).collect();
-            claimed.add_page(Claims { index: 9, claims: Vec::new(), next, unreadable }, &here);
+            let page = Claims { index: 9, incarnation: 3, claims: Vec::new(), next, unreadable };
+            claimed.add_page(page, &here);
         }
-        assert_eq!(claimed, ClaimedUses { index: 9, keys: here });
+        let (claims, leaving) =
+            (here.into_iter().map(|key| (key, None)).collect(), BTreeSet::new());
+        assert_eq!(claimed, ClaimedUses { index: 9, incarnation: Some(3), claims, leaving });
+        let other = Claims {
+            index: 9,
+            incarnation: 4,
+            claims: Vec::new(),
+            next: None,
+            unreadable: Vec::new(),
+        };
+        claimed.add_page(other, &BTreeSet::new());
+        assert_eq!(claimed.incarnation(), None, "a list of two incarnations shows neither");
     }
 }

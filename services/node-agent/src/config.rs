@@ -57,6 +57,8 @@ pub struct Config {
     pub finish_releases: Duration,
     /// How long requests under way may go on after the shutdown.
     pub drain: Duration,
+    /// How long an alloc keeps what it has claimed while its `agent.mount-all` is not repeated.
+    pub place_kept: Duration,
 }
 
 impl Decode for Config {
@@ -78,6 +80,8 @@ impl Decode for Config {
         let plugin_patience = ms("plugin_patience_ms", 600_000, 1_000..=86_400_000);
         let finish_releases = ms("finish_releases_ms", 20_000, 0..=3_600_000);
         let drain = ms("drain_ms", 10_000, 0..=3_600_000);
+        let kept = u64::try_from(limits::PLACE_KEPT.as_millis()).unwrap_or(u64::MAX);
+        let place_kept = ms("place_kept_ms", kept, 100..=3_600_000);
         let moved = refuse_docker(&mut fields);
         fields.finish(&SHARED_FIELDS);
         let bind_below = bind_below.and_then(|dirs| check_bind_below(decoder, dirs));
@@ -102,6 +106,7 @@ impl Decode for Config {
             plugin_patience: plugin_patience?,
             finish_releases: finish_releases?,
             drain: drain?,
+            place_kept: place_kept?,
         })
     }
 }

@@ -332,6 +332,11 @@ impl NewestRevisions {
         now: Timestamp,
     ) -> Result<(), Problem> {
         let until = deadline.after(CLOCK_MARGIN * 2);
+        // Past its time a revision refuses nothing: an older call has expired by itself, and in a
+        // bucket that was set back a call with a lower revision may be the newest one.
+        if self.newest.get(volume).is_some_and(|(_, until)| *until < now) {
+            self.newest.remove(volume);
+        }
         if let Some((newest, kept_until)) = self.newest.get_mut(volume) {
             if *newest > revision {
                 let message = format!("revision {revision} asks, and {newest} was seen already");

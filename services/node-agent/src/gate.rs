@@ -48,7 +48,7 @@ struct GateState {
     lease: Option<LeaseHold>,
     /// How often the lease was gained.
     tenure: u64,
-    /// How often the gate opened.
+    /// How often the gate opened, or earlier passes were ended.
     opened: u64,
     presence: NodePresence,
     /// The proof after which all was undone.
@@ -211,6 +211,13 @@ impl Gate {
         }
     }
 
+    /// Ends every pass that was given before, and waits until what entered with one is in the
+    /// journal. A grant of a claim that was lost with its record is not followed from now on.
+    pub async fn end_passes(&self) {
+        self.state.send_modify(|known| known.opened += 1);
+        self.wait_entered().await;
+    }
+
     /// Enters the gate if the pass is still good. The caller's intent must be in the journal before
     /// the [`GateEntry`] is dropped.
     pub async fn enter(&self, pass: GatePass) -> Result<GateEntry, Problem> {
@@ -218,7 +225,8 @@ impl Gate {
         if self.check_open()? == pass {
             return Ok(GateEntry { _entering: entering });
         }
-        let message = "the node counted as gone, or might have, since the claim was asked for";
+        let message = "since the claim was asked for, the node counted as gone, or might have; or \
+                       the records of claims were restored";
         Err(Problem::new(Code::NodeReturning, message).retryable())
     }
 
@@ -303,6 +311,29 @@ mod tests {
         gate.record_answer(2, &reported(NodeState::Ready, None));
         assert!(gate.enter(pass).await.is_err());
         gate.enter(gate.check_open().unwrap()).await.unwrap();
+    }
+
+    /// Found by the model: an agent followed a grant whose claim was lost by a restore, after the
+    /// node had compared and the volume was granted elsewhere.
+    #[tokio::test]
+    async fn a_pass_from_before_all_were_ended_is_worth_nothing() {
+        let gate = open();
+        let pass = gate.check_open().unwrap();
+        let entered = gate.enter(pass).await.unwrap();
+        let ending = gate.clone();
+        let ending = tokio::spawn(async move { ending.end_passes().await });
+        wait_until(|| gate.check_open().unwrap() != pass).await;
+        assert!(!ending.is_finished(), "what entered is not in the journal yet");
+        drop(entered);
+        ending.await.unwrap();
+        assert!(gate.enter(pass).await.unwrap_err().retryable);
+        gate.enter(gate.check_open().unwrap()).await.unwrap();
+    }
+
+    async fn wait_until(is_so: impl Fn() -> bool) {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

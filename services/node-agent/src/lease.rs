@@ -10,6 +10,7 @@
 //!
 //! **Never** fences: what is mounted here stays mounted when the lease ends.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_bus::lease::{LeaseStore, LeaseTerms};
@@ -22,6 +23,8 @@ use berth_domain::retry::Schedule;
 use berth_domain::{NodeId, Timestamp};
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -33,6 +36,14 @@ const RETRY: Schedule = Schedule { first: Duration::from_millis(100), max: Durat
 
 /// How long one answer may take. A lease is renewed several times within its TTL.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// How long a replica of the registry has before the request is sent again. Until nats-server drops
+/// a replica that hangs, the queue group gives it its share of the requests.
+const SEND_AGAIN_AFTER: Duration = Duration::from_millis(700);
+/// How often one request is sent. With one of two replicas hung, one of eight goes unanswered.
+const SENT_MAX: usize = 3;
+
+/// Numbers the requests of this process: the registry drops one that comes late.
+static RENEWALS: AtomicU64 = AtomicU64::new(0);
 
 /// Another agent answers for the node.
 #[derive(Debug, Error)]
@@ -85,12 +96,15 @@ pub struct NodeLease {
     pub ttl: LeaseTtl,
     /// Closed while the lease is not held.
     pub gate: Gate,
+    /// The incarnation of the volumes bucket, as the registry tells it; 0 while unknown.
+    pub volumes: watch::Sender<u64>,
 }
 
 /// Leases of nodes, which the registry writes.
 #[derive(Debug, Clone)]
 struct RegistryLeases {
     bus: Bus,
+    volumes: watch::Sender<u64>,
 }
 
 impl LeaseStore for RegistryLeases {
@@ -102,10 +116,20 @@ impl LeaseStore for RegistryLeases {
         over: Option<u64>,
         within: Duration,
     ) -> Result<u64, LeaseError> {
-        let request = Hold { holder: terms.value.clone(), ttl_s: terms.ttl.as_secs(), over };
+        let request = Hold {
+            holder: terms.value.clone(),
+            ttl_s: terms.ttl.as_secs(),
+            over,
+            renewal: Some(RENEWALS.fetch_add(1, Ordering::Relaxed) + 1),
+        };
         let call = Call::within(terms.trace, within.min(ANSWER_WITHIN));
         let key = terms.key.clone();
-        match self.bus.ask_service::<verb::NodeHold>(&(), &request, &call).await {
+        let answer = self.request_hold(&request, &call).await;
+        if let Ok(LeaseAnswer { volumes: Some(volumes), .. }) = &answer {
+            let is_new = |known: &mut u64| std::mem::replace(known, *volumes) != *volumes;
+            self.volumes.send_if_modified(is_new);
+        }
+        match answer {
             Ok(LeaseAnswer { revision: Some(revision), .. }) => Ok(revision),
             Ok(LeaseAnswer { found: Some(found), .. }) => {
                 let holder = Box::new(read_entry(&key, found));
@@ -121,6 +145,29 @@ impl LeaseStore for RegistryLeases {
         let call = Call::within(terms.trace, ANSWER_WITHIN);
         let yielded = self.bus.ask_service::<verb::NodeYield>(&(), &request, &call).await;
         yielded.map(drop).map_err(|error| unavailable(terms.key.clone(), error))
+    }
+}
+
+impl RegistryLeases {
+    /// Sends the request, and sends it again while no answer has come. All copies have one number,
+    /// so one of them is written.
+    async fn request_hold(&self, request: &Hold, call: &Call) -> Result<LeaseAnswer, RequestError> {
+        let ask = || self.bus.ask_service::<verb::NodeHold>(&(), request, call);
+        let mut sent = FuturesUnordered::from_iter([ask()]);
+        let mut copies = 1;
+        loop {
+            tokio::select! {
+                Some(answer) = sent.next() => {
+                    if answer.is_ok() || sent.is_empty() {
+                        return answer;
+                    }
+                }
+                () = sleep(SEND_AGAIN_AFTER), if copies < SENT_MAX => {
+                    sent.push(ask());
+                    copies += 1;
+                }
+            }
+        }
     }
 }
 
@@ -269,7 +316,7 @@ impl NodeLease {
     }
 
     fn store(&self) -> RegistryLeases {
-        RegistryLeases { bus: self.bus.clone() }
+        RegistryLeases { bus: self.bus.clone(), volumes: self.volumes.clone() }
     }
 
     fn terms(&self) -> LeaseTerms<Holder> {

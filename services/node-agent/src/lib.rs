@@ -22,6 +22,7 @@
 //! | [`controller`] | calls to controllers that are hosted here |
 //! | [`plan`], [`journal`], [`paths`] | which steps are due on this node, and why |
 //! | [`node`] | takes the steps: mounts and unmounts |
+//! | [`unmount_copy`] | a process of its own, which unmounts in another mount namespace |
 //! | [`mount_health`] | whether what is mounted still answers |
 //! | [`claimed`], [`compare`] | whether what is mounted is still claimed |
 //! | [`unaccounted`] | mounts that no claim covers |
@@ -58,6 +59,7 @@ mod runs;
 pub mod secret;
 pub mod start_revision;
 pub mod unaccounted;
+pub mod unmount_copy;
 
 pub use agent::run;
 pub use config::Config;

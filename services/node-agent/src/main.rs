@@ -5,6 +5,10 @@ use std::process::ExitCode;
 use berth_contract::role::Role;
 
 fn main() -> ExitCode {
+    // Before any thread is started.
+    if let Some(ended) = berth_node_agent::unmount_copy::run_if_asked(std::env::args_os()) {
+        return ended;
+    }
     let name = berth_contract::service::NODE_AGENT;
     let role = |own: &berth_node_agent::Config| Role::Node {
         node: own.node.clone(),

@@ -18,12 +18,13 @@ use berth_contract::message::registry::{Report, Reported, ReportedInstance};
 use berth_contract::verb;
 use berth_csi::failure::one_line;
 use berth_domain::limits::{CLOCK_SKEW_REPORTED_MS, REQUEST_TIMEOUT};
-use berth_domain::plugin::Half;
+use berth_domain::plugin::{COMPARED_INCARNATION, Half};
 use berth_domain::retry::Schedule;
 use berth_domain::{ClockOffset, NodeId, Timestamp};
 use berth_service::clock;
 use berth_service::fault_report::FaultReport;
 use berth_service::shutdown::Shutdown;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::gate::{Gate, NodePresence};
@@ -53,6 +54,8 @@ const JOURNAL: &str = "journal";
 const BAD_SOURCES: &str = "plugin-faults";
 /// The attribute that says how many host operations hang, since when and where.
 const HUNG: &str = "hung";
+/// The attribute that says of which allocs it cannot be looked at whether they run.
+const UNSEEN: &str = "runs";
 /// Longest attribute, in characters.
 const ATTRIBUTE_CHARS_MAX: usize = 240;
 /// How far the registry's skew may lie outside of the agent's measurement, in milliseconds: the
@@ -79,10 +82,14 @@ pub struct Reporter {
     pub gate: Gate,
     /// Mounts that no claim covers.
     pub unaccounted: UnaccountedMounts,
+    /// The incarnation of the volumes bucket with which the journal was compared; 0 before.
+    pub compared: watch::Receiver<u64>,
     /// Why nothing can be journalled, and so nothing be mounted or unmounted.
     pub journal: FaultReport,
     /// Which host operations hang.
     pub hung: FaultReport,
+    /// Of which allocs it cannot be looked at whether they run.
+    pub unseen: FaultReport,
     /// The key that secrets are sealed for.
     pub sealing: SealingKey,
 }
@@ -90,21 +97,25 @@ pub struct Reporter {
 impl Reporter {
     /// Reports until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
+        let mut compared = self.compared.clone();
         let mut plugins = self.plugins.follow_changes();
         let mut gate = self.gate.follow_changes();
         let mut unaccounted = self.unaccounted.subscribe();
         let mut journal = self.journal.follow();
         let mut hung = self.hung.follow();
+        let mut unseen = self.unseen.follow();
         let mut sealing = self.sealing.follow_missed();
         let (mut tries, mut unsettled, mut skew_retries) = (0, 0, 0);
         let (mut known, mut clock_offset) = (None, None);
         loop {
             // Marked before the report is made, so that a later change is reported again.
+            compared.mark_unchanged();
             plugins.mark_unchanged();
             gate.mark_unchanged();
             unaccounted.mark_unchanged();
             journal.mark_unchanged();
             hung.mark_unchanged();
+            unseen.mark_unchanged();
             sealing.mark_unchanged();
             let reading = ClockReading::now();
             let pause = match self.report(clock_offset, REQUEST_TIMEOUT).await {
@@ -145,11 +156,13 @@ impl Reporter {
             tokio::select! {
                 () = sleep(pause) => {}
                 // The senders live as long as this reporter.
+                Ok(()) = compared.changed() => {}
                 _ = plugins.changed() => {}
                 _ = gate.changed() => {}
                 _ = unaccounted.changed() => {}
                 _ = journal.changed() => {}
                 _ = hung.changed() => {}
+                _ = unseen.changed() => {}
                 _ = sealing.changed() => {}
                 () = reading.was_set() => clock_offset = None,
                 () = shutdown.requested() => return,
@@ -172,6 +185,11 @@ impl Reporter {
         let tenure = self.gate.tenure();
         let (undone, kept_by) = self.gate.progress();
         let mut attributes = self.host.attributes.clone();
+        // Read before the mounts: what is reported as compared must not lack any of them.
+        let compared = *self.compared.borrow();
+        if compared > 0 {
+            attributes.insert(COMPARED_INCARNATION.to_owned(), compared.to_string());
+        }
         attributes.extend(kept_by.map(|why| (RETURNING.to_owned(), shorten(why))));
         attributes.extend(describe_faults(&self.host.node, &self.plugins.faults()));
         let fault = self.journal.current();
@@ -184,6 +202,8 @@ impl Reporter {
         }
         attributes.extend(fault.map(|why| (JOURNAL.to_owned(), shorten(why))));
         attributes.extend(self.hung.current().map(|hung| (HUNG.to_owned(), shorten(hung))));
+        attributes.extend(self.unseen.current().map(|why| (UNSEEN.to_owned(), shorten(why))));
+        let unaccounted = self.unaccounted.read_known();
         let report = Report {
             node: self.host.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -193,7 +213,8 @@ impl Reporter {
             attributes,
             instances,
             undone,
-            unaccounted: self.unaccounted.list(),
+            unaccounted: unaccounted.mounts,
+            compared: Some(unaccounted.is_compared),
             sealing_key: Some(self.sealing.public()),
         };
         let call = Call::within(clock::begin_trace(), within);

@@ -5,9 +5,9 @@
 //! that. So no other node gets the volume while a process of the run may write to it, and a killed
 //! runner leaves no claim behind.
 //!
-//! **Promises** that nothing is unpublished under a run that is not over ([`check_not_running`]).
-//! This holds after a restart of the agent or of the host: the state of a run is in files and in
-//! the locks on them ([`berth_service::runs`]).
+//! **Promises** that nothing is unpublished under a run that is not over, or of which that cannot
+//! be looked at ([`check_not_running`]). This holds after a restart of the agent or of the host:
+//! the state of a run is in files and in the locks on them ([`berth_service::runs`]).
 //!
 //! **Never** ends a process whose runner is there, unless its node counted as gone ([`end_all`]);
 //! and never one that a scheduler named as its alloc's guard: it may be any process of the host.
@@ -30,6 +30,7 @@ use berth_host::ProcessHandle;
 use berth_host::process::{Signal, list_pids};
 use berth_service::Shutdown;
 use berth_service::clock;
+use berth_service::fault_report::FaultReport;
 use berth_service::process::chain;
 use berth_service::runs::{Ended, ObservedRun, RunGuard, Runs, Unread, is_inherited, is_of};
 use tokio::time::sleep;
@@ -43,18 +44,28 @@ const INTERVAL_MAX: Duration = Duration::from_secs(5);
 /// Age up to which the agent asks again about an alloc that the claim service does not know. The
 /// killed runner's registration may arrive that late.
 const LATE_REGISTRATION_MAX: Duration = Duration::from_secs(60);
+/// Largest number of runs that cannot be looked at and that the node's report names.
+const NAMED_UNKNOWN_MAX: usize = 2;
 /// Largest number of processes that a message names.
 const NAMED_PIDS_MAX: usize = 5;
 /// Largest number of processes of a run that are ended in one go. Each is held open meanwhile.
 const PROCESSES_MAX: usize = 256;
 
-/// Watches until the shutdown.
-pub async fn watch_runs(runs: Runs, bus: Bus, shutdown: Shutdown) {
+/// Watches until the shutdown. `fault` says what cannot be looked at.
+pub async fn watch_runs(runs: Runs, bus: Bus, fault: FaultReport, shutdown: Shutdown) {
     let mut pause = INTERVAL;
     loop {
         tokio::select! {
             () = sleep(pause) => {}
             () = shutdown.requested() => return,
+        }
+        let unknown = find_unknown(&runs).await;
+        if fault.set(unknown.clone()) {
+            if let Some(why) = unknown {
+                tracing::warn!(why, "not all that runs here can be seen");
+            } else {
+                tracing::info!("all that runs here can be seen again");
+            }
         }
         pause = match end_orphans(&runs, &bus).await {
             Ok(()) => INTERVAL,
@@ -67,15 +78,45 @@ pub async fn watch_runs(runs: Runs, bus: Bus, shutdown: Shutdown) {
     }
 }
 
+/// Makes again what is missing of the runs' files, and says what cannot be looked at.
+async fn find_unknown(runs: &Runs) -> Option<String> {
+    let healed = on_host(runs, "heal", Runs::heal).await;
+    let listed = list_runs(runs).await;
+    let (seen, unread) = match (healed, listed) {
+        (Err(problem), _) | (_, Err(problem)) => {
+            let dir = runs.dir().display();
+            let why = problem.message;
+            return Some(format!("{why}; make {dir} a directory that the agent can use"));
+        }
+        (Ok(()), Ok(listed)) => listed,
+    };
+    let unread = unread.into_iter().map(|(name, error)| format!("{name}: {}", chain(&error)));
+    let unknown = seen.into_iter().filter_map(|one| {
+        let why = one.unknown.as_ref()?;
+        Some(format!("alloc {}: {why}; {}", one.run.alloc, forget_by_hand(runs, &one)))
+    });
+    let all: Vec<String> = unread.chain(unknown).collect();
+    let more = all.len().saturating_sub(NAMED_UNKNOWN_MAX);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let named: Vec<String> = all.into_iter().take(NAMED_UNKNOWN_MAX).collect();
+    (!named.is_empty()).then(|| format!("{}{more}", named.join("; ")))
+}
+
+/// What a person does about a run that cannot be looked at.
+fn forget_by_hand(runs: &Runs, one: &ObservedRun) -> String {
+    let files = runs.files_of(&one.name).map(|path| path.display().to_string()).join(" ");
+    format!("once nothing of it runs, remove {files}")
+}
+
 async fn end_orphans(runs: &Runs, bus: &Bus) -> Result<(), Problem> {
-    let (seen, unread) = list_runs(runs).await?;
-    for (name, error) in unread {
-        tracing::warn!(name, %error, "the file of a run cannot be read; its claims stay");
-    }
-    for one in seen.into_iter().filter(|one| !one.has_runner) {
+    let (seen, _) = list_runs(runs).await?;
+    let is_looked_at = |one: &ObservedRun| !one.has_runner && one.unknown.is_none();
+    for one in seen.into_iter().filter(is_looked_at) {
         if one.run.ended.is_none() {
             let left = processes_of(runs, &one.held_name).await?;
-            for process in left.iter().filter(|_| one.run.guard.is_none()) {
+            // The runner of a command whose files are gone may be among them.
+            let is_orphaned = one.run.guard.is_none() && !one.is_lost;
+            for process in left.iter().filter(|_| is_orphaned) {
                 let pid = process.pid();
                 tracing::warn!(run = one.name, pid, "its `berth run` is gone; it is ended too");
                 kill(process);
@@ -115,7 +156,7 @@ async fn stop_alloc(runs: &Runs, bus: &Bus, over: ObservedRun) -> Result<(), Pro
     on_host(runs, &name.clone(), move |runs| runs.forget(&name, &held_name)).await
 }
 
-/// Refuses while a command of the alloc may use its volumes.
+/// Refuses while a command of the alloc may use its volumes, or while that cannot be looked at.
 pub async fn check_not_running(
     runs: &Runs,
     volume: &VolumeKey,
@@ -131,7 +172,23 @@ pub async fn check_not_running(
         let left = processes(&seen.held_name)?;
         Ok((!seen.is_over() || !left.is_empty()).then_some((seen, left)))
     });
-    let Some((seen, left)) = still.await? else { return Ok(()) };
+    let still = still.await.map_err(|problem| {
+        let dir = runs.dir().display();
+        let message = format!("it is not known whether alloc {alloc} runs: {}", problem.message);
+        let next = format!(
+            "make {dir} a directory that the agent can use: it fills it again, and the release \
+             goes on by itself then"
+        );
+        Problem::new(Code::RunUnknown, message).next(next)
+    })?;
+    let Some((seen, left)) = still else { return Ok(()) };
+    if let Some(why) = &seen.unknown {
+        let guard =
+            seen.run.guard.as_ref().map_or("its command".to_owned(), |one| one.guard.to_string());
+        let message = format!("it is not known whether {guard} runs alloc {alloc}: {why}");
+        let next = format!("{}; the release goes on by itself then", forget_by_hand(runs, &seen));
+        return Err(Problem::new(Code::RunUnknown, message).next(next));
+    }
     if let Some(RunGuard { guard, .. }) = &seen.run.guard {
         let message = format!("alloc {alloc} is guarded by {guard}, which lives");
         let next = format!("end {guard}; the release goes on by itself then");

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use berth_contract::decode::Fault;
 use berth_contract::message::registry::{Report, ReportedInstance};
-use berth_domain::plugin::{Half, Instance, Node, NodeState};
+use berth_domain::plugin::{Half, Instance, Node, NodeState, UnaccountedMount};
 use berth_domain::{ClockOffset, PluginId, Timestamp, limits};
 use berth_service::seal::is_public_key;
 
@@ -191,8 +191,8 @@ fn next_instance(known: Option<&Instance>, reported: &Instance, at: Timestamp) -
 
 /// The node's next record. No report changes its state: the lease does.
 fn next_node(known: Option<&Node>, received: &ReceivedReport) -> Node {
-    let Report { version, boot_id, clock, attributes, unaccounted, sealing_key, .. } =
-        &received.report;
+    let Report { version, boot_id, clock, attributes, sealing_key, .. } = &received.report;
+    let uncompared = received.report.compared == Some(false);
     let known_skew_ms = known.map(|known| known.clock_skew_ms);
     let skew_ms = received.skew_ms(known_skew_ms.unwrap_or(0));
     let (state, since) =
@@ -212,9 +212,20 @@ fn next_node(known: Option<&Node>, received: &ReceivedReport) -> Node {
         attributes: attributes.clone(),
         back: if is_back { Some(received.at) } else { known.and_then(|known| known.back) },
         gone,
-        unaccounted: unaccounted.clone(),
+        unaccounted: next_unaccounted(known, &received.report),
+        uncompared,
         sealing_key: sealing_key.clone(),
     }
+}
+
+/// The mounts without a claim. An agent that has just started does not know them yet: what was
+/// known before stays until it has compared its mounts with the claims.
+fn next_unaccounted(known: Option<&Node>, report: &Report) -> Vec<UnaccountedMount> {
+    let mut mounts: BTreeSet<&UnaccountedMount> = report.unaccounted.iter().collect();
+    if let Some(known) = known.filter(|_| report.compared == Some(false)) {
+        mounts.extend(&known.unaccounted);
+    }
+    mounts.into_iter().cloned().collect()
 }
 
 /// Whether the node's record needs a write. The clock of the report alone needs none.

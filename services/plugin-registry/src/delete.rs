@@ -134,6 +134,8 @@ async fn delete_records(
         let key = key::job(id, namespace, job);
         let (revision, record) = state.plugins.read::<Job>(&key).await?;
         if record.is_some() {
+            // The job may have been announced again since.
+            deadline::check(deadline)?;
             state.plugins.delete(&key, revision, trace).await?;
             let event = events::job_changed((id, namespace, job), None, at, trace);
             events::publish(&state.events, &event, trace);

@@ -4,12 +4,14 @@ use std::future::Future;
 
 use berth_bus::serve::ServeError;
 use berth_bus::{Listen, Service, VerbRequest};
+use berth_contract::message::node::LeaseAnswer;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
 use berth_domain::Timestamp;
 use berth_service::clock;
 use berth_service::process::Process;
 
+use crate::hold::Arrival;
 use crate::state::State;
 use crate::{delete, gone, hold, jobs, leave, query, report, tell};
 
@@ -28,7 +30,9 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     on.verb::<verb::NodeHold, _>(|state, request, _| async move {
         let hold = request.message()?;
         request.check_node(&hold.holder.node)?;
-        hold::hold(&state.leases, hold, request.trace).await
+        let arrival = Arrival { is_late: request.is_late, deadline: request.deadline };
+        let answer = hold::hold(&state.leases, hold, arrival, request.trace).await?;
+        Ok(LeaseAnswer { volumes: state.volumes.number(), ..answer })
     })
     .await?;
     on.verb::<verb::NodeYield, _>(|state, request, _| async move {

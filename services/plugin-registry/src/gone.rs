@@ -2,7 +2,8 @@
 //!
 //! **Promises**
 //!
-//! - A node whose agent holds its lease is not declared gone. The write is guarded by a record that
+//! - A node whose agent holds its lease is not declared gone. That the lease is absent is confirmed
+//!   at a quorum (decision 0031). The write is guarded by a record that
 //!   says that the node is down, and that was read *before* the lease. So the declaration cannot
 //!   overtake an agent that was told that its node is ready and has held its lease since: the
 //!   record had to say first that the lease ended.
@@ -10,8 +11,13 @@
 //! - Evidence counts only for the absence in which it was gathered: the record must still be at the
 //!   revision that the operator saw before. While a node is down, only two things change its
 //!   record: its agent's return, and a declaration.
+//! - A node is not declared gone while another node that is there reports what is of this one: the
+//!   id of its agent, its boot, or a mount of a volume that it holds. Then its agent was started
+//!   under another name, and may write.
+//! - The claims of mounts that the node reported without a claim are recorded again, in release
+//!   ([`lost_claims`]).
 //!
-//! **Never** checks whether the declaration is true. No service can.
+//! **Never** checks otherwise whether the declaration is true. No service can.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,26 +28,29 @@ use berth_contract::decode::Fault;
 use berth_contract::key;
 use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::query::Page;
-use berth_contract::message::registry::{Declared, Gone};
+use berth_contract::message::registry::{AGENT_ID, AGENT_MADE, Declared, Gone};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::plugin::{Node, NodeState};
+use berth_domain::plugin::{Node, NodeState, UnaccountedMount};
 use berth_domain::proof::Proof;
-use berth_domain::{Namespace, NodeId, Timestamp};
+use berth_domain::volume::Handle;
+use berth_domain::{Namespace, NodeId, Timestamp, VolumeKey};
 use berth_service::deadline;
 use berth_service::record_table::{StoreError, retry_lost_races};
 use tokio::time::Instant;
 
 use crate::decide::Write;
-use crate::events;
 use crate::state::State;
+use crate::{events, lost_claims};
 
 const STEP: &str = verb::NodeGone::STEP;
 /// Claims that the reply shows.
 const CLAIMS_SHOWN_MAX: u32 = 20;
 /// How long a claim service may take to list the claims that are left.
 const CLAIMS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pages of the node's claims that are looked through. A node has a few hundred claims.
+const PAGES_MAX: usize = 16;
 
 /// Writes the declaration to the node's record.
 pub async fn gone(
@@ -60,6 +69,9 @@ pub async fn gone(
     let proof = Proof { kind, by, at, note };
     let attempt = || declare(state, &node, &proof, seen, trace, deadline);
     let proof = retry_lost_races(STEP, attempt).await.map_err(|problem| problem.node(&node))?;
+    lost_claims::recover(state, &node, trace, deadline)
+        .await
+        .map_err(|problem| problem.node(&node))?;
     let claims = claims_left(state, &node, trace, deadline).await;
     Ok(Declared { proof, claims })
 }
@@ -95,7 +107,8 @@ async fn declare(
     if let Some(proof) = known.and_then(|known| known.gone.clone()) {
         return Ok(proof);
     }
-    let lease = state.leases.get(&key::node_lease(node)).await?;
+    // A deposed leader does not know of a lease that its successor stored.
+    let lease = state.leases.get_surely(&key::node_lease(node), trace).await?;
     let held = lease.is_some_and(|lease| lease.value.is_some());
     check_down(node, known, held)?;
     // The revision of a deleted record's marker counts as 0.
@@ -103,6 +116,10 @@ async fn declare(
     if revision != seen {
         return Err(record_changed(node, seen).into());
     }
+    if let Some(known) = known {
+        check_not_renamed(state, node, known)?;
+    }
+    check_mounted_nowhere(state, node, trace, deadline).await?;
     deadline::check(deadline)?;
     let known = known.cloned().unwrap_or_else(|| unknown_node(proof));
     let next = Node { gone: Some(proof.clone()), ..known };
@@ -127,6 +144,102 @@ fn check_down(node: &NodeId, known: Option<&Node>, held: bool) -> Result<(), Pro
         return Err(Problem::new(Code::NodeReady, message).retryable());
     }
     Ok(())
+}
+
+/// Refuses while another node that is there has this node's agent or boot. It looks at every node:
+/// a person asks for this, and seldom.
+fn check_not_renamed(state: &State, node: &NodeId, known: &Node) -> Result<(), Problem> {
+    let is_there = |other: &NodeId, record: &Node| {
+        record.state == NodeState::Ready || state.lease_mirror.read(|held| held.is_held(other))
+    };
+    let found = state.nodes.mirror.read(|nodes| {
+        let mut others = nodes.iter().filter(|(other, _)| *other != node);
+        others.find_map(|(other, record)| {
+            let why = what_is_shared(known, record)?;
+            is_there(other, record).then(|| (other.clone(), why))
+        })
+    });
+    let Some((other, why)) = found else { return Ok(()) };
+    Err(elsewhere(node, format!("node {other} is there, and {why} node {node}")))
+}
+
+/// What tells that the other node is this one under another name, in words.
+///
+/// Several nodes may share a host, as those of `berth dev` do. So the same boot counts only for an
+/// agent whose state directory was made after this node went down.
+fn what_is_shared(known: &Node, other: &Node) -> Option<&'static str> {
+    let agent = known.attributes.get(AGENT_ID);
+    if agent.is_some() && agent == other.attributes.get(AGENT_ID) {
+        return Some("its agent has the state directory of");
+    }
+    let made = Timestamp::try_from(other.attributes.get(AGENT_MADE)?.clone()).ok()?;
+    let is_same_boot = !known.boot_id.is_empty() && known.boot_id == other.boot_id;
+    (is_same_boot && made > known.since).then_some("it is new on the host, and in the boot, of")
+}
+
+/// Refuses while another node reports a mount without a claim of a volume that this node holds: it
+/// may be this node's mount, and its workload may write.
+async fn check_mounted_nowhere(
+    state: &State,
+    node: &NodeId,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<(), Problem> {
+    let mounts: Vec<(NodeId, UnaccountedMount)> = state.nodes.mirror.read(|nodes| {
+        let others = nodes.unaccounted().filter(|(other, _)| *other != node);
+        others.map(|(other, mount)| (other.clone(), mount.clone())).collect()
+    });
+    if mounts.is_empty() {
+        return Ok(());
+    }
+    let within = CLAIMS_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
+    let call = Call::within(trace, within);
+    let mut wanted = claim::Status { node: Some(node.clone()), ..claim::Status::default() };
+    for _page in 0..PAGES_MAX {
+        let everywhere = Namespace::wildcard();
+        let asked = state.bus.ask_service::<verb::ClaimStatus>(&everywhere, &wanted, &call).await;
+        let page = asked.map_err(|error| error.into_problem(STEP))?;
+        let found = page.claims.iter().find_map(|claim| {
+            let mount = mounts.iter().find(|(_, mount)| may_be_of_claim(mount, claim))?;
+            Some((mount, claim))
+        });
+        if let Some(((other, mount), claim)) = found {
+            let message = format!(
+                "node {other} has volume {} mounted at {} without a claim, and node {node} holds \
+                 that volume as {}/{}",
+                mount.volume_key(),
+                mount.path,
+                claim.namespace,
+                claim.volume
+            );
+            return Err(elsewhere(node, message));
+        }
+        let Some(next) = page.next else { return Ok(()) };
+        wanted.page.after = Some(next);
+    }
+    let message = format!("node {node} has too many claims to be looked through");
+    Err(Problem::new(Code::Overloaded, message))
+}
+
+/// Whether the mount is, or may be, one of the volume that the claim was granted for, whatever its
+/// name was when it was mounted (decision 0052).
+fn may_be_of_claim(mount: &UnaccountedMount, claim: &ClaimStatus) -> bool {
+    let volume = VolumeKey::new(claim.namespace.clone(), claim.volume.clone());
+    match (claim.plugin.clone(), claim.external_id.clone()) {
+        (Some(plugin), Some(external_id)) => {
+            mount.may_be_of(&volume, Some(&Handle { plugin, external_id }))
+        }
+        // An older version wrote the claim.
+        _ => mount.is_named(&volume),
+    }
+}
+
+fn elsewhere(node: &NodeId, message: String) -> Problem {
+    let next = format!(
+        "end the workloads there, and start that agent as node {node} again with its old state \
+         directory; it answers for its mounts then"
+    );
+    Problem::new(Code::NodeElsewhere, message).next(next)
 }
 
 /// The record has changed since the evidence was gathered. The message does not name the present
@@ -155,8 +268,75 @@ fn unknown_node(proof: &Proof) -> Node {
         reported: Timestamp::default(),
         attributes: BTreeMap::new(),
         unaccounted: Vec::new(),
+        uncompared: false,
         sealing_key: None,
         gone: None,
         back: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::proof::ProofKind;
+
+    use super::*;
+
+    fn node(since: u64, boot: &str, agent: &str, made: u64) -> Node {
+        let at = Timestamp::from_unix_ms(since);
+        let proof =
+            Proof { kind: ProofKind::Confirmed, by: String::new(), at, note: String::new() };
+        let made = Timestamp::from_unix_ms(made).to_string();
+        let attributes = [(AGENT_ID, agent.to_owned()), (AGENT_MADE, made)];
+        let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).into();
+        Node { boot_id: boot.to_owned(), attributes, ..unknown_node(&proof) }
+    }
+
+    #[test]
+    fn a_mount_is_one_of_a_claim_by_what_is_mounted() {
+        let mount = |volume: &str, ids: &str| {
+            let record = format!(
+                r#"{{"namespace":"default","volume":"{volume}","alloc":"a","path":"/p"{ids}}}"#
+            );
+            serde_json::from_str::<UnaccountedMount>(&record).unwrap()
+        };
+        let claim = |ids: &str| {
+            let record = format!(
+                r#"{{"namespace":"default","volume":"new","alloc":"b","state":"taken","node":"n1",
+                    "mode":"write","since":"2026-01-01T00:00:00Z","epoch":7{ids}}}"#
+            );
+            serde_json::from_str::<ClaimStatus>(&record).unwrap()
+        };
+        let (x, y) = (r#","plugin":"p","external_id":"x""#, r#","plugin":"p","external_id":"y""#);
+        for (mount, claim, expected) in [
+            // Registered under another name since.
+            (mount("old", x), claim(x), true),
+            // Another volume, which has the old name.
+            (mount("new", y), claim(x), false),
+            // An agent or a claim of an earlier version: in doubt there may be a writer.
+            (mount("new", ""), claim(x), true),
+            (mount("new", x), claim(r#","plugin":"p""#), true),
+            (mount("old", x), claim(r#","plugin":"p""#), false),
+        ] {
+            assert_eq!(may_be_of_claim(&mount, &claim), expected, "{mount:?} {claim:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_under_another_name_is_told_from_another_node_of_the_same_host() {
+        let down = node(1_000, "boot-1", "id-1", 10);
+        for (other, is_shared) in [
+            (node(0, "boot-1", "id-1", 10), true),
+            (node(0, "boot-2", "id-1", 10), true),
+            // As the nodes of `berth dev`, and as a host that got a new name.
+            (node(0, "boot-1", "id-2", 10), false),
+            (node(0, "boot-1", "id-2", 2_000), true),
+            (node(0, "boot-2", "id-2", 2_000), false),
+            // An agent of an earlier version.
+            (Node { attributes: BTreeMap::new(), ..down.clone() }, false),
+        ] {
+            assert_eq!(what_is_shared(&down, &other).is_some(), is_shared, "{other:?}");
+        }
+        let unknown = Node { attributes: BTreeMap::new(), ..node(1_000, "", "", 10) };
+        assert_eq!(what_is_shared(&unknown, &node(0, "", "id-2", 2_000)), None);
     }
 }

@@ -5,7 +5,10 @@
 //!
 //! **Promises** that an agent may ask again: a lease that this very process wrote, by a request
 //! whose answer was lost, counts as its own. Any replica answers; the guard of the write lets one
-//! of two requests pass.
+//! of two requests pass. And that a late request does not shorten the lease that a later one of the
+//! same process wrote: an agent numbers its requests, and a lower number writes over nothing. Of an
+//! agent that does not number them, a request past its deadline writes over nothing that it does
+//! not name.
 //!
 //! **Never** decides who may take over a lease: the agent reads who holds it, and names the
 //! revision that it saw.
@@ -15,20 +18,33 @@ use std::time::Duration;
 use berth_bus::lease::{LeaseStore as _, LeaseTerms};
 use berth_bus::{Bucket, Entry, LeaseError};
 use berth_contract::key;
-use berth_contract::lease::Holder;
+use berth_contract::lease::NodeLeaseRecord;
 use berth_contract::message::node::{FoundLease, Hold, LeaseAnswer, Yield, Yielded};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
+use berth_service::deadline;
 use serde_json::json;
+use tokio::time::Instant;
 
 /// How long a write may take. The caller asks again, for as long as it holds the lease.
 const WRITE_WITHIN: Duration = Duration::from_secs(2);
+
+/// When a request came, by its caller's clock and by this host's.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    /// Whether it came after its caller's deadline. It is taken all the same: the clock of a node
+    /// that is behind makes all its requests late.
+    pub is_late: bool,
+    /// When nothing is written for it any more.
+    pub deadline: Instant,
+}
 
 /// Writes the lease.
 pub async fn hold(
     leases: &Bucket,
     request: Hold,
+    arrival: Arrival,
     trace: TraceContext,
 ) -> Result<LeaseAnswer, Problem> {
     const STEP: &str = verb::NodeHold::STEP;
@@ -37,32 +53,67 @@ pub async fn hold(
     if !faults.is_empty() {
         return Err(Problem::bad_input(STEP, faults).node(node));
     }
+    let wanted = NodeLeaseRecord { holder: request.holder.clone(), renewal: request.renewal };
     let terms = LeaseTerms {
         key: key::node_lease(node),
-        value: json!(request.holder).to_string().into(),
+        value: json!(wanted).to_string().into(),
         ttl: Duration::from_secs(request.ttl_s),
         trace,
     };
-    let mut answer = leases.hold(&terms, request.over, WRITE_WITHIN).await;
-    if let Err(LeaseError::Held { holder, .. }) = &answer
-        && is_by(holder, &request.holder)
-    {
-        answer = leases.hold(&terms, Some(holder.revision), WRITE_WITHIN).await;
+    let within = || WRITE_WITHIN.min(arrival.deadline.saturating_duration_since(Instant::now()));
+    let mut answer = leases.hold(&terms, request.over, within()).await;
+    if let Err(LeaseError::Held { holder: entry, .. }) = &answer {
+        match compare(entry, &wanted, arrival.is_late) {
+            LeaseRelation::Written => {
+                return Ok(LeaseAnswer {
+                    revision: Some(entry.revision),
+                    found: None,
+                    volumes: None,
+                });
+            }
+            LeaseRelation::Renewable => {
+                deadline::check(arrival.deadline).map_err(|problem| problem.node(node))?;
+                answer = leases.hold(&terms, Some(entry.revision), within()).await;
+            }
+            LeaseRelation::Kept => {}
+        }
     }
     match answer {
-        Ok(revision) => Ok(LeaseAnswer { revision: Some(revision), found: None }),
+        Ok(revision) => Ok(LeaseAnswer { revision: Some(revision), ..LeaseAnswer::default() }),
         Err(LeaseError::Held { holder, .. }) => {
-            Ok(LeaseAnswer { revision: None, found: Some(found(&holder)) })
+            Ok(LeaseAnswer { found: Some(found(&holder)), ..LeaseAnswer::default() })
         }
         Err(LeaseError::Lost { .. }) => Ok(LeaseAnswer::default()),
         Err(error) => Err(error.into_problem(STEP).node(node)),
     }
 }
 
-/// Whether this process wrote the lease.
-fn is_by(entry: &Entry, holder: &Holder) -> bool {
+/// What a lease that is held is to a request that does not name its revision.
+#[derive(Debug, PartialEq, Eq)]
+enum LeaseRelation {
+    /// This very request wrote it: its answer was lost, or it was sent twice.
+    Written,
+    /// An earlier request of the same process wrote it.
+    Renewable,
+    /// Another process wrote it, or a later request of this one, or nobody knows.
+    Kept,
+}
+
+fn compare(entry: &Entry, wanted: &NodeLeaseRecord, is_late: bool) -> LeaseRelation {
     let value = entry.value.as_deref().unwrap_or_default();
-    entry.has_ttl && serde_json::from_slice::<Holder>(value).is_ok_and(|found| found == *holder)
+    let known = serde_json::from_slice::<NodeLeaseRecord>(value);
+    let Some(known) = known.ok().filter(|known| entry.has_ttl && known.holder == wanted.holder)
+    else {
+        return LeaseRelation::Kept;
+    };
+    match (known.renewal, wanted.renewal) {
+        (Some(known), Some(wanted)) if known == wanted => LeaseRelation::Written,
+        (Some(known), Some(wanted)) if known < wanted => LeaseRelation::Renewable,
+        (Some(_), Some(_)) => LeaseRelation::Kept,
+        // An agent or a registry of the last release wrote one of them.
+        _ if is_late => LeaseRelation::Kept,
+        _ => LeaseRelation::Renewable,
+    }
 }
 
 fn found(entry: &Entry) -> FoundLease {
@@ -82,4 +133,55 @@ pub async fn give_up(
     let released = leases.release(&terms, revision).await;
     released.map_err(|error| error.into_problem(verb::NodeYield::STEP).node(&node))?;
     Ok(Yielded {})
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::lease::Holder;
+    use berth_domain::{NodeId, Timestamp};
+
+    use super::LeaseRelation::{Kept, Renewable, Written};
+    use super::*;
+
+    fn record(pid: u32, renewal: Option<u64>) -> NodeLeaseRecord {
+        let holder = Holder {
+            node: NodeId::new("n1").unwrap(),
+            agent: "a".to_owned(),
+            hostname: String::new(),
+            boot_id: "b".to_owned(),
+            pid,
+            since: Timestamp::from_unix_ms(1),
+        };
+        NodeLeaseRecord { holder, renewal }
+    }
+
+    #[test]
+    fn only_a_later_request_of_the_same_process_writes_over_its_lease() {
+        let stored = |value: String, has_ttl| Entry {
+            key: "node.n1".to_owned(),
+            revision: 7,
+            value: Some(value.into()),
+            operation: None,
+            has_ttl,
+            created: Timestamp::default(),
+        };
+        for (known, wanted, is_late, standing) in [
+            (record(1, Some(3)), record(1, Some(4)), false, Renewable),
+            // The clock of a node that is behind makes every request late: its number counts.
+            (record(1, Some(3)), record(1, Some(4)), true, Renewable),
+            (record(1, Some(3)), record(1, Some(3)), true, Written),
+            (record(1, Some(4)), record(1, Some(3)), false, Kept),
+            (record(2, Some(3)), record(1, Some(4)), false, Kept),
+            (record(1, None), record(1, None), false, Renewable),
+            (record(1, None), record(1, None), true, Kept),
+            (record(1, None), record(1, Some(1)), false, Renewable),
+            (record(1, Some(9)), record(1, None), true, Kept),
+        ] {
+            let entry = stored(json!(known).to_string(), true);
+            assert_eq!(compare(&entry, &wanted, is_late), standing, "{known:?} {wanted:?}");
+            let endless = stored(json!(known).to_string(), false);
+            assert_eq!(compare(&endless, &wanted, is_late), Kept);
+        }
+        assert_eq!(compare(&stored("junk".to_owned(), true), &record(1, None), false), Kept);
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! **Never** deletes the record of a node that was declared gone. The node's claims are released
 //! without an answer of its agent. If the node comes back after all, its agent must be told to undo
-//! what it has mounted (rule 12).
+//! what it has mounted (rule 12). Nor one that may have a mount which no claim covers: nothing else
+//! keeps other nodes from that volume.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -14,6 +15,7 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::Timestamp;
+use berth_domain::plugin::Node;
 use berth_service::deadline;
 use berth_service::record_table::{StoreError, retry_lost_races};
 use tokio::time::Instant;
@@ -39,6 +41,24 @@ pub async fn leave(
     Ok(left.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Refuses while the node may have a mount that no claim covers. `incarnation` is the one of the
+/// bucket of claims, if records may be missing in it.
+fn check_mounts(node: Option<&Node>, incarnation: Option<u64>) -> Result<(), Problem> {
+    let Some(node) = node.filter(|node| node.gone.is_none()) else { return Ok(()) };
+    if let Some(mount) = node.unaccounted.first() {
+        let message = format!("{mount}; if nothing on the node can write, declare it gone instead");
+        let problem = Problem::new(Code::MountUnaccounted, message);
+        return Err(problem.volume(mount.volume_key()));
+    }
+    let is_compared = |number| node.compared_incarnation() == Some(number);
+    if !node.uncompared && incarnation.is_none_or(is_compared) {
+        return Ok(());
+    }
+    let message = "it has not said what it has mounted since its agent started, or since the \
+                   records were restored; if nothing on it can write, declare it gone instead";
+    Err(Problem::new(Code::MountsNotSaid, message).retryable())
+}
+
 /// Deletes the instances first: while one is left, the node is still on record and can be told to
 /// leave again.
 async fn delete_records(
@@ -62,11 +82,12 @@ async fn delete_records(
             return Err(Problem::new(Code::Changed, message).into());
         }
         // The agent may hold its lease again before the node's record says so.
-        let lease = state.leases.get(&key::node_lease(node)).await?;
+        let lease = state.leases.get_surely(&key::node_lease(node), trace).await?;
         if lease.is_some_and(|lease| lease.value.is_some()) {
             return Err(Problem::new(Code::NodeReady, "its agent holds its lease").into());
         }
     }
+    check_mounts(known, state.volumes.read(&state.bus, STEP).await?)?;
     deadline::check(deadline)?;
     let left = || left.lock().unwrap_or_else(PoisonError::into_inner);
     // The node half first, as in a report.
@@ -85,4 +106,37 @@ async fn delete_records(
         events::publish(&state.events, &events::node_left(node, at, trace), trace);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(more: &str) -> Node {
+        let record = format!(r#"{{"state":"down","since":"2026-01-01T00:00:00Z"{more}}}"#);
+        serde_json::from_str(&record).unwrap()
+    }
+
+    #[test]
+    fn a_node_that_may_have_a_mount_without_a_claim_stays_on_record() {
+        let mounted =
+            r#","unaccounted":[{"namespace":"default","volume":"d","alloc":"a","path":"/p"}]"#;
+        let compared = r#","attributes":{"compared-incarnation":"7"}"#;
+        let gone = format!(
+            r#"{mounted},"gone":{{"kind":"confirmed","by":"ada","at":"2026-01-01T00:00:00Z"}}"#
+        );
+        for (more, incarnation, expected) in [
+            ("", None, None),
+            ("", Some(7), Some(Code::MountsNotSaid)),
+            (compared, Some(7), None),
+            (compared, Some(8), Some(Code::MountsNotSaid)),
+            (r#","uncompared":true"#, None, Some(Code::MountsNotSaid)),
+            (mounted, None, Some(Code::MountUnaccounted)),
+            (&gone, Some(8), None),
+        ] {
+            let refused = check_mounts(Some(&node(more)), incarnation).err();
+            assert_eq!(refused.map(|problem| problem.code), expected, "{more} {incarnation:?}");
+        }
+        assert_eq!(check_mounts(None, Some(8)), Ok(()));
+    }
 }

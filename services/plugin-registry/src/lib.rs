@@ -26,6 +26,7 @@ mod hold;
 mod jobs;
 mod leases;
 mod leave;
+mod lost_claims;
 mod pace;
 mod presence;
 mod query;
@@ -34,6 +35,7 @@ mod state;
 mod status;
 mod store;
 mod tell;
+mod volumes;
 
 use std::time::Duration;
 
@@ -56,6 +58,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         () = presence::keep(&state, config.rescan, shutdown) => {}
         () = purge::deleted(state.plugins.bucket.clone()) => {}
         () = purge::deleted(state.nodes.bucket.clone()) => {}
+        () = state.volumes.follow(&state.bus) => {}
     }
     service.stop(DRAIN).await;
     state.events.flush(DRAIN).await;

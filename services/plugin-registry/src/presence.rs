@@ -121,14 +121,16 @@ async fn bound_junk(state: &State, junk: &Entry, trace: TraceContext) {
 }
 
 /// Reads the lease and the record at the leader, and corrects the record. The lease is read first:
-/// a later change of it wakes this node once more. After a lost race the reconcile loop, which
+/// a later change of it wakes this node once more.
+/// That it is absent is confirmed at a quorum: calls are made without asking the agent of a node
+/// that is down (rule 4). After a lost race the reconcile loop, which
 /// retries every failure, runs this again.
 async fn correct_record(
     state: &State,
     node: &NodeId,
     trace: TraceContext,
 ) -> Result<(), StoreError> {
-    let lease = state.leases.get(&key::node_lease(node)).await?;
+    let lease = state.leases.get_surely(&key::node_lease(node), trace).await?;
     let held = lease.as_ref().is_some_and(|lease| lease.value.is_some());
     if let Some(lease) = lease.filter(|lease| held && !lease.has_ttl) {
         bound_junk(state, &lease, trace).await;
@@ -165,6 +167,7 @@ mod tests {
             reported: Timestamp::from_unix_ms(4),
             attributes: [("zone".to_owned(), "a".to_owned())].into(),
             unaccounted: Vec::new(),
+            uncompared: false,
             sealing_key: None,
             gone: None,
             back: None,

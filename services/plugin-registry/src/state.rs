@@ -18,6 +18,7 @@ use crate::decide::NodeRecords;
 use crate::leases::Leases;
 use crate::pace::Pace;
 use crate::tell::EventShares;
+use crate::volumes::VolumesIncarnation;
 
 /// A wait ends this long before the caller's deadline, so that the answer still arrives in time.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
@@ -41,6 +42,8 @@ pub struct StateInner {
     /// The requests that wait for something newer.
     pub readers: Readers,
     pub pace: Pace,
+    /// The bucket of volumes, which this service does not read.
+    pub volumes: VolumesIncarnation,
 }
 
 impl std::ops::Deref for State {
@@ -66,6 +69,7 @@ impl State {
             event_shares: EventShares::default(),
             readers: Readers::default(),
             pace,
+            volumes: VolumesIncarnation::default(),
             plugins,
             nodes,
             leases,

@@ -69,7 +69,10 @@ impl<'a> VolumeLook<'a> {
     /// None when there is no such volume to look at.
     pub fn new(volume: &'a Volume, now: Timestamp) -> Option<Self> {
         let of_snapshot = || volume.snapshots.values().next().map(|one| one.plugin.clone());
-        let plugin = volume.spec.as_ref().map(|spec| spec.plugin.clone()).or_else(of_snapshot)?;
+        // The registration of a volume with claims may be lost.
+        let of_claim = || volume.claims.values().find_map(|claim| claim.plugin.clone());
+        let of_spec = volume.spec.as_ref().map(|spec| spec.plugin.clone());
+        let plugin = of_spec.or_else(of_claim).or_else(of_snapshot)?;
         let mut look = Self { volume, plugin, now, controller: None, nodes: HashMap::new() };
         let attempts = volume.claims.calling().filter_map(|(alloc, claim)| {
             let attempt = claim.attempt.as_ref()?;

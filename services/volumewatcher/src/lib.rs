@@ -26,6 +26,8 @@ use std::sync::Arc;
 
 use berth_bus::{Mirror, MirrorOptions};
 use berth_contract::bucket;
+use berth_domain::limits::RUN_REGISTERED_WITHIN;
+use berth_service::first_seen::FirstSeen;
 use berth_service::process::{Fatal, Process};
 use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 use berth_service::reconcile::{self, Lanes, Waker};
@@ -87,5 +89,6 @@ async fn follow(
     let watched = watch::WatchedVolumes { volumes: Volumes::default(), changes: changes() };
     let volumes = Mirror::start(&volumes, ">", watched, options).await?;
     let early = early::EarlyTries::new(config.early);
-    Ok(view::WatchView { allocs, instances, nodes, volumes, early })
+    let runs_seen = FirstSeen::new(RUN_REGISTERED_WITHIN);
+    Ok(view::WatchView { allocs, instances, nodes, volumes, early, runs_seen })
 }

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use berth_bus::Mirror;
 use berth_contract::trace::TraceContext;
-use berth_domain::limits;
 use berth_domain::plugin::Half;
 use berth_domain::volume::storage::NextStorageCall;
 use berth_domain::volume::{CallOwner, Claim, State, Volume, VolumeSpec};
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
 use berth_service::clock;
+use berth_service::first_seen::FirstSeen;
 use berth_service::projection::{Allocs, Nodes};
 use berth_service::reconcile::Next;
 
@@ -44,6 +44,9 @@ pub struct WatchView {
     pub nodes: Mirror<WatchedNodes>,
     pub volumes: Mirror<WatchedVolumes>,
     pub early: EarlyTries,
+    /// Since when this replica knows of a volume that was created for an alloc which is not
+    /// registered.
+    pub runs_seen: FirstSeen<(VolumeKey, u64)>,
 }
 
 impl WatchView {
@@ -63,7 +66,10 @@ impl WatchView {
                 CallOwner::Volume => {
                     let operation = found.spec.as_ref()?.operation();
                     let again = operation.is_some_and(|operation| operation.progress.tries > 0);
-                    Some((look.due_operation(is_run_wanted(allocs, volume, found), early), again))
+                    Some((
+                        look.due_operation(self.is_run_wanted(allocs, volume, found), early),
+                        again,
+                    ))
                 }
                 CallOwner::Snapshot(id) => {
                     let snapshot = found.snapshots.get(id)?;
@@ -86,7 +92,7 @@ impl WatchView {
     /// What may go on of a volume now: claims that are being released, its operation, snapshots.
     pub fn may_go_on(&self, volume: &VolumeKey) -> Vec<WorkKey> {
         self.read_volume(volume, |found, allocs, nodes| {
-            let mut all = storage_due(volume, found, allocs);
+            let mut all = self.storage_due(volume, found, allocs);
             let look = VolumeLook::new(found, clock::now())?;
             let going =
                 look.may_go_on(|alloc, claim| claim_facts(allocs, nodes, volume, alloc, claim));
@@ -101,7 +107,7 @@ impl WatchView {
         let now = clock::now();
         let mut all = Vec::new();
         self.for_each_busy(|volume, found, allocs, nodes| {
-            all.extend(storage_due(volume, found, allocs));
+            all.extend(self.storage_due(volume, found, allocs));
             let known =
                 |alloc: &AllocId, claim: &Claim| claim_facts(allocs, nodes, volume, alloc, claim);
             let Some(look) = VolumeLook::new(found, now) else { return };
@@ -126,8 +132,9 @@ impl WatchView {
         let mut all = Vec::new();
         self.for_each_busy(|volume, found, _, _| {
             all.extend(storage_held_up(volume, found, change, &hosted));
-            let Some(plugin) = found.spec.as_ref().map(|spec| &spec.plugin) else { return };
+            let of_spec = found.spec.as_ref().map(|spec| &spec.plugin);
             let concerned = found.claims.iter().filter(|(_, claim)| {
+                let Some(plugin) = claim.plugin.as_ref().or(of_spec) else { return false };
                 claim.tries > 0
                     && match (change, claim.state) {
                         (WatchedChange::Controller(of), State::NodeDetached) => of == plugin,
@@ -222,6 +229,40 @@ impl WatchView {
             });
         });
     }
+
+    /// The volume's operation and its snapshots, as far as something may be done for them now.
+    fn storage_due(&self, key: &VolumeKey, volume: &Volume, allocs: &Allocs) -> Vec<WorkKey> {
+        let Some(look) = VolumeLook::new(volume, clock::now()) else { return Vec::new() };
+        let is_due = |due: Due| matches!(due, Due::Now(_));
+        let mut all = Vec::new();
+        if is_due(look.due_operation(self.is_run_wanted(allocs, key, volume), false)) {
+            all.push((key.clone(), CallOwner::Volume));
+        }
+        for (id, snapshot) in &volume.snapshots {
+            // The call of a group may have waited for this volume.
+            if is_due(look.due_snapshot(snapshot, false)) {
+                let leader = snapshot.leader(&key.volume).clone();
+                let leader = VolumeKey::new(key.namespace.clone(), leader);
+                all.push((leader, CallOwner::Snapshot(id.clone())));
+            }
+        }
+        all
+    }
+
+    /// Whether the run that the volume was created for goes on, as far as this replica knows. The
+    /// alloc may be about to be registered. How long that may take is measured here: the clock of
+    /// the replica that wrote the volume may be wrong.
+    fn is_run_wanted(&self, allocs: &Allocs, key: &VolumeKey, volume: &Volume) -> bool {
+        let Some(spec) = &volume.spec else { return true };
+        let Some(alloc) = spec.provision().and_then(|provision| provision.for_alloc.as_ref())
+        else {
+            return true;
+        };
+        match allocs.get(&key.namespace, alloc) {
+            Some(_) => allocs.is_live(&key.namespace, alloc),
+            None => !self.runs_seen.has_reached_age((key.clone(), spec.create_index)),
+        }
+    }
 }
 
 fn claim_key(volume: &VolumeKey, alloc: &AllocId) -> WorkKey {
@@ -237,25 +278,6 @@ fn is_busy(volume: &Volume) -> bool {
     !volume.claims.is_empty()
         || volume.spec.as_ref().is_some_and(of_spec)
         || volume.snapshots.values().any(|snapshot| snapshot.call().is_some())
-}
-
-/// The volume's operation and its snapshots, as far as something may be done for them now.
-fn storage_due(key: &VolumeKey, volume: &Volume, allocs: &Allocs) -> Vec<WorkKey> {
-    let Some(look) = VolumeLook::new(volume, clock::now()) else { return Vec::new() };
-    let is_due = |due: Due| matches!(due, Due::Now(_));
-    let mut all = Vec::new();
-    if is_due(look.due_operation(is_run_wanted(allocs, key, volume), false)) {
-        all.push((key.clone(), CallOwner::Volume));
-    }
-    for (id, snapshot) in &volume.snapshots {
-        // The call of a group may have waited for this volume.
-        if is_due(look.due_snapshot(snapshot, false)) {
-            let leader = snapshot.leader(&key.volume).clone();
-            let leader = VolumeKey::new(key.namespace.clone(), leader);
-            all.push((leader, CallOwner::Snapshot(id.clone())));
-        }
-    }
-    all
 }
 
 /// What has a failed storage call that may have waited for this.
@@ -292,18 +314,6 @@ fn storage_held_up(
         all.push((key.clone(), CallOwner::Snapshot(id.clone())));
     }
     all
-}
-
-/// Whether the run that the volume was created for goes on, as far as this replica knows. The alloc
-/// may be about to be registered.
-fn is_run_wanted(allocs: &Allocs, key: &VolumeKey, volume: &Volume) -> bool {
-    let provision = volume.spec.as_ref().and_then(|spec| spec.provision());
-    let Some(provision) = provision else { return true };
-    let Some(alloc) = &provision.for_alloc else { return true };
-    match allocs.get(&key.namespace, alloc) {
-        Some(_) => allocs.is_live(&key.namespace, alloc),
-        None => provision.requested.after(limits::RUN_REGISTERED_WITHIN) >= clock::now(),
-    }
 }
 
 fn claim_facts(

@@ -6,7 +6,8 @@
 //!
 //! **Promises** that a recorded bucket is never made a second time. [`Bus::bucket`] fails with
 //! [`OpenError::Lost`] if the bucket is missing, or was made again and is empty. An operator
-//! accepts the loss with the value [`ANEW`].
+//! accepts the loss with the value [`ANEW`]. It fails, too, if the record says that the stream
+//! fell, or that it had reached a higher revision ([`fall`](crate::fall)).
 //!
 //! The buckets of an installation that is older than this record are recorded by the first process
 //! that opens one of them. It also records missing buckets if other buckets show that they existed
@@ -19,15 +20,18 @@
 use berth_contract::bucket::{ALL, BUCKETS, BucketSpec, implied_by};
 use berth_contract::trace::TraceContext;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::bucket::{Bucket, stream_name};
+use crate::bucket::{Bucket, is_recorded, stream_name};
 use crate::cause::Cause;
 use crate::copies::Copies;
 use crate::exchange::{ApiError, pause};
 use crate::handle::Bus;
+use crate::incarnation::{Incarnation, Origin, unfinished_above};
 use crate::loss::BucketLoss;
 use crate::read::ReadError;
+use crate::standing::{BEHIND_FOR, went_back};
 use crate::stream::{Description, NOT_FOUND, OpenError, Opened};
 use crate::write::{Change, CommitError, Guard, Write};
 
@@ -35,16 +39,50 @@ use crate::write::{Change, CommitError, Guard, Write};
 const ANEW: &str = "begin-anew";
 /// The key that says that every bucket of an older installation is recorded.
 const COMPLETE: &str = "complete";
+/// Most tries to change an entry that other processes change, too.
+const CHANGE_TRIES: u32 = 10;
+const UNFINISHED: &str =
+    "is being restored or accepted; if that was interrupted, repeat the command";
 
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct BirthRecord {
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BirthRecord {
     /// When the bucket's stream was made, as the server writes it; empty if unknown.
-    created: String,
+    pub(crate) created: String,
+    /// The number of the newest incarnation; 0 if unknown.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub(crate) incarnation: u64,
+    /// A revision that this incarnation has reached.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub(crate) highest: u64,
+    /// Why this incarnation is served by nobody: its stream fell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fell: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_unknown(number: &u64) -> bool {
+    *number == 0
+}
+
+impl BirthRecord {
+    fn of_time(created: String) -> Self {
+        Self { created, ..Self::default() }
+    }
+
+    /// Whether the record says as much already.
+    fn is_of(&self, now: &Self) -> bool {
+        (&self.created, self.incarnation) == (&now.created, now.incarnation)
+    }
+
+    fn of_stream(created: &str, config: &Map<String, Value>, highest: u64) -> Self {
+        let incarnation = Incarnation::read(config).number;
+        Self { created: created.to_owned(), incarnation, highest, fell: None }
+    }
 }
 
 /// What the record says of a bucket.
 #[derive(Debug, PartialEq, Eq)]
-enum Birth {
+pub(crate) enum Birth {
     Never,
     /// An operator wants the bucket made again.
     Anew,
@@ -52,15 +90,19 @@ enum Birth {
 }
 
 /// A bucket's entry on the record.
-struct Recorded {
-    birth: Birth,
+pub(crate) struct Recorded {
+    pub(crate) birth: Birth,
     /// The revision that guards a write of the entry.
     revision: u64,
 }
 
-/// Whether the record covers this bucket.
-fn is_recorded(name: &str) -> bool {
-    ALL.iter().any(|spec| spec.name == name)
+/// Why a bucket is not opened.
+#[derive(Debug, PartialEq, Eq)]
+enum Unfit {
+    Lost(String),
+    Fell(String),
+    /// It ends below what is on record. Its leader may not be ready.
+    Behind(String),
 }
 
 impl Bus {
@@ -75,7 +117,8 @@ impl Bus {
         if !is_recorded(spec.name) {
             return self.bucket_unrecorded(spec, copies).await;
         }
-        let opened = self.ensure_recorded(spec, copies).await?;
+        // Boxed, so that the futures of services that open several buckets stay small.
+        let opened = Box::pin(self.ensure_recorded(spec, copies)).await?;
         self.handle(spec, opened).await
     }
 
@@ -87,10 +130,12 @@ impl Bus {
         spec: &BucketSpec,
         copies: Copies,
     ) -> Result<Opened, OpenError> {
-        let deadline = Instant::now() + self.config().start_timeout;
+        let began = Instant::now();
+        let deadline = began + self.config().start_timeout;
         let mut tries = 0;
         loop {
-            match self.try_ensure_recorded(spec, copies).await {
+            let may_lag = began.elapsed() < BEHIND_FOR;
+            match self.try_ensure_recorded(spec, copies, may_lag).await {
                 Err(error @ OpenError::Unavailable { .. }) if Instant::now() < deadline => {
                     let bucket = spec.name;
                     tracing::debug!(bucket, %error, "the bucket cannot be opened yet");
@@ -106,6 +151,7 @@ impl Bus {
         &self,
         spec: &BucketSpec,
         copies: Copies,
+        may_lag: bool,
     ) -> Result<Opened, OpenError> {
         let record = self.bucket_unrecorded(&BUCKETS, copies).await?;
         let failed = |source: Cause| OpenError::Unavailable {
@@ -119,44 +165,40 @@ impl Bus {
         let recorded = read(&record, spec.name).await.map_err(|error| failed(Cause::new(error)))?;
         let stream = stream_name(spec.name);
         let found = self.find(&stream).await.map_err(failed)?;
-        if let Some(why) = judge(&recorded.birth, found.as_ref()) {
+        let why = match judge(&recorded.birth, found.as_ref()) {
+            Some(Unfit::Behind(why))
+                if may_lag || found.as_ref().is_some_and(|stream| !stream.has_majority()) =>
+            {
+                return Err(failed(Cause::new(why)));
+            }
+            Some(Unfit::Behind(why) | Unfit::Fell(why)) => {
+                self.record_fall(&record, spec.name, &why).await;
+                Some(went_back(&why))
+            }
+            Some(Unfit::Lost(why)) => Some(why),
+            None => None,
+        };
+        if let Some(why) = why {
             return Err(BucketLoss { bucket: spec.name.to_owned(), why }.into());
         }
-        let opened = self.ensure(&stream, spec, copies, found.is_none()).await?;
-        let made = BirthRecord { created: opened.created.clone() };
-        let is_recorded =
-            recorded.birth == Birth::Made(BirthRecord { created: opened.created.clone() });
-        if !is_recorded && self.makes_streams() {
-            if let Birth::Made(before) = &recorded.birth {
-                let (bucket, before, now) = (spec.name, &before.created, &made.created);
-                tracing::warn!(
-                    bucket,
-                    before,
-                    now,
-                    "the bucket was restored; its new creation time is recorded"
-                );
+        let origin = if recorded.birth == Birth::Anew { Origin::Anew } else { Origin::First };
+        let make = found.is_none().then_some(origin);
+        let opened = self.ensure(&stream, spec, copies, make).await?;
+        let record_now = BirthRecord::of_stream(&opened.created, &opened.config, opened.last);
+        let before = match &recorded.birth {
+            Birth::Made(before) if before.is_of(&record_now) => return Ok(opened),
+            Birth::Made(before) => Some(before.created.as_str()),
+            _ => None,
+        };
+        if self.makes_streams() {
+            if let Some(before) = before.filter(|before| *before != record_now.created) {
+                let (bucket, now) = (spec.name, &record_now.created);
+                let what = "the bucket was restored; its new creation time is recorded";
+                tracing::warn!(bucket, before, now, "{what}");
             }
-            write(&record, spec.name, &made, recorded.revision).await.map_err(failed)?;
+            write(&record, spec.name, &record_now, recorded.revision).await.map_err(failed)?;
         }
         Ok(opened)
-    }
-
-    /// Why the stream that replaced another one is not accepted; `None` if it may be used.
-    pub(crate) async fn check_birth(
-        &self,
-        bucket: &str,
-        stream: &Description,
-    ) -> Result<Option<BucketLoss>, ReadError> {
-        let unread = |source| ReadError::Unavailable { bucket: BUCKETS.name.to_owned(), source };
-        let of_record = stream_name(BUCKETS.name);
-        if !is_recorded(bucket) || self.find(&of_record).await.map_err(unread)?.is_none() {
-            return Ok(None);
-        }
-        let record = self.handle(&BUCKETS, Opened::default()).await;
-        let record = record.map_err(|error| unread(Cause::new(error)))?;
-        let recorded = read(&record, bucket).await?;
-        let why = judge(&recorded.birth, Some(stream));
-        Ok(why.map(|why| BucketLoss { bucket: bucket.to_owned(), why }))
     }
 
     /// Records the buckets of an installation that is older than the record.
@@ -179,9 +221,40 @@ impl Bus {
                 None if implied_by(name).iter().any(|other| written(other)) => String::new(),
                 None => continue,
             };
-            write(record, name, &BirthRecord { created }, 0).await?;
+            write(record, name, &BirthRecord::of_time(created), 0).await?;
         }
-        write(record, COMPLETE, &BirthRecord { created: String::new() }, 0).await
+        write(record, COMPLETE, &BirthRecord::of_time(String::new()), 0).await?;
+        Ok(())
+    }
+
+    /// Puts the stream that a bucket has now on the record, whatever is there.
+    pub(crate) async fn record_birth(
+        &self,
+        bucket: &str,
+        stream: &Description,
+    ) -> Result<(), Cause> {
+        let record =
+            self.bucket_unrecorded(&BUCKETS, Copies::ByCluster).await.map_err(Cause::new)?;
+        let made = BirthRecord::of_stream(&stream.created, &stream.config, stream.state.last_seq);
+        change(&record, bucket, |_| Some(made.clone())).await
+    }
+
+    /// The record of buckets; none while its stream is away. It is not made: another tool may be
+    /// about to restore it.
+    pub(crate) async fn find_record(&self) -> Result<Option<Bucket>, Cause> {
+        if self.find(&stream_name(BUCKETS.name)).await?.is_none() {
+            return Ok(None);
+        }
+        self.handle(&BUCKETS, Opened::default()).await.map(Some).map_err(Cause::new)
+    }
+
+    /// The number of the newest incarnation of a bucket on the record; 0 if unknown.
+    pub(crate) async fn recorded_incarnation(&self, bucket: &str) -> Result<u64, Cause> {
+        let Some(record) = self.find_record().await? else { return Ok(0) };
+        match read(&record, bucket).await.map_err(Cause::new)?.birth {
+            Birth::Made(made) => Ok(made.incarnation),
+            Birth::Never | Birth::Anew => Ok(0),
+        }
     }
 
     /// The stream, if it exists. Retries until the server answers.
@@ -203,20 +276,42 @@ impl Bus {
     }
 }
 
-/// Why the bucket is lost; `None` if it may be used or made.
-fn judge(birth: &Birth, found: Option<&Description>) -> Option<String> {
+/// Why the bucket is not opened; `None` if it may be used or made.
+fn judge(birth: &Birth, found: Option<&Description>) -> Option<Unfit> {
+    let is_unfinished = found.is_some_and(|stream| unfinished_above(&stream.config).is_some());
+    if is_unfinished {
+        return Some(Unfit::Lost(UNFINISHED.to_owned()));
+    }
     let Birth::Made(made) = birth else { return None };
     let when = if made.created.is_empty() { "earlier" } else { &made.created };
-    match found {
-        None => Some(format!("was made {when} and is not there any more: it was deleted")),
-        Some(stream) if stream.created != made.created && stream.state.last_seq == 0 => {
-            Some(format!("was made {when}; the one that is there now is another, and empty"))
-        }
-        Some(_) => None,
+    let Some(stream) = found else {
+        let why = format!("was made {when} and is not there any more: it was deleted");
+        return Some(Unfit::Lost(why));
+    };
+    let (number, last) = (Incarnation::read(&stream.config).number, stream.state.last_seq);
+    if stream.created != made.created && last == 0 {
+        let why = format!("was made {when}; the one that is there now is another, and empty");
+        return Some(Unfit::Lost(why));
     }
+    if number < made.incarnation {
+        let why = "was replaced by an older one, by another tool than Berth".to_owned();
+        return Some(Unfit::Lost(why));
+    }
+    // A newer incarnation is another stream.
+    let made = Some(made).filter(|made| made.incarnation == number)?;
+    if let Some(why) = &made.fell {
+        return Some(Unfit::Lost(went_back(why)));
+    }
+    // Before there were incarnations, a restore with the stock tool was the only way.
+    if number > 0 && stream.created != made.created && !made.created.is_empty() {
+        return Some(Unfit::Fell("another one was made in its place".to_owned()));
+    }
+    let highest = made.highest;
+    let why = || format!("it ends at revision {last}, and {highest} was reached before");
+    (last < highest).then(|| Unfit::Behind(why()))
 }
 
-async fn read(record: &Bucket, bucket: &str) -> Result<Recorded, ReadError> {
+pub(crate) async fn read(record: &Bucket, bucket: &str) -> Result<Recorded, ReadError> {
     let Some(entry) = record.get(bucket).await? else {
         return Ok(Recorded { birth: Birth::Never, revision: 0 });
     };
@@ -225,27 +320,51 @@ async fn read(record: &Bucket, bucket: &str) -> Result<Recorded, ReadError> {
         Some(value) if value.trim_ascii() == ANEW.as_bytes() => Birth::Anew,
         // An unreadable record still says that the bucket was made.
         Some(value) => Birth::Made(
-            serde_json::from_slice(value)
-                .unwrap_or_else(|_| BirthRecord { created: String::new() }),
+            serde_json::from_slice(value).unwrap_or_else(|_| BirthRecord::of_time(String::new())),
         ),
     };
     Ok(Recorded { birth, revision: entry.revision })
 }
 
-/// Writes an entry. A conflict is no error: another process wrote the same entry first.
-async fn write(record: &Bucket, key: &str, made: &BirthRecord, revision: u64) -> Result<(), Cause> {
+/// Changes a bucket's entry until no other process has written between. Returns without a write if
+/// there is nothing to change.
+pub(crate) async fn change(
+    record: &Bucket,
+    bucket: &str,
+    decide: impl Fn(&Birth) -> Option<BirthRecord>,
+) -> Result<(), Cause> {
+    for tries in 0..CHANGE_TRIES {
+        let recorded = read(record, bucket).await.map_err(Cause::new)?;
+        let Some(next) = decide(&recorded.birth) else { return Ok(()) };
+        if write(record, bucket, &next, recorded.revision).await? {
+            return Ok(());
+        }
+        pause(tries).await;
+    }
+    Err(Cause::new("other processes change the entry all the time"))
+}
+
+/// Writes an entry. Returns false after a conflict: another process wrote the same entry first.
+async fn write(
+    record: &Bucket,
+    key: &str,
+    made: &BirthRecord,
+    revision: u64,
+) -> Result<bool, Cause> {
     let value = serde_json::to_vec(made).map_err(Cause::new)?;
+    let trace = TraceContext::begin(&mut rand::rng());
     let stored = record
         .commit(Write {
             key,
             change: Change::Put(value.into()),
             guard: Guard { filter: key, revision },
             operation: "bucket",
-            trace: TraceContext::begin(&mut rand::rng()),
+            trace,
         })
         .await;
     match stored {
-        Ok(_) | Err(CommitError::Conflict { .. }) => Ok(()),
+        Ok(_) => Ok(true),
+        Err(CommitError::Conflict { .. }) => Ok(false),
         Err(error) => Err(Cause::new(error)),
     }
 }

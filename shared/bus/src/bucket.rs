@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_nats::jetstream;
-use berth_contract::bucket::BucketSpec;
+use berth_contract::bucket::{ALL, BUCKETS, BucketSpec};
 use serde_json::{Map, Value, json};
 
 use crate::cause::Cause;
@@ -23,6 +23,8 @@ use crate::copies::Copies;
 use crate::fault_source::FaultSource;
 use crate::group::Group;
 use crate::handle::Bus;
+use crate::incarnation::Origin;
+use crate::standing::{BucketStanding, FoundStream};
 use crate::store_health::{StoreFault, StoreHealth};
 use crate::stream::{Drift, OpenError, Opened, REPLICAS, Settings, number};
 
@@ -61,6 +63,8 @@ pub(crate) struct Shape {
     /// Whether several servers kept a copy when the bucket was opened.
     has_copies: bool,
     pub(crate) health: StoreHealth,
+    /// What the process knows of the stream.
+    pub(crate) standing: Arc<BucketStanding>,
     /// The writes in progress.
     pub(crate) group: Arc<Group>,
     drift: Vec<Drift>,
@@ -87,7 +91,8 @@ impl Bus {
         spec: &BucketSpec,
         copies: Copies,
     ) -> Result<Bucket, OpenError> {
-        let opened = self.ensure(&stream_name(spec.name), spec, copies, true).await?;
+        let opened =
+            self.ensure(&stream_name(spec.name), spec, copies, Some(Origin::First)).await?;
         self.handle(spec, opened).await
     }
 
@@ -101,6 +106,15 @@ impl Bus {
         let handle = self.jetstream().get_stream_no_info(&stream).await.map_err(|error| {
             OpenError::Refused { stream: stream.clone(), source: Cause::new(error) }
         })?;
+        // The record of buckets is read at the leader for each decision, and never remembered.
+        let is_record = spec.name == BUCKETS.name;
+        let standing =
+            if is_record { Arc::default() } else { self.standings().of_bucket(spec.name) };
+        if let Some(asked) = opened.asked {
+            let Opened { config, created, last, .. } = &opened;
+            let (last, has_majority) = (*last, true);
+            standing.record_opening(asked, FoundStream { config, created, last, has_majority });
+        }
         let shape = Shape {
             spec: *spec,
             name: spec.name.to_owned(),
@@ -112,6 +126,7 @@ impl Bus {
                 .map_or(spec.marker_ttl, Duration::from_nanos),
             purged_after: purged_after(&opened.config).unwrap_or(spec.purged_after),
             health: StoreHealth::default(),
+            standing,
             has_copies: number(&opened.config, REPLICAS).is_some_and(|replicas| replicas > 1),
             group: Group::new(self.clone(), spec.name),
             drift: opened.drift,
@@ -159,6 +174,11 @@ impl Bucket {
     pub(crate) fn key<'a>(&self, subject: &'a str) -> Option<&'a str> {
         subject.strip_prefix("$KV.")?.strip_prefix(self.shape.name.as_str())?.strip_prefix('.')
     }
+}
+
+/// Whether the record of buckets covers this bucket.
+pub(crate) fn is_recorded(name: &str) -> bool {
+    ALL.iter().any(|spec| spec.name == name)
 }
 
 /// The stream of a bucket.

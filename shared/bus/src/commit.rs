@@ -10,6 +10,8 @@
 //!   filter.
 //! - [`CommitError::Refused`]: not stored, and never will be: the write itself is wrong.
 //! - [`CommitError::Unavailable`]: not stored, and never will be.
+//! - [`CommitError::Lost`]: not stored, and never will be: the bucket's stream is gone, or is not
+//!   the one that the decision rests on ([`standing`](crate::standing)).
 //! - [`CommitError::Unknown`]: perhaps stored, and perhaps stored later. Read and decide again
 //!   under a guard: only one of the two writes can pass.
 //!
@@ -54,6 +56,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::ack::{Ack, SendOutcome, judge, read_ack};
 use crate::bucket::Bucket;
 use crate::cause::Cause;
+use crate::compare::CompareError;
 use crate::exchange::pause;
 use crate::group::{GroupOutcome, GuardedMessage};
 use crate::handle::Watch;
@@ -183,12 +186,22 @@ impl Bucket {
             revision: writes[at].guard.revision,
         };
         writes.iter().try_for_each(check)?;
+        let standing = &self.shape.standing;
+        let footing = standing.footing();
         let copy = format!("{:016x}", rand::rng().random::<u64>());
         let began = Instant::now();
         let deadline = caller::earlier_deadline(began + within);
         // Whether a copy may be stored, and whether a copy may still be on its way.
         let (mut doubtful, mut loose) = (false, false);
         loop {
+            // What was decided on one stream is not written to another. After a send, the write is
+            // resolved instead.
+            if !doubtful {
+                self.check_footing(footing, deadline).await.map_err(|error| match error {
+                    CompareError::Lost(loss) => CommitError::Lost { key: key(), loss },
+                    CompareError::Unread(source) => CommitError::Unavailable { key: key(), source },
+                })?;
+            }
             tries.sent += 1;
             let sent = match (writes, ttl) {
                 // A write that was not stored in a batch is retried alone.
@@ -199,7 +212,19 @@ impl Bucket {
                 _ => self.send_together(writes, &copy, deadline).await,
             };
             let cause = match sent {
-                SendOutcome::Stored(revision) => return Ok(revision),
+                SendOutcome::Stored(revision) if revision > footing.highest => {
+                    standing.record_revision(revision);
+                    return Ok(revision);
+                }
+                SendOutcome::Stored(revision) => {
+                    let why = format!("revision {revision} was given out a second time");
+                    let source = Cause::new(self.record_fall(&why));
+                    return Err(CommitError::Unknown {
+                        key: key(),
+                        within: began.elapsed(),
+                        source,
+                    });
+                }
                 SendOutcome::Refused(source) if !doubtful => {
                     return Err(CommitError::Refused { key: key(), source });
                 }

@@ -34,6 +34,7 @@ use self::send::{Outgoing, QueuedEvent, Way};
 use crate::bucket::nanoseconds;
 use crate::copies::Copies;
 use crate::handle::Bus;
+use crate::incarnation::Origin;
 use crate::stream::{Drift, OpenError, REPLICAS, Settings, number};
 
 /// Events that may wait for the bus.
@@ -75,7 +76,7 @@ impl Bus {
         spec: &StreamSpec,
         copies: impl Into<Copies>,
     ) -> Result<Events, OpenError> {
-        let opened = self.ensure(spec.name, spec, copies.into(), true).await?;
+        let opened = self.ensure(spec.name, spec, copies.into(), Some(Origin::First)).await?;
         let drift = opened.drift;
         let has_copies = number(&opened.config, REPLICAS).is_some_and(|copies| copies > 1);
         let way = if has_copies { Way::Batches } else { Way::EachAlone };

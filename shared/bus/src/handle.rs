@@ -22,6 +22,7 @@ use crate::credentials::Credentials;
 use crate::fault_source::FaultSources;
 use crate::link::{Counts, Link};
 use crate::loss::Losses;
+use crate::standing::Standings;
 
 /// The bus: a cheap handle that all parts of a process share.
 #[derive(Clone)]
@@ -44,6 +45,7 @@ struct BusInner {
     jetstream: jetstream::Context,
     link: Arc<Link>,
     losses: Losses,
+    standings: Standings,
     clock_skew: ClockSkew,
     /// The streams that this process opened.
     opened: Mutex<BTreeSet<String>>,
@@ -62,9 +64,18 @@ impl Bus {
     pub(crate) fn new(client: Client, link: Arc<Link>, config: Config) -> Self {
         let jetstream =
             jetstream::ContextBuilder::new().timeout(config.request_timeout).build(client.clone());
-        let (losses, clock_skew, opened, fault_sources) = Default::default();
-        let inner =
-            BusInner { client, jetstream, link, losses, clock_skew, opened, fault_sources, config };
+        let (losses, standings, clock_skew, opened, fault_sources) = Default::default();
+        let inner = BusInner {
+            client,
+            jetstream,
+            link,
+            losses,
+            standings,
+            clock_skew,
+            opened,
+            fault_sources,
+            config,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -91,6 +102,9 @@ impl Bus {
     /// Sends what is queued, ends every subscription and closes: the last thing a process does.
     /// Gives up at the deadline.
     pub async fn drain(&self, within: Duration) {
+        if self.connected() && self.makes_streams() {
+            self.record_ends(within / 2).await;
+        }
         let drained = timeout(within, async {
             // Written to the socket, if there is one; then the subscriptions end.
             if self.connected() && self.client().flush().await.is_err() {
@@ -166,6 +180,10 @@ impl Bus {
 
     pub(crate) fn losses(&self) -> &Losses {
         &self.inner.losses
+    }
+
+    pub(crate) fn standings(&self) -> &Standings {
+        &self.inner.standings
     }
 
     /// Who sends the requests of this process.

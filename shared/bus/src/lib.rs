@@ -20,7 +20,8 @@
 //! | a refused permission looks like an outage | `denial` |
 //! | a bucket's settings are dropped by another tool | [`bucket`] |
 //! | a cluster that forms looks like a smaller one | [`copies`] |
-//! | a deleted bucket looks like one that was never made | `birth`, [`loss`] |
+//! | a deleted bucket looks like one that was never made | `birth`, `fall`, [`loss`] |
+//! | a restored stream looks like the lost one | [`incarnation`], `standing` |
 //!
 //! **Promises** that each call here ends by a deadline, and that its error says whether something
 //! may have been done. No type of the client library is visible.
@@ -35,6 +36,7 @@ pub mod connect;
 pub mod copies;
 pub mod credentials;
 pub mod event;
+pub mod incarnation;
 pub mod lease;
 pub mod link;
 pub mod list;
@@ -44,21 +46,25 @@ pub mod purge;
 pub mod read;
 pub mod replication;
 pub mod request;
+pub mod restore;
 pub mod serve;
 pub mod version;
 
 mod absence;
 mod ack;
 mod anyone;
+mod backup;
 mod batch;
 mod birth;
 mod cause;
 mod certificate;
 mod clock;
 mod clock_check;
+mod compare;
 mod copies_watch;
 mod denial;
 mod exchange;
+mod fall;
 mod fault_source;
 mod feed;
 mod filter;
@@ -67,8 +73,10 @@ mod handle;
 mod headers;
 mod health;
 mod pulse;
+mod raise;
 mod resolve;
 mod servers;
+mod standing;
 mod store_health;
 mod stream;
 mod stream_report;
@@ -84,6 +92,7 @@ pub use copies::Copies;
 pub use credentials::{BadCredentials, Credentials, Identity};
 pub use event::{EventSender, Events};
 pub use handle::Bus;
+pub use incarnation::{Incarnation, Origin};
 pub use lease::{KeptLease, Lease, LeaseError, LeaseHold};
 pub use link::Counts;
 pub use list::List;

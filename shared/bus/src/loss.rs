@@ -1,8 +1,8 @@
 //! Buckets that a running process has read and that are gone.
 //!
-//! **Owns** the list of lost buckets of one connection. A mirror adds its bucket when the stream is
-//! deleted, or is another one than before; it takes the bucket off the list when it has read all
-//! keys again.
+//! **Owns** the list of lost buckets of one connection. A bucket is added when its stream is
+//! deleted or is not the known one ([`standing`](crate::standing)). It is taken off the list when
+//! the stream may be served and every mirror has read all keys.
 //!
 //! **Promises** that no endpoint of the process answers a request meanwhile: each request gets
 //! [`Code::BucketLost`]. A decision from memory would acknowledge what is not stored anywhere.
@@ -51,14 +51,16 @@ impl Losses {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(bucket).cloned()
     }
 
-    /// Records that a bucket is lost; logs it if that is new.
-    pub(crate) fn record_loss(&self, loss: BucketLoss) {
+    /// Records that a bucket is lost; logs it if the reason is new. Returns whether the bucket was
+    /// not lost before.
+    pub(crate) fn record_loss(&self, loss: BucketLoss) -> bool {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if all.get(&loss.bucket) != Some(&loss) {
-            let (code, next) = (Code::BucketLost.as_str(), Code::BucketLost.next());
-            tracing::error!(code, bucket = loss.bucket, why = loss.why, next, "a bucket is lost");
-            all.insert(loss.bucket.clone(), loss);
+        if all.get(&loss.bucket) == Some(&loss) {
+            return false;
         }
+        let (code, next) = (Code::BucketLost.as_str(), Code::BucketLost.next());
+        tracing::error!(code, bucket = loss.bucket, why = loss.why, next, "a bucket is lost");
+        all.insert(loss.bucket.clone(), loss).is_none()
     }
 
     /// Records that a bucket is there and was read.

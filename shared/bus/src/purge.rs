@@ -27,10 +27,12 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::json;
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::read::Entry;
+use crate::standing::Footing;
 
 /// How many messages are read at once, and how large they are together.
 const READ_MAX: usize = 256;
@@ -72,6 +74,7 @@ impl Bucket {
     }
 
     async fn purge_from(&self, place: &mut PurgePosition) -> Result<u64, Cause> {
+        let footing = self.shape.standing.footing();
         let stream = self.bus.describe(&self.shape.stream).await.map_err(Cause::from)?;
         let now = stream.now()?;
         if place.created != stream.created || place.next > stream.state.last_seq + 1 {
@@ -95,7 +98,7 @@ impl Bucket {
                 }
                 markers.extend(Some(entry).filter(|entry| entry.value.is_none()));
             }
-            let each = stream::iter(markers).map(|marker| self.purge_with(marker));
+            let each = stream::iter(markers).map(|marker| self.purge_with(marker, footing));
             let mut each = std::pin::pin!(each.buffer_unordered(AT_ONCE));
             while let Some(kept) = each.try_next().await? {
                 match kept {
@@ -123,7 +126,7 @@ impl Bucket {
     }
 
     /// Purges a marker and the older values of its key. Returns the marker if it must stay.
-    async fn purge_with(&self, marker: Entry) -> Result<Option<Entry>, Cause> {
+    async fn purge_with(&self, marker: Entry, footing: Footing) -> Result<Option<Entry>, Cause> {
         #[derive(Deserialize)]
         struct Done {}
         if self.must_stay(&marker).await? {
@@ -133,6 +136,9 @@ impl Bucket {
         let before = marker.revision + 1;
         let what = json!({ "filter": self.subject(&marker.key), "seq": before });
         let subject = format!("$JS.API.STREAM.PURGE.{}", self.shape.stream);
+        // In a restored stream the same key may have a value below that sequence.
+        let deadline = Instant::now() + self.bus.config().request_timeout;
+        self.check_footing(footing, deadline).await.map_err(Cause::from)?;
         let Done {} = self.bus.api(subject, &what).await.map_err(Cause::from)?;
         KEYS_PURGED.add(1, [BUCKETS.label(self.name())]);
         Ok(None)

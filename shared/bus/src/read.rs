@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::bucket::Bucket;
 use crate::cause::{Cause, chain};
+use crate::compare::CompareError;
 use crate::exchange::pause;
 use crate::loss::BucketLoss;
 use crate::{caller, filter, headers};
@@ -100,6 +101,20 @@ impl Bucket {
     /// marker expires. Then a guard with the remembered revision fails once, and reading the head
     /// again mends that.
     pub async fn head(&self, filter: &str) -> Result<u64, ReadError> {
+        let footing = self.shape.standing.footing();
+        let head = self.head_now(filter).await?;
+        let deadline = caller::earlier_deadline(Instant::now() + self.bus.config().request_timeout);
+        match self.check_footing(footing, deadline).await {
+            Ok(()) => Ok(head),
+            Err(CompareError::Lost(loss)) => Err(loss.into()),
+            Err(CompareError::Unread(source)) => {
+                Err(ReadError::Unavailable { bucket: self.name().to_owned(), source })
+            }
+        }
+    }
+
+    /// As [`head`](Self::head), of whatever stream is there.
+    pub(crate) async fn head_now(&self, filter: &str) -> Result<u64, ReadError> {
         if !filter::is_filter(filter) {
             return Err(self.bad_filter(filter));
         }
@@ -118,16 +133,19 @@ impl Bucket {
     pub async fn newest(&self) -> Result<u64, ReadError> {
         // Only a leader answers this read. A server without a quorum still describes its stream.
         let head = self.last_at(&self.subject(">")).await?.map_or(0, |message| message.sequence);
-        Ok(self.newest_at().await?.0.max(head))
-    }
-
-    /// As [`newest`](Self::newest), with the server's time of the answer.
-    pub(crate) async fn newest_at(&self) -> Result<(u64, Timestamp), ReadError> {
-        self.ask_leader(|| async {
-            let stream = self.bus.describe(&self.shape.stream).await?;
-            Ok((stream.state.last_seq, stream.now()?))
-        })
-        .await
+        let stream = self.ask_leader(|| async {
+            // Also compares the stream with the one that memory is of.
+            match self.compare_stream().await {
+                Ok((stream, _)) => Ok(Ok(stream)),
+                Err(CompareError::Lost(loss)) => Ok(Err(loss)),
+                Err(CompareError::Unread(cause)) => Err(cause),
+            }
+        });
+        let last = stream.await??.state.last_seq;
+        if let Some(loss) = self.bus.losses().find_loss(self.name()) {
+            return Err(loss.into());
+        }
+        Ok(last.max(head))
     }
 
     pub(crate) async fn last(&self, filter: &str) -> Result<Option<StreamMessage>, ReadError> {

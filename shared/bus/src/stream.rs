@@ -12,6 +12,7 @@ use std::time::Duration;
 use berth_contract::bucket::BUCKETS;
 use berth_contract::code::Code;
 use berth_domain::Timestamp;
+use berth_host::BootTime;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -22,6 +23,7 @@ use crate::copies::SizeRefusal::{self, TooMany};
 use crate::copies::{Copies, next_try};
 use crate::exchange::{ApiError, pause};
 use crate::handle::Bus;
+use crate::incarnation::{Incarnation, Origin};
 use crate::loss::BucketLoss;
 use crate::version::{API_LEVEL, OLDEST, Version};
 
@@ -67,9 +69,9 @@ pub enum OpenError {
     },
     /// The bucket was deleted. It is made again only if an operator says so.
     #[error(
-        "{code}: {loss}. Restore it from a backup (`nats stream restore`), or accept that its \
-         records are lost: `nats kv put {record} {bucket} begin-anew`, then start the services. \
-         See docs/backup.md",
+        "{code}: {loss}. Restore it from a backup (`berth bus restore`), accept it as it is now \
+         (`berth bus accept`), or accept that its records are lost: \
+         `nats kv put {record} {bucket} begin-anew`, then start the services. See docs/backup.md",
         code = Code::BucketLost.as_str(),
         loss = .0,
         record = BUCKETS.name,
@@ -135,6 +137,9 @@ impl fmt::Display for Drift {
     }
 }
 
+/// A follower of a stream that is there answers its leader each second.
+const HEARD_WITHIN_NS: u64 = 2_500_000_000;
+
 /// A stream as the server describes it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Description {
@@ -150,6 +155,15 @@ pub(crate) struct Description {
 }
 
 impl Description {
+    /// Whether the leader has heard from a majority a moment ago. One that is cut off may lack what
+    /// the others have stored, and leads until it notices.
+    pub(crate) fn has_majority(&self) -> bool {
+        let Some(cluster) = &self.cluster else { return true };
+        let followers = cluster.replicas.as_deref().unwrap_or_default();
+        let heard = followers.iter().filter(|one| one.is_heard()).count();
+        2 * (heard + 1) > followers.len() + 1
+    }
+
     /// The leader's time when it answered.
     pub(crate) fn now(&self) -> Result<Timestamp, Cause> {
         Timestamp::try_from(self.ts.clone()).map_err(Cause::new)
@@ -175,12 +189,24 @@ pub(crate) struct StreamFollower {
     pub(crate) current: bool,
     #[serde(default)]
     pub(crate) offline: bool,
+    /// How long ago the leader heard from it, in nanoseconds; 0 if never.
+    #[serde(default)]
+    active: u64,
+}
+
+impl StreamFollower {
+    fn is_heard(&self) -> bool {
+        !self.offline && (1..=HEARD_WITHIN_NS).contains(&self.active)
+    }
 }
 
 /// An existing stream.
 #[derive(Default)]
 pub(crate) struct Opened {
+    /// When the server was asked; none if it was not.
+    pub(crate) asked: Option<BootTime>,
     pub(crate) created: String,
+    pub(crate) last: u64,
     pub(crate) config: Map<String, Value>,
     pub(crate) drift: Vec<Drift>,
 }
@@ -204,35 +230,41 @@ impl Bus {
         self.api(format!("$JS.API.STREAM.INFO.{stream}"), &Value::Null).await
     }
 
-    /// Makes the stream if it is missing and may be made. Returns its description and how that
-    /// differs from the expected settings.
+    /// Makes the stream if it is missing and `make` says why it may be made. Returns its
+    /// description and how that differs from the expected settings.
     pub(crate) async fn ensure(
         &self,
         stream: &str,
         expected: &impl Settings,
         copies: Copies,
-        make: bool,
+        make: Option<Origin>,
     ) -> Result<Opened, OpenError> {
         let within = self.config().start_timeout;
         let deadline = Instant::now() + within;
         let makes = self.makes_streams();
         let mut tries = 0;
         loop {
+            let asked = BootTime::now();
             let found = match self.describe(stream).await {
-                Err(ApiError::Refused { code: NOT_FOUND, .. }) if make && makes => {
-                    self.create(stream, expected, copies).await
-                }
+                Err(error @ ApiError::Refused { code: NOT_FOUND, .. }) => match make {
+                    Some(origin) if makes => {
+                        self.create(stream, expected, copies, Incarnation::next(0, origin)).await
+                    }
+                    _ => Err(error),
+                },
                 found => found,
             };
             let error = match found {
                 Ok(found) => {
                     self.record_opened(stream);
-                    return self.accept(stream, expected, copies, found);
+                    let opened = self.accept(stream, expected, copies, found)?;
+                    return Ok(Opened { asked: Some(asked), ..opened });
                 }
                 Err(error) => error,
             };
-            let will_be_made =
-                make && !makes && matches!(error, ApiError::Refused { code: NOT_FOUND, .. });
+            let will_be_made = make.is_some()
+                && !makes
+                && matches!(error, ApiError::Refused { code: NOT_FOUND, .. });
             if !may_pass(&error) && !will_be_made {
                 return Err(OpenError::Refused { stream: stream.to_owned(), source: error.into() });
             }
@@ -264,11 +296,14 @@ impl Bus {
         stream: &str,
         expected: &impl Settings,
         copies: Copies,
+        incarnation: Incarnation,
     ) -> Result<Description, ApiError> {
         let is_clustered = self.cluster().is_some();
         let mut number = copies.first_try(is_clustered);
         loop {
-            let settings = Value::Object(expected.settings(number, is_clustered));
+            let mut settings = expected.settings(number, is_clustered);
+            incarnation.write(&mut settings, None);
+            let settings = Value::Object(settings);
             let made = self.api(format!("$JS.API.STREAM.CREATE.{stream}"), &settings).await;
             let Err(error) = made else {
                 tracing::info!(stream, copies = number, "made a stream");
@@ -339,7 +374,8 @@ fn accept(
             "a stream differs from what is expected; correct it with `nats stream edit {stream}`"
         );
     }
-    Ok(Opened { created: found.created, config, drift })
+    let last = found.state.last_seq;
+    Ok(Opened { asked: None, created: found.created, last, config, drift })
 }
 
 /// The settings of `found` that differ from `expected`. Settings that `expected` leaves out may

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::cause::{Cause, chain};
+use crate::loss::BucketLoss;
 
 /// What a write does to its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +76,15 @@ pub enum CommitError {
         #[source]
         source: Cause,
     },
+    /// Not stored: the bucket was deleted or replaced, so what the write rests on may be wrong.
+    #[error("{key}: nothing was written")]
+    Lost {
+        /// The key that was to be written.
+        key: String,
+        /// What happened to the bucket.
+        #[source]
+        loss: BucketLoss,
+    },
     /// Perhaps stored.
     #[error("{key}: the write is not acknowledged within {within:.1?} and may still be stored")]
     Unknown {
@@ -95,6 +105,7 @@ impl CommitError {
             Self::Conflict { .. } => "conflict",
             Self::Refused { .. } => "refused",
             Self::Unavailable { .. } => "unavailable",
+            Self::Lost { .. } => "lost",
             Self::Unknown { .. } => "unknown",
         }
     }
@@ -105,6 +116,7 @@ impl CommitError {
             Self::Conflict { .. } => (Code::Busy, true),
             Self::Refused { .. } => (Code::Internal, false),
             Self::Unavailable { .. } => (Code::BusUnavailable, true),
+            Self::Lost { loss, .. } => return loss.problem().at_step(step),
             Self::Unknown { .. } => (Code::NoAnswer, true),
         };
         let mut problem = Problem::new(code, chain(&self)).at_step(step);

@@ -59,6 +59,9 @@ impl Code {
             | Self::PluginUnhealthy
             | Self::PluginFailed
             | Self::VolumeHeldByProcess
+            | Self::RunUnknown
+            | Self::MountsNotSaid
+            | Self::MountsUnreported
             | Self::SealingKeyUnknown
             | Self::SecretsUnavailable
             | Self::OwnerHeld
@@ -104,6 +107,8 @@ impl Code {
             | Self::StaleAttempt
             | Self::HandleTaken
             | Self::RegisteredTwice
+            | Self::RegistrationLost
+            | Self::MountWell
             | Self::Deadlock
             | Self::VolumeNotReady
             | Self::VolumeExists
@@ -119,6 +124,8 @@ impl Code {
             | Self::PluginRefused
             | Self::OldCall
             | Self::NodeReady
+            | Self::NodeElsewhere
+            | Self::NodeRenamed
             | Self::PluginInUse
             | Self::TooManyJobs
             | Self::PluginHeld

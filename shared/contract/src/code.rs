@@ -82,7 +82,8 @@ codes! {
         "ask the fleet's operator for the capability that is named, or use other credentials";
     /// A bucket was deleted or replaced, and nothing may be decided without it.
     BucketLost = "BERTH0011", "a bucket of records is gone, or is another one than before",
-        "restore it from a backup, or accept the loss: docs/backup.md has both commands";
+        "restore it from a backup (`berth bus restore DIR`), or accept what is there now (`berth \
+         bus accept`): see docs/backup.md";
     /// The record is damaged: no version can read it.
     DamagedRecord = "BERTH0012", "a stored record is damaged and cannot be read",
         "look at the named key with `nats kv get`; restore it, or delete it once nothing uses it";
@@ -200,6 +201,10 @@ codes! {
     /// Volumes were made from the class.
     ClassInUse = "BERTH0135", "volumes of the class remain",
         "delete or deregister the volumes named first";
+    /// Claims stand below a name that is not their volume's any more.
+    RegistrationLost = "BERTH0136", "claims remain of a volume whose registration was lost",
+        "stop their allocs: `berth claim status --volume VOLUME` names them; or register the \
+         volume again with the plugin and external id that it had";
 
     // 02xx: plugins and nodes.
     /// No such plugin.
@@ -291,6 +296,27 @@ codes! {
     PluginUnable = "BERTH0229", "the plugin could not do it now, and did nothing",
         "see the plugin's message, and ask again; a change of a volume at its storage is tried \
          again by itself";
+    /// A node that may have the volume has not said yet what it has mounted.
+    MountsNotSaid = "BERTH0230", "a node that may have the volume has not said what it has mounted",
+        "ask again in a moment; if it stays so, see the named node with `berth node status NODE`: \
+         its agent compares its mounts with the claims when it has started";
+    /// The mount answers, and is not taken down without force.
+    MountWell = "BERTH0231", "the mount is well, so nothing is mended",
+        "nothing; with `--force` it is unmounted under its workload, and mounted again";
+    /// After a restore, a node has not said yet what is mounted there.
+    MountsUnreported = "BERTH0235", "a node has not said yet what is mounted there since a restore",
+        "start the agents of the nodes that are named; a node that is gone for good has to \
+         be declared gone, see docs/failover.md";
+    /// Whether the alloc's guard or command lives cannot be looked at, so its volumes stay.
+    RunUnknown = "BERTH0236", "it cannot be seen whether the alloc still runs, so its volumes stay",
+        "do what the message says on the node; the release goes on by itself then";
+    /// The node is declared gone, and another node that is there may be the same agent or host.
+    NodeElsewhere = "BERTH0237", "another node that is there may be this node under another name",
+        "start the agent under its old name again; it undoes its mounts then";
+    /// The state directory is that of another node.
+    NodeRenamed = "BERTH0238", "the agent's state directory belongs to another node",
+        "start the agent with the node's old name; for a new name, give it an empty state \
+         directory once nothing below the old one is mounted";
 
     // 03xx: allocs.
     /// No such alloc.
@@ -349,6 +375,8 @@ impl Code {
                 | Self::PluginUnhealthy
                 | Self::NodeReturning
                 | Self::VolumeHeldByProcess
+                | Self::RunUnknown
+                | Self::MountsNotSaid
                 | Self::PluginFailed
                 | Self::StillBusy
                 | Self::OperationUnderWay

@@ -27,10 +27,13 @@ pub fn snapshot(volume: &VolumeKey, snapshot: &SnapshotId) -> String {
     format!("{}.snapshot.{}", prefix(volume), encode(snapshot))
 }
 
+/// The last token of [`barrier`].
+pub const BARRIER: &str = "barrier";
+
 /// `<ns>.<vol>.barrier`: never has a value. A marker stored here under the volume's guard shows
 /// that nothing was written since; and an older version takes it for none of its keys.
 pub fn barrier(volume: &VolumeKey) -> String {
-    format!("{}.barrier", prefix(volume))
+    format!("{}.{BARRIER}", prefix(volume))
 }
 
 /// `<ns>.<vol>.>`: all that concerns one volume; the scope of its guard.

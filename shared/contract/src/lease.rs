@@ -25,6 +25,18 @@ pub struct Holder {
     pub since: Timestamp,
 }
 
+/// The value of a node's lease: its holder, and which of the holder's requests wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLeaseRecord {
+    /// The agent.
+    #[serde(flatten)]
+    pub holder: Holder,
+    /// The number of the request among those of its process. A request with a lower number is late:
+    /// written over this one, it would shorten the lease. Absent from an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<u64>,
+}
+
 /// The one replica of a service that acts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leader {

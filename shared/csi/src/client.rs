@@ -121,14 +121,17 @@ impl Client {
         let started = Instant::now();
         let mut span = self.span(&request);
         let secrets = Secrets::values_in(&request);
-        let sent = self.send(request, timeout, span.context());
+        let sent = self.send(request.clone(), timeout, span.context());
         let outcome = tokio::time::timeout(timeout, sent).await;
         let elapsed = started.elapsed();
         let failure = match outcome {
             Ok(Ok(response)) => {
-                record_call(&mut span, rpc, elapsed, None);
-                tracing::debug!(%rpc, %socket, ?elapsed, "the plugin did it");
-                return Ok(response);
+                let Some(fault) = request.check_answer(&response) else {
+                    record_call(&mut span, rpc, elapsed, None);
+                    tracing::debug!(%rpc, %socket, ?elapsed, "the plugin did it");
+                    return Ok(response);
+                };
+                Failure::Contradicts(fault)
             }
             Ok(Err(status)) => read_failure(&status, &secrets, timeout),
             Err(_) => Failure::Late { timeout },
@@ -188,10 +191,11 @@ fn record_call(span: &mut Span, rpc: Rpc, elapsed: Duration, failure: Option<&Fa
         Some(Failure::Unreachable { .. }) => "UNREACHABLE",
         Some(Failure::Late { .. }) => "LATE",
         Some(Failure::Broken { .. }) => "BROKEN",
+        Some(Failure::Contradicts(_)) => "CONTRADICTS",
         Some(Failure::Answered { code, .. }) => code.as_str(),
     };
     let answered = match failure {
-        None => Some(Code::Ok),
+        None | Some(Failure::Contradicts(_)) => Some(Code::Ok),
         Some(Failure::Answered { code, .. }) => Some(*code),
         Some(_) => None,
     };

@@ -14,6 +14,7 @@ use std::time::Duration;
 use berth_domain::limits::TEXT_BYTES_MAX;
 use thiserror::Error;
 
+use crate::answer::AnswerFault;
 use crate::code::Code;
 use crate::outcome::{CallAnswer, Class, classify};
 use crate::redact::Secrets;
@@ -60,6 +61,9 @@ pub enum Failure {
         /// The plugin's message without secrets.
         message: String,
     },
+    /// The plugin answered OK, and not to the request. It may have done something.
+    #[error("its answer contradicts the request: it {0}")]
+    Contradicts(AnswerFault),
 }
 
 impl CallError {
@@ -77,6 +81,7 @@ impl CallError {
             Failure::Unreachable { .. } => CallAnswer::Unsent,
             Failure::Late { .. } | Failure::Broken { .. } => CallAnswer::Missing,
             Failure::Answered { code, .. } => CallAnswer::Code(code),
+            Failure::Contradicts(_) => CallAnswer::Contradiction,
         }
     }
 

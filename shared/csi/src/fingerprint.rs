@@ -83,6 +83,17 @@ pub enum IdentifyError {
         /// What is wrong with the name.
         fault: IdFault,
     },
+    /// Volumes are attached to a node by its id, and the plugin gives none.
+    #[error(
+        "plugin {name} at {socket} attaches volumes to nodes, and gives this one no id \
+         (NodeGetInfo.node_id)"
+    )]
+    NoNodeId {
+        /// Its name.
+        name: String,
+        /// Its socket.
+        socket: String,
+    },
     /// An answer exceeds a size limit of CSI.
     #[error("plugin {name} at {socket} breaks a limit of CSI: {what}")]
     Oversized {
@@ -128,13 +139,18 @@ pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint,
     if let Some(what) = node.as_ref().and_then(oversized) {
         return Err(IdentifyError::Oversized { name, socket, what });
     }
+    let controller = controller.as_ref().map(ControllerCapabilities::from);
+    let attaches = controller.as_ref().is_some_and(|can| can.publish_unpublish_volume);
+    if attaches && node.as_ref().is_some_and(|node| node.node_id.is_none()) {
+        return Err(IdentifyError::NoNodeId { name, socket });
+    }
     Ok(Fingerprint {
         name,
         vendor_version: shortened(&info.vendor_version, VERSION_BYTES_MAX),
         services,
         expansion: VolumeExpansion::from(&capabilities),
         group_snapshots,
-        controller: controller.as_ref().map(ControllerCapabilities::from),
+        controller,
         node,
     })
 }

@@ -1,8 +1,9 @@
 //! CSI 1.12, seen from the side of the container orchestrator.
 //!
-//! **Owns** the wire contract ([`v1`]), the connection to one plugin's socket ([`client`]), the
-//! meaning of a plugin's answer ([`outcome`]), the identity of a plugin ([`fingerprint`]), access
-//! modes on the wire ([`capability`]), and the redaction of requests ([`redact`]).
+//! **Owns** the wire contract ([`v1`]), the connection to one plugin's socket ([`client`]), whether
+//! an answer is one to its question ([`answer`]), the meaning of a plugin's error ([`outcome`]),
+//! the identity of a plugin ([`fingerprint`]), access modes on the wire ([`capability`]), and the
+//! redaction of requests ([`redact`]).
 //!
 //! **Promises** that every call ends by its deadline with an answer or a [`CallError`] that names
 //! the call and the socket, and that nothing printed here has a secret of a request.
@@ -10,6 +11,7 @@
 //! **Never** decides whether to call: order, retries and records belong to the services.
 
 pub mod advertised;
+pub mod answer;
 pub mod capability;
 pub mod client;
 pub mod code;

@@ -23,6 +23,8 @@ pub enum CallAnswer {
     Missing,
     /// The call never reached the plugin.
     Unsent,
+    /// OK, with an answer that contradicts the request.
+    Contradiction,
 }
 
 /// The effect of a call as far as it is known, and whether to retry.
@@ -76,6 +78,8 @@ remedies! {
     HealPlugin = "see the plugin's log for what it depends on, and restart it",
     /// The plugin failed without saying how.
     ReadLog = "read the plugin's log",
+    /// The plugin's answer is not one to the request.
+    TellAuthors = "look at the storage for what it did, and report it to the plugin's authors",
     /// The call is not offered.
     ReadCapabilities = "the plugin does not offer this call; check what it says it can do",
     /// A field is missing, wrong or not supported.
@@ -136,6 +140,7 @@ pub const fn classify(rpc: Rpc, answer: CallAnswer) -> Class {
         CallAnswer::Unsent => Class::Retry(Remedy::StartPlugin),
         // Errors without a gRPC code say nothing of what the plugin did.
         CallAnswer::Missing => in_doubt(rpc, Remedy::Wait),
+        CallAnswer::Contradiction => in_doubt(rpc, Remedy::TellAuthors),
         CallAnswer::Code(code) => classify_code(rpc, code),
     };
     match (rpc, class) {

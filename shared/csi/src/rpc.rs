@@ -10,6 +10,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::answer::{AnswerFault, Answers};
 use crate::redact::Sensitive;
 use crate::v1;
 
@@ -40,11 +41,14 @@ pub enum Service {
 }
 
 /// A request with one response. CSI uses each request type for one call only.
-pub trait Unary: prost::Message + Sensitive + Serialize + Default + 'static {
+pub trait Unary: prost::Message + Sensitive + Serialize + Clone + Default + 'static {
     /// The call.
     const RPC: Rpc;
     /// Its answer.
     type Response: prost::Message + Serialize + Default + 'static;
+
+    /// What in the answer contradicts the request.
+    fn check_answer(&self, answer: &Self::Response) -> Option<AnswerFault>;
 }
 
 macro_rules! path {
@@ -107,6 +111,10 @@ macro_rules! rpcs {
         $(impl Unary for v1::$request {
             const RPC: Rpc = Rpc::$rpc;
             type Response = v1::$response;
+
+            fn check_answer(&self, answer: &v1::$response) -> Option<AnswerFault> {
+                Answers::contradiction(self, answer)
+            }
         })*
     };
 }

@@ -16,6 +16,7 @@ pub mod alloc;
 pub mod class;
 pub mod clock_offset;
 pub mod id;
+pub mod in_doubt;
 pub mod limits;
 pub mod owner;
 pub mod placement;

@@ -12,15 +12,19 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::alloc::VolumeRequest;
-use crate::plugin::{Half, Node, NodeState, Plugin, UnaccountedMount};
+use crate::plugin::{Half, Node, NodeState, Plugin};
 use crate::topology::reaches;
 use crate::volume::{
-    Command, Context, HandleUse, NoRoute, Refusal, Route, Take, Volume, VolumeSpec, step,
+    Command, Context, HandleUse, MountDoubt, NoRoute, Refusal, Route, Take, Volume, VolumeSpec,
+    step,
 };
 use crate::{AllocId, NodeId, PluginId, VolumeId, WorkerId};
 
+/// How many nodes that have not reported are named.
+const UNREPORTED_NAMED_MAX: usize = 8;
+
 /// What decides whether a volume of one plugin may be placed on a node.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Site<'a> {
     /// The node.
     pub node: &'a NodeId,
@@ -31,7 +35,10 @@ pub struct Site<'a> {
     /// The plugin. None if it has no instance.
     pub plugin: Option<&'a Plugin>,
     /// A mount of the volume on another node that no claim covers.
-    pub unaccounted: Option<(&'a NodeId, &'a UnaccountedMount)>,
+    pub mounted: Option<MountDoubt>,
+    /// Other nodes that may have a mount of the volume that no claim covers: the bucket of claims
+    /// may lack records, and they have not said since what is mounted there.
+    pub unreported: &'a [NodeId],
     /// How many volumes of the plugin, in all namespaces, have a claim on the node. None if the
     /// requested volume already has a claim there: it needs no more room.
     pub volumes: Option<u64>,
@@ -45,12 +52,8 @@ pub fn route(
     ready: impl Fn(&NodeId) -> bool,
     margin: Duration,
 ) -> Result<Route, NoRoute> {
-    let Site { node, record, id, plugin, unaccounted, volumes } = site;
-    if let Some((other, mount)) = unaccounted
-        && spec.capabilities.iter().any(|one| !one.access.is_shared())
-    {
-        return Err(NoRoute::Unaccounted(format!("on node {other}, {mount}")));
-    }
+    let Site { node, record, id, plugin, mounted, unreported, volumes } = site;
+    check_mounts_elsewhere(spec, mounted.as_ref(), unreported)?;
     if let Some(record) = record {
         present(node, record)?;
         on_time(node, record, margin)?;
@@ -85,6 +88,35 @@ pub fn route(
         )));
     }
     Ok(route)
+}
+
+/// Refuses a volume that allows one node while another node has a mount of it that no claim covers,
+/// or may have one.
+pub fn check_mounts_elsewhere(
+    spec: &VolumeSpec,
+    mounted: Option<&MountDoubt>,
+    unreported: &[NodeId],
+) -> Result<(), NoRoute> {
+    if spec.capabilities.iter().all(|one| one.access.is_shared()) {
+        return Ok(());
+    }
+    if let Some(mounted) = mounted {
+        return Err(NoRoute::Unaccounted(mounted.to_string()));
+    }
+    if unreported.is_empty() {
+        return Ok(());
+    }
+    Err(NoRoute::Unreported(name_unreported(unreported)))
+}
+
+fn name_unreported(nodes: &[NodeId]) -> String {
+    let named: Vec<_> = nodes.iter().take(UNREPORTED_NAMED_MAX).map(NodeId::as_str).collect();
+    let more = if nodes.len() > named.len() { " and more" } else { "" };
+    format!(
+        "records of claims were restored, replaced or deleted, and these nodes have not said since \
+         what is mounted there: {}{more}",
+        named.join(", ")
+    )
 }
 
 fn present(node: &NodeId, record: &Node) -> Result<(), NoRoute> {

@@ -19,8 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::proof::Proof;
 use crate::topology::reaches;
+pub use crate::volume::UnaccountedMount;
+
 use crate::volume::Route;
-use crate::{AllocId, JobId, Namespace, NodeId, Timestamp, VolumeId, VolumeKey};
+use crate::{JobId, Namespace, NodeId, Timestamp};
 
 /// Which half of a plugin an instance serves; a monolith reports both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -203,6 +205,10 @@ impl fmt::Display for NodeState {
     }
 }
 
+/// The attribute of a node that says with which incarnation of the bucket of claims its agent has
+/// compared what is mounted. An attribute, because registries of older versions keep it.
+pub const COMPARED_INCARNATION: &str = "compared-incarnation";
+
 /// A node, as the registry knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
@@ -235,42 +241,23 @@ pub struct Node {
     /// Mounts there that no claim covers, by the agent's last report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unaccounted: Vec<UnaccountedMount>,
+    /// Whether the agent has started and has not compared its mounts with the claims yet. Until
+    /// then `unaccounted` still names what was known before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncompared: bool,
     /// The public X25519 key of the agent, new with each start: secrets for the node are sealed for
     /// it (A9).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealing_key: Option<String>,
 }
 
-/// A mount that no claim covers: the claim's record was deleted by hand, or is not in a backup that
-/// was restored.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct UnaccountedMount {
-    /// The volume's namespace.
-    pub namespace: Namespace,
-    /// The volume.
-    pub volume: VolumeId,
-    /// The mount's alloc.
-    pub alloc: AllocId,
-    /// Where it is mounted.
-    pub path: String,
-}
-
-impl UnaccountedMount {
-    /// Whether it is a mount of the volume.
-    pub fn is_of(&self, volume: &VolumeKey) -> bool {
-        self.namespace == volume.namespace && self.volume == volume.volume
-    }
-}
-
-impl fmt::Display for UnaccountedMount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { namespace, volume, alloc, path } = self;
-        let volume = VolumeKey::new(namespace.clone(), volume.clone());
-        write!(f, "volume {volume} is mounted at {path} for alloc {alloc}, and no claim covers it")
-    }
-}
-
 impl Node {
+    /// The incarnation of the bucket of claims with which the agent last compared what is mounted;
+    /// none before, and from an older agent.
+    pub fn compared_incarnation(&self) -> Option<u64> {
+        self.attributes.get(COMPARED_INCARNATION)?.parse().ok()
+    }
+
     /// Whether a claim of this age may be released by a proof: the node counts as gone, or did so
     /// after the claim was made, and a slow worker may still use that proof. Such a claim is not
     /// granted again: the release would detach the volume under its new mount (rule 12).
@@ -541,16 +528,23 @@ impl Plugin {
 
     /// How a volume gets to a node, or the reason why it cannot now (B3, B9).
     pub fn route(&self, node: &NodeId, ready: impl Fn(&NodeId) -> bool) -> Result<Route, String> {
-        let Some(instance) = self.instances.get(&(node.clone(), Half::Node)) else {
-            return Err(format!("the plugin has no instance on node {node}"));
-        };
+        let instance = self.node_instance(node)?;
         if !ready(node) {
             return Err(format!("node {node} is down: its agent's lease has ended"));
         }
         if !instance.healthy {
             return Err(format!("it is unhealthy on node {node}: {}", instance.description));
         }
-        let Some(abilities) = &instance.node else {
+        let route = self.attachment(node)?;
+        if route.controller && self.count(Half::Controller, ready).healthy == 0 {
+            return Err("it needs a controller, and no controller instance is healthy".to_owned());
+        }
+        Ok(route)
+    }
+
+    /// How volumes are attached to a node, whether they can be now or not; or why it is not known.
+    pub fn attachment(&self, node: &NodeId) -> Result<Route, String> {
+        let Some(abilities) = &self.node_instance(node)?.node else {
             return Err(format!("its node service on {node} has not said what it can do yet"));
         };
         // Both count: whether it has a controller service, and whether that attaches (B9).
@@ -563,14 +557,16 @@ impl Plugin {
                 );
             }
         };
-        if attaches && self.count(Half::Controller, ready).healthy == 0 {
-            return Err("it needs a controller, and no controller instance is healthy".to_owned());
-        }
         Ok(Route {
             controller: attaches,
             external_node: Some(abilities.external_node.clone()).filter(|node| !node.is_empty()),
             topology: abilities.topology.clone(),
         })
+    }
+
+    fn node_instance(&self, node: &NodeId) -> Result<&Instance, String> {
+        let instance = self.instances.get(&(node.clone(), Half::Node));
+        instance.ok_or_else(|| format!("the plugin has no instance on node {node}"))
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::mount::{Mount, MountContent};
@@ -81,6 +81,25 @@ impl Holder {
     pub fn may_go_with(&self, places: &[MountPlace]) -> bool {
         let goes = |at: &MountPlace| places.iter().any(|other| at.may_go_with(other));
         !self.is_beneath && self.place.as_ref().is_some_and(goes)
+    }
+}
+
+impl Holder {
+    /// Whether it is a copy, in another mount namespace, of the mount of this content at this path:
+    /// the copy that a new namespace gets of each mount. It lies at the same path and upon the same
+    /// directory or file, nothing is mounted upon it, and what is unmounted there is unmounted
+    /// nowhere else.
+    pub fn is_copy_of(&self, content: &MountContent, path: &Path, upon: &MountPlace) -> bool {
+        let shows_all = content.is_shown_by(&self.mount)
+            && self.mount.root.to_string_lossy() == content.root.as_str();
+        let lies_upon = |place: &MountPlace| {
+            !place.propagates && (place.device, &place.path) == (upon.device, &upon.path)
+        };
+        !self.is_own
+            && !self.is_beneath
+            && self.mount.point == path
+            && shows_all
+            && self.place.as_ref().is_some_and(lies_upon)
     }
 }
 
@@ -210,9 +229,8 @@ fn unless_denied(read: io::Result<Option<PathBuf>>) -> io::Result<Option<Option<
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
+    use crate::mount::DeviceNumber;
 
     #[test]
     fn every_mount_of_a_content_is_found_with_its_processes() {
@@ -225,6 +243,43 @@ mod tests {
         assert!(!ours.processes.is_empty() && ours.namespace.starts_with("mnt:["), "{ours:?}");
         assert!(ours.to_string().contains("the agent's own mount namespace mnt:["), "{ours}");
         assert!(all.holders_of(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_copy_is_told_from_a_mount_of_the_same_that_somebody_made() {
+        let parse = |line: &str| Mount::parse(line.as_bytes()).unwrap();
+        let ours = parse("30 22 8:1 /b/data /s/target rw - ext4 /dev/sda1 rw");
+        let upon = |path: &str, propagates| MountPlace {
+            device: DeviceNumber { major: 8, minor: 2 },
+            path: path.into(),
+            propagates,
+        };
+        let holder = |line: &str, place| Holder {
+            mount: parse(line),
+            place: Some(place),
+            is_beneath: false,
+            namespace: "mnt:[7]".to_owned(),
+            is_own: false,
+            processes: Vec::new(),
+            more: 0,
+        };
+        let (same, at) =
+            ("31 23 8:1 /b/data /s/target rw - ext4 /dev/sda1 rw", Path::new("/s/target"));
+        let is_copy = |one: &Holder| one.is_copy_of(&ours.content(), at, &upon("/s/target", false));
+        let copy = holder(same, upon("/s/target", false));
+        assert!(is_copy(&copy));
+        for (other, why) in [
+            (Holder { is_own: true, ..copy.clone() }, "it is in our own namespace"),
+            (Holder { is_beneath: true, ..copy.clone() }, "something is mounted upon it"),
+            (holder(same, upon("/s/target", true)), "an unmount there is one elsewhere, too"),
+            (holder(same, upon("/other", false)), "it lies upon another directory"),
+            (Holder { place: None, ..copy.clone() }, "it is not known what it lies upon"),
+            (holder(&same.replace("/s/target", "/t"), upon("/s/target", false)), "another path"),
+            (holder(&same.replace("/b/data", "/b/data/x"), upon("/s/target", false)), "a part"),
+            (holder(&same.replace("8:1", "8:3"), upon("/s/target", false)), "another device"),
+        ] {
+            assert!(!is_copy(&other), "{why}");
+        }
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! Processes, as `/proc` shows them.
 //!
-//! **Owns** the reading of `/proc/PID/stat`, of our capabilities, of a process's mount namespace
-//! and of its mount table; waiting for the end of a process; and signals to it
+//! **Owns** the reading of `/proc/PID/stat`, of our capabilities, of a process's mount namespace,
+//! of its mount table and of its open files; waiting for the end of a process; and signals to it
 //! ([`ProcessHandle`]).
 //!
 //! **Promises** that a process which ended meanwhile is `None`, and that anything else which cannot
 //! be read is an error. The kernel reuses process ids: a [`ProcessHandle`] stays with the process
 //! that it was opened for, so no other process is signalled in its place.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 pub use procfs::process::Stat;
 use procfs::process::Status;
@@ -116,6 +117,44 @@ pub fn read_mount_namespace(pid: u32) -> io::Result<Option<PathBuf>> {
     unless_ended(fs::read_link(format!("/proc/{pid}/ns/mnt")))
 }
 
+/// Opens the file with this device and inode that a process has open, whatever its name: also one
+/// that was removed meanwhile. `None` when no process has it open.
+///
+/// # Errors
+/// If it was not found and the open files of a process could not be seen.
+pub fn find_open_file(dev: u64, ino: u64) -> io::Result<Option<File>> {
+    let mut hidden = None;
+    for pid in list_pids()? {
+        let process = Path::new("/proc").join(pid.to_string());
+        let files = match unless_ended(fs::read_dir(process.join("fdinfo"))) {
+            Ok(files) => files.into_iter().flatten(),
+            Err(error) => {
+                hidden = Some(error);
+                continue;
+            }
+        };
+        for number in files.flatten().map(|entry| entry.file_name()) {
+            // The inode is compared first: a `stat` on a dead mount hangs for ever.
+            let about = fs::read_to_string(process.join("fdinfo").join(&number));
+            if about.is_ok_and(|about| is_other_inode(&about, ino)) {
+                continue;
+            }
+            let path = process.join("fd").join(&number);
+            let is_it = |found: fs::Metadata| (found.dev(), found.ino()) == (dev, ino);
+            if fs::metadata(&path).is_ok_and(is_it) {
+                return File::open(&path).map(Some);
+            }
+        }
+    }
+    hidden.map_or(Ok(None), Err)
+}
+
+/// Whether `/proc/PID/fdinfo/FD` names another inode. Linux before 5.14 names none.
+fn is_other_inode(about: &str, ino: u64) -> bool {
+    let named = about.lines().find_map(|line| line.strip_prefix("ino:"));
+    named.is_some_and(|named| named.trim().parse() != Ok(ino))
+}
+
 /// A descriptor that becomes readable when the process has ended; `None` when it has already.
 pub fn open_pidfd(pid: u32) -> io::Result<Option<OwnedFd>> {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
@@ -146,6 +185,22 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn an_open_file_is_found_also_after_it_was_removed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (open, seen) = (File::open(file.path()).unwrap(), file.as_file().metadata().unwrap());
+        drop(file);
+        let found = find_open_file(seen.dev(), seen.ino()).unwrap().unwrap();
+        assert_eq!(found.metadata().unwrap().ino(), seen.ino());
+        drop((found, open));
+        match find_open_file(seen.dev(), seen.ino()) {
+            Ok(found) => assert!(found.is_none(), "{found:?}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
+        }
+        assert!(is_other_inode("pos:\t0\nino:\t7\n", 8));
+        assert!(!is_other_inode("pos:\t0\nino:\t8\n", 8) && !is_other_inode("pos:\t0\n", 8));
+    }
 
     #[test]
     fn a_name_may_hold_anything() {

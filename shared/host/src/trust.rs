@@ -11,10 +11,17 @@
 //!
 //! The rule for each component:
 //! - It belongs to root, to the user of this process, or to a user who is trusted by name.
+//! - In a user namespace that does not map the host's root, the kernel shows the files of root, and
+//!   of every other user without a place in the map, as those of one *overflow user*. A component
+//!   on the way may belong to that user, where no one else may write to the directory that holds
+//!   it: so `/`, `/home` and `/tmp` pass, and a stranger's `/tmp/x` does not. The file itself, and
+//!   the directory that it lies in, never may.
 //! - A directory is not writable by its group or by others. The sticky bit (as on `/tmp`) is an
 //!   excuse for a directory on the way: other users can add entries there, and replace none of a
 //!   trusted user's. It is no excuse for the directory that the file lies in, nor for the file.
 //! - A socket may be writable by others: that lets them connect, and nothing more.
+
+mod unmapped;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -22,6 +29,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::LazyLock;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::process::geteuid;
@@ -35,24 +43,30 @@ const STICKY: u32 = 0o1000;
 
 /// The users who may decide what a path leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TrustedUsers(BTreeSet<u32>);
+pub struct TrustedUsers {
+    named: BTreeSet<u32>,
+    /// The overflow user, if it stands for the host's root and others that are not mapped here.
+    unmapped: Option<u32>,
+}
 
 impl TrustedUsers {
     /// Root and the user of this process.
     pub fn own() -> Self {
-        Self([0, geteuid().as_raw()].into())
+        // A user namespace is given its map once, before a program runs in it as root.
+        static UNMAPPED: LazyLock<Option<u32>> = LazyLock::new(unmapped::overflow_user);
+        Self { named: [0, geteuid().as_raw()].into(), unmapped: *UNMAPPED }
     }
 
     /// These, and one more user by its id.
     #[must_use]
     pub fn and(mut self, user: Option<u32>) -> Self {
-        self.0.extend(user);
+        self.named.extend(user);
         self
     }
 
     /// Whether the user is one of them.
     pub fn has(&self, user: u32) -> bool {
-        self.0.contains(&user)
+        self.named.contains(&user)
     }
 }
 
@@ -161,7 +175,9 @@ impl<'a> Walk<'a> {
         let path = PathBuf::from("/");
         let (at, stat) = open_one(CWD, path.as_os_str(), &path)?;
         let walk = Self { users, at, stat, path };
-        walk.check_owner()?;
+        if !walk.is_of_unmapped() {
+            walk.check_owner()?;
+        }
         Ok(walk)
     }
 
@@ -176,11 +192,17 @@ impl<'a> Walk<'a> {
         let (at, stat) = open_one(&self.at, name, &path)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if is_last && !matches!(kind, FileType::Symlink | FileType::Directory) {
-            // Whoever may add entries to the directory may wait for the file to be away.
+            // Who may add entries to the directory may wait for the file to be away.
+            self.check_owner()?;
             self.check_writable(true)?;
         }
         let next = Self { users: self.users, at, stat, path };
-        next.check_owner()?;
+        if next.is_of_unmapped() {
+            // A sticky directory has entries of strangers, and here root looks like one.
+            self.check_writable(true).map_err(|_| next.owner_error())?;
+        } else {
+            next.check_owner()?;
+        }
         if kind != FileType::Symlink {
             *self = next;
             return Ok(None);
@@ -192,6 +214,7 @@ impl<'a> Walk<'a> {
 
     fn end(self) -> Result<Trusted, TrustError> {
         let kind = FileType::from_raw_mode(self.stat.st_mode);
+        self.check_owner()?;
         if kind != FileType::Socket {
             self.check_writable(true)?;
         }
@@ -202,7 +225,16 @@ impl<'a> Walk<'a> {
         if self.users.has(self.stat.st_uid) {
             return Ok(());
         }
-        Err(TrustError::Owner { path: self.path.clone(), user: self.stat.st_uid })
+        Err(self.owner_error())
+    }
+
+    fn owner_error(&self) -> TrustError {
+        TrustError::Owner { path: self.path.clone(), user: self.stat.st_uid }
+    }
+
+    /// Whether its owner has no place in this process's user namespace.
+    fn is_of_unmapped(&self) -> bool {
+        self.users.unmapped == Some(self.stat.st_uid) && !self.users.has(self.stat.st_uid)
     }
 
     fn check_writable(&self, strictly: bool) -> Result<(), TrustError> {
@@ -302,6 +334,36 @@ mod tests {
         }
         std::os::unix::fs::lchown(&link, Some(STRANGER), None).unwrap();
         assert!(refused(&link).contains("link belongs to"), "{}", refused(&link));
+    }
+
+    #[test]
+    fn an_unmapped_owner_passes_on_the_way_where_no_stranger_could_have_put_it() {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let (above, below) = (dir.path().join("above"), dir.path().join("above/below"));
+        let file = below.join("file");
+        fs::create_dir_all(&below).unwrap();
+        fs::write(&file, "").unwrap();
+        if chown(&above, Some(STRANGER), None).is_err() {
+            println!("SKIPPED (needs root): gives files to another user");
+            return;
+        }
+        // As in a namespace that shows root's files as the stranger's.
+        let users = TrustedUsers { unmapped: Some(STRANGER), ..TrustedUsers::own() };
+        let refused_at = |path: &Path| match open(path, &users) {
+            Ok(_) => None,
+            Err(TrustError::Owner { path, user: STRANGER }) => Some(path),
+            Err(other) => panic!("{other}"),
+        };
+        assert!(refused(&file).contains("belongs to user 4711"));
+        assert_eq!(refused_at(&file), None);
+        // The end of the path, and the directory that holds a file.
+        assert_eq!(refused_at(&above), Some(above.clone()));
+        chown(&below, Some(STRANGER), None).unwrap();
+        assert_eq!(refused_at(&file), Some(below.clone()));
+        // Where strangers may make entries.
+        chown(&below, Some(0), None).unwrap();
+        mode(dir.path(), 0o1777);
+        assert_eq!(refused_at(&file), Some(above));
     }
 
     #[test]

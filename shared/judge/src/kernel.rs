@@ -40,6 +40,24 @@ pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
     }
 }
 
+/// Where the kernel has a deleted volume mounted: a workload there writes into nothing. The
+/// directory of a volume has the volume's id in its path.
+pub(super) fn find_destroyed(row: &LogRow) -> Option<(Rule, String)> {
+    if row.rpc != Some(Rpc::DeleteVolume) || row.effect != Some(CallEffect::Done) {
+        return None;
+    }
+    let id = &row.args.volume_id;
+    let is_of_it = |mount: &KernelMount| mount.root.split('/').any(|name| name.contains(&**id));
+    let kernel = row.kernel.as_deref().unwrap_or_default();
+    let there: Vec<&str> = kernel
+        .iter()
+        .filter(|there| there.mounts.iter().any(is_of_it))
+        .map(|there| &*there.path)
+        .collect();
+    let what = || format!("its data is gone, and it is mounted at {}", there.join(", "));
+    (!id.is_empty() && !there.is_empty()).then(|| (Rule::DestroyedWhileMounted, what()))
+}
+
 fn published(
     there: &PathMounts,
     kernel: &[PathMounts],

@@ -30,6 +30,7 @@ pub(super) enum CallEffect {
 }
 
 #[derive(Debug, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one field of the log")]
 pub(super) struct LogRow {
     pub entry: EntryKind,
     pub node_id: String,
@@ -56,8 +57,12 @@ pub(super) struct LogRow {
     pub fault: Option<String>,
     #[serde(default)]
     pub answer: AnswerFields,
-    /// The mounts at the paths of a node call, at its end.
+    /// The mounts at the paths of a node call, at its end. At the end of a deletion: all mounts of
+    /// directories that do not exist any more.
     pub kernel: Option<Vec<PathMounts>>,
+    /// Whether the driver carries out calls that break a rule of order.
+    #[serde(default)]
+    pub lenient: bool,
     #[serde(default)]
     pub attach: bool,
     #[serde(default)]

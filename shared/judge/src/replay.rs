@@ -13,7 +13,7 @@ use super::changes::ChangeRegistry;
 use super::check::{BrokenRule, CallCheck, NodeRequirements};
 use super::check_storage::{StorageCheck, copies_from};
 use super::finding::{Finding, FindingKind, LogLine, RuleReference};
-use super::kernel::find_false_reports;
+use super::kernel::{find_destroyed, find_false_reports};
 use super::log_row::{CallEffect, EntryKind, LogRow};
 use super::objects::ObjectRegistry;
 use super::open_calls::{CallSlot, OpenCall, OpenCalls};
@@ -144,6 +144,7 @@ impl<'a> Replay<'a> {
         let storage = StorageCheck { call, objects, snapshots, changes, in_flight };
         broken.extend(storage.find_broken_rules());
         broken.extend(self.path_of_another(call));
+        broken.extend(self.undo_of_another(call));
         broken.extend(self.stale_use(call));
         broken
     }
@@ -174,6 +175,24 @@ impl<'a> Replay<'a> {
         }
         let what = format!("{path:?} on {} is volume {other:?}'s; choose another path", call.at);
         Some(BrokenRule { rule: Rule::PathOfAnotherVolume, what, others: thing.proof() })
+    }
+
+    /// A plugin that looks at the path alone would take the other volume down.
+    fn undo_of_another(&self, call: &CallContext<'_>) -> Option<BrokenRule> {
+        let path = match call.rpc {
+            Rpc::NodeUnstageVolume => &call.args.staging_target_path,
+            Rpc::NodeUnpublishVolume => &call.args.target_path,
+            _ => return None,
+        };
+        let other = self.paths.get(&(call.at.to_owned(), path.clone()))?;
+        if call.args.volume() == Some(other) {
+            return None;
+        }
+        let is_there =
+            |(at, _): &(&UseLocation, _)| at.path() == Some(path) && at.node() == call.at;
+        let (_, thing) = self.volumes.get(other)?.uses().find(is_there)?;
+        let what = format!("{path:?} on {} is volume {other:?}'s; name that one", call.at);
+        Some(BrokenRule { rule: Rule::UndoOfAnotherVolume, what, others: thing.proof() })
     }
 
     /// Adds overlaps with calls that may be in flight.
@@ -285,9 +304,12 @@ impl<'a> Replay<'a> {
         }
         let is_gone = self.in_flight.remove(by).is_some_and(|open| open.is_gone);
         self.apply_end(&call, row, row.is_known_success() && !is_gone);
-        for (rule, what) in find_false_reports(row) {
+        let destroyed = find_destroyed(row).map(|found| (FindingKind::Violation, found));
+        let false_reports = find_false_reports(row).into_iter();
+        let false_reports = false_reports.map(|found| (FindingKind::FalseReport, found));
+        for (kind, (rule, what)) in false_reports.chain(destroyed) {
             (self.found)(Finding {
-                kind: FindingKind::FalseReport,
+                kind,
                 rule: rule.into(),
                 object: call.object().0,
                 about: call.object().1,
@@ -317,7 +339,10 @@ impl<'a> Replay<'a> {
             if let Some(overlap) = &mut pending.overlap {
                 overlap.is_certain |= same;
             }
-            if pending.by == call.by && pending.rule.is_checked_by_driver() && was_done {
+            // A lenient driver carries out what it would refuse.
+            let is_strict = !row.lenient;
+            if pending.by == call.by && is_strict && pending.rule.is_checked_by_driver() && was_done
+            {
                 pending.is_missed = match pending.overlap {
                     Some(OverlapProof { during, is_watched, .. }) => {
                         is_watched && self.in_flight.contains(during)

@@ -62,6 +62,8 @@ rules! {
     SecondStagingPath "second-staging-path" Some(4), "NodeStageVolume";
     /// A volume was to be staged or published at a path that another volume has.
     PathOfAnotherVolume "path-of-another-volume" Some(4), "NodeStageVolume";
+    /// A volume was to be unstaged or unpublished at a path that another volume has.
+    UndoOfAnotherVolume "undo-of-another-volume" Some(3), "NodeUnpublishVolume";
     /// A volume was to be used on a node that it is not attached to.
     NodeCallBeforeAttach "node-call-before-attach" None, "NodeStageVolume";
     /// A volume was to be used on a node that it is not known to be attached to.
@@ -82,6 +84,8 @@ rules! {
     UseAfterDelete "use-after-delete" None, "DeleteVolume";
     /// A volume was to be deleted while it is or may be attached or in use.
     DeleteInUse "delete-in-use" Some(3), "DeleteVolume";
+    /// A volume was deleted, and the kernel still has its directory mounted.
+    DestroyedWhileMounted "destroyed-while-mounted" Some(3), "DeleteVolume";
     /// A volume or snapshot was to be deleted while something is made from it, or may be.
     DeleteOfSource "delete-of-source" None, "CreateVolume, volume_content_source";
     /// A volume was to be made from a snapshot that is not known to be ready to use.

@@ -26,6 +26,7 @@ pub mod config;
 pub mod connection;
 pub mod deadline;
 pub mod fault_report;
+pub mod first_seen;
 pub mod hung;
 pub mod locks;
 pub mod newer;

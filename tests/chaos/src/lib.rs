@@ -33,6 +33,9 @@ pub async fn run(seed: u64, length: Duration) -> Report {
     run.ledger.note(format!("seed {seed}: {shape}"));
     run.carry_out(plan::plan(seed, shape, length)).await;
     let mounts = run.ledger.read().holds.len();
+    if let Some(restore) = plan::restore(seed, shape) {
+        run.restored(restore).await;
+    }
     let rest = run.come_to_rest().await;
     let report = Report { seed, shape, length, mounts, rest: rest.took, book: run.ledger.read() };
     // The logs of a run that passed explain its summary.

@@ -13,7 +13,7 @@ use berth_bus::Bus;
 use berth_contract::bucket;
 use berth_domain::VolumeId;
 use berth_harness::dirs::{Dir, Disk, mounts_beneath};
-use berth_harness::nats::{NatsOptions, NatsServers, Server};
+use berth_harness::nats::{Login, NatsOptions, NatsServers, Server};
 use berth_harness::process::{Daemon, Program, binary, clock};
 use berth_harness::proxy::Proxy;
 use berth_harness::storage;
@@ -36,6 +36,7 @@ pub struct Site {
     pub shape: Shape,
     /// The test's own connection, which nothing is done to.
     pub bus: Bus,
+    admin: Login,
     daemons: BTreeMap<Target, Daemon>,
     cables: BTreeMap<Target, Vec<Proxy>>,
     /// What the bus is made of.
@@ -107,7 +108,16 @@ impl Site {
                 daemons.insert(target, program.start());
             }
         }
-        Self { shape, bus, daemons, cables, nats, journals, dir }
+        Self { shape, bus, admin, daemons, cables, nats, journals, dir }
+    }
+
+    /// The command-line tool, as one who may do everything. It goes past every cable.
+    pub fn berth(&self) -> tokio::process::Command {
+        let Login { creds_file, ca_file } = &self.admin;
+        let mut berth = tokio::process::Command::new(binary("berth"));
+        berth.env("BERTH_NATS_URL", self.nats.url());
+        berth.env("BERTH_CREDS", creds_file).env("BERTH_TLSCA", ca_file);
+        berth
     }
 
     /// A process.
@@ -256,6 +266,7 @@ fn driver(dir: &Dir, shape: Shape, plugin: usize, node: usize) -> Program {
         .arg("--faults")
         .arg(file("faults"))
         .args((plugin == 1).then_some(shape.lacks))
+        .args(shape.lenient.then_some("--lenient"))
 }
 
 /// What the drivers call a node.

@@ -92,14 +92,20 @@ pub fn mistakes_with(job: &SeenJob) -> Vec<Mistake> {
         }
     }
     let freed = job.events.iter().rfind(|(_, event)| *event == EventName::ClaimFreed);
-    let granted = job.events.iter().any(|(_, event)| *event == EventName::ClaimTaken);
-    if let Some((at, _)) = freed.filter(|_| granted)
-        && let Some(run) = job.runs.iter().find(|run| run.wrote > at + TOLERANCE_MS)
+    let granted = job.events.iter().rfind(|(_, event)| *event == EventName::ClaimTaken);
+    // A run that began later may have been granted the volume again. Then that claim is not freed
+    // yet, or the event that says so is lost.
+    let is_of_it = |run: &JobRun, at: u64| {
+        let is_free = granted.is_some_and(|(taken, _)| *taken <= at);
+        run.wrote > at + TOLERANCE_MS && (is_free || run.begun <= at)
+    };
+    if let Some((at, _)) = freed.filter(|_| granted.is_some())
+        && let Some(run) = job.runs.iter().find(|run| is_of_it(run, *at))
     {
-        add(Kind::WroteAfterRelease, format!("claim.freed at {at}, and {run:?}"));
+        add(Kind::WroteAfterRelease, format!("claim.freed at {at}, and {run:?}; {:?}", job.events));
     }
     let waited = job.events.iter().any(|(_, event)| *event == EventName::ClaimWaiting);
-    if let Some((at, _)) = freed.filter(|_| waited && !granted && job.runs.is_empty()) {
+    if let Some((at, _)) = freed.filter(|_| waited && granted.is_none() && job.runs.is_empty()) {
         add(Kind::GaveUpPlaceInLine, format!("its claim in line was gone at {at}"));
     } else if job.runs.is_empty() {
         let kind = if job.met_retryable { Kind::IgnoredRetryable } else { Kind::NeverRan };
@@ -149,6 +155,11 @@ mod tests {
         let late = vec![(1_500, ClaimTaken), (5_000, AllocComplete), (3_000, ClaimFreed)];
         let late = SeenJob { events: late, ..right.clone() };
         assert_eq!(kinds(&late), [Kind::WroteAfterRelease]);
+        let again = vec![(1_000, ClaimTaken), (1_200, ClaimFreed), (1_500, ClaimTaken)];
+        assert_eq!(kinds(&SeenJob { events: again, ..right.clone() }), [], "a second mount");
+        let lost = vec![(1_500, ClaimTaken), (3_000, ClaimFreed), (3_500, ClaimTaken)];
+        let lost = SeenJob { events: lost, ..right.clone() };
+        assert_eq!(kinds(&lost), [Kind::WroteAfterRelease], "taken from it while it ran");
         let twice = SeenJob { runs: vec![run(2_000, 3_000), run(3_000, 5_000)], ..right.clone() };
         assert_eq!(kinds(&twice), [Kind::RanTwice]);
         let none = SeenJob { runs: Vec::new(), ..right.clone() };

@@ -33,6 +33,7 @@ use berth_service::clock;
 use berth_service::fault_report::FaultReport;
 use berth_service::shutdown::{Shutdown, Trigger};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::Fatal;
 
@@ -104,6 +105,7 @@ impl Place {
             },
             ttl: LeaseTtl::new(config.lease_ttl),
             gate: gate.clone(),
+            volumes: watch::Sender::new(0),
         };
         let events = bus.events_by_request();
         let lease = tenure.acquire(&shutdown).await.ok_or("the lease was not got")?;
@@ -131,9 +133,13 @@ impl Place {
         let interval = config.report_interval;
         let ttl = tenure.ttl.clone();
         let unaccounted = UnaccountedMounts::default();
+        // These agents mount nothing.
+        unaccounted.replace(Vec::new(), true);
         let journal = FaultReport::default();
         let hung = FaultReport::default();
         let reporter = Reporter {
+            // Nothing is mounted, so there is nothing to compare.
+            compared: tenure.volumes.subscribe(),
             bus,
             host,
             plugins,
@@ -143,6 +149,7 @@ impl Place {
             unaccounted,
             journal,
             hung,
+            unseen: FaultReport::default(),
             sealing,
         };
         tokio::spawn(reporter.run(shutdown.clone()));

@@ -1,5 +1,8 @@
 //! Programs in mount namespaces of their own, which must not hold what other tests release.
 //!
+//! Each test binary is in a namespace of its own already (`run-test.sh`, by `.cargo/config.toml`).
+//! These programs are in another one each, with copies of the mounts of their binary's tests.
+//!
 //! Where the host's mounts are private, a new namespace copies them all, and for a moment really
 //! holds the volumes of every test that runs beside this one. So that nothing is released in that
 //! moment, releases share a lock of the machine, and a new namespace has it alone until it has
@@ -13,15 +16,7 @@ use crate::process::Program;
 
 /// Holds the lock, makes the namespace, and unmounts in it what lies below the directories of other
 /// tests. Then gives the lock back and becomes the rest of the line.
-const ENTER_NAMESPACE: &str = r#"
-lock=$1; propagation=$2; own=${3%/}; shift 3
-exec 9>"$lock"; flock 9
-exec unshare --mount --propagation "$propagation" sh -c '
-    own=$1; shift
-    awk -v own="$own/" "index(\$5, \"/tmp/berth-\") == 1 && index(\$5, own) != 1 { print \$5 }" \
-        /proc/self/mountinfo | sort -r |
-        while read -r at; do umount --lazy "$(printf %b "$at")"; done
-    exec 9>&- "$@"' sh "$own" "$@""#;
+const ENTER_NAMESPACE: &str = include_str!("../enter-namespace.sh");
 
 /// The lock of all tests on this machine.
 fn lock_file() -> PathBuf {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use berth_bus::{Call, RequestError};
+use berth_contract::bucket;
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::claim::Claims;
@@ -11,6 +12,7 @@ use berth_contract::message::volume::{self, Deregistered, Registered, VolumeStat
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
 use berth_domain::alloc::{AllocState, VolumeRequest};
+use berth_domain::plugin::Node;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::process::binary;
 use berth_harness::wait;
@@ -208,5 +210,25 @@ impl System {
     /// All nodes.
     pub async fn nodes(&self) -> Result<Nodes, Problem> {
         self.ask(&verb::NodeStatus::subject(&()), &json!({})).await
+    }
+
+    /// Waits until each node's agent has compared its mounts with the claims, also with those of a
+    /// restored bucket. Until then its node is not forgotten.
+    pub async fn compared(&self) {
+        let volumes = self.bus.bucket(&bucket::VOLUMES, 1).await.expect("the volumes are read");
+        let nodes = self.bus.bucket(&bucket::NODES, 1).await.expect("the nodes are read");
+        wait::until("every node has compared", RECOVERY, || async {
+            let now = volumes.incarnation();
+            let list = nodes.list(">").await.map_err(|error| error.to_string())?;
+            let records = list.entries.iter().filter_map(|entry| entry.value.as_deref());
+            let is_uncompared = |record: &[u8]| {
+                let Ok(node) = serde_json::from_slice::<Node>(record) else { return false };
+                let is_older = node.compared_incarnation() != Some(now.number);
+                node.uncompared || (now.origin.may_lack_records() && is_older)
+            };
+            let left = records.filter(|record| is_uncompared(record)).count();
+            if left == 0 { Ok(()) } else { Err(format!("{left} have not")) }
+        })
+        .await;
     }
 }

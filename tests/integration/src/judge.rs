@@ -26,7 +26,12 @@ impl System {
 
     /// What the storage reports of the volume's attachment, staging or publication, if any.
     pub fn in_use(&self, volume: &str) -> Option<Value> {
-        storage::in_use(&self.backend()).into_iter().find(|one| one["volume_id"] == volume)
+        self.all_in_use().into_iter().find(|one| one["volume_id"] == volume)
+    }
+
+    /// What the storage reports of every volume that is attached, staged or published.
+    pub fn all_in_use(&self) -> Vec<Value> {
+        storage::in_use(&self.backend())
     }
 
     /// The judge reads the logs of all drivers together.

@@ -195,7 +195,7 @@ impl System {
                 }
                 Some(key::VolumeEntry::Snapshot(..)) => {
                     let snapshot: Snapshot = serde_json::from_slice(value).expect("a snapshot");
-                    snapshots.extend(snapshot.external_id.into_iter().chain(snapshot.second_id));
+                    snapshots.extend(snapshot.ids().cloned());
                 }
                 _ => {}
             }

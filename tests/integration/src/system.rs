@@ -491,9 +491,13 @@ impl Start<'_> {
     fn agent(&self, at: usize) -> Daemon {
         let node = at + 1;
         let dir = self.dir.path().display();
+        // An agent of the last release does not know the setting.
+        let kept = self.options.place_kept_ms;
+        let is_default = kept == Options::default().place_kept_ms;
+        let kept = if is_default { String::new() } else { format!("place_kept_ms = {kept}\n") };
         let own = format!(
             "node = \"n{node}\"\nstate_dir = \"{dir}/n{node}\"\nlease_ttl_s = 3\n\
-             probe_interval_ms = 200\n\n[[plugin]]\nid = \"{PLUGIN}\"\n\
+             probe_interval_ms = 200\n{kept}\n[[plugin]]\nid = \"{PLUGIN}\"\n\
              socket = \"{dir}/d{node}.sock\"\n"
         );
         self.run("berth-node-agent", &format!("agent-{node}"), &own)

@@ -121,6 +121,7 @@ impl Decider {
             policy: self.policy,
             handle: HandleUse::default(),
             copies: Vec::new(),
+            mounts: Vec::new(),
         };
         let command = self.translation.command(record, self.misread(ask));
         let tries_again = ask.alloc().and_then(|alloc| record.claims[alloc]).is_some_and(leaves)

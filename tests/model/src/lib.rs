@@ -28,6 +28,7 @@ mod node;
 mod normal;
 pub mod pair;
 mod repeat;
+pub mod restored;
 pub mod safety;
 mod scenario;
 pub mod search;

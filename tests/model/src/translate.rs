@@ -136,6 +136,8 @@ impl Translation {
                 BTreeMap::new()
             },
             mount: None,
+            plugin: None,
+            external_id: None,
         }
     }
 

@@ -100,7 +100,7 @@ pub async fn adopt(
     const STEP: &str = verb::AllocAdopt::STEP;
     let Adopt { from, owner, ids } = request;
     let by = origin.by();
-    let leased = state.has_lease(namespace, &owner, by.as_deref(), STEP).await?;
+    let leased = state.has_lease(namespace, &owner, by.as_deref(), STEP, origin.trace).await?;
     let holder = state.surely_held_by(namespace, &from, STEP, origin.trace).await?;
     let taken = |alloc: &Alloc| {
         let is_own = alloc.is_owned_by(&owner, by.as_deref());

@@ -70,7 +70,9 @@ pub async fn register(
 ) -> Result<AllocStatus, Problem> {
     let by = origin.by();
     let leased = match &request.owner {
-        Some(owner) => state.has_lease(namespace, owner, by.as_deref(), REGISTER).await?,
+        Some(owner) => {
+            state.has_lease(namespace, owner, by.as_deref(), REGISTER, origin.trace).await?
+        }
         None => false,
     };
     let wanted = Alloc {

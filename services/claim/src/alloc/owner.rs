@@ -3,7 +3,8 @@
 //! **Owns** the keys `owner.<ns>.<owner>` in the bucket of leases.
 //!
 //! **Promises** that a holder may ask again: a lease that this very process and identity hold is
-//! renewed. Any replica answers; the guard of the write lets one of two requests pass.
+//! renewed. Any replica answers; the guard of the write lets one of two requests pass. A request
+//! past its deadline writes nothing: the lease that a later one took would end too early.
 //!
 //! **Never** counts a lease as an owner's that another identity holds under the same name.
 
@@ -23,8 +24,8 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::{Namespace, OwnerId};
-use berth_service::clock;
 use berth_service::page::{Room, after, page};
+use berth_service::{clock, deadline};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -61,7 +62,9 @@ pub async fn hold(
     };
     let mut over = None;
     for _ in 0..TRIES_MAX {
-        match state.owners.bucket.hold(&terms, over, WRITE_WITHIN).await {
+        deadline::check(origin.deadline)?;
+        let within = WRITE_WITHIN.min(origin.deadline.saturating_duration_since(Instant::now()));
+        match state.owners.bucket.hold(&terms, over, within).await {
             Ok(revision) => return Ok(OwnerHeld { revision }),
             Err(LeaseError::Held { holder: entry, .. }) => {
                 let known = check_own(&owner, &entry, &wanted)?;
@@ -108,7 +111,9 @@ pub async fn give_up(
     const STEP: &str = verb::OwnerYield::STEP;
     let YieldOwner { owner, holder } = request;
     let key = key::owner_lease(namespace, &owner);
-    let entry = state.owners.bucket.get(&key).await.map_err(|error| error.into_problem(STEP))?;
+    // A lease that stays although its owner was told otherwise keeps others out for its time.
+    let entry = state.owners.bucket.get_surely(&key, origin.trace).await;
+    let entry = entry.map_err(|error| error.into_problem(STEP))?;
     let Some(entry) = entry.filter(|entry| entry.value.is_some()) else {
         return Ok(OwnerYielded {});
     };
@@ -117,19 +122,22 @@ pub async fn give_up(
     check_own(&owner, &entry, &wanted)?;
     let value = entry.value.unwrap_or_default();
     let terms = LeaseTerms { key, value, ttl: WRITE_WITHIN, trace: origin.trace };
+    deadline::check(origin.deadline)?;
     let released = state.owners.bucket.release(&terms, entry.revision).await;
     released.map_err(|error| error.into_problem(STEP))?;
     Ok(OwnerYielded {})
 }
 
 impl StateInner {
-    /// Whether the owner holds its lease: the owner with this identity.
+    /// Whether the owner holds its lease: the owner with this identity. That it does not is
+    /// confirmed at a quorum: such an alloc is kept for nobody.
     pub(super) async fn has_lease(
         &self,
         namespace: &Namespace,
         owner: &OwnerId,
         by: Option<&str>,
         step: &str,
+        trace: TraceContext,
     ) -> Result<bool, Problem> {
         let is_held = |holder: &OwnerHolder| holder.by.as_deref() == by;
         let known = self.owners.mirror.read(|owners| owners.holder(namespace, owner).map(is_held));
@@ -137,10 +145,8 @@ impl StateInner {
             return Ok(true);
         }
         // The mirror may be behind a lease that was just taken.
-        let entry = self.owners.bucket.get(&key::owner_lease(namespace, owner)).await;
-        let entry = entry.map_err(|error| error.into_problem(step))?;
-        let holder = entry.and_then(|entry| read_holder(owner, &entry.value?));
-        Ok(holder.as_ref().is_some_and(is_held))
+        let holder = self.surely_held_by(namespace, owner, step, trace).await?;
+        Ok(matches!(holder, LeaseHolder::By(holder) if holder.as_deref() == by))
     }
 
     /// Who holds the lease. That it is not held is confirmed at a quorum.

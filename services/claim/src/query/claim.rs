@@ -3,15 +3,15 @@
 use std::cell::RefCell;
 
 use berth_bus::StoreFault;
-use berth_contract::bucket;
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::claim::{ClaimStatus, Claims, Status, WAITS_FOR_STORE};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::verb::{self, Verb as _};
+use berth_contract::{bucket, hint};
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::{Claim, State as ClaimState, name_in};
-use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
 use berth_service::call::split_advice;
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
@@ -66,7 +66,9 @@ pub async fn list_claims(
     let (index, (page, unreadable)) =
         state.snapshot(reader, &state.volumes, concerns, show_page).await?;
     let claims = page.entries.into_iter().flatten().collect();
-    Ok(Claims { index, claims, next: page.next, unreadable })
+    let incarnation = state.volumes.bucket.incarnation();
+    let incarnation = if incarnation.origin.may_lack_records() { incarnation.number } else { 0 };
+    Ok(Claims { index, incarnation, claims, next: page.next, unreadable })
 }
 
 /// Whether a change may change what the query lists.
@@ -123,7 +125,7 @@ fn matching<'a>(
         .filter(|(key, _)| key.volume.as_str().starts_with(&query.prefix))
         .filter(|(_, subtree)| {
             let spec = subtree.volume.spec.as_ref();
-            query.plugin.as_ref().is_none_or(|id| spec.is_some_and(|spec| spec.plugin == *id))
+            query.plugin.as_ref().is_none_or(|id| spec.is_none_or(|spec| spec.plugin == *id))
         })
         .flat_map(|(key, subtree)| {
             let claims = &subtree.volume.claims;
@@ -134,6 +136,9 @@ fn matching<'a>(
         .filter(|(_, claim)| {
             query.node.as_ref().is_none_or(|node| claim.node == *node)
                 && query.state.is_none_or(|state| claim.state == state)
+                && (query.plugin.is_none()
+                    || claim.plugin.is_none()
+                    || claim.plugin == query.plugin)
         })
         .map(|(place, _)| place)
 }
@@ -255,7 +260,9 @@ impl<'a> ShownVolume<'a> {
             unstaged_by: claim.unstaged_by.clone(),
             hint,
             attempt: claim.attempt.clone(),
-            plugin: subtree.volume.spec.as_ref().map(|spec| spec.plugin.clone()),
+            plugin: plugin_of(subtree, claim).cloned(),
+            external_id: claim.external_id.clone(),
+            stray: is_stray(key, subtree, claim),
             mount: claim.mount.clone(),
             epoch: claim.epoch,
             trace: subtree.trace(alloc),
@@ -284,12 +291,42 @@ impl<'a> ShownVolume<'a> {
         if waits_for.is_some() {
             return (waits_for, hint);
         }
-        let plugin = subtree.volume.spec.as_ref().map(|spec| spec.plugin.as_str());
+        let plugin = plugin_of(subtree, claim).map(PluginId::as_str);
         let on_node = state
             .nodes
             .mirror
             .read(|nodes| node_mount::waits_for(key, plugin, claim, nodes.get(&claim.node)));
         on_node.map_or((None, hint), |(waits_for, hint)| (Some(waits_for), hint))
+    }
+}
+
+/// The plugin of the volume that was granted.
+fn plugin_of<'a>(subtree: &'a Subtree, claim: &'a Claim) -> Option<&'a PluginId> {
+    claim.plugin.as_ref().or_else(|| Some(&subtree.volume.spec.as_ref()?.plugin))
+}
+
+/// Whether the volume that was granted is not registered under this name any more.
+fn is_stray(key: &VolumeKey, subtree: &Subtree, claim: &Claim) -> bool {
+    let handle = subtree.volume.spec.as_ref().and_then(|spec| spec.handle(&key.volume));
+    claim.is_held() && (handle.is_none() || claim.is_of_other_than(handle.as_ref()))
+}
+
+/// What ends a claim whose volume's registration was lost.
+fn stray_hint(volume: &VolumeKey, alloc: &AllocId, claim: &Claim) -> String {
+    let namespace = hint::namespace_option(&volume.namespace);
+    let release = format!(
+        "end its workload, then `berth alloc stop {}{namespace}`",
+        hint::quoted(alloc.as_str())
+    );
+    match claim.handle() {
+        Some(handle) => format!(
+            "{release}; or register the volume again as it was: plugin {}, external id {:?}",
+            handle.plugin, handle.external_id
+        ),
+        None => format!(
+            "the claim does not say which volume it is of: register the volume again as it was, \
+             then {release}"
+        ),
     }
 }
 
@@ -336,7 +373,10 @@ fn hint(state: &StateInner, subtree: &Subtree, context: &ClaimContext<'_>) -> Op
     if let Some(record) = subtree.first_unreadable().cloned().or_else(node_record) {
         return Some(format!("{record}; until it can be, the claim stays as it is"));
     }
-    let plugin = subtree.volume.spec.as_ref().map(|spec| &spec.plugin);
+    if is_stray(context.volume, subtree, context.claim) {
+        return Some(stray_hint(context.volume, context.alloc, context.claim));
+    }
+    let plugin = plugin_of(subtree, context.claim);
     state.nodes.mirror.read(|nodes| {
         state.plugins.mirror.read(|plugins| {
             let found = plugin.and_then(|id| Some((id, plugins.get(id)?)));

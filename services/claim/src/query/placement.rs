@@ -3,9 +3,10 @@
 //! All mirrors are read at once, with their locks taken in one order: volumes, nodes, plugins.
 //! [`berth_domain::placement`] decides.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use berth_bus::Incarnation;
 use berth_contract::code::Code;
 use berth_contract::message::many::{PlaceMany, PlacementAnswer, PlacementAnswers};
 use berth_contract::message::query::Newer;
@@ -27,8 +28,9 @@ use tokio::time::{Instant, sleep};
 
 use super::Reader;
 use crate::handle;
+use crate::mounts::handle_of;
 use crate::refuse::{self, can_wait};
-use crate::state::{State, StateInner, check_node_readable, placement_site};
+use crate::state::{State, StateInner, check_node_readable, placement_site, unreported_elsewhere};
 use crate::volume_requests::check_volume_requests;
 
 /// Time between two computations of an answer that is waited for.
@@ -124,7 +126,8 @@ impl PlacementLookup {
         let alloc = AllocId::new(context.attempt.as_str())
             .map_err(|fault| Problem::new(Code::Internal, fault))?;
         let newcomer = NewClaimant { alloc, worker: state.worker.clone() };
-        let view = PlacementView { lookup: self, newcomer, context };
+        let incarnation = state.volumes.bucket.incarnation();
+        let view = PlacementView { lookup: self, newcomer, context, incarnation, state };
         let (page, volumes) = state.volumes.mirror.read(|volumes| {
             state.nodes.mirror.read(|nodes| {
                 state
@@ -194,6 +197,9 @@ struct PlacementView<'a> {
     lookup: &'a PlacementLookup,
     newcomer: NewClaimant,
     context: Context,
+    /// The incarnation of the bucket of claims.
+    incarnation: Incarnation,
+    state: &'a StateInner,
 }
 
 impl PlacementView<'_> {
@@ -210,13 +216,27 @@ impl PlacementView<'_> {
                 RequestedVolume { id, request, volume, handle }
             })
             .collect();
+        // Once, not for each node.
+        let unrecorded = self.state.unrecorded_nodes(nodes);
         let show = |node: &&NodeId| {
             let node = *node;
+            let unreported = |id: &VolumeId| {
+                let volume = key(id);
+                let handle = volumes.get(&volume).and_then(|sub| handle_of(&volume, &sub.volume));
+                let mut suspects = self.state.lost.nodes_of(&volume, handle.as_ref());
+                suspects.extend_from_slice(&unrecorded);
+                unreported_elsewhere(nodes, self.incarnation, &suspects, node)
+            };
+            let unreported: BTreeMap<_, _> =
+                ids.iter().map(|(id, _)| (id.clone(), unreported(id))).collect();
             let found = obstacles(
                 &self.newcomer,
                 &wanted,
                 node,
-                |id, plugin| placement_site(volumes, nodes, plugins, &key(id), plugin, node),
+                |id, plugin| {
+                    let unreported = &unreported[id];
+                    placement_site(volumes, nodes, plugins, unreported, &key(id), plugin, node)
+                },
                 |id| nodes.is_ready(id),
                 &self.context,
             );

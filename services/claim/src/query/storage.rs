@@ -70,6 +70,9 @@ fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> O
     if operation.progress.attempt.is_some() || operation.progress.next_try.is_some() {
         return None;
     }
+    if operation.mounted.is_some() {
+        return Some(StorageWait::Unmounted);
+    }
     let Work::Expand(expansion) = &operation.work else { return None };
     if !expansion.at_nodes {
         let is_held = volume.holders().next().is_some();
@@ -143,6 +146,7 @@ pub fn show_snapshot(
         plugin: snapshot.plugin.clone(),
         external_id: snapshot.external_id.clone(),
         second_id: snapshot.second_id.clone(),
+        foreign: snapshot.foreign,
         size_bytes: snapshot.size_bytes,
         cut_at: snapshot.cut_at,
         group: snapshot.group.as_ref().map(|group| group.members.clone()).unwrap_or_default(),
@@ -158,7 +162,7 @@ pub fn show_snapshot(
 fn is_call_due(snapshot: &Snapshot) -> bool {
     let is_left = match snapshot.state {
         SnapshotState::Creating | SnapshotState::Deleting => true,
-        SnapshotState::Cut => snapshot.second_id.is_none(),
+        SnapshotState::Cut => !snapshot.can_only_be_deleted(),
         SnapshotState::Ready | SnapshotState::Failed => false,
     };
     is_left && snapshot.progress.attempt.is_none()

@@ -14,20 +14,21 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::plugin::Half;
 use berth_domain::volume::storage::{Operation, Stage};
-use berth_domain::volume::{Claim, HandleUse, State as ClaimState, Volume, VolumeSpec};
+use berth_domain::volume::{
+    Claim, HandleUse, Holders, Refusal, State as ClaimState, Volume, VolumeSpec,
+};
 use berth_domain::{Namespace, PluginId, VolumeKey};
 use berth_service::page::{Room, after, page};
-use berth_service::projection::{Nodes, Subtree, VolumeChange, Volumes};
+use berth_service::projection::{Subtree, VolumeChange, Volumes};
 use tokio::time::Instant;
 
 use super::claim::show_first_claims;
 use super::storage::{show_storage, storage_hint};
 use super::{Reader, covers, first_unreadable};
 use crate::handle;
+use crate::refuse;
 use crate::state::State;
 
-/// Mounts without a claim that one reply names.
-const UNACCOUNTED_MAX: usize = 16;
 /// Holders of one volume that a list of volumes names.
 const HOLDERS_LISTED_MAX: usize = 8;
 
@@ -67,9 +68,29 @@ pub async fn volume_status(
             return Err(place(record.problem()));
         }
         let found = subtree.and_then(|found| Some((found, found.volume.spec.as_ref()?)));
+        if let Some(lost) = subtree.and_then(|subtree| registration_lost(&key, &subtree.volume)) {
+            return Err(place(lost));
+        }
         let none = || place(Problem::new(Code::NoSuchVolume, format!("no volume {key}")));
         let (subtree, spec) = found.ok_or_else(none)?;
         Ok(build_status(state, volumes, &key, subtree, spec, refusal))
+    })
+}
+
+/// The state of a name below which claims stand and no volume is registered.
+fn registration_lost(key: &VolumeKey, now: &Volume) -> Option<Problem> {
+    let holders: Holders = now.holders().collect();
+    let is_lost = now.spec.is_none() && !holders.named.is_empty();
+    let handle = now.holders().find_map(|(_, claim)| claim.handle());
+    let name =
+        handle.map(|of| format!(" (plugin {}, external id {:?})", of.plugin, of.external_id));
+    is_lost.then(|| {
+        let refusal = Refusal::OtherVolumesClaims { holders: holders.clone() };
+        let message = format!(
+            "no volume {key} is registered, and claims of one that was{} stand: {holders}",
+            name.unwrap_or_default()
+        );
+        Problem { message, ..refuse::to_problem(key, &refusal) }
     })
 }
 
@@ -98,6 +119,8 @@ fn build_status(
     let now = &subtree.volume;
     let full = now.claims.exhausted().next().map(|(_, claim)| claim);
     let health = health(state, spec);
+    let handle = spec.handle(&key.volume);
+    let mounts = handle.map(|handle| state.mounts_of_handle(key, &handle)).unwrap_or_default();
     let mut shown = VolumeStatus {
         id: key.volume.clone(),
         namespace: key.namespace.clone(),
@@ -119,9 +142,14 @@ fn build_status(
             claim.error.clone().unwrap_or_else(|| "the plugin has no room for it".to_owned())
         }),
         hint: hint(key, subtree, spec, &known, &health, full)
-            .or_else(|| unaccounted_hint(state, key)),
+            .or_else(|| mounts.iter().find_map(refuse::next_of_mount)),
         registered_twice: known.others,
-        unaccounted: state.nodes.mirror.read(|nodes| unaccounted(nodes, key)),
+        unaccounted: mounts
+            .iter()
+            .filter(|doubt| doubt.is_mounted())
+            .map(ToString::to_string)
+            .collect(),
+        mounts,
         health,
         last_refusal,
         storage: Some(with_controller_wait(state, now, show_storage(now, spec))),
@@ -135,19 +163,6 @@ fn build_status(
     let room = Room::for_page(&Page::default()).beside(&shown);
     shown.claims = show_first_claims(state, volumes, key, subtree, room);
     shown
-}
-
-fn unaccounted_hint(state: &State, key: &VolumeKey) -> Option<String> {
-    state.nodes.mirror.read(|nodes| {
-        let (node, _) = nodes.unaccounted_of(key).next()?;
-        Some(hint::unmount(key, node))
-    })
-}
-
-/// Mounts of the volume that no claim covers, each with its node.
-fn unaccounted(nodes: &Nodes, key: &VolumeKey) -> Vec<String> {
-    let mounts = nodes.unaccounted_of(key).take(UNACCOUNTED_MAX);
-    mounts.map(|(node, mount)| format!("on node {node}, {mount}")).collect()
 }
 
 /// What an operator can do about the volume. A claim has a hint of its own.

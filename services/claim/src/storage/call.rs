@@ -284,11 +284,12 @@ fn members<'a>(
     members.collect()
 }
 
-/// The plugin's ids of a group that was cut.
+/// The plugin's ids of a group that was cut. Of a group that is wrong, each member knows all.
 fn group_ids(snapshot: &Snapshot, members: &[(&VolumeId, &Snapshot)]) -> Option<GroupIds> {
-    let group = snapshot.group.as_ref()?.external_id.clone()?;
-    let snapshots = members.iter().filter_map(|(_, of)| of.external_id.clone());
-    Some(GroupIds { group, snapshots: snapshots.collect() })
+    let group = snapshot.group.as_ref()?;
+    let of_members = members.iter().filter_map(|(_, of)| of.external_id.as_ref());
+    let snapshots = of_members.chain(&group.snapshots).cloned().collect();
+    Some(GroupIds { group: group.external_id.clone()?, snapshots })
 }
 
 /// The plugin and the topologies of a volume, or of its snapshot, of which a controller call is

@@ -18,6 +18,7 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::volume::{Command, Drive, Outcome, Refusal, Volume};
 use berth_domain::{Namespace, NodeId, SecretsId, SnapshotId, Timestamp, VolumeKey};
 use berth_service::clock;
+use berth_service::projection::Volumes;
 
 use super::group::{GroupCommitted, check_members, members_of, transact_members};
 use super::snapshot_id::check_ids;
@@ -67,6 +68,9 @@ pub async fn checkpoint(
         return Ok(show(state, &volume, snapshot, None));
     }
     let judged = judge_run(state, &volume, trace).await?;
+    if judged.is_some() || needs_unmounted(state, &volume, snapshot) {
+        state.catch_up_with_nodes().await.map_err(|error| fail((volume.clone(), error)))?;
+    }
     let drive = |_: &VolumeKey, now: &Volume| {
         check_members(now, snapshot, &members)?;
         // What was read of the run says nothing of a volume that was made since.
@@ -165,6 +169,15 @@ async fn judge_run(
     Ok((!is_wanted).then_some(made))
 }
 
+/// Whether the next call must not be made while the volume may be mounted.
+fn needs_unmounted(state: &State, volume: &VolumeKey, snapshot: Option<&SnapshotId>) -> bool {
+    let operation = |volumes: &Volumes| {
+        let operation = volumes.get(volume)?.volume.spec.as_ref()?.operation()?;
+        Some(operation.needs_unmounted())
+    };
+    snapshot.is_none() && state.volumes.mirror.read(operation).unwrap_or(false)
+}
+
 fn named_secrets(
     state: &State,
     volume: &VolumeKey,
@@ -186,6 +199,7 @@ fn is_kept(refusal: &Refusal) -> bool {
             | Refusal::SnapshotUnfinished { .. }
             | Refusal::RegisteredTwice { .. }
             | Refusal::ClaimsLive { .. }
+            | Refusal::MayBeMounted { .. }
     )
 }
 

@@ -18,9 +18,11 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::class::{Class, ClassUse};
 use berth_domain::limits::{CLASSES_MAX, UNREADABLE_MAX};
 use berth_domain::{ClassId, Namespace, SecretsId, VolumeKey};
+use berth_service::deadline;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::Volumes;
 use berth_service::record_table::retry_lost_races;
+use tokio::time::Instant;
 
 use crate::class_guard::count_uses;
 use crate::secrets::open_given;
@@ -34,6 +36,7 @@ pub async fn put_class(
     state: &State,
     request: PutClass,
     trace: TraceContext,
+    deadline: Instant,
 ) -> Result<WrittenClass, Problem> {
     const STEP: &str = verb::ClassPut::STEP;
     let id = &request.id;
@@ -61,6 +64,7 @@ pub async fn put_class(
         if before.as_ref() == Some(&class) {
             return Ok(WrittenClass { id: id.clone(), changed: false, index: revision });
         }
+        deadline::check(deadline)?;
         let index = state.volumes.put(&class_key, &class, revision, trace).await?;
         if let Some(unused) = kept.filter(|kept| Some(kept) != secrets.as_ref()) {
             state.vault.remove(&secrets_key, &unused, trace).await;
@@ -95,6 +99,7 @@ pub async fn delete_class(
     state: &State,
     request: DeleteClass,
     trace: TraceContext,
+    deadline: Instant,
 ) -> Result<DeletedClass, Problem> {
     const STEP: &str = verb::ClassDelete::STEP;
     let id = &request.id;
@@ -113,6 +118,7 @@ pub async fn delete_class(
         if let Some(message) = state.volumes.mirror.read(|volumes| describe_users(volumes, id)) {
             return Err(Problem::new(Code::ClassInUse, message).into());
         }
+        deadline::check(deadline)?;
         state.volumes.delete(&class_key, revision, trace).await?;
         if let Some(secrets) = &before.secrets {
             state.vault.remove(&id.to_secrets_key(), secrets, trace).await;

@@ -58,6 +58,7 @@ pub async fn delete(
     const STEP: &str = verb::VolumeDelete::STEP;
     let volume = VolumeKey::new(namespace, request.id.clone());
     let secrets = secrets::current_secrets(state, &volume);
+    state.catch_up_with_nodes().await.map_err(|error| state.problem(error, STEP, &volume))?;
     let command = |now: &Volume| {
         let Some(spec) = &now.spec else { return Ok(delete_command(&request)) };
         if let Some(meant) = request.create_index.filter(|meant| *meant != spec.create_index) {

@@ -105,7 +105,7 @@ pub async fn delete_snapshots(
             check_meant(now, &request)?;
         }
         if let Some(known) = now.snapshots.get(&request.snapshot)
-            && known.external_id.is_some()
+            && (known.external_id.is_some() || known.foreign)
             && !request.forget
         {
             let ability =

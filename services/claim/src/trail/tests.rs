@@ -53,6 +53,8 @@ fn claim(state: State, attempt: Option<Attempt>) -> Claim {
         external_node: None,
         publish_context: BTreeMap::new(),
         mount: None,
+        plugin: None,
+        external_id: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its footing fails")]
 
+mod absence;
 mod history;
 mod secrets;
 mod secrets_site;

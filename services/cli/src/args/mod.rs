@@ -38,7 +38,7 @@ pub use access::{
     Access, AccessCommand, AccessDocker, AccessInit, AccessNode, AccessOther, AccessService,
     AccessUser, Certify, KeyOptions, Revoke, ServiceKind, Show,
 };
-pub use bus::{BusCommand, BusCopies};
+pub use bus::{BusAccept, BusBackup, BusCommand, BusCopies, BusRestore};
 pub use class::{ClassCommand, ClassCreate, ClassDelete, ClassInit, ClassList, ClassShow};
 pub use collect::Gc;
 pub use dev::Dev;

@@ -162,12 +162,14 @@ pub enum VolumeCommand {
     /// and unstages it if no other alloc uses it. Then it stages and publishes it again. The claims
     /// stay.
     ///
-    /// Refused if an alloc has ended. If a workload still holds the dead mount, the command names
-    /// it: end it, then repeat the command. A running workload sees the new mount only if it opens
+    /// A mount that is well is left alone. Refused if an alloc has ended, or if all are well. If a
+    /// workload still holds the dead mount, the command names it: end it, then repeat the
+    /// command. A running workload sees the new mount only if it opens
     /// the path again and shares the host's mounts.
     #[command(after_long_help = "EXAMPLES
     berth volume republish data --node n7
-    berth volume republish data --node n7 --alloc web-1")]
+    berth volume republish data --node n7 --alloc web-1
+    berth volume republish data --node n7 --force   # also what is well")]
     Republish(Republish),
 }
 
@@ -285,6 +287,10 @@ pub struct Republish {
     /// Only the mount of this alloc, not all mounts of the volume there
     #[arg(long, value_name = "ID")]
     pub alloc: Option<AllocId>,
+    /// Take mounts down that are well, too: their workloads lose them until they are mounted again,
+    /// and for good if the plugin cannot mount them
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `berth volume deregister`
@@ -292,7 +298,8 @@ pub struct Republish {
 pub struct Deregister {
     /// The volume
     pub id: VolumeId,
-    /// Release the claims of allocs that have ended, instead of refusing
+    /// Release the claims of allocs that have ended, and remove the record although the volume may
+    /// be mounted without a claim, instead of refusing; nothing is deleted at the storage
     #[arg(long)]
     pub force: bool,
     /// The reason, for the history

@@ -22,6 +22,7 @@ pub mod node;
 pub mod plugin;
 pub mod plugin_here;
 pub mod republish;
+pub mod restore;
 pub mod snapshot;
 pub mod spec;
 pub mod trace;

@@ -18,6 +18,7 @@ pub async fn republish(args: &Republish, session: &Session) -> Result<(), Failur
         namespace: session.namespace.clone(),
         volume: args.id.clone(),
         alloc: args.alloc.clone(),
+        force: args.force,
     };
     // Sent once: a failure is shown to the operator, and not retried.
     let until = session.patience(REPUBLISH_PATIENCE).until;

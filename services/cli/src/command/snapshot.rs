@@ -71,7 +71,7 @@ async fn cut(body: &CreateSnapshot, wait: WaitArgs, session: &Session) -> Result
     session.output.reply(&reply, |SnapshotsChanged { changed, snapshots }| {
         let (is, was) = if body.volumes.len() > 1 { ("are", "were") } else { ("is", "was") };
         let done = if *changed { format!("{is} ready") } else { format!("{was} ready already") };
-        let bytes: u64 = snapshots.iter().filter_map(|one| one.size_bytes).sum();
+        let bytes = size::sum(snapshots.iter().filter_map(|one| one.size_bytes));
         let size = if bytes > 0 { format!(": {}", size::short(bytes)) } else { String::new() };
         format!("{} {done}{size}", names(body))
     });

@@ -129,7 +129,8 @@ pub async fn deregister(args: &Deregister, session: &Session) -> Result<(), Fail
 
 fn deregistered_text(id: &VolumeId, gone: &Deregistered) -> String {
     if gone.gone {
-        return format!("volume {id} is deregistered");
+        let mounts = gone.mounts.iter().map(|doubt| format!("\nit may be in use still: {doubt}"));
+        return format!("volume {id} is deregistered{}", table::plain(&mounts.collect::<String>()));
     }
     let releasing: Vec<&str> = gone.releasing.iter().map(AsRef::as_ref).collect();
     format!(

@@ -10,6 +10,7 @@ mod config;
 mod health;
 mod identities;
 mod layout;
+mod log_tail;
 mod namespace;
 mod nats;
 mod own_plugin;
@@ -34,6 +35,7 @@ use config::Settings;
 use health::BusAddress;
 use identities::Identities;
 use layout::Layout;
+use log_tail::LogTail;
 use own_plugin::OwnPlugin;
 use program::Binaries;
 use supervisor::{Ended, Supervisor};
@@ -141,10 +143,7 @@ async fn until_healthy(
 
 fn not_healthy(layout: &Layout, missing: &str, ended: Option<&Ended>) -> Failure {
     let log = ended.map(|ended| {
-        let path = layout.log(&ended.name);
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
+        let tail = LogTail::whole(&layout.log(&ended.name)).last_lines(TAIL_LINES).join("\n");
         format!("\n{} {}; the end of its log:\n{tail}", ended.name, ended.how)
     });
     Failure::Here {

@@ -42,7 +42,8 @@ pub struct Program {
     pub tier: Tier,
     path: PathBuf,
     args: Vec<OsString>,
-    log: PathBuf,
+    /// Where its output is appended.
+    pub log: PathBuf,
     /// Where its pid is written.
     pub pid: PathBuf,
     /// A driver of the user's own.

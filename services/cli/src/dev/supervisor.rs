@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::log_tail::LogTail;
 use super::program::{Program, Tier};
 
 /// The pauses before an ended process is restarted.
@@ -42,6 +43,8 @@ pub struct Ended {
     pub times: u32,
     /// The pause before its restart.
     pub again_in: Duration,
+    /// The last line of its log, if it ended with an error soon after its start.
+    pub last_line: Option<String>,
 }
 
 /// All supervised processes.
@@ -88,6 +91,7 @@ async fn keep_running(program: Program, stop: CancellationToken, tell: mpsc::Sen
     let mut in_a_row = 0;
     loop {
         let started = Instant::now();
+        let log = LogTail::from_now(&program.log);
         let (how, code) = match program.start() {
             Err(error) => (format!("could not be started: {error}"), None),
             Ok(mut child) => {
@@ -110,9 +114,19 @@ async fn keep_running(program: Program, stop: CancellationToken, tell: mpsc::Sen
         };
         times += 1;
         in_a_row = if started.elapsed() >= STABLE_AFTER { 1 } else { in_a_row + 1 };
+        // A signal's victim says nothing of its end.
+        let is_failed_start = code.is_some() && started.elapsed() < STABLE_AFTER;
+        let last_line = is_failed_start.then(|| log.last_lines(1).pop()).flatten();
         let again_in = RESTART_PAUSES.wait(in_a_row, clock::jitter());
         // A full queue loses a report only.
-        let _ = tell.try_send(Ended { name: program.name.clone(), how, code, times, again_in });
+        let _ = tell.try_send(Ended {
+            name: program.name.clone(),
+            how,
+            code,
+            times,
+            again_in,
+            last_line,
+        });
         tokio::select! {
             () = sleep(again_in) => {}
             () = stop.cancelled() => return,

@@ -15,8 +15,11 @@ use crate::span;
 
 /// A process ended and will be restarted.
 pub fn restarted(ended: &Ended) -> String {
-    let Ended { name, how, times, again_in, .. } = ended;
-    format!("{name} {how}; it starts again in {} (restart {times})", span::short(*again_in))
+    let Ended { name, how, times, again_in, last_line, .. } = ended;
+    let said = last_line.as_ref().map(|line| format!("\n  its log ends with: {line}"));
+    let again_in = span::short(*again_in);
+    let said = said.unwrap_or_default();
+    format!("{name} {how}; it starts again in {again_in} (restart {times}){said}")
 }
 
 /// Everything is healthy: addresses, and commands to try.

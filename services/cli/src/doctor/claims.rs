@@ -40,7 +40,7 @@ fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<Ailment> {
         return None;
     }
     let since = facts.now.since(claim.since);
-    if since < STUCK_AFTER && claim.failed_tries() < 2 {
+    if since < STUCK_AFTER && claim.failed_tries() < 2 && !claim.stray {
         return None;
     }
     let finding = find_claim(&facts.why, claim);

@@ -180,10 +180,12 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
         | C::StoreFault
         | C::ClockWrong
         | C::RegisteredTwice
+        | C::RegistrationLost
         | C::NodeDown
         | C::AgentAway
         | C::NodeUnknown
         | C::JournalFault
+        | C::RunUnknown
         | C::HostHangs
         | C::SharedNodeId
         | C::PluginDown
@@ -197,6 +199,7 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
         | C::NobodyWorks => Some(Verdict::Fault),
         C::MountUnaccounted
         | C::NodeGone
+        | C::RequestOutdated
         | C::PluginRetries
         | C::VolumeUnwell
         | C::NoRoom

@@ -7,11 +7,12 @@ use super::{Ailment, Examined, SystemFacts};
 use crate::why::{Cause, node_troubles};
 
 /// The causes that are told here; the others belong to other checks.
-const TOLD: [Cause; 5] = [
+const TOLD: [Cause; 6] = [
     Cause::NodeGone,
     Cause::NodeDown,
     Cause::AgentAway,
     Cause::JournalFault,
+    Cause::RunUnknown,
     Cause::MountUnaccounted,
 ];
 

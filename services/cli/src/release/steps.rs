@@ -183,6 +183,8 @@ mod tests {
             reason: None,
             attempt: None,
             plugin: None,
+            external_id: None,
+            stray: false,
             mount: None,
             epoch: 7,
             trace: None,

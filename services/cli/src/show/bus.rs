@@ -1,8 +1,10 @@
-//! The copies of buckets and streams.
+//! The copies of buckets and streams, and their backups.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use berth_bus::replication::CopiesReport;
+use berth_bus::restore::{BegunIncarnation, RestoreStep};
 
 use crate::table::{Table, plain};
 
@@ -56,4 +58,32 @@ pub fn copies_progress(report: &CopiesReport) -> String {
     let waiting: Vec<String> = waiting.collect();
     let rest = if waiting.is_empty() { String::new() } else { format!("; {}", waiting.join("; ")) };
     plain(&format!("{settled} of {all} have all their copies{rest}"))
+}
+
+/// The buckets that were backed up.
+pub fn backed_up(buckets: &[String], dir: &Path) -> String {
+    format!("backed up to {}: {}", plain(&dir.to_string_lossy()), buckets.join(", "))
+}
+
+/// One step of a restore.
+pub fn restore_step(step: &RestoreStep) -> String {
+    match step {
+        RestoreStep::Removed(bucket) => format!("removed {bucket}"),
+        RestoreStep::Waiting(within) => {
+            format!("waiting {} s, until no service rests on what it knew", within.as_secs())
+        }
+        RestoreStep::Restored(bucket) => format!("restored {bucket}"),
+        RestoreStep::Finished(bucket) => format!("{bucket} is served again"),
+    }
+}
+
+/// The incarnations that began.
+pub fn begun(all: &[BegunIncarnation]) -> String {
+    let mut table = Table::new(["BUCKET", "INCARNATION", "RECORDS TO", "GOES ON ABOVE"]);
+    for one in all {
+        let numbers = [one.incarnation, one.restored, one.above].map(|number| number.to_string());
+        let [incarnation, restored, above] = numbers;
+        table.row([one.bucket.clone(), incarnation, restored, above]);
+    }
+    table.to_string()
 }

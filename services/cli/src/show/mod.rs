@@ -30,7 +30,7 @@ mod volume;
 mod why;
 
 pub use alloc::{ALLOC_COLUMNS, alloc, allocs, changed_allocs, owners};
-pub use bus::{copies, copies_progress};
+pub use bus::{backed_up, begun, copies, copies_progress, restore_step};
 pub use claim::{CLAIM_COLUMNS, claims, sorted_claims};
 pub use class::{CLASS_COLUMNS, capacities, class, classes};
 pub use doctor::doctor;

@@ -49,7 +49,7 @@ pub fn snapshot_groups(snapshots: &[SnapshotStub], now: Timestamp) -> String {
             (&one.namespace, &one.snapshot) == (&first.namespace, &first.snapshot)
                 && first.group.contains(&one.volume)
         });
-        let bytes: u64 = members.filter_map(|one| one.size_bytes).sum();
+        let bytes = size::sum(members.filter_map(|one| one.size_bytes));
         table.row([
             name(&first.namespace, &first.snapshot),
             first.state.to_string(),

@@ -127,7 +127,11 @@ fn agent_parts(
     let guards = agent.guards.iter().filter(|one| !one.guard.contains("berth run"));
     let guards: Vec<String> = guards
         .map(|one| {
-            let lives = if one.lives { "lives" } else { "has ended" };
+            let lives = match &one.unknown {
+                Some(why) => format!("cannot be looked at: {}", plain(why)),
+                None if one.lives => "lives".to_owned(),
+                None => "has ended".to_owned(),
+            };
             let alloc = name(&one.namespace, &one.alloc);
             format!("  {alloc} by {}, which {lives}\n", plain(&one.guard))
         })

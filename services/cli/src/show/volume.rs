@@ -101,6 +101,8 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
         lines.push(("registered twice", format!("as {}", volume.registered_twice.join(", "))));
     }
     lines.extend(volume.unaccounted.iter().map(|mount| ("without a claim", mount.clone())));
+    let silent = volume.mounts.iter().filter(|doubt| !doubt.is_mounted());
+    lines.extend(silent.map(|doubt| ("not known", doubt.to_string())));
     if let Some(said) = &volume.exhausted {
         lines.push(("no room", said.clone()));
     }

@@ -69,6 +69,9 @@ impl StorageGoal {
         };
         match (self, storage.stage) {
             (Self::Created, Stage::Ready | Stage::Unused) => GoalState::Reached,
+            (Self::Deleted { .. }, Stage::Deleting) if is_mounted(storage) => {
+                GoalState::Blocked(StorageWait::Unmounted)
+            }
             (Self::Created | Self::Deleted { .. }, Stage::Creating)
             | (Self::Deleted { .. }, Stage::Deleting) => GoalState::Open,
             (Self::Created, Stage::Failed) | (Self::Deleted { .. }, _) => {
@@ -110,6 +113,12 @@ fn judge_expansion(
             _ => GoalState::Open,
         },
     }
+}
+
+/// Whether the change waits for an operator to have the volume unmounted.
+fn is_mounted(storage: &StorageStatus) -> bool {
+    let operation = storage.operation.as_ref();
+    operation.is_some_and(|of| of.waits_for == Some(StorageWait::Unmounted))
 }
 
 fn is_under_way(storage: &StorageStatus, kind: OperationKind) -> bool {

@@ -148,13 +148,13 @@ impl Change<'_> {
             ),
             _ => format!("what it waits for: `berth why {}`", self.argument()),
         };
+        let state = match waits_for {
+            StorageWait::Unmounted => "is not deleted yet",
+            _ => "is larger at its storage, and not on its nodes",
+        };
         Failure::Here {
             exit: exit::CONFLICT,
-            message: format!(
-                "volume {} is larger at its storage, and not on its nodes; it waits for {}",
-                self.id,
-                waits_for.describe()
-            ),
+            message: format!("volume {} {state}; it waits for {}", self.id, waits_for.describe()),
             next,
         }
     }

@@ -61,7 +61,9 @@ pub async fn await_snapshots(
         let error = found.error.clone().unwrap_or_default();
         match (goal, found.state) {
             (SnapshotGoal::Ready, SnapshotState::Ready) => Break(Ok(())),
-            (SnapshotGoal::Ready, SnapshotState::Cut) if found.second_id.is_some() => {
+            (SnapshotGoal::Ready, SnapshotState::Cut)
+                if found.second_id.is_some() || found.foreign =>
+            {
                 let message = format!("snapshot {name} cannot be used: {error}");
                 let next = format!("`{} --yes`, and tell its authors", delete_command(&found));
                 Break(Err(Failure::local(message, next)))

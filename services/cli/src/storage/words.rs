@@ -152,6 +152,7 @@ mod tests {
             plugin: PluginId::new("p").unwrap(),
             external_id: None,
             second_id: None,
+            foreign: false,
             size_bytes: None,
             cut_at: None,
             group: Vec::new(),

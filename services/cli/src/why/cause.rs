@@ -22,6 +22,8 @@ pub enum Cause {
     ClockWrong,
     /// The same volume of the plugin is registered under another name.
     RegisteredTwice,
+    /// Claims stand of a volume that is registered under this name no more.
+    RegistrationLost,
     /// A mount that no claim covers.
     MountUnaccounted,
     /// An operator declared the node gone.
@@ -34,6 +36,8 @@ pub enum Cause {
     NodeUnknown,
     /// The agent cannot write its journal.
     JournalFault,
+    /// The agent cannot see whether an alloc's guard or command lives.
+    RunUnknown,
     /// Operations on the host do not return.
     HostHangs,
     /// The plugin gives two nodes one id.
@@ -44,6 +48,8 @@ pub enum Cause {
     PluginHangs,
     /// Processes on the node use the volume.
     HeldByProcess,
+    /// An agent refused the request as older than another one (rule 4). The plugin was not called.
+    RequestOutdated,
     /// The plugin answers with a permanent error.
     PluginRefuses,
     /// The plugin answers with an error that it calls temporary.

@@ -17,6 +17,7 @@ use crate::span::ago;
 /// Attributes of a node with which its agent reports a fault.
 const JOURNAL: &str = "journal";
 const HOST_HANGS: &str = "hung";
+const RUNS: &str = "runs";
 const RETURNING: &str = "returning";
 /// The most claims of one node that are shown besides its own cause.
 const ALSO_MAX: usize = 5;
@@ -81,7 +82,8 @@ pub fn troubles(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
     if let Some(away) = away(facts, node) {
         return clock.into_iter().chain([away]).collect();
     }
-    let of_agent = [journal(node), host_hangs(node), unhealthy(node)].into_iter().flatten();
+    let of_agent =
+        [journal(node), runs_unseen(node), host_hangs(node), unhealthy(node)].into_iter().flatten();
     let found = clock.into_iter().chain(of_agent);
     found.chain(hung_work(facts, node)).chain(unaccounted(node)).collect()
 }
@@ -183,6 +185,17 @@ pub fn journal(node: &NodeStatus) -> Option<Finding> {
             .next(format!("df -h   # on node {}: free space below its state_dir", node.id))
             .next(next::node_status(&node.id)),
     )
+}
+
+/// The agent cannot see whether all allocs that it watches still run.
+fn runs_unseen(node: &NodeStatus) -> Option<Finding> {
+    let why = node.attributes.get(RUNS)?;
+    let sentence = format!(
+        "the agent of node {} cannot see whether an alloc still runs, so that alloc's volumes stay",
+        node.id
+    );
+    let finding = Finding::new(Cause::RunUnknown, Actor::You, sentence);
+    Some(finding.shown_by([format!("node {}: {why}", node.id)]).next(next::node_status(&node.id)))
 }
 
 fn host_hangs(node: &NodeStatus) -> Option<Finding> {

@@ -1,10 +1,11 @@
 //! Explains the state of a plugin.
 
+use berth_contract::code::Code;
 use berth_contract::message::registry::{InstanceStatus, PluginStatus};
 use berth_domain::plugin::{Half, NodeState};
 use berth_domain::{NodeId, PluginId};
 
-use super::{Actor, Cause, Diagnosis, Facts, Finding, next, node, volume};
+use super::{Actor, Cause, Diagnosis, Facts, Finding, next, node, volume, words};
 use crate::span::ago;
 
 /// The most instances that one finding names.
@@ -129,6 +130,28 @@ pub fn down_on(plugin: &PluginId, node: &NodeId, description: Option<&str>) -> F
         .shown_by(description.map(|said| format!("its probe on {node}: {said}")))
         .next(next::plugin_process(node, plugin))
         .next(next::plugin_status(plugin))
+}
+
+/// An agent refused the request as older than another one, so the plugin was not called. A later
+/// try is newer, or comes when the agent has forgotten the newer request.
+pub fn not_called(plugin: &str, error: &str, nobody: Actor) -> Option<Finding> {
+    if !words::has_code(error, Code::OldCall) {
+        return None;
+    }
+    let node = words::node(error).and_then(|node| NodeId::new(node).ok());
+    let agent =
+        node.as_ref().map_or_else(|| "an agent".to_owned(), |n| format!("the agent of {n}"));
+    let sentence = format!(
+        "{agent} refused the request, because it knows of a newer one for the volume; {plugin} was \
+         not called"
+    );
+    let finding = Finding::new(Cause::RequestOutdated, nobody, sentence);
+    Some(
+        finding
+            .shown_by([error.to_owned()])
+            .next_if_known(node.as_ref().map(next::node_status))
+            .next(format!("berth explain {}", Code::OldCall)),
+    )
 }
 
 /// No agent has reported the plugin.

@@ -106,7 +106,7 @@ pub fn find_snapshot(facts: &Facts, snapshot: &SnapshotStub) -> Option<Finding> 
             let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence);
             Some(finding.next(format!("{delete}   # then cut it again")))
         }
-        (SnapshotState::Cut, Some(error)) if snapshot.second_id.is_some() => {
+        (SnapshotState::Cut, Some(error)) if snapshot.second_id.is_some() || snapshot.foreign => {
             let sentence = format!("{name} cannot be used: {error}");
             let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence);
             Some(finding.next(format!("{delete} --yes")))
@@ -183,6 +183,8 @@ fn find_operation(facts: &Facts, volume: &VolumeStatus, operation: &OperationSta
     };
     match operation.waits_for {
         Some(StorageWait::Controller) => work.waits_for(StorageWait::Controller),
+        // Told of with its mounts, unless they are gone by now.
+        Some(StorageWait::Unmounted) => work.under_way(),
         Some(waits_for) => waits(&work, volume, operation, waits_for),
         None => work.find(),
     }
@@ -299,6 +301,11 @@ impl ChangeCase<'_> {
     fn answered(&self) -> Option<Finding> {
         let error = self.error.filter(|_| self.tries > 0)?;
         let plugin = self.plugin;
+        let name = format!("plugin {plugin}");
+        if let Some(mut found) = plugin::not_called(&name, error, self.nobody()) {
+            found.sentence = format!("{}: {}", self.name, found.sentence);
+            return Some(found);
+        }
         let node = words::node(error).and_then(|node| NodeId::new(node).ok());
         let on = node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
         let process = node.map(|node| next::plugin_process(&node, plugin));

@@ -220,6 +220,18 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
     ),
     (
         |facts| {
+            releasing(
+                facts,
+                "unpublishing",
+                "agent.detach: it is not known whether lock x runs alloc a (BERTH0236)",
+            );
+        },
+        Cause::RunUnknown,
+        "you",
+        "so its volumes stay",
+    ),
+    (
+        |facts| {
             leaves(facts);
             facts.nodes.insert(n1(), Err(Problem::new(Code::NoSuchNode, "n1")));
         },
@@ -271,6 +283,19 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
         Cause::PluginRefuses,
         OPERATOR,
         "answers ControllerUnpublishVolume with NOT_FOUND",
+    ),
+    (
+        |facts| {
+            releasing(
+                facts,
+                "node-detached",
+                "controller.unpublish: revision 22 asks, and 159 was seen already [node n1] \
+                 (BERTH0208)",
+            );
+        },
+        Cause::RequestOutdated,
+        "nobody: it goes on by itself",
+        "the agent of n1 refused the request, because it knows of a newer one for the volume",
     ),
     (
         |facts| {
@@ -382,7 +407,13 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
         "the same volume of its plugin as volume copy",
     ),
     (
-        |facts| set_volume(facts, &[], json!({"unaccounted": ["on node n1, /s/target of a"]})),
+        // The node has it under the name that it had when it was mounted.
+        |facts| {
+            let mount = json!({"namespace": "default", "volume": "before", "alloc": "a",
+                "path": "/s/target", "plugin": "p", "external_id": "x"});
+            let mounts = json!([{"node": "n1", "reason": "mounted", "mount": mount}]);
+            set_volume(facts, &[], json!({"unaccounted": ["on node n1"], "mounts": mounts}));
+        },
         Cause::MountUnaccounted,
         "you",
         "no claim covers it",

@@ -1,8 +1,10 @@
 //! Why a volume is in its state: by the worst of its claims, or because it has no claim.
 
+use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::query::RefusedRequest;
+use berth_contract::message::storage::StorageWait;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
@@ -24,11 +26,31 @@ pub fn diagnose(facts: &Facts, id: &VolumeId) -> Option<Diagnosis> {
     // The volume may not exist. Other things with the name are diagnosed.
     let unanswered =
         |problem: &_| (!other_names(facts)).then(|| service::away(facts, CLAIM.name, problem));
-    let told = match read_record(facts.volume(id)?, &subject, unanswered) {
+    let answer = facts.volume(id)?;
+    if let Some(problem) = answer.as_ref().err().filter(|one| one.code == Code::RegistrationLost) {
+        let told = Diagnosis::new(subject, "not registered", registration_lost(facts, id, problem));
+        return Some(told.in_namespace(&facts.namespace));
+    }
+    let told = match read_record(answer, &subject, unanswered) {
         Ok(volume) => Some(of_record(facts, volume, &subject)),
         Err(told) => told,
     };
     told.map(|told| told.in_namespace(&facts.namespace))
+}
+
+/// Claims stand, and no volume is registered under the name.
+fn registration_lost(facts: &Facts, id: &VolumeId, problem: &Problem) -> Finding {
+    let sentence = "claims of it stand, and it is registered no more: they can be released, and \
+                    nothing new is granted, created or registered under the name meanwhile";
+    let claims = format!(
+        "berth claim status --volume {}{}   # which allocs, and the volume that they are of",
+        hint::quoted(id.as_str()),
+        hint::namespace_option(&facts.namespace)
+    );
+    Finding::new(Cause::RegistrationLost, Actor::You, sentence)
+        .shown_by([problem.message.clone()])
+        .next(claims)
+        .next(format!("berth explain {}", problem.code))
 }
 
 fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
@@ -181,28 +203,8 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
             hint::namespace_option(&volume.namespace)
         )));
     }
-    if !volume.unaccounted.is_empty() {
-        let finding = Finding::new(
-            Cause::MountUnaccounted,
-            Actor::You,
-            "it is mounted where no claim covers it, so no other node is granted it",
-        );
-        let nodes = facts.nodes.values().filter_map(|node| node.as_ref().ok());
-        let of = |one: &&berth_contract::message::registry::NodeStatus| {
-            let key = (&volume.namespace, id);
-            one.unaccounted.iter().any(|mount| (&mount.namespace, &mount.volume) == key)
-        };
-        let node = nodes.filter(of).map(|node| node.id.to_string()).next();
-        let node = node.or_else(|| {
-            let said = volume.unaccounted[0].strip_prefix("on node ")?;
-            Some(said.split_once(',')?.0.to_owned())
-        });
-        return Some(finding.shown_by(volume.unaccounted.clone()).next(format!(
-            "berth node unmount {} {}{}   # once its workload there has ended",
-            hint::quoted(node.as_deref().unwrap_or_default()),
-            hint::quoted(id.as_str()),
-            hint::namespace_option(&volume.namespace)
-        )));
+    if let Some(finding) = mounted(volume) {
+        return Some(finding);
     }
     if let Some(finding) = storage::find_change(facts, volume) {
         return Some(finding);
@@ -231,6 +233,52 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
     everywhere.or_else(of_claim).or_else(|| storage::find_refusal(facts, volume))
 }
 
+/// A mount that no claim covers; or, while that is waited for, a node that has not said whether it
+/// has one.
+fn mounted(volume: &VolumeStatus) -> Option<Finding> {
+    let operation = volume.storage.as_ref().and_then(|storage| storage.operation.as_ref());
+    let waits = operation.is_some_and(|of| of.waits_for == Some(StorageWait::Unmounted));
+    let is_mounted = !volume.unaccounted.is_empty();
+    let sentence = match (is_mounted, waits) {
+        (true, false) => {
+            "it is mounted where no claim covers it, so no other node is granted it, and it is \
+             neither deleted nor deregistered"
+        }
+        (true, true) => {
+            "it is mounted where no claim covers it, so its change at the storage waits: a \
+             workload may still write there"
+        }
+        (false, true) => {
+            "a node that may have it mounted has not said what it has mounted, so its change at \
+             the storage waits"
+        }
+        (false, false) => return None,
+    };
+    let who = if is_mounted { Actor::You } else { Actor::NOBODY };
+    let told = volume.mounts.iter().map(ToString::to_string);
+    // An older service says it in words only.
+    let told: Vec<String> =
+        if volume.mounts.is_empty() { volume.unaccounted.clone() } else { told.collect() };
+    let finding = Finding::new(Cause::MountUnaccounted, who, sentence).shown_by(told);
+    let next = volume.mounts.iter().map(|doubt| match &doubt.mount {
+        // Named as the volume was when it was mounted.
+        Some(mount) => format!(
+            "berth node unmount {} {}{}   # once its workload there has ended",
+            hint::quoted(doubt.node.as_str()),
+            hint::quoted(mount.volume.as_str()),
+            hint::namespace_option(&mount.namespace)
+        ),
+        None => next::node_status(&doubt.node),
+    });
+    let finding = next.take(ALSO_MAX).fold(finding, Finding::next);
+    let named = format!(
+        "berth volume status {}{}   # names the node",
+        hint::quoted(volume.id.as_str()),
+        hint::namespace_option(&volume.namespace)
+    );
+    Some(finding.next_if_known(volume.mounts.is_empty().then_some(named)))
+}
+
 /// Whether the request was to use the volume, and not to change its registration.
 pub fn is_of_claim(refusal: &RefusedRequest) -> bool {
     let step = refusal.step.as_str();
@@ -242,6 +290,7 @@ pub fn last_refusal(facts: &Facts, plugin: &PluginId, refusal: &RefusedRequest) 
     let RefusedRequest { at, step, code, message, trace, .. } = refusal;
     let who = match words::grpc_code(message) {
         Some(_) => Actor::PluginOperator(plugin.clone()),
+        None if words::has_code(message, Code::OldCall) => Actor::NOBODY,
         None => Actor::You,
     };
     let since = ago(*at, facts.now);

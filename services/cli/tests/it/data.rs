@@ -23,7 +23,9 @@ use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::plugin::{Count, Half, NodeState, UnaccountedMount};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::storage::{OperationKind, Origin, Reclaim, SnapshotState, Stage};
-use berth_domain::volume::{Attempt, CallKind, Closing, NodeMount, NodeMountState, State};
+use berth_domain::volume::{
+    Attempt, CallKind, Closing, MountDoubt, NodeMount, NodeMountState, State,
+};
 use berth_domain::{
     AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SnapshotId,
     Timestamp, VolumeId, WorkerId,
@@ -75,6 +77,8 @@ pub fn taken(alloc: &str) -> ClaimStatus {
         reason: None,
         attempt: None,
         plugin: Some(plugin_id()),
+        external_id: Some("vol-0abc".to_owned()),
+        stray: false,
         mount: Some(NodeMount {
             state: NodeMountState::Mounted,
             since: ago(89),
@@ -156,6 +160,7 @@ pub fn volume() -> VolumeStatus {
         exhausted: Some("RESOURCE_EXHAUSTED: 25 of 25".to_owned()),
         registered_twice: vec!["volume orders-copy".to_owned()],
         unaccounted: vec![format!("on node n3, {}", unaccounted())],
+        mounts: vec![MountDoubt::mounted(&node_id("n3"), &unaccounted())],
         hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
         last_refusal: Some(refused()),
         storage: Some(life()),
@@ -217,6 +222,7 @@ pub fn snapshots() -> Vec<SnapshotStub> {
         plugin: plugin_id(),
         external_id: Some("snap-1".to_owned()),
         second_id: None,
+        foreign: false,
         size_bytes: Some(10 << 30),
         cut_at: Some(ago(4001)),
         group: Vec::new(),
@@ -561,5 +567,8 @@ pub fn unaccounted() -> UnaccountedMount {
         volume: VolumeId::new("data").unwrap(),
         alloc: AllocId::new("web-9").unwrap(),
         path: "/var/lib/berth/csi/0a/1b/target".to_owned(),
+        plugin: Some(PluginId::new("dev.berth").unwrap()),
+        external_id: Some("vol-0abc".to_owned()),
+        used: None,
     }
 }

@@ -92,6 +92,29 @@ async fn a_driver_of_the_users_own_runs_on_each_node() {
 }
 
 #[tokio::test]
+async fn a_process_that_ends_at_its_start_is_reported_with_the_last_line_of_its_log() {
+    if !root::or_skip("mounts volumes") {
+        return;
+    }
+    let system = System::start_with(1, |dir| {
+        let file = dir.join("broken.toml");
+        let command =
+            "command = ['/bin/sh', '-c', 'echo reads its options; echo no such option; exit 3']";
+        std::fs::write(&file, format!("id = 'broken.example'\n{command}\n")).unwrap();
+        vec!["--plugin".to_owned(), file.display().to_string()]
+    })
+    .await;
+    wait::until("its end is reported", SOON, async || {
+        let said = system.daemon.log();
+        let ended = said.contains("ended with exit code 3; it starts again in");
+        let why = said.contains("its log ends with: no such option");
+        if ended && why { Ok(()) } else { Err(said) }
+    })
+    .await;
+    system.stop().await;
+}
+
+#[tokio::test]
 async fn nothing_outlives_it_and_the_next_one_goes_on_where_it_stopped() {
     if !root::or_skip("mounts volumes") {
         return;

@@ -16,9 +16,10 @@ use clap::{CommandFactory as _, Parser as _};
 use crate::inspect::words;
 
 /// Commands that are named as programs, not as hints.
-const NAMES: [&str; 2] = ["berth run", "berth access"];
+const NAMES: [&str; 5] =
+    ["berth run", "berth access", "berth bus backup", "berth bus restore", "berth bus accept"];
 /// Placeholders for the reader's choice.
-const CHOSEN: [&str; 3] = ["FILE", "NAME", "CLASS"];
+const CHOSEN: [&str; 4] = ["FILE", "NAME", "CLASS", "DIR"];
 /// An id, a number, and the value of a format string's argument.
 const SAMPLE: &str = "7";
 

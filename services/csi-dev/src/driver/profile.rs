@@ -73,6 +73,11 @@ pub struct Profile {
     /// Answer `ControllerPublishVolume` without a `publish_context`
     #[arg(long)]
     pub no_publish_context: bool,
+    /// Carry out what CSI lets a plugin carry out and this one otherwise refuses: attach a second
+    /// node, detach and delete what is mounted, unmount what another id has at the path. The calls
+    /// are logged, and the judge finds what was wrong with them
+    #[arg(long)]
+    pub lenient: bool,
     /// How many bytes all volumes and snapshots may have together; without it, no limit
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(0..))]
     pub pool_bytes: Option<i64>,

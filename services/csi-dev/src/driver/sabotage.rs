@@ -67,6 +67,11 @@ pub(super) async fn run_with_faults<R: Any + Default + Send>(
     if fault.lose_answer {
         return SabotagedResult { result, mark: Some(FaultMark::Lost) };
     }
+    if let Some(fields) = &fault.answer {
+        let mut result = result;
+        let changed = result.as_mut().is_ok_and(|answer| fields.put_into(answer));
+        return SabotagedResult { result, mark: changed.then_some(FaultMark::Wrong) };
+    }
     match fault.wrong {
         Some(_) if is_forged => SabotagedResult { result, mark: Some(FaultMark::Wrong) },
         Some(wrong) => falsify(wrong, result),

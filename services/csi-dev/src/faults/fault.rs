@@ -6,6 +6,8 @@ use berth_csi::{Code, Rpc};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::replace::AnswerFields;
+
 /// A fault delays a call, and does at most one thing more: answer with a code, hang, crash, lose
 /// the answer, or make it wrong. A call takes the first fault that matches and is not used up, one
 /// before and one after its work.
@@ -39,6 +41,9 @@ pub struct Fault {
     pub lose_answer: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wrong: Option<WrongAnswer>,
+    /// The work is done, and the answer has these fields instead of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<AnswerFields>,
     /// The number of hits per instance; `None` means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
@@ -133,7 +138,11 @@ pub struct CallFaults {
 impl Fault {
     /// When it really is applied.
     pub fn side(&self) -> FaultSide {
-        if self.lose_answer || self.wrong.is_some() { FaultSide::After } else { self.when }
+        if self.lose_answer || self.wrong.is_some() || self.answer.is_some() {
+            FaultSide::After
+        } else {
+            self.when
+        }
     }
 
     /// `about` has everything that the call may be called by.
@@ -145,10 +154,10 @@ impl Fault {
 
     /// What contradicts itself, although each field is well-formed.
     pub(super) fn contradiction(&self) -> Option<&'static str> {
-        let actions =
-            [self.code.is_some(), self.hang, self.crash, self.lose_answer, self.wrong.is_some()];
+        let falsifies = self.wrong.is_some() || self.answer.is_some();
+        let actions = [self.code.is_some(), self.hang, self.crash, self.lose_answer, falsifies];
         if actions.iter().filter(|action| **action).count() > 1 {
-            Some("code, hang, crash, lose_answer and wrong exclude each other")
+            Some("code, hang, crash, lose_answer and a wrong answer exclude each other")
         } else if self.code == Some(Code::Ok) {
             Some("code OK is no fault; leave code out to let the call go on")
         } else if self.probability.is_some_and(|share| !(0.0..=1.0).contains(&share)) {

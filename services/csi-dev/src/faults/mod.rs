@@ -17,10 +17,12 @@
 //!
 //! ```text
 //! fault    one fault: which calls it hits, and what it does to them
+//! replace  answers of which fields are replaced
 //! wrong    answers that are wrong in small ways
 //! ```
 
 mod fault;
+mod replace;
 mod wrong;
 
 use std::fs::{self, File, Metadata};
@@ -33,6 +35,7 @@ use berth_csi::Rpc;
 use thiserror::Error;
 
 pub use fault::{CallFaults, Fault, FaultMark, FaultSide, WrongAnswer};
+pub use replace::AnswerFields;
 pub(crate) use wrong::{chatter, distort};
 
 /// The faults of one instance.

@@ -158,9 +158,13 @@ pub struct CallEnd {
     /// The answer in the form of `args`; null with an error.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub answer: Value,
-    /// The mounts at the paths of a node call, read by the log and not by the driver.
+    /// The mounts at the paths of a node call, read by the log and not by the driver. At the end of
+    /// a deletion: all mounts of directories that do not exist any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Vec<PathMounts>>,
+    /// Whether the instance carries out calls that break a rule of order.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lenient: bool,
 }
 
 impl LoggedCall {

@@ -52,6 +52,22 @@ pub(super) fn observe_mounts<'a>(
     Some(paths.into_iter().map(|path| mounts_at(path, table.mounts())).collect())
 }
 
+/// The end of a root that the kernel shows for a directory that was removed while it is mounted.
+const DELETED: &str = "//deleted";
+
+/// The mounts of directories that do not exist any more. `None` if the mount table cannot be read.
+pub(super) fn observe_deleted() -> Option<Vec<PathMounts>> {
+    let table = MountTable::read_blocking().ok()?;
+    let deleted = table.mounts().iter().map(|mount| (&mount.point, describe_mount(mount)));
+    let deleted = deleted.filter(|(_, mount)| mount.root.ends_with(DELETED));
+    let shown = |(point, mount): (&PathBuf, KernelMount)| PathMounts {
+        path: point.to_string_lossy().into_owned(),
+        mounts: vec![mount],
+        block_device: None,
+    };
+    Some(deleted.map(shown).collect())
+}
+
 fn mounts_at(path: &str, table: &[Mount]) -> PathMounts {
     let path = path.to_owned();
     let Some(place) = without_links(Path::new(&path)) else {

@@ -14,7 +14,7 @@ use super::entry::{
     CallBegin, CallEffect, CallEnd, CallerGone, HeldVolume, InstanceStart, LogEntry, LogWriter,
     LoggedCall, NodeFence,
 };
-use super::kernel::observe_mounts;
+use super::kernel::{observe_deleted, observe_mounts};
 use crate::faults::FaultMark;
 use crate::rules::OrderRule;
 
@@ -23,6 +23,7 @@ use crate::rules::OrderRule;
 pub struct Recorder {
     file: File,
     source: LogWriter,
+    lenient: bool,
     last_us: AtomicU64,
     last_seq: AtomicU64,
 }
@@ -52,7 +53,13 @@ impl Recorder {
         let instance = format!("{}@{now_us}", std::process::id());
         let source = LogWriter { node_id: node_id.to_owned(), instance };
         let (last_us, last_seq) = (AtomicU64::new(now_us), AtomicU64::new(0));
-        Ok(Self { file, source, last_us, last_seq })
+        Ok(Self { file, source, lenient: false, last_us, last_seq })
+    }
+
+    /// The same for an instance that carries out calls that break a rule of order.
+    #[must_use]
+    pub fn lenient(self, lenient: bool) -> Self {
+        Self { lenient, ..self }
     }
 
     /// The name of this instance.
@@ -90,12 +97,15 @@ impl Recorder {
     pub fn end(&self, begin: CallBegin, outcome: CallOutcome) -> io::Result<()> {
         let CallBegin { seq, begin_us, source, call } = begin;
         let CallOutcome { code, message, effect, violation, fault, answer } = outcome;
-        let kernel = mount_paths(&call).and_then(observe_mounts);
+        let kernel = match call.rpc {
+            Rpc::DeleteVolume => observe_deleted(),
+            _ => mount_paths(&call).and_then(observe_mounts),
+        };
         let end_us = self.time_us();
         #[rustfmt::skip]
         let end = CallEnd {
             seq, begin_us, end_us, source, call, code, message, effect, violation, fault, answer,
-            kernel,
+            kernel, lenient: self.lenient,
         };
         self.write(&LogEntry::End(Box::new(end)))
     }

@@ -115,6 +115,18 @@ fn mount_at(source: MountSource<'_>, place: &Path) -> Result<(), Errno> {
     mount(Some(device), place, Some(fs.name()), flags, Some(data))
 }
 
+/// Unmounts whatever is mounted at `place`. Missing is success.
+pub fn unmount_any(place: &Path) -> Result<(), MountError> {
+    while is_mount_point(place)? {
+        match umount2(place, MntFlags::UMOUNT_NOFOLLOW) {
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
+            Err(Errno::EBUSY) => return Err(MountError::Busy { path: place.to_owned() }),
+            Err(errno) => return Err(MountError::io("unmount", place, errno)),
+        }
+    }
+    Ok(())
+}
+
 /// Unmounts all mounts of this content at `place`. Missing is success.
 pub fn unmount_content(place: &Path, content: &VolumeContent) -> Result<(), MountError> {
     loop {

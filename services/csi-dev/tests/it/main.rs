@@ -17,6 +17,7 @@ mod faults;
 mod forged;
 mod images;
 mod kernel;
+mod lenient;
 mod life;
 mod log;
 mod made;

@@ -31,6 +31,7 @@ fn down(since: Timestamp) -> Node {
         gone: None,
         back: None,
         unaccounted: Vec::new(),
+        uncompared: false,
         sealing_key: None,
     }
 }

@@ -232,6 +232,8 @@ fn claim(state: State) -> Claim {
         external_node: None,
         publish_context: BTreeMap::new(),
         mount: None,
+        plugin: None,
+        external_id: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use berth_contract::message::registry::{AGENT_ID, AGENT_MADE};
 use berth_domain::NodeId;
 use berth_host::pool::directory_share;
 use berth_host::trust::{self, TrustError, TrustedUsers};
@@ -16,7 +17,7 @@ use thiserror::Error;
 use crate::config::Config;
 use crate::host::Host;
 use crate::host_pool::CHANGE_MAX;
-use crate::identity::identity;
+use crate::identity::{AgentIdentity, identity};
 use crate::journal::Journal;
 use crate::node;
 use crate::paths::{Paths, STATE_DIR_BYTES_MAX};
@@ -73,10 +74,17 @@ impl LocalState {
 /// Opens the state directory, and reads which agent and which host this is.
 fn read_state_dir(dir: &Path, node: NodeId) -> Result<(PathBuf, Runs, Host, String), Fatal> {
     let dir = open_state_dir(dir)?;
+    let mut host = Host::read(node);
+    let AgentIdentity { id, made } = identity(&dir, &host.node, rand::random())?;
     let runs = Runs::below(&dir);
-    runs.make()?;
-    let agent_id = identity(&dir, rand::random())?;
-    Ok((dir, runs, Host::read(node), agent_id))
+    // The node's status says why, and volumes stay mounted until it can be looked at. An agent that
+    // does not start would say nothing.
+    if let Err(error) = runs.heal() {
+        tracing::warn!(%error, "not all that runs here can be seen");
+    }
+    host.attributes.insert(AGENT_ID.to_owned(), id.clone());
+    host.attributes.extend(made.map(|made| (AGENT_MADE.to_owned(), made.to_string())));
+    Ok((dir, runs, host, id))
 }
 
 /// The state directory, made when missing. Returns its real path: the mount table knows no other.

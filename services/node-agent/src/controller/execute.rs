@@ -13,7 +13,6 @@ use berth_csi::capability::volume_capability;
 use berth_csi::redact::Secrets as SecretValues;
 use berth_csi::{CallError, Code as CsiCode, Failure, v1};
 use berth_domain::access::Capability;
-use berth_domain::limits::{MAP_BYTES_MAX, PUBLISH_CONTEXT_BYTES_MAX};
 use berth_domain::volume::CallKind;
 use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
@@ -50,7 +49,6 @@ impl ControllerExecutor {
             wanted.secrets = Secrets(secrets.await?).for_call("publish").0;
             let answer = asked.call(wanted).await;
             let answer = answer.map_err(|error| plugin::problem_from_call(&error))?;
-            check_context(&answer.publish_context)?;
             Ok(Called { publish_context: answer.publish_context })
         };
         self.run_call(&call, &request, &plugin, work).await.map_err(locate)
@@ -275,30 +273,4 @@ fn external_node(call: &Call) -> Result<String, Problem> {
         Problem::new(Code::BadInput, message)
             .next("see `berth node status`: the plugin's node service must say its node id")
     })
-}
-
-/// It goes into a record, and from there into every mount.
-fn check_context(context: &BTreeMap<String, String>) -> Result<(), Problem> {
-    let bytes: usize = context.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if bytes <= PUBLISH_CONTEXT_BYTES_MAX {
-        return Ok(());
-    }
-    let message = format!(
-        "the plugin attached the volume, and answered with a publish_context of {bytes} bytes; at \
-         most {PUBLISH_CONTEXT_BYTES_MAX} are taken (CSI: {MAP_BYTES_MAX})"
-    );
-    Err(Problem::new(Code::PluginFailed, message).retryable())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_context_too_large_for_a_record_is_not_taken() {
-        let entry = |at: usize| (format!("key-{at}"), "v".to_owned());
-        assert!(check_context(&(0..100).map(entry).collect()).is_ok());
-        let large = [("device".to_owned(), "x".repeat(PUBLISH_CONTEXT_BYTES_MAX))].into();
-        assert_eq!(check_context(&large).unwrap_err().code, Code::PluginFailed);
-    }
 }

@@ -21,13 +21,14 @@ use berth_contract::message::storage_call::{
     CopySource, GroupIds, NewVolume, StorageCall, StorageCalled, StorageWork,
 };
 use berth_contract::problem::Problem;
+use berth_csi::answer::{self, is_map_storable};
 use berth_csi::capability::volume_capability;
 use berth_csi::rpc::Unary;
 use berth_csi::v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
 use berth_csi::{CallError, Class, Remedy, v1};
 use berth_domain::Timestamp;
 use berth_domain::access::Capability;
-use berth_domain::limits::{LIST_MAX, MAP_BYTES_MAX, MAP_ENTRIES_MAX, TEXT_BYTES_MAX};
+use berth_domain::limits::{LIST_MAX, TEXT_BYTES_MAX};
 use berth_domain::volume::storage::OriginKind;
 use berth_domain::volume::{CallKind, CreatedVolume, CutSnapshot, MountOptions, StorageAnswer};
 use berth_service::clock;
@@ -124,9 +125,9 @@ impl Provisioner {
             StorageWork::Create(new) => {
                 let mut request = create_request(&self.plugin, new);
                 request.secrets = secrets;
-                let made = self.ask_plugin(request).await?.volume.unwrap_or_default();
+                let made = self.ask_plugin(request.clone()).await?.volume.unwrap_or_default();
                 self.names.check(&new.name, &made.volume_id)?;
-                Some(StorageAnswer::Volume(created(made)))
+                Some(StorageAnswer::Volume(created(&request, made)))
             }
             StorageWork::Delete => {
                 self.ask_plugin(v1::DeleteVolumeRequest { volume_id, secrets }).await?;
@@ -168,7 +169,6 @@ impl Provisioner {
                     };
                     self.ask_plugin(request).await?.snapshot.unwrap_or_default()
                 };
-                check_storable(&snapshot.snapshot_id, &snapshot.source_volume_id)?;
                 Some(StorageAnswer::Snapshot(cut_snapshot(snapshot)))
             }
             StorageWork::DeleteSnapshot { id } => {
@@ -193,7 +193,7 @@ impl Provisioner {
                     };
                     self.ask_plugin(request).await?.group_snapshot
                 };
-                Some(group_answer(group.unwrap_or_default(), sources, cut.as_ref())?)
+                Some(group_answer(group.unwrap_or_default(), sources))
             }
             StorageWork::DeleteGroup(GroupIds { group, snapshots }) => {
                 let request = v1::DeleteVolumeGroupSnapshotRequest {
@@ -221,13 +221,6 @@ impl Provisioner {
             let (snapshot_id, secrets) = (id.to_owned(), secrets.clone());
             let found = self.ask_plugin(v1::GetSnapshotRequest { snapshot_id, secrets }).await?;
             let found = found.snapshot.unwrap_or_default();
-            if found.snapshot_id != id {
-                let message = format!(
-                    "the plugin was asked for snapshot {id:?} and answered with {:?}",
-                    found.snapshot_id
-                );
-                return Err(Problem::new(Code::PluginFailed, message).retryable());
-            }
             return Ok(Some(found));
         }
         if !can.list_snapshots {
@@ -316,31 +309,19 @@ pub(super) fn bytes(signed: i64) -> u64 {
 }
 
 /// The volume as it is stored. What goes beyond the bounds of a record is left out, and said.
-fn created(made: v1::Volume) -> CreatedVolume {
-    let mut unusable = None;
+fn created(asked: &v1::CreateVolumeRequest, made: v1::Volume) -> CreatedVolume {
+    let unusable = answer::created_volume_fault(asked, &made).map(|fault| fault.to_string());
     let mut topologies: Vec<_> =
         made.accessible_topology.into_iter().map(|one| one.segments).collect();
     if topologies.len() > LIST_MAX || topologies.iter().any(|one| !is_map_storable(one)) {
-        unusable = Some(format!(
-            "answered with {} topologies; at most {LIST_MAX} of {MAP_BYTES_MAX} bytes are taken",
-            topologies.len()
-        ));
         topologies.clear();
     }
     let mut context = made.volume_context;
     if !is_map_storable(&context) {
-        unusable = Some(format!(
-            "answered with a volume_context of {} bytes; CSI allows {MAP_BYTES_MAX}",
-            map_bytes(&context)
-        ));
         context.clear();
     }
     let mut external_id = made.volume_id;
     if external_id.len() > TEXT_BYTES_MAX {
-        unusable = Some(format!(
-            "answered with an id of {} bytes; at most {TEXT_BYTES_MAX} are taken",
-            external_id.len()
-        ));
         external_id.clear();
     }
     CreatedVolume {
@@ -353,27 +334,6 @@ fn created(made: v1::Volume) -> CreatedVolume {
     }
 }
 
-fn is_map_storable(map: &BTreeMap<String, String>) -> bool {
-    map.len() <= MAP_ENTRIES_MAX && map_bytes(map) <= MAP_BYTES_MAX
-}
-
-fn map_bytes(map: &BTreeMap<String, String>) -> usize {
-    map.iter().map(|(key, value)| key.len() + value.len()).sum()
-}
-
-/// A snapshot whose ids cannot be stored cannot be deleted either, so it is not taken.
-fn check_storable(id: &str, source: &str) -> Result<(), Problem> {
-    let bytes = id.len().max(source.len());
-    if bytes <= TEXT_BYTES_MAX {
-        return Ok(());
-    }
-    let message = format!(
-        "the plugin answered with a snapshot that has an id of {bytes} bytes; at most \
-         {TEXT_BYTES_MAX} are taken"
-    );
-    Err(Problem::new(Code::PluginFailed, message).retryable())
-}
-
 pub(super) fn cut_snapshot(snapshot: v1::Snapshot) -> CutSnapshot {
     CutSnapshot {
         external_id: snapshot.snapshot_id,
@@ -384,45 +344,21 @@ pub(super) fn cut_snapshot(snapshot: v1::Snapshot) -> CutSnapshot {
     }
 }
 
-/// The answer, if it has one snapshot of each volume: it is stored as a whole or not at all.
-fn group_answer(
-    group: v1::VolumeGroupSnapshot,
-    requested: &[String],
-    cut: Option<&GroupIds>,
-) -> Result<StorageAnswer, Problem> {
-    check_storable(&group.group_snapshot_id, "")?;
-    for made in &group.snapshots {
-        check_storable(&made.snapshot_id, &made.source_volume_id)?;
+/// The group as it is stored. If it is not one snapshot of each source, no snapshot says that it is
+/// of a source: each record knows its own source alone, so otherwise one member would take its part
+/// of the group, and the rest would not.
+fn group_answer(mut group: v1::VolumeGroupSnapshot, sources: &[String]) -> StorageAnswer {
+    if let Some(fault) = answer::group_fault(&group, sources) {
+        tracing::warn!(group = group.group_snapshot_id, "the plugin is wrong: it {fault}");
+        let of_source = group.snapshots.iter_mut();
+        let of_source = of_source.filter(|made| sources.contains(&made.source_volume_id));
+        of_source.for_each(|made| made.source_volume_id.clear());
     }
-    let mut sources: Vec<&str> =
-        group.snapshots.iter().map(|made| made.source_volume_id.as_str()).collect();
-    let mut requested: Vec<&str> = requested.iter().map(String::as_str).collect();
-    sources.sort_unstable();
-    requested.sort_unstable();
-    if sources != requested {
-        let message = format!(
-            "the plugin answered with a group of snapshots of {sources:?}, and one of \
-             {requested:?} was requested"
-        );
-        return Err(Problem::new(Code::PluginFailed, message).retryable());
-    }
-    let is_known =
-        |made: &v1::Snapshot| cut.is_none_or(|cut| cut.snapshots.contains(&made.snapshot_id));
-    if cut.is_some_and(|cut| cut.group != group.group_snapshot_id)
-        || !group.snapshots.iter().all(is_known)
-    {
-        let message = format!(
-            "the plugin answered with another group of snapshots, {:?}: the one that was cut may \
-             be gone",
-            group.group_snapshot_id
-        );
-        return Err(Problem::new(Code::PluginFailed, message).retryable());
-    }
-    Ok(StorageAnswer::Group {
+    StorageAnswer::Group {
         external_id: group.group_snapshot_id,
         ready: group.ready_to_use,
         snapshots: group.snapshots.into_iter().map(cut_snapshot).collect(),
-    })
+    }
 }
 
 fn timestamp(seconds: i64, nanos: i32) -> Option<Timestamp> {
@@ -434,6 +370,7 @@ fn timestamp(seconds: i64, nanos: i32) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use berth_csi::{Code as GrpcCode, Failure, Rpc};
+    use berth_domain::limits::MAP_BYTES_MAX;
 
     use super::*;
 
@@ -470,8 +407,9 @@ mod tests {
     /// The volume is at the storage: its id is stored, and what is left out is said.
     #[test]
     fn what_a_record_cannot_hold_is_left_out_and_said() {
+        let kept_of = |made| created(&v1::CreateVolumeRequest::default(), made);
         let made = || v1::Volume { volume_id: "v".to_owned(), ..v1::Volume::default() };
-        assert_eq!(created(made()).unusable, None);
+        assert_eq!(kept_of(made()).unusable, None);
         let long = |bytes: usize| BTreeMap::from([("k".to_owned(), "x".repeat(bytes))]);
         let topology = |bytes| v1::Topology { segments: long(bytes) };
         let context = long(MAP_BYTES_MAX);
@@ -487,46 +425,43 @@ mod tests {
                 "65 topologies",
             ),
         ] {
-            let kept = created(beyond);
+            let kept = kept_of(beyond);
             assert_eq!((kept.external_id.as_str(), kept.topologies.len()), ("v", 0));
             assert!(kept.context.is_empty());
             assert!(kept.unusable.as_ref().is_some_and(|why| why.contains(said)), "{kept:?}");
         }
-        assert_eq!(created(v1::Volume { volume_context: most, ..made() }).unusable, None);
-        let named = created(v1::Volume { volume_id: "i".repeat(1025), ..made() });
+        assert_eq!(kept_of(v1::Volume { volume_context: most, ..made() }).unusable, None);
+        let named = kept_of(v1::Volume { volume_id: "i".repeat(1025), ..made() });
         assert!(named.external_id.is_empty() && named.unusable.is_some());
     }
 
+    /// Each record knows its own source alone: none may find it in a group that is wrong.
     #[test]
-    fn a_group_is_taken_as_a_whole() {
-        let of = |sources: &[&str]| v1::VolumeGroupSnapshot {
-            group_snapshot_id: "g".to_owned(),
-            snapshots: sources
-                .iter()
-                .map(|source| v1::Snapshot {
-                    snapshot_id: format!("of-{source}"),
-                    source_volume_id: (*source).to_owned(),
-                    ..v1::Snapshot::default()
-                })
-                .collect(),
-            ..v1::VolumeGroupSnapshot::default()
+    fn a_wrong_group_is_handed_on_with_its_ids_and_without_its_members() {
+        let kept_of = |snapshots: &[(&str, &str)]| {
+            let made = |(id, of): &(&str, &str)| v1::Snapshot {
+                snapshot_id: (*id).to_owned(),
+                source_volume_id: (*of).to_owned(),
+                ..v1::Snapshot::default()
+            };
+            let group = v1::VolumeGroupSnapshot {
+                group_snapshot_id: "g".to_owned(),
+                snapshots: snapshots.iter().map(made).collect(),
+                ..v1::VolumeGroupSnapshot::default()
+            };
+            let kept = group_answer(group, &["a".to_owned(), "b".to_owned()]);
+            let StorageAnswer::Group { snapshots, .. } = kept else { panic!("{kept:?}") };
+            let told = snapshots.into_iter().map(|made| (made.external_id, made.source));
+            told.collect::<Vec<_>>()
         };
-        let requested = ["a", "b"].map(str::to_owned);
-        assert!(group_answer(of(&["b", "a"]), &requested, None).is_ok());
-        for wrong in [&["a"][..], &["a", "x"], &["a", "a"], &["a", "b", "c"], &[]] {
-            let problem = group_answer(of(wrong), &requested, None).unwrap_err();
-            assert_eq!(problem.code, Code::PluginFailed, "{wrong:?}: {problem}");
-        }
-        let cut = |group: &str, last: &str| GroupIds {
-            group: group.to_owned(),
-            snapshots: vec!["of-a".to_owned(), last.to_owned()],
+        let told = |all: &[(&str, &str)]| -> Vec<(String, String)> {
+            all.iter().map(|(id, of)| ((*id).to_owned(), (*of).to_owned())).collect()
         };
-        for (cut, is_same) in
-            [(cut("g", "of-b"), true), (cut("h", "of-b"), false), (cut("g", "of-x"), false)]
-        {
-            let polled = group_answer(of(&["a", "b"]), &requested, Some(&cut));
-            assert_eq!(polled.is_ok(), is_same, "{cut:?}");
-        }
+        let right = [("2", "b"), ("1", "a")];
+        assert_eq!(kept_of(&right), told(&right));
+        assert_eq!(kept_of(&[("1", "a"), ("2", "x")]), told(&[("1", ""), ("2", "x")]));
+        assert_eq!(kept_of(&[("1", "a")]), told(&[("1", "")]));
+        assert_eq!(kept_of(&[("1", "a"), ("1", "b")]), told(&[("1", ""), ("1", "")]));
     }
 
     #[test]

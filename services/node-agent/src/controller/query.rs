@@ -101,7 +101,9 @@ impl ControllerExecutor {
             let attached = can.list_volumes_published_nodes.then_some(status.published_node_ids);
             show_volume(entry.volume.unwrap_or_default(), attached, status.volume_condition)
         };
-        let volumes = page.entries.into_iter().map(show).collect();
+        // What has no id is nothing that could be meant.
+        let named = |shown: &PluginVolumeStatus| !shown.external_id.is_empty();
+        let volumes = page.entries.into_iter().map(show).filter(named).collect();
         let next = Some(page.next_token).filter(|next| !next.is_empty());
         Ok(Answered { volumes, next, ..Answered::default() })
     }
@@ -120,7 +122,8 @@ impl ControllerExecutor {
         };
         let page = self.ask_plugin(request, left).await?;
         let listed = page.entries.into_iter().filter_map(|entry| entry.snapshot);
-        let snapshots = listed.map(show_snapshot).collect();
+        let named = |shown: &PluginSnapshotStatus| !shown.external_id.is_empty();
+        let snapshots = listed.map(show_snapshot).filter(named).collect();
         let next = Some(page.next_token).filter(|next| !next.is_empty());
         Ok(Answered { snapshots, next, ..Answered::default() })
     }

@@ -265,6 +265,9 @@ fn what_is_remembered_is_bounded_and_forgotten_in_time() {
     let full = seen.check_newest(&volume(REVISIONS_MAX), 1, at(100_000), at(50_000));
     assert_eq!(code(full), Code::Overloaded);
     assert_eq!(code(seen.check_newest(&volume(0), 6, at(100_000), at(50_000))), Code::OldCall);
+    // Seen: after a restore, an agent refused every call of a volume for hours.
+    seen.check_newest(&volume(0), 2, at(300_000), at(200_000)).unwrap();
+    assert_eq!(code(seen.check_newest(&volume(0), 1, at(300_000), at(200_000))), Code::OldCall);
     seen.check_newest(&volume(REVISIONS_MAX), 1, at(300_000), at(200_000)).unwrap();
-    assert_eq!(seen.newest.len(), 1);
+    assert_eq!(seen.newest.len(), 2);
 }

@@ -100,6 +100,11 @@ pub struct JournalledUse {
 }
 
 impl JournalledUse {
+    /// Whether it is a use of this volume of the plugin.
+    pub fn is_of(&self, plugin: &PluginId, external_id: &str) -> bool {
+        self.plugin == *plugin && self.external_id == external_id
+    }
+
     /// The state as one word for people.
     pub fn progress(&self) -> &'static str {
         match self.state {

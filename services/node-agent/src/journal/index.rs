@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use berth_domain::limits::WAIT_MAX;
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::{AllocId, PluginId, VolumeKey};
 use tokio::time::Instant;
 
 use super::entry::{JournalChange, JournalledDetach, JournalledUse};
@@ -58,6 +58,20 @@ impl JournalIndex {
         let detached =
             entries.detaches.iter().map(|(alloc, known)| (alloc.clone(), known.detached));
         VolumeUses { uses: entries.uses.clone(), detached: detached.collect() }
+    }
+
+    /// The uses of one volume of a plugin, under whatever names.
+    pub(super) fn uses_of(
+        &self,
+        plugin: &PluginId,
+        external_id: &str,
+    ) -> Vec<(VolumeKey, AllocId, JournalledUse)> {
+        let each = self.volumes.iter().flat_map(|(volume, entries)| {
+            entries.uses.iter().map(move |(alloc, entry)| (volume, alloc, entry))
+        });
+        each.filter(|(.., entry)| entry.is_of(plugin, external_id))
+            .map(|(volume, alloc, entry)| (volume.clone(), alloc.clone(), entry.clone()))
+            .collect()
     }
 
     pub(super) fn uses(&self) -> Vec<(VolumeKey, AllocId, JournalledUse)> {

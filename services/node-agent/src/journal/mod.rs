@@ -22,7 +22,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use berth_domain::retry::Schedule;
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::{AllocId, PluginId, VolumeKey};
 use berth_service::clock;
 use berth_service::process::chain;
 use berth_service::shutdown::Shutdown;
@@ -141,6 +141,16 @@ impl Journal {
     /// Every use, by volume and alloc.
     pub fn uses(&self) -> Vec<(VolumeKey, AllocId, JournalledUse)> {
         self.inner.index.read().unwrap_or_else(PoisonError::into_inner).uses()
+    }
+
+    /// The uses of one volume of a plugin, under whatever names. A node has a few hundred uses.
+    pub fn uses_of(
+        &self,
+        plugin: &PluginId,
+        external_id: &str,
+    ) -> Vec<(VolumeKey, AllocId, JournalledUse)> {
+        let index = self.inner.index.read().unwrap_or_else(PoisonError::into_inner);
+        index.uses_of(plugin, external_id)
     }
 
     /// Writes a use: as an intent before the first call, as staged after `NodeStageVolume`, and as

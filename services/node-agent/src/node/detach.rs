@@ -10,7 +10,7 @@ use berth_domain::{AllocId, PluginId, VolumeKey};
 use berth_host::{Mount, MountTable};
 use tokio::time::Instant;
 
-use super::account::ClaimsBeside;
+use super::account::{AccountedUse, ClaimsBeside};
 use super::calls::NodeCaller;
 use super::endpoints::RequestContext;
 use super::{Mounter, dirs, local_problem, no_plugin, read_mount_table, unstaged};
@@ -36,6 +36,9 @@ pub(super) struct DepartingUse {
     pub(super) beside: Option<ClaimsBeside>,
     /// The operator's word that nothing of the volume is left here (rule 18).
     pub(super) unstaged_by: Option<Proof>,
+    /// Whether it was read from the journal. If it is gone there, another request has taken it
+    /// down.
+    pub(super) is_journalled: bool,
 }
 
 impl DepartingUse {
@@ -48,8 +51,16 @@ impl DepartingUse {
             external_id: call.external_id.clone(),
             beside: ClaimsBeside::from_call(call),
             unstaged_by: call.unstaged_by.clone(),
+            is_journalled: false,
         }
     }
+}
+
+/// Whether the journal names a mount of another volume, under another claim of the alloc: nothing
+/// of the volume that leaves is here, since its paths are taken. The mount has no claim, and a
+/// workload may use it.
+fn is_of_another_volume(leaving: &DepartingUse, entry: &JournalledUse) -> bool {
+    entry.epoch != leaving.epoch && !entry.is_of(&leaving.plugin, &leaving.external_id)
 }
 
 impl Mounter {
@@ -60,12 +71,19 @@ impl Mounter {
         context: RequestContext,
     ) -> Result<Called, Problem> {
         let (volume, trace) = (call.volume_key(), context.trace);
-        let locate = |problem: Problem| {
+        let locate = |problem: Problem, plugin: &PluginId| {
             let problem = self.locate_problem(problem, &volume).at_step(CallKind::NodeDetach);
-            problem.plugin(&call.plugin)
+            problem.plugin(plugin)
         };
-        self.check_addressee(&call).map_err(locate)?;
-        let (began, leaving) = (Instant::now(), DepartingUse::from_call(&call));
+        self.check_addressee(&call).map_err(|problem| locate(problem, &call.plugin))?;
+        let (began, mut leaving) = (Instant::now(), DepartingUse::from_call(&call));
+        // The call may name another volume: the registration was lost, and the name given again.
+        let known = self.shared.journal.volume(&volume).uses;
+        if let Some(entry) = known.get(&call.alloc).filter(|entry| entry.epoch == call.epoch) {
+            leaving.plugin = entry.plugin.clone();
+            leaving.external_id.clone_from(&entry.external_id);
+        }
+        let plugin = leaving.plugin.clone();
         let context = RequestContext { deadline: call.deadline.min(context.deadline), trace };
         let order = Some((volume.clone(), call.revision));
         let (done, calls) = self.run_take_down(leaving, order, context).await;
@@ -82,7 +100,7 @@ impl Mounter {
         );
         let executed = ExecutedCall { call: &call, took: began.elapsed(), calls };
         self.shared.events.publish_call(executed, done.as_ref().err(), trace);
-        done.map(|()| Called::default()).map_err(locate)
+        done.map(|()| Called::default()).map_err(|problem| locate(problem, &plugin))
     }
 
     /// Takes a use down in its volume's turn. Returns the plugin calls that were made, too.
@@ -108,7 +126,15 @@ impl Mounter {
             calls: calls.clone(),
         };
         let mounter = self.clone();
-        let work = async move { mounter.take_down_use(&leaving, plugin, context).await };
+        let work = async move {
+            mounter.take_down_use(&leaving, plugin, context).await?;
+            // The mount of another volume of that name stays, and stays unaccounted.
+            let left = mounter.shared.journal.volume(&leaving.volume).uses;
+            if !left.contains_key(&leaving.alloc) {
+                mounter.shared.unaccounted.remove(&leaving.volume, &leaving.alloc);
+            }
+            Ok(())
+        };
         let done = self.shared.executor.run_recorded(turn, shown, work).await;
         (done, calls.map(|calls| calls.list()).unwrap_or_default())
     }
@@ -142,10 +168,15 @@ impl Mounter {
             external_id,
             beside,
             unstaged_by,
+            is_journalled,
         } = leaving;
         let epoch = *epoch;
         let journal = &self.shared.journal;
         let known = journal.volume(volume);
+        // By now the controller may be at its call.
+        if *is_journalled && !known.uses.contains_key(alloc) {
+            return Ok(());
+        }
         // Written first: the handler of a grant that is on its way must find it (rule 10).
         if known.detached.get(alloc).is_none_or(|known| known.epoch < epoch) {
             let written =
@@ -155,8 +186,14 @@ impl Mounter {
         let place = self.shared.paths.volume_paths(plugin_id, volume, alloc);
         let table = read_mount_table(Code::UnmountFailed).await?;
         let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
+        if known.uses.get(alloc).is_some_and(|entry| is_of_another_volume(leaving, entry)) {
+            tracing::info!(%volume, %alloc, epoch, "another volume of that name stays mounted");
+            return Ok(());
+        }
         if let Some(beside) = beside {
-            self.check_accounted(volume, plugin_id, alloc, beside, scene)?;
+            let handle = PluginVolume::new(plugin_id, external_id);
+            let accounted = AccountedUse { volume, handle: &handle, alloc };
+            self.check_accounted(accounted, beside, scene)?;
         }
         // A plugin that has not said whether it stages may have staged.
         let can = plugin.as_ref().and_then(Plugin::node);
@@ -173,7 +210,7 @@ impl Mounter {
         check_not_foreign(&calls, noted, &table)?;
         let host = self.host(plugin_id, &place);
         let departing = self.prepare_holder_check(&host, volume, alloc, scene).await?;
-        self.check_before(&departing).await?;
+        self.check_before(&host, &plugin, &departing).await?;
         let began = Instant::now();
         self.shared.binds.remove_binds(&host, &place).await?;
         if unstaged_by.is_some() {
@@ -182,7 +219,7 @@ impl Mounter {
         let caller = self.node_caller(&plugin, external_id, host, context.deadline);
         let caller = NodeCaller { unstaged_by: unstaged_by.clone(), ..caller };
         caller.take_down(&calls).await?;
-        self.check_after(&departing).await?;
+        self.check_after(&caller.host, &plugin, &departing).await?;
         let failed = local_problem(Code::UnmountFailed);
         dirs::remove_unless_used(&caller.host, &place.alloc_dir).await.map_err(&failed)?;
         dirs::remove_if_empty(&caller.host, &place.volume_dir).await.map_err(&failed)?;

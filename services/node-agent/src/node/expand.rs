@@ -98,10 +98,13 @@ impl Mounter {
     ) -> Result<StorageCalled, Problem> {
         let journal = self.shared.journal.volume(volume);
         let boot_id = &self.shared.host.boot_id;
-        let here = journal
-            .uses
-            .iter()
-            .find(|(_, entry)| entry.state == UseState::Published && entry.boot_id == *boot_id);
+        // Another volume of that name may be mounted.
+        let is_here = |entry: &JournalledUse| {
+            entry.state == UseState::Published
+                && entry.boot_id == *boot_id
+                && entry.is_of(&call.plugin, &call.external_id)
+        };
+        let here = journal.uses.iter().find(|(_, entry)| is_here(entry));
         let Some((alloc, entry)) = here else {
             let message = "the volume is not mounted on this node; it is expanded when it is";
             return Err(Problem::new(Code::NotDue, message).retryable());

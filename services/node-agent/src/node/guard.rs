@@ -39,7 +39,7 @@ impl Mounter {
             return Err(Problem::new(Code::AllocOwned, message).node(node));
         }
         let words = guard.to_string();
-        let wanted = RunGuard { guard, boot_id: self.shared.host.boot_id.clone() };
+        let wanted = RunGuard { guard, boot_id: self.shared.host.boot_id.clone(), file: None };
         let for_whom = format!("{namespace}/{id}");
         let set = {
             let (namespace, id) = (namespace.clone(), id.clone());
@@ -47,7 +47,11 @@ impl Mounter {
                 move |runs: &berth_service::runs::Runs| runs.set_guard(&namespace, &id, wanted);
             on_host(&self.shared.runs, &for_whom, work).await
         };
-        let set = set.map_err(|problem| Problem { code: Code::GuardRefused, ..problem })?;
+        // What cannot be looked at may be seen soon: the agent makes its files again.
+        let set = set.map_err(|problem| {
+            let next = format!("see `berth node status {node}`, which says what cannot be seen");
+            Problem { code: Code::GuardRefused, ..problem }.node(node).next(next)
+        })?;
         let message = match set {
             GuardSet::Done => {
                 tracing::info!(%namespace, alloc = %id, guard = words, "guarded");

@@ -1,13 +1,15 @@
 //! Finds the processes of the host that still hold a volume which is being released.
 //!
-//! **Owns** the decision which mounts are the agent's, which of them disappear by propagation, and
-//! which belong to another process and delay the release.
+//! **Owns** the decision which mounts are the agent's, which of them disappear by propagation,
+//! which are copies of the agent's that a new mount namespace got, and which belong to another
+//! process and delay the release.
 //!
 //! **Promises** that a use is not gone while a process may write through it, in any mount
 //! namespace: mounts are compared by device and root, never by path. What cannot be read counts as
 //! in use.
 //!
-//! **Never** ends a process, and unmounts nothing.
+//! **Never** ends a process. It unmounts copies in other namespaces, as `umount` does; everything
+//! else waits.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +26,8 @@ use crate::host_pool::VolumeHost;
 use crate::journal::{JournalledUse, VolumeUses};
 use crate::paths::VolumePaths;
 use crate::plan::VolumeOnNode;
+use crate::plugin::Plugin;
+use crate::unmount_copy::{self, CopyUnmount};
 
 /// Time to read all mount tables of the host.
 const READ_MAX: Duration = Duration::from_secs(10);
@@ -46,6 +50,8 @@ pub(super) struct HolderCheck<'a> {
     places: Vec<MountPlace>,
     /// Mount points of the volume that belong to agents of other nodes on this host.
     of_other_nodes: Vec<PathBuf>,
+    /// The paths at which the agent mounts the use, and what lies beneath each.
+    own_points: Vec<(PathBuf, MountPlace)>,
     others: RemainingUses,
 }
 
@@ -115,29 +121,63 @@ impl Mounter {
         let of_other_nodes =
             points.filter(|point| !point.starts_with(root) && is_within(point, &place.volume_dir));
         let of_other_nodes = of_other_nodes.cloned().collect();
-        Ok(HolderCheck { volume, place, binds, contents, places, of_other_nodes, others })
+        let points = [&place.target, &place.staging].into_iter().chain(&binds);
+        let own_points = points.filter_map(|point| Some((point.clone(), lies_upon(table, point)?)));
+        let own_points = own_points.collect();
+        Ok(HolderCheck {
+            volume,
+            place,
+            binds,
+            contents,
+            places,
+            of_other_nodes,
+            own_points,
+            others,
+        })
     }
 
     /// Refuses, before anything is unmounted, while a process has a mount that survives the agent's
-    /// unmounts.
-    pub(super) async fn check_before(&self, departing: &HolderCheck<'_>) -> Result<(), Problem> {
-        let holders = departing.list_holders().await?;
-        self.refuse_held(
-            departing,
-            holders.into_iter().filter(|one| departing.survives_unmount(one)).collect(),
-        )
+    /// unmounts. Copies of the agent's mounts are unmounted, if there is nothing else.
+    pub(super) async fn check_before(
+        &self,
+        host: &VolumeHost,
+        plugin: &Plugin,
+        departing: &HolderCheck<'_>,
+    ) -> Result<(), Problem> {
+        let surviving = async || -> Result<Vec<Holder>, Problem> {
+            let holders = departing.list_holders().await?.into_iter();
+            Ok(holders.filter(|one| departing.survives_unmount(one)).collect())
+        };
+        let mut holders = surviving().await?;
+        let mut in_use = Vec::new();
+        if departing.are_copies(&holders, plugin).await {
+            in_use = unmount_copies(host, holders).await?;
+            holders = surviving().await?;
+        }
+        self.refuse_held(departing, holders, &in_use)
     }
 
-    /// Refuses, after the agent's mounts are gone, while a process still has the volume.
-    pub(super) async fn check_after(&self, departing: &HolderCheck<'_>) -> Result<(), Problem> {
+    /// Refuses, after the agent's mounts are gone, while a process still has the volume. Copies
+    /// that a namespace got meanwhile are unmounted.
+    pub(super) async fn check_after(
+        &self,
+        host: &VolumeHost,
+        plugin: &Plugin,
+        departing: &HolderCheck<'_>,
+    ) -> Result<(), Problem> {
         let mut checks = 0;
+        let mut in_use = Vec::new();
         loop {
             let holders = departing.list_holders().await?;
             checks += 1;
             if holders.is_empty() || checks >= CHECKS_AFTER {
-                return self.refuse_held(departing, holders);
+                return self.refuse_held(departing, holders, &in_use);
             }
-            sleep(PAUSE_AFTER).await;
+            if departing.are_copies(&holders, plugin).await {
+                in_use = unmount_copies(host, holders).await?;
+            } else {
+                sleep(PAUSE_AFTER).await;
+            }
         }
     }
 
@@ -145,6 +185,7 @@ impl Mounter {
         &self,
         departing: &HolderCheck<'_>,
         holders: Vec<Holder>,
+        in_use: &[String],
     ) -> Result<(), Problem> {
         if holders.is_empty() {
             return Ok(());
@@ -152,9 +193,11 @@ impl Mounter {
         let named: Vec<String> = holders.iter().take(NAMED_MAX).map(ToString::to_string).collect();
         let more = holders.len() - named.len();
         let more = if more > 0 { format!("; and {more} more mounts") } else { String::new() };
+        let used =
+            if in_use.is_empty() { String::new() } else { format!("; {}", in_use.join("; ")) };
         let node = &self.shared.host.node;
         let message = format!(
-            "volume {} is still held on node {node}: {}{more}",
+            "volume {} is still held on node {node}: {}{more}{used}",
             departing.volume,
             named.join("; ")
         );
@@ -226,6 +269,26 @@ impl HolderCheck<'_> {
         }
     }
 
+    /// Whether all of them are copies of the agent's mounts, which new mount namespaces got, and
+    /// none is where the plugin itself works: there the plugin unmounts.
+    async fn are_copies(&self, holders: &[Holder], plugin: &Plugin) -> bool {
+        if holders.is_empty() || !holders.iter().all(|one| self.is_copy(one)) {
+            return false;
+        }
+        let plugins = plugin.mount_namespaces().await;
+        let is_of_plugin =
+            |one: &Holder| plugins.iter().any(|own| *own == Path::new(&one.namespace));
+        !holders.iter().any(is_of_plugin)
+    }
+
+    /// Whether it is a copy of a mount of the agent's, which a new mount namespace got.
+    fn is_copy(&self, holder: &Holder) -> bool {
+        let mut points = self.own_points.iter();
+        points.any(|(point, upon)| {
+            self.contents.iter().any(|content| holder.is_copy_of(content, point, upon))
+        })
+    }
+
     /// Whether the mount stays after the agent's unmounts.
     fn survives_unmount(&self, holder: &Holder) -> bool {
         let point = &holder.mount.point;
@@ -233,6 +296,45 @@ impl HolderCheck<'_> {
             && (point.starts_with(&self.place.volume_dir) || self.binds.contains(point));
         !is_ours && !holder.may_go_with(&self.places)
     }
+}
+
+/// Unmounts copies in their namespaces, the deepest first. Returns who uses those that are in use,
+/// and why others cannot be unmounted, in words.
+async fn unmount_copies(
+    host: &VolumeHost,
+    mut copies: Vec<Holder>,
+) -> Result<Vec<String>, Problem> {
+    copies.sort_by(|one, other| other.mount.point.cmp(&one.mount.point));
+    let work = move || {
+        let mut left = Vec::new();
+        for copy in &copies {
+            let (point, namespace) = (copy.mount.point.display(), &copy.namespace);
+            match unmount_copy::unmount_of(copy) {
+                CopyUnmount::Changed => {}
+                CopyUnmount::Done => tracing::info!(%point, namespace, "a copy was unmounted"),
+                CopyUnmount::Busy => {
+                    let users = unmount_copy::users_of(copy, NAMED_MAX);
+                    let users =
+                        if users.is_empty() { "a process".into() } else { users.join(", ") };
+                    left.push(format!("{users} uses it there, in {namespace}"));
+                }
+                CopyUnmount::Refused(why) => {
+                    tracing::info!(%point, namespace, why, "a copy cannot be unmounted from here");
+                }
+            }
+        }
+        left.truncate(NAMED_MAX);
+        left
+    };
+    host.run("unmount copies", work).await.map_err(local_problem(Code::UnmountFailed))
+}
+
+/// What a mount at this path lies upon, by the mount table.
+fn lies_upon(table: &MountTable, path: &Path) -> Option<MountPlace> {
+    let beneath = path.ancestors().skip(1).find_map(|dir| table.top_at(dir))?;
+    let within = path.strip_prefix(&beneath.point).ok()?;
+    let propagates = beneath.peer_group.is_some() || beneath.master.is_some();
+    Some(MountPlace { device: beneath.device, path: beneath.root.join(within), propagates })
 }
 
 /// The contents of the use's mounts, by which other mounts of the volume are found.

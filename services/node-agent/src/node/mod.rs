@@ -14,6 +14,8 @@ mod account;
 mod alive;
 mod bind;
 mod calls;
+mod claim_use;
+mod claims_before;
 mod condition;
 mod detach;
 mod dirs;
@@ -33,14 +35,16 @@ mod unmount;
 mod unstaged;
 mod volume_size;
 mod watch;
+mod whole_mount;
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_bus::Bus;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
-use berth_domain::{AllocId, Namespace, PluginId, Timestamp, VolumeKey};
+use berth_domain::{Namespace, PluginId, Timestamp, VolumeKey};
 
 use crate::controller::HostedControllers;
 use crate::events::EventPublisher;
@@ -55,22 +59,24 @@ use crate::plugin::{Plugin, Plugins};
 use crate::secret::SealingKey;
 use crate::unaccounted::UnaccountedMounts;
 use berth_host::{HostPool, MountTable};
-use berth_service::locks::KeyedLocks;
 use berth_service::runs::Runs;
 
 pub use bind::Binds;
 use calls::NodeCaller;
+use claim_use::ClaimUsers;
 pub use endpoints::serve;
 pub use status::log_leftovers;
 use unstaged::RefusedPaths;
+use whole_mount::WholeMounts;
 
 /// Mounts and takes down volumes. Cheap to clone.
 #[derive(Clone)]
 pub struct Mounter {
     shared: Arc<MounterContext>,
     refused: RefusedPaths,
-    /// Held while all volumes of an alloc are claimed and mounted.
-    alloc_locks: KeyedLocks<(Namespace, AllocId)>,
+    /// The allocs whose volumes are claimed and mounted together.
+    whole_mounts: WholeMounts,
+    claim_users: ClaimUsers,
 }
 
 /// What a [`Mounter`] works with.
@@ -101,6 +107,8 @@ pub struct MounterContext {
     pub unaccounted: UnaccountedMounts,
     /// The key that secrets are sealed for.
     pub sealing: SealingKey,
+    /// How long an alloc keeps what it has claimed while its request is not repeated.
+    pub place_kept: Duration,
 }
 
 impl Mounter {
@@ -112,7 +120,8 @@ impl Mounter {
         Self {
             shared: Arc::new(context),
             refused: RefusedPaths::default(),
-            alloc_locks: KeyedLocks::default(),
+            whole_mounts: WholeMounts::default(),
+            claim_users: ClaimUsers::default(),
         }
     }
 

@@ -10,10 +10,11 @@ use berth_domain::{Namespace, PluginId, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::account::ClaimsBeside;
+use super::account::{AccountedUse, ClaimsBeside};
 use super::bind::BindPath;
 use super::calls::{GrantWithSecrets, JournalledIntent, NodeCaller};
 use super::endpoints::RequestContext;
+use super::grant::time_left;
 use super::{
     Mounter, bind, check_namespace, enforce, grant, holders, local_problem, read_mount_table,
 };
@@ -73,8 +74,15 @@ impl Mounter {
             Some(path) => Some(self.shared.binds.check_path(path).await.map_err(locate)?),
             None => None,
         };
+        let use_key = (volume.clone(), request.alloc.clone());
+        let using = self.claim_users.enter(use_key, time_left(context.deadline)).await;
+        let _using = using.map_err(locate)?;
+        let (namespace, alloc) = (request.namespace.clone(), request.alloc.clone());
         let request = MountRequest { mount: request, spot, pass, context };
-        self.clone().claim_and_mount(request).await
+        let mounted = self.clone().claim_and_mount(request).await?;
+        // While the claim is in use, so that it is not given up before this is noted.
+        self.whole_mounts.acknowledge(&namespace, &alloc, &volume.volume);
+        Ok(mounted)
     }
 
     /// Takes the claim, and mounts what it grants.
@@ -158,9 +166,9 @@ impl Mounter {
         let journal = self.shared.journal.volume(volume);
         let table = read_mount_table(Code::MountFailed).await?;
         let scene = VolumeOnNode { journal: &journal, mounts: &table, place: &place };
-        if let Some(beside) = ClaimsBeside::from_grant(grant) {
-            self.check_accounted(volume, &plugin.id, &grant.alloc, &beside, scene)?;
-        }
+        let handle = PluginVolume::new(&plugin.id, &grant.external_id);
+        let wanted = AccountedUse { volume, handle: &handle, alloc: &grant.alloc };
+        self.check_mountable(wanted, ClaimsBeside::from_grant(grant).as_ref(), scene)?;
         let arrival = MountInput {
             alloc: &grant.alloc,
             epoch: grant.epoch,

@@ -1,5 +1,7 @@
 //! `agent.republish`: takes dead mounts down, and brings them back at the same paths.
 //!
+//! **Promises** that a mount that is well is left to its workload, unless the request says `force`.
+//!
 //! The journal lacks what a plugin needs for that, because it may be secret. So each claim is taken
 //! again, as its alloc could do itself (B4). A claim whose alloc has ended is not granted again.
 //!
@@ -10,11 +12,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use berth_contract::code::Code;
+use berth_contract::hint;
 use berth_contract::message::agent::{Mount, Republish, Republished, RepublishedMount};
 use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
 use berth_domain::volume::MountOptions;
 use berth_domain::{AllocId, VolumeKey};
+use berth_host::MountTable;
 use berth_service::clock;
 use tokio::time::Instant;
 
@@ -25,6 +29,7 @@ use super::{Mounter, grant, holders, local_problem, read_mount_table};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::gate::GatePass;
 use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
+use crate::mount_health::{PROBE_TIMEOUT, ProbeAnswer};
 use crate::plan::{self, NodeCall, RepublishInput, VolumeOnNode};
 use crate::plugin::Plugin;
 
@@ -48,9 +53,13 @@ impl Mounter {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
         let locate = |problem: Problem| self.locate_problem(problem, &volume).at_step(STEP);
         let pass = self.shared.gate.check_open().map_err(locate)?;
-        let uses = self.shared.journal.volume(&volume).uses;
-        let asked = |alloc: &AllocId| request.alloc.as_ref().is_none_or(|only| only == alloc);
-        let allocs: Vec<AllocId> = uses.into_keys().filter(asked).collect();
+        let mut uses = self.shared.journal.volume(&volume).uses;
+        uses.retain(|alloc, _| request.alloc.as_ref().is_none_or(|only| only == alloc));
+        let allocs = if request.force {
+            uses.into_keys().collect()
+        } else {
+            self.mounts_to_mend(&volume, uses).await.map_err(locate)?
+        };
         let Some(first) = allocs.first().cloned() else {
             let message = "nothing of the volume is mounted on this node for whom it was asked";
             let next = format!(
@@ -90,6 +99,53 @@ impl Mounter {
         done.map_err(locate)
     }
 
+    /// The allocs whose mounts are not well. Refused if all are: a workload would lose its mount,
+    /// and where the plugin cannot mount the volume again, for good.
+    async fn mounts_to_mend(
+        &self,
+        volume: &VolumeKey,
+        uses: BTreeMap<AllocId, JournalledUse>,
+    ) -> Result<Vec<AllocId>, Problem> {
+        let table = read_mount_table(Code::MountFailed).await?;
+        let (mut due, mut well) = (Vec::new(), None);
+        for (alloc, entry) in uses {
+            if self.needs_mending(&entry, &table).await {
+                due.push(alloc);
+            } else {
+                well.get_or_insert((alloc, entry));
+            }
+        }
+        let Some((alloc, entry)) = well.filter(|_| due.is_empty()) else { return Ok(due) };
+        let (node, path) = (&self.shared.host.node, entry.target.display());
+        let message = format!(
+            "the volume is mounted at {path} for alloc {alloc}, and the mount answers: by force it \
+             would be unmounted under its workload, and mounted again"
+        );
+        let next = format!(
+            "nothing is to be mended; once its workload can do without the mount for a moment: \
+             `berth volume republish {} --node {node}{} --force`",
+            hint::quoted(volume.volume.as_str()),
+            hint::namespace_option(&volume.namespace)
+        );
+        Err(Problem::new(Code::MountWell, message).next(next))
+    }
+
+    /// Whether the mount is gone, dead or hung, or was never finished. A mount that cannot be
+    /// probed is left alone.
+    async fn needs_mending(&self, entry: &JournalledUse, table: &MountTable) -> bool {
+        if entry.state == UseState::Intent || entry.boot_id != self.shared.host.boot_id {
+            return true;
+        }
+        let at = (&entry.plugin, entry.target.as_path());
+        let was = entry.disk.as_ref();
+        let healths = &self.shared.healths;
+        let probed = healths.probe_mount(at, entry.attachment, table, was, PROBE_TIMEOUT).await;
+        match probed {
+            ProbeAnswer::Missing | ProbeAnswer::Dead(_) | ProbeAnswer::Hung(_) => true,
+            ProbeAnswer::Well(_) | ProbeAnswer::Unknown(_) => false,
+        }
+    }
+
     async fn ask_grant_again(
         &self,
         volume: &VolumeKey,
@@ -123,6 +179,15 @@ impl Mounter {
         };
         let entered = self.shared.gate.enter(pass).await?;
         let known = self.shared.journal.volume(volume);
+        let is_other = |grant: &&Grant| {
+            let entry = known.uses.get(&grant.alloc);
+            entry.is_some_and(|entry| !entry.is_of(&grant.plugin, &grant.external_id))
+        };
+        if let Some(grant) = grants.iter().find(is_other) {
+            let message =
+                format!("alloc {} has another volume of that name mounted here", grant.alloc);
+            return Err(Problem::new(Code::GrantVoid, message));
+        }
         let target = |alloc: &AllocId| {
             known.uses.get(alloc).map_or_else(PathBuf::new, |entry| entry.target.clone())
         };

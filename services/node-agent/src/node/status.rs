@@ -62,6 +62,7 @@ impl Mounter {
         let shown = seen.into_iter().map(|one| GuardStatus {
             guard: guard::runner(&one),
             lives: !one.is_over(),
+            unknown: one.unknown,
             namespace: one.run.namespace,
             alloc: one.run.alloc,
         });
@@ -102,6 +103,7 @@ impl Mounter {
             alloc: alloc.clone(),
             epoch: entry.epoch,
             plugin: Some(entry.plugin.clone()),
+            external_id: Some(entry.external_id.clone()),
             mounted,
             path: entry.target.to_string_lossy().into_owned(),
             staged: entry.staging.as_ref().is_some_and(|staging| table.has(staging)),

@@ -80,6 +80,7 @@ impl Mounter {
             external_id: entry.external_id,
             beside: None,
             unstaged_by: None,
+            is_journalled: true,
         };
         let context = RequestContext { deadline: clock::now().after(CALL_TIMEOUT), trace };
         let (done, _) = self.run_take_down(leaving, None, context).await;

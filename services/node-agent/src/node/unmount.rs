@@ -1,12 +1,18 @@
 //! `agent.unmount`: takes down mounts that no claim covers, on an operator's request.
 //!
-//! **Promises** that nothing is unmounted that a claim covers or that a process uses, and that the
-//! plugin undoes the mount as the journal says it was made.
+//! **Promises** that nothing is unmounted that a process uses, or that a claim covers which is not
+//! being released, and that the plugin undoes the mount as the journal says it was made. The lost
+//! claim is recorded first, in release: whatever happens next, the attachment is on record until
+//! the storage has ended it.
 
+use berth_bus::Call;
+use berth_client::Client;
 use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::message::agent::{Unmount, Unmounted, UnmountedMount};
+use berth_contract::message::claim::Recover;
 use berth_contract::problem::Problem;
+use berth_contract::verb;
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::{AllocId, NodeId, VolumeKey};
 
@@ -14,6 +20,7 @@ use super::Mounter;
 use super::endpoints::RequestContext;
 use super::grant::time_left;
 use crate::claimed::read_claimed_uses;
+use crate::journal::JournalledUse;
 
 const STEP: &str = "agent.unmount";
 
@@ -42,11 +49,13 @@ impl Mounter {
         })?;
         let (mut covered, mut due) = (Vec::new(), Vec::new());
         for (alloc, entry) in uses {
-            let is_certain = claimed.is_younger_than(&entry);
             let key = (volume.clone(), alloc.clone());
-            if claimed.covers(&key) {
+            let is_unclaimed =
+                || claimed.is_younger_than(&entry) || self.shared.unaccounted.has(&volume, &alloc);
+            let is_covered = claimed.covers(&key, &entry);
+            if is_covered && !claimed.waits_for_unmount(&key) {
                 covered.push(alloc);
-            } else if is_certain || self.shared.unaccounted.has(&volume, &alloc) {
+            } else if is_covered || is_unclaimed() {
                 due.push((alloc, entry));
             } else {
                 let message = format!(
@@ -62,17 +71,61 @@ impl Mounter {
         let mut mounts = Vec::new();
         for (alloc, entry) in due {
             let path = entry.target.to_string_lossy().into_owned();
+            self.record_claim(&volume, &alloc, &entry, RequestContext { deadline, trace })
+                .await
+                .map_err(locate)?;
             self.undo_use(volume.clone(), alloc.clone(), entry, trace).await.map_err(locate)?;
-            self.shared.unaccounted.remove(&volume, &alloc);
             tracing::info!(%volume, %alloc, path, trace = trace.trace_id(), "unmounted by hand");
             mounts.push(UnmountedMount { alloc, path });
         }
         Ok(Unmounted { mounts })
     }
 
+    /// Has the lost claim recorded in release, so that the storage detaches the volume once it is
+    /// unmounted. A claim that cannot be recorded, because others hold the volume, keeps no
+    /// operator from ending a second mount.
+    async fn record_claim(
+        &self,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+        entry: &JournalledUse,
+        RequestContext { deadline, trace }: RequestContext,
+    ) -> Result<(), Problem> {
+        let lost = Recover {
+            alloc: alloc.clone(),
+            volume: volume.volume.clone(),
+            node: self.shared.host.node.clone(),
+            plugin: entry.plugin.clone(),
+            external_id: entry.external_id.clone(),
+            mode: entry.mode,
+            access: entry.access,
+            attachment: entry.attachment,
+        };
+        let client = Client::new(self.shared.bus.clone());
+        let call = Call::within(trace, time_left(deadline));
+        let recorded = client.once::<verb::ClaimRecover>(&volume.namespace, &lost, &call).await;
+        match recorded {
+            Err(problem) if excludes_claim(&problem) => {
+                let trace = trace.trace_id();
+                tracing::warn!(
+                    %volume, %alloc, trace, %problem,
+                    "unmounted without a claim: the storage may keep it attached to this node"
+                );
+                Ok(())
+            }
+            recorded => recorded.map(drop),
+        }
+    }
+
+    /// Whether all mounts have been compared with the claims since the agent started.
+    pub(crate) fn has_compared(&self) -> bool {
+        self.shared.unaccounted.read_known().is_compared
+    }
+
     /// Stores the mounts of the node that no claim covers. Each new one becomes an event.
-    pub(crate) fn report_unaccounted(&self, all: Vec<UnaccountedMount>) {
-        for mount in self.shared.unaccounted.replace(all) {
+    /// `is_whole` says whether each mount was compared.
+    pub(crate) fn report_unaccounted(&self, all: Vec<UnaccountedMount>, is_whole: bool) {
+        for mount in self.shared.unaccounted.replace(all, is_whole) {
             let volume = VolumeKey::new(mount.namespace.clone(), mount.volume.clone());
             self.shared.events.publish_unaccounted(&mount);
             tracing::warn!(
@@ -85,6 +138,16 @@ impl Mounter {
             );
         }
     }
+}
+
+/// Whether what is on record below the name excludes the lost claim: other claims hold the volume,
+/// or the name is of a volume that was never made.
+const fn excludes_claim(problem: &Problem) -> bool {
+    let excludes = matches!(
+        problem.code,
+        Code::Held | Code::AccessInUse | Code::ClaimDiffers | Code::VolumeNotReady
+    );
+    excludes && !problem.retryable
 }
 
 fn nothing_due(volume: &VolumeKey, node: &NodeId, covered: Option<&AllocId>) -> Problem {

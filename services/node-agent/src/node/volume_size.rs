@@ -41,7 +41,8 @@ pub(super) struct FileSystemSize {
 impl VolumeSize {
     /// Whether the volume has this many bytes.
     pub(super) fn reaches(&self, required: u64) -> bool {
-        let is_header = self.below >= required && self.device + HEADER_BYTES_MAX >= required;
+        let with_header = self.device.saturating_add(HEADER_BYTES_MAX);
+        let is_header = self.below >= required && with_header >= required;
         let own = required.min(self.device);
         (self.device >= required || is_header)
             && self.file_system.is_none_or(|it| it.bytes.saturating_add(it.slack) >= own)

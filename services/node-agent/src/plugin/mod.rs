@@ -29,6 +29,7 @@ pub mod record;
 mod supervise;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -39,9 +40,11 @@ use berth_csi::advertised::{ControllerCapabilities, NodeCapabilities};
 use berth_csi::rpc::Unary;
 use berth_csi::{CallError, Failure, Fingerprint, Rpc};
 use berth_domain::{PluginId, Timestamp};
+use berth_host::process::read_mount_namespace;
 use berth_service::clock;
+use tokio::net::UnixStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::call_log::PluginCallLog;
 use crate::events::EventPublisher;
@@ -51,6 +54,8 @@ pub use outcome::problem_from_call;
 use pool::InstancePool;
 pub use supervise::{ProbeTiming, supervise};
 
+/// How long it may take to reach a plugin's socket.
+const PEER_WITHIN: Duration = Duration::from_secs(1);
 /// How long a call that timed out stays the call in flight. The plugin hears of its cancellation by
 /// itself: the next call for the volume must not reach the plugin first (safety rule 4).
 const CANCELLATION_ARRIVES_WITHIN: Duration = Duration::from_secs(1);
@@ -109,6 +114,18 @@ impl Plugin {
     /// The instances that the agent reports to the registry.
     pub fn instances(&self) -> Vec<ReportedInstance> {
         instance::report_halves(&self.id, &self.pool.halves())
+    }
+
+    /// The mount namespaces that processes of this plugin serve in, as far as they are there.
+    pub async fn mount_namespaces(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for member in self.pool.list() {
+            let connected = timeout(PEER_WITHIN, UnixStream::connect(&member.socket)).await;
+            let peer = connected.ok().and_then(|stream| stream.ok()?.peer_cred().ok()?.pid());
+            let pid = peer.and_then(|pid| u32::try_from(pid).ok());
+            found.extend(pid.and_then(|pid| read_mount_namespace(pid).ok().flatten()));
+        }
+        found
     }
 
     /// Capabilities of its node service. `None` until it has reported them.

@@ -7,16 +7,16 @@ use berth_contract::problem::Problem;
 use berth_domain::PluginId;
 
 use super::run::ProcessOrder;
+use super::serve::RosterOrder;
 use super::{Roster, RosterRequest};
 use crate::plugin::member::describe_needing_mounts;
 
 impl Roster {
     pub(super) fn answer_request(&mut self, asked: RosterRequest) {
-        match asked {
-            // The caller may no longer wait.
-            RosterRequest::Stop(stop, answer) => drop(answer.send(self.stop_instances(&stop))),
-            RosterRequest::Start(start, answer) => drop(answer.send(self.start_instances(&start))),
-        }
+        asked.answer(|order| match order {
+            RosterOrder::Stop(stop) => self.stop_instances(&stop),
+            RosterOrder::Start(start) => self.start_instances(&start),
+        });
     }
 
     fn stop_instances(&mut self, stop: &Stop) -> Result<Ordered, Problem> {

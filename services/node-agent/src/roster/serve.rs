@@ -7,7 +7,9 @@ use berth_contract::message::plugin::{Here, InstanceHere, Ordered, Start, Stop};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
 use berth_domain::NodeId;
+use berth_service::deadline;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::journal::Journal;
 use crate::plugin::{Plugin, PluginInstance, Plugins};
@@ -17,10 +19,29 @@ const MAX_IN_FLIGHT: u32 = 16;
 /// Largest number of orders that wait for the roster.
 pub const ORDERS_MAX: usize = 16;
 
+/// An order that waits for the roster, which may be busy for longer than the caller waits.
 #[derive(Debug)]
-pub enum RosterRequest {
-    Stop(Stop, OrderedReply),
-    Start(Start, OrderedReply),
+pub struct RosterRequest {
+    order: RosterOrder,
+    deadline: Instant,
+    reply: OrderedReply,
+}
+
+#[derive(Debug)]
+pub enum RosterOrder {
+    Stop(Stop),
+    Start(Start),
+}
+
+impl RosterRequest {
+    /// Carries the order out if its caller still waits. A caller that has given up may have sent
+    /// the opposite order since.
+    pub fn answer(self, carry_out: impl FnOnce(RosterOrder) -> Result<Ordered, Problem>) {
+        let Self { order, deadline, reply } = self;
+        let answer = deadline::check(deadline).and_then(|()| carry_out(order));
+        // The caller may no longer wait.
+        drop(reply.send(answer));
+    }
 }
 
 /// Starts answering for the plugins of this node. The roster carries out orders.
@@ -38,8 +59,8 @@ pub async fn serve(
         std::future::ready(listed)
     };
     service.on(Listen::At(node), MAX_IN_FLIGHT, listed).await?;
-    serve_orders::<verb::AgentPluginStop>(service, node, &orders, RosterRequest::Stop).await?;
-    serve_orders::<verb::AgentPluginStart>(service, node, &orders, RosterRequest::Start).await
+    serve_orders::<verb::AgentPluginStop>(service, node, &orders, RosterOrder::Stop).await?;
+    serve_orders::<verb::AgentPluginStart>(service, node, &orders, RosterOrder::Start).await
 }
 
 type OrderedReply = oneshot::Sender<Result<Ordered, Problem>>;
@@ -49,7 +70,7 @@ async fn serve_orders<V: Verb<To = NodeId, Reply = Ordered>>(
     service: &Service,
     node: &NodeId,
     orders: &mpsc::Sender<RosterRequest>,
-    order: fn(V::Request, OrderedReply) -> RosterRequest,
+    order: fn(V::Request) -> RosterOrder,
 ) -> Result<(), ServeError> {
     let orders = orders.clone();
     let answer = move |request: VerbRequest<V>| {
@@ -57,7 +78,9 @@ async fn serve_orders<V: Verb<To = NodeId, Reply = Ordered>>(
         async move {
             let (reply, ordered) = oneshot::channel();
             let ending = || Problem::new(Code::Overloaded, "the agent is stopping").retryable();
-            orders.send(order(request.message()?, reply)).await.map_err(|_| ending())?;
+            let order = order(request.message()?);
+            let asked = RosterRequest { order, deadline: request.deadline, reply };
+            orders.send(asked).await.map_err(|_| ending())?;
             ordered.await.map_err(|_| ending())?
         }
     };
@@ -95,5 +118,36 @@ fn instance_shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) ->
         leaving: candidate.leaving,
         stopped_by: record.stopped_by,
         mounts: plugin.pool.count_needing_mounts(member, mounted.iter().copied()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use berth_domain::PluginId;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_order_whose_caller_has_given_up_is_not_carried_out() {
+        for (left, expected) in
+            [(Duration::from_secs(60), None), (Duration::ZERO, Some(Code::Late))]
+        {
+            let (reply, ordered) = oneshot::channel();
+            let order = RosterOrder::Stop(Stop {
+                plugin: PluginId::new("p").unwrap(),
+                instance: None,
+                even_with_mounts: false,
+                by: "ada".to_owned(),
+            });
+            let mut carried_out = false;
+            RosterRequest { order, deadline: Instant::now() + left, reply }.answer(|_| {
+                carried_out = true;
+                Ok(Ordered { instances: Vec::new() })
+            });
+            let refused = ordered.await.unwrap().err().map(|problem| problem.code);
+            assert_eq!((refused, carried_out), (expected, expected.is_none()));
+        }
     }
 }

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use berth_bus::{Bucket, Bus, EndpointSpec, Service};
 use berth_contract::bucket;
 use berth_contract::code::Code;
-use berth_contract::message::claim::{Claims, Status};
+use berth_contract::message::claim::{Claims, Recover, Recovered, Status};
 use berth_contract::message::registry::Report;
 use berth_contract::message::secret::{Open, Sealed, Secrets};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::VolumeKey;
+use berth_domain::volume::State;
 use berth_service::seal::seal;
 
 use crate::world::node;
@@ -26,6 +27,8 @@ struct Answers {
     is_away: bool,
     /// A list without claims: its revision, and how often it was asked for.
     unclaimed: Option<(Arc<AtomicU64>, Arc<AtomicU64>)>,
+    /// The lost claims that were recorded.
+    recovered: Vec<Recover>,
     secrets: Secrets,
     /// How many more requests for secrets find no sealing key on the node's record.
     misses: u32,
@@ -41,6 +44,11 @@ impl ClaimAnswers {
     /// From now on nothing is claimed, by a list of the revision `index`.
     pub fn say_unclaimed(&self, index: &Arc<AtomicU64>, asked: &Arc<AtomicU64>) {
         self.0.lock().unwrap().unclaimed = Some((Arc::clone(index), Arc::clone(asked)));
+    }
+
+    /// The lost claims that were recorded, the earliest first.
+    pub fn recovered(&self) -> Vec<Recover> {
+        self.0.lock().unwrap().recovered.clone()
     }
 
     /// From now on volumes have these secrets, and the registry misses the key so often.
@@ -75,6 +83,18 @@ impl ClaimAnswers {
             })
             .await
             .unwrap();
+        let answers = self.clone();
+        let recover = endpoint("claim-recover", verb::ClaimRecover::wildcard_subject());
+        service
+            .endpoint(recover, move |request| {
+                let answers = answers.clone();
+                async move {
+                    answers.0.lock().unwrap().recovered.push(request.decode("claim.recover")?);
+                    Ok(Recovered { state: State::Unpublishing })
+                }
+            })
+            .await
+            .unwrap();
         let (answers, reports) = (self.clone(), Arc::clone(reports));
         let open = endpoint("secret-open", verb::SecretOpen::subject(&node()));
         service
@@ -103,7 +123,7 @@ impl ClaimAnswers {
             }
             _ => return Err(Problem::new(Code::BusUnavailable, "no claims are known here")),
         };
-        Ok(Claims { index, claims: Vec::new(), next: None, unreadable: Vec::new() })
+        Ok(Claims { index, incarnation: 0, claims: Vec::new(), next: None, unreadable: Vec::new() })
     }
 
     fn open(&self, open: Open, reports: &[Report]) -> Result<Sealed, Problem> {

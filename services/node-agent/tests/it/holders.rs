@@ -50,10 +50,11 @@ async fn a_release_waits_for_a_process_that_has_the_volume_in_its_own_namespace(
     let world = without_attach().await;
     world.grant("a", 7, &BTreeMap::new());
     let path = world.mount("a").await.unwrap().path;
-    let holder = in_namespace(&world, "private", ":").await;
+    let holder = in_namespace(&world, "private", &format!("cd {path}")).await;
     let refused = world.detach("a", 7, 11).await.unwrap_err();
     names(&refused, &holder);
     assert!(refused.message.contains(&path), "{refused}");
+    assert!(refused.message.contains("uses it there"), "{refused}");
     assert_eq!(world.count("NodeUnpublishVolume OK"), 0, "nothing is unmounted under it");
     // The node's status names it as well.
     let status = world.status().await.unwrap();
@@ -62,6 +63,28 @@ async fn a_release_waits_for_a_process_that_has_the_volume_in_its_own_namespace(
     names(&refused, &holder);
     drop(holder);
     world.detach("a", 7, 13).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    world.judge();
+}
+
+/// A build, a shell or another program of the host: it got a copy of each mount, and uses none.
+#[tokio::test]
+async fn the_copies_that_an_idle_namespace_inherited_are_unmounted_there() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = without_attach().await;
+    world.grant("a", 7, &BTreeMap::new());
+    world.mount("a").await.unwrap();
+    let holder = in_namespace(&world, "private", ":").await;
+    let csi = format!(" {}/", world.dir.join("state/csi").display());
+    let has = || {
+        let table = fs::read_to_string(format!("/proc/{}/mountinfo", holder.pid())).unwrap();
+        table.contains(&csi)
+    };
+    assert!(has(), "it has inherited the mounts");
+    world.detach("a", 7, 11).await.unwrap();
+    assert!(holder.is_running() && !has());
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
     world.judge();
 }

@@ -19,6 +19,7 @@ mod health;
 mod holders;
 mod hung;
 mod journal;
+mod lease;
 mod life;
 mod mounting;
 mod others;

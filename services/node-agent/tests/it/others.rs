@@ -124,7 +124,7 @@ async fn serve_writes(bus: &Bus, service: &Service) {
     let holds = move |request: VerbRequest<verb::NodeHold>| {
         let leases = own.clone();
         async move {
-            let Hold { holder, ttl_s, over } = request.message()?;
+            let Hold { holder, ttl_s, over, .. } = request.message()?;
             let terms = LeaseTerms {
                 key: key::node_lease(&holder.node),
                 value: json!(holder).to_string().into(),
@@ -132,12 +132,14 @@ async fn serve_writes(bus: &Bus, service: &Service) {
                 trace: request.trace,
             };
             match leases.hold(&terms, over, PATIENCE).await {
-                Ok(revision) => Ok(LeaseAnswer { revision: Some(revision), found: None }),
+                Ok(revision) => {
+                    Ok(LeaseAnswer { revision: Some(revision), ..LeaseAnswer::default() })
+                }
                 Err(LeaseError::Held { holder, .. }) => {
                     let Entry { revision, value, has_ttl, .. } = *holder;
                     let value = String::from_utf8(value.unwrap().into()).unwrap();
                     let found = Some(FoundLease { revision, value, has_ttl });
-                    Ok(LeaseAnswer { revision: None, found })
+                    Ok(LeaseAnswer { found, ..LeaseAnswer::default() })
                 }
                 Err(LeaseError::Lost { .. }) => Ok(LeaseAnswer::default()),
                 Err(error) => Err(error.into_problem("node.hold")),

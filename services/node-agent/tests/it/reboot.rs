@@ -149,6 +149,7 @@ async fn after_a_boot_what_was_mounted_is_known_to_be_gone_and_comes_back_when_a
         namespace: berth_domain::Namespace::default(),
         volume: berth_domain::VolumeId::new("data").unwrap(),
         alloc: Some(id("b")),
+        force: false,
     };
     let subject = verb::AgentRepublish::subject(&crate::world::node());
     world

@@ -15,7 +15,7 @@ use berth_domain::volume::CallKind;
 use berth_harness::{namespace, root, wait};
 use serde_json::json;
 
-use crate::world::{Differences, PATIENCE, World, call, grant, id, node};
+use crate::world::{Differences, EXTERNAL, PATIENCE, World, call, grant, id, node, plugin};
 
 #[tokio::test]
 async fn what_was_begun_is_undone_once_its_claim_is_gone_for_certain() {
@@ -142,7 +142,7 @@ async fn a_mount_without_a_claim_is_unmounted_when_a_person_says_so() {
     index.store(100, Ordering::SeqCst);
 
     let there = world.dir.join("there");
-    let script = format!("echo > {}; exec sleep 1000", there.display());
+    let script = format!("cd {path}; echo > {}; exec sleep 1000", there.display());
     let log = world.dir.join("holder.log");
     let own = world.dir.join("");
     let holder = namespace::shell("holder", &log, "private", &own, &script).start();
@@ -156,6 +156,10 @@ async fn a_mount_without_a_claim_is_unmounted_when_a_person_says_so() {
     assert_eq!(world.count("NodeUnpublishVolume OK"), 0, "nothing is unmounted under it");
     drop(holder);
     let done = unmount().await.unwrap();
+    // The storage detaches it by this claim, whatever happens to the agent from here on.
+    let recovered = world.claims.recovered().pop().unwrap();
+    assert_eq!((recovered.alloc, recovered.node), (id("a"), node()));
+    assert_eq!((recovered.plugin, &*recovered.external_id), (plugin(), EXTERNAL));
     assert_eq!((&done.mounts[0].alloc, &done.mounts[0].path), (&id("a"), &path));
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
     assert_eq!(unmount().await.unwrap_err().code, Code::NoSuchClaim, "nothing is left");

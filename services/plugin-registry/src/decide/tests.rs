@@ -1,9 +1,9 @@
 //! What reports change, row by row.
 
 use super::*;
-use berth_domain::NodeId;
 use berth_domain::plugin::{ControllerAbilities, NodeAbilities};
 use berth_domain::proof::{Proof, ProofKind};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::from_unix_ms(1_000_000 + ms)
@@ -42,6 +42,7 @@ fn received(clock: u64, instances: &[(&str, Half, Instance)]) -> ReceivedReport 
         clock: at(clock),
         attributes: BTreeMap::new(),
         unaccounted: Vec::new(),
+        compared: None,
         instances: instances.collect(),
         undone: None,
     };
@@ -248,4 +249,36 @@ fn an_instance_told_twice_is_a_fault_each_time() {
     let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(paths, ["instances[2]", "instances[3]"]);
     assert!(faults[0].problem.contains("instances[0]"), "{:?}", faults[0]);
+}
+
+/// An agent that has just started has compared nothing: what was known before stays.
+#[test]
+fn a_mount_without_a_claim_stays_on_record_until_a_restarted_agent_has_compared() {
+    let mount = |alloc: &str| UnaccountedMount {
+        namespace: Namespace::default(),
+        volume: VolumeId::new("data").unwrap(),
+        alloc: AllocId::new(alloc).unwrap(),
+        path: format!("/p/{alloc}"),
+        plugin: Some(plugin("p")),
+        external_id: Some("x".to_owned()),
+        used: None,
+    };
+    let reported = |clock, mounts: &[&str], compared| {
+        let mut received = received(clock, &[]);
+        received.report.unaccounted = mounts.iter().map(|alloc| mount(alloc)).collect();
+        received.report.compared = compared;
+        received
+    };
+    let known = after(&NodeRecords::default(), &reported(100, &["a"], Some(true)));
+    for (mounts, compared, expected, uncompared) in [
+        (vec![], Some(false), vec!["a"], true),
+        (vec!["b"], Some(false), vec!["a", "b"], true),
+        (vec![], Some(true), vec![], false),
+        // An older agent does not say it.
+        (vec![], None, vec![], false),
+    ] {
+        let node = after(&known, &reported(200, &mounts, compared)).node.unwrap();
+        let expected: Vec<_> = expected.into_iter().map(mount).collect();
+        assert_eq!((node.unaccounted, node.uncompared), (expected, uncompared), "{compared:?}");
+    }
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use berth_contract::bucket;
-use berth_contract::message::registry::Reported;
+use berth_contract::message::registry::{Gone, Leave, Reported};
 use berth_contract::verb::{self, Verb as _};
+use berth_contract::{bucket, key};
 use berth_domain::plugin::{Count, Half};
+use berth_domain::proof::ProofKind;
 use berth_harness::wait;
 
-use crate::site::{PATIENCE, Site, instance, report, trace};
+use crate::site::{PATIENCE, Site, instance, node_id, report, trace};
 
 #[tokio::test]
 async fn one_of_three_servers_lost_costs_time_and_nothing_else() {
@@ -50,11 +51,44 @@ async fn one_of_three_servers_lost_costs_time_and_nothing_else() {
     let _lease = wait::until("the lease is had", 2 * PATIENCE, async || {
         let leases =
             site.bus.bucket(&bucket::LEASES, 3).await.map_err(|error| error.to_string())?;
-        let key = berth_contract::key::node_lease(&crate::site::node_id("n2"));
+        let key = key::node_lease(&node_id("n2"));
         let ttl = Duration::from_secs(60);
         let holder = crate::site::holder("n2").into();
         leases.acquire(&key, holder, ttl, trace()).await.map_err(|error| error.to_string())
     })
     .await;
     site.node_is("n2", "ready", 2 * PATIENCE).await;
+}
+
+/// A leader of the leases that was cut off and deposed lacks those that its successor stored, and
+/// answers that there are none (`a_deposed_leader_confirms_nothing` of the bus counts that). So the
+/// registry writes an absence down first, which only a leader with a quorum stores (decision 0031).
+#[tokio::test]
+async fn a_node_is_down_or_gone_or_leaves_only_when_a_quorum_has_no_lease_of_it() {
+    let site = Site::start_on_three(1).await;
+    let leases = site.bucket(&bucket::LEASES).await;
+    let confirmed = async |node: &str| leases.head(&key::node_lease(&node_id(node))).await.unwrap();
+    for node in ["n1", "n2"] {
+        let lease = site.lease(node, Duration::from_secs(60)).await;
+        site.report(&report(node, &[])).await;
+        site.node_is(node, "ready", PATIENCE).await;
+        let held = confirmed(node).await;
+        lease.release().await.unwrap();
+        site.node_is(node, "down", 2 * PATIENCE).await;
+        // One write gave the lease up, and another one confirms it.
+        let down = confirmed(node).await;
+        assert!(down > held + 1, "{node} is down, and {held} became {down}");
+    }
+
+    let down = confirmed("n1").await;
+    let seen = site.node("n1").await.revision;
+    let (kind, by) = (ProofKind::PoweredOff, "ada".to_owned());
+    let gone = Gone { node: node_id("n1"), kind, by, note: String::new(), seen };
+    site.ask::<verb::NodeGone>(&gone).await.unwrap();
+    assert!(confirmed("n1").await > down, "declared gone without a question to a quorum");
+
+    let down = confirmed("n2").await;
+    let leave = Leave { node: node_id("n2"), revision: Some(site.node("n2").await.revision) };
+    site.ask::<verb::NodeLeave>(&leave).await.unwrap();
+    assert!(confirmed("n2").await > down, "left without a question to a quorum");
 }

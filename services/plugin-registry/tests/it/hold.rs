@@ -10,8 +10,9 @@ use berth_contract::lease::Holder;
 use berth_contract::message::node::{Hold, LeaseAnswer, Tell, ToldEvent, Yield};
 use berth_contract::service::NODE_AGENT;
 use berth_contract::verb::{self, Verb};
-use berth_contract::{stream, subject};
+use berth_contract::{header, stream, subject};
 use berth_domain::{Timestamp, VolumeId};
+use berth_harness::nats::raw;
 use berth_harness::wait;
 
 use crate::site::{PATIENCE, Site, node_id, report, trace};
@@ -42,19 +43,19 @@ fn hold(node: &str, agent: &str, over: Option<u64>) -> Hold {
         pid: 1,
         since: Timestamp::from_unix_ms(1),
     };
-    Hold { holder, ttl_s: 60, over }
+    Hold { holder, ttl_s: 60, over, renewal: None }
 }
 
 fn held(answer: Result<LeaseAnswer, Code>) -> u64 {
     match answer {
-        Ok(LeaseAnswer { revision: Some(revision), found: None }) => revision,
+        Ok(LeaseAnswer { revision: Some(revision), found: None, .. }) => revision,
         other => panic!("{other:?}"),
     }
 }
 
 fn held_by_another(answer: Result<LeaseAnswer, Code>) -> (u64, String) {
     match answer {
-        Ok(LeaseAnswer { revision: None, found: Some(found) }) if found.has_ttl => {
+        Ok(LeaseAnswer { revision: None, found: Some(found), .. }) if found.has_ttl => {
             (found.revision, found.value)
         }
         other => panic!("{other:?}"),
@@ -104,6 +105,53 @@ async fn a_lease_ends_that_is_not_renewed() {
     assert_eq!(send::<verb::NodeHold>(&bus, &late).await, Ok(LeaseAnswer::default()));
     let endless = Hold { ttl_s: 0, ..hold("n1", "a", None) };
     assert_eq!(send::<verb::NodeHold>(&bus, &endless).await, Err(Code::BadInput));
+}
+
+/// Without the numbers, the late one would be taken for a retry whose answer was lost.
+#[tokio::test]
+async fn a_late_renewal_does_not_shorten_the_lease_of_its_own_process() {
+    let site = Site::start(1).await;
+    site.report(&report("n1", &[])).await;
+    let bus = agent(&site, "n1").await;
+    let renew =
+        |number, ttl_s, over| Hold { ttl_s, renewal: Some(number), ..hold("n1", "a", over) };
+    let first = held(send::<verb::NodeHold>(&bus, &renew(1, 60, None)).await);
+    let third = held(send::<verb::NodeHold>(&bus, &renew(3, 60, Some(first))).await);
+    // The second one was on its way all the time.
+    let late = renew(2, 1, Some(first));
+    assert_eq!(held_by_another(send::<verb::NodeHold>(&bus, &late).await).0, third);
+    // A copy of the third is no write.
+    let copy = renew(3, 60, Some(first));
+    assert_eq!(held(send::<verb::NodeHold>(&bus, &copy).await), third);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let other = hold("n1", "b", None);
+    assert_eq!(held_by_another(send::<verb::NodeHold>(&bus, &other).await).0, third);
+    let fourth = held(send::<verb::NodeHold>(&bus, &renew(4, 60, Some(first))).await);
+    assert!(fourth > third);
+}
+
+/// An agent of the last release does not number its requests.
+#[tokio::test]
+async fn a_renewal_past_its_deadline_writes_over_nothing_that_it_does_not_name() {
+    let site = Site::start(1).await;
+    site.report(&report("n1", &[])).await;
+    let bus = agent(&site, "n1").await;
+    let first = held(send::<verb::NodeHold>(&bus, &hold("n1", "a", None)).await);
+    let second = held(send::<verb::NodeHold>(&bus, &hold("n1", "a", Some(first))).await);
+    let ask_late = async |over| -> LeaseAnswer {
+        let late = Hold { ttl_s: 1, ..hold("n1", "a", over) };
+        let subject = verb::NodeHold::subject(&());
+        let body = serde_json::to_vec(&late).unwrap();
+        let headers = [(header::DEADLINE, "1000")];
+        let answer = raw::ask(site.server(), &subject, &headers, &body).await;
+        serde_json::from_value(answer).unwrap()
+    };
+    for over in [None, Some(first)] {
+        let found = ask_late(over).await.found.expect("it is kept");
+        assert_eq!(found.revision, second);
+    }
+    // The clock of a node may be behind: what names the lease renews it.
+    assert!(ask_late(Some(second)).await.revision > Some(second));
 }
 
 fn mounted(node: &str) -> Event {

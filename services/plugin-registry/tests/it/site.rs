@@ -262,6 +262,7 @@ pub fn report(node: &str, instances: &[(&str, Half, Instance)]) -> Report {
         instances: instances.collect(),
         undone: None,
         unaccounted: Vec::new(),
+        compared: None,
         clock_offset: None,
         sealing_key: None,
     }

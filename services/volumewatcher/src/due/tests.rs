@@ -31,6 +31,7 @@ fn context(ms: u64) -> Context {
         policy: Policy::default(),
         handle: HandleUse::default(),
         copies: Vec::new(),
+        mounts: Vec::new(),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use berth_contract::trace::TraceContext;
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::{Lease, LeaseError, LeaseStore, LeaseTerms, TTL_MIN};
 use crate::bucket::Bucket;
@@ -72,6 +73,7 @@ impl LeaseStore for Bucket {
         within: Duration,
     ) -> Result<u64, LeaseError> {
         self.check_terms(terms)?;
+        let began = Instant::now();
         let revision = match over {
             Some(revision) => revision,
             None => self.read_holder(&terms.key).await?,
@@ -83,7 +85,13 @@ impl LeaseStore for Bucket {
             operation: "lease.hold",
             trace: terms.trace,
         };
-        match self.commit_within(&write, Some(terms.ttl), within).await {
+        // The caller may ask another replica after that, and a later write here would undo it.
+        let left = within.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            let source = Cause::new("the read before the write took all the time there was");
+            return Err(LeaseError::Unavailable { key: terms.key.clone(), source });
+        }
+        match self.commit_within(&write, Some(terms.ttl), left).await {
             Ok(revision) => Ok(revision),
             Err(CommitError::Conflict { .. }) => {
                 self.read_holder(&terms.key).await?;

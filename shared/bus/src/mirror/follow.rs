@@ -9,15 +9,17 @@ use berth_domain::Timestamp;
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use rand::RngExt as _;
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Fold, MirrorShared};
-use crate::cause::chain;
-use crate::exchange::{ApiError, pause};
+use crate::cause::{Cause, chain};
+use crate::compare::CompareError;
+use crate::exchange::pause;
 use crate::feed::{Delivery, Feed, FeedError, FeedItem, FeedSpec, FeedStart};
 use crate::loss::BucketLoss;
 use crate::read::{ReadError, value};
-use crate::stream::{Description, NOT_FOUND};
+use crate::standing::{Mark, Verdict};
 
 /// Why following ended. The task then begins again.
 #[derive(Debug, Error)]
@@ -25,7 +27,7 @@ enum FollowStop {
     #[error(transparent)]
     Feed(#[from] FeedError),
     #[error("the stream's state cannot be read")]
-    Stream(#[from] ApiError),
+    Unread(#[source] Cause),
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error("the consumer lags behind the leader, which is at {0}")]
@@ -36,38 +38,20 @@ enum FollowStop {
     Away,
     #[error(transparent)]
     Lost(#[from] BucketLoss),
+    #[error("the bucket has another incarnation")]
+    Replaced,
     #[error("the projection panicked")]
     Panic,
 }
 
-/// How the stream relates to the one that was followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StreamIdentity {
-    /// The same stream, with everything that was applied still in it.
-    Same,
-    /// Nothing was followed yet, or the message that would tell was overwritten.
-    Unsure,
-    /// The stream was made again, or restored from a backup.
-    Another,
-}
-
-/// The loss of a bucket whose stream does not exist.
-const MISSING: &str = "was deleted; what is known of it here is not answered any more";
-/// The loss of a bucket whose stream is another one.
-const REPLACED: &str = "was replaced or restored; no request is answered until all keys were read";
-
-/// The last message that was applied. While it is in the stream, the stream is the known one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Anchor {
-    sequence: u64,
-    unix_nanos: u64,
-}
-
 pub(super) struct Follower<F> {
     shared: Arc<MirrorShared<F>>,
-    /// When the stream was made. A different time means a different stream.
-    created: String,
-    anchor: Option<Anchor>,
+    /// This mirror among those of the bucket.
+    id: u64,
+    /// The incarnation that was read, or is being read, as the standing counts them; none before
+    /// the first reading and after a panic.
+    generation: Option<u64>,
+    generations: watch::Receiver<u64>,
     /// The server's time up to which nothing was missed. This host's clock is not used: a paused
     /// process or a suspended machine notices late or never.
     current_at: Timestamp,
@@ -104,12 +88,23 @@ struct FeedPass {
     caught_up: bool,
 }
 
+impl From<CompareError> for FollowStop {
+    fn from(error: CompareError) -> Self {
+        match error {
+            CompareError::Lost(loss) => Self::Lost(loss),
+            CompareError::Unread(cause) => Self::Unread(cause),
+        }
+    }
+}
+
 impl<F: Fold> Follower<F> {
     pub(super) fn new(shared: Arc<MirrorShared<F>>) -> Self {
+        let standing = &shared.bucket.shape.standing;
         Self {
+            id: standing.add_mirror(),
+            generation: None,
+            generations: standing.generations(),
             shared,
-            created: String::new(),
-            anchor: None,
             current_at: Timestamp::default(),
             resync_at: Instant::now(),
             resync: true,
@@ -134,7 +129,7 @@ impl<F: Fold> Follower<F> {
             }
             if matches!(stop, FollowStop::Panic) {
                 // The fold's state is unknown after a panic, so it receives everything again.
-                self.created.clear();
+                self.generation = None;
             }
             if matches!(stop, FollowStop::Away) {
                 self.resync = true;
@@ -190,6 +185,7 @@ impl<F: Fold> Follower<F> {
                     probe_at = Instant::now() + probe_every;
                     continue;
                 }
+                Ok(()) = self.generations.changed() => return Err(FollowStop::Replaced),
                 item = feed.next() => item?,
                 // Last, so that the feed is known to be good until now.
                 () = sleep_until(self.resync_at), if pass.caught_up => {
@@ -245,22 +241,16 @@ impl<F: Fold> Follower<F> {
     async fn plan(&mut self) -> Result<(FeedStart, FeedPass), FollowStop> {
         let shared = Arc::clone(&self.shared);
         let bucket = &shared.bucket;
-        let stream = match bucket.bus.describe(&bucket.shape.stream).await {
-            Err(ApiError::Refused { code: NOT_FOUND, .. }) => {
-                let loss = BucketLoss { bucket: bucket.name().to_owned(), why: MISSING.to_owned() };
-                bucket.bus.losses().record_loss(loss.clone());
-                return Err(loss.into());
-            }
-            described => described?,
-        };
+        let (stream, verdict) = bucket.compare_stream().await?;
+        let generation = *self.generations.borrow_and_update();
         let last_at = stream.now().map_err(FeedError::Open)?;
-        let known = self.compare(&stream.created, stream.state.last_seq).await?;
-        if known == StreamIdentity::Another {
-            self.check_replaced(&stream).await?;
-        }
-        let same = known == StreamIdentity::Same;
+        // If the messages that would tell were overwritten and the feed was good until now, the
+        // stream is the same: a consumer ends with its stream.
+        let is_followed = shared.progress.borrow().stale_since.is_none();
+        let same = self.generation == Some(generation)
+            && (verdict == Verdict::Same || verdict == Verdict::Unsure && is_followed);
         let last = stream.state.last_seq;
-        let head = bucket.head(&shared.filter).await?;
+        let head = bucket.head_now(&shared.filter).await?;
         // Markers of keys that were deleted meanwhile may have been purged.
         let whole = self.resync || !same || self.was_away(last_at);
         let mut pass =
@@ -268,8 +258,7 @@ impl<F: Fold> Follower<F> {
         if whole {
             shared.table_mut().begin(!same);
             if !same {
-                self.created = stream.created;
-                self.anchor = None;
+                self.generation = Some(generation);
                 shared.progress.send_modify(|progress| progress.applied = 0);
             }
             self.resync = true;
@@ -289,48 +278,14 @@ impl<F: Fold> Follower<F> {
         now.since(self.current_at) > self.absence_max()
     }
 
-    /// Handles a bucket whose stream is another one than before. The bucket counts as lost until
-    /// all of it was read. An empty one that no operator accepted stays lost
-    /// ([`Bus::bucket`](crate::Bus::bucket)).
-    async fn check_replaced(&self, stream: &Description) -> Result<(), FollowStop> {
-        let bucket = &self.shared.bucket;
-        let loss = match bucket.bus.check_birth(bucket.name(), stream).await? {
-            Some(loss) => loss,
-            None => BucketLoss { bucket: bucket.name().to_owned(), why: REPLACED.to_owned() },
-        };
-        bucket.bus.losses().record_loss(loss.clone());
-        if loss.why == REPLACED { Ok(()) } else { Err(loss.into()) }
-    }
-
-    /// Compares the stream with the one that was followed.
-    async fn compare(&self, created: &str, last: u64) -> Result<StreamIdentity, FollowStop> {
-        if self.created.is_empty() {
-            return Ok(StreamIdentity::Unsure);
-        }
-        if self.created != created || last < self.shared.progress.borrow().applied {
-            return Ok(StreamIdentity::Another);
-        }
-        let Some(anchor) = self.anchor else { return Ok(StreamIdentity::Same) };
-        let Some(message) = self.shared.bucket.message(anchor.sequence).await? else {
-            // The message was overwritten or has expired, which is normal, or the bucket was
-            // restored without it. If the feed was good until now, the stream is the same: a
-            // consumer ends with its stream.
-            let good = self.shared.progress.borrow().stale_since.is_none();
-            return Ok(if good { StreamIdentity::Same } else { StreamIdentity::Unsure });
-        };
-        let unix_nanos = u64::try_from(message.time.unix_timestamp_nanos()).unwrap_or(0);
-        let same = Anchor { sequence: message.sequence, unix_nanos } == anchor;
-        Ok(if same { StreamIdentity::Same } else { StreamIdentity::Another })
-    }
-
-    fn apply(&mut self, message: &Delivery) {
+    fn apply(&self, message: &Delivery) {
         let shared = &self.shared;
         if let Some(key) = shared.bucket.key(&message.subject) {
             let value = value(&message.headers, &message.payload);
             shared.apply(key, message.sequence, value.as_deref());
         }
         let Delivery { sequence, unix_nanos, .. } = *message;
-        self.anchor = Some(Anchor { sequence, unix_nanos });
+        shared.bucket.shape.standing.record_message(Mark { sequence, unix_nanos });
     }
 
     fn reached(&self, sequence: u64, torn: bool) {
@@ -364,7 +319,11 @@ impl<F: Fold> Follower<F> {
             progress.started = true;
             progress.stale_since = None;
         });
-        self.shared.bucket.bus.losses().clear(self.shared.bucket.name());
+        let bucket = &self.shared.bucket;
+        let generation = self.generation.unwrap_or_default();
+        if bucket.shape.standing.mark_read(self.id, generation) {
+            bucket.bus.losses().clear(bucket.name());
+        }
         Ok(())
     }
 
@@ -411,8 +370,16 @@ impl<F: Fold> Follower<F> {
         if pass.seen >= pass.head {
             self.current_at = self.current_at.max(pass.last_at);
         }
-        let (head, last_at) = self.shared.bucket.newest_at().await?;
+        // Also compares the stream with the known one.
+        let (stream, _) = self.shared.bucket.compare_stream().await?;
+        let (head, last_at) = (stream.state.last_seq, stream.now().map_err(FeedError::Open)?);
         Ok(FeedPass { head, last_at, probed: pass.seen, ..pass })
+    }
+}
+
+impl<F> Drop for Follower<F> {
+    fn drop(&mut self) {
+        self.shared.bucket.shape.standing.remove_mirror(self.id);
     }
 }
 

@@ -12,13 +12,13 @@
 //!   the mirror has caught up again, [`Mirror::stale_since`] says so.
 //! - After a gap the mirror continues where it was, if the last message that it applied is
 //!   unchanged in the stream. Otherwise all keys are read again and compared, so that deleted keys
-//!   are noticed: the bucket was made again or restored from a backup, or the gap was longer than
-//!   delete markers stay. All keys are also read again now and then without a reason; readers do
-//!   not notice.
+//!   are noticed: the bucket has another incarnation, or the gap was longer than delete markers
+//!   stay. All keys are also read again now and then without a reason; readers do not notice.
 //! - Only the server's clock measures how much time has passed (decision 0022): neither a paused
 //!   process nor a suspended machine notices its pause.
-//! - A bucket that is deleted or replaced is lost until all of it was read ([`loss`](crate::loss)):
-//!   no endpoint of the process answers a request meanwhile.
+//! - A bucket that is deleted or replaced is lost ([`loss`](crate::loss)): no endpoint of the
+//!   process answers a request. It is read again when its stream has a new
+//!   [incarnation](crate::incarnation), and served when all of it was read.
 //! - A snapshot ([`Mirror::snapshot`]) is the bucket as of one revision. A bucket keeps few values
 //!   of a key, and a value that was replaced before the watch reached it never comes. Then no
 //!   snapshot is taken until the newer value has come.
@@ -45,8 +45,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::bucket::Bucket;
 use crate::cause::Cause;
+use crate::exchange::pause;
 use crate::fault_source::FaultSource;
 use crate::filter;
+use crate::list::List;
 use crate::read::ReadError;
 
 use follow::Follower;
@@ -58,6 +60,8 @@ use table::Table;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How long a stored commit waits for the watch while a snapshot asks for it.
 const WATCH_MAX: Duration = Duration::from_millis(50);
+/// Most lists that [`Mirror::read_again`] reads while the mirror changes.
+const READ_AGAIN_TRIES: u32 = 3;
 
 /// What a projection makes of each key.
 pub trait Fold: Send + Sync + 'static {
@@ -327,16 +331,32 @@ impl<F: Fold> Mirror<F> {
 
     /// Reads the keys below a filter again at the leader, and forgets the other keys below it. For
     /// a leader's head that is lower than one that the mirror saw: a marker was purged, or this
-    /// mirror missed a delete. Returns the head that belongs to the keys; `None` if other writers
-    /// change them all the time.
+    /// mirror missed a delete.
+    ///
+    /// Returns the head that belongs to the keys. `None` if the mirror does not hold exactly what
+    /// was read: other writers change the keys all the time, the list came from a deposed leader,
+    /// or the stream is another one than the mirror follows. A guard taken from such a list would
+    /// pass for a decision on other keys.
     pub async fn read_again(&self, filter: &str) -> Result<Option<u64>, ReadError> {
-        let bucket = &self.shared.bucket;
-        // A key counts as missing only up to the revision that the list was read from: the list may
-        // come from a deposed leader.
-        let list = bucket.list_known(filter).await?;
-        if !list.settled {
-            return Ok(None);
+        for _ in 0..READ_AGAIN_TRIES {
+            let list = self.shared.bucket.list_known(filter).await?;
+            if !list.settled {
+                return Ok(None);
+            }
+            self.take_list(filter, &list);
+            if self.shared.table().holds_exactly(filter, &list) {
+                return Ok(Some(list.head));
+            }
+            // A write that came since may be applied already: then the next list has it.
+            pause(0).await;
         }
+        Ok(None)
+    }
+
+    /// Applies a list, and forgets the keys below its filter that are not on it. A key counts as
+    /// missing only up to the revision that the list was read from: the list may come from a
+    /// deposed leader.
+    fn take_list(&self, filter: &str, list: &List) {
         for entry in &list.entries {
             self.shared.apply_beside(&entry.key, entry.revision, entry.value.as_deref());
         }
@@ -344,10 +364,9 @@ impl<F: Fold> Mirror<F> {
         let missed: Vec<_> =
             gone.into_iter().filter(|key| self.shared.forget(key, list.known)).collect();
         if !missed.is_empty() {
-            let bucket = bucket.name();
+            let bucket = self.shared.bucket.name();
             tracing::warn!(bucket, ?missed, "deletes were missed; the keys were read again");
         }
-        Ok(Some(list.head))
     }
 
     /// Everything below the filter up to this revision is applied.

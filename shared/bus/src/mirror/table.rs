@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use super::Fold;
 use crate::filter;
+use crate::list::List;
 use crate::read::Entry;
 
 pub(super) struct Table<F> {
@@ -165,6 +166,23 @@ impl<F: Fold> Table<F> {
             known.live && known.revision <= revision && covered(key) && !listed(key)
         });
         others.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Whether the keys below a filter are the listed ones, each at the listed revision.
+    pub(super) fn holds_exactly(&self, filter: &str, list: &List) -> bool {
+        let mut listed: HashMap<&str, u64> =
+            list.entries.iter().map(|entry| (entry.key.as_str(), entry.revision)).collect();
+        let below = self.keys.iter().filter(|(key, _)| filter::covers(filter, key));
+        let same = below.fold(true, |same, (key, known)| {
+            let revision = listed.remove(&**key);
+            let agrees = if known.live {
+                revision == Some(known.revision)
+            } else {
+                revision.is_none() && known.revision <= list.head
+            };
+            same && agrees
+        });
+        same && listed.is_empty()
     }
 
     /// Removes a key that is not there up to `revision`. Returns whether the fold changed.

@@ -326,11 +326,9 @@ impl RequestAnswer {
                 deadline.since(now).min(limits::WAIT_MAX)
             }
         };
-        let within = if within.is_zero() && self.running.spec.any_clock {
-            limits::REQUEST_TIMEOUT
-        } else {
-            within
-        };
+        let is_late = within.is_zero();
+        let within =
+            if is_late && self.running.spec.any_clock { limits::REQUEST_TIMEOUT } else { within };
         if within.is_zero() {
             let problem = Problem::new(Code::Late, late_message(all, now));
             return Err(problem.retryable().trace(trace.trace_id()));
@@ -343,6 +341,7 @@ impl RequestAnswer {
             body: self.message.payload.clone(),
             trace,
             deadline: deadline - margin,
+            is_late,
             contract: headers::number(all, header::CONTRACT).and_then(|of| u32::try_from(of).ok()),
             unknown: self.running.spec.unknown,
         };

@@ -147,6 +147,9 @@ pub struct Request {
     /// When it must be answered: shortly before its caller stops waiting. A request without a
     /// deadline has five seconds from its arrival.
     pub deadline: Instant,
+    /// Whether the deadline that its caller set had passed when it came. Only an endpoint that
+    /// accepts [any clock](EndpointSpec::any_clock) gets such a request.
+    pub is_late: bool,
     /// The version of the contract that its caller speaks, if it says so.
     pub contract: Option<u32>,
     /// What becomes of a field that this version does not know.

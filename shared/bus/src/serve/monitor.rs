@@ -55,7 +55,11 @@ pub(super) async fn start(
     Ok(tokio::spawn(async move {
         while let Some((verb, question)) = questions.next().await {
             let skew_ms = bus.clock_skew().newest_ms();
-            reply(&bus, question, state.describe(verb, skew_ms)).await;
+            let mut answer = state.describe(verb, skew_ms);
+            if verb == Verb::Stats {
+                answer["buckets"] = bus.standings().describe();
+            }
+            reply(&bus, question, answer).await;
         }
     }))
 }

@@ -22,7 +22,7 @@ async fn refused(server: &Server, bus: &Bus) -> String {
     let error = bus.bucket(&VOLUMES, 1).await.unwrap_err();
     assert!(matches!(error, OpenError::Lost(_)), "{error}");
     let error = error.to_string();
-    for part in ["BERTH0011", VOLUMES.name, "nats stream restore", "begin-anew"] {
+    for part in ["BERTH0011", VOLUMES.name, "berth bus restore", "begin-anew"] {
         assert!(error.contains(part), "{error} does not say {part}");
     }
     let stream = plain(&server.url()).await.get_stream("KV_berth-volumes").await;

@@ -183,14 +183,15 @@ async fn a_stream_that_is_gone_is_surely_not_written() {
 
 #[tokio::test]
 async fn nobody_there_is_waited_for_as_long_as_a_write_may_take() {
-    let (server, bus, bucket) = one_bucket(&STATE).await;
+    let (server, _bus, bucket) = one_bucket(&STATE).await;
     let plain = crate::support::plain(&server.url()).await;
+    let config = plain.get_stream("KV_state").await.unwrap().cached_info().config.clone();
     plain.delete_stream("KV_state").await.unwrap();
     let write = put("k", "v", "k", 0);
     let (written, _) = tokio::join!(bucket.commit(write), async {
         // As long as an election leaves a stream without a leader, shortened.
         sleep(Duration::from_millis(700)).await;
-        bus.bucket(&STATE, 1).await.unwrap()
+        plain.create_stream(config).await.unwrap()
     });
     assert_eq!(written.unwrap(), 1);
 }

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use berth_bus::replication::{CopiesReport, StreamCopies};
+use berth_bus::restore::Backups;
 use berth_bus::{Bus, Config, Copies, OpenError};
-use berth_contract::bucket::{ALLOCS, LEASES, VOLUMES};
+use berth_contract::bucket::{ALL, LEASES, VOLUMES};
 use berth_contract::stream::EVENTS;
+use berth_harness::dirs::Dir;
 use berth_harness::nats::NatsServers;
 use berth_harness::wait;
-use bytes::Bytes;
-use futures_util::StreamExt as _;
-use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::support::{PATIENCE, config, connect, listed, plain, set};
@@ -158,90 +157,36 @@ async fn a_cluster_that_forms_makes_no_stream_until_its_third_server_is_there() 
     assert_eq!(replicas(&servers.url(), "KV_berth-volumes").await, 3);
 }
 
-/// What `nats stream backup` fetches.
-struct Backup {
-    stream: &'static str,
-    config: Value,
-    state: Value,
-    chunks: Vec<Bytes>,
-}
-
-async fn request(client: &async_nats::Client, subject: String, body: Value) -> Value {
-    let answer = timeout(PATIENCE, client.request(subject, body.to_string().into()));
-    let answer: Value = serde_json::from_slice(&answer.await.unwrap().unwrap().payload).unwrap();
-    assert!(answer.get("error").is_none(), "{answer}");
-    answer
-}
-
-async fn back_up(url: &str, stream: &'static str) -> Backup {
-    let client = async_nats::connect(url).await.unwrap();
-    let inbox = client.new_inbox();
-    let mut arriving = client.subscribe(inbox.clone()).await.unwrap();
-    let body = json!({ "deliver_subject": inbox, "chunk_size": 65_536 });
-    let begun = request(&client, format!("$JS.API.STREAM.SNAPSHOT.{stream}"), body).await;
-    let mut chunks = Vec::new();
-    loop {
-        let chunk = timeout(PATIENCE, arriving.next()).await.unwrap().unwrap();
-        if chunk.payload.is_empty() {
-            break;
-        }
-        chunks.push(chunk.payload);
-        if let Some(reply) = chunk.reply {
-            client.publish(reply, Bytes::new()).await.unwrap();
-        }
-    }
-    Backup { stream, config: begun["config"].clone(), state: begun["state"].clone(), chunks }
-}
-
-async fn restore(url: &str, backup: &Backup) {
-    let servers: Vec<&str> = url.split(',').collect();
-    let client = async_nats::connect(servers).await.unwrap();
-    let body = json!({ "config": backup.config, "state": backup.state });
-    let subject = format!("$JS.API.STREAM.RESTORE.{}", backup.stream);
-    let begun = request(&client, subject, body).await;
-    let to = begun["deliver_subject"].as_str().unwrap().to_owned();
-    for chunk in backup.chunks.iter().chain([&Bytes::new()]) {
-        // The server that restores may be another one: its subscription comes in its own time.
-        let stored = wait::until("the server takes the chunk", PATIENCE, async || {
-            client.request(to.clone(), chunk.clone()).await
-        })
-        .await;
-        assert!(!stored.payload.starts_with(b"-ERR"), "{stored:?}");
-    }
-}
-
 /// The way of docs/failover.md: a server that joins a cluster with streams of its own loses them,
 /// so they are backed up before and restored after.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_of_one_server_are_taken_to_three_and_raised() {
-    const STREAMS: [&str; 3] = ["KV_berth-volumes", "KV_berth-allocs", "KV_berth-buckets"];
     let one = NatsServers::start(1).await;
     let bus = connect(&one.url()).await;
+    for spec in &ALL {
+        bus.bucket(spec, Copies::ByCluster).await.unwrap();
+    }
     let volumes = bus.bucket(&VOLUMES, Copies::ByCluster).await.unwrap();
-    bus.bucket(&ALLOCS, Copies::ByCluster).await.unwrap();
     set(&volumes, "default.v.spec", "1").await;
     let kept = listed(&volumes, ">").await;
-    let mut backups = Vec::new();
-    for stream in STREAMS {
-        backups.push(back_up(&one.url(), stream).await);
-    }
+    let backup = Dir::new("backup");
+    let names = bus.back_up(backup.path(), |_| {}).await.unwrap();
     drop((volumes, bus, one));
 
     let three = NatsServers::start(3).await;
     let url = three.url();
-    for backup in &backups {
-        restore(&url, backup).await;
-    }
+    let backups = Backups::read(backup.path()).await.unwrap();
+    connect(&url).await.restore_buckets(&backups, |_| {}).await.unwrap();
     // Services may be started first: what is restored keeps its one copy, and they say so.
     let bus = connect(&url).await;
     let volumes = bus.bucket(&VOLUMES, Copies::ByCluster).await.unwrap();
     assert_eq!(volumes.drift(), []);
     let report = bus.copies(Copies::ByCluster).await;
-    assert_eq!(report.short().count(), STREAMS.len(), "{report:?}");
+    assert_eq!(report.short().count(), names.len(), "{report:?}");
     let raised = bus.raise_copies(None, SETTLED, |_| {}).await;
     assert!(raised.streams.iter().all(StreamCopies::is_settled), "{raised:?}");
-    for stream in STREAMS {
-        assert_eq!(replicas(&url, stream).await, 3, "{stream}");
+    for name in &names {
+        assert_eq!(replicas(&url, &format!("KV_{name}")).await, 3, "{name}");
     }
     assert_eq!(listed(&volumes, ">").await, kept);
     set(&volumes, "default.v.spec", "2").await;
@@ -251,6 +196,6 @@ async fn records_of_one_server_are_taken_to_three_and_raised() {
     assert!(lowered.streams.iter().all(|stream| stream.copies == Some(1)), "{lowered:?}");
     // And more copies than there are servers are refused, with the server's reason.
     let refused = bus.raise_copies(Some(5), Duration::from_secs(3), |_| {}).await;
-    assert_eq!(refused.short().count(), STREAMS.len(), "{refused:?}");
+    assert_eq!(refused.short().count(), names.len(), "{refused:?}");
     assert!(refused.streams.iter().all(|stream| stream.problem.is_some()), "{refused:?}");
 }

@@ -25,6 +25,7 @@ mod loss;
 mod mirror;
 mod purge;
 mod request;
+mod restored;
 mod serve;
 mod spans;
 mod support;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use berth_bus::{Bucket, Bus, Config, Fold, Mirror, MirrorError, MirrorOptions};
+use berth_bus::{Bucket, Bus, Config, Fold, Mirror, MirrorError, MirrorOptions, ReadError};
 use berth_harness::nats::Server;
 use berth_harness::proxy::{Proxy, Wire};
 use berth_harness::wait;
@@ -279,7 +279,7 @@ async fn a_bucket_made_anew_is_read_anew_by_a_mirror_that_held_nothing() {
 }
 
 #[tokio::test]
-async fn a_store_set_back_to_an_earlier_state_is_read_anew() {
+async fn a_store_set_back_to_an_earlier_state_is_read_anew_when_it_is_accepted() {
     let server = Server::start().await;
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
     let proxy = Proxy::start(address).await;
@@ -308,6 +308,15 @@ async fn a_store_set_back_to_an_earlier_state_is_read_anew() {
     set(&sound, "k", "other").await;
     assert_eq!(set(&sound, "kept", "other").await, mirror.applied());
     proxy.heal();
+    wait::until("the bucket is lost", PATIENCE, async || match bucket.head("k").await {
+        Err(ReadError::Lost(_)) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    assert_eq!(held(&mirror, "lost").as_deref(), Some("1"), "nothing was read from it");
+    connect(&server.url()).await.accept_bucket("state").await.unwrap();
+    wait::until("it is served", PATIENCE, async || bucket.head(">").await).await;
+    wait::until("and readable", PATIENCE, async || sound.head(">").await).await;
     agrees(&mirror, &sound, ">").await;
     assert_eq!(held(&mirror, "lost"), None);
 }

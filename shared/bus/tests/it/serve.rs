@@ -60,7 +60,10 @@ async fn a_flood_of_messages_without_a_reply_subject_keeps_no_request_waiting() 
     assert_eq!(handled.load(Ordering::Relaxed), 1, "nobody could learn what came of the others");
     let stats = client.request("$SRV.STATS.mounts", "".into()).await.unwrap();
     let stats: Value = serde_json::from_slice(&stats.payload).unwrap();
-    assert_eq!(stats["endpoints"][0]["num_errors"], 50_000, "{stats:#}");
+    // On a busy machine the bus drops some of them. Each one that came is an error, and one is not.
+    let count = |what: &str| stats["endpoints"][0][what].as_u64().unwrap();
+    assert!(count("num_errors") > 0, "{stats:#}");
+    assert_eq!(count("num_errors") + 1, count("num_requests"), "{stats:#}");
 }
 
 #[tokio::test]

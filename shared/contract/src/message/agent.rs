@@ -232,8 +232,11 @@ pub struct GuardStatus {
     pub alloc: AllocId,
     /// In words: `process 4711`, or `berth run`.
     pub guard: String,
-    /// Whether it lives.
+    /// Whether it lives. What cannot be looked at counts as living.
     pub lives: bool,
+    /// Why it cannot be looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
 }
 
 /// One journalled use of a volume by an alloc.
@@ -250,6 +253,9 @@ pub struct MountStatus {
     /// Who mounts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginId>,
+    /// What the plugin calls the volume that is mounted; absent from an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
     /// Where it is published.
     pub path: String,
     /// Whether the mount table shows it there.
@@ -394,8 +400,11 @@ pub struct Republish {
     /// Only this alloc's mount. Absent means all mounts of the volume on this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alloc: Option<AllocId>,
+    /// Take mounts down that are well, too: what uses them loses them for a moment.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
-decode_struct!(Republish { namespace, volume, alloc = None });
+decode_struct!(Republish { namespace, volume, alloc = None, force = false });
 
 /// `agent.republish` was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

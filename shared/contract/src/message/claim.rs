@@ -1,6 +1,6 @@
 //! The messages of the `claim.*` requests.
 //!
-//! **Owns** take with its grant, release, the records of watchers (checkpoint) and agents
+//! **Owns** take with its grant, release, recovery, the records of watchers (checkpoint) and agents
 //! (observe), and how a reply shows a claim.
 //!
 //! **Never** carries a secret: a grant has the id of its secrets, and the agent fetches them.
@@ -233,6 +233,36 @@ pub struct Checkpointed {
     pub next_try: Option<Timestamp>,
 }
 
+/// `claim.recover`: the node has a mount that no claim covers. Its agent is about to unmount it, or
+/// the node counts as gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recover {
+    /// Whose mount.
+    pub alloc: AllocId,
+    /// The volume, by the name that it had when it was mounted.
+    pub volume: VolumeId,
+    /// Where it is mounted.
+    pub node: NodeId,
+    /// The plugin that mounted it.
+    pub plugin: PluginId,
+    /// What the plugin calls the volume.
+    pub external_id: String,
+    /// Read or write.
+    pub mode: Mode,
+    /// How the volume may be shared.
+    pub access: AccessMode,
+    /// File system or block device.
+    pub attachment: AttachmentMode,
+}
+decode_struct!(Recover { alloc, volume, node, plugin, external_id, mode, access, attachment });
+
+/// `claim.recover` was recorded: from now on the release goes on by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovered {
+    /// The claim's state.
+    pub state: State,
+}
+
 /// `claim.observe`: the node's agent reports what it does with a granted claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observe {
@@ -355,6 +385,13 @@ pub struct ClaimStatus {
     /// The volume's plugin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginId>,
+    /// What the plugin calls the volume that was granted; absent on a claim of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
+    /// Whether the volume that was granted is not registered under this name any more: its
+    /// registration was lost. The claim can be released, and is not granted again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stray: bool,
     /// Taken: what the node does with the claim, as its agent reported last; none until its first
     /// report, about a second after the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -379,12 +416,21 @@ impl ClaimStatus {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_unknown(incarnation: &u64) -> bool {
+    *incarnation == 0
+}
+
 /// `claim.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
     /// The revision of the volumes bucket that the list shows: all of it, and nothing newer.
     #[serde(default)]
     pub index: u64,
+    /// The incarnation of the volumes bucket, if records may be missing in it: it was restored, for
+    /// example. 0 otherwise, and from an older service.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub incarnation: u64,
     /// The claims, by namespace, volume and alloc.
     pub claims: Vec<ClaimStatus>,
     /// Where the next page begins, as `after`; none when this was the last.

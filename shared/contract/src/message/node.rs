@@ -31,6 +31,10 @@ pub struct Hold {
     /// value that it takes over. None: only if nobody holds the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<u64>,
+    /// The number of this request among those of the agent's process, which grows with each. Absent
+    /// from an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<u64>,
 }
 decode_struct!(Holder {
     node,
@@ -40,7 +44,7 @@ decode_struct!(Holder {
     pid,
     since,
 });
-decode_struct!(Hold { holder, ttl_s, over });
+decode_struct!(Hold { holder, ttl_s, over, renewal });
 
 impl Hold {
     /// What is wrong with it, by field.
@@ -75,6 +79,10 @@ pub struct LeaseAnswer {
     /// It does not: the key has this value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<FoundLease>,
+    /// The incarnation of the volumes bucket, if records may be missing in it. When it is a new
+    /// one, the agent compares what is mounted with the claims at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<u64>,
 }
 
 /// The value of a lease that is held.
@@ -182,10 +190,10 @@ mod tests {
             pid: 1,
             since: Timestamp::from_unix_ms(1),
         };
-        let hold = Hold { holder, ttl_s: 10, over: None };
+        let hold = Hold { holder, ttl_s: 10, over: None, renewal: None };
         assert_eq!(hold.faults(), []);
         let agent = "a".repeat(HOLDER_CHARS_MAX + 1);
-        let bad = Hold { holder: Holder { agent, ..hold.holder }, ttl_s: 0, over: None };
+        let bad = Hold { holder: Holder { agent, ..hold.holder }, ttl_s: 0, ..hold };
         let fields: Vec<_> = bad.faults().into_iter().map(|fault| fault.path).collect();
         assert_eq!(fields, ["holder.agent", "ttl_s"]);
     }

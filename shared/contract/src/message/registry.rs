@@ -11,12 +11,18 @@ use berth_domain::plugin::{
     ControllerAbilities, Count, Half, Instance, NodeAbilities, NodeState, UnaccountedMount,
 };
 use berth_domain::proof::{Proof, ProofKind};
+use berth_domain::volume::MountUse;
 use berth_domain::{ClockOffset, JobId, Namespace, NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::claim::ClaimStatus;
 use super::query::{Newer, Page, UnreadableRecord};
 use crate::{decode_leaf, decode_struct};
+
+/// The attribute of a node with the id of its agent's state directory.
+pub const AGENT_ID: &str = "agent-id";
+/// The attribute of a node that says when its agent's state directory was made, by its own clock.
+pub const AGENT_MADE: &str = "agent-made";
 
 /// `node.report`: all there is to know of a node, each time, so that a lost report costs nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +48,10 @@ pub struct Report {
     /// Mounts on the node that no claim covers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unaccounted: Vec<UnaccountedMount>,
+    /// Whether the agent has compared its mounts with the claims since it started. Before that
+    /// `unaccounted` says nothing. None from an older agent, whose list counts as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared: Option<bool>,
     /// How far the node's clock is ahead of the registry's, as the agent's previous report and its
     /// response bound it. None in the first report, and after the node's clock was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,10 +71,12 @@ decode_struct!(Report {
     instances,
     undone,
     unaccounted,
+    compared,
     clock_offset,
     sealing_key,
 });
-decode_struct!(UnaccountedMount { namespace, volume, alloc, path });
+decode_struct!(UnaccountedMount { namespace, volume, alloc, path, plugin, external_id, used });
+decode_struct!(MountUse { mode, access, attachment });
 
 /// One half of a plugin on the reporting node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

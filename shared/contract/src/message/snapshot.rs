@@ -185,6 +185,11 @@ pub struct SnapshotStub {
     /// ready. Nothing is asked of it any more but to delete both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_id: Option<String>,
+    /// Whether the plugin says that it is a snapshot of another volume, or that its group is not
+    /// one snapshot of each volume. No volume is made of it, and nothing is asked of it any more
+    /// but to delete it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
     /// The smallest size of a volume that is made of it, in bytes; absent if the plugin does not
     /// say.
     #[serde(default, skip_serializing_if = "Option::is_none")]

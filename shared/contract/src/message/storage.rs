@@ -388,6 +388,8 @@ pub enum StorageWait {
     /// No node from which the volume can be reached reports the plugin, and each of the plugin's
     /// controllers may have a storage of its own.
     Controller,
+    /// The volume may be mounted where no claim covers it: nothing is deleted under a mount.
+    Unmounted,
     /// Something that a newer version waits for.
     #[serde(other)]
     Unknown,
@@ -410,6 +412,10 @@ impl StorageWait {
             Self::Controller => {
                 "a node from which the volume can be reached to report the plugin, because its \
                  other controllers may not know the volume"
+            }
+            Self::Unmounted => {
+                "the volume to be unmounted where no claim covers it, because a workload may still \
+                 write there"
             }
             Self::Unknown => "something that a newer version knows",
         }

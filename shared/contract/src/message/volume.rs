@@ -12,7 +12,7 @@ use berth_domain::access::Capability;
 use berth_domain::alloc::VolumeRequest;
 use berth_domain::plugin::Count;
 use berth_domain::volume::storage::{OperationKind, Stage};
-use berth_domain::volume::{Closing, State};
+use berth_domain::volume::{Closing, MountDoubt, State};
 use berth_domain::{AllocId, ClassId, Namespace, NodeId, PluginId, VolumeId};
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,10 @@ pub struct Deregistered {
     /// Claims still being released.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub releasing: Vec<AllocId>,
+    /// By force: where the volume may still be mounted without a claim. While it is, no other node
+    /// is granted it, whatever its name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<MountDoubt>,
 }
 
 /// `volume.detach`: the volume is to leave the node (C6). Released are all claims there whose alloc
@@ -240,6 +244,10 @@ pub struct VolumeStatus {
     /// granted the volume.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unaccounted: Vec<String>,
+    /// The same for programs, and the nodes that may have it and have not said. While there is one,
+    /// the volume is neither deleted nor deregistered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<MountDoubt>,
     /// What a person can do when it is not as it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,

@@ -105,6 +105,8 @@ pub fn claim_status() -> claim::ClaimStatus {
         reason: Some("the alloc has ended".to_owned()),
         attempt: Some(sample::attempt()),
         plugin: Some(sample::plugin()),
+        external_id: Some("vol-0abc".to_owned()),
+        stray: false,
         mount: Some(sample::node_mount()),
         epoch: 41,
         trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
@@ -174,6 +176,7 @@ fn volumes() {
             id: sample::volume(),
             gone: false,
             releasing: vec![sample::alloc_id()],
+            mounts: vec![sample::mount_doubt()],
         },
     );
 }
@@ -222,6 +225,7 @@ fn claims() {
             reason: "moved".to_owned(),
         },
     );
+    request("request-claim-recover", &sample::recover());
     request(
         "request-claim-observe",
         &claim::Observe {
@@ -283,6 +287,7 @@ fn claims() {
         },
     );
     reply("reply-claim-release", &claim::Released { state: Some(State::Unpublishing) });
+    reply("reply-claim-recover", &claim::Recovered { state: State::Unpublishing });
     reply("reply-claim-observe", &claim::Observed { recorded: true });
     reply(
         "reply-claim-checkpoint",
@@ -297,6 +302,7 @@ fn claims() {
         "reply-claim-status",
         &claim::Claims {
             index: 57,
+            incarnation: 0,
             claims: vec![claim_status()],
             next,
             unreadable: vec![sample::unreadable()],
@@ -471,6 +477,7 @@ fn registry_agents_and_collection() {
             clock: sample::at(0),
             attributes: sample::map("hostname", "host"),
             unaccounted: vec![sample::unaccounted()],
+            compared: Some(true),
             clock_offset: Some(ClockOffset { min_ms: -4, max_ms: 1 }),
             sealing_key: Some("XAB3".to_owned()),
             instances: vec![registry::ReportedInstance {
@@ -492,7 +499,10 @@ fn registry_agents_and_collection() {
         },
     );
     let holder = sample::holder();
-    request("request-node-hold", &node::Hold { holder, ttl_s: 10, over: Some(56) });
+    request(
+        "request-node-hold",
+        &node::Hold { holder, ttl_s: 10, over: Some(56), renewal: Some(4) },
+    );
     request("request-node-yield", &node::Yield { node: sample::node_id(), revision: 57 });
     request("request-node-tell", &{
         let (event, traceparent) = (sample::event(), sample::trace());

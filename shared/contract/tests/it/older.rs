@@ -148,6 +148,7 @@ fn decided(claim: &Claim, command: &Command) -> Option<Step> {
         policy,
         handle: HandleUse::default(),
         copies: Vec::new(),
+        mounts: Vec::new(),
     };
     step(&Volume { spec: Some(spec), claims, ..Volume::default() }, command, &context).ok()
 }

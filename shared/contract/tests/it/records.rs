@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use berth_contract::lease::NodeLeaseRecord;
 use berth_contract::message::secret::{Sealed, StoredSecrets, Validation};
 use berth_contract::record::{
     self, Body, NODE_UNKNOWN, Record, RecordError, SCHEMA, SCHEMA_STORAGE,
@@ -135,7 +136,8 @@ where
 
 #[test]
 fn leases() {
-    lease_is("lease-node", &sample::holder());
+    let (holder, renewal) = (sample::holder(), Some(4));
+    lease_is("lease-node", &NodeLeaseRecord { holder, renewal });
     lease_is("lease-owner", &sample::owner_holder());
     lease_is("lease-leader", &sample::leader());
 }

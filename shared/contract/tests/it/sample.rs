@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::lease::{Holder, Leader, OwnerHolder};
+use berth_contract::message::claim::Recover;
 use berth_contract::message::query::{Newer, Page, RefusedRequest};
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service;
@@ -21,7 +22,8 @@ use berth_domain::volume::storage::{
     SnapshotGroup, SnapshotState, Stage, StorageFailure, StorageLife, Work,
 };
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, MountOptions, NodeMount, NodeMountState, State, VolumeSpec,
+    Attempt, CallKind, Claim, MountDoubt, MountOptions, NodeMount, NodeMountState, State,
+    VolumeSpec,
 };
 use berth_domain::{
     AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId,
@@ -157,7 +159,7 @@ pub fn waiting_progress(call: CallKind) -> Progress {
 
 /// A spec with this operation under way.
 pub fn changing_spec(work: Work) -> VolumeSpec {
-    let operation = Operation { work, since: at(0), progress: Progress::default() };
+    let operation = Operation { work, since: at(0), progress: Progress::default(), mounted: None };
     let progress = progress(operation.call());
     let is_created = operation.kind() != OperationKind::Create;
     let storage = StorageLife {
@@ -241,6 +243,7 @@ pub fn snapshot(state: SnapshotState) -> Snapshot {
         doomed: state == Creating,
         was_ready: state == Deleting,
         second_id: (state == Deleting).then(|| "snap-2".to_owned()),
+        foreign: false,
         external_id: is_cut.then(|| "snap-0c1d".to_owned()),
         size_bytes: is_cut.then_some(10 << 30),
         cut_at: is_cut.then(|| at(1)),
@@ -253,6 +256,7 @@ pub fn snapshot(state: SnapshotState) -> Snapshot {
         group: Some(SnapshotGroup {
             members: vec![volume(), VolumeId::new("logs").unwrap()],
             external_id: is_cut.then(|| "group-0e2f".to_owned()),
+            snapshots: Vec::new(),
         }),
         create_index: 44,
     }
@@ -331,6 +335,20 @@ pub fn attempt() -> Attempt {
     }
 }
 
+/// A lost claim, by its node's journal.
+pub fn recover() -> Recover {
+    Recover {
+        alloc: alloc_id(),
+        volume: volume(),
+        node: node_id(),
+        plugin: plugin(),
+        external_id: "vol-1".to_owned(),
+        mode: Mode::Write,
+        access: AccessMode::SingleNodeWriter,
+        attachment: AttachmentMode::FileSystem,
+    }
+}
+
 pub fn claim(state: State) -> Claim {
     let released = matches!(state, State::Unpublishing | State::NodeDetached);
     Claim {
@@ -355,6 +373,8 @@ pub fn claim(state: State) -> Claim {
         external_node: Some("i-0abc".to_owned()),
         publish_context: map("device", "/dev/xvdba"),
         mount: (state == State::Taken).then(node_mount),
+        plugin: Some(plugin()),
+        external_id: Some("vol-0abc".to_owned()),
     }
 }
 
@@ -444,6 +464,7 @@ pub fn node() -> Node {
         reported: at(1),
         attributes: map("hostname", "host"),
         unaccounted: vec![unaccounted()],
+        uncompared: false,
         sealing_key: Some("XAB3".to_owned()),
         gone: None,
         back: None,
@@ -479,7 +500,19 @@ pub fn unaccounted() -> berth_domain::plugin::UnaccountedMount {
         volume: volume(),
         alloc: alloc_id(),
         path: "/var/lib/berth/csi/0a/1b/target".to_owned(),
+        plugin: Some(plugin()),
+        external_id: Some("vol-0abc".to_owned()),
+        used: Some(berth_domain::volume::MountUse {
+            mode: Mode::Write,
+            access: AccessMode::SingleNodeWriter,
+            attachment: AttachmentMode::FileSystem,
+        }),
     }
+}
+
+/// The same mount, as decisions are told of it.
+pub fn mount_doubt() -> MountDoubt {
+    MountDoubt::mounted(&node_id(), &unaccounted())
 }
 
 pub fn refusal() -> RefusedRequest {

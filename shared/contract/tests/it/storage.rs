@@ -331,6 +331,7 @@ fn snapshots() {
         plugin: sample::plugin(),
         external_id: Some("snap-0c1d".to_owned()),
         second_id: (state == SnapshotState::Cut).then(|| "snap-0c1e".to_owned()),
+        foreign: state == SnapshotState::Cut,
         size_bytes: Some(10 * GIB),
         cut_at: Some(sample::at(1)),
         group: vec![sample::volume(), VolumeId::new("logs").unwrap()],

@@ -65,6 +65,7 @@ fn a_volume_and_a_list_of_them() {
             exhausted: Some("RESOURCE_EXHAUSTED: 25 of 25 are attached".to_owned()),
             registered_twice: vec!["a volume of another namespace".to_owned()],
             unaccounted: vec![sample::unaccounted().to_string()],
+            mounts: vec![sample::mount_doubt()],
             hint: Some("see why with `berth plugin status ebs.csi.aws.com`".to_owned()),
             last_refusal: Some(sample::refusal()),
             storage: Some(storage_status()),
@@ -263,10 +264,13 @@ fn plugins_and_nodes() {
     let clock = Some(sample::at(60_000));
     let reported = registry::Reported { clock_skew_ms: -3, clock, state, gone, pace_s: 30 };
     reply("reply-node-report", &reported);
-    reply("reply-node-hold", &node::LeaseAnswer { revision: Some(57), found: None });
+    reply("reply-node-hold", &node::LeaseAnswer { revision: Some(57), found: None, volumes: None });
     let value = "{\"node\":\"host.example\"}".to_owned();
     let found = node::FoundLease { revision: 57, value, has_ttl: true };
-    reply("reply-node-hold-by-another", &node::LeaseAnswer { revision: None, found: Some(found) });
+    reply(
+        "reply-node-hold-by-another",
+        &node::LeaseAnswer { revision: None, found: Some(found), volumes: None },
+    );
     reply("reply-node-yield", &node::Yielded {});
     reply("reply-node-tell", &node::StoredEvents { stored: 1 });
     reply("reply-node-leave", &registry::Left { known: true, instances: 2, gone: true });
@@ -285,6 +289,7 @@ fn agents_and_allocs() {
         alloc: sample::alloc_id(),
         epoch: 41,
         plugin: Some(sample::plugin()),
+        external_id: Some("vol-0abc".to_owned()),
         path: "/var/lib/berth/csi/0a/target".to_owned(),
         mounted: true,
         staging: Some("/var/lib/berth/csi/0a/staging".to_owned()),
@@ -342,6 +347,7 @@ fn agents_and_allocs() {
                 alloc: sample::alloc_id(),
                 guard: "process 4711".to_owned(),
                 lives: true,
+                unknown: None,
             }],
             runs: Some("/var/lib/berth/runs".to_owned()),
         },
@@ -354,7 +360,7 @@ fn agents_and_allocs() {
         alloc: alloc.clone(),
     };
     request("request-agent-unmount", &unmount);
-    request("request-agent-republish", &agent::Republish { namespace, volume, alloc });
+    request("request-agent-republish", &agent::Republish { namespace, volume, alloc, force: true });
     let path = "/var/lib/berth/csi/0a/target".to_owned();
     let mounts = vec![agent::UnmountedMount { alloc: sample::alloc_id(), path: path.clone() }];
     reply("reply-agent-unmount", &agent::Unmounted { mounts });

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use berth_csi::{CallAnswer, Class, Code, Effect, Rpc, classify};
 
 fn answers() -> impl Iterator<Item = CallAnswer> {
-    Code::ALL
-        .iter()
-        .map(|&code| CallAnswer::Code(code))
-        .chain([CallAnswer::Missing, CallAnswer::Unsent])
+    Code::ALL.iter().map(|&code| CallAnswer::Code(code)).chain([
+        CallAnswer::Missing,
+        CallAnswer::Unsent,
+        CallAnswer::Contradiction,
+    ])
 }
 
 fn name_of(answer: CallAnswer) -> &'static str {
@@ -16,6 +17,7 @@ fn name_of(answer: CallAnswer) -> &'static str {
         CallAnswer::Code(code) => code.as_str(),
         CallAnswer::Missing => "(no answer)",
         CallAnswer::Unsent => "(not sent)",
+        CallAnswer::Contradiction => "(contradiction)",
     }
 }
 

@@ -72,6 +72,8 @@ fn held(access: AccessMode, state: State, node: &str) -> Volume {
         external_node: None,
         publish_context: BTreeMap::new(),
         mount: None,
+        plugin: None,
+        external_id: None,
     };
     let claims = Claims::from([(alloc_id("holder"), claim)]);
     Volume { claims, ..volume(access) }
@@ -87,6 +89,7 @@ fn record() -> Node {
         reported: NOW,
         attributes: BTreeMap::new(),
         unaccounted: Vec::new(),
+        uncompared: false,
         sealing_key: None,
         gone: None,
         back: None,
@@ -119,6 +122,7 @@ fn context() -> Context {
         policy: Policy::default(),
         handle: HandleUse::default(),
         copies: Vec::new(),
+        mounts: Vec::new(),
     }
 }
 
@@ -154,7 +158,8 @@ impl Host {
             wanted,
             &node,
             |_, _| Site {
-                unaccounted: None,
+                mounted: None,
+                unreported: &[],
                 node: &node,
                 record: self.record.as_ref(),
                 id: &id,
@@ -376,4 +381,18 @@ fn volumes_of_one_plugin_take_room_from_each_other() {
     assert_eq!(few(None).obstacles(&wanted), []);
     let any = Host::with(NodeAbilities { max_volumes: Some(0), ..NodeAbilities::default() });
     assert_eq!(Host { volumes: Some(99), ..any }.obstacles(&wanted), []);
+}
+
+#[test]
+fn a_volume_for_one_node_waits_until_every_other_node_has_said_what_is_mounted_there() {
+    let silent: Vec<NodeId> = (0..9).map(|at| node_id(&format!("silent{at}"))).collect();
+    let check =
+        |access, unreported: &[NodeId]| check_mounts_elsewhere(&spec(access), None, unreported);
+    assert_eq!(check(AccessMode::SingleNodeWriter, &[]), Ok(()));
+    assert_eq!(check(AccessMode::MultiNodeMultiWriter, &silent), Ok(()));
+    let Err(NoRoute::Unreported(said)) = check(AccessMode::SingleNodeWriter, &silent) else {
+        panic!("it is granted");
+    };
+    assert!(said.contains("silent7") && !said.contains("silent8"), "{said}");
+    assert!(Refusal::from(NoRoute::Unreported(said)).may_pass(), "who waits in line goes on");
 }

@@ -6,10 +6,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::attempt::Attempt;
+use super::handle::Handle;
 use super::node_mount::NodeMount;
 use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
 use crate::proof::Proof;
-use crate::{NodeId, Timestamp};
+use crate::{NodeId, PluginId, Timestamp};
 
 /// The state of a claim; the diagram is in [the module](super).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -116,6 +117,13 @@ pub struct Claim {
     /// `taken`: the last report of the node's agent about the mount. No decision depends on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<NodeMount>,
+    /// The plugin of the volume that is claimed. Stored here, because the registration may be lost,
+    /// and its name given to another volume. None if an earlier version wrote the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<PluginId>,
+    /// What the plugin calls that volume. None if an earlier version wrote the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
 }
 
 pub(super) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
@@ -126,6 +134,25 @@ impl Claim {
     /// How the volume is used while this claim exists.
     pub fn capability(&self) -> Capability {
         Capability { access: self.access, attachment: self.attachment }
+    }
+
+    /// The volume that is claimed; none if an earlier version wrote the record.
+    pub fn handle(&self) -> Option<Handle> {
+        let (plugin, external_id) = (self.plugin.clone()?, self.external_id.clone()?);
+        Some(Handle { plugin, external_id })
+    }
+
+    /// Whether the claim is certainly of another volume than the one with this handle.
+    pub fn is_of_other_than(&self, handle: Option<&Handle>) -> bool {
+        self.handle().is_some_and(|own| Some(&own) != handle)
+    }
+
+    /// This claim, as one of the volume with this handle.
+    #[must_use]
+    pub(super) fn of_volume(self, handle: Option<&Handle>) -> Self {
+        let (plugin, external_id) =
+            handle.map(|handle| (handle.plugin.clone(), handle.external_id.clone())).unzip();
+        Self { plugin, external_id, ..self }
     }
 
     /// Whether it holds the volume, or may. All claims do but the waiting ones.

@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::attempt::{Attempt, CallKind};
 use super::claim::Claim;
-use super::handle::HandleUse;
+use super::handle::Handle;
+use super::handle_use::HandleUse;
+use super::mounted::MountDoubt;
 use super::node_mount::NodeMount;
 use super::spec::VolumeSpec;
 use super::storage::{Snapshot, SnapshotWish, Topology};
-use crate::access::{CapabilityFilter, Mode};
+use crate::access::{Capability, CapabilityFilter, Mode};
 use crate::proof::{Proof, Proven};
 use crate::retry::Schedule;
 use crate::{AllocId, AttemptId, NodeId, PluginId, SnapshotId, Timestamp, WorkerId, limits};
@@ -34,6 +36,8 @@ pub enum Command {
     },
     /// Claim the volume.
     Take(Take),
+    /// Record a claim that was lost while its node has the volume mounted, to release it.
+    Recover(LostClaim),
     /// Release a claim.
     Release {
         /// The claim's alloc.
@@ -189,6 +193,23 @@ pub struct Take {
     pub worker: WorkerId,
 }
 
+/// A claim whose record was lost, by the journal of its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostClaim {
+    /// The alloc.
+    pub alloc: AllocId,
+    /// The node.
+    pub node: NodeId,
+    /// Read or write.
+    pub mode: Mode,
+    /// How the volume is mounted.
+    pub capability: Capability,
+    /// The volume that is mounted, whatever the name is registered with by now.
+    pub handle: Handle,
+    /// How the plugin reaches the node, or why it cannot.
+    pub route: Result<Route, NoRoute>,
+}
+
 /// What the plugin needs for a volume on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Route {
@@ -217,6 +238,8 @@ pub enum NoRoute {
     SharedId(String),
     /// Another node has a mount of the volume that no claim covers.
     Unaccounted(String),
+    /// Another node may have one: it has not said so since the records were restored.
+    Unreported(String),
 }
 
 /// The outcome of a call, as the protocol distinguishes them (rules 5 and 6).
@@ -355,6 +378,9 @@ pub struct Context {
     /// Volumes that are being created as copies of the volume or snapshot, named as the caller may
     /// know them.
     pub copies: Vec<String>,
+    /// Where the volume may be mounted although no claim says so. It is looked up for what
+    /// destroys or forgets the volume, and for what needs it out of use.
+    pub mounts: Vec<MountDoubt>,
 }
 
 /// Timeouts and retries; the same for all replicas of a service.

@@ -13,7 +13,7 @@ pub fn broken(volume: &Volume) -> Option<String> {
     if !volume.claims.is_summed() {
         return Some("its claims are not what they are counted as".to_owned());
     }
-    if volume.spec.is_none() && !volume.claims.is_empty() {
+    if volume.spec.is_none() && !volume.claims.values().all(is_recovered) {
         return Some("there are claims on a volume that is not registered".to_owned());
     }
     let unsound = volume.claims.iter().find_map(|(alloc, claim)| Some((alloc, unsound(claim)?)));
@@ -77,6 +77,13 @@ pub fn ids_broken(volume: &Volume) -> Option<String> {
             )
         })
     })
+}
+
+/// Whether the claim may have been recovered: it needs no registration, because it is being
+/// released and says of which volume it is.
+fn is_recovered(claim: &Claim) -> bool {
+    let leaves = matches!(claim.state, State::Unpublishing | State::NodeDetached);
+    leaves && claim.handle().is_some()
 }
 
 /// What is wrong with one claim by itself.
@@ -162,7 +169,12 @@ fn attached_unlike(volume: &Volume) -> Option<String> {
 fn unsound_storage(volume: &Volume) -> Option<String> {
     if let Some(spec) = &volume.spec {
         let stage = spec.stage();
-        if stage != Stage::Ready && !volume.claims.is_empty() {
+        let is_used = match stage {
+            Stage::Ready => false,
+            Stage::Deleting => !volume.claims.values().all(is_recovered),
+            Stage::Unused | Stage::Creating | Stage::Failed => !volume.claims.is_empty(),
+        };
+        if is_used {
             return Some(format!("there are claims on a volume that is {stage}"));
         }
         if let Some(operation) = spec.operation() {
@@ -233,7 +245,11 @@ fn unsound_snapshot(snapshot: &Snapshot) -> Option<&'static str> {
     if matches!(state, Ready | Failed) && snapshot.progress.is_unsettled() {
         return Some("is at rest, and a call of it may be under way");
     }
-    if snapshot.external_id.is_some() != matches!(state, Cut | Ready | Deleting) {
+    let of_wrong_group =
+        snapshot.group.as_ref().filter(|_| snapshot.foreign && snapshot.external_id.is_none());
+    if of_wrong_group.is_none()
+        && snapshot.external_id.is_some() != matches!(state, Cut | Ready | Deleting)
+    {
         return Some("has an id at the plugin before it was cut, or none afterwards");
     }
     if snapshot.doomed && state != Creating {
@@ -243,6 +259,17 @@ fn unsound_snapshot(snapshot: &Snapshot) -> Option<&'static str> {
         && (!matches!(state, Cut | Deleting) || snapshot.group.is_some())
     {
         return Some("has a second id at the plugin, and was not asked for by its name");
+    }
+    if snapshot.foreign && !matches!(state, Cut | Deleting) {
+        return Some("is of another volume, and is used");
+    }
+    if of_wrong_group.is_some_and(|group| group.external_id.is_none()) {
+        return Some("is of a group that is wrong, and cannot be deleted without the group's id");
+    }
+    if of_wrong_group.is_none()
+        && snapshot.group.as_ref().is_some_and(|group| !group.snapshots.is_empty())
+    {
+        return Some("has the ids of a group that is wrong, and is not of one");
     }
     if snapshot.was_ready && state != Deleting {
         return Some("was ready before its deletion, and is not being deleted");

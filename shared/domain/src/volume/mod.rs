@@ -58,10 +58,13 @@ mod confirm;
 pub mod deadlock;
 mod external;
 mod handle;
+mod handle_use;
 pub mod invariant;
 mod leave;
+mod mounted;
 mod node_mount;
 mod owner;
+mod recover;
 mod refusal;
 mod register;
 mod release;
@@ -76,10 +79,12 @@ pub use attempt::{Attempt, CallKind};
 pub use claim::{Claim, State};
 pub use claims::{Claims, Iter};
 pub use command::{
-    Command, Context, CreatedVolume, CutSnapshot, Drive, NoRoute, Outcome, Policy, Route, Step,
-    StorageAnswer, Take, Write,
+    Command, Context, CreatedVolume, CutSnapshot, Drive, LostClaim, NoRoute, Outcome, Policy,
+    Route, Step, StorageAnswer, Take, Write,
 };
-pub use handle::{Handle, HandleOwner, HandleUse, OtherClaim, name_in};
+pub use handle::{Handle, HandleOwner};
+pub use handle_use::{HandleUse, OtherClaim, name_in};
+pub use mounted::{DoubtReason, MountDoubt, MountUse, UnaccountedMount};
 pub use node_mount::{NodeMount, NodeMountState};
 pub use owner::CallOwner;
 pub use refusal::{Holder, Holders, Refusal};
@@ -107,6 +112,14 @@ impl Volume {
     /// Claims that hold the volume, or may: all but the waiting ones.
     pub fn holders(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
         self.claims.iter().filter(|(_, claim)| claim.is_held())
+    }
+
+    /// The refusal to use the volume's name while claims of another volume stand below it, whose
+    /// registration was lost.
+    fn other_volumes_claims(&self, context: &Context) -> Refusal {
+        let own = context.handle.own.as_ref();
+        let of_others = self.holders().filter(|(_, claim)| claim.is_of_other_than(own));
+        Refusal::OtherVolumesClaims { holders: of_others.collect() }
     }
 
     /// The capability in use, fixed by the first claim until the last is gone.

@@ -6,7 +6,8 @@ use thiserror::Error;
 
 use super::attempt::CallKind;
 use super::claim::{Claim, State};
-use super::command::NoRoute;
+use super::command::{Context, NoRoute};
+use super::mounted::MountDoubt;
 use super::owner::CallOwner;
 use super::storage::{OperationKind, SnapshotState, Stage};
 use crate::access::{Capability, CapabilityFilter, Conflict, Mode};
@@ -66,6 +67,7 @@ impl Refusal {
     pub fn may_pass(&self) -> bool {
         use Refusal::{
             AttachedAs, NodeAway, NodeClock, NodeFull, PluginUnready, SharedId, Unaccounted,
+            Unreported,
         };
         if self.is_of_creation() {
             return true;
@@ -78,6 +80,7 @@ impl Refusal {
                 | NodeFull(_)
                 | SharedId(_)
                 | Unaccounted(_)
+                | Unreported(_)
                 | AttachedAs { .. }
         )
     }
@@ -87,6 +90,16 @@ impl Refusal {
     /// Whether the volume is being created: a claim waits for it as for a call under way.
     pub fn is_of_creation(&self) -> bool {
         matches!(self, Self::NotReady { stage: Stage::Creating, .. })
+    }
+}
+
+impl Context {
+    /// Refuses while the volume may be mounted where no claim covers it.
+    pub(super) fn check_unmounted(&self) -> Result<(), Refusal> {
+        match self.mounts.as_slice() {
+            [] => Ok(()),
+            mounts => Err(Refusal::MayBeMounted { mounts: mounts.to_vec() }),
+        }
     }
 }
 
@@ -100,6 +113,7 @@ impl From<NoRoute> for Refusal {
             NoRoute::Full(why) => Self::NodeFull(why),
             NoRoute::SharedId(why) => Self::SharedId(why),
             NoRoute::Unaccounted(why) => Self::Unaccounted(why),
+            NoRoute::Unreported(why) => Self::Unreported(why),
         }
     }
 }
@@ -207,6 +221,9 @@ pub enum Refusal {
     /// Another node has a mount of the volume that no claim covers.
     #[error("{0}")]
     Unaccounted(String),
+    /// Another node may have one: it has not said so since the records were restored.
+    #[error("{0}")]
+    Unreported(String),
     /// The volume is held on another node under the plugin's id of this node, or on this node under
     /// another id (rule 8).
     #[error(
@@ -281,6 +298,18 @@ pub enum Refusal {
     ClaimsLive {
         /// The claims.
         holders: Holders,
+    },
+    /// Claims stand that were granted for another volume of this name.
+    #[error("claims stand that were granted for another volume of this name: {holders}")]
+    OtherVolumesClaims {
+        /// The claims.
+        holders: Holders,
+    },
+    /// The volume may be mounted where no claim covers it.
+    #[error("it may be in use: {}", list(mounts))]
+    MayBeMounted {
+        /// Where, and why that is in doubt.
+        mounts: Vec<MountDoubt>,
     },
     /// Allocs that have not ended have claims, which even force does not release.
     #[error("still running with it: {}", list(allocs))]

@@ -37,6 +37,12 @@ pub(super) fn register(
         return Err(Refusal::HandleTaken { others: context.handle.others.clone() });
     }
     let Some(current) = &volume.spec else {
+        // A claim that an earlier version wrote does not say of which volume it is. Its
+        // registration may be restored: that is the way out.
+        let own = context.handle.own.as_ref();
+        if volume.holders().any(|(_, claim)| claim.is_of_other_than(own)) {
+            return Err(volume.other_volumes_claims(context));
+        }
         return Ok(write(VolumeSpec { closing: None, create_index: 0, ..spec.clone() }));
     };
     if let Some(closing) = &current.closing {
@@ -50,6 +56,7 @@ pub(super) fn register(
         if !context.copies.is_empty() {
             return Err(Refusal::BeingCopied { copies: context.copies.clone() });
         }
+        context.check_unmounted()?;
     }
     let mut fields = current.differing_fields(spec);
     // It is about to be gone: that nothing had to change would promise that it stays.
@@ -109,6 +116,10 @@ pub(super) fn deregister(
     }
     if !force && !context.copies.is_empty() {
         return Err(Refusal::BeingCopied { copies: context.copies.clone() });
+    }
+    // By force the record alone goes: the mount keeps the volume from others under any name.
+    if !force {
+        context.check_unmounted()?;
     }
     if volume.claims.is_empty() {
         // Even by force: registered again, the volume could be claimed beside that call.

@@ -1,8 +1,11 @@
 //! The one function that decides.
 
-use super::command::{Command, Context, Step};
+use super::claim::Claim;
+use super::command::{Command, Context, Step, Write};
 use super::refusal::Refusal;
-use super::{Volume, answer, begin, confirm, node_mount, register, release, storage, take};
+use super::{
+    Volume, answer, begin, confirm, node_mount, recover, register, release, storage, take,
+};
 
 /// What `command` does to `volume`, or why it may not.
 ///
@@ -10,6 +13,24 @@ use super::{Volume, answer, begin, confirm, node_mount, register, release, stora
 /// give the same answer. The caller writes [`Step::write`] under the guard that the volume's
 /// subtree is still at the revision it was loaded at, and only then makes [`Step::call`], once.
 pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Step, Refusal> {
+    let mut step = decide(volume, command, context)?;
+    if let Some(Write::PutClaim(_, claim)) = &mut step.write {
+        name_volume(volume, claim, context);
+    }
+    Ok(step)
+}
+
+/// Adds to a claim which volume it is of, where an earlier version did not: if the claim is younger
+/// than the registration, it was granted for this volume.
+fn name_volume(volume: &Volume, claim: &mut Claim, context: &Context) {
+    let registered = volume.spec.as_ref().map(|spec| spec.create_index);
+    let is_younger = registered.is_some_and(|at| at > 0 && claim.epoch > at);
+    if is_younger && claim.handle().is_none() {
+        *claim = claim.clone().of_volume(context.handle.own.as_ref());
+    }
+}
+
+fn decide(volume: &Volume, command: &Command, context: &Context) -> Result<Step, Refusal> {
     match command {
         Command::Register(spec) => register::register(volume, spec, context),
         Command::Reserve => register::reserve(volume, context),
@@ -17,6 +38,7 @@ pub fn step(volume: &Volume, command: &Command, context: &Context) -> Result<Ste
             register::deregister(volume, *force, reason, running, context)
         }
         Command::Take(take) => take::take(volume, take, context),
+        Command::Recover(lost) => recover::recover(volume, lost, context),
         Command::Release { alloc, epoch, reason } => {
             release::release(volume, alloc, *epoch, reason, context)
         }

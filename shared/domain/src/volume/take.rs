@@ -9,7 +9,7 @@ use super::storage::Stage;
 use super::summary::Newcomer;
 use super::{Volume, VolumeSpec};
 use crate::access::{Bound, Capability, Conflict, Mode, admit};
-use crate::{AllocId, limits};
+use crate::{AllocId, NodeId, limits};
 
 /// Grants a claim, reserves it, puts it in line, or says why not.
 pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<Step, Refusal> {
@@ -23,6 +23,10 @@ pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<St
         None => take_new(volume, spec, take, None, context),
         Some(own) if own.node != take.node || own.mode != take.mode => {
             Err(Refusal::ClaimDiffers { node: own.node.clone(), mode: own.mode })
+        }
+        // The name was another volume's when the claim was granted.
+        Some(own) if own.is_held() && own.is_of_other_than(context.handle.own.as_ref()) => {
+            Err(volume.other_volumes_claims(context))
         }
         Some(own) => match own.state {
             State::Waiting => take_new(volume, spec, take, Some(own), context)
@@ -70,7 +74,8 @@ fn take_new(
         match in_line {
             Some(own) => return Ok(keep_place(own, take, context)),
             None if take.wait => {
-                let claim = new_claim(State::Waiting, take, capability, &Route::default(), context);
+                let (at, route) = ((&take.node, take.mode), Route::default());
+                let claim = new_claim(State::Waiting, at, capability, &route, context);
                 return Ok(keep_place(&claim, take, context));
             }
             // The slower check names the claims that conflict.
@@ -80,9 +85,10 @@ fn take_new(
     let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
     // A claim that was in line keeps its ticket.
     let epoch = in_line.map_or(0, |own| own.epoch);
-    let route = route_like_neighbours(volume, take, route);
-    check_external_id(volume, take, &route)?;
-    let mut claim = Claim { epoch, ..new_claim(State::Taken, take, capability, &route, context) };
+    let route = route_like_neighbours(volume, &take.node, route);
+    check_external_id(volume, &take.node, &route)?;
+    let claim = new_claim(State::Taken, (&take.node, take.mode), capability, &route, context);
+    let mut claim = Claim { epoch, ..claim };
     if let Some(busy) = volume.expands_offline(context.now, &context.policy) {
         return Err(busy.refusal(None));
     }
@@ -217,15 +223,18 @@ fn keep_place_unless_final(
 /// volume, an id belongs to one node, and a node has one id. Otherwise the unpublish of one claim
 /// would detach the volume from another claim (safety rule 3). Claims without an attachment do not
 /// conflict.
-fn check_external_id(volume: &Volume, take: &Take, route: &Route) -> Result<(), Refusal> {
+pub(super) fn check_external_id(
+    volume: &Volume,
+    node: &NodeId,
+    route: &Route,
+) -> Result<(), Refusal> {
     let Some(external) = &route.external_node else { return Ok(()) };
-    let Some((alloc, holder)) =
-        volume.claims.attached_unlike(&take.node, external, route.controller)
+    let Some((alloc, holder)) = volume.claims.attached_unlike(node, external, route.controller)
     else {
         return Ok(());
     };
     Err(Refusal::AttachedAs {
-        node: take.node.clone(),
+        node: node.clone(),
         external: external.clone(),
         held_as: holder.external_node.clone().unwrap_or_default(),
         holder: Holder::from_claim(alloc, holder),
@@ -235,8 +244,8 @@ fn check_external_id(volume: &Volume, take: &Take, route: &Route) -> Result<(), 
 /// All claims of one node use the controller, or none does, even if the plugin reports a change
 /// meanwhile. Otherwise the unpublish of one claim would detach the volume from another claim
 /// (safety rule 3).
-fn route_like_neighbours(volume: &Volume, take: &Take, route: &Route) -> Route {
-    let beside = volume.claims.on(&take.node).filter(|beside| beside.is_held());
+pub(super) fn route_like_neighbours(volume: &Volume, node: &NodeId, route: &Route) -> Route {
+    let beside = volume.claims.on(node).filter(|beside| beside.is_held());
     let controller = beside.map_or(route.controller, |beside| beside.attached > 0);
     Route { controller, ..route.clone() }
 }
@@ -273,17 +282,18 @@ fn choose_capability(spec: &VolumeSpec, take: &Take) -> Result<Capability, Refus
     asked.first_of(offered).ok_or_else(refusal)
 }
 
-fn new_claim(
+/// A claim that begins, for this node and in this mode.
+pub(super) fn new_claim(
     state: State,
-    take: &Take,
+    (node, mode): (&NodeId, Mode),
     capability: Capability,
     route: &Route,
     context: &Context,
 ) -> Claim {
     Claim {
         state,
-        node: take.node.clone(),
-        mode: take.mode,
+        node: node.clone(),
+        mode,
         tries: 0,
         error: None,
         next_try: None,
@@ -302,5 +312,8 @@ fn new_claim(
         external_node: route.external_node.clone(),
         publish_context: std::collections::BTreeMap::new(),
         mount: None,
+        plugin: None,
+        external_id: None,
     }
+    .of_volume(context.handle.own.as_ref())
 }

@@ -120,9 +120,11 @@ pub fn storage_life() -> impl Strategy<Value = StorageLife> {
         work,
         since,
         progress,
+        mounted: None,
     });
     let failure = (work(), time(), text()).prop_map(|(work, at, error)| {
-        let operation = Operation { work, since: at, progress: Progress::default() }.kind();
+        let operation =
+            Operation { work, since: at, progress: Progress::default(), mounted: None }.kind();
         StorageFailure { operation, at, error }
     });
     let rest = (vec(text(), 0..10), any::<bool>(), option::of(provision()), map());
@@ -144,8 +146,9 @@ pub fn snapshot() -> impl Strategy<Value = Snapshot> {
     use SnapshotState::{Creating, Cut, Deleting, Failed, Ready};
     let states = prop::sample::select(vec![Creating, Cut, Ready, Failed, Deleting]);
     let about = (states, time(), progress(), any::<[bool; 2]>());
-    let group = (vec(name('v', 3), 0..3), option::of(text()))
-        .prop_map(|(members, external_id)| SnapshotGroup { members, external_id });
+    let group = (vec(name('v', 3), 0..3), option::of(text()), vec(text(), 0..3)).prop_map(
+        |(members, external_id, snapshots)| SnapshotGroup { members, external_id, snapshots },
+    );
     let returned =
         (option::of(text()), option::of(text()), option::of(bytes()), option::of(time()));
     let asked = (text(), name('p', 2), text(), vec(map(), 0..2), map(), option::of(name('s', 2)));
@@ -158,6 +161,7 @@ pub fn snapshot() -> impl Strategy<Value = Snapshot> {
             was_ready: about.3[1],
             external_id: returned.0,
             second_id: returned.1,
+            foreign: about.3[0],
             size_bytes: returned.2,
             cut_at: returned.3,
             name: asked.0,

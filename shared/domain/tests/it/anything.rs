@@ -7,9 +7,9 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFil
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    Attempt, CallKind, CallOwner, Claim, Closing, Command, Context, Drive, HandleUse, MountOptions,
-    NoRoute, NodeMount, NodeMountState, Outcome, Policy, Route, State, Step, Take, Volume,
-    VolumeSpec, Write, invariant, step,
+    Attempt, CallKind, CallOwner, Claim, Closing, Command, Context, Drive, Handle, HandleUse,
+    LostClaim, MountOptions, NoRoute, NodeMount, NodeMountState, Outcome, Policy, Route, State,
+    Step, Take, Volume, VolumeSpec, Write, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, Timestamp};
 use proptest::collection::{btree_map, vec};
@@ -118,6 +118,8 @@ pub fn claim() -> impl Strategy<Value = Claim> {
         external_node: kept.4,
         publish_context: kept.5,
         mount: kept.6,
+        plugin: None,
+        external_id: None,
     })
 }
 
@@ -191,6 +193,11 @@ pub fn route() -> impl Strategy<Value = Result<Route, NoRoute>> {
     prop_oneof![5 => reachable, 1 => why.prop_map(Err)]
 }
 
+fn handle() -> impl Strategy<Value = Handle> {
+    (name('p', 2), name::<AllocId>('x', 2))
+        .prop_map(|(plugin, external_id)| Handle { plugin, external_id: external_id.to_string() })
+}
+
 pub fn command() -> impl Strategy<Value = Command> {
     let alloc = || name::<AllocId>('a', 4);
     let asked =
@@ -213,6 +220,11 @@ pub fn command() -> impl Strategy<Value = Command> {
         4 => take.prop_map(|(alloc, node, mode, capability, wait, route)| {
             Command::Take(Take { alloc, node, mode, capability, wait, route, worker: worker() })
         }),
+        2 => (alloc(), name('n', 2), mode(), capability(), handle(), route()).prop_map(
+            |(alloc, node, mode, capability, handle, route)| {
+                Command::Recover(LostClaim { alloc, node, mode, capability, handle, route })
+            }
+        ),
         2 => (alloc(), option::of(0..9_u64), text())
             .prop_map(|(alloc, epoch, reason)| Command::Release { alloc, epoch, reason }),
         2 => (alloc(), 0..9_u64, call(), proof())
@@ -266,6 +278,7 @@ pub fn context() -> impl Strategy<Value = Context> {
         policy,
         handle: HandleUse::default(),
         copies: Vec::new(),
+        mounts: Vec::new(),
     })
 }
 
@@ -287,6 +300,7 @@ pub fn subject(command: &Command) -> CallOwner {
         | Command::Drive(Drive { snapshot: Some(snapshot), .. })
         | Command::Settle { snapshot: Some(snapshot), .. } => CallOwner::Snapshot(snapshot.clone()),
         Command::Take(Take { alloc, .. })
+        | Command::Recover(LostClaim { alloc, .. })
         | Command::Release { alloc, .. }
         | Command::Confirm { alloc, .. }
         | Command::Begin { alloc, .. }

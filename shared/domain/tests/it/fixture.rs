@@ -48,6 +48,8 @@ pub fn claim(access: AccessMode, state: State, node: &str) -> Claim {
             State::Waiting | State::Publishing | State::NodeDetached => BTreeMap::new(),
         },
         mount: None,
+        plugin: None,
+        external_id: None,
     }
 }
 
@@ -88,13 +90,20 @@ pub fn decide_beside(
     command: &Command,
     handle: HandleUse,
 ) -> Result<Step, Refusal> {
-    let attempt = AttemptId::new("new").unwrap();
-    let policy = Policy::default();
-    step(
-        volume,
-        command,
-        &Context { now: NOW, attempt, jitter: 7, policy, handle, copies: Vec::new() },
-    )
+    step(volume, command, &Context { handle, ..context() })
+}
+
+/// What decisions of a table know besides the volume.
+pub fn context() -> Context {
+    Context {
+        now: NOW,
+        attempt: AttemptId::new("new").unwrap(),
+        jitter: 7,
+        policy: Policy::default(),
+        handle: HandleUse::default(),
+        copies: Vec::new(),
+        mounts: Vec::new(),
+    }
 }
 
 pub fn asks(volume: &Volume, take: Take) -> Result<Step, Refusal> {

@@ -1,7 +1,7 @@
 //! All calls of a history, with what may have come of them: what a record forgets too early shows
 //! here.
 
-use berth_domain::volume::storage::{SnapshotState, Work};
+use berth_domain::volume::storage::Work;
 use berth_domain::volume::{
     Attempt, CallKind, CallOwner, Command, Context, Drive, Outcome, Step, StorageAnswer, Volume,
     Write,
@@ -164,8 +164,7 @@ pub fn drives(volume: &Volume) -> Vec<Command> {
         Command::Drive(Drive { snapshot, worker, wanted: true, early: false, executor: None })
     };
     let operation = volume.spec.as_ref().and_then(|spec| spec.operation());
-    let rests = |state| matches!(state, SnapshotState::Ready | SnapshotState::Failed);
-    let snapshots = volume.snapshots.iter().filter(|(_, snapshot)| !rests(snapshot.state));
+    let snapshots = volume.snapshots.iter().filter(|(_, snapshot)| snapshot.call().is_some());
     let snapshots = snapshots.map(|(id, _)| drive(Some(id.clone())));
     operation.map(|_| drive(None)).into_iter().chain(snapshots).collect()
 }

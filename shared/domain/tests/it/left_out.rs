@@ -6,6 +6,7 @@
 
 use std::fmt::Debug;
 
+use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest, VolumeType};
 use berth_domain::owner::AllocOwner;
 use berth_domain::plugin::{
@@ -14,9 +15,9 @@ use berth_domain::plugin::{
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::storage::{Operation, Progress, Provision, Snapshot, StorageLife};
 use berth_domain::volume::{
-    CallKind, Claim, Command, MountOptions, Refusal, State, Volume, VolumeSpec,
+    CallKind, Claim, Command, MountOptions, MountUse, Refusal, State, Volume, VolumeSpec,
 };
-use berth_domain::{AllocId, Namespace, NodeId, OwnerId, Timestamp, VolumeId};
+use berth_domain::{AllocId, Namespace, NodeId, OwnerId, PluginId, Timestamp, VolumeId};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -68,7 +69,7 @@ fn read_without<T: Serialize + DeserializeOwned + PartialEq + Debug>(
     Ok(read)
 }
 
-fn optional_of_a_claim() -> [(&'static str, Value); 14] {
+fn optional_of_a_claim() -> [(&'static str, Value); 16] {
     [
         ("tries", json!(0)),
         ("next_try", json!(null)),
@@ -84,6 +85,8 @@ fn optional_of_a_claim() -> [(&'static str, Value); 14] {
         ("external_node", json!(null)),
         ("publish_context", json!({})),
         ("mount", json!(null)),
+        ("plugin", json!(null)),
+        ("external_id", json!(null)),
     ]
 }
 
@@ -115,13 +118,14 @@ fn optional_of_a_progress() -> [(&'static str, Value); 7] {
     ]
 }
 
-fn optional_of_a_snapshot() -> [(&'static str, Value); 12] {
+fn optional_of_a_snapshot() -> [(&'static str, Value); 13] {
     [
         ("progress", json!({})),
         ("doomed", json!(false)),
         ("was_ready", json!(false)),
         ("external_id", json!(null)),
         ("second_id", json!(null)),
+        ("foreign", json!(false)),
         ("size_bytes", json!(null)),
         ("cut_at", json!(null)),
         ("topologies", json!([])),
@@ -187,8 +191,21 @@ fn a_node() -> impl Strategy<Value = Node> {
         volume: VolumeId::new("data").unwrap(),
         alloc: AllocId::new("web-0").unwrap(),
         path: "/m/target".to_owned(),
+        plugin: None,
+        external_id: None,
+        used: None,
     };
-    let unaccounted = select(vec![vec![], vec![mount]]);
+    let known = UnaccountedMount {
+        plugin: Some(PluginId::new("p").unwrap()),
+        external_id: Some("x".to_owned()),
+        used: Some(MountUse {
+            mode: Mode::Write,
+            access: AccessMode::SingleNodeWriter,
+            attachment: AttachmentMode::FileSystem,
+        }),
+        ..mount.clone()
+    };
+    let unaccounted = select(vec![vec![], vec![mount], vec![known]]);
     (state, said, times, unaccounted).prop_map(|(state, said, times, unaccounted)| Node {
         state,
         since: times.0,
@@ -200,6 +217,7 @@ fn a_node() -> impl Strategy<Value = Node> {
         gone: times.2,
         back: times.3,
         unaccounted,
+        uncompared: said.0 % 2 == 0,
         sealing_key: None,
     })
 }
@@ -323,7 +341,8 @@ proptest! {
         ];
         read_without::<StorageLife>(&life, &optional, &other)?;
         if let Some(operation) = &life.operation {
-            read_without::<Operation>(operation, &[("progress", json!({}))], &other)?;
+            let optional = [("progress", json!({})), ("mounted", json!(null))];
+            read_without::<Operation>(operation, &optional, &other)?;
             read_without::<Progress>(&operation.progress, &optional_of_a_progress(), &other)?;
         }
         if let Some(provision) = &life.provision {
@@ -374,6 +393,7 @@ proptest! {
             ("gone", json!(null)),
             ("back", json!(null)),
             ("unaccounted", json!([])),
+            ("uncompared", json!(false)),
         ];
         read_without(&node, &optional, &other)?;
     }

@@ -11,6 +11,7 @@ mod history;
 mod ledger;
 mod left_out;
 mod line;
+mod lost;
 mod proofs;
 mod round_trip;
 mod rules;

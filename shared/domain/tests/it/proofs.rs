@@ -196,6 +196,7 @@ fn rule_12_a_claim_of_before_is_not_granted_again() {
         gone,
         back,
         unaccounted: Vec::new(),
+        uncompared: false,
         sealing_key: None,
     };
     for (node, since, void) in [

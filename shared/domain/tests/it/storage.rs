@@ -16,6 +16,7 @@ use crate::world::{World, alloc, begin, release, take, worker};
 mod creation;
 mod deletion;
 mod growth;
+mod mounted;
 mod snapshots;
 mod soundness;
 

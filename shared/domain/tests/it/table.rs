@@ -369,7 +369,7 @@ fn rule_18_when_a_word_for_the_node_counts() {
 #[test]
 fn rule_17_a_handle_is_of_one_volume() {
     let others = vec!["volume other".to_owned()];
-    let twice = || HandleUse { others: others.clone(), claims: Vec::new() };
+    let twice = || HandleUse { others: others.clone(), ..HandleUse::default() };
     let decide = |volume: &Volume, command: &Command| decide_beside(volume, command, twice());
     let taken = volume(SHARED, [("a1", claim(SHARED, Taken, "n1"))]);
     for volume in [&volume(SHARED, []), &taken] {
@@ -413,7 +413,7 @@ fn rule_17_a_claim_of_the_other_registration_keeps_the_attachment() {
             let other = Claim { external_node, ..claim(SHARED, state, node) };
             let key = VolumeKey::new(Namespace::default(), "other".parse().unwrap());
             let claims = OtherClaim::from_claim(&key, &alloc("b1"), &other).into_iter().collect();
-            let handle = HandleUse { others: vec!["volume other".to_owned()], claims };
+            let handle = HandleUse { others: vec!["volume other".to_owned()], claims, own: None };
             let left = volume(SHARED, [("a1", claim(SHARED, NodeDetached, "n1"))]);
             match decide_beside(&left, &begin("a1", false), handle) {
                 Ok(step) if step.call.is_some() => "calls",

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Closing, Command, NodeMount, NodeMountState, Outcome, Refusal, State,
-    Step, Take, Volume, VolumeSpec, Write,
+    Attempt, CallKind, Claim, Closing, Command, Handle, LostClaim, NodeMount, NodeMountState,
+    Outcome, Refusal, State, Step, Take, Volume, VolumeSpec, Write,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, Timestamp};
 
@@ -156,6 +156,12 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
         let mount = NodeMount { state, since, rpc: None, tries: 0, error: None };
         Command::Observe { alloc: alloc("a1"), epoch, mount, node: None }
     };
+    let recover = |name, node: &str| {
+        let capability = Capability { access: SHARED, attachment: AttachmentMode::FileSystem };
+        let handle = Handle { plugin: spec.plugin.clone(), external_id: "vol".to_owned() };
+        let (node, mode, route) = (NodeId::new(node).unwrap(), Mode::Write, take(name, "n1").route);
+        Command::Recover(LostClaim { alloc: alloc(name), node, mode, capability, handle, route })
+    };
     let named = |update: VolumeSpec| Command::Register(update);
     let own = [
         ("take", Command::Take(take("a1", "n1"))),
@@ -165,6 +171,9 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
         ("another takes, here", Command::Take(take("a2", "n1"))),
         ("another takes, elsewhere", Command::Take(take("a2", "n2"))),
         ("another waits", Command::Take(Take { wait: true, ..take("a2", "n2") })),
+        ("recover", recover("a1", "n1")),
+        ("recover elsewhere", recover("a1", "n2")),
+        ("recover another's", recover("a2", "n1")),
         ("release", release(None)),
         ("release an earlier claim", release(Some(9))),
         ("confirm", confirm(10, ControllerUnpublish)),

@@ -40,7 +40,7 @@ fn volume(external_id: Option<&str>, storage: StorageLife) -> Volume {
 
 fn under_way(work: Work, progress: Progress) -> Volume {
     let creates = matches!(work, Work::Create { .. });
-    let operation = Some(Operation { work, since: Timestamp::default(), progress });
+    let operation = Some(Operation { work, since: Timestamp::default(), progress, mounted: None });
     let storage = StorageLife { operation, ..StorageLife::default() };
     volume((!creates).then_some("vol-1"), storage)
 }
@@ -54,6 +54,7 @@ fn with_snapshot(volume: Volume, state: SnapshotState, progress: Progress) -> Vo
         doomed: false,
         was_ready: state == SnapshotState::Deleting,
         second_id: None,
+        foreign: false,
         external_id: is_cut.then(|| "snap-1".to_owned()),
         size_bytes: None,
         cut_at: None,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter, Mode};
 use berth_domain::volume::{
-    Claim, Command, Context, HandleUse, MountOptions, Outcome, Policy, Refusal, Route, Step, Take,
-    Volume, VolumeSpec, Write, invariant, step,
+    Claim, Command, Context, HandleUse, MountDoubt, MountOptions, Outcome, Policy, Refusal, Route,
+    Step, Take, Volume, VolumeSpec, Write, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, PluginId, Timestamp, WorkerId};
 
@@ -22,6 +22,8 @@ pub struct World {
     pub offered: VolumeSpec,
     /// Volumes that are being created as copies of what the next command is about.
     pub copies: Vec<String>,
+    /// Mounts of the volume that no claim covers.
+    pub mounts: Vec<MountDoubt>,
     /// Other registrations of the handle that the next command is about.
     pub others: Vec<String>,
     attempts: u64,
@@ -99,6 +101,7 @@ impl World {
             now_ms: 1_000_000,
             offered: spec(access),
             copies: Vec::new(),
+            mounts: Vec::new(),
             others: Vec::new(),
             attempts: 0,
             ledger: Ledger::default(),
@@ -113,6 +116,7 @@ impl World {
             policy: Policy::default(),
             handle: HandleUse { others: self.others.clone(), ..HandleUse::default() },
             copies: self.copies.clone(),
+            mounts: self.mounts.clone(),
         }
     }
 

@@ -21,6 +21,13 @@ fn what_the_driver_should_have_refused_and_did() {
     assert_eq!(kinds(&log), [(FindingKind::Violation, rule())]);
 }
 
+/// It says that it refuses nothing: what it did is no mistake of its own.
+#[test]
+fn what_a_lenient_driver_did_is_the_fault_of_its_caller_alone() {
+    let log = attached().ok("n2", ATTACH, on("n2")).lenient();
+    assert_eq!(kinds(&log), [(FindingKind::Violation, "exclusive-attach".to_owned())]);
+}
+
 #[test]
 fn what_the_driver_refused_and_the_logs_do_not_show() {
     let log = staged().call("n1", PUBLISH, target("n1"), Noticed("second-writer"));

@@ -383,6 +383,28 @@ fn overlaps() -> Vec<Case> {
     ]
 }
 
+/// What a driver carries out that looks at the path alone, or at nothing.
+fn carried_out() -> Vec<Case> {
+    vec![
+        // A lenient driver looks at the path alone.
+        (
+            "undo-of-another-volume",
+            published()
+                .ok("n1", UNPUBLISH, with(target("n1"), json!({"volume_id": "w"})))
+                .lenient(),
+            vec![9, 10, 7, 8],
+        ),
+        // The judge knows of no use, and the kernel does.
+        (
+            "destroyed-while-mounted",
+            Log::default().ok("n1", DELETE, v()).kernel(json!([{"path": "/t", "mounts": [
+                {"device": "8:1", "root": "/backend/v/data//deleted", "read_only": false},
+            ]}])),
+            vec![1, 2],
+        ),
+    ]
+}
+
 fn fences() -> Vec<Case> {
     let other = |args| with(args, json!({"volume_id": "w"}));
     vec![
@@ -405,10 +427,19 @@ fn fences() -> Vec<Case> {
 }
 
 fn all() -> Vec<Case> {
-    [fences(), order(), sharing(), arguments(), objects(), overlaps(), super::storage::all()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        fences(),
+        carried_out(),
+        order(),
+        sharing(),
+        arguments(),
+        objects(),
+        overlaps(),
+        super::storage::all(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 #[test]

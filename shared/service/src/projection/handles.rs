@@ -18,6 +18,9 @@ pub struct HandleEntry {
     /// The volumes that are registered with it. More than one is a fault: of an older version, of a
     /// restored backup, or of keys that an operator wrote by hand.
     pub registered: Vec<VolumeKey>,
+    /// Volumes that are not registered with it, with claims that were granted for it: their
+    /// registration was lost.
+    pub strays: Vec<VolumeKey>,
 }
 
 /// The key of a handle.
@@ -61,6 +64,22 @@ impl Handles {
         }
     }
 
+    /// The handles that only claims of the volume name have changed.
+    pub(super) fn record_strays(&mut self, volume: &VolumeKey, old: Vec<Handle>, new: Vec<Handle>) {
+        if old == new {
+            return;
+        }
+        for handle in old {
+            self.change(handle, |entry| entry.strays.retain(|other| other != volume));
+        }
+        for handle in new {
+            self.change(handle, |entry| {
+                entry.strays.push(volume.clone());
+                entry.strays.sort();
+            });
+        }
+    }
+
     pub(super) fn put(&mut self, key: &str, handle: Handle, revision: u64, value: &[u8]) {
         let owner = match record::read::<HandleOwner>(value) {
             Ok(record) => Ok(VolumeKey::new(record.body.namespace, record.body.volume)),
@@ -81,7 +100,7 @@ impl Handles {
     fn change(&mut self, handle: Handle, change: impl FnOnce(&mut HandleEntry)) {
         let entry = self.0.entry(handle.clone()).or_default();
         change(entry);
-        if entry.guard.is_none() && entry.registered.is_empty() {
+        if entry.guard.is_none() && entry.registered.is_empty() && entry.strays.is_empty() {
             self.0.remove(&handle);
         }
     }

@@ -14,7 +14,9 @@ mod classes;
 mod copies;
 mod handles;
 mod load;
+mod lost;
 mod registry;
+mod unaccounted;
 mod volumes;
 
 pub use allocs::{AllocChange, Allocs};
@@ -23,5 +25,6 @@ pub use classes::{Classes, StoredClass};
 pub use copies::{Copies, CopySource};
 pub use handles::{HandleEntry, HandleGuard, Handles};
 pub use load::Load;
+pub use lost::{LostClaim, LostClaims};
 pub use registry::{Instances, Nodes};
 pub use volumes::{ClaimChange, Subtree, VolumeChange, Volumes};

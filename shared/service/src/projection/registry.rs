@@ -6,7 +6,10 @@ use berth_bus::Fold;
 use berth_contract::key;
 use berth_contract::record::{self, UnreadableRecord};
 use berth_domain::plugin::{Instance, Job, Node, NodeState, Plugin, UnaccountedMount};
+use berth_domain::volume::Handle;
 use berth_domain::{NodeId, PluginId, VolumeKey};
+
+use super::unaccounted::UnaccountedIndex;
 
 /// All plugin instances and the jobs that provide plugins, folded into plugins.
 #[derive(Debug, Default)]
@@ -118,8 +121,13 @@ pub struct Nodes {
     all: BTreeMap<NodeId, (Node, u64)>,
     /// Nodes whose record this version cannot read. Each still counts as a node.
     unreadable: BTreeMap<NodeId, UnreadableRecord>,
-    /// Nodes with mounts that no claim covers.
-    unaccounted: BTreeSet<NodeId>,
+    /// Where mounts are that no claim covers.
+    unaccounted: UnaccountedIndex,
+    /// Nodes whose agents have not compared their mounts with the claims since they started.
+    uncompared: BTreeSet<NodeId>,
+    /// Nodes that do not count as gone, by the incarnation with which they compared their mounts; 0
+    /// before they did.
+    compared: BTreeMap<u64, BTreeSet<NodeId>>,
 }
 
 impl Nodes {
@@ -146,22 +154,64 @@ impl Nodes {
     /// Mounts that no claim covers, and their nodes. Nodes that count as gone are left out, since
     /// nothing there can write.
     pub fn unaccounted(&self) -> impl Iterator<Item = (&NodeId, &UnaccountedMount)> {
-        let nodes = self.unaccounted.iter().filter_map(|id| Some((id, self.get(id)?)));
+        self.mounts_on(self.unaccounted.nodes())
+    }
+
+    /// The mounts among them that may be of the volume with this name and this handle.
+    pub fn unaccounted_of<'a>(
+        &'a self,
+        volume: &'a VolumeKey,
+        handle: Option<&'a Handle>,
+    ) -> impl Iterator<Item = (&'a NodeId, &'a UnaccountedMount)> {
+        let nodes = self.unaccounted.nodes_with(volume, handle);
+        self.mounts_on(nodes).filter(move |(_, mount)| mount.may_be_of(volume, handle))
+    }
+
+    fn mounts_on<'a>(
+        &'a self,
+        nodes: impl Iterator<Item = &'a NodeId>,
+    ) -> impl Iterator<Item = (&'a NodeId, &'a UnaccountedMount)> {
+        let nodes = nodes.filter_map(|id| Some((id, self.get(id)?)));
         let there = nodes.filter(|(_, node)| node.gone.is_none());
         there.flat_map(|(id, node)| node.unaccounted.iter().map(move |mount| (id, mount)))
     }
 
-    /// As [`unaccounted`](Self::unaccounted), for one volume.
-    pub fn unaccounted_of<'a>(
-        &'a self,
-        volume: &'a VolumeKey,
-    ) -> impl Iterator<Item = (&'a NodeId, &'a UnaccountedMount)> {
-        self.unaccounted().filter(|(_, mount)| mount.is_of(volume))
+    /// Nodes of which it is not known what they have mounted: their agents have not said so since
+    /// they started, or their record cannot be read. Nodes that count as gone are left out.
+    pub fn silent(&self) -> impl Iterator<Item = &NodeId> {
+        let is_gone = |id: &&NodeId| self.get(id).is_some_and(|node| node.gone.is_some());
+        self.uncompared.iter().filter(move |id| !is_gone(id)).chain(self.unreadable.keys())
+    }
+
+    /// Nodes that have not compared their mounts with this incarnation of the bucket of claims. One
+    /// whose record cannot be read may not have.
+    pub fn unreported(&self, incarnation: u64) -> impl Iterator<Item = &NodeId> {
+        let others = self.compared.iter().filter(move |(compared, _)| **compared != incarnation);
+        others.flat_map(|(_, nodes)| nodes).chain(self.unreadable.keys())
+    }
+
+    fn forget_compared(&mut self, id: &NodeId) {
+        let before = self.get(id).and_then(Node::compared_incarnation).unwrap_or(0);
+        if let Some(nodes) = self.compared.get_mut(&before) {
+            nodes.remove(id);
+            if nodes.is_empty() {
+                self.compared.remove(&before);
+            }
+        }
     }
 
     /// Nodes whose record this version cannot read.
     pub fn unreadable(&self) -> &BTreeMap<NodeId, UnreadableRecord> {
         &self.unreadable
+    }
+}
+
+impl Nodes {
+    fn forget(&mut self, id: &NodeId) {
+        if let Some((known, _)) = self.all.remove(id) {
+            self.unaccounted.record_change(id, &known.unaccounted, &[]);
+        }
+        self.uncompared.remove(id);
     }
 }
 
@@ -171,19 +221,26 @@ impl Fold for Nodes {
             tracing::warn!(key, "the nodes bucket has a key that is not Berth's");
             return;
         };
+        self.forget_compared(&id);
         match readable::<Node>(key, value) {
             Ok(node) => {
+                if node.gone.is_none() {
+                    let compared = node.compared_incarnation().unwrap_or(0);
+                    self.compared.entry(compared).or_default().insert(id.clone());
+                }
                 self.unreadable.remove(&id);
-                if node.unaccounted.is_empty() {
-                    self.unaccounted.remove(&id);
+                let known = self.all.get(&id).map_or(&[][..], |(known, _)| &known.unaccounted);
+                self.unaccounted.record_change(&id, known, &node.unaccounted);
+                if node.uncompared {
+                    self.uncompared.insert(id.clone());
                 } else {
-                    self.unaccounted.insert(id.clone());
+                    self.uncompared.remove(&id);
                 }
                 self.all.insert(id, (node, revision));
             }
             // The earlier record may be outdated: the node may count as gone by now.
             Err(unreadable) => {
-                self.all.remove(&id);
+                self.forget(&id);
                 self.unreadable.insert(id, unreadable);
             }
         }
@@ -192,14 +249,16 @@ impl Fold for Nodes {
     fn delete(&mut self, key: &str, _revision: u64) {
         if let Some(id) = key::parse_node(key) {
             self.unreadable.remove(&id);
-            self.unaccounted.remove(&id);
-            self.all.remove(&id);
+            self.forget_compared(&id);
+            self.forget(&id);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use berth_domain::{Namespace, VolumeId};
+
     use super::*;
 
     const INSTANCE: &[u8] = br#"{"healthy":true,"description":"","provider":"p","version":"1",
@@ -217,6 +276,34 @@ mod tests {
         plugins.delete("p.job.default.csi", 4);
         plugins.delete("p.job.default.csi", 5);
         assert_eq!(plugins.iter().count(), 0);
+    }
+
+    #[test]
+    fn a_node_has_reported_when_it_compared_with_this_incarnation_or_is_gone() {
+        let unreported = |nodes: &Nodes, incarnation| -> Vec<String> {
+            nodes.unreported(incarnation).map(ToString::to_string).collect()
+        };
+        let compared = |number: u64| {
+            let attributes = format!(r#"{{"compared-incarnation":"{number}"}}"#);
+            format!(r#"{{"since":"2026-01-01T00:00:00Z","attributes":{attributes}}}"#)
+        };
+        let mut nodes = Nodes::default();
+        nodes.put("n1", 1, br#"{"since":"2026-01-01T00:00:00Z"}"#);
+        nodes.put("n2", 2, compared(7).as_bytes());
+        nodes.put("n3", 3, br#"{"schema":3}"#);
+        nodes.put(
+            "n4",
+            4,
+            br#"{"since":"2026-01-01T00:00:00Z","gone":{"kind":"powered-off","by":"x",
+                "at":"2026-01-01T00:00:00Z"}}"#,
+        );
+        assert_eq!(unreported(&nodes, 7), ["n1", "n3"]);
+        assert_eq!(unreported(&nodes, 8), ["n1", "n2", "n3"]);
+        nodes.put("n1", 5, compared(8).as_bytes());
+        nodes.put("n2", 6, compared(8).as_bytes());
+        nodes.delete("n3", 7);
+        assert_eq!(unreported(&nodes, 8), [""; 0]);
+        assert_eq!(unreported(&nodes, 7), ["n1", "n2"]);
     }
 
     /// D9: a newer record is kept as such, and an older one is read.
@@ -238,5 +325,48 @@ mod tests {
         assert_eq!(plugins.unreadable_of(&plugin).count(), 2);
         plugins.put("p.job.default.csi", 3, JOB);
         assert_eq!(plugins.unreadable().count(), 1);
+    }
+
+    /// A name is given again: a mount is found by what is mounted.
+    #[test]
+    fn a_mount_without_a_claim_is_found_by_its_handle_and_an_older_one_by_its_name() {
+        let key = |id: &str| VolumeKey::new(Namespace::default(), VolumeId::new(id).unwrap());
+        let handle = |external_id: &str| Handle {
+            plugin: PluginId::new("p").unwrap(),
+            external_id: external_id.to_owned(),
+        };
+        let record = |mounts: &str, more: &str| {
+            let mounts = format!(r#""unaccounted":[{mounts}]"#);
+            format!(
+                r#"{{"since":"2026-01-01T00:00:00Z",{mounts}{more},"schema":1,"state":"ready"}}"#
+            )
+        };
+        let known = r#"{"namespace":"default","volume":"d","alloc":"a","path":"/p","plugin":"p",
+            "external_id":"x"}"#;
+        let older = r#"{"namespace":"default","volume":"d","alloc":"a","path":"/p"}"#;
+        let mut nodes = Nodes::default();
+        nodes.put("n1", 1, record(known, "").as_bytes());
+        nodes.put("n2", 2, record(older, r#","uncompared":true"#).as_bytes());
+        let found = |nodes: &Nodes, id: &str, handle: &Handle| {
+            let (key, mut on) = (key(id), Vec::new());
+            on.extend(nodes.unaccounted_of(&key, Some(handle)).map(|(node, _)| node.to_string()));
+            on
+        };
+        assert_eq!(found(&nodes, "d", &handle("x")), ["n1", "n2"]);
+        assert_eq!(found(&nodes, "renamed", &handle("x")), ["n1"]);
+        assert_eq!(found(&nodes, "d", &handle("y")), ["n2"]);
+        let silent = |nodes: &Nodes| nodes.silent().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(silent(&nodes), ["n2"]);
+        nodes.put("n3", 3, br#"{"schema":99}"#);
+        assert_eq!(silent(&nodes), ["n2", "n3"], "a record that cannot be read says nothing");
+        // Nothing there can write.
+        let gone = r#","uncompared":true,"gone":{"kind":"powered-off","by":"me",
+            "at":"2026-01-01T00:00:00Z"}"#;
+        nodes.put("n2", 4, record(older, gone).as_bytes());
+        nodes.delete("n3", 5);
+        assert_eq!((found(&nodes, "d", &handle("y")).len(), silent(&nodes).len()), (0, 0));
+        nodes.put("n1", 6, record("", "").as_bytes());
+        assert_eq!(found(&nodes, "d", &handle("x")), [""; 0]);
+        assert_eq!(nodes.unaccounted().count(), 0);
     }
 }

@@ -28,6 +28,7 @@ use super::classes::Classes;
 use super::copies::Copies;
 use super::handles::Handles;
 use super::load::{Load, NodeChange};
+use super::lost::LostClaims;
 use crate::clock;
 
 /// All volumes, sorted: a page of a list reads only the volumes that it shows. Each subtree is
@@ -43,6 +44,7 @@ pub struct Volumes {
     classes: Classes,
     call_timeout: Option<Duration>,
     changes: ChangeLog<VolumeChange>,
+    lost: LostClaims,
 }
 
 /// A volume that changed: its spec, or one of its claims.
@@ -87,6 +89,9 @@ pub struct Subtree {
     traces: BTreeMap<AllocId, Box<Traced>>,
     /// The trace of the last change of the spec (`None`), and of each snapshot that is not at rest.
     storage_traces: BTreeMap<Option<SnapshotId>, String>,
+    /// How many claims that hold the volume were granted for each handle. It is one, the volume's
+    /// own, unless its registration was lost.
+    claimed: BTreeMap<Handle, usize>,
     /// Records of the volume that this version cannot read, by key. While there are any, the volume
     /// is read-only.
     pub unreadable: BTreeMap<String, UnreadableRecord>,
@@ -102,6 +107,11 @@ enum Traced {
 }
 
 impl Volumes {
+    /// The claims that were deleted by hand.
+    pub fn lost(&self) -> &LostClaims {
+        &self.lost
+    }
+
     /// A volume's subtree; none when nothing is below it.
     pub fn get(&self, volume: &VolumeKey) -> Option<&Subtree> {
         self.subtrees.get(volume).map(Box::as_ref)
@@ -159,15 +169,18 @@ impl Volumes {
 
     /// The other users of a handle that a volume has, or is to be registered with.
     pub fn handle_use(&self, volume: &VolumeKey, handle: &Handle) -> HandleUse {
-        let registered = self.handles.get(handle).map_or(&[][..], |entry| &entry.registered);
-        let others = || registered.iter().filter(|other| *other != volume);
+        let entry = self.handles.get(handle);
+        let registered = entry.map_or(&[][..], |entry| &entry.registered);
+        let strays = entry.map_or(&[][..], |entry| &entry.strays);
+        let others = || registered.iter().chain(strays).filter(|other| *other != volume);
         let claims = others().filter_map(|other| Some((other, self.get(other)?)));
         let claims = claims.flat_map(|(other, subtree)| {
             let claims = subtree.volume.claims.iter();
+            let claims = claims.filter(|(_, claim)| !claim.is_of_other_than(Some(handle)));
             claims.filter_map(move |(alloc, claim)| OtherClaim::from_claim(other, alloc, claim))
         });
         let named = others().map(|other| name_in(&volume.namespace, other));
-        HandleUse { others: named.collect(), claims: claims.collect() }
+        HandleUse { own: Some(handle.clone()), others: named.collect(), claims: claims.collect() }
     }
 
     /// Bounds the deadlines of attempts by `call_timeout`. The default is [`limits::CALL_TIMEOUT`].
@@ -205,8 +218,11 @@ impl Volumes {
             subtree.volume.spec.as_ref().and_then(|spec| spec.handle(&volume.volume))
         };
         let known_as = handle(subtree);
+        let strays_before = subtree.stray_handles(known_as.as_ref());
+        let claimed_before = subtree.claimed_handle(claim.as_ref());
         let copied = Copies::source_of(&volume, subtree);
         let moved = change(subtree);
+        let changed_claim = claim.clone();
         let claim_after = facts(subtree);
         let changed = VolumeChange {
             volume: volume.clone(),
@@ -218,7 +234,12 @@ impl Volumes {
             }),
         };
         self.changes.record(revision, changed);
-        self.handles.record_change(&volume, known_as, handle(subtree));
+        let claimed_after = subtree.claimed_handle(changed_claim.as_ref());
+        subtree.count_claimed(claimed_before, claimed_after);
+        let is_known_as = handle(subtree);
+        let strays = subtree.stray_handles(is_known_as.as_ref());
+        self.handles.record_strays(&volume, strays_before, strays);
+        self.handles.record_change(&volume, known_as, is_known_as);
         self.copies.record_change(&volume, copied, Copies::source_of(&volume, subtree));
         self.load.record_change((before, subtree.plugin()), moved, &subtree.volume.claims);
         subtree.head = subtree.head.max(revision);
@@ -261,6 +282,7 @@ impl Fold for Volumes {
                 });
             }
             Some(VolumeEntry::Claim(volume, alloc)) => {
+                self.lost.record_claim(&volume, &alloc);
                 let read = record::read::<Claim>(value);
                 let call_timeout = self.call_timeout.unwrap_or(limits::CALL_TIMEOUT);
                 self.change(volume, Some(alloc.clone()), revision, |subtree| {
@@ -317,7 +339,11 @@ impl Fold for Volumes {
                 NodeChange::default()
             }),
             Some(VolumeEntry::Claim(volume, alloc)) => {
+                let (lost, name) = (self.lost.clone(), volume.clone());
                 self.change(volume, Some(alloc.clone()), revision, |subtree| {
+                    if let Some(claim) = subtree.volume.claims.get(&alloc) {
+                        lost.record_deletion(&name, &alloc, claim);
+                    }
                     subtree.unreadable.remove(key);
                     subtree.traces.remove(&alloc);
                     NodeChange::by(&mut subtree.volume.claims, alloc, None)
@@ -375,6 +401,33 @@ impl Subtree {
         self.unreadable.values().next()
     }
 
+    /// The handle that the alloc's claim was granted for, while it holds the volume.
+    fn claimed_handle(&self, alloc: Option<&AllocId>) -> Option<Handle> {
+        self.volume.claims.get(alloc?).filter(|claim| claim.is_held())?.handle()
+    }
+
+    fn count_claimed(&mut self, before: Option<Handle>, after: Option<Handle>) {
+        if before == after {
+            return;
+        }
+        if let Some(before) = before
+            && let Some(count) = self.claimed.get_mut(&before)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.claimed.remove(&before);
+            }
+        }
+        if let Some(after) = after {
+            *self.claimed.entry(after).or_default() += 1;
+        }
+    }
+
+    /// The handles that claims were granted for and the volume does not have.
+    fn stray_handles(&self, own: Option<&Handle>) -> Vec<Handle> {
+        self.claimed.keys().filter(|handle| Some(*handle) != own).cloned().collect()
+    }
+
     fn plugin(&self) -> Option<&PluginId> {
         self.volume.spec.as_ref().map(|spec| &spec.plugin)
     }
@@ -425,124 +478,4 @@ fn assign_unknown_node(claim: &mut Claim, alloc: &AllocId) {
 }
 
 #[cfg(test)]
-mod tests {
-    use berth_domain::access::Mode;
-    use berth_domain::volume::State;
-
-    use super::*;
-
-    const SPEC: &[u8] = br#"{"plugin":"p","capabilities":[{"access":"single-node-writer",
-        "attachment":"file-system"}],"schema":1}"#;
-    const CLAIM: &[u8] = br#"{"state":"taken","node":"n1","mode":"write",
-        "since":"2026-01-01T00:00:00Z","access":"single-node-writer","attachment":"file-system",
-        "controller":false,"trace":"t1","schema":1}"#;
-
-    fn volume() -> VolumeKey {
-        match parse_volume("default.data.spec") {
-            Some(VolumeEntry::Spec(volume)) => volume,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn keys_fold_into_volumes_and_epochs_are_filled_in() {
-        let mut volumes = Volumes::default();
-        volumes.put("default.data.spec", 3, SPEC);
-        volumes.put("default.data.claim.a", 7, CLAIM);
-        let subtree = volumes.get(&volume()).unwrap();
-        assert_eq!(subtree.head, 7);
-        assert_eq!(subtree.volume.spec.as_ref().unwrap().create_index, 3);
-        let claim = subtree.volume.claims.values().next().unwrap();
-        assert_eq!(claim.epoch, 7);
-        volumes.delete("default.data.claim.a", 9);
-        assert_eq!(volumes.get(&volume()).unwrap().head, 9);
-        volumes.delete("default.data.spec", 10);
-        assert!(volumes.is_empty());
-    }
-
-    #[test]
-    fn volumes_come_in_order_and_unreadable_ones_are_known_until_they_are_mended() {
-        let mut volumes = Volumes::default();
-        for key in ["other.a.spec", "default.b.spec", "default.data.spec"] {
-            volumes.put(key, 1, SPEC);
-        }
-        let named = |keys: &mut dyn Iterator<Item = (&VolumeKey, &Subtree)>| {
-            keys.map(|(key, _)| key.to_string()).collect::<Vec<_>>()
-        };
-        let all = ["default/b", "default/data", "other/a"];
-        assert_eq!(named(&mut volumes.iter()), all);
-        assert_eq!(named(&mut volumes.iter_from(Some(&volume()))), all[1..]);
-        assert_eq!(named(&mut volumes.iter_unreadable()), [""; 0]);
-        volumes.put("default.data.claim.a", 2, b"damaged");
-        assert_eq!(named(&mut volumes.iter_unreadable()), ["default/data"]);
-        volumes.put("default.data.claim.a", 3, CLAIM);
-        assert_eq!(named(&mut volumes.iter_unreadable()), [""; 0]);
-    }
-
-    #[test]
-    fn registrations_of_one_handle_know_of_each_other() {
-        let spec = |external_id: &str| {
-            let text = String::from_utf8(SPEC.to_vec()).unwrap();
-            text.replace(r#""plugin""#, &format!(r#""external_id":"{external_id}","plugin""#))
-        };
-        let mut volumes = Volumes::default();
-        // One is known by its own id, the other by the id it was given.
-        volumes.put("default.data.spec", 1, SPEC);
-        volumes.put("other.copy.spec", 2, spec("data").as_bytes());
-        volumes.put("other.copy.claim.a", 3, CLAIM);
-        let registered = volumes.get(&volume()).unwrap().volume.spec.as_ref().unwrap();
-        let handle = registered.handle(&volume().volume).unwrap();
-        let known = volumes.handle_use(&volume(), &handle);
-        assert_eq!(known.others, ["a volume of another namespace"]);
-        let copy = known.claims[0].volume.clone();
-        assert_eq!((copy.to_string().as_str(), known.claims.len()), ("other/copy", 1));
-        assert_eq!(volumes.handle_use(&copy, &handle).others.len(), 1);
-        let sibling = VolumeKey::new(volume().namespace, copy.volume.clone());
-        assert_eq!(volumes.handle_use(&sibling, &handle).others[0], "volume data");
-        volumes.put("other.copy.spec", 4, spec("another").as_bytes());
-        assert_eq!(volumes.handle_use(&volume(), &handle), HandleUse::default());
-        // The key names the registered volume.
-        let owner = br#"{"namespace":"default","volume":"data","schema":1}"#;
-        volumes.put("=handle.p.data", 5, owner);
-        let guard = volumes.handles().get(&handle).unwrap().guard.clone().unwrap();
-        assert_eq!((guard.revision, guard.owner), (5, Ok(volume())));
-        volumes.put("=handle.p.data", 6, br#"{"schema":99}"#);
-        assert!(volumes.handles().get(&handle).unwrap().guard.as_ref().unwrap().owner.is_err());
-        for key in ["=handle.p.data", "default.data.spec", "other.copy.spec", "other.copy.claim.a"]
-        {
-            volumes.delete(key, 7);
-        }
-        assert!(volumes.is_empty() && volumes.handles().iter().next().is_none());
-    }
-
-    #[test]
-    fn a_newer_record_makes_its_volume_read_only() {
-        let mut volumes = Volumes::default();
-        volumes.put("default.data.spec", 3, SPEC);
-        volumes.put("default.data.claim.a", 4, br#"{"schema":99}"#);
-        assert_eq!(volumes.get(&volume()).unwrap().unreadable.len(), 1);
-        volumes.put("default.data.claim.a", 5, CLAIM);
-        assert!(volumes.get(&volume()).unwrap().unreadable.is_empty());
-    }
-
-    /// D9: what an older version did not write is taken for what holds most.
-    #[test]
-    fn claims_of_an_older_version_hold_their_volume_each_on_a_node_of_its_own() {
-        let older = br#"{"since":"2026-01-01T00:00:00Z","access":"multi-node-multi-writer",
-            "attachment":"file-system"}"#;
-        let mut volumes = Volumes::default();
-        volumes.put("default.data.spec", 3, SPEC);
-        volumes.put("default.data.claim.a", 4, older);
-        volumes.put("default.data.claim.b", 5, older);
-        let subtree = volumes.get(&volume()).unwrap();
-        assert!(subtree.unreadable.is_empty());
-        let told: Vec<_> = subtree
-            .volume
-            .claims
-            .values()
-            .map(|claim| (claim.state, claim.mode, claim.controller, claim.node.as_str()))
-            .collect();
-        let held = |node| (State::Taken, Mode::Write, true, node);
-        assert_eq!(told, [held("unknown/a"), held("unknown/b")]);
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@
 
 mod fault;
 mod operation;
+mod restore;
 mod shape;
 mod storage;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 pub use fault::{Absence, Fault, Planted, Strike, Target};
 pub use operation::{Deed, End, Late, Operation, Read, Sending, Workload};
+pub use restore::{Restore, Tool, restore};
 pub use shape::{CREATED_NUMBERS, Kind, PLUGINS, SCRATCH, Shape, VOLUMES, kind_of};
 pub use storage::{SMALLEST, Source, StorageDeed};
 

@@ -22,6 +22,9 @@ pub struct Shape {
     pub marker_ttl_s: u64,
     /// What the second plugin lacks, as its driver's flag.
     pub lacks: &'static str,
+    /// Whether the drivers carry out calls that they could refuse: then a wrong call does its harm,
+    /// and the judge and the storage's content show it.
+    pub lenient: bool,
 }
 
 impl Shape {
@@ -35,6 +38,7 @@ impl Shape {
             nodes: if dice.percent(30) { 3 } else { 2 },
             marker_ttl_s: if (seed / 4).is_multiple_of(2) { 3600 } else { 3 },
             lacks: dice.weigh(&[(1, "--no-controller"), (1, "--no-attach"), (1, "--no-stage")]),
+            lenient: dice.percent(50),
         }
     }
 
@@ -47,12 +51,13 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { servers, replicas, nodes, marker_ttl_s, lacks } = self;
+        let Self { servers, replicas, nodes, marker_ttl_s, lacks, lenient } = self;
+        let manner = if *lenient { "lenient" } else { "strict" };
         let (first, second) = (PLUGINS[0], PLUGINS[1]);
         write!(
             f,
             "nats-servers {servers}, replicas {replicas}, nodes {nodes}, markers for \
-             {marker_ttl_s} s, plugins {first} and {second} ({lacks})"
+             {marker_ttl_s} s, {manner} plugins {first} and {second} ({lacks})"
         )
     }
 }

@@ -31,6 +31,26 @@ fn four_seeds_in_a_row_are_every_shape() {
     assert_eq!(shapes, BTreeSet::from([(1, 1), (1, 2), (3, 1), (3, 2)]));
 }
 
+#[test]
+fn half_of_the_runs_have_lenient_drivers() {
+    let lenient = (0..1_000).filter(|seed| Shape::of(*seed).lenient).count();
+    assert!((450..550).contains(&lenient), "{lenient} of 1000");
+    // Whatever else a seed asks for.
+    let servers: BTreeSet<_> =
+        (0..40).map(|seed| (Shape::of(seed).servers, Shape::of(seed).lenient)).collect();
+    assert_eq!(servers.len(), 4, "{servers:?}");
+}
+
+#[test]
+fn a_quarter_of_the_runs_have_their_buckets_restored_by_either_tool() {
+    let restores = || (0..1_000).filter_map(|seed| restore(seed, Shape::of(seed)));
+    let ours = restores().filter(|restore| restore.tool == Tool::Berth).count();
+    let all = restores().count();
+    assert!((200..300).contains(&all) && (80..170).contains(&ours), "{ours} of {all}");
+    assert!(restores().all(|restore| restore.held.len() >= 4));
+    assert_eq!(restore(7, Shape::of(7)), restore(7, Shape::of(7)));
+}
+
 /// The summary of a run is only worth something if each kind comes up.
 #[test]
 fn every_kind_of_operation_and_fault_comes_up_at_every_target() {

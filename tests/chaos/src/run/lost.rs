@@ -39,7 +39,7 @@ impl Run {
                 self.ledger.note(format!("{alloc} not stopped: {problem}"));
             }
         }
-        self.unmount_by_hand(node, &live).await;
+        self.unmount_by_hand(node, &live, volume()).await;
     }
 
     async fn lose(
@@ -95,9 +95,9 @@ impl Run {
     }
 
     /// As `berth node unmount` does, which BERTH0225 names.
-    async fn unmount_by_hand(&self, node: usize, alloc: &str) {
+    pub(super) async fn unmount_by_hand(&self, node: usize, alloc: &str, volume: usize) {
         let subject = verb::AgentUnmount::subject(&node_id(node));
-        let (namespace, volume) = (Namespace::default(), volume_id(volume()));
+        let (namespace, volume) = (Namespace::default(), volume_id(volume));
         let body = Unmount { namespace, volume, alloc: Some(alloc_id(alloc)) };
         let again = |problem: &Problem| problem.code != Code::NoSuchClaim;
         let patience = self.stuck_at(BY_HAND).saturating_duration_since(Instant::now());

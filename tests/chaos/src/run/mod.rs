@@ -10,6 +10,7 @@ mod look;
 mod lost;
 mod records;
 mod rest;
+mod restored;
 mod snapshots;
 mod storage;
 mod stored;

@@ -41,8 +41,26 @@ pub(crate) struct Rest {
 impl Run {
     /// Ends what is left, waits for rest, and looks at everything.
     pub(crate) async fn come_to_rest(self: &std::sync::Arc<Self>) -> Rest {
-        let began = Instant::now();
         self.ledger.note("every fault is mended");
+        let took = self.end_all().await;
+        self.nothing_is_left().await;
+        self.volumes_are_there().await;
+        self.storage_is_known(true).await;
+        self.looking_changes_nothing().await;
+        self.all_works_again().await;
+        self.storage_comes_to_rest(false).await;
+        self.nothing_is_left().await;
+        self.storage_is_known(false).await;
+        self.all_can_be_deleted().await;
+        self.storage_is_known(false).await;
+        self.judged();
+        Rest { took }
+    }
+
+    /// Ends every alloc, and waits until no claim is left and no operation is under way. Returns
+    /// after how long no claim was left.
+    pub(super) async fn end_all(&self) -> Duration {
+        let began = Instant::now();
         for alloc in self.ledger.unstopped() {
             if let Err(problem) = self.stop(&alloc, REST).await
                 && problem.code != berth_contract::code::Code::NoSuchAlloc
@@ -59,18 +77,7 @@ impl Run {
         self.ledger.note(format!("no claim is left after {took:?}"));
         // An expansion may wait for the next staging.
         self.storage_comes_to_rest(true).await;
-        self.nothing_is_left().await;
-        self.volumes_are_there().await;
-        self.storage_is_known(true).await;
-        self.looking_changes_nothing().await;
-        self.all_works_again().await;
-        self.storage_comes_to_rest(false).await;
-        self.nothing_is_left().await;
-        self.storage_is_known(false).await;
-        self.all_can_be_deleted().await;
-        self.storage_is_known(false).await;
-        self.judged();
-        Rest { took }
+        took
     }
 
     /// Waits for a condition; that it does not come is a violation, not the end.

@@ -21,13 +21,21 @@ const PANICKED: i32 = 101;
 impl Run {
     /// Hurts the target, waits, and heals it.
     pub(super) async fn strike(&self, strike: Strike) {
-        let Strike { target, fault, lasts } = strike;
+        let target = strike.target;
         // A fault may last longer than planned: what it waits for takes its time.
         let _turn = self.turns[&target].lock().await;
         // In a long run turns queue up. What is left of them at its end is not played.
         if self.last.get().is_some_and(|last| Instant::now() > *last + ROUND) {
-            return self.ledger.note(format!("no turn in time for {target}: {}", fault.kind()));
+            let kind = strike.fault.kind();
+            return self.ledger.note(format!("no turn in time for {target}: {kind}"));
         }
+        self.hurt(strike).await;
+    }
+
+    /// As [`strike`](Self::strike), also after the last of the plan. No other fault may strike the
+    /// target meanwhile.
+    pub(super) async fn hurt(&self, strike: Strike) {
+        let Strike { target, fault, lasts } = strike;
         self.ledger.struck(fault.kind());
         let cables = self.site.cables(target);
         match fault {

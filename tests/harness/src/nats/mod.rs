@@ -8,6 +8,7 @@
 pub mod raw;
 mod server;
 mod servers;
+pub mod stock;
 mod wire;
 
 use std::fs;

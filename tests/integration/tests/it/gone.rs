@@ -18,12 +18,14 @@ use berth_domain::plugin::NodeState;
 use berth_domain::proof::ProofKind;
 use berth_domain::volume::State;
 use berth_harness::dirs::mounts_beneath;
+use berth_harness::process::Program;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, Part, System};
+use berth_integration::{Options, Part, RECOVERY, System};
 use berth_service::clock;
 use serde_json::{Value, json};
 
+use crate::unaccounted::delete_claim;
 use crate::why::{NOBODY, YOU, tells};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -44,9 +46,10 @@ async fn is(system: &System, id: &str, state: NodeState) -> NodeStatus {
     .await
 }
 
-/// Kills the agent of `n1` for good, and waits until its lease has ended; returns the revision of
-/// its record.
+/// Kills the agent of `n1` for good once it has said what it has mounted, and waits until its lease
+/// has ended; returns the revision of its record.
 async fn dies(system: &System) -> u64 {
+    system.compared().await;
     system.kill9(Part::Agent(0));
     is(system, "n1", NodeState::Down).await.revision
 }
@@ -209,6 +212,63 @@ async fn mount(system: &System, alloc: &str, node: usize, volume: &str) -> Mount
         system.try_mount(alloc, node, volume).await.map_err(|problem| problem.to_string())
     })
     .await
+}
+
+/// The record of the node's claim was lost before the node was. The storage has the volume attached
+/// there, and a lenient driver would attach it to another node all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gone_nodes_volume_is_detached_although_its_claim_was_lost() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let lenient = |_| vec!["--lenient".to_owned()];
+    let system = System::start(Options { driver: lenient, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    delete_claim(&system, "data", "a").await;
+    wait::until("the mount is reported", RECOVERY, async || {
+        let n1 = node(&system, "n1").await?;
+        if n1.unaccounted.is_empty() { Err(format!("{n1:?}")) } else { Ok(()) }
+    })
+    .await;
+    let seen = dies(&system).await;
+    system.alloc("b", 1, "data", false).await;
+    let refused = system.try_mount("b", 1, "data").await.unwrap_err();
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+
+    let before = story(&system);
+    system.plant(1, &json!([{"rpc": "ControllerUnpublishVolume", "code": "UNAVAILABLE"}]));
+    system.fence(0, true);
+    system.kill9(Part::Claim);
+    let declared = declare(&system, seen, ProofKind::StorageFenced, "").await.unwrap();
+    assert_eq!(declared.claims, None, "no claim service is there");
+    assert_eq!(node(&system, "n1").await.unwrap().unaccounted.len(), 1, "it is tried again");
+    system.restart(Part::Claim);
+    assert!(system.claims("data").await.claims.is_empty(), "it answers again");
+    let declared = declare(&system, seen, ProofKind::StorageFenced, "").await.unwrap();
+    let shown: Vec<&str> =
+        declared.claims.iter().flatten().map(|claim| claim.alloc.as_str()).collect();
+    assert_eq!(shown, ["a"], "{declared:?}");
+    assert_eq!(node(&system, "n1").await.unwrap().unaccounted, []);
+    let stuck = claim(&system, "data", |claim| claim.tries >= 2).await;
+    assert_eq!((stuck.state, stuck.node.as_str()), (State::NodeDetached, "n1"), "{stuck:?}");
+    assert!(system.try_mount("b", 1, "data").await.is_err(), "n1 may have it attached");
+    assert_eq!(alloc(&system, "a").await.state, AllocState::Failed);
+
+    system.plant(1, &json!([]));
+    mount(&system, "b", 1, "data").await;
+    let mut after = story(&system).split_off(before.len());
+    after.dedup();
+    let wanted = ["ControllerUnpublishVolume n1", "ControllerPublishVolume n2"];
+    assert_eq!(after[..2], wanted, "{after:?}");
+    let again = declare(&system, seen, ProofKind::Confirmed, "").await.unwrap();
+    assert_eq!(again.claims, Some(Vec::new()), "what is released is not recorded again");
+    system.restart(Part::Agent(0));
+    is(&system, "n1", NodeState::Ready).await;
+    assert!(!mounted_on_n1(&system));
+    system.fence(0, false);
+    system.stop("b").await;
+    system.settle("data").await;
 }
 
 /// S3: a node was removed while its volume was attached. The release uses the node's data in the
@@ -441,5 +501,81 @@ async fn a_node_that_is_gone_without_a_fence_says_what_its_claims_wait_for() {
     system.restart(Part::Agent(0));
     is(&system, "n1", NodeState::Ready).await;
     system.fence(0, false);
+    system.settle("data").await;
+}
+
+/// The same host under another name: its mounts are still there, and its workload may write.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_runs_under_another_name_is_not_gone() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { plain: true, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let mounted = system.run("a", 0, "data").await;
+    system.daemon(Part::Agent(0)).terminate().await;
+    let seen = is(&system, "n1", NodeState::Down).await.revision;
+    let config = std::fs::read_to_string(system.dir().join("agent-1.toml")).unwrap();
+    let start = |name: &str, config: &str| {
+        let config = config.replace("node = \"n1\"", &format!("node = \"{name}\""));
+        let program = Program::service("berth-node-agent", &format!("agent-{name}"), system.dir());
+        program.configured(&config).on_bus(system.url(), 1).start()
+    };
+    let renamed = start("m1", &config);
+    assert!(!renamed.wait_exit(PATIENCE).await.success());
+    let log = renamed.log();
+    assert!(log.contains("BERTH0238") && log.contains("start the agent as node n1"), "{log}");
+
+    // An agent of an earlier version has noted no name, and starts.
+    let name = system.dir().join("n1/agent-node");
+    assert_eq!(std::fs::read_to_string(&name).unwrap(), "n1\n");
+    std::fs::remove_file(&name).unwrap();
+    renamed.restart();
+    is(&system, "m1", NodeState::Ready).await;
+    let refused = declare(&system, seen, ProofKind::Confirmed, "").await.unwrap_err();
+    assert_eq!(refused.code, Code::NodeElsewhere, "{refused}");
+    assert!(refused.message.contains("node m1 is there"), "{refused}");
+    renamed.terminate().await;
+    is(&system, "m1", NodeState::Down).await;
+
+    // It calls itself another agent, and is older than the absence. It still has the mounts.
+    let id = system.dir().join("n1/agent-id");
+    let own_id = std::fs::read(&id).unwrap();
+    std::fs::write(&id, format!("{:032x}\n", 7)).unwrap();
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(3_600);
+    std::fs::File::options().write(true).open(&id).unwrap().set_modified(long_ago).unwrap();
+    renamed.restart();
+    wait::until("m1 reports the mount", PATIENCE, async || {
+        let reported = node(&system, "m1").await?.unaccounted;
+        if reported.is_empty() { Err("no mount") } else { Ok(()) }.map_err(str::to_owned)
+    })
+    .await;
+    let refused = declare(&system, seen, ProofKind::Confirmed, "").await.unwrap_err();
+    assert_eq!(refused.code, Code::NodeElsewhere, "{refused}");
+    assert!(refused.message.contains("node m1 has volume default/data mounted at"), "{refused}");
+    renamed.terminate().await;
+    is(&system, "m1", NodeState::Down).await;
+    std::fs::write(&id, own_id).unwrap();
+
+    // With a new state directory it knows of no mount. It is new on a host that has not booted.
+    let (own, new) = (system.dir().join("n1"), system.dir().join("new"));
+    let moved = config.replace(&own.display().to_string(), &new.display().to_string());
+    let renewed = start("m2", &moved);
+    is(&system, "m2", NodeState::Ready).await;
+    let refused = declare(&system, seen, ProofKind::PoweredOff, "").await.unwrap_err();
+    assert_eq!(refused.code, Code::NodeElsewhere, "{refused}");
+    assert!(refused.message.contains("node m2 is there"), "{refused}");
+    assert_eq!(count(&system, "ControllerUnpublishVolume n1"), 0);
+    renewed.terminate().await;
+    for name in ["m1", "m2"] {
+        is(&system, name, NodeState::Down).await;
+    }
+
+    // Under its old name it answers for its mounts.
+    std::fs::write(&name, "n1\n").unwrap();
+    system.restart(Part::Agent(0));
+    is(&system, "n1", NodeState::Ready).await;
+    std::fs::write(format!("{}/f", mounted.path), "kept").unwrap();
+    system.stop("a").await;
     system.settle("data").await;
 }

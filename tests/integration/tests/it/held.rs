@@ -1,4 +1,5 @@
-//! A process that has a volume in a mount namespace of its own keeps the release waiting.
+//! A process that uses a volume in a mount namespace of its own keeps the release waiting; one that
+//! only inherited its mount does not.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ const PROMPTLY: Duration = Duration::from_secs(15);
 /// A process with a private copy of the host's mounts, as in a container. It writes to the volume
 /// continuously.
 async fn writer(system: &System, path: &str) -> Daemon {
-    let script = format!("while :; do echo x >> {path}/written; sleep 0.05; done");
+    let script = format!("exec 3>> {path}/written; while :; do echo x >&3; sleep 0.05; done");
     let log = system.dir().path().join("writer.log");
     let writer = namespace::shell("writer", &log, "private", system.dir().path(), &script).start();
     wait::until("the process writes", RECOVERY, || async {
@@ -97,5 +98,47 @@ async fn a_stopped_alloc_keeps_its_volume_while_a_process_elsewhere_has_it() {
     system.mount_in_turn("b", 1, "data").await.unwrap();
     assert!(ended.elapsed() < PROMPTLY, "it took {:?}", ended.elapsed());
     system.stop("b").await;
+    system.settle("data").await;
+}
+
+/// As any program of the host makes one: it inherits each mount, for as long as it lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_was_made_meanwhile_holds_a_volume_only_while_it_uses_it() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let log = system.dir().path().join("idle.log");
+    let unshared = |name: &str, script: &str| {
+        namespace::shell(name, &log, "private", system.dir().path(), script).start()
+    };
+    let mounted = system.run("a", 0, "data").await;
+    let has = |holder: &Daemon| {
+        let table = fs::read_to_string(format!("/proc/{}/mountinfo", holder.pid()));
+        table.is_ok_and(|table| table.contains(&mounted.path))
+    };
+    let idle = unshared("idle", "exec sleep 1000");
+    let user = unshared("user", &format!("cd {}; exec sleep 1000", mounted.path));
+    let is_within = || {
+        let within = fs::read_link(format!("/proc/{}/cwd", user.pid()));
+        within.is_ok_and(|within| within == std::path::Path::new(&mounted.path))
+    };
+    wait::until("both have it", RECOVERY, || async {
+        if has(&idle) && is_within() { Ok(()) } else { Err(idle.log()) }
+    })
+    .await;
+    system.stop("a").await;
+    let named = format!("process {} (sleep) uses it there", user.pid());
+    wait::until("the claim names the user", RECOVERY, || async {
+        let claims = system.claims("data").await.claims;
+        let error = claims.first().and_then(|claim| claim.error.clone()).unwrap_or_default();
+        if error.contains(&named) { Ok(()) } else { Err(error) }
+    })
+    .await;
+    assert!(!has(&idle), "it was unmounted where nothing used it");
+    drop(user);
+    system.freed("data").await;
+    assert!(idle.is_running(), "nothing was ended");
     system.settle("data").await;
 }

@@ -10,11 +10,13 @@ use berth_contract::code::Code;
 use berth_contract::message::volume::Registered;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
-use berth_harness::nats::{Login, raw};
+use berth_harness::nats::raw;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, PLUGIN, Part, System};
+use berth_integration::{Options, PLUGIN, Part, RECOVERY, System};
 use serde_json::{Map, Value, json};
+
+use crate::restored::admin_done;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -57,7 +59,7 @@ async fn refuses_to_start(system: &System, part: Part, bucket: &str) {
     system.restart(part);
     assert!(!service.wait_exit(PATIENCE).await.success());
     let log = service.log();
-    for word in ["BERTH0011", bucket, "nats stream restore", "begin-anew"] {
+    for word in ["BERTH0011", bucket, "berth bus restore", "begin-anew"] {
         assert!(log[before..].contains(word), "{part:?} does not say {word}:\n{}", &log[before..]);
     }
     assert!(!is_there(system, bucket).await, "{part:?} made {bucket} again");
@@ -79,7 +81,7 @@ pub async fn back_up(system: &System) -> std::path::PathBuf {
     backup
 }
 
-/// Puts one bucket's stream back into the store, as docs/backup.md says.
+/// Puts one bucket's stream back into the store, and accepts it, as docs/backup.md says.
 pub async fn restore(system: &System, backup: &Path, bucket: &str) {
     let server = &system.servers()[0];
     server.terminate().await;
@@ -95,6 +97,7 @@ pub async fn restore(system: &System, backup: &Path, bucket: &str) {
     copy(&backup.join(path), &store.join(path));
     server.restart().await;
     assert!(is_there(system, bucket).await, "{bucket} is restored");
+    admin_done(system, &["bus", "accept", bucket, "--yes"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,7 +146,7 @@ async fn a_deleted_bucket_stops_every_answer_until_it_is_restored() {
 
 /// No restart: the running service recovers without one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_service_goes_on_when_its_bucket_is_restored() {
+async fn a_running_service_goes_on_when_its_bucket_is_restored_by_hand_and_accepted() {
     if !or_skip("real mounts") {
         return;
     }
@@ -160,7 +163,10 @@ async fn a_running_service_goes_on_when_its_bucket_is_restored() {
         is_refused(&system, spec.name).await;
         restore(&system, &backup, spec.name).await;
         system.healthy().await;
-        register(&system).await.expect("the service answers again");
+        wait::until("the service answers again", RECOVERY, || async {
+            register(&system).await.map(drop).map_err(|code| code.as_str().to_owned())
+        })
+        .await;
     }
 }
 
@@ -197,57 +203,39 @@ fn page_commands(heading: &str) -> String {
     below.split("```\n").nth(1).expect("a block of commands").to_owned()
 }
 
-/// Whether the stock `nats` CLI is in the path. `BERTH_NATS_CLI` names another directory for it.
-fn has_nats_cli() -> bool {
-    let found = nats_cli("nats --version").is_ok();
-    if !found {
-        eprintln!("skipped: no `nats` CLI in PATH nor in the directory BERTH_NATS_CLI");
-    }
-    found
-}
-
-/// Runs shell commands with the stock `nats` CLI in the path.
-fn nats_cli(commands: &str) -> Result<String, String> {
-    let dirs = [std::env::var("BERTH_NATS_CLI"), std::env::var("PATH")];
-    let path = dirs.into_iter().flatten().collect::<Vec<_>>().join(":");
-    let shell = std::process::Command::new("bash")
-        .args(["-euc", commands])
-        .env("PATH", path)
-        .stdin(std::process::Stdio::null())
-        .output()
-        .map_err(|error| error.to_string())?;
-    let said = [shell.stdout, shell.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    if shell.status.success() { Ok(said) } else { Err(said) }
+/// Runs shell commands as an admin, with `berth` in the path.
+async fn shell(system: &System, commands: &str) -> String {
+    let berth = berth_harness::process::binary("berth");
+    let dir = berth.parent().expect("a directory").display();
+    let path = format!("{dir}:{}", std::env::var("PATH").unwrap_or_default());
+    let role = Role::Admin { name: "backup".to_owned() };
+    let mut bash = system.identify_as(&role, tokio::process::Command::new("bash"));
+    bash.args(["-euc", commands]).env("PATH", path).stdin(std::process::Stdio::null());
+    let done = bash.output().await.expect("bash runs");
+    let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+    assert!(done.status.success(), "{commands}: {said}");
+    said
 }
 
 /// docs/backup.md as it is written: back up while everything runs, lose buckets, restore them.
 #[tokio::test(flavor = "multi_thread")]
 async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
-    if !or_skip("real mounts") || !has_nats_cli() {
+    if !or_skip("real mounts") {
         return;
     }
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     let mounted = system.run("a", 0, "data").await;
     let dir = tempfile::tempdir().unwrap();
-    let Login { creds_file, ca_file } = system.login(&Role::Admin { name: "backup".to_owned() });
-    let identity = format!(
-        "export NATS_URL={} NATS_CREDS={} NATS_CA={}",
-        system.url(),
-        creds_file.display(),
-        ca_file.display()
-    );
     let here = |commands: &str| {
-        let commands = commands.replace("/var/backups/berth", dir.path().to_str().unwrap());
-        nats_cli(&format!("{identity}\n{commands}")).unwrap()
+        commands.replace("/var/backups/berth/today", dir.path().join("today").to_str().unwrap())
     };
-    here(&page_commands("## Back up"));
+    shell(&system, &here(&page_commands("## Back up"))).await;
     let before = system.claims("data").await.claims;
 
     let lost = [bucket::VOLUMES, bucket::ALLOCS, bucket::SECRETS, bucket::PLUGINS, bucket::NODES];
     for spec in lost {
-        here(&format!("nats stream rm -f KV_{}", spec.name));
+        assert_eq!(api(&system, "DELETE", spec.name).await["success"], true);
     }
     for spec in [bucket::VOLUMES, bucket::ALLOCS, bucket::NODES] {
         is_refused(&system, spec.name).await;
@@ -260,11 +248,11 @@ async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
     system.kill9_and_restart(Part::Agent(0)).await;
     std::fs::write(format!("{}/f", mounted.path), "kept").expect("the workload keeps its mount");
 
-    let restore = page_commands("### Restore it");
-    for spec in lost {
-        here(&restore.replace("volumes", spec.name.strip_prefix("berth-").unwrap()));
-    }
-    here(&page_commands("#### A bucket that was empty"));
+    let restore = here(&page_commands("### Restore it"));
+    let (asks, restores) = restore.trim().split_once('\n').expect("two commands");
+    let said = shell(&system, &format!("{asks} || test $? = 2")).await;
+    assert!(said.contains("--yes"), "{said}");
+    shell(&system, restores).await;
     for part in services {
         system.restart(part);
     }
@@ -288,7 +276,7 @@ async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
 }
 
 /// Starts a service that must refuse to start, and name any of the lost buckets.
-async fn refuses_any_start(system: &System, part: Part) {
+pub async fn refuses_any_start(system: &System, part: Part) {
     let service = system.daemon(part);
     system.kill9(part);
     let before = service.log().len();

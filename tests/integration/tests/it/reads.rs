@@ -203,6 +203,7 @@ async fn reading_everything_changes_nothing() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("web", 0, "data").await;
+    system.compared().await;
     let heads = async || {
         let mut heads = Vec::new();
         for spec in [&bucket::VOLUMES, &bucket::ALLOCS, &bucket::PLUGINS, &bucket::NODES] {

@@ -139,7 +139,7 @@ async fn acts_for_another_node(thief: &Thief, system: &System) {
     let lease = system.bus.bucket(&bucket::LEASES, 1).await.unwrap();
     let stored = lease.get(&key::node_lease(&node("n1"))).await.unwrap().unwrap();
     for over in [None, Some(stored.revision)] {
-        let hold = Hold { holder: holder(), ttl_s: 60, over };
+        let hold = Hold { holder: holder(), ttl_s: 60, over, renewal: None };
         thief.is_refused::<verb::NodeHold>(&(), &hold).await;
     }
     let end = Yield { node: node("n1"), revision: stored.revision };
@@ -153,6 +153,7 @@ async fn acts_for_another_node(thief: &Thief, system: &System) {
         instances: Vec::new(),
         undone: None,
         unaccounted: Vec::new(),
+        compared: None,
         clock_offset: None,
         sealing_key: Some("X".to_owned()),
     };

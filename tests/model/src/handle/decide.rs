@@ -125,7 +125,7 @@ impl Decider {
         let command = self.command(ask);
         let mut known = handle::handle_use(volumes, &volume, &command);
         if self.scenario.is(Mutation::GrantTwice) && matches!(ask, Ask::Take(_)) {
-            known = HandleUse::default();
+            known = HandleUse { own: known.own, ..HandleUse::default() };
         }
         if self.scenario.is(Mutation::BlindDetach) {
             known.claims.clear();
@@ -137,6 +137,7 @@ impl Decider {
             policy: self.policy,
             handle: known,
             copies: Vec::new(),
+            mounts: Vec::new(),
         };
         let asks = |all: bool, beside: &[(u64, Beside)]| {
             let filters = beside.iter().map(|(_, write)| self.filter(write));

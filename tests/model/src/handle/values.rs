@@ -130,6 +130,8 @@ impl Values {
             external_node: Some("the plugin's n1".to_owned()),
             publish_context: BTreeMap::new(),
             mount: None,
+            plugin: None,
+            external_id: None,
         }
     }
 

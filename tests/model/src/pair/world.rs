@@ -344,6 +344,7 @@ impl World {
             },
             handle: HandleUse::default(),
             copies: Vec::new(),
+            mounts: Vec::new(),
         }
     }
 }

@@ -297,6 +297,13 @@ impl Decider {
             (Some(Mutation::DeleteIgnoresClaims), Ask::Delete { .. }) => {
                 volume.claims = Claims::default();
             }
+            // The call of a deletion is a second guard, which goes, too.
+            (
+                Some(Mutation::DeleteIgnoresClaims | Mutation::GrantWhileCreating),
+                Ask::Drive { owner: Owner::Operation, .. },
+            ) if volume.spec.as_ref().map(VolumeSpec::stage) == Some(Stage::Deleting) => {
+                volume.claims = Claims::default();
+            }
             (Some(Mutation::DeleteIgnoresSnapshots), Ask::Delete { .. }) => {
                 volume.snapshots.clear();
             }
@@ -499,5 +506,6 @@ fn context(copied: bool) -> Context {
         },
         handle: HandleUse::default(),
         copies: if copied { vec!["volume c".to_owned()] } else { Vec::new() },
+        mounts: Vec::new(),
     }
 }

@@ -322,7 +322,7 @@ fn strip(volume: &mut Volume) {
                 Some(failure) => (failure.at, failure.error) = (NOW, String::new()),
                 None => {}
             }
-            if let Some(Operation { work, since, progress }) = &mut storage.operation {
+            if let Some(Operation { work, since, progress, .. }) = &mut storage.operation {
                 *since = NOW;
                 strip_progress(progress);
                 if let StorageWork::Delete { reason, .. } = work {

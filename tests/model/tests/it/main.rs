@@ -11,6 +11,7 @@ mod handles;
 mod mutations;
 mod pairs;
 mod scenarios;
+mod set_back;
 mod storage;
 
 /// An exclusive volume behind a controller, in bad weather, without a waiter.

@@ -32,6 +32,8 @@ fn claim(state: NodeMountState, rpc: Option<&str>) -> Claim {
         external_node: None,
         publish_context: BTreeMap::new(),
         mount: Some(NodeMount { state, since, rpc: rpc.map(str::to_owned), tries: 0, error: None }),
+        plugin: None,
+        external_id: None,
     }
 }
 
@@ -97,6 +99,7 @@ fn node() -> Node {
         gone: None,
         back: None,
         unaccounted: Vec::new(),
+        uncompared: false,
         sealing_key: None,
     }
 }

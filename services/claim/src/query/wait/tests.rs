@@ -35,6 +35,8 @@ fn claim(state: State, epoch: u64) -> Claim {
         external_node: None,
         publish_context: BTreeMap::new(),
         mount: None,
+        plugin: None,
+        external_id: None,
     }
 }
 
@@ -160,6 +162,7 @@ fn node(state: NodeState) -> Node {
         gone: None,
         back: None,
         unaccounted: Vec::new(),
+        uncompared: false,
         sealing_key: None,
     }
 }

@@ -113,8 +113,10 @@ impl Drawing {
         let is_failure = |step: &Step| {
             step.attempt.is_some() && matches!(step.how, How::Failed | How::Abandoned)
         };
-        let same =
-            |one: &Step, next: &Step| is_failure(one) && is_failure(next) && one.name == next.name;
+        // A try of who took over begins a row of its own, so it is always shown.
+        let same = |one: &Step, next: &Step| {
+            is_failure(one) && is_failure(next) && one.name == next.name && !next.taken_over
+        };
         for row in steps.chunk_by(same) {
             let is_long = row.len() > TRIES_MAX && !self.all;
             let left_out = TRIES_FIRST..row.len().saturating_sub(TRIES_LAST);

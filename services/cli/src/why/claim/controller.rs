@@ -30,6 +30,9 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     if claim.exhausted {
         return Some(no_room(case, error));
     }
+    if let Some(finding) = plugin::not_called(&case.plugin_name(), error, case.nobody()) {
+        return Some(finding);
+    }
     let node = words::node(error).and_then(|node| NodeId::new(node).ok());
     if words::has_code(error, Code::StillBusy) || error.contains("did not answer within") {
         return Some(not_answered(case, node.as_ref(), error));

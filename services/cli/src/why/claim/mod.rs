@@ -37,8 +37,9 @@ pub struct Case<'a> {
 type Rule = fn(&Case<'_>) -> Option<Finding>;
 
 /// Rules for a claim that must be mounted and used.
-const GRANTED: [Rule; 7] = [
+const GRANTED: [Rule; 8] = [
     unreadable,
+    stray,
     store,
     node::gone_or_away,
     node::journal,
@@ -60,6 +61,19 @@ const MOVING: [Rule; 10] = [
     last_error,
     held_back,
 ];
+
+/// Granted for a volume that is registered under its name no more.
+fn stray(case: &Case<'_>) -> Option<Finding> {
+    let ClaimStatus { alloc, namespace, plugin, external_id, hint, .. } = case.claim;
+    let of = plugin.as_ref().zip(external_id.as_ref());
+    let sentence = "the registration of the volume that it was granted for is lost: the claim can \
+                    be released, and is not granted again";
+    let finding = Finding::new(Cause::RegistrationLost, Actor::You, sentence)
+        .shown_by(of.map(|(plugin, id)| format!("it is of {plugin}: {id}")))
+        .shown_by(hint.clone())
+        .next(next::stop_alloc(alloc, namespace, "once its workload has ended"));
+    case.claim.stray.then_some(finding)
+}
 
 /// The decisive cause.
 pub fn find(case: &Case<'_>) -> Finding {

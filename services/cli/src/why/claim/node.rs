@@ -7,7 +7,7 @@ use berth_domain::volume::{CallKind, State};
 
 use super::{Case, hangs, refused};
 use crate::span::ago;
-use crate::why::{Cause, Finding, next, node, words};
+use crate::why::{Cause, Finding, next, node, plugin, words};
 
 /// The node is gone, down or unknown, or its agent does not answer.
 pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
@@ -63,12 +63,12 @@ pub fn plugin_down(case: &Case<'_>) -> Option<Finding> {
         return None;
     }
     let node = case.node()?.as_ref().ok().filter(|node| node.gone.is_none())?;
-    let plugin = case.plugin_id()?;
+    let id = case.plugin_id()?;
     let mut halves = node.instances.iter().filter(|one| one.half == Half::Node);
-    match halves.find(|one| one.plugin == *plugin) {
+    match halves.find(|one| one.plugin == *id) {
         Some(half) if half.healthy => None,
         found => Some(
-            crate::why::plugin::down_on(plugin, &node.id, found.map(|half| &half.description[..]))
+            plugin::down_on(id, &node.id, found.map(|half| &half.description[..]))
                 .shown_by(case.evidence()),
         ),
     }
@@ -82,6 +82,17 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         return Some(hangs(case, node, work));
     }
     let error = claim.error.as_deref().filter(|_| claim.tries > 0)?;
+    if let Some(finding) = plugin::not_called(&case.plugin_name(), error, case.nobody()) {
+        return Some(finding);
+    }
+    if words::has_code(error, Code::RunUnknown) {
+        let sentence = format!(
+            "it cannot be seen on node {node} whether alloc {} still runs, so its volumes stay",
+            claim.alloc
+        );
+        let finding = Finding::new(Cause::RunUnknown, crate::why::Actor::You, sentence);
+        return Some(finding.shown_by([error.to_owned()]).next(next::node_status(node)));
+    }
     if words::has_code(error, Code::VolumeHeldByProcess) || error.contains("process ") {
         return Some(held_by_process(case, error));
     }

@@ -45,8 +45,8 @@ pub(in crate::driver) fn publish(
         }
         return Err(incompatible(volume_id, node_id, attachment));
     }
-    rules::check_attach(&state, node_id, capability.mode, *readonly)
-        .map_err(|broken| Refusal::violation(volume_id, broken))?;
+    let checked = rules::check_attach(&state, node_id, capability.mode, *readonly);
+    driver.insist(volume_id, checked)?;
     check_limit(&driver.backend, &node, volume_id)?;
 
     state.attached_so_far += 1;
@@ -130,8 +130,7 @@ pub(in crate::driver) fn unpublish(
         } else {
             locked.running(&CallSlot::Node(node.clone()))?
         };
-        rules::check_detach(&state, node, running.as_ref())
-            .map_err(|broken| Refusal::violation(volume_id, broken))?;
+        driver.insist(volume_id, rules::check_detach(&state, node, running.as_ref()))?;
     }
     if !nodes.is_empty() {
         state.attachments.retain(|node, _| !nodes.contains(node));

@@ -229,7 +229,7 @@ pub(in crate::driver) fn delete(
     let locked = volume.lock()?;
     let state = locked.state()?;
     let users = users(driver, &locked)?;
-    if state.is_in_use() || !users.is_empty() {
+    if (state.is_in_use() || !users.is_empty()) && !driver.profile.lenient {
         let message = format!(
             "volume {volume_id:?}: still in use on {}; unpublish, unstage and detach it there \
              first",
@@ -237,8 +237,11 @@ pub(in crate::driver) fn delete(
         );
         return Err(Refusal::new(Code::FailedPrecondition, message));
     }
-    // A killed stage may have left a device.
-    device::release(&volume, &state, &[])?;
+    // A killed stage may have left a device. One that is mounted stays until it is unmounted.
+    let released = device::release(&volume, &state, &[]);
+    if !driver.profile.lenient {
+        released?;
+    }
     locked.remove().map_err(Refusal::from).map_err(Refusal::midway)?;
     Ok(DeleteVolumeResponse {})
 }

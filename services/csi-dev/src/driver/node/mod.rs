@@ -10,13 +10,43 @@ pub(super) mod publish;
 pub(super) mod stage;
 pub(super) mod stats;
 
+use std::path::Path;
+
 use berth_csi::v1::node_service_capability::{self, rpc::Type};
 use berth_csi::v1::{
     NodeGetCapabilitiesResponse, NodeGetInfoResponse, NodeServiceCapability, Topology,
 };
 
 use super::Driver;
+use super::refusal::Refusal;
 use crate::ability::Ability;
+use crate::backend::Volume;
+use crate::mounts::{self, Presence};
+
+impl Driver {
+    /// The volume that an unpublish or unstage undoes: the one that the call names. With a lenient
+    /// instance it is what is mounted at the place, whatever the call names, as with a plugin that
+    /// looks at the path alone; `None` if no volume is left to undo, and nothing is mounted.
+    fn volume_to_undo(&self, id: &str, place: Option<&Path>) -> Result<Option<Volume>, Refusal> {
+        if !self.profile.lenient {
+            return self.volume(id).map(Some);
+        }
+        let named = self.backend.volume(id)?;
+        let Some(place) = place else { return Ok(named) };
+        let failed = |error| Refusal::mount(id, &error);
+        for volume in self.backend.volumes()? {
+            let content = device::content(&volume)?;
+            if mounts::find_presence(place, &content).map_err(failed)? == Presence::Volume {
+                return Ok(Some(volume));
+            }
+        }
+        if named.is_none() {
+            // What is mounted there was deleted.
+            mounts::unmount_any(place).map_err(failed)?;
+        }
+        Ok(named)
+    }
+}
 
 pub(super) fn info(driver: &Driver) -> NodeGetInfoResponse {
     let segments = driver.profile.topology();

@@ -47,8 +47,7 @@ pub(in crate::driver) fn publish(
     driver.check_reach(&volume)?;
     driver.check_fence(volume_id)?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
-    rules::check_use(&state, node, capability.mode, *readonly)
-        .map_err(|broken| Refusal::violation(volume_id, broken))?;
+    driver.insist(volume_id, rules::check_use(&state, node, capability.mode, *readonly))?;
     let staging = staging(driver, &volume, &state, &request.staging_target_path)?;
     let wanted = PublishedVolume { capability, readonly: *readonly, settled: true };
     let flags = flags(driver, &wanted, attached);
@@ -101,6 +100,7 @@ fn staging(
         return Ok(None);
     }
     let volume_id = &volume.meta().volume_id;
+    // Also by a lenient instance: there is nothing to publish.
     rules::check_publish(state, driver.node_id(), staging)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
 
@@ -283,10 +283,12 @@ pub(in crate::driver) fn unpublish(
     request: &NodeUnpublishVolumeRequest,
 ) -> Result<NodeUnpublishVolumeResponse, Refusal> {
     let NodeUnpublishVolumeRequest { volume_id, target_path: target } = request;
-    let volume = driver.volume(volume_id)?;
-    let node = driver.node_id();
-    let failed = |error| Refusal::mount(volume_id, &error);
+    let (failed, node) = (|error| Refusal::mount(volume_id, &error), driver.node_id());
     let place = mounts::resolve_place(target).map_err(failed)?;
+    let Some(volume) = driver.volume_to_undo(volume_id, place.as_deref())? else {
+        place.map_or(Ok(()), |place| mounts::remove_place(&place)).map_err(failed)?;
+        return Ok(NodeUnpublishVolumeResponse {});
+    };
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;

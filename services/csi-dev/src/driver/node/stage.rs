@@ -46,9 +46,8 @@ pub(in crate::driver) fn stage(
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
     let readonly = capability.mode.is_reader_only() || attached.is_some_and(|it| it.readonly);
     // A stage alone writes nothing, so it counts as a reader.
-    rules::check_use(&state, node, capability.mode, true)
-        .and_then(|()| rules::check_stage(&state, node, path))
-        .map_err(|broken| Refusal::violation(volume_id, broken))?;
+    driver.insist(volume_id, rules::check_use(&state, node, capability.mode, true))?;
+    driver.insist(volume_id, rules::check_stage(&state, node, path))?;
     let before = state.staged_on(node).cloned();
     if let Some(staged) = before.as_ref().filter(|staged| staged.settled) {
         if staged.capability != capability {
@@ -174,14 +173,15 @@ pub(in crate::driver) fn unstage(
     request: &NodeUnstageVolumeRequest,
 ) -> Result<NodeUnstageVolumeResponse, Refusal> {
     let NodeUnstageVolumeRequest { volume_id, staging_target_path: path } = request;
-    let volume = driver.volume(volume_id)?;
-    let node = driver.node_id();
-    let failed = |error| Refusal::mount(volume_id, &error);
+    let (failed, node) = (|error| Refusal::mount(volume_id, &error), driver.node_id());
     let place = mounts::resolve_place(path).map_err(failed)?;
+    let Some(volume) = driver.volume_to_undo(volume_id, place.as_deref())? else {
+        return Ok(NodeUnstageVolumeResponse {});
+    };
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
-    rules::check_unstage(&state, node).map_err(|broken| Refusal::violation(volume_id, broken))?;
+    driver.insist(volume_id, rules::check_unstage(&state, node))?;
     let staged = state.staged_on(node).filter(|staged| staged.path == *path).cloned();
     if staged.is_some() {
         state.begin_unstage(node);

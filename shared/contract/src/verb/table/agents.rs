@@ -46,7 +46,7 @@ verbs! {
         service: NODE_AGENT, senders: [VOLUMEWATCHER], effect: Change,
         request: call::Call, reply: call::Called,
         errors: [
-            OldCall, UnmountFailed, VolumeHeldByProcess, MountUnaccounted,
+            OldCall, UnmountFailed, VolumeHeldByProcess, RunUnknown, MountUnaccounted,
             ForeignMount, NodeReturning,
         ] + PLUGIN_FAILED,
     }
@@ -60,7 +60,7 @@ verbs! {
         errors: [OldCall, NotDue, PluginUnable, MountFailed] + PLUGIN_FAILED,
     }
 
-    /// Take dead mounts of a volume down and bring them back at the same paths: alloc, or all
+    /// Take dead mounts of a volume down and bring them back at the same paths: alloc, force
     AgentRepublish {
         step: "agent.republish", endpoint: "republish",
         subject: "berth.v1.agent.<node>.republish", to: NodeId,
@@ -69,7 +69,7 @@ verbs! {
         errors: [
             NoSuchClaim, GrantVoid, OldCall, MountFailed, UnmountFailed, ForeignMount,
             PathRefused, NotReadOnly, NodeReturning, MountOptionsRefused,
-            VolumeHeldByProcess,
+            VolumeHeldByProcess, MountWell,
         ] + PLUGIN_FAILED,
     }
 
@@ -80,8 +80,8 @@ verbs! {
         service: NODE_AGENT, senders: [OPERATOR], effect: Change,
         request: agent::Unmount, reply: agent::Unmounted,
         errors: [
-            NoSuchClaim, Held, OldCall, UnmountFailed, VolumeHeldByProcess,
-            ForeignMount,
+            NoSuchClaim, Held, OldCall, UnmountFailed, VolumeHeldByProcess, RunUnknown,
+            ForeignMount, PluginUnhealthy, SharedNodeId, VolumeNotReady,
         ] + PLUGIN_FAILED,
     }
 

@@ -14,6 +14,16 @@ verbs! {
         errors: [] + CLAIM_REFUSED + PLUGIN_FAILED,
     }
 
+    /// For agents, and for nodes that are gone: record a lost claim again, in release, so that its
+    /// volume is detached
+    ClaimRecover {
+        step: "claim.recover", endpoint: "claim-recover",
+        subject: "berth.v1.claim.recover.<ns>", to: Namespace,
+        service: CLAIM, senders: [NODE_AGENT, PLUGIN_REGISTRY], effect: BriefChange,
+        request: claim::Recover, reply: claim::Recovered,
+        errors: [] + CLAIM_REFUSED,
+    }
+
     /// Give a claim up: alloc, volume, epoch, reason
     ClaimRelease {
         step: "claim.release", endpoint: "claim-release",

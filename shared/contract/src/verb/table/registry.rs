@@ -81,7 +81,7 @@ verbs! {
         subject: "berth.v1.node.leave", to: (),
         service: PLUGIN_REGISTRY, senders: [OPERATOR, GC], effect: Change,
         request: registry::Leave, reply: registry::Left,
-        errors: [Changed, NodeReady],
+        errors: [Changed, NodeReady, MountUnaccounted, MountsNotSaid],
     }
 
     /// Say that nothing on a node can write any more, so that its claims are released by that:
@@ -91,6 +91,6 @@ verbs! {
         subject: "berth.v1.node.gone", to: (),
         service: PLUGIN_REGISTRY, senders: [OPERATOR], effect: Change,
         request: registry::Gone, reply: registry::Declared,
-        errors: [Changed, NodeReady],
+        errors: [Changed, NodeReady, NodeElsewhere],
     }
 }

@@ -13,7 +13,7 @@ verbs! {
         request: storage::Create, reply: storage::StorageChanged,
         errors: [
             NoSuchClass, ClassRefused, QuotaExceeded, VolumeExists, NoSuchSnapshot,
-            NoSuchPlugin, PluginUnhealthy, SecretsUnavailable,
+            NoSuchPlugin, PluginUnhealthy, SecretsUnavailable, RegistrationLost,
         ] + STORAGE_REFUSED,
     }
 
@@ -23,7 +23,9 @@ verbs! {
         subject: "berth.v1.volume.delete.<ns>", to: Namespace,
         service: CLAIM, senders: [WRITE, DOCKER], effect: BriefChange,
         request: storage::DeleteVolume, reply: storage::StorageChanged,
-        errors: [ClaimsLive, RegisteredTwice, NoSuchPlugin] + STORAGE_REFUSED,
+        errors: [
+            ClaimsLive, RegisteredTwice, NoSuchPlugin, MountUnaccounted, MountsNotSaid,
+        ] + STORAGE_REFUSED,
     }
 
     /// Make a volume larger at its storage and on its nodes: id, size, limit, when_free

@@ -11,7 +11,10 @@ verbs! {
         subject: "berth.v1.volume.register.<ns>", to: Namespace,
         service: CLAIM, senders: [WRITE], effect: Change,
         request: volume::Register, reply: volume::Registered,
-        errors: [VolumeClosing, UnsafeUpdate, HandleTaken, VolumeNotReady] + PLUGIN_FAILED,
+        errors: [
+            VolumeClosing, UnsafeUpdate, HandleTaken, VolumeNotReady, MountUnaccounted,
+            MountsNotSaid, RegistrationLost,
+        ] + PLUGIN_FAILED,
     }
 
     /// Deregister a volume; by force once its claims are released: id, force, reason
@@ -20,7 +23,10 @@ verbs! {
         subject: "berth.v1.volume.deregister.<ns>", to: Namespace,
         service: CLAIM, senders: [WRITE, GC], effect: Change,
         request: volume::Deregister, reply: volume::Deregistered,
-        errors: [NoSuchVolume, ClaimsLive, NotDue, Changed, Releasing, OperationUnderWay],
+        errors: [
+            NoSuchVolume, ClaimsLive, NotDue, Changed, Releasing, OperationUnderWay,
+            MountUnaccounted, MountsNotSaid,
+        ],
     }
 
     /// Release a node's claims on a volume whose allocs have ended: id, node, reason
@@ -38,7 +44,7 @@ verbs! {
         subject: "berth.v1.volume.status.<ns>", to: Namespace,
         service: CLAIM, senders: [READ, DOCKER], effect: Read,
         request: volume::Status, reply: volume::VolumeStatus,
-        errors: [NoSuchVolume],
+        errors: [NoSuchVolume, RegistrationLost],
     }
 
     /// List volumes, one short line each: prefix, plugin, node, state

@@ -28,6 +28,7 @@ pub fn example(code: Code) -> Problem {
         _ => of_volumes(code)
             .or_else(|| of_storage(code))
             .or_else(|| of_classes(code))
+            .or_else(|| of_mounts(code))
             .or_else(|| of_places(code))
             .unwrap_or_else(|| of_requests(code)),
     };
@@ -116,6 +117,59 @@ fn of_requests(code: Code) -> Problem {
     }
 }
 
+/// What is known of mounts, and of the nodes that have them.
+fn of_mounts(code: Code) -> Option<Problem> {
+    let node = "host.example";
+    let told = |message: &str, step: &str| Problem::new(code, message).at_step(step);
+    let about = |message: &str, step: &str| told(message, step).volume(sample::key());
+    Some(match code {
+        Code::MountsNotSaid => about(
+            "it may be in use: node host.example has not said yet what it has mounted",
+            "volume.delete",
+        )
+        .retryable(),
+        Code::MountWell => about(
+            "the volume is mounted at /var/lib/berth/csi/0a/target for alloc web-0, and the mount \
+             answers: by force it would be unmounted under its workload, and mounted again",
+            "agent.republish",
+        )
+        .node(node),
+        Code::MountUnaccounted => about(
+            "node host.example has volume team a/data mounted at /var/lib/berth/csi/0a/1b/target \
+             for alloc web-0, and no claim covers it",
+            "agent.detach",
+        )
+        .node(node)
+        .retryable(),
+        Code::MountsUnreported => about(
+            "records of claims were restored, replaced or deleted, and these nodes have not \
+             said since what is mounted there: host.example",
+            "claim.take",
+        )
+        .retryable(),
+        Code::RunUnknown => about(
+            "it is not known whether lock 7f.lock runs alloc web-0: its lock file is gone, and it \
+             is not known which file it was",
+            "agent.detach",
+        )
+        .node(node)
+        .retryable(),
+        Code::NodeElsewhere => told(
+            "node host-2.example is there, and its agent has the id of the agent of node \
+             host.example",
+            "node.gone",
+        )
+        .node(node),
+        Code::NodeRenamed => told(
+            "the state directory /var/lib/berth is that of node host.example, and the \
+             configuration names node host-2.example",
+            "agent.start",
+        )
+        .node(node),
+        _ => return None,
+    })
+}
+
 /// Plugins and nodes.
 fn of_places(code: Code) -> Option<Problem> {
     let (plugin, node) = ("ebs.csi.aws.com", "host.example");
@@ -161,13 +215,6 @@ fn of_places(code: Code) -> Option<Problem> {
         Code::VolumeHeldByProcess => about(
             "volume team a/data is still held on node host.example: process 4711 (postgres) has it \
              mounted at /data in mount namespace mnt:[4026532281]",
-            "agent.detach",
-        )
-        .node(node)
-        .retryable(),
-        Code::MountUnaccounted => about(
-            "node host.example has volume team a/data mounted at /var/lib/berth/csi/0a/1b/target \
-             for alloc web-0, and no claim covers it",
             "agent.detach",
         )
         .node(node)
@@ -335,6 +382,7 @@ fn of_volumes(code: Code) -> Option<Problem> {
         Code::HandleTaken => {
             (Refusal::HandleTaken { others: vec!["volume orders".to_owned()] }, "volume.register")
         }
+        Code::RegistrationLost => (Refusal::OtherVolumesClaims { holders }, "volume.create"),
         Code::RegisteredTwice => {
             let others = vec!["a volume of another namespace".to_owned()];
             (Refusal::RegisteredTwice { others }, "claim.take")

@@ -100,7 +100,7 @@ fn keys(bucket: &BucketSpec) -> Vec<Keys> {
         }
         bucket::NODES => vec![keys("<node>", key::node(&node), "Node", &["record-node"])],
         bucket::LEASES => vec![
-            keys("node.<node>", key::node_lease(&node), "Holder", &["lease-node"]),
+            keys("node.<node>", key::node_lease(&node), "NodeLeaseRecord", &["lease-node"]),
             keys(
                 "owner.<ns>.<owner>",
                 key::owner_lease(&volume.namespace, &sample::owner_id()),
@@ -173,7 +173,10 @@ fn buckets(page: &mut Page) {
          `KV_{name}`. A key is a bucket's name, its value a JSON object with `created`, the time \
          at which the bucket's stream was made. A bucket that has a key here and no stream was \
          deleted: no process makes it again until an operator writes the value `begin-anew`. The \
-         key `complete` says that the buckets of an installation of before are on record."
+         key `complete` says that the buckets of an installation of before are on record. Of the \
+         bucket's newest `incarnation`, `highest` is a revision that it has reached, and `fell` \
+         says why no service serves it: it was restored or set back by another tool, and nobody \
+         has accepted it."
     ));
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
 use crate::volume::attempt::CallKind;
+use crate::volume::mounted::MountDoubt;
 use crate::{NodeId, Timestamp};
 
 /// A change under way: at most one of a volume.
@@ -19,6 +20,9 @@ pub struct Operation {
     /// How far its calls have come.
     #[serde(default)]
     pub progress: Progress,
+    /// The mount without a claim that its next call waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounted: Option<Box<MountDoubt>>,
 }
 
 /// What is changed.
@@ -122,7 +126,15 @@ impl fmt::Display for OperationKind {
 impl Operation {
     /// A change that is requested now.
     pub(super) fn new(work: Work, now: Timestamp) -> Self {
-        Self { work, since: now, progress: Progress::default() }
+        Self { work, since: now, progress: Progress::default(), mounted: None }
+    }
+
+    /// Whether its next call must not be made while the volume may be mounted.
+    pub const fn needs_unmounted(&self) -> bool {
+        matches!(
+            self.work,
+            Work::Delete { .. } | Work::Expand(Expansion { offline: true, at_nodes: false, .. })
+        )
     }
 
     /// Which change it is.

@@ -56,6 +56,15 @@ pub(in crate::volume) fn drive_operation(
     if let Some(next_try) = operation.progress.ahead(drive.early, context) {
         return not_due(Some(next_try));
     }
+    // The mount may have been found after the deletion was accepted.
+    let mounted = operation.needs_unmounted().then(|| context.mounts.first()).flatten();
+    let is_told = operation.mounted.as_deref() == mounted;
+    operation.mounted = mounted.cloned().map(Box::new);
+    match mounted {
+        Some(_) if is_told => return not_due(None),
+        Some(_) => return Ok(Step::put_spec(spec.living(storage))),
+        None => {}
+    }
     let call = operation.call();
     let executor = drive.executor.as_ref();
     let attempt = operation.progress.start(call, &drive.worker, executor, context);
@@ -70,7 +79,7 @@ pub enum NextStorageCall {
     /// A call of this node.
     Node(NodeId),
     /// Nothing before a claim comes or goes: the next staging expands the volume, or the plugin
-    /// expands no volume that is in use.
+    /// expands and deletes no volume that is in use.
     Await,
     /// Nothing is left to do.
     Finish,
@@ -81,7 +90,7 @@ impl Volume {
     pub fn next_storage_call(&self, operation: &Operation) -> NextStorageCall {
         match &operation.work {
             Work::Expand(expansion) if expansion.at_nodes => next_node(self, expansion),
-            Work::Expand(expansion) if expansion.offline && self.holders().next().is_some() => {
+            _ if operation.needs_unmounted() && self.holders().next().is_some() => {
                 NextStorageCall::Await
             }
             _ => NextStorageCall::Controller,
@@ -165,7 +174,14 @@ pub(in crate::volume) fn settle_operation(
                     "it expanded the volume to {bytes} bytes, and {required} were requested"
                 ));
             }
-            let capacity = if *bytes > 0 { *bytes } else { required };
+            if let Some(limit) = expansion.limit_bytes.filter(|limit| *bytes > *limit) {
+                storage.faults.push(format!(
+                    "it expanded the volume to {bytes} bytes, more than the limit {limit}"
+                ));
+            }
+            // No volume shrinks: a smaller size than before is no size of this volume.
+            let before = spec.capacity_bytes.unwrap_or_default();
+            let capacity = if *bytes > 0 { (*bytes).max(before) } else { required };
             storage.expanded_for = (!short).then_some(required);
             // Nodes that had to follow a smaller one have to follow this one.
             let nodes_behind = expansion.all_replaced().any(|before| before.at_nodes);

@@ -34,6 +34,10 @@ pub(in crate::volume) fn create(
             _ => Ok(Step::nothing()),
         };
     }
+    // The new volume would take over the claims of the old one, which is another at the storage.
+    if volume.holders().next().is_some() {
+        return Err(Refusal::OtherVolumesClaims { holders: volume.holders().collect() });
+    }
     let first_use = wanted.provision().is_some_and(|provision| provision.first_use);
     let work = Work::Create { doomed: false };
     let operation = (!first_use).then(|| Operation::new(work, context.now));
@@ -74,6 +78,10 @@ pub(in crate::volume) fn delete(
     // The volume of another registration would be destroyed.
     if !context.handle.others.is_empty() {
         return Err(Refusal::RegisteredTwice { others: context.handle.others.clone() });
+    }
+    // A workload whose claim was lost may write on.
+    if spec.stage() != Stage::Deleting {
+        context.check_unmounted()?;
     }
     let mut storage = spec.life();
     match (spec.stage(), &mut storage.operation) {

@@ -70,6 +70,11 @@ pub struct Snapshot {
     /// the snapshot is ready, and cut another. Nothing is asked of it any more but to delete both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_id: Option<String>,
+    /// The plugin says that it is a snapshot of another volume, or that its group is not one
+    /// snapshot of each member. Nothing is made of it, and nothing is asked of it any more but to
+    /// delete it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
     /// What a volume that is made of it needs, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
@@ -101,13 +106,17 @@ pub struct Snapshot {
 
 /// Snapshots of several volumes that are cut at one moment and deleted together. Each has the id of
 /// the group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SnapshotGroup {
     /// The volumes, in order. The calls are made for the first one.
     pub members: Vec<VolumeId>,
     /// The plugin's id of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
+    /// The plugin's ids of its snapshots, if it was cut and is not one snapshot of each member: the
+    /// call that deletes the group names them. No member has an id of its own then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<String>,
 }
 
 /// What a requested snapshot is to be.
@@ -134,10 +143,15 @@ impl Snapshot {
         }
     }
 
+    /// Whether what the plugin answered leaves nothing to ask but to delete it.
+    pub fn can_only_be_deleted(&self) -> bool {
+        self.second_id.is_some() || self.foreign
+    }
+
     /// The call that it makes next, or is making. None if it is at rest.
     pub fn call(&self) -> Option<CallKind> {
         match (self.state, &self.group) {
-            (SnapshotState::Cut, _) if self.second_id.is_some() => None,
+            (SnapshotState::Cut, _) if self.can_only_be_deleted() => None,
             (SnapshotState::Creating | SnapshotState::Cut, None) => Some(CallKind::SnapshotCreate),
             (SnapshotState::Creating | SnapshotState::Cut, Some(_)) => Some(CallKind::GroupCreate),
             (SnapshotState::Deleting, None) => Some(CallKind::SnapshotDelete),
@@ -158,9 +172,10 @@ impl Snapshot {
         self.plugin == *plugin && (is_being_cut || self.ids().any(|id| *id == listed.external_id))
     }
 
-    /// The plugin's ids of it.
+    /// The plugin's ids of it; of a group that is wrong, those of all its snapshots.
     pub fn ids(&self) -> impl Iterator<Item = &String> {
-        self.external_id.iter().chain(&self.second_id)
+        let of_group = self.group.iter().flat_map(|group| &group.snapshots);
+        self.external_id.iter().chain(&self.second_id).chain(of_group)
     }
 
     /// The volume for which the calls of its group are made. A snapshot without a group makes its

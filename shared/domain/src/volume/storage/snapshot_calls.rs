@@ -43,7 +43,7 @@ pub(in crate::volume) fn cut(
         return Err(Refusal::TooManySnapshots(volume.snapshots.len()));
     }
     let group = (!wish.members.is_empty())
-        .then(|| SnapshotGroup { members: wish.members.clone(), external_id: None });
+        .then(|| SnapshotGroup { members: wish.members.clone(), ..SnapshotGroup::default() });
     let snapshot = Snapshot {
         state: SnapshotState::Creating,
         since: context.now,
@@ -52,6 +52,7 @@ pub(in crate::volume) fn cut(
         was_ready: false,
         external_id: None,
         second_id: None,
+        foreign: false,
         size_bytes: None,
         cut_at: None,
         name: wish.name.clone(),
@@ -99,6 +100,7 @@ pub(in crate::volume) fn adopt_snapshot(
         doomed: false,
         external_id: Some(cut.external_id.clone()),
         second_id: None,
+        foreign: false,
         size_bytes: (cut.size_bytes > 0).then_some(cut.size_bytes),
         cut_at: cut.cut_at,
         name: id.to_string(),
@@ -222,6 +224,7 @@ pub(in crate::volume) fn settle_snapshot(
         _ if known.progress.inherited => snapshot.progress.end_inherited(outcome),
         (SnapshotState::Creating | SnapshotState::Cut, Outcome::Stored(_)) => match made {
             Some((made, answer)) => apply_cut(&mut snapshot, &made, answer, context),
+            None if apply_wrong_group(&mut snapshot, outcome, context) => {}
             None => snapshot.progress.fail(outcome, context),
         },
         (SnapshotState::Deleting, Outcome::Done { .. }) => {
@@ -262,7 +265,8 @@ fn part_of(answer: &StorageAnswer, known: &Snapshot) -> Option<CutSnapshot> {
     let made = match answer {
         StorageAnswer::Snapshot(made) => made,
         StorageAnswer::Group { snapshots, .. } => {
-            // All or none: the same answer is applied to the record of each member.
+            // All or none: the same answer is applied to the record of each member. The agent knows
+            // all their sources, and leaves them out of a group that is wrong.
             let named = snapshots.iter().filter(|made| !made.external_id.is_empty());
             let sources: BTreeSet<&str> = named.map(|made| made.source.as_str()).collect();
             let members = known.group.as_ref().map_or(0, |group| group.members.len());
@@ -272,6 +276,54 @@ fn part_of(answer: &StorageAnswer, known: &Snapshot) -> Option<CutSnapshot> {
         StorageAnswer::Volume(_) | StorageAnswer::Capacity { .. } => return None,
     };
     (!made.external_id.is_empty()).then(|| made.clone())
+}
+
+/// What is wrong with a snapshot of another volume, in words; none for one of this volume, or if
+/// the plugin does not say. Its id stays on the record: something may be at the storage by it.
+fn foreign_source(known: &Snapshot, made: &CutSnapshot) -> Option<String> {
+    if made.source.is_empty() || made.source == known.source {
+        return None;
+    }
+    Some(format!(
+        "the plugin says that snapshot {:?}, which it cut, is of its volume {:?}, and one of \
+         {:?} was requested: no volume is made of it. Look at the storage; then delete it here, \
+         which deletes it there, or forget it",
+        made.external_id, made.source, known.source
+    ))
+}
+
+/// Takes a group that is not one snapshot of each member, with all ids by which it is deleted.
+/// False if the answer names no group: nothing could be deleted by it.
+fn apply_wrong_group(snapshot: &mut Snapshot, outcome: &Outcome, context: &Context) -> bool {
+    let Outcome::Stored(StorageAnswer::Group { external_id, snapshots, .. }) = outcome else {
+        return false;
+    };
+    let Some(group) = snapshot.group.as_mut().filter(|_| !external_id.is_empty()) else {
+        return false;
+    };
+    let of = snapshots.iter().find(|made| !made.source.is_empty());
+    let of = of.map(|made| format!(", one of them of its volume {:?}", made.source));
+    let error = format!(
+        "the plugin says that group {external_id:?}, which it cut, has {} snapshots{}, and one of \
+         each of {} volumes was requested: no volume is made of them. Look at the storage; then \
+         delete the group here, which deletes it there, or forget it",
+        snapshots.len(),
+        of.unwrap_or_default(),
+        group.members.len()
+    );
+    group.external_id = Some(external_id.clone());
+    // A group that was right when it was cut keeps the ids that it had then.
+    if snapshot.state == SnapshotState::Creating {
+        let ids = snapshots.iter().map(|made| &made.external_id).filter(|id| !id.is_empty());
+        let ids: BTreeSet<&String> = ids.collect();
+        group.snapshots = ids.into_iter().cloned().collect();
+    }
+    snapshot.foreign = true;
+    let state = if snapshot.doomed { SnapshotState::Deleting } else { SnapshotState::Cut };
+    snapshot.doomed = false;
+    snapshot.enter(state, context.now);
+    snapshot.progress.error = (state == SnapshotState::Cut).then_some(error);
+    true
 }
 
 fn apply_cut(
@@ -292,10 +344,15 @@ fn apply_cut(
     snapshot.size_bytes = (made.size_bytes > 0).then_some(made.size_bytes);
     snapshot.cut_at = made.cut_at.or(snapshot.cut_at);
     let polls = snapshot.progress.tries;
+    let foreign = foreign_source(snapshot, made);
+    snapshot.foreign = foreign.is_some();
     if snapshot.doomed {
         snapshot.doomed = false;
         snapshot.enter(SnapshotState::Deleting, context.now);
-        snapshot.was_ready = ready;
+        snapshot.was_ready = ready && !snapshot.foreign;
+    } else if foreign.is_some() {
+        snapshot.enter(SnapshotState::Cut, context.now);
+        snapshot.progress.error = foreign;
     } else if ready {
         snapshot.enter(SnapshotState::Ready, context.now);
     } else {

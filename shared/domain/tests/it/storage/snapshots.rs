@@ -6,6 +6,8 @@ use berth_domain::volume::{CallOwner, CutSnapshot};
 use super::*;
 use crate::storage_event;
 
+mod groups;
+
 const SNAPSHOT: &str = "s1";
 
 fn snapshot_id() -> SnapshotId {
@@ -14,16 +16,6 @@ fn snapshot_id() -> SnapshotId {
 
 fn cut(ready: bool) -> Outcome {
     Outcome::Stored(StorageAnswer::Snapshot(storage_event::cut(ready)))
-}
-
-fn group_cut(ready: bool, sources: &[&str]) -> Outcome {
-    let snapshot = |source: &&str| CutSnapshot {
-        external_id: format!("snap-of-{source}"),
-        source: text(source),
-        ..storage_event::cut(ready)
-    };
-    let snapshots = sources.iter().map(snapshot).collect();
-    Outcome::Stored(StorageAnswer::Group { external_id: text("group-1"), ready, snapshots })
 }
 
 fn deletes_snapshot(step: &Step) -> bool {
@@ -398,6 +390,48 @@ fn snapshot_that_was_cut_twice_is_at_rest_and_both_are_deleted() {
     assert!(world.volume.snapshots.is_empty());
 }
 
+/// The plugin says that what it cut is a snapshot of another volume.
+#[test]
+fn snapshot_of_another_volume_is_kept_with_its_id_and_can_only_be_deleted() {
+    let of_another = || {
+        let made = CutSnapshot { source: text("vol-2"), ..storage_event::cut(true) };
+        Outcome::Stored(StorageAnswer::Snapshot(made))
+    };
+    for polled in [false, true] {
+        let mut world = if polled { World::cut_and_polled() } else { World::cutting() };
+        if polled {
+            world.drive_snapshot_again().unwrap();
+        } else {
+            world.drive_snapshot().unwrap();
+        }
+        world.settle_snapshot(of_another()).unwrap();
+        let known = world.snapshot();
+        assert!(known.foreign && known.state == SnapshotState::Cut, "{known:?}");
+        assert_eq!(known.external_id.as_deref(), Some("snap-1"));
+        assert!(known.progress.error.as_ref().is_some_and(|error| error.contains("vol-2")));
+        assert!(matches!(
+            world.drive_snapshot_again(),
+            Err(Refusal::OperationNotDue { next_try: None })
+        ));
+        world.delete_snapshot(false).unwrap();
+        world.drive_snapshot().unwrap();
+        // Refused, it is what it was.
+        world.settle_snapshot(Outcome::Refused(text("no"))).unwrap();
+        let known = world.snapshot();
+        assert!(known.foreign && known.state == SnapshotState::Cut && known.call().is_none());
+        world.delete_snapshot(false).unwrap();
+        world.drive_snapshot().unwrap();
+        world.settle_snapshot(Outcome::Done { publish_context: BTreeMap::new() }).unwrap();
+        assert!(world.volume.snapshots.is_empty());
+    }
+    // A plugin that leaves the source out says nothing of it.
+    let mut world = World::cutting();
+    world.drive_snapshot().unwrap();
+    let made = CutSnapshot { source: String::new(), ..storage_event::cut(true) };
+    world.settle_snapshot(Outcome::Stored(StorageAnswer::Snapshot(made))).unwrap();
+    assert_eq!(world.snapshot().state, SnapshotState::Ready);
+}
+
 /// The poll was under way when the deletion was requested.
 #[test]
 fn second_snapshot_of_a_poll_before_the_deletion_is_deleted_too() {
@@ -482,76 +516,4 @@ fn adopted_snapshot_is_where_its_own_volume_is() {
     let cut = CutSnapshot { size_bytes: 0, ..storage_event::cut(true) };
     world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies }).unwrap();
     assert_eq!(world.snapshot().size_bytes, None, "the plugin does not say");
-}
-
-/// The rest of its group could not go on.
-#[test]
-fn member_of_a_group_is_not_forgotten_alone() {
-    let mut world = grouped();
-    let forget =
-        |as_group| Command::DeleteSnapshot { snapshot: snapshot_id(), as_group, forget: true };
-    assert!(matches!(world.apply(&forget(false)), Err(Refusal::InGroup { .. })));
-    world.apply(&forget(true)).unwrap();
-    assert!(world.volume.snapshots.is_empty());
-}
-
-/// A volume of which a snapshot is cut together with one of volume `w`.
-fn grouped() -> World {
-    let mut world = World::created_volume();
-    world.cut(&["v", "w"]).unwrap();
-    world
-}
-
-#[test]
-fn group_is_ready_as_a_whole() {
-    let mut world = grouped();
-    assert_eq!(call_of(&world.drive_snapshot().unwrap()), Some(CallKind::GroupCreate));
-    world.settle_snapshot(group_cut(false, &["vol-1", "vol-2"])).unwrap();
-    assert_eq!(world.snapshot().state, SnapshotState::Cut);
-    world.drive_snapshot_again().unwrap();
-    world.settle_snapshot(group_cut(true, &["vol-1", "vol-2"])).unwrap();
-    assert_eq!(world.snapshot().state, SnapshotState::Ready);
-    assert_eq!(world.snapshot().external_id.as_deref(), Some("snap-of-vol-1"));
-    let group = world.snapshot().group.clone().unwrap();
-    assert_eq!(group.external_id.as_deref(), Some("group-1"));
-}
-
-#[test]
-fn group_is_led_by_its_first_volume() {
-    let world = grouped();
-    let is_led_by = |id: &str| world.snapshot().is_led_by(&VolumeId::new(id).unwrap());
-    assert_eq!([is_led_by("v"), is_led_by("w")], [true, false]);
-    let world = World::cutting();
-    assert!(world.snapshot().is_led_by(&VolumeId::new("v").unwrap()));
-}
-
-#[test]
-fn member_of_a_group_is_deleted_with_the_group_only() {
-    let mut world = grouped();
-    world.drive_snapshot().unwrap();
-    world.settle_snapshot(group_cut(true, &["vol-1", "vol-2"])).unwrap();
-    let refusal = world.delete_snapshot(false).unwrap_err();
-    assert!(matches!(refusal, Refusal::InGroup { .. }), "{refusal}");
-    world.delete_snapshot(true).unwrap();
-    assert_eq!(call_of(&world.drive_snapshot().unwrap()), Some(CallKind::GroupDelete));
-    assert!(deletes_snapshot(&world.settle_snapshot(done()).unwrap()));
-}
-
-#[test]
-fn group_without_this_volume_is_not_taken_for_its_snapshot() {
-    let mut world = grouped();
-    world.drive_snapshot().unwrap();
-    world.settle_snapshot(group_cut(true, &["vol-2", "vol-3"])).unwrap();
-    assert_eq!(world.snapshot().state, SnapshotState::Creating);
-    assert!(world.snapshot().progress.uncertain);
-}
-
-/// All or none: the records of the other members see the same answer.
-#[test]
-fn group_with_too_few_snapshots_is_cut_again() {
-    let mut world = grouped();
-    world.drive_snapshot().unwrap();
-    world.settle_snapshot(group_cut(true, &["vol-1"])).unwrap();
-    assert_eq!(world.snapshot().state, SnapshotState::Creating);
-    assert!(world.snapshot().progress.uncertain);
 }

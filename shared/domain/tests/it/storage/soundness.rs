@@ -1,6 +1,6 @@
 //! What `invariant` says of records that no history leads to.
 
-use berth_domain::volume::storage::{Expansion, Progress, Snapshot, SnapshotState};
+use berth_domain::volume::storage::{Expansion, Progress, Snapshot, SnapshotGroup, SnapshotState};
 use berth_domain::volume::{Attempt, Policy, Volume, invariant};
 
 use super::*;
@@ -27,9 +27,17 @@ fn cut() -> Volume {
 fn under_way(volume: Volume, work: Work, progress: Progress) -> Volume {
     let mut spec = volume.spec.unwrap();
     let since = berth_domain::Timestamp::default();
-    let operation = Some(Operation { work, since, progress });
+    let operation = Some(Operation { work, since, progress, mounted: None });
     spec.storage.as_mut().unwrap().operation = operation;
     Volume { spec: Some(spec), ..volume }
+}
+
+fn of_wrong_group(snapshot: &mut Snapshot, external_id: Option<&str>) {
+    let (external_id, snapshots) = (external_id.map(str::to_owned), vec!["snap-1".to_owned()]);
+    snapshot.group = Some(SnapshotGroup { external_id, snapshots, ..SnapshotGroup::default() });
+    snapshot.state = SnapshotState::Cut;
+    snapshot.foreign = true;
+    snapshot.external_id = None;
 }
 
 fn calling(call: Attempt) -> Progress {
@@ -82,6 +90,23 @@ fn each_record_that_is_not_sound_says_why() {
         (changed(|it| it.state = SnapshotState::Creating), "has an id"),
         (changed(|it| it.doomed = true), "is not being cut"),
         (changed(|it| it.was_ready = true), "is not being deleted"),
+        (changed(|it| it.foreign = true), "is of another volume"),
+        (
+            changed(|it| {
+                it.state = SnapshotState::Cut;
+                it.foreign = true;
+                it.external_id = None;
+            }),
+            "has an id",
+        ),
+        (changed(|it| of_wrong_group(it, None)), "cannot be deleted without the group's id"),
+        (
+            changed(|it| {
+                of_wrong_group(it, Some("group-1"));
+                it.external_id = Some("snap-1".to_owned());
+            }),
+            "is not of one",
+        ),
         (changed(|it| it.second_id = Some("snap-2".to_owned())), "was not asked for by its name"),
         (
             changed(|it| {
@@ -99,6 +124,7 @@ fn each_record_that_is_not_sound_says_why() {
         under_way(created(), expanding(false, Some("n1")), calling(live(NodeExpand))),
         under_way(created(), expanding(true, Some("n1")), calling(live(NodeExpand))),
         cut(),
+        changed(|it| of_wrong_group(it, Some("group-1"))),
         held(),
     ] {
         assert_eq!(invariant::broken(&volume), None, "{volume:#?}");

@@ -10,7 +10,7 @@ use berth_contract::{bucket, key};
 use berth_domain::{Namespace, NodeId, VolumeId, VolumeKey};
 use berth_harness::proxy::Side::{self, After, Before};
 use berth_harness::wait;
-use berth_integration::{PLUGIN, Part, System};
+use berth_integration::{PLUGIN, Part, RECOVERY, System};
 use serde_json::{Value, json};
 
 use super::storage_flow::StorageFlow;
@@ -149,6 +149,7 @@ impl Flow {
                 }
             }
             Self::Leave | Self::Join => {
+                system.compared().await;
                 system.daemon(Part::Agent(1)).terminate().await;
                 ready(system, 1).await;
                 sweep::down(system, "n2").await;
@@ -294,8 +295,13 @@ fn volume_key(volume: &str) -> VolumeKey {
 pub async fn stored(system: &System, volume: &str) -> Vec<String> {
     let replicas = if system.options.servers == 1 { 1 } else { 3 };
     let volumes = system.bus.bucket(&bucket::VOLUMES, replicas).await.unwrap();
-    let listed = volumes.list(&key::subtree(&volume_key(volume))).await.unwrap();
-    listed.entries.into_iter().map(|entry| entry.key).collect()
+    // A server that was killed a moment ago may not answer yet.
+    wait::until("the keys are listed", RECOVERY, || async {
+        let listed = volumes.list(&key::subtree(&volume_key(volume))).await;
+        let listed = listed.map_err(|error| error.to_string())?;
+        Ok::<_, String>(listed.entries.into_iter().map(|entry| entry.key).collect())
+    })
+    .await
 }
 
 async fn register(system: &System, volume: &str) {

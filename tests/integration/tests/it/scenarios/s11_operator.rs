@@ -314,6 +314,7 @@ async fn s11_a_detach_from_a_node_that_is_gone_stands_and_says_what_it_waits_for
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
+    system.compared().await;
     system.kill9(Part::Agent(0));
     system.stop("a").await;
     wait::until("the node is down", SOON, || async {

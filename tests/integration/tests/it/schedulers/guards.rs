@@ -1,7 +1,7 @@
 //! What runs an alloc keeps its volumes, and its end is noticed.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use berth_contract::message::alloc::WaitUntil;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::AllocState;
 use berth_domain::{Namespace, NodeId};
+use berth_harness::dirs::mounts_beneath;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
@@ -191,4 +192,163 @@ async fn nobody_else_guards_an_alloc() {
         assert_eq!(refused.code, code, "{body}: {refused}");
     }
     drop(b);
+}
+
+/// The directory of the runs of the first node.
+fn runs_dir(system: &System) -> PathBuf {
+    system.dir().join("n1/runs")
+}
+
+async fn is_mounted(system: &System, volume: &str) -> bool {
+    let claims = system.claims(volume).await.claims;
+    !claims.is_empty() && !mounts_beneath(&system.dir().join("n1/csi")).is_empty()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_is_known_after_the_directory_of_runs_was_removed() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let a = scheduler(&system, "anna", "a").await;
+    for (id, is_restarted) in [("while-it-ran", false), ("while-it-was-down", true)] {
+        let job = place(&a, id, 0, &["data"]).await;
+        job.mount(false, Deadlines::default()).await.unwrap();
+        let sleeper = Sleeper::start(Stdio::null());
+        job.guard(process_guard(sleeper.0.id()).unwrap()).await.unwrap();
+        if is_restarted {
+            system.kill9(Part::Agent(0));
+        }
+        // Moved first: the agent makes again what is missing, also while the rest is being removed.
+        let moved = system.dir().join(format!("{id}-runs"));
+        fs::rename(runs_dir(&system), &moved).unwrap();
+        fs::remove_dir_all(moved).unwrap();
+        if is_restarted {
+            system.restart(Part::Agent(0));
+            system.healthy().await;
+        }
+        job.stop(AllocState::Complete, "stopped too early").await.unwrap();
+        sleep(Duration::from_secs(3)).await;
+        assert!(is_mounted(&system, "data").await, "{id}: it was unmounted under its guard");
+        assert!(job.is_guarded().await.unwrap());
+        assert!(runs_dir(&system).is_dir(), "it was made again");
+        hold_until_end(&system, &job, sleeper).await;
+    }
+    system.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_file_was_removed_guards_its_alloc_while_it_is_held() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let a = scheduler(&system, "anna", "a").await;
+    for (id, is_stopped) in [("stopped", true), ("ended", false)] {
+        let job = place(&a, id, 0, &["data"]).await;
+        job.mount(false, Deadlines::default()).await.unwrap();
+        let sleeper = Sleeper::start(Stdio::from(job.lock().await.unwrap()));
+        for entry in fs::read_dir(runs_dir(&system)).unwrap() {
+            let file = entry.unwrap().path();
+            if file.extension().is_some_and(|extension| extension == "lock") {
+                fs::remove_file(file).unwrap();
+            }
+        }
+        // Also by an agent that does not have the file open.
+        system.kill9_and_restart(Part::Agent(0)).await;
+        system.healthy().await;
+        end_guard(&system, &job, sleeper, is_stopped).await;
+    }
+    system.settle("data").await;
+}
+
+/// Claim and node say that it cannot be looked at whether the alloc runs. Returns the node's words.
+async fn is_told_unknown(system: &System) -> String {
+    wait::until("claim and node say that it cannot be looked at", SOON, async || {
+        let claims = system.claims("data").await.claims;
+        let said = claims.first().and_then(|claim| claim.error.clone()).unwrap_or_default();
+        let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
+        let of_node = nodes[0].attributes.get("runs").cloned().unwrap_or_default();
+        let dir = runs_dir(system).display().to_string();
+        let is_told = said.contains(Code::RunUnknown.as_str()) && of_node.contains(&dir);
+        if is_told { Ok(of_node) } else { Err(format!("{said:?} {of_node:?}")) }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_lost_both_records_of_its_guards_keeps_the_mounts() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let a = scheduler(&system, "anna", "a").await;
+    let job = place(&a, "job", 0, &["data"]).await;
+    job.mount(false, Deadlines::default()).await.unwrap();
+    let sleeper = Sleeper::start(Stdio::null());
+    job.guard(process_guard(sleeper.0.id()).unwrap()).await.unwrap();
+    system.kill9(Part::Agent(0));
+    for lost in ["n1/runs", "n1/known-runs"] {
+        fs::remove_dir_all(system.dir().join(lost)).unwrap();
+    }
+    system.restart(Part::Agent(0));
+    system.healthy().await;
+    job.stop(AllocState::Complete, "stopped too early").await.unwrap();
+    let said = is_told_unknown(&system).await;
+    assert!(said.contains("both records of what runs here are gone"), "{said}");
+    assert!(is_mounted(&system, "data").await, "it was unmounted under its guard");
+    drop(sleeper);
+    fs::create_dir(runs_dir(&system)).unwrap();
+    job.wait(WaitUntil::Free, SOON).await.unwrap();
+    system.settle("data").await;
+}
+
+/// A file lies where the directory was: nothing can be looked at, and nothing is made again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_looked_at_has_not_ended() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let a = scheduler(&system, "anna", "a").await;
+    let job = place(&a, "job", 0, &["data"]).await;
+    job.mount(false, Deadlines::default()).await.unwrap();
+    // The agent may make the directory again in between.
+    wait::until("a file lies in its place", SOON, async || {
+        let _ = fs::remove_dir_all(runs_dir(&system));
+        fs::write(runs_dir(&system), "in its place").map_err(|error| error.to_string())
+    })
+    .await;
+    job.stop(AllocState::Complete, "done").await.unwrap();
+    is_told_unknown(&system).await;
+    assert!(is_mounted(&system, "data").await);
+    let refused = job.lock().await.unwrap_err();
+    assert_eq!(refused.problem().code, Code::GuardRefused, "{refused}");
+    fs::remove_file(runs_dir(&system)).unwrap();
+    job.wait(WaitUntil::Free, SOON).await.unwrap();
+    system.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_has_ended_is_not_accepted_again() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let a = scheduler(&system, "anna", "a").await;
+    for round in 0..5 {
+        let job = place(&a, &format!("job-{round}"), 0, &[]).await;
+        let sleeper = Sleeper::start(Stdio::null());
+        let guard = process_guard(sleeper.0.id()).unwrap();
+        job.guard(guard.clone()).await.unwrap();
+        drop(sleeper);
+        let refused = job.guard(guard).await.unwrap_err();
+        // Its alloc may have been stopped meanwhile.
+        let code = refused.problem().code;
+        assert!(matches!(code, Code::GuardRefused | Code::AllocTerminal), "{refused}");
+    }
 }

@@ -4,6 +4,7 @@ mod guards;
 mod owners;
 mod volumes;
 mod waits;
+mod whole;
 
 use std::time::Duration;
 

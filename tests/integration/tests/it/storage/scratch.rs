@@ -46,6 +46,36 @@ async fn a_volume_of_a_run_goes_with_it_whatever_is_killed() {
     system.judge();
 }
 
+/// The time of the creation on the record is by the clock of the replica that wrote it. How long
+/// the run has had to register is measured, and not taken from that time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_of_a_run_is_kept_for_it_by_whatever_clock_it_was_created() {
+    const DAY_MS: i64 = 24 * 3_600 * 1_000;
+    if !or_skip("real mounts") {
+        return;
+    }
+    let clocks = &[("claim-0", 0)];
+    let system = System::start(Options { nodes: 1, clocks, ..Options::default() }).await;
+    system.set_clock("claim-0", -DAY_MS);
+    system.create("kept", json!({"size": "1MiB", "for_alloc": "late"})).await.unwrap();
+    system.set_clock("claim-0", 0);
+    system.staged_as("kept", Stage::Ready).await;
+    // The rescans that delete these volumes look at that one, too.
+    for ended in ["ended1", "ended2"] {
+        system.alloc(ended, 0, ended, false).await;
+        system.create(ended, json!({"size": "1MiB", "for_alloc": ended})).await.unwrap();
+        system.staged_as(ended, Stage::Ready).await;
+        system.stop(ended).await;
+        system.forgotten(ended).await;
+    }
+    system.staged_as("kept", Stage::Ready).await;
+    system.run("late", 0, "kept").await;
+    system.stop("late").await;
+    system.forgotten("kept").await;
+    system.assert_known().await;
+    system.judge();
+}
+
 /// A run whose volume cannot be created deletes nothing: a volume of that name is another's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_does_not_start_deletes_only_what_it_created() {

@@ -216,3 +216,202 @@ async fn mutable_parameters_are_changed_as_a_whole() {
     system.assert_known().await;
     system.judge();
 }
+
+/// Whatever it is: something is at the storage under that id, and nothing may be restored of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_the_plugin_says_is_of_another_volume_can_only_be_deleted() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    let mut ids = Vec::new();
+    for volume in ["data", "other"] {
+        system.created(volume, json!({"size": "1MiB"})).await;
+        let handle = system.volume_status(volume).await.unwrap().external_id;
+        ids.push(handle.unwrap());
+    }
+    // The second is cut, and says so only when it is asked whether it is ready.
+    let slow = json!({"parameters": {"ready-after-ms": "60000"}});
+    for (snapshot, rpc, asked) in
+        [("cut", "CreateSnapshot", json!({})), ("polled", "GetSnapshot", slow)]
+    {
+        let wrong = json!([{"rpc": rpc, "answer": {"source_volume_id": ids[1]}}]);
+        system.plant(0, &wrong);
+        system.snapshot(&["data"], snapshot, asked).await.unwrap();
+        let found = wait::until("the fault is on the record", RECOVERY, || async {
+            let all = system.snapshots("data").await;
+            let found = all.iter().find(|one| one.snapshot.as_str() == snapshot);
+            found.filter(|one| one.foreign).cloned().ok_or(format!("{all:?}"))
+        })
+        .await;
+        let error = found.error.clone().unwrap_or_default();
+        assert_eq!(found.state, SnapshotState::Cut);
+        assert!(ids.iter().all(|id| error.contains(id)) && found.external_id.is_some(), "{error}");
+        system.plant(0, &json!([]));
+        // Nothing leaks, and nothing is made of it.
+        system.assert_known().await;
+        let from = json!({
+            "id": "copy", "plugin": PLUGIN, "capability": [{"access": "single-node-writer"}],
+            "from": {"volume": "data", "snapshot": snapshot},
+        });
+        let create = verb::VolumeCreate::subject(&Namespace::default());
+        let refused = system.ask::<serde_json::Value>(&create, &from).await.unwrap_err();
+        assert_eq!(refused.code, Code::StorageInUse, "{refused}");
+        system.snapshot_deleted("data", snapshot, false).await;
+    }
+    assert!(storage::snapshots(&system.backend()).is_empty());
+    for volume in ["data", "other"] {
+        system.deleted(volume).await;
+    }
+    system.judge();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_something_else_can_only_be_deleted() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    system.created("source", json!({"size": "1MiB"})).await;
+    for (alloc, asked) in
+        [("a", json!({"from": {"volume": "source"}})), ("b", json!({"size": "1MiB"}))]
+    {
+        let wrong = json!({"rpc": "CreateVolume", "answer": {"source_volume": "vol-else"}});
+        system.plant(0, &json!([wrong]));
+        system.create("data", asked).await.unwrap();
+        let failed = system.staged_as("data", Stage::Failed).await;
+        let failure = failed.failure.expect("why it cannot be used").error;
+        assert!(failure.contains("a copy of volume \"vol-else\""), "{failure}");
+        system.assert_known().await;
+        let refused = system.run_refused(alloc, 0, "data").await;
+        assert_eq!(refused.code, Code::VolumeNotReady, "{refused}");
+        system.stop(alloc).await;
+        system.plant(0, &json!([]));
+        system.deleted("data").await;
+    }
+    system.deleted("source").await;
+    assert!(storage::volumes(&system.backend()).is_empty());
+    system.judge();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_answered_of_another_volume_is_not_taken() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    system.provision("there");
+    let subject = verb::VolumeExternal::subject(&Namespace::default());
+    let asked = json!({"plugin": PLUGIN, "id": "there"});
+    let known: Externals = system.persist(&subject, &asked).await.unwrap();
+    assert_eq!(known.volumes[0].listed.external_id, "there");
+    system.plant(0, &json!([{"rpc": "ControllerGetVolume", "answer": {"volume_id": "else"}}]));
+    let wrong: Externals = system.persist(&subject, &asked).await.unwrap();
+    assert!(wrong.volumes.is_empty(), "{wrong:?}");
+    let [told] = wrong.not_asked.as_slice() else { panic!("{wrong:?}") };
+    assert!(told.contains("contradicts the request") && told.contains("\"else\""), "{told}");
+}
+
+/// A volume never gets smaller, whatever the plugin says.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_size_below_the_one_before_is_told_of_and_not_stored() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    system.created("data", json!({"size": "2MiB"})).await;
+    system.plant(0, &json!([{"rpc": "ControllerExpandVolume", "answer": {"capacity_bytes": 5}}]));
+    system.expand("data", json!({"size": "4MiB"})).await.unwrap();
+    system.run("a", 0, "data").await;
+    let storage = system.staged_as("data", Stage::Ready).await;
+    assert!(storage.faults.iter().any(|fault| fault.contains("to 5 bytes")), "{storage:?}");
+    let status = system.volume_status("data").await.unwrap();
+    assert_eq!(status.capacity_bytes, Some(2 << 20), "{status:?}");
+    system.stop("a").await;
+    system.settle("data").await;
+    system.plant(0, &json!([]));
+    system.deleted("data").await;
+    system.assert_known().await;
+}
+
+/// A claim of such a node could not be released: no call would say where to detach.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_service_without_a_node_id_is_unhealthy_where_volumes_are_attached() {
+    let planted = Some(r#"[{"rpc": "NodeGetInfo", "answer": {"node_id": ""}}]"#);
+    let options = Options { nodes: 1, planted, healthy: Some((0, 0)), ..Options::default() };
+    let system = System::start(options).await;
+    let told = wait::until("the plugin's fault is told", RECOVERY, || async {
+        let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
+        let instances = nodes.into_iter().flat_map(|node| node.instances);
+        let told: Vec<String> = instances.map(|instance| instance.description).collect();
+        if told.iter().any(|told| told.contains("gives this one no id")) {
+            Ok(told)
+        } else {
+            Err(format!("{told:?}"))
+        }
+    })
+    .await;
+    assert!(!told.is_empty());
+    system.plant(0, &json!([]));
+    wait::until("it is healthy", RECOVERY, || async {
+        let plugins = system.plugins().await.map_err(|problem| problem.to_string())?.plugins;
+        let healthy = plugins.first().map_or(0, |plugin| plugin.nodes.healthy);
+        if healthy == 1 { Ok(()) } else { Err(format!("{plugins:?}")) }
+    })
+    .await;
+}
+
+/// All of it is deleted by one call, with the ids that the plugin told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_the_plugin_says_is_of_other_volumes_can_only_be_deleted() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start().await;
+    for volume in ["x", "y", "other"] {
+        system.created(volume, json!({"size": "1MiB"})).await;
+    }
+    let other = system.volume_status("other").await.unwrap().external_id.unwrap();
+    // The second is cut, and says so only when it is asked whether it is ready.
+    let slow = json!({"parameters": {"ready-after-ms": "60000"}});
+    for (snapshot, rpc, asked) in [
+        ("cut", "CreateVolumeGroupSnapshot", json!({})),
+        ("polled", "GetVolumeGroupSnapshot", slow),
+    ] {
+        let wrong = json!([{"rpc": rpc, "answer": {"source_volume_id": other}}]);
+        system.plant(0, &wrong);
+        let is_call = |call: &&serde_json::Value| call["entry"] == "end" && call["rpc"] == rpc;
+        let count = || system.calls().iter().filter(is_call).count();
+        let earlier = count();
+        system.snapshot(&["x", "y"], snapshot, asked).await.unwrap();
+        for volume in ["x", "y"] {
+            let found = wait::until("the fault is on the record", RECOVERY, || async {
+                let all = system.snapshots(volume).await;
+                let found = all.iter().find(|one| one.snapshot.as_str() == snapshot);
+                found.filter(|one| one.foreign).cloned().ok_or(format!("{all:?}"))
+            })
+            .await;
+            assert_eq!(found.state, SnapshotState::Cut);
+            let error = found.error.unwrap_or_default();
+            assert!(error.contains(&other), "{error}");
+        }
+        assert_eq!(count(), earlier + 1, "{rpc}");
+        // Nothing leaks, and nothing is made of it.
+        system.assert_known().await;
+        let from = json!({
+            "id": "copy", "plugin": PLUGIN, "capability": [{"access": "single-node-writer"}],
+            "from": {"volume": "y", "snapshot": snapshot},
+        });
+        let create = verb::VolumeCreate::subject(&Namespace::default());
+        let refused = system.ask::<serde_json::Value>(&create, &from).await.unwrap_err();
+        assert_eq!(refused.code, Code::StorageInUse, "{refused}");
+        // The driver refuses other ids than those of the group.
+        system.snapshot_deleted("y", snapshot, true).await;
+        assert_eq!(count(), earlier + 1, "{rpc}");
+    }
+    assert!(storage::snapshots(&system.backend()).is_empty());
+    for volume in ["x", "y", "other"] {
+        system.deleted(volume).await;
+    }
+    system.judge();
+}

@@ -4,6 +4,7 @@
 mod claims;
 mod mounts;
 mod nodes;
+mod outdated;
 mod placement;
 mod services;
 

@@ -35,7 +35,8 @@ async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
     let unmounted = std::process::Command::new("umount").arg(&lost.path).status().unwrap();
     assert!(unmounted.success());
     let held = system.run("of-held", 1, "held").await;
-    let script = format!("while :; do echo x >> {}/written; sleep 0.05; done", held.path);
+    let script =
+        format!("exec 3>> {}/written; while :; do echo x >&3; sleep 0.05; done", held.path);
     let log = system.dir().path().join("writer.log");
     let writer = namespace::shell("writer", &log, "private", system.dir().path(), &script).start();
     wait::until("the process writes", RECOVERY, || async {
@@ -56,6 +57,7 @@ async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
     system.freed("held").await;
 
     // S2, S5: the agent is killed, and the host is not declared gone.
+    system.compared().await;
     system.kill9(Part::Agent(0));
     let sentence = "node n1 is down for …: its agent renews no lease. …";
     let down = tells(&system, "kept", "node-down", YOU, sentence).await;

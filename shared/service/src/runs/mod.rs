@@ -11,14 +11,23 @@
 //! The kernel releases a lock when the last process that has it is gone, even by kill -9 or a crash
 //! of the host.
 //!
+//! The agent keeps a copy of each `<run>.json` in `<state_dir>/known-runs`. So a run is known as
+//! long as one of the two directories is there, and the agent makes the other again
+//! ([`Runs::heal`]).
+//!
 //! **Promises** that a run is visible from before its alloc is registered until its end was
 //! reported. A run never looks over while its runner or a process with the inherited lock exists.
+//! What cannot be looked at is no end: it is an error, or [`ObservedRun::unknown`].
 //!
 //! **Never** sees a process that closed the file that it inherited. A caller that must know that no
 //! process is left also checks [`is_of`].
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
+mod known;
+mod liveness;
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,11 +36,16 @@ use berth_contract::message::agent::Guard;
 use berth_contract::token;
 use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, Namespace};
-use berth_host::{ProcessHandle, cgroup};
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
+
+use crate::process::chain;
+use known::KnownRuns;
+use liveness::{Liveness, is_locked};
+
+pub use liveness::FileId;
 
 const DIR: &str = "runs";
 const JSON: &str = "json";
@@ -72,6 +86,17 @@ pub struct RunGuard {
     pub guard: Guard,
     /// The boot of the host in which it was named. Nothing of it lives in another boot.
     pub boot_id: String,
+    /// Of a lock: which file was locked, whatever becomes of its name. `None` if an earlier version
+    /// wrote the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileId>,
+}
+
+impl RunGuard {
+    /// Whether both name the same process, cgroup or lock.
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.guard, &self.boot_id) == (&other.guard, &other.boot_id)
+    }
 }
 
 /// How a run ended.
@@ -99,10 +124,12 @@ pub enum AnnounceError {
     },
 }
 
-/// The directory of a node's runs.
+/// The directory of a node's runs. Clones share the lock files that are held open.
 #[derive(Debug, Clone)]
 pub struct Runs {
     dir: PathBuf,
+    known: KnownRuns,
+    liveness: Liveness,
 }
 
 /// A run as another process sees it.
@@ -120,6 +147,11 @@ pub struct ObservedRun {
     pub is_held: bool,
     /// The time since its file was last changed.
     pub age: Duration,
+    /// Its file is gone, and what is known of it is the agent's copy. Of a command only the
+    /// processes tell whether it is over.
+    pub is_lost: bool,
+    /// Why it cannot be looked at whether it is over.
+    pub unknown: Option<String>,
 }
 
 /// What [`Runs::set_guard`] found.
@@ -136,7 +168,8 @@ pub enum GuardSet {
 impl ObservedRun {
     /// Whether the run is over, as far as locks tell. Its runner may be about to report the end.
     pub fn is_over(&self) -> bool {
-        self.run.ended.is_some() || !(self.has_runner || self.is_held)
+        let lives = self.has_runner || self.is_held || self.unknown.is_some();
+        self.run.ended.is_some() || !lives
     }
 }
 
@@ -162,7 +195,9 @@ impl Runs {
 
     /// The runs in this directory.
     pub fn in_dir(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+        let dir = dir.into();
+        let (known, liveness) = (KnownRuns::beside(&dir), Liveness::default());
+        Self { dir, known, liveness }
     }
 
     /// Where they are.
@@ -170,9 +205,112 @@ impl Runs {
         &self.dir
     }
 
-    /// Makes the directory.
-    pub fn make(&self) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
+    /// Makes the directory, and each file that is missing here or among the copies.
+    ///
+    /// For the agent alone. A directory that is made again has the guards' files when it appears,
+    /// so no guard is missed meanwhile. Files of commands are not made again: their locks are lost
+    /// with them.
+    pub fn heal(&self) -> io::Result<()> {
+        let copies = self.known.list()?;
+        let guards = || copies.iter().filter(|(_, run)| run.guard.is_some());
+        if let Err(error) = self.check_dir() {
+            if error.kind() != ErrorKind::NotFound {
+                return Err(error);
+            }
+            let new = self.dir.with_extension("new");
+            DirBuilder::new().recursive(true).mode(0o700).create(&new)?;
+            for (name, run) in guards() {
+                drop(locked(&new.join(format!("{name}.{JSON}")), run)?);
+            }
+            fs::rename(&new, &self.dir)?;
+            tracing::warn!(dir = %self.dir.display(), "the directory of runs was gone: made again");
+        }
+        for (name, run) in guards() {
+            let path = self.path(name, JSON);
+            if found(fs::symlink_metadata(&path))?.is_none() {
+                self.link_run(name, run)?;
+                tracing::warn!(path = %path.display(), "the file of a guard was gone: made again");
+            }
+        }
+        for name in self.names()? {
+            if copies.iter().any(|(known, _)| *known == name) {
+                continue;
+            }
+            let Some(run) = self.read_json(&name)? else { continue };
+            if run.ended.is_none() {
+                self.known.write(&name, &self.with_file(run)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files that make it a run, for a person who has to remove them.
+    pub fn files_of(&self, name: &str) -> [PathBuf; 2] {
+        [self.path(name, JSON), self.known.path(name)]
+    }
+
+    /// Fails unless the directory is there. Where the copies are lost, too, nothing tells which
+    /// allocs are guarded, and only a person can say that none is.
+    fn check_dir(&self) -> io::Result<()> {
+        let Some(dir) = found(fs::metadata(&self.dir))? else {
+            return Err(if self.known.is_lost()? {
+                io::Error::other(
+                    "both records of what runs here are gone, so nothing is unmounted before a \
+                     person makes the directory again: once no workload uses a volume here",
+                )
+            } else {
+                ErrorKind::NotFound.into()
+            });
+        };
+        let is_dir = dir.is_dir();
+        if is_dir { Ok(()) } else { Err(ErrorKind::NotADirectory.into()) }
+    }
+
+    /// The names of all runs with a file.
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == JSON) {
+                names.extend(path.file_stem().and_then(|name| name.to_str()).map(str::to_owned));
+            }
+        }
+        Ok(names)
+    }
+
+    fn read_json(&self, name: &str) -> io::Result<Option<Run>> {
+        let Some(file) = found(File::open(self.path(name, JSON)))? else { return Ok(None) };
+        Ok(Some(serde_json::from_reader(file)?))
+    }
+
+    /// The run with the file that its guard has locked, as far as it is there.
+    fn with_file(&self, mut run: Run) -> io::Result<Run> {
+        if let Some(guard) = run.guard.as_mut().filter(|guard| guard.file.is_none())
+            && let Some(lock) = &guard.guard.lock
+        {
+            guard.file = self.liveness.hold(&self.dir.join(lock))?;
+        }
+        Ok(run)
+    }
+
+    /// The run with the file that its copy names. An earlier version wrote a run without.
+    fn with_known_file(&self, name: &str, mut run: Run) -> io::Result<Run> {
+        if let Some(guard) = run.guard.as_mut().filter(|guard| guard.file.is_none())
+            && guard.guard.lock.is_some()
+        {
+            guard.file = self.known.read(name)?.and_then(|(known, _)| known.guard?.file);
+        }
+        Ok(run)
+    }
+
+    /// Makes a run's file, complete when it appears. Fails if there is one.
+    fn link_run(&self, name: &str, run: &Run) -> io::Result<()> {
+        let new = self.path(name, &format!("{}.new", run.mark));
+        drop(locked(&new, run)?);
+        // A link never replaces a file, so no other run is overwritten.
+        let linked = fs::hard_link(&new, self.path(name, JSON));
+        let _ = fs::remove_file(&new);
+        linked.and_then(|()| File::open(&self.dir)?.sync_all())
     }
 
     fn path(&self, name: &str, what: &str) -> PathBuf {
@@ -182,7 +320,7 @@ impl Runs {
     /// Announces that a command of this alloc is about to run, before the alloc is registered.
     pub fn announce(&self, run: Run) -> Result<Announced, AnnounceError> {
         let run = Run { mark: format!("{:016x}", rand::random::<u64>()), ..run };
-        let name = name(&run.namespace, &run.alloc);
+        let name = file_name(&run.namespace, &run.alloc);
         let write = |path: &Path| {
             let path = path.to_owned();
             move |source| AnnounceError::Write { path, source }
@@ -195,7 +333,7 @@ impl Runs {
         let linked = fs::hard_link(&new, &path);
         let _ = fs::remove_file(&new);
         match linked {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 return Err(AnnounceError::Taken);
             }
             linked => linked.map_err(write(&path))?,
@@ -215,75 +353,78 @@ impl Runs {
         alloc: &AllocId,
         guard: RunGuard,
     ) -> io::Result<GuardSet> {
+        self.heal()?;
         if let Some(known) = self.find(namespace, alloc)? {
-            return Ok(match &known.run.guard {
-                Some(now) if *now == guard => GuardSet::Done,
-                _ => GuardSet::Taken(Box::new(known)),
-            });
+            return set_before(&guard, known);
         }
-        if !self.lives(&guard)? {
+        if !self.liveness.lives(&self.dir, &guard)? {
             return Ok(GuardSet::Absent);
         }
         let (namespace, alloc) = (namespace.clone(), alloc.clone());
         let pid = guard.guard.pid.unwrap_or_default();
         let mark = format!("{:016x}", rand::random::<u64>());
-        let name = name(&namespace, &alloc);
-        let run = Run { namespace, alloc, pid, mark, ended: None, guard: Some(guard) };
-        let new = self.path(&name, &format!("{}.new", run.mark));
-        drop(locked(&new, &run)?);
-        // A link never replaces a file, so no other run is overwritten.
-        let linked = fs::hard_link(&new, self.path(&name, JSON));
-        let _ = fs::remove_file(&new);
-        match linked {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+        let name = file_name(&namespace, &alloc);
+        let run = Run { namespace, alloc, pid, mark, ended: None, guard: Some(guard.clone()) };
+        let run = self.with_file(run)?;
+        match self.link_run(&name, &run) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 // Another request was faster.
-                let found = self.read_run(&name)?;
-                Ok(found.map_or(GuardSet::Absent, |found| GuardSet::Taken(Box::new(found))))
+                let found = self.observe(&name)?;
+                found.map_or(Ok(GuardSet::Absent), |found| set_before(&guard, found))
             }
-            linked => {
-                linked.and_then(|()| File::open(&self.dir)?.sync_all()).map(|()| GuardSet::Done)
-            }
+            // Last, so that a copy is of a guard that was accepted.
+            linked => linked.and_then(|()| self.known.write(&name, &run)).map(|()| GuardSet::Done),
         }
     }
 
-    /// Whether the guard lives.
-    fn lives(&self, RunGuard { guard, boot_id }: &RunGuard) -> io::Result<bool> {
-        if *boot_id != berth_host::read_boot_id()? {
-            return Ok(false);
-        }
-        match guard {
-            Guard { pid: Some(pid), start: Some(start), .. } => {
-                Ok(ProcessHandle::open(*pid, *start)?.is_some())
-            }
-            Guard { cgroup: Some(dir), .. } => cgroup::has_process(Path::new(dir)),
-            Guard { lock: Some(file), .. } => match found(open_lock(&self.dir.join(file)))? {
-                Some(file) => is_locked(&file),
-                None => Ok(false),
-            },
-            _ => Ok(false),
-        }
-    }
-
-    /// The run of this alloc, if there is one.
+    /// The run of this alloc, if there is one. An error if that cannot be looked at.
     pub fn find(&self, namespace: &Namespace, alloc: &AllocId) -> io::Result<Option<ObservedRun>> {
-        self.read_run(&name(namespace, alloc))
+        self.observe(&file_name(namespace, alloc))
     }
 
     /// All runs. Runs that cannot be read are returned by name.
     pub fn list(&self) -> io::Result<(Vec<ObservedRun>, Vec<Unread>)> {
         let (mut seen, mut unread) = (Vec::new(), Vec::new());
-        for entry in fs::read_dir(&self.dir)? {
-            let path = entry?.path();
-            if path.extension().is_none_or(|extension| extension != JSON) {
-                continue;
-            }
-            let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
-            match self.read_run(name) {
+        let mut names: BTreeSet<String> = self.known.names()?.into_iter().collect();
+        match self.check_dir().and_then(|()| self.names()) {
+            Ok(here) => names.extend(here),
+            Err(error) => unread.push((self.dir.display().to_string(), error)),
+        }
+        for name in names {
+            match self.observe(&name) {
                 Ok(found) => seen.extend(found),
-                Err(error) => unread.push((name.to_owned(), error)),
+                Err(error) => unread.push((name, error)),
             }
         }
         Ok((seen, unread))
+    }
+
+    /// The run by its own files, or else by the agent's copy. That there is none is certain only
+    /// while the directory is there.
+    fn observe(&self, name: &str) -> io::Result<Option<ObservedRun>> {
+        let failed = match self.read_run(name) {
+            Ok(Some(seen)) => return Ok(Some(seen)),
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
+        if let Some((run, age)) = self.known.read(name)? {
+            let unknown = failed.filter(|_| run.guard.is_none()).map(|error| chain(&error));
+            let lost = ObservedRun {
+                name: name.to_owned(),
+                held_name: held_name(name, &run),
+                has_runner: false,
+                is_held: false,
+                age,
+                is_lost: true,
+                unknown,
+                run,
+            };
+            return Ok(Some(self.with_guard(lost)));
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => self.check_dir().map(|()| None),
+        }
     }
 
     fn read_run(&self, name: &str) -> io::Result<Option<ObservedRun>> {
@@ -300,32 +441,63 @@ impl Runs {
             }
             let age = opened.modified()?.elapsed().unwrap_or_default();
             let run: Run = serde_json::from_reader(&file)?;
-            let has_runner = match &run.guard {
-                Some(guard) => self.lives(guard)?,
-                None => is_announced,
-            };
+            let run = self.with_known_file(name, run)?;
             let held_name = held_name(name, &run);
             let held = found(File::open(self.path(&held_name, HELD)))?;
-            let is_held = held.map_or(Ok(false), |held| is_locked(&held))?;
-            let name = name.to_owned();
-            return Ok(Some(ObservedRun { run, name, held_name, has_runner, is_held, age }));
+            return Ok(Some(self.with_guard(ObservedRun {
+                name: name.to_owned(),
+                held_name,
+                has_runner: is_announced && run.guard.is_none(),
+                is_held: held.map_or(Ok(false), |held| is_locked(&held))?,
+                age,
+                is_lost: false,
+                unknown: None,
+                run,
+            })));
         }
         Err(io::Error::new(
-            io::ErrorKind::ResourceBusy,
+            ErrorKind::ResourceBusy,
             "the run's file was replaced while it was read, each time",
         ))
     }
 
+    /// The run, with whether its guard lives.
+    fn with_guard(&self, mut seen: ObservedRun) -> ObservedRun {
+        if let Some(guard) = &seen.run.guard {
+            match self.liveness.lives(&self.dir, guard) {
+                Ok(lives) => seen.has_runner = lives,
+                Err(error) => seen.unknown = Some(chain(&error)),
+            }
+        }
+        seen
+    }
+
     /// Removes the files of a run that is over and was reported.
     pub fn forget(&self, name: &str, held_name: &str) -> io::Result<()> {
-        let run = found(File::open(self.path(name, JSON)))?;
-        let run: Option<Run> = run.and_then(|file| serde_json::from_reader(file).ok());
-        if let Some(lock) = run.and_then(|run| run.guard?.guard.lock) {
+        let run = self.read_json(name).ok().flatten();
+        let run = run.or_else(|| Some(self.known.read(name).ok()??.0));
+        // First, so that no copy is left from which the run is made again.
+        self.known.remove(name)?;
+        if let Some(guard) = run.and_then(|run| run.guard)
+            && let Some(lock) = &guard.guard.lock
+        {
             found(fs::remove_file(self.dir.join(lock)))?;
+            self.liveness.let_go(&guard);
         }
         // The file that makes it a run is removed last.
         found(fs::remove_file(self.path(held_name, HELD)))?;
         found(fs::remove_file(self.path(name, JSON))).map(drop)
+    }
+}
+
+/// The answer to a request to guard an alloc that has a run.
+fn set_before(guard: &RunGuard, known: ObservedRun) -> io::Result<GuardSet> {
+    match (&known.run.guard, &known.unknown) {
+        (Some(now), Some(why)) if now.is_same(guard) => Err(io::Error::other(why.clone())),
+        // It may have ended, and its alloc's end was not reported yet.
+        (Some(now), None) if now.is_same(guard) && known.has_runner => Ok(GuardSet::Done),
+        (Some(now), None) if now.is_same(guard) => Ok(GuardSet::Absent),
+        _ => Ok(GuardSet::Taken(Box::new(known))),
     }
 }
 
@@ -357,25 +529,31 @@ impl Announced {
 /// that the runner made, or in one that was made from that.
 pub fn is_of(held_name: &str, mountinfo: &[u8]) -> bool {
     let file = format!("/{held_name}.{HELD}");
+    let deleted = format!("{file}//deleted");
     // The fourth field is the part of the file system that is mounted (proc(5)). The name needs no
     // escapes.
     mountinfo.split(|byte| *byte == b'\n').any(|line| {
         let root = line.split(|byte| *byte == b' ').nth(3);
-        root.is_some_and(|root| root.ends_with(file.as_bytes()))
+        root.is_some_and(|root| {
+            root.ends_with(file.as_bytes()) || root.ends_with(deleted.as_bytes())
+        })
     })
 }
 
 /// Whether a process's open file with this path is the file that this run's command inherited.
 pub fn is_inherited(held_name: &str, path: &Path) -> bool {
-    path.file_name().is_some_and(|file| file == format!("{held_name}.{HELD}").as_str())
+    let Some(file) = path.file_name().and_then(|file| file.to_str()) else { return false };
+    // The kernel's mark of a file that was removed since (proc(5)).
+    let file = file.strip_suffix(" (deleted)").unwrap_or(file);
+    file == format!("{held_name}.{HELD}")
 }
 
 fn held_name(name: &str, run: &Run) -> String {
     if run.mark.is_empty() { name.to_owned() } else { format!("{name}.{}", run.mark) }
 }
 
-/// The name of an alloc's run: its key, without slashes.
-fn name(namespace: &Namespace, alloc: &AllocId) -> String {
+/// The name of an alloc's run, and of other files about the alloc: its key, without slashes.
+pub fn file_name(namespace: &Namespace, alloc: &AllocId) -> String {
     let name = format!("{}.{}", token::encode(namespace), token::encode(alloc));
     // A token never holds these three characters, so they can stand for a slash.
     let mut name = name.replace('/', "=2F");
@@ -398,158 +576,12 @@ fn locked(path: &Path, run: &Run) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether another process has it locked. Processes that only check do not see each other.
-fn is_locked(file: &File) -> io::Result<bool> {
-    match file.try_lock_shared() {
-        Ok(()) => file.unlock().map(|()| false),
-        Err(TryLockError::WouldBlock) => Ok(true),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
-/// The file of a guard. The directory is the agent's own, and holds nothing but plain files.
-fn open_lock(path: &Path) -> io::Result<File> {
-    if fs::symlink_metadata(path)?.is_file() {
-        return File::open(path);
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "a lock must be a plain file"))
-}
-
 fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         result => result.map(Some),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::{Command, Stdio};
-    use std::thread;
-    use std::time::Instant;
-
-    use super::*;
-
-    fn run(alloc: &str) -> Run {
-        let (namespace, alloc) = (Namespace::default(), AllocId::new(alloc).unwrap());
-        Run {
-            namespace,
-            alloc,
-            pid: std::process::id(),
-            mark: String::new(),
-            ended: None,
-            guard: None,
-        }
-    }
-
-    fn seen(runs: &Runs, alloc: &str) -> Option<ObservedRun> {
-        runs.find(&Namespace::default(), &AllocId::new(alloc).unwrap()).unwrap()
-    }
-
-    /// The run once it looks like this. A process that a parallel test starts has every open file
-    /// of this test between its fork and its exec, and so its locks.
-    fn seen_once(runs: &Runs, alloc: &str, is_so: impl Fn(&ObservedRun) -> bool) -> ObservedRun {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            let seen = seen(runs, alloc).unwrap();
-            if is_so(&seen) {
-                return seen;
-            }
-            assert!(Instant::now() < deadline, "{seen:?}");
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    #[test]
-    fn the_longest_ids_have_files_and_each_its_own() {
-        let dir = tempfile::tempdir().unwrap();
-        let runs = Runs::below(dir.path());
-        let ids = ["x".repeat(256), format!("{}y", "x".repeat(255)), "ü/".repeat(85)];
-        let names: Vec<String> = ids
-            .iter()
-            .map(|id| name(&Namespace::default(), &AllocId::new(id.as_str()).unwrap()))
-            .collect();
-        assert!(names.iter().all(|name| name.len() <= NAME_BYTES_MAX), "{names:?}");
-        assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
-        assert!(ids.iter().all(|id| seen(&runs, id).is_none()), "they can be looked for");
-        runs.make().unwrap();
-        let announced = ids.map(|id| runs.announce(run(&id)).unwrap());
-        assert_eq!(runs.list().unwrap().0.len(), announced.len());
-    }
-
-    #[test]
-    fn a_run_is_over_when_runner_and_command_are_gone_or_when_it_says_so() {
-        let dir = tempfile::tempdir().unwrap();
-        let runs = Runs::below(dir.path());
-        runs.make().unwrap();
-        assert!(seen(&runs, "a/b").is_none());
-        let announced = runs.announce(run("a/b")).unwrap();
-        assert!(!seen(&runs, "a/b").unwrap().is_over());
-        assert!(matches!(runs.announce(run("a/b")), Err(AnnounceError::Taken)));
-        assert!(!seen(&runs, "a/b").unwrap().is_over(), "who came too late changed nothing");
-
-        // The runner is gone, and a process of the command's is not.
-        let held = announced.held().unwrap().0.try_clone().unwrap();
-        let mut command = Command::new("cat").stdin(Stdio::piped()).stdout(held).spawn().unwrap();
-        drop(announced);
-        let left = seen_once(&runs, "a/b", |seen| !seen.has_runner);
-        assert!(left.is_held && !left.is_over(), "{left:?}");
-        drop(command.stdin.take());
-        command.wait().unwrap();
-        let over = seen_once(&runs, "a/b", |seen| !seen.is_held);
-        assert!(over.is_over(), "{over:?}");
-        assert_eq!(runs.list().unwrap().0.len(), 1);
-        runs.forget(&over.name, &over.held_name).unwrap();
-        assert_eq!(fs::read_dir(runs.dir()).unwrap().count(), 0);
-
-        let mut announced = runs.announce(run("a/b")).unwrap();
-        let ended = Ended { state: AllocState::Complete, note: "exit code 0".to_owned() };
-        announced.ended(ended.clone()).unwrap();
-        let over = seen(&runs, "a/b").unwrap();
-        assert!(over.is_over() && over.has_runner, "{over:?}");
-        assert_eq!(over.run.ended, Some(ended));
-        announced.forget_ended().unwrap();
-        assert_eq!(fs::read_dir(runs.dir()).unwrap().count(), 0);
-    }
-
-    /// Agents of two systems on one host: neither takes the other's command for its own.
-    #[test]
-    fn runs_of_one_name_in_two_directories_have_marks_of_their_own() {
-        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let [one, other] = dirs.each_ref().map(|dir| {
-            let runs = Runs::below(dir.path());
-            runs.make().unwrap();
-            let announced = runs.announce(run("a")).unwrap();
-            let (_, path) = announced.held().unwrap();
-            (seen(&runs, "a").unwrap(), path, announced)
-        });
-        assert_eq!(one.0.name, other.0.name);
-        assert!(is_inherited(&one.0.held_name, &one.1));
-        assert!(!is_inherited(&one.0.held_name, &other.1));
-        // The file of an older version has no mark.
-        assert!(is_inherited(&held_name("default.a", &run("a")), Path::new("/r/default.a.held")));
-    }
-
-    #[test]
-    fn what_cannot_be_watched_is_not_begun() {
-        let dir = tempfile::tempdir().unwrap();
-        let runs = Runs::below(dir.path());
-        assert!(matches!(runs.announce(run("a")), Err(AnnounceError::Write { .. })));
-        runs.make().unwrap();
-        fs::write(runs.dir().join("x.json"), "{").unwrap();
-        let (seen, unread) = runs.list().unwrap();
-        assert!(seen.is_empty() && unread.len() == 1, "{seen:?} {unread:?}");
-    }
-
-    #[test]
-    fn a_process_is_known_by_its_mounts() {
-        // Another mount's path is no text, and keeps nothing from being seen.
-        let mounts = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
-            40 22 8:1 /\xff /mnt/\xff\xfe rw - ext4 /dev/sda1 rw\n\
-            41 22 8:1 /var/lib/berth/runs/default.a=2Fb.held /x rw - ext4 /dev/sda1 rw\n";
-        assert!(is_of("default.a=2Fb", mounts));
-        assert!(!is_of("default.b", mounts) && !is_of("b", mounts));
-        assert!(is_inherited("default.b", Path::new("/r/default.b.held")));
-        assert!(!is_inherited("b", Path::new("/r/default.b.held")));
-    }
-}
+mod tests;

@@ -1,0 +1,95 @@
+//! `berth bus backup`, `restore` and `accept`
+
+use std::time::Duration;
+
+use berth_bus::restore::{Backups, BegunIncarnation, RestoreError, RestoreStep};
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_service::process::chain;
+use tokio::time::Instant;
+
+use crate::args::{BusAccept, BusBackup, BusRestore, Global};
+use crate::failure::Failure;
+use crate::output::print_note;
+use crate::release::print_step;
+use crate::session::Session;
+use crate::show;
+
+/// How long the server may take for one step, unless `--timeout` says otherwise.
+const STEP_WITHIN: Duration = Duration::from_secs(60);
+
+/// Writes a backup of every bucket.
+pub async fn backup(args: &BusBackup, global: &Global) -> Result<(), Failure> {
+    let session = Session::open_within(global, STEP_WITHIN).await?;
+    let began = Instant::now();
+    let progress = |bucket: &str| print_step(began, &format!("backed up {bucket}"));
+    let next = "look at the disk and at nats-server; then back up into another directory";
+    let done = session.bus.back_up(&args.dir, progress).await;
+    let done = done.map_err(|error| explain(&error, "bus.backup", next))?;
+    session.output.reply(&done, |done| show::backed_up(done, &args.dir));
+    Ok(())
+}
+
+/// Replaces buckets by their backups, after it was confirmed.
+pub async fn restore(args: &BusRestore, global: &Global) -> Result<(), Failure> {
+    let mut backups = Backups::read(&args.dir).await.map_err(|error| {
+        Failure::local(chain(&error), "name the directory of `berth bus backup`")
+    })?;
+    if !args.buckets.is_empty() {
+        backups.retain(|bucket| args.buckets.iter().any(|wanted| wanted == bucket));
+    }
+    let found: Vec<_> = backups.buckets().collect();
+    let absent = args.buckets.iter().find(|wanted| !found.iter().any(|(one, _)| one == wanted));
+    let (dir, none) = (args.dir.display(), found.is_empty());
+    if let Some(bucket) = absent.map(String::as_str).or(none.then_some("any bucket")) {
+        let message = format_args!("{dir} has no backup of {bucket}");
+        return Err(Failure::usage(message, "name the directory of `berth bus backup`"));
+    }
+    if !args.yes {
+        let each = found.iter().map(|(bucket, last)| format!("{bucket} (to revision {last})"));
+        let each = each.collect::<Vec<_>>().join(", ");
+        return Err(Failure::usage(
+            format_args!(
+                "this replaces {each}; what was written to them since the backup is lost. \
+                 Meanwhile every request is answered BERTH0011, and workloads keep their mounts"
+            ),
+            "make sure that the backup is the right one, then say it again with --yes",
+        ));
+    }
+    let session = Session::open_within(global, STEP_WITHIN).await?;
+    let began = Instant::now();
+    let progress = |step: RestoreStep| print_step(began, &show::restore_step(&step));
+    let next = "repeat the command: it finishes, and nobody serves the buckets before";
+    let done = session.bus.restore_buckets(&backups, progress).await;
+    let done = done.map_err(|error| explain(&error, "bus.restore", next))?;
+    session.output.reply(&done, |done| show::begun(done));
+    print_note("look at `berth claim status` and `berth node status` before workloads start");
+    Ok(())
+}
+
+/// Accepts buckets as they are, after it was confirmed.
+pub async fn accept(args: &BusAccept, global: &Global) -> Result<(), Failure> {
+    if !args.yes {
+        let buckets = args.buckets.join(", ");
+        return Err(Failure::usage(
+            format_args!(
+                "with this you say: the records that {buckets} has now are to be used, and what \
+                 else services knew is lost"
+            ),
+            "restore a backup instead with `berth bus restore DIR`, or say it again with --yes",
+        ));
+    }
+    let session = Session::open_within(global, STEP_WITHIN).await?;
+    let mut done: Vec<BegunIncarnation> = Vec::new();
+    for bucket in &args.buckets {
+        let next = "repeat the command: it finishes, and nobody serves the bucket before";
+        let one = session.bus.accept_bucket(bucket).await;
+        done.push(one.map_err(|error| explain(&error, "bus.accept", next))?);
+    }
+    session.output.reply(&done, |done| show::begun(done));
+    Ok(())
+}
+
+fn explain(error: &RestoreError, step: &str, next: &'static str) -> Problem {
+    Problem::new(Code::BusUnavailable, chain(error)).at_step(step).next(next)
+}

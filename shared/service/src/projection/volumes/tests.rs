@@ -1,0 +1,154 @@
+//! Keys of the volumes bucket, and what they amount to.
+
+use berth_domain::access::Mode;
+use berth_domain::volume::State;
+
+use super::*;
+
+const SPEC: &[u8] = br#"{"plugin":"p","capabilities":[{"access":"single-node-writer",
+    "attachment":"file-system"}],"schema":1}"#;
+const CLAIM: &[u8] = br#"{"state":"taken","node":"n1","mode":"write",
+    "since":"2026-01-01T00:00:00Z","access":"single-node-writer","attachment":"file-system",
+    "controller":false,"trace":"t1","schema":1}"#;
+
+fn volume() -> VolumeKey {
+    match parse_volume("default.data.spec") {
+        Some(VolumeEntry::Spec(volume)) => volume,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn keys_fold_into_volumes_and_epochs_are_filled_in() {
+    let mut volumes = Volumes::default();
+    volumes.put("default.data.spec", 3, SPEC);
+    volumes.put("default.data.claim.a", 7, CLAIM);
+    let subtree = volumes.get(&volume()).unwrap();
+    assert_eq!(subtree.head, 7);
+    assert_eq!(subtree.volume.spec.as_ref().unwrap().create_index, 3);
+    let claim = subtree.volume.claims.values().next().unwrap();
+    assert_eq!(claim.epoch, 7);
+    volumes.delete("default.data.claim.a", 9);
+    assert_eq!(volumes.get(&volume()).unwrap().head, 9);
+    volumes.delete("default.data.spec", 10);
+    assert!(volumes.is_empty());
+}
+
+#[test]
+fn volumes_come_in_order_and_unreadable_ones_are_known_until_they_are_mended() {
+    let mut volumes = Volumes::default();
+    for key in ["other.a.spec", "default.b.spec", "default.data.spec"] {
+        volumes.put(key, 1, SPEC);
+    }
+    let named = |keys: &mut dyn Iterator<Item = (&VolumeKey, &Subtree)>| {
+        keys.map(|(key, _)| key.to_string()).collect::<Vec<_>>()
+    };
+    let all = ["default/b", "default/data", "other/a"];
+    assert_eq!(named(&mut volumes.iter()), all);
+    assert_eq!(named(&mut volumes.iter_from(Some(&volume()))), all[1..]);
+    assert_eq!(named(&mut volumes.iter_unreadable()), [""; 0]);
+    volumes.put("default.data.claim.a", 2, b"damaged");
+    assert_eq!(named(&mut volumes.iter_unreadable()), ["default/data"]);
+    volumes.put("default.data.claim.a", 3, CLAIM);
+    assert_eq!(named(&mut volumes.iter_unreadable()), [""; 0]);
+}
+
+#[test]
+fn registrations_of_one_handle_know_of_each_other() {
+    let spec = |external_id: &str| {
+        let text = String::from_utf8(SPEC.to_vec()).unwrap();
+        text.replace(r#""plugin""#, &format!(r#""external_id":"{external_id}","plugin""#))
+    };
+    let mut volumes = Volumes::default();
+    // One is known by its own id, the other by the id it was given.
+    volumes.put("default.data.spec", 1, SPEC);
+    volumes.put("other.copy.spec", 2, spec("data").as_bytes());
+    volumes.put("other.copy.claim.a", 3, CLAIM);
+    let registered = volumes.get(&volume()).unwrap().volume.spec.as_ref().unwrap();
+    let handle = registered.handle(&volume().volume).unwrap();
+    let known = volumes.handle_use(&volume(), &handle);
+    assert_eq!(known.others, ["a volume of another namespace"]);
+    let copy = known.claims[0].volume.clone();
+    assert_eq!((copy.to_string().as_str(), known.claims.len()), ("other/copy", 1));
+    assert_eq!(volumes.handle_use(&copy, &handle).others.len(), 1);
+    let sibling = VolumeKey::new(volume().namespace, copy.volume.clone());
+    assert_eq!(volumes.handle_use(&sibling, &handle).others[0], "volume data");
+    volumes.put("other.copy.spec", 4, spec("another").as_bytes());
+    assert!(volumes.handle_use(&volume(), &handle).others.is_empty());
+    // The key names the registered volume.
+    let owner = br#"{"namespace":"default","volume":"data","schema":1}"#;
+    volumes.put("=handle.p.data", 5, owner);
+    let guard = volumes.handles().get(&handle).unwrap().guard.clone().unwrap();
+    assert_eq!((guard.revision, guard.owner), (5, Ok(volume())));
+    volumes.put("=handle.p.data", 6, br#"{"schema":99}"#);
+    assert!(volumes.handles().get(&handle).unwrap().guard.as_ref().unwrap().owner.is_err());
+    for key in ["=handle.p.data", "default.data.spec", "other.copy.spec", "other.copy.claim.a"] {
+        volumes.delete(key, 7);
+    }
+    assert!(volumes.is_empty() && volumes.handles().iter().next().is_none());
+}
+
+/// A registration was lost, and its claims are of a volume that is registered elsewhere since.
+#[test]
+fn claims_of_a_lost_registration_count_as_another_use_of_their_volume() {
+    let of = |external_id: &str, text: &[u8]| {
+        let of = format!(r#""plugin":"p","external_id":"{external_id}","#);
+        String::from_utf8(text.to_vec()).unwrap().replacen('{', &format!("{{{of}"), 1)
+    };
+    let spec = |external_id: &str| {
+        let capability = r#"{"access":"single-node-writer","attachment":"file-system"}"#;
+        let plain = format!(r#"{{"capabilities":[{capability}],"schema":1}}"#);
+        of(external_id, plain.as_bytes())
+    };
+    let mut volumes = Volumes::default();
+    volumes.put("default.data.spec", 1, spec("old").as_bytes());
+    volumes.put("default.data.claim.a", 2, of("old", CLAIM).as_bytes());
+    let old = Handle { plugin: PluginId::new("p").unwrap(), external_id: "old".to_owned() };
+    let other = VolumeKey::new(volume().namespace, "other".parse().unwrap());
+    let names = |volumes: &Volumes| volumes.handle_use(&other, &old).others;
+    assert_eq!(names(&volumes), ["volume data"], "it is registered with it");
+    for spec in [None, Some(spec("new"))] {
+        match spec {
+            Some(spec) => volumes.put("default.data.spec", 4, spec.as_bytes()),
+            None => volumes.delete("default.data.spec", 3),
+        }
+        let known = volumes.handle_use(&other, &old);
+        assert_eq!((names(&volumes), known.claims.len()), (vec!["volume data".to_owned()], 1));
+        assert!(volumes.handle_use(&volume(), &old).others.is_empty(), "its own claims");
+    }
+    volumes.delete("default.data.claim.a", 5);
+    assert_eq!(names(&volumes), [""; 0]);
+    volumes.delete("default.data.spec", 6);
+    assert!(volumes.is_empty() && volumes.handles().iter().next().is_none());
+}
+
+#[test]
+fn a_newer_record_makes_its_volume_read_only() {
+    let mut volumes = Volumes::default();
+    volumes.put("default.data.spec", 3, SPEC);
+    volumes.put("default.data.claim.a", 4, br#"{"schema":99}"#);
+    assert_eq!(volumes.get(&volume()).unwrap().unreadable.len(), 1);
+    volumes.put("default.data.claim.a", 5, CLAIM);
+    assert!(volumes.get(&volume()).unwrap().unreadable.is_empty());
+}
+
+/// D9: what an older version did not write is taken for what holds most.
+#[test]
+fn claims_of_an_older_version_hold_their_volume_each_on_a_node_of_its_own() {
+    let older = br#"{"since":"2026-01-01T00:00:00Z","access":"multi-node-multi-writer",
+        "attachment":"file-system"}"#;
+    let mut volumes = Volumes::default();
+    volumes.put("default.data.spec", 3, SPEC);
+    volumes.put("default.data.claim.a", 4, older);
+    volumes.put("default.data.claim.b", 5, older);
+    let subtree = volumes.get(&volume()).unwrap();
+    assert!(subtree.unreadable.is_empty());
+    let told: Vec<_> = subtree
+        .volume
+        .claims
+        .values()
+        .map(|claim| (claim.state, claim.mode, claim.controller, claim.node.as_str()))
+        .collect();
+    let held = |node| (State::Taken, Mode::Write, true, node);
+    assert_eq!(told, [held("unknown/a"), held("unknown/b")]);
+}

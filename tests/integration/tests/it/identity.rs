@@ -1,0 +1,376 @@
+//! A record is lost while its volume is mounted: nothing destroys, forgets or gives away the volume
+//! that is mounted, whatever its name means by then, and a name does not keep one volume's mount or
+//! claim for another. The driver's log shows which calls were sent at all.
+
+use std::fs;
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::message::agent::{Republish, Republished, Unmount, Unmounted};
+use berth_contract::message::storage::StorageWait;
+use berth_contract::message::volume::Registered;
+use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb as _};
+use berth_contract::{bucket, key};
+use berth_domain::volume::State;
+use berth_domain::{Namespace, NodeId, VolumeId, VolumeKey};
+use berth_harness::nats::raw;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, PLUGIN, Part, System};
+use serde_json::{Value, json};
+
+use crate::unaccounted::delete_claim;
+use crate::why::{YOU, berth, tells};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a call that must not be made is waited for.
+const QUIET: Duration = Duration::from_secs(4);
+
+fn n1() -> NodeId {
+    NodeId::new("n1").unwrap()
+}
+
+fn key_of(id: &str) -> VolumeKey {
+    VolumeKey::new(Namespace::default(), VolumeId::new(id).unwrap())
+}
+
+/// How often a call has begun.
+fn count(system: &System, rpc: &str) -> usize {
+    let calls = system.calls();
+    calls.iter().filter(|call| call["entry"] == "begin" && call["rpc"] == rpc).count()
+}
+
+/// Deletes a key by hand, as `nats kv del` does.
+async fn delete_key(system: &System, key: &str) {
+    let subject = format!("$KV.{}.{key}", bucket::VOLUMES.name);
+    let stored = raw::ask(&system.servers()[0], &subject, &[("KV-Operation", "DEL")], b"").await;
+    assert!(stored["seq"].is_u64(), "{stored}");
+}
+
+/// The claim of a mounted volume is lost, and the node has reported that.
+async fn lose_claim(system: &System, volume: &str, alloc: &str) {
+    delete_claim(system, volume, alloc).await;
+    // Its agent compares mounts with claims at its start, and then every minute.
+    system.kill9_and_restart(Part::Agent(0)).await;
+    is_reported(system, volume).await;
+}
+
+async fn is_reported(system: &System, volume: &str) {
+    wait::until("the mount is reported", PATIENCE, || async {
+        let said = system.volume_status(volume).await.map_err(|problem| problem.to_string())?;
+        if said.unaccounted.is_empty() { Err(format!("{said:?}")) } else { Ok(()) }
+    })
+    .await;
+}
+
+async fn unmount(system: &System, volume: &str) {
+    let volume = VolumeId::new(volume).unwrap();
+    let unmount = Unmount { namespace: Namespace::default(), volume, alloc: None };
+    let done: Result<Unmounted, Problem> =
+        system.persist(&verb::AgentUnmount::subject(&n1()), &unmount).await;
+    assert_eq!(done.unwrap().mounts.len(), 1);
+}
+
+async fn republish(system: &System, force: bool) -> Result<Republished, Problem> {
+    let volume = VolumeId::new("data").unwrap();
+    let republish = Republish { namespace: Namespace::default(), volume, alloc: None, force };
+    system.persist(&verb::AgentRepublish::subject(&n1()), &republish).await
+}
+
+async fn register(system: &System, id: &str, external_id: &str) -> Result<Registered, Problem> {
+    let document = json!({"id": id, "plugin": PLUGIN, "external_id": external_id,
+        "capability": [{"access": "single-node-writer"}]});
+    system.persist(&verb::VolumeRegister::subject(&Namespace::default()), &document).await
+}
+
+/// The plugin's id of a volume.
+async fn external_id(system: &System, id: &str) -> String {
+    system.volume_status(id).await.unwrap().external_id.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_is_mounted_without_a_claim_is_neither_deleted_nor_deregistered() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.created("data", json!({"size": "1MiB"})).await;
+    let path = system.run("a", 0, "data").await.path;
+    fs::write(format!("{path}/f"), "kept").unwrap();
+    lose_claim(&system, "data", "a").await;
+
+    let refused = system.delete("data").await.unwrap_err();
+    assert_eq!((refused.code, refused.retryable), (Code::MountUnaccounted, false), "{refused}");
+    assert!(refused.message.contains("node n1") && refused.message.contains(&path), "{refused}");
+    assert!(refused.next.contains("berth node unmount n1 data"), "{refused}");
+    let refused = system.deregister("data", false).await.unwrap_err();
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    // The agent's last report counts while the agent is away, and while it starts again.
+    system.kill9(Part::Agent(0));
+    assert_eq!(system.delete("data").await.unwrap_err().code, Code::MountUnaccounted);
+    system.restart(Part::Agent(0));
+    wait::until("the node is there again", PATIENCE, || async {
+        // Each of these answers is given while the agent starts and compares.
+        let refused = system.delete("data").await.unwrap_err();
+        assert!([Code::MountUnaccounted, Code::MountsNotSaid].contains(&refused.code), "{refused}");
+        let known = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
+        let is_ready = |id: &str| {
+            known.iter().any(|node| node.id.as_str() == id && node.state.to_string() == "ready")
+        };
+        if is_ready("n1") { Ok(()) } else { Err(format!("{known:?}")) }
+    })
+    .await;
+    assert_eq!(count(&system, "DeleteVolume"), 0, "the call was not sent at all");
+    assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
+
+    unmount(&system, "data").await;
+    system.freed("data").await;
+    wait::until("the nodes have said that nothing is left", PATIENCE, || async {
+        let said = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+        if said.mounts.is_empty() { Ok(()) } else { Err(format!("{said:?}")) }
+    })
+    .await;
+    system.deleted("data").await;
+    assert_eq!(count(&system, "DeleteVolume"), 1);
+    system.settle("data").await;
+    system.assert_known().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_deletion_waits_for_a_mount_that_is_found_later() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.created("data", json!({"size": "1MiB"})).await;
+    let path = system.run("a", 0, "data").await.path;
+    fs::write(format!("{path}/f"), "kept").unwrap();
+    // The claim is lost, and the deletion accepted before the mount is known: its agent is paused.
+    // The watcher, which would make the call, is away.
+    system.kill9(Part::Watcher);
+    system.compared().await;
+    system.daemon(Part::Agent(0)).pause();
+    delete_claim(&system, "data", "a").await;
+    // A claim service remembers the claim that it saw.
+    system.kill9_and_restart(Part::Claim).await;
+    system.delete("data").await.unwrap();
+    system.kill9_and_restart(Part::Agent(0)).await;
+    is_reported(&system, "data").await;
+    system.restart(Part::Watcher);
+    wait::until("the deletion waits for the mount", PATIENCE, || async {
+        let said = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+        let operation = said.storage.as_ref().and_then(|storage| storage.operation.as_ref());
+        match operation.and_then(|operation| operation.waits_for) {
+            Some(StorageWait::Unmounted) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let sentence = "it is mounted where no claim covers it, so its change at the storage waits…";
+    let told = tells(&system, "data", "mount-unaccounted", YOU, sentence).await;
+    assert!(told["next"][0].as_str().unwrap().starts_with("berth node unmount n1 data"), "{told}");
+    let (_, events) = berth(&system, &["events", "--volume", "data"]).await;
+    assert!(events.contains("it waits: on node n1"), "{events}");
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(count(&system, "DeleteVolume"), 0, "the call was not sent at all");
+    assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
+
+    // The unmount is enough: the storage detaches the volume, and the deletion goes on by itself.
+    unmount(&system, "data").await;
+    wait::until("the call is sent", PATIENCE, || async {
+        let sent = count(&system, "DeleteVolume");
+        if sent > 0 { Ok(()) } else { Err(format!("{:?}", system.volume_status("data").await)) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_is_mounted_under_its_old_name_is_granted_to_nobody_under_a_new_one() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let path = system.run("a", 0, "data").await.path;
+    lose_claim(&system, "data", "a").await;
+    let (publishes, stages) =
+        (count(&system, "ControllerPublishVolume"), count(&system, "NodeStageVolume"));
+
+    // The record goes by force only, and the answer says what is left.
+    let gone = system.deregister("data", true).await.unwrap();
+    assert!(gone.gone && gone.mounts.len() == 1, "{gone:?}");
+    register(&system, "other", "data").await.unwrap();
+    is_reported(&system, "other").await;
+    let refused = system.run_refused("b", 1, "other").await;
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert!(refused.message.contains(&path), "{refused}");
+    assert_eq!(count(&system, "ControllerPublishVolume"), publishes, "nothing was attached");
+    // On the node itself its agent refuses.
+    let refused = system.run_refused("c", 0, "other").await;
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert!(refused.next.contains("berth node unmount n1 data"), "by its old name: {refused}");
+    assert_eq!(count(&system, "NodeStageVolume"), stages, "nothing was staged");
+    system.stop("c").await;
+    wait::until("the release waits for the mount", PATIENCE, || async {
+        let claims = system.claims("other").await.claims;
+        let error = claims.first().and_then(|claim| claim.error.clone());
+        error.filter(|error| error.contains(&path)).map(drop).ok_or(format!("{claims:?}"))
+    })
+    .await;
+    assert_eq!(count(&system, "ControllerUnpublishVolume"), 0, "nothing was detached under it");
+    fs::write(format!("{path}/f"), "still there").unwrap();
+
+    unmount(&system, "data").await;
+    system.freed("other").await;
+    system.run("d", 1, "other").await;
+    system.stop("d").await;
+    system.freed("other").await;
+    system.settle("other").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mount_of_the_old_volume_keeps_no_node_but_its_own_from_a_new_one_of_that_name() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.created("data", json!({"size": "1MiB"})).await;
+    let old = external_id(&system, "data").await;
+    let path = system.run("a", 0, "data").await.path;
+    fs::write(format!("{path}/f"), "old").unwrap();
+    lose_claim(&system, "data", "a").await;
+    system.deregister("data", true).await.unwrap();
+    system.created("data", json!({"size": "1MiB"})).await;
+    assert_ne!(external_id(&system, "data").await, old);
+
+    // It is another volume, and mounted nowhere.
+    assert_eq!(system.volume_status("data").await.unwrap().unaccounted, [""; 0]);
+    let new = system.run("b", 1, "data").await.path;
+    assert!(!fs::exists(format!("{new}/f")).unwrap());
+    system.stop("b").await;
+    system.freed("data").await;
+    // Its paths on the first node are taken.
+    let refused = system.run_refused("c", 0, "data").await;
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert!(refused.message.contains("another volume of plugin"), "{refused}");
+    system.stop("c").await;
+    system.freed("data").await;
+    // And the alloc of the old mount gets and loses nothing of the new volume.
+    let refused = system.try_mount("a", 0, "data").await.unwrap_err();
+    assert!(refused.message.contains("another volume of plugin"), "{refused}");
+    system.stop("a").await;
+    system.freed("data").await;
+    assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "old", "it stays mounted");
+    // The other node would have it: it is known by what it is.
+    register(&system, "again", &old).await.unwrap();
+    let refused = system.run_refused("d", 1, "again").await;
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+
+    unmount(&system, "data").await;
+    system.freed("data").await;
+    system.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_registration_was_lost_stays_of_its_volume_and_can_be_released() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.created("data", json!({"size": "1MiB"})).await;
+    let old = external_id(&system, "data").await;
+    let path = system.run("a", 0, "data").await.path;
+    fs::write(format!("{path}/f"), "old").unwrap();
+    delete_key(&system, &key::spec(&key_of("data"))).await;
+
+    // Neither a creation nor a registration takes the claim over.
+    let lost = wait::until("the registration is lost", PATIENCE, || async {
+        match system.volume_status("data").await {
+            Err(problem) if problem.code == Code::RegistrationLost => Ok(problem),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert!(lost.message.contains(&old), "{lost}");
+    let refused = system.create("data", json!({"size": "1MiB"})).await.unwrap_err();
+    assert_eq!(refused.code, Code::RegistrationLost, "{refused}");
+    system.provision("another");
+    let refused = register(&system, "data", "another").await.unwrap_err();
+    assert_eq!(refused.code, Code::RegistrationLost, "{refused}");
+    assert!(refused.next.contains("berth alloc stop a"), "{refused}");
+    // Under another name it is not granted beside the claim.
+    let refused = register(&system, "other", &old).await.unwrap_err();
+    assert_eq!(refused.code, Code::HandleTaken, "{refused}");
+    let claims = system.claims("data").await.claims;
+    assert!(claims[0].stray && claims[0].external_id.as_ref() == Some(&old), "{claims:?}");
+    tells(&system, "data", "registration-lost", YOU, "claims of it stand…").await;
+    let (_, doctor) = berth(&system, &["doctor"]).await;
+    assert!(doctor.contains("the registration of the volume that it was granted for"), "{doctor}");
+
+    // It is released by what its record says.
+    assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "old");
+    system.stop("a").await;
+    wait::until("it is released", PATIENCE, || async {
+        let claims = system.claims("data").await.claims;
+        if claims.is_empty() { Ok(()) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+    assert_eq!(system.in_use(&old), None, "it is detached at the storage");
+    // Then the name is free, and the old volume can be registered again.
+    system.created("data", json!({"size": "1MiB"})).await;
+    register(&system, "other", &old).await.unwrap();
+    let again = system.run("b", 1, "other").await.path;
+    assert_eq!(fs::read_to_string(format!("{again}/f")).unwrap(), "old");
+    system.stop("b").await;
+    system.settle("other").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_registration_is_restored_under_a_claim_by_the_same_id() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let path = system.run("a", 0, "data").await.path;
+    delete_key(&system, &key::spec(&key_of("data"))).await;
+    wait::until("the registration is restored", PATIENCE, || async {
+        let done = register(&system, "data", "data").await;
+        let said = system.volume_status("data").await;
+        if done.is_ok() && said.is_ok() { Ok(()) } else { Err(format!("{done:?} {said:?}")) }
+    })
+    .await;
+    let claims = system.claims("data").await.claims;
+    assert!(claims[0].state == State::Taken && !claims[0].stray, "{claims:?}");
+    assert_eq!(system.mount("a", 0, "data").await.unwrap().path, path, "it is granted again");
+    system.stop("a").await;
+    system.settle("data").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mount_that_is_well_is_left_to_its_workload_where_the_plugin_could_not_mount_it_again() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let path = system.run("a", 0, "data").await.path;
+    fs::write(format!("{path}/f"), "kept").unwrap();
+    let fault = json!([{"rpc": "NodePublishVolume", "when": "before",
+        "code": "FAILED_PRECONDITION", "message": "token refused"}]);
+    system.plant(0, &fault);
+    let before = system.calls().len();
+    let refused = republish(&system, false).await.unwrap_err();
+    assert_eq!(refused.code, Code::MountWell, "{refused}");
+    assert!(refused.next.contains("--force"), "{refused}");
+    assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
+    let calls = system.calls().split_off(before);
+    let taken_down = calls.iter().find(|call| call["rpc"].to_string().contains("Unpublish"));
+    assert_eq!(taken_down, None::<&Value>);
+    system.plant(0, &json!([]));
+    assert_eq!(republish(&system, true).await.unwrap().mounts.len(), 1);
+    assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
+    system.stop("a").await;
+    system.settle("data").await;
+}

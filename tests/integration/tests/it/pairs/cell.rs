@@ -1,0 +1,137 @@
+//! One cell: a volume, the state, the request, the way out.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Row, Verb as _};
+use berth_domain::{Namespace, NodeId};
+use berth_harness::dirs::mounts_beneath;
+use berth_harness::wait;
+use berth_integration::{Options, System};
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use super::scene::Scene;
+use super::states::State;
+use super::verbs;
+
+/// How long what follows a request may take to show.
+const AFTERMATH: Duration = Duration::from_millis(1_500);
+/// How long a cell may take to come to rest.
+const REST: Duration = Duration::from_secs(120);
+/// The longest that a cell may take.
+const CELL: Duration = Duration::from_secs(400);
+
+/// Plays these verbs in the state, or in several at once, one after the other, and says what
+/// failed. A system in which a cell failed is not used again.
+pub async fn play(states: &[State], rows: &[&'static Row]) -> Vec<String> {
+    let (mut failed, mut system) = (Vec::new(), None);
+    for (number, row) in rows.iter().enumerate() {
+        let running = match system.take() {
+            Some(running) => running,
+            None => Arc::new(System::start(options(states)).await),
+        };
+        let step = row.step;
+        let cell = AssertUnwindSafe(cell(&running, states, row, number)).catch_unwind();
+        let end = match timeout(CELL, cell).await {
+            Ok(Ok(end)) => end,
+            Ok(Err(_)) => Err("it panicked, as printed above".to_owned()),
+            Err(_) => Err(format!("it takes longer than {CELL:?}")),
+        };
+        match end {
+            Ok(answer) => {
+                println!("{states:?} x {step}: {answer}");
+                system = Some(running);
+            }
+            Err(fault) => {
+                println!("{states:?} x {step}: FAILED: {fault}");
+                failed.push(format!("{states:?} x {step}: {fault}"));
+            }
+        }
+    }
+    failed
+}
+
+fn options(states: &[State]) -> Options {
+    Options {
+        plain: states.iter().any(|state| state.is_plain()),
+        driver: |_| vec!["--lenient".to_owned()],
+        ..Options::default()
+    }
+}
+
+async fn cell(
+    system: &Arc<System>,
+    states: &[State],
+    row: &Row,
+    number: usize,
+) -> Result<String, String> {
+    let has_class = states.iter().any(|state| state.has_class());
+    let mut scene = Scene::create(system, number, has_class).await;
+    verbs::prepare(system, &scene, row.step).await;
+    let mut backup = None;
+    for state in states {
+        backup = backup.or(state.prepare(system).await);
+    }
+    scene.occupy(system).await;
+    let mut entered = Vec::new();
+    for state in states {
+        entered.push((state, state.enter(system, &scene, backup.as_deref()).await));
+    }
+
+    let (subject, body) = verbs::request(system, &scene, row.step).await;
+    let answer: Result<Value, Problem> = system.ask(&subject, &body).await;
+    let told = match &answer {
+        Ok(_) => "done".to_owned(),
+        Err(problem) => problem.code.as_str().to_owned(),
+    };
+    let is_told =
+        |problem: &Problem| row.may_fail_with(problem.code) && problem.code != Code::Internal;
+    let mut faults: Vec<String> = Vec::new();
+    faults.extend(answer.err().filter(|problem| !is_told(problem)).map(|it| it.to_string()));
+    sleep(AFTERMATH).await;
+    let ended = verbs::ends_holder(row.step) || states.iter().any(|state| state.ends_holder());
+    faults.extend(scene.fault_of_mount(ended));
+    let granted = scene.take_elsewhere(system).await;
+    let is_fenced = states.iter().any(|state| state.is_fenced());
+    if !granted.is_empty() && scene.is_mounted() && !is_fenced {
+        faults.push(format!("{granted:?} is granted on n2 while n1 has it mounted"));
+    }
+    faults.extend(scene.fault_of_mount(ended));
+
+    for (state, undo) in entered.into_iter().rev() {
+        state.leave(system, &scene, undo).await;
+    }
+    faults.extend(scene.fault_of_mount(true));
+    scene.end_allocs(system).await;
+    comes_to_rest(system, &scene).await;
+    system.judge();
+    if faults.is_empty() { Ok(told) } else { Err(faults.join("; ")) }
+}
+
+/// Waits until nothing is mounted, claimed or attached. What no claim covers is undone as
+/// docs/node.md says: by an operator's unmount.
+async fn comes_to_rest(system: &System, scene: &Scene) {
+    let unmount = json!({"namespace": Namespace::default(), "volume": scene.volume});
+    wait::until("the cell comes to rest", REST, || async {
+        let left = mounts_beneath(system.dir().path());
+        let mut claimed = Vec::new();
+        for volume in [&scene.volume, &scene.second] {
+            claimed.extend(system.claims(volume).await.claims);
+        }
+        let in_use = system.all_in_use();
+        if left.is_empty() && claimed.is_empty() && in_use.is_empty() {
+            return Ok(());
+        }
+        for node in ["n1", "n2"] {
+            let subject = verb::AgentUnmount::subject(&NodeId::new(node).unwrap());
+            let _refused: Result<Value, Problem> = system.ask(&subject, &unmount).await;
+        }
+        Err(format!("mounts {left:?}, claims {claimed:#?}, at the storage {in_use:#?}"))
+    })
+    .await;
+}

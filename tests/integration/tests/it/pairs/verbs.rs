@@ -1,0 +1,233 @@
+//! What is sent for each verb, in the words that do the most harm.
+//!
+//! Each is about the volume that an alloc has on `n1`: it is deleted, taken elsewhere, registered
+//! again, its alloc is stopped.
+
+use std::process::Command;
+use std::thread;
+
+use berth_client::scheduler::process_guard;
+use berth_contract::verb::{self, NodeAndNamespace, Verb as _};
+use berth_domain::volume::storage::SnapshotState;
+use berth_domain::{Namespace, NodeId};
+use berth_integration::{PLUGIN, System};
+use berth_service::clock;
+use serde_json::{Value, json};
+
+use super::scene::Scene;
+
+/// How a verb is played.
+struct Play {
+    step: &'static str,
+    /// Whether the holder's mount may go by it.
+    ends_holder: bool,
+    request: fn(&Scene) -> (String, Value),
+}
+
+const fn play(step: &'static str, request: fn(&Scene) -> (String, Value)) -> Play {
+    Play { step, ends_holder: false, request }
+}
+
+const fn ending(step: &'static str, request: fn(&Scene) -> (String, Value)) -> Play {
+    Play { step, ends_holder: true, request }
+}
+
+/// A process that ends by itself, after the cell has looked: while it lives, the alloc's volumes
+/// are not released.
+fn start_guard() -> u32 {
+    let mut guard = Command::new("sleep").arg("15").spawn().unwrap();
+    let pid = guard.id();
+    thread::spawn(move || drop(guard.wait()));
+    pid
+}
+
+fn here() -> Namespace {
+    Namespace::default()
+}
+
+fn node(id: &str) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+fn at(id: &str) -> NodeAndNamespace {
+    NodeAndNamespace::any_of(node(id))
+}
+
+const PLAYS: &[Play] = &[
+    play("agent.mount", |scene| {
+        let (alloc, volume) = (&scene.other, &scene.volume);
+        let body = json!({"namespace": here(), "alloc": alloc, "volume": volume});
+        (verb::AgentMount::subject(&at("n2")), body)
+    }),
+    play("agent.mount-all", |scene| {
+        let body = json!({"namespace": here(), "alloc": scene.other});
+        (verb::AgentMountAll::subject(&at("n2")), body)
+    }),
+    play("agent.guard", |scene| {
+        let guard = process_guard(start_guard()).unwrap();
+        let body = json!({
+            "namespace": here(), "alloc": scene.holder, "owner": scene.owner, "guard": guard,
+        });
+        (verb::AgentGuard::subject(&at("n1")), body)
+    }),
+    play("agent.republish", |scene| {
+        let body = json!({"namespace": here(), "volume": scene.volume});
+        (verb::AgentRepublish::subject(&node("n1")), body)
+    }),
+    ending("agent.unmount", |scene| {
+        let body = json!({"namespace": here(), "volume": scene.volume});
+        (verb::AgentUnmount::subject(&node("n1")), body)
+    }),
+    play("agent.plugin-stop", |_| {
+        let body = json!({"plugin": PLUGIN, "even_with_mounts": true, "by": "ada@console"});
+        (verb::AgentPluginStop::subject(&node("n1")), body)
+    }),
+    play("agent.plugin-start", |_| {
+        (verb::AgentPluginStart::subject(&node("n1")), json!({"plugin": PLUGIN}))
+    }),
+    play("alloc.register", |scene| {
+        let body = json!(scene.register(&scene.third, "n2"));
+        (verb::AllocRegister::subject(&here()), body)
+    }),
+    play("alloc.register-many", |scene| {
+        let body = json!({"allocs": [scene.register(&scene.third, "n2")]});
+        (verb::AllocRegisterMany::subject(&here()), body)
+    }),
+    ending("alloc.stop", |scene| {
+        (verb::AllocStop::subject(&here()), json!(scene.stop(&scene.holder)))
+    }),
+    ending("alloc.stop-many", |scene| {
+        let body = json!({"stops": [scene.stop(&scene.holder)]});
+        (verb::AllocStopMany::subject(&here()), body)
+    }),
+    ending("alloc.stop-owned", |scene| {
+        (verb::AllocStopOwned::subject(&here()), json!({"owner": scene.owner}))
+    }),
+    play("alloc.adopt", |scene| {
+        let body = json!({"from": scene.owner, "owner": format!("{}-next", scene.owner)});
+        (verb::AllocAdopt::subject(&here()), body)
+    }),
+    play("alloc.forget", |scene| {
+        let body = json!({"id": scene.holder, "before": clock::now()});
+        (verb::AllocForget::subject(&here()), body)
+    }),
+    play("owner.hold", |scene| {
+        let body = json!({"owner": scene.owner, "holder": "p1", "ttl_s": 5});
+        (verb::OwnerHold::subject(&here()), body)
+    }),
+    play("owner.yield", |scene| {
+        let body = json!({"owner": scene.owner, "holder": "p1"});
+        (verb::OwnerYield::subject(&here()), body)
+    }),
+    play("claim.take", |scene| {
+        let body = json!({"alloc": scene.other, "volume": scene.volume, "node": "n2"});
+        (verb::ClaimTake::subject(&here()), body)
+    }),
+    ending("claim.release", |scene| {
+        let body = json!({"alloc": scene.holder, "volume": scene.volume, "reason": "by hand"});
+        (verb::ClaimRelease::subject(&here()), body)
+    }),
+    play("class.put", |scene| {
+        let body = json!({
+            "id": scene.class, "plugin": PLUGIN, "quota_volumes": 1,
+            "capability": [{"access": "single-node-writer"}],
+        });
+        (verb::ClassPut::subject(&()), body)
+    }),
+    play("class.delete", |scene| (verb::ClassDelete::subject(&()), json!({"id": scene.class}))),
+    play("gc.force", |_| (verb::GcForce::subject(&()), json!({"grace_ms": 0}))),
+    play("plugin.expect", |scene| {
+        let body = json!({"plugin": PLUGIN, "job": scene.owner, "controllers": 2, "nodes": 2});
+        (verb::PluginExpect::subject(&()), body)
+    }),
+    play("plugin.delete", |_| (verb::PluginDelete::subject(&()), json!({"id": PLUGIN}))),
+    play("node.leave", |_| (verb::NodeLeave::subject(&()), json!({"node": "n1"}))),
+    // With the node's own revision, if it can be had: `seen` is filled in before it is sent.
+    play("node.gone", |_| {
+        let body = json!({"node": "n1", "kind": "confirmed", "by": "ada@console", "seen": 0});
+        (verb::NodeGone::subject(&()), body)
+    }),
+    play("snapshot.create", |scene| {
+        let body = json!({"volumes": [scene.volume], "snapshot": "played"});
+        (verb::SnapshotCreate::subject(&here()), body)
+    }),
+    play("snapshot.delete", |scene| {
+        let body = json!({"volume": scene.volume, "snapshot": "before"});
+        (verb::SnapshotDelete::subject(&here()), body)
+    }),
+    play("snapshot.adopt", |scene| {
+        let body = json!({
+            "volume": scene.second, "snapshot": "adopted", "plugin": PLUGIN,
+            "external_id": format!("snap-of-{}", scene.volume),
+        });
+        (verb::SnapshotAdopt::subject(&here()), body)
+    }),
+    // The same name: where its record is lost, a second volume.
+    play("volume.create", |scene| {
+        let body = json!({
+            "id": scene.volume, "plugin": PLUGIN, "size": "1MiB",
+            "capability": [{"access": "single-node-writer"}],
+        });
+        (verb::VolumeCreate::subject(&here()), body)
+    }),
+    play("volume.delete", |scene| {
+        (verb::VolumeDelete::subject(&here()), json!({"id": scene.volume}))
+    }),
+    play("volume.expand", |scene| {
+        (verb::VolumeExpand::subject(&here()), json!({"id": scene.volume, "size": "3MiB"}))
+    }),
+    play("volume.modify", |scene| {
+        let body = json!({"id": scene.volume, "parameters": {"tier": "gold"}});
+        (verb::VolumeModify::subject(&here()), body)
+    }),
+    // The same volume of the plugin under another name.
+    play("volume.register", |scene| {
+        let body = json!({
+            "id": scene.second, "plugin": PLUGIN, "external_id": scene.external_id,
+            "capability": [{"access": "single-node-writer"}],
+        });
+        (verb::VolumeRegister::subject(&here()), body)
+    }),
+    play("volume.deregister", |scene| {
+        (verb::VolumeDeregister::subject(&here()), json!({"id": scene.volume}))
+    }),
+    play("volume.detach", |scene| {
+        (verb::VolumeDetach::subject(&here()), json!({"id": scene.volume, "node": "n1"}))
+    }),
+];
+
+fn find(step: &str) -> Option<&'static Play> {
+    PLAYS.iter().find(|play| play.step == step)
+}
+
+pub fn is_played(step: &str) -> bool {
+    find(step).is_some()
+}
+
+/// Whether the holder's mount may go by it.
+pub fn ends_holder(step: &str) -> bool {
+    find(step).is_some_and(|play| play.ends_holder)
+}
+
+/// Makes what the verb is about, where that is not the volume itself.
+pub async fn prepare(system: &System, scene: &Scene, step: &str) {
+    if step == "snapshot.delete" {
+        system.snapshot(&[&scene.volume], "before", json!({})).await.unwrap();
+        system.snapshot_is(&scene.volume, "before", SnapshotState::Ready).await;
+    }
+    if step == "class.delete" {
+        system.class(&scene.class, json!({"quota_volumes": 1})).await.unwrap();
+    }
+}
+
+/// The subject and the body.
+pub async fn request(system: &System, scene: &Scene, step: &str) -> (String, Value) {
+    let play = find(step).unwrap_or_else(|| panic!("{step} is not played"));
+    let (subject, mut body) = (play.request)(scene);
+    if step == "node.gone" {
+        let nodes = system.nodes().await.map_or_else(|_| Vec::new(), |nodes| nodes.nodes);
+        let seen = nodes.iter().find(|node| node.id.as_str() == "n1").map(|node| node.revision);
+        body["seen"] = json!(seen.unwrap_or_default());
+    }
+    (subject, body)
+}

@@ -1,0 +1,109 @@
+//! A bucket is set back to an earlier state while services and agents go on (decisions 0049 to
+//! 0051).
+
+use berth_model::restored::{Mutation, Restore, Scenario, search};
+
+use crate::scenarios::deep;
+
+const OURS: Scenario = Scenario {
+    name: "restored",
+    restore: Restore::Ours,
+    restarts: false,
+    deletes: false,
+    mutation: None,
+};
+const STOCK: Scenario = Scenario { name: "set back", restore: Restore::Stock, ..OURS };
+const RESTARTED: Scenario = Scenario { name: "restored, restarted", restarts: true, ..OURS };
+const DELETED: Scenario = Scenario { name: "restored, deleted", deletes: true, ..OURS };
+
+fn holds(scenario: Scenario) {
+    let report = search(scenario, 6_000_000);
+    println!("{}: {report}", scenario.name);
+    if let Some((breach, story)) = report.found {
+        panic!("{}: {breach}\n{story}", scenario.name);
+    }
+    assert!(report.complete, "{} has more states than its search may look at", scenario.name);
+}
+
+/// The search finds out that the rule is missing, and says so in these words.
+fn is_missed(scenario: Scenario, mutation: Mutation, words: &str) {
+    let scenario = scenario.without(mutation);
+    let report = search(scenario, 3_000_000);
+    println!("{} without {mutation:?}: {report}", scenario.name);
+    let Some((breach, story)) = report.found else { panic!("{mutation:?}: nothing was found") };
+    println!("{breach}\n{story}");
+    assert!(breach.to_string().contains(words), "{mutation:?}: {breach}\n{story}");
+}
+
+#[test]
+fn a_bucket_is_restored_by_our_command() {
+    holds(OURS);
+}
+
+#[test]
+fn a_service_starts_again_while_the_bucket_is_restored() {
+    if deep() > 0 {
+        holds(RESTARTED);
+    }
+}
+
+#[test]
+fn a_bucket_is_set_back_by_another_tool_and_accepted() {
+    holds(STOCK);
+}
+
+#[test]
+fn the_volume_is_deleted_around_a_restore() {
+    holds(DELETED);
+}
+
+/// The limit of decision 0049: nothing tells a service that has just started from one that ran when
+/// the backup was made.
+#[test]
+fn a_service_without_memory_serves_a_bucket_that_another_tool_set_back() {
+    let report = search(Scenario { restarts: true, ..STOCK }, 1_000_000);
+    let (breach, _) = report.found.expect("it grants the volume beside a mount");
+    assert_eq!(breach.to_string(), "two writers have it mounted");
+}
+
+#[test]
+fn writing_what_is_only_remembered() {
+    is_missed(OURS, Mutation::FromMemory, "2 claims hold the volume");
+}
+
+#[test]
+fn revisions_that_are_given_out_a_second_time() {
+    is_missed(OURS, Mutation::NotRaised, "two writers");
+}
+
+#[test]
+fn a_volume_whose_newest_revision_stays() {
+    is_missed(OURS, Mutation::HeadsStay, "two writers");
+}
+
+#[test]
+fn services_that_serve_what_another_tool_set_back() {
+    is_missed(STOCK, Mutation::ServeFallen, "two writers");
+}
+
+#[test]
+fn grants_before_the_nodes_have_compared() {
+    is_missed(OURS, Mutation::NotCompared, "two writers");
+    is_missed(STOCK, Mutation::NotCompared, "two writers");
+}
+
+#[test]
+fn nodes_that_compare_with_a_list_of_before() {
+    is_missed(OURS, Mutation::OldLists, "two writers");
+}
+
+#[test]
+fn mounts_without_a_claim_that_are_no_reason() {
+    is_missed(OURS, Mutation::IgnoreMounts, "two writers");
+    is_missed(DELETED, Mutation::IgnoreMounts, "deleted under a live alloc");
+}
+
+#[test]
+fn grants_that_were_requested_before_the_comparison() {
+    is_missed(OURS, Mutation::OldGrants, "two writers");
+}
