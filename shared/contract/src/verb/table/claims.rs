@@ -21,7 +21,10 @@ verbs! {
         subject: "berth.v1.claim.recover.<ns>", to: Namespace,
         service: CLAIM, senders: [NODE_AGENT, PLUGIN_REGISTRY], effect: BriefChange,
         request: claim::Recover, reply: claim::Recovered,
-        errors: [] + CLAIM_REFUSED,
+        errors: [
+            PluginUnhealthy, AccessInUse, Held, ClaimDiffers, RegistrationLost, SharedNodeId,
+            VolumeNotReady,
+        ],
     }
 
     /// Give a claim up: alloc, volume, epoch, reason
