@@ -57,9 +57,7 @@ impl Beside {
 
 /// The use of the handle that a command is about: the handle to be registered, or the volume's.
 pub fn handle_use(volumes: &Volumes, volume: &VolumeKey, command: &Command) -> HandleUse {
-    let use_of = |handle: Option<Handle>| {
-        handle.map(|handle| volumes.handle_use(volume, &handle)).unwrap_or_default()
-    };
+    let use_of = |handle: Option<Handle>| volumes.handle_use(volume, handle.as_ref());
     match command {
         Command::Register(spec) => use_of(spec.handle(&volume.volume)),
         // The id that the plugin returned is about to become the volume's.
@@ -77,8 +75,7 @@ pub fn handle_use(volumes: &Volumes, volume: &VolumeKey, command: &Command) -> H
 
 /// The use of the volume's handle.
 pub fn current_use(volumes: &Volumes, volume: &VolumeKey) -> HandleUse {
-    let handle = current(volumes, volume);
-    handle.map(|handle| volumes.handle_use(volume, &handle)).unwrap_or_default()
+    volumes.handle_use(volume, current(volumes, volume).as_ref())
 }
 
 /// The writes beside a transition's own. Fails for a key that cannot be read, and leaves it as it
@@ -115,7 +112,7 @@ pub fn beside(
     }
     let Some(after) = after else { return Ok(beside) };
     // A volume that is registered twice is granted under neither name, so neither needs the key.
-    let others = !volumes.handle_use(volume, &after).others.is_empty();
+    let others = !volumes.handle_use(volume, Some(&after)).others.is_empty();
     match guard(volumes, &after) {
         _ if others => {}
         None => beside.push(Beside::Own(after)),

@@ -1,6 +1,7 @@
 //! `claim.status`: claims, of a volume, of an alloc, or all.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use berth_bus::StoreFault;
 use berth_contract::key::{self, VolumeEntry};
@@ -282,7 +283,8 @@ impl<'a> ShownVolume<'a> {
             return (Some(waits_for), Some(hint));
         }
         let claim = context.claim;
-        if let Some((waits_for, hint)) = waits_for_other_volume(volumes, key, claim) {
+        let clock_margin = state.policy.clock_margin;
+        if let Some((waits_for, hint)) = waits_for_other_name(volumes, context, clock_margin) {
             return (Some(waits_for), Some(hint));
         }
         let waits_for = unreadable_alloc(state, key, context.alloc)
@@ -343,28 +345,32 @@ fn waits_for_store(fault: &StoreFault) -> (String, String) {
     (waits_for, hint.to_owned())
 }
 
-/// For a volume that is registered twice: the claim of the other registration that keeps the
-/// controller from detaching this one, and the hint.
-fn waits_for_other_volume(
+/// The claim of the same storage volume under another name that keeps the controller from detaching
+/// this one, and the hint.
+fn waits_for_other_name(
     volumes: &Volumes,
-    key: &VolumeKey,
-    claim: &Claim,
+    context: &ClaimContext<'_>,
+    clock_margin: Duration,
 ) -> Option<(String, String)> {
+    let (key, claim) = (context.volume, context.claim);
     let leaves =
         claim.state == ClaimState::NodeDetached && claim.controller && claim.attempt.is_none();
     let known = leaves.then(|| handle::current_use(volumes, key))?;
-    let other = known.standing_on(claim)?;
+    let other = known.in_the_way(claim, context.now, clock_margin)?;
     let name = name_in(&key.namespace, &other.volume);
     let whose = if other.volume.namespace == key.namespace {
         format!("alloc {}", other.alloc)
     } else {
         "an alloc".to_owned()
     };
-    let waits_for = format!(
-        "the claim of {whose} on {name}, the same volume of the plugin, which stands on node {}",
-        other.node
-    );
-    Some((waits_for, format!("stop {whose}, then deregister one of the two volumes")))
+    let claim = format!("the claim of {whose} on {name}, the same volume of the plugin");
+    let waits_for = if other.stands {
+        format!("{claim}, which stands on node {}", other.node)
+    } else {
+        format!("the controller, which works on {claim}")
+    };
+    let hint = format!("stop {whose}; if both volumes are registered, then deregister one of them");
+    Some((waits_for, hint))
 }
 
 fn hint(state: &StateInner, subtree: &Subtree, context: &ClaimContext<'_>) -> Option<String> {

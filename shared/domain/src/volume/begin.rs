@@ -95,7 +95,8 @@ fn go_on(
     if step.call.is_some() || matches!(step.write, Some(Write::DeleteClaim(_))) {
         return Ok(step);
     }
-    if claim.state == State::NodeDetached && context.handle.standing_on(claim).is_some() {
+    let other_name = || context.handle.in_the_way(claim, context.now, context.policy.clock_margin);
+    if claim.state == State::NodeDetached && other_name().is_some() {
         // No change of this volume will say when that claim has left.
         return not_due(Some(context.now.after(context.policy.retry.wait(1, context.jitter))));
     }

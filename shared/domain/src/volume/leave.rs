@@ -75,10 +75,10 @@ pub(super) fn controller(
     let last = others.next().and_then(|(_, other)| other.attempt.as_ref());
     let busy_elsewhere = last.is_some_and(|last| last.may_still_act(context.now, margin))
         || volume.busy_at_storage(context.now, &context.policy).is_some();
-    // Another registration of the same storage volume: this call would detach it from that claim.
-    let stands_elsewhere = context.handle.standing_on(&claim).is_some();
+    // The same storage volume under another name.
+    let other_name = context.handle.in_the_way(&claim, context.now, margin);
     match worker {
-        Some(worker) if !busy_elsewhere && !stands_elsewhere => {
+        Some(worker) if !busy_elsewhere && other_name.is_none() => {
             let attempt = Attempt::new(CallKind::ControllerUnpublish, worker, context);
             Step::put(alloc, claim.attempting(&attempt), Some(attempt))
         }

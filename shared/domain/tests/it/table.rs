@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use berth_domain::access::AccessMode;
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{
-    CallKind, Claim, Command, HandleUse, OtherClaim, Outcome, Refusal, State, Step, Volume,
+    CallKind, Claim, Command, Handle, HandleUse, OtherClaim, Outcome, Refusal, State, Step, Volume,
     VolumeSpec, Write, name_in,
 };
 use berth_domain::{Namespace, Timestamp, VolumeKey};
@@ -412,8 +412,11 @@ fn rule_17_a_claim_of_the_other_registration_keeps_the_attachment() {
             let external_node = external.map(ToOwned::to_owned);
             let other = Claim { external_node, ..claim(SHARED, state, node) };
             let key = VolumeKey::new(Namespace::default(), "other".parse().unwrap());
-            let claims = OtherClaim::from_claim(&key, &alloc("b1"), &other).into_iter().collect();
-            let handle = HandleUse { others: vec!["volume other".to_owned()], claims, own: None };
+            let handle = handle_of("x");
+            let claims = OtherClaim::from_claim(&key, &handle, &alloc("b1"), &other);
+            let claims = claims.into_iter().collect();
+            let others = vec!["volume other".to_owned()];
+            let handle = HandleUse { others, claims, own: Some(handle) };
             let left = volume(SHARED, [("a1", claim(SHARED, NodeDetached, "n1"))]);
             match decide_beside(&left, &begin("a1", false), handle) {
                 Ok(step) if step.call.is_some() => "calls",
@@ -433,4 +436,51 @@ n2 -       calls waits waits waits calls
 n2 ext-n2  calls calls calls calls calls
 ",
     );
+}
+
+/// Rule 17: a claim whose registration was lost goes by the handle that it was granted for, and two
+/// controller calls about one volume do not overlap, whatever its names.
+#[test]
+fn rule_17_a_claim_is_detached_by_its_own_handle() {
+    let key = VolumeKey::new(Namespace::default(), "other".parse().unwrap());
+    let of = |external: &str, claim: Claim| {
+        let Handle { plugin, external_id } = handle_of(external);
+        Claim { plugin: Some(plugin), external_id: Some(external_id), ..claim }
+    };
+    let leaves = of("x", claim(SHARED, NodeDetached, "n1"));
+    let left = volume(SHARED, [("a1", leaves)]);
+    let leaving = |attempt| with(claim(SHARED, NodeDetached, "n2"), attempt);
+    let mut table = String::new();
+    for own in [None, Some("x"), Some("y")] {
+        let came = [
+            ("x", claim(SHARED, Taken, "n1")),
+            ("y", claim(SHARED, Taken, "n1")),
+            ("x", leaving(live(ControllerUnpublish))),
+            ("x", leaving(dead(ControllerUnpublish))),
+        ]
+        .map(|(external, other)| {
+            let claims = OtherClaim::from_claim(&key, &handle_of(external), &alloc("b1"), &other);
+            let own = own.map(handle_of);
+            let handle =
+                HandleUse { own, others: Vec::new(), claims: claims.into_iter().collect() };
+            match decide_beside(&left, &begin("a1", false), handle) {
+                Ok(step) if step.call.is_some() => "calls",
+                Err(Refusal::NotDue { next_try: Some(_), .. }) => "waits",
+                other => panic!("nothing says when it is looked at again: {other:?}"),
+            }
+        });
+        writeln!(table, "{:<2}{}", own.unwrap_or("-"), came.join(" ")).unwrap();
+    }
+    same(
+        &table,
+        "\
+- waits calls waits calls
+x waits calls waits calls
+y waits calls waits calls
+",
+    );
+}
+
+fn handle_of(external_id: &str) -> Handle {
+    Handle { plugin: "p".parse().unwrap(), external_id: external_id.to_owned() }
 }

@@ -167,20 +167,45 @@ impl Volumes {
         &self.classes
     }
 
-    /// The other users of a handle that a volume has, or is to be registered with.
-    pub fn handle_use(&self, volume: &VolumeKey, handle: &Handle) -> HandleUse {
+    /// Who else uses the handle that a volume has, or is to be registered with; and the handles of
+    /// its claims that are of other volumes.
+    pub fn handle_use(&self, volume: &VolumeKey, handle: Option<&Handle>) -> HandleUse {
+        let strays = self.get(volume).map(|subtree| subtree.stray_handles(handle));
+        let strays = strays.unwrap_or_default();
+        let others = handle.into_iter().flat_map(|handle| self.other_names(volume, handle));
+        let claims = handle.into_iter().chain(&strays);
+        HandleUse {
+            own: handle.cloned(),
+            others: others.map(|other| name_in(&volume.namespace, other)).collect(),
+            claims: claims.flat_map(|handle| self.claims_elsewhere(volume, handle)).collect(),
+        }
+    }
+
+    /// The other volumes that are registered with the handle, and those with claims of it.
+    fn other_names<'a>(
+        &'a self,
+        volume: &'a VolumeKey,
+        handle: &Handle,
+    ) -> impl Iterator<Item = &'a VolumeKey> + use<'a> {
         let entry = self.handles.get(handle);
-        let registered = entry.map_or(&[][..], |entry| &entry.registered);
-        let strays = entry.map_or(&[][..], |entry| &entry.strays);
-        let others = || registered.iter().chain(strays).filter(|other| *other != volume);
-        let claims = others().filter_map(|other| Some((other, self.get(other)?)));
-        let claims = claims.flat_map(|(other, subtree)| {
+        let named =
+            entry.into_iter().flat_map(|entry| entry.registered.iter().chain(&entry.strays));
+        named.filter(move |other| *other != volume)
+    }
+
+    /// The claims of other names that are of the handle.
+    fn claims_elsewhere<'a>(
+        &'a self,
+        volume: &'a VolumeKey,
+        handle: &'a Handle,
+    ) -> impl Iterator<Item = OtherClaim> + 'a {
+        let others = self.other_names(volume, handle);
+        let others = others.filter_map(|other| Some((other, self.get(other)?)));
+        others.flat_map(move |(other, subtree)| {
             let claims = subtree.volume.claims.iter();
             let claims = claims.filter(|(_, claim)| !claim.is_of_other_than(Some(handle)));
-            claims.filter_map(move |(alloc, claim)| OtherClaim::from_claim(other, alloc, claim))
-        });
-        let named = others().map(|other| name_in(&volume.namespace, other));
-        HandleUse { own: Some(handle.clone()), others: named.collect(), claims: claims.collect() }
+            claims.filter_map(|(alloc, claim)| OtherClaim::from_claim(other, handle, alloc, claim))
+        })
     }
 
     /// Bounds the deadlines of attempts by `call_timeout`. The default is [`limits::CALL_TIMEOUT`].

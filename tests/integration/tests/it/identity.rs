@@ -223,6 +223,44 @@ async fn a_volume_that_is_mounted_under_its_old_name_is_granted_to_nobody_under_
 
     unmount(&system, "data").await;
     system.freed("other").await;
+    system.freed("data").await;
+    system.run("d", 1, "other").await;
+    system.stop("d").await;
+    system.freed("other").await;
+    system.settle("other").await;
+}
+
+/// The claim of an old name is released on a node where the volume has a claim of its new name: the
+/// two share one attachment.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_release_of_an_old_name_detaches_nothing_from_a_claim_of_the_new_one() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    lose_claim(&system, "data", "a").await;
+    system.deregister("data", true).await.unwrap();
+    register(&system, "other", "data").await.unwrap();
+    let refused = system.run_refused("c", 0, "other").await;
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert_eq!(system.claims("other").await.claims[0].state, State::Taken);
+
+    unmount(&system, "data").await;
+    wait::until("the release waits for the other claim", PATIENCE, || async {
+        let claims = system.claims("data").await.claims;
+        let waits_for = claims.first().and_then(|claim| claim.waits_for.clone());
+        let is_meant = |text: &String| text.contains("alloc c on volume other");
+        waits_for.filter(is_meant).map(drop).ok_or(format!("{claims:?}"))
+    })
+    .await;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(count(&system, "ControllerUnpublishVolume"), 0, "nothing was detached");
+
+    system.stop("c").await;
+    system.freed("other").await;
+    system.freed("data").await;
     system.run("d", 1, "other").await;
     system.stop("d").await;
     system.freed("other").await;

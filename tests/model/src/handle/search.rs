@@ -341,10 +341,12 @@ impl Search {
         if is_granted && both && twice && !self.scenario.older_service {
             return Err(Breach::new("a claim was granted while two names were registered"));
         }
-        let beside = values.claim(was, other).and_then(|claim| {
-            OtherClaim::from_claim(values.volume(other), values.alloc(other), claim)
+        let stands = external.zip(values.claim(was, other)).is_some_and(|(external, claim)| {
+            let (volume, handle) = (values.volume(other), values.handle(external));
+            let beside = OtherClaim::from_claim(volume, &handle, values.alloc(other), claim);
+            beside.is_some_and(|beside| beside.stands)
         });
-        if batch.detaches && both && beside.is_some() {
+        if batch.detaches && both && stands {
             return Err(Breach::new("detached under the claim of the other name"));
         }
         self.check_keys(was, is)

@@ -66,15 +66,15 @@ fn registrations_of_one_handle_know_of_each_other() {
     volumes.put("other.copy.claim.a", 3, CLAIM);
     let registered = volumes.get(&volume()).unwrap().volume.spec.as_ref().unwrap();
     let handle = registered.handle(&volume().volume).unwrap();
-    let known = volumes.handle_use(&volume(), &handle);
+    let known = volumes.handle_use(&volume(), Some(&handle));
     assert_eq!(known.others, ["a volume of another namespace"]);
     let copy = known.claims[0].volume.clone();
     assert_eq!((copy.to_string().as_str(), known.claims.len()), ("other/copy", 1));
-    assert_eq!(volumes.handle_use(&copy, &handle).others.len(), 1);
+    assert_eq!(volumes.handle_use(&copy, Some(&handle)).others.len(), 1);
     let sibling = VolumeKey::new(volume().namespace, copy.volume.clone());
-    assert_eq!(volumes.handle_use(&sibling, &handle).others[0], "volume data");
+    assert_eq!(volumes.handle_use(&sibling, Some(&handle)).others[0], "volume data");
     volumes.put("other.copy.spec", 4, spec("another").as_bytes());
-    assert!(volumes.handle_use(&volume(), &handle).others.is_empty());
+    assert!(volumes.handle_use(&volume(), Some(&handle)).others.is_empty());
     // The key names the registered volume.
     let owner = br#"{"namespace":"default","volume":"data","schema":1}"#;
     volumes.put("=handle.p.data", 5, owner);
@@ -105,16 +105,27 @@ fn claims_of_a_lost_registration_count_as_another_use_of_their_volume() {
     volumes.put("default.data.claim.a", 2, of("old", CLAIM).as_bytes());
     let old = Handle { plugin: PluginId::new("p").unwrap(), external_id: "old".to_owned() };
     let other = VolumeKey::new(volume().namespace, "other".parse().unwrap());
-    let names = |volumes: &Volumes| volumes.handle_use(&other, &old).others;
+    let names = |volumes: &Volumes| volumes.handle_use(&other, Some(&old)).others;
     assert_eq!(names(&volumes), ["volume data"], "it is registered with it");
-    for spec in [None, Some(spec("new"))] {
+    let old_spec = spec("old");
+    let new = Handle { external_id: "new".to_owned(), ..old.clone() };
+    for (own, spec) in [(None, None), (Some(new), Some(spec("new")))] {
         match spec {
             Some(spec) => volumes.put("default.data.spec", 4, spec.as_bytes()),
             None => volumes.delete("default.data.spec", 3),
         }
-        let known = volumes.handle_use(&other, &old);
+        let known = volumes.handle_use(&other, Some(&old));
         assert_eq!((names(&volumes), known.claims.len()), (vec!["volume data".to_owned()], 1));
-        assert!(volumes.handle_use(&volume(), &old).others.is_empty(), "its own claims");
+        assert!(volumes.handle_use(&volume(), Some(&old)).others.is_empty(), "its own claims");
+        // The lost registration's claim shares an attachment with those of the new one.
+        assert!(volumes.handle_use(&volume(), None).claims.is_empty());
+        volumes.put("default.other.spec", 4, old_spec.as_bytes());
+        volumes.put("default.other.claim.b", 4, of("old", CLAIM).as_bytes());
+        let known = volumes.handle_use(&volume(), own.as_ref());
+        assert_eq!((known.others.len(), known.claims.len()), (0, 1), "{known:?}");
+        assert_eq!((&known.claims[0].volume, &known.claims[0].handle), (&other, &old));
+        volumes.delete("default.other.claim.b", 4);
+        volumes.delete("default.other.spec", 4);
     }
     volumes.delete("default.data.claim.a", 5);
     assert_eq!(names(&volumes), [""; 0]);
