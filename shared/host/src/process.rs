@@ -188,16 +188,17 @@ mod tests {
 
     #[test]
     fn an_open_file_is_found_also_after_it_was_removed() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let (open, seen) = (File::open(file.path()).unwrap(), file.as_file().metadata().unwrap());
-        drop(file);
-        let found = find_open_file(seen.dev(), seen.ino()).unwrap().unwrap();
-        assert_eq!(found.metadata().unwrap().ino(), seen.ino());
-        drop((found, open));
+        // Nobody gets the inode's number while the file is there.
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        let seen = fs::metadata(&path).unwrap();
         match find_open_file(seen.dev(), seen.ino()) {
             Ok(found) => assert!(found.is_none(), "{found:?}"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
         }
+        let _open = File::open(&path).unwrap();
+        drop(path);
+        let found = find_open_file(seen.dev(), seen.ino()).unwrap().unwrap();
+        assert_eq!(found.metadata().unwrap().ino(), seen.ino());
         assert!(is_other_inode("pos:\t0\nino:\t7\n", 8));
         assert!(!is_other_inode("pos:\t0\nino:\t8\n", 8) && !is_other_inode("pos:\t0\n", 8));
     }
