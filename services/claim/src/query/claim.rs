@@ -364,12 +364,14 @@ fn waits_for_other_name(
         "an alloc".to_owned()
     };
     let claim = format!("the claim of {whose} on {name}, the same volume of the plugin");
-    let waits_for = if other.stands {
-        format!("{claim}, which stands on node {}", other.node)
+    let (waits_for, hint) = if other.stands {
+        let waits_for = format!("{claim}, which stands on node {}", other.node);
+        let next = "if both volumes are registered, then deregister one of them";
+        (waits_for, format!("stop {whose}; {next}"))
     } else {
-        format!("the controller, which works on {claim}")
+        let waits_for = format!("the controller, which works on {claim}");
+        (waits_for, "it goes on by itself: by the deadline of that call at the latest".to_owned())
     };
-    let hint = format!("stop {whose}; if both volumes are registered, then deregister one of them");
     Some((waits_for, hint))
 }
 

@@ -167,8 +167,8 @@ impl Volumes {
         &self.classes
     }
 
-    /// Who else uses the handle that a volume has, or is to be registered with; and the handles of
-    /// its claims that are of other volumes.
+    /// Who else uses the handle that a volume has, or is to be registered with. `claims` has also
+    /// those for the other handles that claims of the volume were granted for.
     pub fn handle_use(&self, volume: &VolumeKey, handle: Option<&Handle>) -> HandleUse {
         let strays = self.get(volume).map(|subtree| subtree.stray_handles(handle));
         let strays = strays.unwrap_or_default();

@@ -74,6 +74,23 @@ pub struct Workload {
     pub late: Option<Late>,
 }
 
+impl Workload {
+    /// One that gets in line, and stops as soon as it is told to.
+    pub fn waiting(volume: usize, node: usize, patience: Duration) -> Self {
+        Self {
+            volume,
+            node,
+            read_only: false,
+            wait: true,
+            sending: Sending::Once,
+            patience,
+            hold: Duration::ZERO,
+            end: End::Stop,
+            late: None,
+        }
+    }
+}
+
 /// How a workload's requests are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sending {

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use super::Run;
 use super::client::{self, alloc_id, node_id, volume_id};
 use super::records::write;
-use crate::plan::{End, Sending, VOLUMES, Workload};
+use crate::plan::{VOLUMES, Workload};
 
 /// How long each step is tried.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -77,17 +77,7 @@ impl Run {
     }
 
     async fn run_on(&self, node: usize, alloc: &str) -> Result<Mounted, Problem> {
-        let workload = Workload {
-            volume: volume(),
-            node,
-            read_only: false,
-            wait: true,
-            sending: Sending::Once,
-            patience: PATIENCE,
-            hold: Duration::ZERO,
-            end: End::Stop,
-            late: None,
-        };
+        let workload = Workload::waiting(volume(), node, PATIENCE);
         self.ledger.placed(alloc);
         let register = client::register(alloc, &workload);
         let _: AllocStatus = self.about::<verb::AllocRegister>(&register, PATIENCE).await?;

@@ -19,9 +19,7 @@ use tokio::time::sleep;
 use super::Run;
 use super::client::{claims, node_id, volume_id};
 use crate::ledger::Violation;
-use crate::plan::{
-    CREATED_NUMBERS, End, PLUGINS, Read, SCRATCH, Sending, Target, VOLUMES, Workload, kind_of,
-};
+use crate::plan::{CREATED_NUMBERS, PLUGINS, Read, SCRATCH, Target, VOLUMES, Workload, kind_of};
 use crate::site::PLUGIN_PATIENCE;
 use crate::verdict;
 
@@ -243,15 +241,8 @@ impl Run {
                 }
                 for node in 0..run.site.shape.nodes {
                     let workload = Workload {
-                        volume,
-                        node,
                         read_only: kind.writers == 0,
-                        wait: true,
-                        sending: Sending::Once,
-                        patience: SOON,
-                        hold: Duration::ZERO,
-                        end: End::Stop,
-                        late: None,
+                        ..Workload::waiting(volume, node, SOON)
                     };
                     let alloc = format!("z{volume}-{node}");
                     let end = run.workload(&alloc, &workload).await;

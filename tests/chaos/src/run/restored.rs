@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Keeper, Run, client};
-use crate::plan::{End, Event, Restore, Sending, Tool, What, Workload, kind_of};
+use crate::plan::{Event, Restore, Tool, What, Workload, kind_of};
 
 /// How long each step is tried.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -107,17 +107,7 @@ impl Run {
 
     async fn begin_young(&self, volume: usize, node: usize) -> Option<Young> {
         let alloc = format!("young{volume}");
-        let workload = Workload {
-            volume,
-            node,
-            read_only: false,
-            wait: true,
-            sending: Sending::Once,
-            patience: PATIENCE,
-            hold: Duration::ZERO,
-            end: End::Stop,
-            late: None,
-        };
+        let workload = Workload::waiting(volume, node, PATIENCE);
         let begun = self.claim_for(&alloc, &workload).await;
         let file = match begun {
             Ok(path) => Path::new(&path).join(&alloc),

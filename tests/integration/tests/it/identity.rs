@@ -84,6 +84,19 @@ async fn register(system: &System, id: &str, external_id: &str) -> Result<Regist
     system.persist(&verb::VolumeRegister::subject(&Namespace::default()), &document).await
 }
 
+/// A volume is mounted on the first node as `data`, without a claim, and is registered as `other`
+/// since. Returns the path.
+async fn mounted_under_an_old_name(system: &System) -> String {
+    system.volume("data", &["single-node-writer"]).await;
+    let path = system.run("a", 0, "data").await.path;
+    lose_claim(system, "data", "a").await;
+    // The record goes by force only, and the answer says what is left.
+    let gone = system.deregister("data", true).await.unwrap();
+    assert!(gone.gone && gone.mounts.len() == 1, "{gone:?}");
+    register(system, "other", "data").await.unwrap();
+    path
+}
+
 /// The plugin's id of a volume.
 async fn external_id(system: &System, id: &str) -> String {
     system.volume_status(id).await.unwrap().external_id.unwrap()
@@ -191,16 +204,9 @@ async fn a_volume_that_is_mounted_under_its_old_name_is_granted_to_nobody_under_
         return;
     }
     let system = System::start(Options::default()).await;
-    system.volume("data", &["single-node-writer"]).await;
-    let path = system.run("a", 0, "data").await.path;
-    lose_claim(&system, "data", "a").await;
+    let path = mounted_under_an_old_name(&system).await;
     let (publishes, stages) =
         (count(&system, "ControllerPublishVolume"), count(&system, "NodeStageVolume"));
-
-    // The record goes by force only, and the answer says what is left.
-    let gone = system.deregister("data", true).await.unwrap();
-    assert!(gone.gone && gone.mounts.len() == 1, "{gone:?}");
-    register(&system, "other", "data").await.unwrap();
     is_reported(&system, "other").await;
     let refused = system.run_refused("b", 1, "other").await;
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
@@ -238,11 +244,7 @@ async fn the_release_of_an_old_name_detaches_nothing_from_a_claim_of_the_new_one
         return;
     }
     let system = System::start(Options::default()).await;
-    system.volume("data", &["single-node-writer"]).await;
-    system.run("a", 0, "data").await;
-    lose_claim(&system, "data", "a").await;
-    system.deregister("data", true).await.unwrap();
-    register(&system, "other", "data").await.unwrap();
+    mounted_under_an_old_name(&system).await;
     let refused = system.run_refused("c", 0, "other").await;
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
     assert_eq!(system.claims("other").await.claims[0].state, State::Taken);
