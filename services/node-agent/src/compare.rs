@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::claimed::read_claimed_uses;
-use crate::gate::{Gate, NodePresence};
+use crate::gate::Gate;
 use crate::journal::{Journal, JournalledUse, UseKey, UseState};
 use crate::node::Mounter;
 
@@ -44,8 +44,6 @@ const FIRST_RETRY: Schedule =
 const CONFIRM_AFTER: Duration = Duration::from_secs(5);
 /// Interval of comparisons with a new incarnation of the bucket, until one is complete.
 const DUE_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval at which a closed gate is looked at.
-const GATE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time for the whole list of claims to arrive.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -68,30 +66,31 @@ impl ClaimComparison {
         let (mut missing, mut tries) = (BTreeSet::new(), 0);
         let mut ended_for = 0;
         loop {
-            let mut pause = GATE_INTERVAL;
+            tokio::select! {
+                () = self.gate.wait_until_there() => {}
+                () = shutdown.requested() => return,
+            }
             let volumes = *self.volumes.borrow_and_update();
-            if self.gate.presence() == NodePresence::There {
-                if volumes > ended_for {
-                    // Before the journal is read: what enters later is of this incarnation.
-                    self.gate.end_passes().await;
-                    ended_for = volumes;
-                }
-                let before = std::mem::take(&mut missing);
-                missing = self.compare_once(&before, ended_for).await;
-                let is_new = missing.iter().any(|key| !before.contains(key));
-                pause = if is_new {
-                    CONFIRM_AFTER
-                } else if self.mounter.has_compared() {
-                    INTERVAL
-                } else {
-                    // Deletions wait for the first comparison.
-                    tries += 1;
-                    FIRST_RETRY.wait(tries, clock::jitter())
-                };
-                if volumes > *self.compared.borrow() {
-                    // No volume is granted elsewhere before this node has compared.
-                    pause = pause.min(DUE_INTERVAL);
-                }
+            if volumes > ended_for {
+                // Before the journal is read: what enters later is of this incarnation.
+                self.gate.end_passes().await;
+                ended_for = volumes;
+            }
+            let before = std::mem::take(&mut missing);
+            missing = self.compare_once(&before, ended_for).await;
+            let is_new = missing.iter().any(|key| !before.contains(key));
+            let mut pause = if is_new {
+                CONFIRM_AFTER
+            } else if self.mounter.has_compared() {
+                INTERVAL
+            } else {
+                // Deletions wait for the first comparison.
+                tries += 1;
+                FIRST_RETRY.wait(tries, clock::jitter())
+            };
+            if volumes > *self.compared.borrow() {
+                // No volume is granted elsewhere before this node has compared.
+                pause = pause.min(DUE_INTERVAL);
             }
             tokio::select! {
                 () = sleep(pause.mul_f64(0.75 + rand::random::<f64>() / 2.0)) => {}

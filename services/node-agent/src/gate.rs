@@ -139,6 +139,13 @@ impl Gate {
         self.state.borrow().presence.clone()
     }
 
+    /// Waits until the node counts as there.
+    pub async fn wait_until_there(&self) {
+        let is_there = |known: &GateState| known.presence == NodePresence::There;
+        // The sender is ours, and lives.
+        let _ = self.state.subscribe().wait_for(is_there).await;
+    }
+
     /// Waits until the node counts as gone by a proof of another time than `but`.
     pub async fn wait_gone(&self, but: Option<Timestamp>) -> Proof {
         let mut known = self.state.subscribe();

@@ -127,6 +127,7 @@ async fn a_snapshot_waits_for_the_controller_that_knows_it_and_says_so() {
     system.snapshot(&["x"], "monday", json!({})).await.unwrap();
     system.snapshot_is("x", "monday", SnapshotState::Ready).await;
     // Its node is away for so long that it is collected.
+    system.compared().await;
     system.kill9(Part::Agent(0));
     sweep::down(&system, "n1").await;
     sweep::node(&system, "n1").await;
