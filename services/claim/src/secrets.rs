@@ -24,7 +24,7 @@ use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::limits::WAIT_MAX;
 use berth_domain::plugin::{Half, Instance};
-use berth_domain::volume::{Volume, VolumeSpec};
+use berth_domain::volume::{SecretCall, Volume, VolumeSpec};
 use berth_domain::{ClassId, NodeId, PluginId, SecretsId, VolumeKey};
 use berth_service::seal::seal;
 use berth_service::{clock, process};
@@ -169,14 +169,14 @@ async fn open_for_call(
     id: &SecretsId,
     reported: &str,
 ) -> Result<Sealed, Problem> {
-    match due(state, volume, node, id).await? {
-        Due::Now => {}
+    let calls = match due(state, volume, node, id).await? {
+        Due::Now(calls) => calls,
         Due::WithOthers => {
             let message = "others were given since the call was made up; it is made up anew";
             return Err(unavailable(message).retryable());
         }
         Due::Nothing => return Err(not_due(volume, node)),
-    }
+    };
     state.check_readable(volume).map_err(|error| state.problem(error, OPEN, volume))?;
     let key = state.read_node(node, OPEN).await?.and_then(|record| record.sealing_key);
     let Some(key) = key.filter(|key| key == reported) else {
@@ -190,13 +190,14 @@ async fn open_for_call(
         let message = "they were replaced or removed since the call was made up";
         return Err(unavailable(message).retryable());
     };
-    seal(volume, secrets, &key).map_err(unavailable)
+    seal(volume, secrets.for_calls(&calls), &key).map_err(unavailable)
 }
 
 /// Whether the node has to make a call that takes the secrets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Due {
-    Now,
+    /// Each of these calls.
+    Now(BTreeSet<SecretCall>),
     /// A call is due there, and the volume has other secrets by now.
     WithOthers,
     Nothing,
@@ -217,7 +218,8 @@ async fn due(
         && now <= until.after(margin)
         && hosts_controller(state, &plugin, node).await?
     {
-        return Ok(Due::Now);
+        // A question about the volume has no secrets of its own.
+        return Ok(Due::Now(BTreeSet::new()));
     }
     let plugin = state.volumes.mirror.read(|volumes| {
         let volume = &volumes.get(volume)?.volume;
@@ -230,10 +232,13 @@ async fn due(
     let hosts = hosts_controller(state, &plugin, node).await?;
     Ok(state.volumes.mirror.read(|volumes| {
         let Some(subtree) = volumes.get(volume) else { return Due::Nothing };
-        if !subtree.volume.owes_secrets_to(node, hosts, now, &state.policy) {
+        let due = subtree.volume.secrets_due(node, hosts, now, &state.policy);
+        if due.is_empty() {
             return Due::Nothing;
         }
-        if names(&subtree.volume, id) { Due::Now } else { Due::WithOthers }
+        let with_these = due.into_iter().filter(|(secrets, _)| *secrets == Some(id));
+        let calls: BTreeSet<SecretCall> = with_these.map(|(_, call)| call).collect();
+        if calls.is_empty() { Due::WithOthers } else { Due::Now(calls) }
     }))
 }
 

@@ -13,7 +13,7 @@ use berth_csi::capability::volume_capability;
 use berth_csi::redact::Secrets as SecretValues;
 use berth_csi::{CallError, Code as CsiCode, Failure, v1};
 use berth_domain::access::Capability;
-use berth_domain::volume::CallKind;
+use berth_domain::volume::{CallKind, SecretCall};
 use berth_domain::{NodeId, SecretsId, Timestamp, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ impl ControllerExecutor {
         let secrets = self.secrets_of_call(&call, &request);
         let asked = plugin.clone();
         let work = async move {
-            wanted.secrets = Secrets(secrets.await?).for_call("publish").0;
+            wanted.secrets = Secrets(secrets.await?).for_call(SecretCall::Publish).0;
             let answer = asked.call(wanted).await;
             let answer = answer.map_err(|error| plugin::problem_from_call(&error))?;
             Ok(Called { publish_context: answer.publish_context })
@@ -69,7 +69,7 @@ impl ControllerExecutor {
         };
         let (volume, node) = (volume_argument(&call.volume_key()), call.node.clone());
         let work = async move {
-            wanted.secrets = Secrets(secrets.await?).for_call("publish").0;
+            wanted.secrets = Secrets(secrets.await?).for_call(SecretCall::Publish).0;
             asked.call(wanted).await.map_err(|error| not_detached(&volume, &node, &error))?;
             Ok(Called::default())
         };
@@ -97,7 +97,7 @@ impl ControllerExecutor {
         let mut wanted = self.validate_request(&asked);
         let until = request.deadline;
         let work = async move {
-            wanted.secrets = Secrets(secrets.await?).for_call("").0;
+            wanted.secrets = Secrets(secrets.await?).for_call(None).0;
             let capabilities = wanted.volume_capabilities.clone();
             let secrets = SecretValues::values_in(&wanted);
             let left = until.saturating_duration_since(Instant::now());

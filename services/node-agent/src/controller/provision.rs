@@ -63,7 +63,7 @@ impl ControllerExecutor {
         let provisioner =
             Provisioner { plugin: plugin.clone(), names: self.names.clone(), call: call.clone() };
         let work = async move {
-            let secrets = Secrets(secrets.await?).for_call(provisioner.secrets_of());
+            let secrets = Secrets(secrets.await?).for_call(provisioner.call.call.secrets());
             provisioner.make(secrets).await
         };
         self.run_storage_call(&call, &request, &plugin, deadline, work).await.map_err(locate)
@@ -105,20 +105,6 @@ struct Provisioner {
 }
 
 impl Provisioner {
-    /// Which secrets the call is made with.
-    fn secrets_of(&self) -> &'static str {
-        match &self.call.work {
-            StorageWork::Create(_) => "create",
-            StorageWork::Delete => "delete",
-            StorageWork::Expand { .. } => "expand",
-            StorageWork::Modify { .. } => "modify",
-            StorageWork::Snapshot { .. }
-            | StorageWork::DeleteSnapshot { .. }
-            | StorageWork::Group { .. }
-            | StorageWork::DeleteGroup(_) => "snapshot",
-        }
-    }
-
     async fn make(&self, Secrets(secrets): Secrets) -> Result<StorageCalled, Problem> {
         let volume_id = self.call.external_id.clone();
         let answer = match &self.call.work {

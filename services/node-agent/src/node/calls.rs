@@ -14,6 +14,7 @@ use berth_csi::rpc::Unary;
 use berth_csi::{Class, Remedy, Rpc, v1};
 use berth_domain::access::{AttachmentMode, Capability, Mode};
 use berth_domain::proof::Proof;
+use berth_domain::volume::SecretCall;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 
@@ -134,7 +135,7 @@ impl NodeCaller {
             staging_target_path: text(staging),
             volume_capability: Some(self.capability(using.grant)),
             volume_context: using.grant.context.clone(),
-            secrets: using.secrets.clone().for_call("stage").0,
+            secrets: using.secrets.clone().for_call(SecretCall::Stage).0,
         };
         self.plugin.call(request).await.map_err(|error| at(plugin::problem_from_call(&error)))?;
         Ok(())
@@ -161,7 +162,7 @@ impl NodeCaller {
             volume_capability: Some(self.capability(using.grant)),
             readonly: using.grant.mode == Mode::Read,
             volume_context: using.grant.context.clone(),
-            secrets: using.secrets.clone().for_call("publish").0,
+            secrets: using.secrets.clone().for_call(SecretCall::Publish).0,
         };
         if let Err(error) = self.plugin.call(request).await {
             let problem = plugin::problem_from_call(&error).at_step("node.publish");

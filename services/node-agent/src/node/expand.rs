@@ -17,7 +17,7 @@ use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
 use berth_csi::v1;
 use berth_domain::access::{AttachmentMode, Capability};
-use berth_domain::volume::{CallKind, MountOptions, StorageAnswer};
+use berth_domain::volume::{CallKind, MountOptions, SecretCall, StorageAnswer};
 use berth_domain::{AllocId, VolumeKey};
 use berth_host::MountTable;
 use tokio::time::Instant;
@@ -187,7 +187,7 @@ impl Mounter {
                 .map(|staging| staging.to_string_lossy().into_owned())
                 .unwrap_or_default(),
             volume_capability: Some(volume_capability(wish.capability, &wish.mount, later_modes)),
-            secrets: secrets.for_call("expand").0,
+            secrets: secrets.for_call(SecretCall::Expand).0,
         };
         let answer = caller.plugin.call(request).await;
         let answer = answer.map_err(|error| storage_problem(&error))?;

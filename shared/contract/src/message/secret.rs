@@ -4,9 +4,10 @@
 //! **Promises** that secrets have no printable form: [`Secrets`] prints how many there are, and
 //! what crosses the bus or rests in a bucket is [`Sealed`] for one key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use berth_domain::volume::SecretCall;
 use berth_domain::{Namespace, PluginId, SecretsId, Timestamp, VolumeId, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,27 +23,38 @@ const SEALED_BYTES_MAX: usize = 16 * limits::MAP_BYTES_MAX;
 #[serde(transparent)]
 pub struct Secrets(pub BTreeMap<String, String>);
 
-/// The calls that may have secrets of their own. A secret `create/password` goes to `CreateVolume`
-/// only, as `password`. A secret without a call in its name goes to all calls.
-pub const SECRET_CALLS: [&str; 7] =
-    ["create", "delete", "publish", "stage", "expand", "modify", "snapshot"];
-
 impl Secrets {
-    /// The secrets for one of [`SECRET_CALLS`]. One of its own replaces one for all calls.
+    /// The secrets for one call, or for one that has none of its own. A secret of the call's own
+    /// replaces one for all calls.
     #[must_use]
-    pub fn for_call(self, call: &str) -> Self {
+    pub fn for_call(self, call: impl Into<Option<SecretCall>>) -> Self {
+        let call = call.into().map(SecretCall::as_str);
         let mut for_all = BTreeMap::new();
         let mut own = BTreeMap::new();
         for (key, value) in self.0 {
             match key.split_once('/') {
                 None => drop(for_all.insert(key, value)),
-                Some((of, name)) if of == call => drop(own.insert(name.to_owned(), value)),
+                Some((of, name)) if Some(of) == call => drop(own.insert(name.to_owned(), value)),
                 Some(_) => {}
             }
         }
         for_all.append(&mut own);
         Self(for_all)
     }
+
+    /// Without the secrets that are of other calls alone. The names stay: who makes the calls takes
+    /// its own for each.
+    #[must_use]
+    pub fn for_calls(mut self, calls: &BTreeSet<SecretCall>) -> Self {
+        let is_due = |of: &str| calls.iter().any(|call| call.as_str() == of);
+        self.0.retain(|key, _| key.split_once('/').is_none_or(|(of, _)| is_due(of)));
+        self
+    }
+}
+
+/// The calls that a name may begin with, in words.
+pub fn list_secret_calls() -> String {
+    SecretCall::ALL.map(SecretCall::as_str).join(", ")
 }
 
 impl fmt::Debug for Secrets {
@@ -65,9 +77,9 @@ impl Decode for Secrets {
                 "is no name for a secret; it has letters, digits, `-`, `_` and `.` only",
             );
             sound &= decoder.demand(
-                of.is_none_or(|of| SECRET_CALLS.contains(&of)),
+                of.is_none_or(|of| SecretCall::ALL.iter().any(|call| call.as_str() == of)),
                 key,
-                format!("names no call before its `/`; known are {}", SECRET_CALLS.join(", ")),
+                format!("names no call before its `/`; known are {}", list_secret_calls()),
             );
         }
         sound.then_some(Self(secrets))

@@ -14,7 +14,7 @@ use berth_contract::problem::Problem;
 use berth_domain::class::{Class, TopologyPolicy};
 use berth_domain::size::Size;
 use berth_domain::volume::storage::{OperationKind, Reclaim, SnapshotState, Stage};
-use berth_domain::volume::{CallKind, MountOptions};
+use berth_domain::volume::{CallKind, MountOptions, SecretCall};
 use berth_domain::{VolumeId, limits};
 use serde_json::json;
 
@@ -425,10 +425,17 @@ fn a_volume_that_is_not_ready_is_waited_for_if_it_gets_ready_by_itself() {
 fn secrets_go_to_the_calls_that_they_are_for() {
     let given = [("a", "1"), ("b", "2"), ("create/b", "3"), ("create/c", "4"), ("delete/c", "5")];
     let secrets = Secrets(given.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
-    let of = |call: &str| serde_json::to_value(secrets.clone().for_call(call)).unwrap();
-    assert_eq!(of("create"), json!({"a": "1", "b": "3", "c": "4"}));
-    assert_eq!(of("delete"), json!({"a": "1", "b": "2", "c": "5"}));
-    assert_eq!(of("publish"), json!({"a": "1", "b": "2"}));
+    let of = |call| serde_json::to_value(secrets.clone().for_call(call)).unwrap();
+    assert_eq!(of(SecretCall::Create), json!({"a": "1", "b": "3", "c": "4"}));
+    assert_eq!(of(SecretCall::Delete), json!({"a": "1", "b": "2", "c": "5"}));
+    assert_eq!(of(SecretCall::Publish), json!({"a": "1", "b": "2"}));
+    let of = |calls: &[SecretCall]| {
+        let kept = secrets.clone().for_calls(&calls.iter().copied().collect());
+        serde_json::to_value(kept).unwrap()
+    };
+    assert_eq!(of(&[]), json!({"a": "1", "b": "2"}));
+    let kept = json!({"a": "1", "b": "2", "create/b": "3", "create/c": "4"});
+    assert_eq!(of(&[SecretCall::Create, SecretCall::Stage]), kept);
 }
 
 /// The longest list of a request fits the longest group.

@@ -88,6 +88,7 @@ pub use mounted::{DoubtReason, MountDoubt, MountUse, UnaccountedMount};
 pub use node_mount::{NodeMount, NodeMountState};
 pub use owner::CallOwner;
 pub use refusal::{Holder, Holders, Refusal};
+pub use secrets_due::SecretCall;
 pub use spec::{Closing, MountOptions, VolumeSpec};
 pub use step::step;
 
@@ -131,13 +132,6 @@ impl Volume {
     fn busy(&self, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
         let of_claim = self.live(Calls::All, now, policy);
         of_claim.or_else(|| self.busy_at_storage(now, policy))
-    }
-
-    /// The controller call that may still act, whoever owns it.
-    fn controller_busy(&self, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
-        let of_claim = self.live(Calls::Controller, now, policy);
-        let is_controller = |busy: &BusyCall| busy.call.is_controller();
-        of_claim.or_else(|| self.busy_at_storage(now, policy).filter(is_controller))
     }
 
     /// The call of the volume's operation or of a snapshot, if it may still act.

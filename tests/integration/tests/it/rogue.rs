@@ -118,6 +118,23 @@ fn told(name: EventName, of: &str) -> Tell {
     Tell { events: vec![ToldEvent { event, traceparent: clock::begin_trace() }] }
 }
 
+/// A report without anything in it.
+fn report_of(id: &str) -> registry::Report {
+    registry::Report {
+        node: node(id),
+        version: "1".to_owned(),
+        boot_id: "thief".to_owned(),
+        clock: clock::now(),
+        attributes: [].into(),
+        instances: Vec::new(),
+        undone: None,
+        unaccounted: Vec::new(),
+        compared: None,
+        clock_offset: None,
+        sealing_key: None,
+    }
+}
+
 /// Speaks for `n1`: takes its claims, its lease, its reports, its secrets, its allocs.
 async fn acts_for_another_node(thief: &Thief, system: &System) {
     let namespace = Namespace::default();
@@ -144,20 +161,7 @@ async fn acts_for_another_node(thief: &Thief, system: &System) {
     }
     let end = Yield { node: node("n1"), revision: stored.revision };
     thief.is_refused::<verb::NodeYield>(&(), &end).await;
-    let report = registry::Report {
-        node: node("n1"),
-        version: "1".to_owned(),
-        boot_id: "thief".to_owned(),
-        clock: clock::now(),
-        attributes: [].into(),
-        instances: Vec::new(),
-        undone: None,
-        unaccounted: Vec::new(),
-        compared: None,
-        clock_offset: None,
-        sealing_key: Some("X".to_owned()),
-    };
-    thief.is_refused::<verb::NodeReport>(&(), &report).await;
+    thief.is_refused::<verb::NodeReport>(&(), &report_of("n1")).await;
     let secrets = secrets_id(system).await;
     let open = secret::Open { namespace, volume: volume(), secrets, to: "X".to_owned() };
     thief.is_refused::<verb::SecretOpen>(&node("n1"), &open).await;
@@ -283,6 +287,43 @@ async fn the_thief_of_a_nodes_identity_gains_nothing() {
     for part in [Part::Claim, Part::Registry, Part::Agent(0), Part::Agent(1)] {
         assert!(!system.daemon(part).log().contains(SECRET));
     }
+    system.stop("a").await;
+    system.settle("data").await;
+    system.judge();
+}
+
+/// The node of a mounted volume is due the secrets that mount it, and no others.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_thief_of_a_mounting_nodes_identity_gets_no_secrets_of_the_controller() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let secrets = json!({
+        "user": "all", "stage/key": "staged", "create/admin": "root", "delete/admin": "root",
+    });
+    system.class("safe", json!({"secrets": secrets})).await.unwrap();
+    system.created("data", json!({"class": "safe", "size": "1MiB"})).await;
+    system.run("a", 0, "data").await;
+    // The agent reports its own key again otherwise.
+    system.kill9(Part::Agent(0));
+    let controllers = vec![PluginId::new(PLUGIN).unwrap()];
+    let role = Role::Node { node: node("n1"), controllers };
+    let thief = system.connect_as(&role, Actor::Node(node("n1"))).await;
+    let keys = berth_service::seal::Keys::once();
+    let report = registry::Report { sealing_key: Some(keys.public()), ..report_of("n1") };
+    send::<verb::NodeReport>(&thief, &(), &report).await.unwrap();
+    let open = secret::Open {
+        namespace: Namespace::default(),
+        volume: volume(),
+        secrets: secrets_id(&system).await,
+        to: keys.public(),
+    };
+    let sealed = send::<verb::SecretOpen>(&thief, &node("n1"), &open).await.unwrap();
+    let key = VolumeKey::new(Namespace::default(), volume());
+    let opened = serde_json::to_value(keys.open(&key, &sealed).unwrap()).unwrap();
+    assert_eq!(opened, json!({"user": "all", "stage/key": "staged"}));
+    system.restart(Part::Agent(0));
     system.stop("a").await;
     system.settle("data").await;
     system.judge();

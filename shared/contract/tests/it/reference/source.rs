@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use berth_contract::message::secret::SECRET_CALLS;
+use berth_contract::message::secret::list_secret_calls;
 use berth_contract::message::volume::{DOCUMENT_FIELDS, SEALED_FIELD};
 use syn::{Attribute, Expr, Fields, GenericArgument, Item, Lit, Meta, PathArguments, Type};
 
@@ -168,7 +168,7 @@ pub fn secret_fields(meaning: &str) -> [Field; 2] {
         meaning: meaning.to_owned(),
         is_part: false,
     };
-    let calls = SECRET_CALLS.join(", ");
+    let calls = list_secret_calls();
     let names = format!(
         "{meaning} A name has letters, digits, `-`, `_` and `.`. A name may begin with a call and \
          `/`: `create/password` goes to `CreateVolume` only, as `password`. The calls are {calls}."
