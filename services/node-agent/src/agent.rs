@@ -35,6 +35,7 @@ use crate::events::EventPublisher;
 use crate::executor::VolumeExecutor;
 use crate::finish;
 use crate::gate::Gate;
+use crate::hosting::HostingRights;
 use crate::lease::{Holder, LeaseTtl, NodeLease};
 use crate::mount_health::MountHealths;
 use crate::node::{self, Binds, Mounter, MounterContext};
@@ -278,6 +279,11 @@ impl Startup<'_> {
             gate: held.gate.clone(),
             unaccounted: answering.unaccounted.clone(),
             sealing: sealing.clone(),
+            rights: HostingRights {
+                bus: process.bus.clone(),
+                node: config.node.clone(),
+                fault: FaultReport::default(),
+            },
         };
         let comparison = ClaimComparison {
             mounter: mounter.clone(),

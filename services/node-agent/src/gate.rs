@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     fn reported(state: NodeState, gone: Option<Proof>) -> Reported {
-        Reported { clock_skew_ms: 0, clock: None, state, gone, pace_s: 0 }
+        Reported { clock_skew_ms: 0, clock: None, state, gone, pace_s: 0, unproven: Vec::new() }
     }
 
     fn proof(at: u64) -> Proof {

@@ -25,6 +25,7 @@
 //! | [`unmount_copy`] | a process of its own, which unmounts in another mount namespace |
 //! | [`mount_health`] | whether what is mounted still answers |
 //! | [`claimed`], [`compare`] | whether what is mounted is still claimed |
+//! | [`hosting`] | which controllers the node may host |
 //! | [`unaccounted`] | mounts that no claim covers |
 //! | [`gate`], [`comeback`] | refuse new work until the registry counts the node as ready |
 //! | [`runs`] | commands that use a mount, watched until they end |
@@ -45,6 +46,7 @@ mod finish;
 pub mod gate;
 pub mod host;
 mod host_pool;
+pub mod hosting;
 mod identity;
 mod journal;
 pub mod lease;

@@ -10,6 +10,7 @@
 //! **Never** asks a second replica for the same report: the exchange with one replica measures the
 //! clock.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, RequestError};
@@ -29,6 +30,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::gate::{Gate, NodePresence};
 use crate::host::Host;
+use crate::hosting::{HostingRights, ShownRights};
 use crate::lease::LeaseTtl;
 use crate::plugin::{Plugin, Plugins};
 use crate::secret::SealingKey;
@@ -56,6 +58,8 @@ const BAD_SOURCES: &str = "plugin-faults";
 const HUNG: &str = "hung";
 /// The attribute that says of which allocs it cannot be looked at whether they run.
 const UNSEEN: &str = "runs";
+/// The attribute that names controllers here that do not count.
+const HOSTING: &str = "hosting";
 /// Longest attribute, in characters.
 const ATTRIBUTE_CHARS_MAX: usize = 240;
 /// How far the registry's skew may lie outside of the agent's measurement, in milliseconds: the
@@ -92,6 +96,8 @@ pub struct Reporter {
     pub unseen: FaultReport,
     /// The key that secrets are sealed for.
     pub sealing: SealingKey,
+    /// Which controllers the node may host.
+    pub rights: HostingRights,
 }
 
 impl Reporter {
@@ -105,6 +111,7 @@ impl Reporter {
         let mut hung = self.hung.follow();
         let mut unseen = self.unseen.follow();
         let mut sealing = self.sealing.follow_missed();
+        let mut hosting = self.rights.fault.follow();
         let (mut tries, mut unsettled, mut skew_retries) = (0, 0, 0);
         let (mut known, mut clock_offset) = (None, None);
         loop {
@@ -117,9 +124,10 @@ impl Reporter {
             hung.mark_unchanged();
             unseen.mark_unchanged();
             sealing.mark_unchanged();
+            hosting.mark_unchanged();
             let reading = ClockReading::now();
             let pause = match self.report(clock_offset, REQUEST_TIMEOUT).await {
-                Ok(TakenReport { reported, clock_offset: measured }) => {
+                Ok(TakenReport { reported, clock_offset: measured, is_unproven }) => {
                     clock_offset = measured;
                     self.log_answer(tries, &reported);
                     tries = 0;
@@ -129,7 +137,8 @@ impl Reporter {
                     });
                     skew_retries = if is_skew_wrong { skew_retries + 1 } else { 0 };
                     let measures_again = (1..=SKEW_RETRIES_MAX).contains(&skew_retries);
-                    if self.gate.presence() == NodePresence::Unknown || measures_again {
+                    let is_unsettled = self.gate.presence() == NodePresence::Unknown;
+                    if is_unsettled || measures_again || is_unproven {
                         unsettled += 1;
                         UNSETTLED_RETRY.wait(unsettled, clock::jitter()).min(self.interval)
                     } else {
@@ -164,6 +173,7 @@ impl Reporter {
                 _ = hung.changed() => {}
                 _ = unseen.changed() => {}
                 _ = sealing.changed() => {}
+                _ = hosting.changed() => {}
                 () = reading.was_set() => clock_offset = None,
                 () = shutdown.requested() => return,
             }
@@ -201,6 +211,12 @@ impl Reporter {
             }
         }
         attributes.extend(fault.map(|why| (JOURNAL.to_owned(), shorten(why))));
+        let with_controller = instances.iter().filter(|one| one.half == Half::Controller);
+        let with_controller = with_controller.map(|one| one.plugin.clone()).collect();
+        let ShownRights { unheard, denied } = self.rights.show(with_controller, within).await?;
+        instances.retain(|one| one.half != Half::Controller || !unheard.contains(&one.plugin));
+        attributes
+            .extend(self.rights.fault.current().map(|why| (HOSTING.to_owned(), shorten(why))));
         attributes.extend(self.hung.current().map(|hung| (HUNG.to_owned(), shorten(hung))));
         attributes.extend(self.unseen.current().map(|why| (UNSEEN.to_owned(), shorten(why))));
         let unaccounted = self.unaccounted.read_known();
@@ -224,10 +240,13 @@ impl Reporter {
             self.gate.record_answer(tenure, &reported);
         }
         self.ttl.at_least(lease_ttl(&reported));
+        let unproven: BTreeSet<_> = reported.unproven.iter().cloned().collect();
+        let is_unproven = unproven.iter().any(|plugin| !denied.contains(plugin));
+        self.rights.note_uncounted(&unheard.into_iter().chain(unproven).collect());
         let clock_offset = reported
             .clock
             .map(|registry| ClockOffset::from_exchange(report.clock, registry, began.elapsed()));
-        Ok(TakenReport { reported, clock_offset })
+        Ok(TakenReport { reported, clock_offset, is_unproven })
     }
 
     fn log_answer(&self, tries: u32, reported: &Reported) {
@@ -248,6 +267,8 @@ struct TakenReport {
     reported: Reported,
     /// How far this host's clock is ahead of the registry's; none from an older registry.
     clock_offset: Option<ClockOffset>,
+    /// The registry has lost what was shown to it: it is to be shown again.
+    is_unproven: bool,
 }
 
 /// One reading of the monotonic clock and of the wall clock.

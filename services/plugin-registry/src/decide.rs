@@ -113,8 +113,9 @@ pub fn decide(records: &NodeRecords, received: &ReceivedReport) -> Verdict {
         return Verdict::Late;
     }
     let mut writes = Vec::new();
-    let controllers = unknown_controllers(records, report);
-    let instances: Vec<&ReportedInstance> = report.instances.iter().chain(&controllers).collect();
+    let unknown = unknown_controllers(records, report);
+    let counted = report.instances.iter().filter(|reported| may_count(records, reported));
+    let instances: Vec<&ReportedInstance> = counted.chain(&unknown).collect();
     for reported in &instances {
         let key = (reported.plugin.clone(), reported.half);
         let known = records.instances.get(&key);
@@ -160,6 +161,21 @@ fn unknown_controllers(records: &NodeRecords, report: &Report) -> Vec<ReportedIn
         .map(|node| ReportedInstance { half: Half::Controller, ..node.clone() })
         .filter(had_controller)
         .collect()
+}
+
+/// Whether the instance counts. A controller does if the node has shown that it may host it
+/// (`node.host`), or if it is on record: an agent of an earlier version shows nothing.
+fn may_count(records: &NodeRecords, reported: &ReportedInstance) -> bool {
+    let ReportedInstance { plugin, half, .. } = reported;
+    let is_shown = || records.node.as_ref().is_some_and(|node| node.hosts.contains(plugin));
+    *half == Half::Node || records.instances.contains_key(&(plugin.clone(), *half)) || is_shown()
+}
+
+/// The plugins whose controllers the report names, and which do not count.
+pub fn list_unproven(records: &NodeRecords, report: &Report) -> Vec<PluginId> {
+    let all = report.instances.iter();
+    let unproven = all.filter(|reported| !may_count(records, reported));
+    unproven.map(|reported| reported.plugin.clone()).collect()
 }
 
 fn is_late(known: &Node, report: &Report) -> bool {
@@ -215,6 +231,7 @@ fn next_node(known: Option<&Node>, received: &ReceivedReport) -> Node {
         unaccounted: next_unaccounted(known, &received.report),
         uncompared,
         sealing_key: sealing_key.clone(),
+        hosts: next_hosts(known, &received.report),
     }
 }
 
@@ -226,6 +243,15 @@ fn next_unaccounted(known: Option<&Node>, report: &Report) -> Vec<UnaccountedMou
         mounts.extend(&known.unaccounted);
     }
     mounts.into_iter().cloned().collect()
+}
+
+/// What the node may host and says that it does. An agent shows its right again before each report.
+fn next_hosts(known: Option<&Node>, report: &Report) -> BTreeSet<PluginId> {
+    let is_named = |plugin: &&PluginId| {
+        let mut all = report.instances.iter();
+        all.any(|one| one.half == Half::Controller && one.plugin == **plugin)
+    };
+    known.into_iter().flat_map(|known| &known.hosts).filter(is_named).cloned().collect()
 }
 
 /// Whether the node's record needs a write. The clock of the report alone needs none.

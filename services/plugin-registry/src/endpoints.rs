@@ -13,7 +13,7 @@ use berth_service::process::Process;
 
 use crate::hold::Arrival;
 use crate::state::State;
-use crate::{delete, gone, hold, jobs, leave, query, report, tell};
+use crate::{delete, gone, hold, host, jobs, leave, query, report, tell};
 
 /// Requests of one verb under way at once.
 const MAX_IN_FLIGHT: u32 = 256;
@@ -25,6 +25,13 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
         let report = request.message()?;
         request.check_node(&report.node)?;
         report::report(&state, report, at, request.trace, request.deadline).await
+    })
+    .await?;
+    on.verb::<verb::NodeHost, _>(|state, request, at| async move {
+        let to = request.to()?;
+        request.check_node(&to.node)?;
+        request.message()?;
+        host::host(&state, to, at, (request.trace, request.deadline)).await
     })
     .await?;
     on.verb::<verb::NodeHold, _>(|state, request, _| async move {
@@ -81,7 +88,7 @@ struct Endpoints<'a> {
 
 impl Endpoints<'_> {
     /// The handler gets the time at which the request came: a node's clock is measured by it.
-    async fn verb<V: Verb<To = ()>, F>(
+    async fn verb<V: Verb, F>(
         &self,
         handler: impl Fn(State, VerbRequest<V>, Timestamp) -> F + Send + Sync + 'static,
     ) -> Result<(), ServeError>

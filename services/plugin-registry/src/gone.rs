@@ -19,7 +19,7 @@
 //!
 //! **Never** checks otherwise whether the declaration is true. No service can.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_bus::Call;
@@ -121,7 +121,8 @@ async fn declare(
     }
     check_mounted_nowhere(state, node, trace, deadline).await?;
     deadline::check(deadline)?;
-    let known = known.cloned().unwrap_or_else(|| unknown_node(proof));
+    // Claims may name a node without a record, and only its proof releases them.
+    let known = known.cloned().unwrap_or_else(|| Node::unknown(proof.at));
     let next = Node { gone: Some(proof.clone()), ..known };
     state.store(node, &snapshot, &Write::Node(next), trace).await?;
     let trace_id = trace.trace_id();
@@ -256,39 +257,20 @@ fn record_changed(node: &NodeId, seen: u64) -> Problem {
     Problem::new(Code::Changed, message).next(next)
 }
 
-/// The record of a node that has none. Claims may still name the node, and only its proof releases
-/// them.
-fn unknown_node(proof: &Proof) -> Node {
-    Node {
-        state: NodeState::Down,
-        since: proof.at,
-        clock_skew_ms: 0,
-        version: String::new(),
-        boot_id: String::new(),
-        reported: Timestamp::default(),
-        attributes: BTreeMap::new(),
-        unaccounted: Vec::new(),
-        uncompared: false,
-        sealing_key: None,
-        gone: None,
-        back: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use berth_domain::proof::ProofKind;
 
     use super::*;
 
     fn node(since: u64, boot: &str, agent: &str, made: u64) -> Node {
-        let at = Timestamp::from_unix_ms(since);
-        let proof =
-            Proof { kind: ProofKind::Confirmed, by: String::new(), at, note: String::new() };
         let made = Timestamp::from_unix_ms(made).to_string();
         let attributes = [(AGENT_ID, agent.to_owned()), (AGENT_MADE, made)];
         let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).into();
-        Node { boot_id: boot.to_owned(), attributes, ..unknown_node(&proof) }
+        Node {
+            boot_id: boot.to_owned(),
+            attributes,
+            ..Node::unknown(Timestamp::from_unix_ms(since))
+        }
     }
 
     #[test]
@@ -332,11 +314,11 @@ mod tests {
             (node(0, "boot-1", "id-2", 2_000), true),
             (node(0, "boot-2", "id-2", 2_000), false),
             // An agent of an earlier version.
-            (Node { attributes: BTreeMap::new(), ..down.clone() }, false),
+            (Node { attributes: [].into(), ..down.clone() }, false),
         ] {
             assert_eq!(what_is_shared(&down, &other).is_some(), is_shared, "{other:?}");
         }
-        let unknown = Node { attributes: BTreeMap::new(), ..node(1_000, "", "", 10) };
+        let unknown = Node { attributes: [].into(), ..node(1_000, "", "", 10) };
         assert_eq!(what_is_shared(&unknown, &node(0, "", "id-2", 2_000)), None);
     }
 }

@@ -23,6 +23,7 @@ mod endpoints;
 mod events;
 mod gone;
 mod hold;
+mod host;
 mod jobs;
 mod leases;
 mod leave;

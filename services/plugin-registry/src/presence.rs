@@ -169,6 +169,7 @@ mod tests {
             unaccounted: Vec::new(),
             uncompared: false,
             sealing_key: None,
+            hosts: [].into(),
             gone: None,
             back: None,
         }

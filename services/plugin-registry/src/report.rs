@@ -6,13 +6,15 @@ use berth_contract::message::registry::{Report, Reported};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::plugin::{Half, Instance, Node, NodeState};
+use berth_domain::plugin::{Half, Instance, NodeState};
 use berth_domain::{NodeId, Timestamp};
 use berth_service::deadline;
 use berth_service::record_table::{StoreError, retry_lost_races};
 use tokio::time::Instant;
 
-use crate::decide::{InstanceKey, ReceivedReport, Verdict, Write, decide, faults};
+use crate::decide::{
+    InstanceKey, NodeRecords, ReceivedReport, Verdict, Write, decide, faults, list_unproven,
+};
 use crate::events;
 use crate::leases::Leases;
 use crate::state::State;
@@ -52,9 +54,9 @@ async fn apply(
     let node = &received.report.node;
     let mirrored = state.mirrored_records(node);
     match decide(&mirrored, received) {
-        Verdict::Late => return Ok(answer_late(state, received, mirrored.node.as_ref())),
+        Verdict::Late => return Ok(answer_late(state, received, &mirrored)),
         Verdict::Write(writes) if writes.is_empty() => {
-            return Ok(answer(state, received, mirrored.node.as_ref()));
+            return Ok(answer(state, received, &mirrored));
         }
         Verdict::Write(_) => {}
     }
@@ -63,9 +65,9 @@ async fn apply(
     let instances: BTreeSet<InstanceKey> = reported.chain(mirrored.instances.into_keys()).collect();
     let snapshot = state.read_node_records(node, instances).await?;
     let Verdict::Write(writes) = decide(&snapshot.records, received) else {
-        return Ok(answer_late(state, received, snapshot.records.node.as_ref()));
+        return Ok(answer_late(state, received, &snapshot.records));
     };
-    let mut stored_node = snapshot.records.node.clone();
+    let mut stored = snapshot.records.clone();
     for write in &writes {
         state.store(node, &snapshot, write, trace).await?;
         let event = match write {
@@ -79,10 +81,10 @@ async fn apply(
             events::publish(&state.events, &event, trace);
         }
         if let Write::Node(next) = write {
-            stored_node = Some(next.clone());
+            stored.node = Some(next.clone());
         }
     }
-    Ok(answer(state, received, stored_node.as_ref()))
+    Ok(answer(state, received, &stored))
 }
 
 /// Why the instance counts as unhealthy from this write on although it reports itself healthy: its
@@ -109,19 +111,21 @@ fn newly_shared_id(
     Some(why)
 }
 
-/// The reply to the agent, by the node's record.
-fn answer(state: &State, received: &ReceivedReport, record: Option<&Node>) -> Reported {
+/// The reply to the agent, by the node's records.
+fn answer(state: &State, received: &ReceivedReport, records: &NodeRecords) -> Reported {
+    let record = records.node.as_ref();
     Reported {
         clock_skew_ms: received.skew_ms(record.map_or(0, |node| node.clock_skew_ms)),
         clock: Some(received.at),
         state: record.map_or(NodeState::Down, |node| node.state),
         gone: record.and_then(|node| node.gone.clone()),
         pace_s: state.pace.lease_ttl_s(state.lease_mirror.read(Leases::count)),
+        unproven: list_unproven(records, &received.report),
     }
 }
 
-fn answer_late(state: &State, received: &ReceivedReport, record: Option<&Node>) -> Reported {
+fn answer_late(state: &State, received: &ReceivedReport, records: &NodeRecords) -> Reported {
     let Report { node, clock, .. } = &received.report;
     tracing::debug!(%node, sent = %clock, "a report came after a newer one, and changes nothing");
-    answer(state, received, record)
+    answer(state, received, records)
 }

@@ -99,8 +99,11 @@ fn agent(found: &mut Permissions, actor: &Actor, node: &NodeId, controllers: &[P
     let own = ALL.iter().filter(|row| row.service == NODE_AGENT);
     found.answer(own.map(|row| row.subject_for(&[SubjectPart::Node(node)])));
     for plugin in controllers {
+        let own = [SubjectPart::Node(node), SubjectPart::Plugin(plugin)];
+        let shown = ALL.iter().filter(|row| row.is_sent_by(CONTROLLER));
+        found.publish_allow.extend(shown.map(|row| actor.sign(&row.subject_for(&own))));
         for row in ALL.iter().filter(|row| row.service == CONTROLLER) {
-            let subject = row.subject_for(&[SubjectPart::Node(node), SubjectPart::Plugin(plugin)]);
+            let subject = row.subject_for(&own);
             let is_shared = !row.subject.contains("<node>");
             let queue = if is_shared { controller_queue(plugin) } else { QUEUE.to_owned() };
             found.answer_in(&queue, &subject);

@@ -22,7 +22,7 @@ use crate::topology::reaches;
 pub use crate::volume::UnaccountedMount;
 
 use crate::volume::Route;
-use crate::{JobId, Namespace, NodeId, Timestamp};
+use crate::{JobId, Namespace, NodeId, PluginId, Timestamp};
 
 /// Which half of a plugin an instance serves; a monolith reports both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -249,9 +249,32 @@ pub struct Node {
     /// it (A9).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealing_key: Option<String>,
+    /// The plugins whose controllers the node may host. A request showed it that only an identity
+    /// with this right can send.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub hosts: BTreeSet<PluginId>,
 }
 
 impl Node {
+    /// A node of which nothing is known yet.
+    pub fn unknown(since: Timestamp) -> Self {
+        Self {
+            state: NodeState::Down,
+            since,
+            clock_skew_ms: 0,
+            version: String::new(),
+            boot_id: String::new(),
+            reported: Timestamp::default(),
+            attributes: BTreeMap::new(),
+            gone: None,
+            back: None,
+            unaccounted: Vec::new(),
+            uncompared: false,
+            sealing_key: None,
+            hosts: BTreeSet::new(),
+        }
+    }
+
     /// The incarnation of the bucket of claims with which the agent last compared what is mounted;
     /// none before, and from an older agent.
     pub fn compared_incarnation(&self) -> Option<u64> {
@@ -413,8 +436,7 @@ impl Plugin {
     ) -> BTreeSet<&'a NodeId> {
         let mut calling = BTreeSet::new();
         for node in nodes {
-            let is_alone = self.instances.contains_key(&(node.clone(), Half::Controller))
-                && self.is_only_reached_from(node, volume);
+            let is_alone = self.is_controller_on(node) && self.is_only_reached_from(node, volume);
             let all = self.instances.keys().filter(|(_, half)| *half == Half::Controller);
             let asked = all.map(|(at, _)| at).filter(|at| !is_alone || *at == node);
             calling.extend(asked);
@@ -427,6 +449,11 @@ impl Plugin {
     pub fn controller_hosts(&self) -> impl Iterator<Item = &NodeId> {
         let hosts = self.instances.keys().filter(|(_, half)| *half == Half::Controller);
         hosts.map(|(node, _)| node)
+    }
+
+    /// Whether the node hosts a controller, healthy or not.
+    pub fn is_controller_on(&self, node: &NodeId) -> bool {
+        self.instances.contains_key(&(node.clone(), Half::Controller))
     }
 
     /// Which controllers may be called for a volume with these topologies.

@@ -74,8 +74,15 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
         let group = is_shared.then(|| controller_queue(&plugin));
         answer(&service, subject, group, says.clone()).await?;
     }
-    while let Err(error) = ask::ask(&bus, &verb::NodeReport::subject(&()), &report()).await {
-        crate::tell(&format!("the node could not be reported yet: {error}"));
+    let host = verb::NodeHost::subject(&own);
+    loop {
+        // An earlier version of the registry knows no such right.
+        let _ = ask::ask(&bus, &host, &json!({})).await;
+        let told = ask::ask(&bus, &verb::NodeReport::subject(&()), &report()).await;
+        if told.as_ref().is_ok_and(|told| told["unproven"].is_null()) {
+            break;
+        }
+        crate::tell(&format!("the node could not be reported yet: {told:?}"));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     lease.lost().await;

@@ -21,6 +21,7 @@ use berth_node_agent::events::EventPublisher;
 use berth_node_agent::executor::VolumeExecutor;
 use berth_node_agent::gate::Gate;
 use berth_node_agent::host::Host;
+use berth_node_agent::hosting::HostingRights;
 use berth_node_agent::lease::{Holder, LeaseTtl, NodeLease};
 use berth_node_agent::plugin::declaration::PluginSource;
 use berth_node_agent::plugin::record::InstanceRecord;
@@ -137,6 +138,8 @@ impl Place {
         unaccounted.replace(Vec::new(), true);
         let journal = FaultReport::default();
         let hung = FaultReport::default();
+        let rights =
+            HostingRights { bus: bus.clone(), node: node.clone(), fault: FaultReport::default() };
         let reporter = Reporter {
             // Nothing is mounted, so there is nothing to compare.
             compared: tenure.volumes.subscribe(),
@@ -151,6 +154,7 @@ impl Place {
             hung,
             unseen: FaultReport::default(),
             sealing,
+            rights,
         };
         tokio::spawn(reporter.run(shutdown.clone()));
         tokio::spawn(async move { tenure.keep(lease, &shutdown).await.map(drop) });

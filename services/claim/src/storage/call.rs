@@ -2,7 +2,8 @@
 //!
 //! **Owns** what the agent is told of a call, and which node's controller gets it.
 //!
-//! **Promises** that a volume whose storage one node has is called there and nowhere else, and that
+//! **Promises** that a volume whose storage one node has is called there and nowhere else, whatever
+//! other nodes report of where they are; and that
 //! the executor is told every other controller at which a call of these volumes may be running.
 //!
 //! **Never** changes a record.
@@ -39,12 +40,16 @@ impl StateInner {
         snapshot: Option<&SnapshotId>,
     ) -> Result<Option<NodeId>, Problem> {
         let Some((plugin, topologies)) = place_of(volume, snapshot) else { return Ok(None) };
+        let home = home_of(volume, snapshot);
         let creates = snapshot.is_none()
             && volume.spec.as_ref().is_some_and(|spec| spec.stage() == Stage::Creating);
         // A plugin may have created it where it was not requested: who is there may have it.
         let answered = volume.spec.as_ref().filter(|_| snapshot.is_none());
         let answered = answered.map_or(&[][..], |spec| &spec.topologies);
         let executor = self.with_plugin(plugin, |plugin, ready| {
+            if let Some(home) = home.filter(|home| plugin.is_controller_on(home)) {
+                return Some(Some(home.clone()));
+            }
             let choice = match (plugin.controller_of(answered), plugin.controller_of(topologies)) {
                 (only @ ControllerChoice::Only(_), _) => only,
                 (_, ControllerChoice::Any) if creates => {
@@ -290,6 +295,14 @@ fn group_ids(snapshot: &Snapshot, members: &[(&VolumeId, &Snapshot)]) -> Option<
     let of_members = members.iter().filter_map(|(_, of)| of.external_id.as_ref());
     let snapshots = of_members.chain(&group.snapshots).cloned().collect();
     Some(GroupIds { group: group.external_id.clone()?, snapshots })
+}
+
+/// The node whose controller alone knows the volume, or its snapshot.
+fn home_of<'a>(volume: &'a Volume, snapshot: Option<&SnapshotId>) -> Option<&'a NodeId> {
+    match snapshot {
+        Some(id) => volume.snapshots.get(id)?.home.as_ref(),
+        None => volume.spec.as_ref()?.home(),
+    }
 }
 
 /// The plugin and the topologies of a volume, or of its snapshot, of which a controller call is

@@ -33,6 +33,7 @@ fn down(since: Timestamp) -> Node {
         unaccounted: Vec::new(),
         uncompared: false,
         sealing_key: None,
+        hosts: [].into(),
     }
 }
 

@@ -97,6 +97,7 @@ impl World {
             state: NodeState::Ready,
             gone: None,
             pace_s: 0,
+            unproven: Vec::new(),
         };
         let answer = Arc::new(Mutex::new(ready));
         let others = others::serve(&bus, &grants, &reports, &answer, &stopped).await;
@@ -172,8 +173,14 @@ impl World {
 
     /// From now on the registry answers so.
     pub fn answer_report(&self, state: NodeState, gone: Option<Proof>) {
-        *self.answer.lock().unwrap() =
-            Reported { clock_skew_ms: 0, clock: None, state, gone, pace_s: 0 };
+        *self.answer.lock().unwrap() = Reported {
+            clock_skew_ms: 0,
+            clock: None,
+            state,
+            gone,
+            pace_s: 0,
+            unproven: Vec::new(),
+        };
     }
 
     /// The allocs that the agent said have ended, with its words.

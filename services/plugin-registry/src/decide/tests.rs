@@ -56,9 +56,13 @@ fn writes(known: &NodeRecords, received: &ReceivedReport) -> Vec<Write> {
     }
 }
 
-/// The records after the writes.
+/// The records after the agent has shown its rights, and after the writes.
 fn after(known: &NodeRecords, received: &ReceivedReport) -> NodeRecords {
     let mut known = known.clone();
+    for told in received.report.instances.iter().filter(|told| told.half == Half::Controller) {
+        let node = known.node.get_or_insert_with(|| Node::unknown(at(0)));
+        node.hosts.insert(told.plugin.clone());
+    }
     for write in writes(&known, received) {
         match write {
             Write::Node(node) => known.node = Some(node),
@@ -281,4 +285,40 @@ fn a_mount_without_a_claim_stays_on_record_until_a_restarted_agent_has_compared(
         let expected: Vec<_> = expected.into_iter().map(mount).collect();
         assert_eq!((node.unaccounted, node.uncompared), (expected, uncompared), "{compared:?}");
     }
+}
+
+/// Every node may send reports, and what it says there of a controller proves nothing.
+#[test]
+fn a_controller_counts_only_where_the_right_to_host_it_was_shown() {
+    let both = [("p", Half::Node, told(true, 1)), ("p", Half::Controller, told(true, 1))];
+    let (controller, told_both) = ((plugin("p"), Half::Controller), received(100, &both));
+    let mut forged = NodeRecords::default();
+    for write in writes(&forged, &told_both) {
+        match write {
+            Write::Node(node) => forged.node = Some(node),
+            Write::Put(place, instance) => drop(forged.instances.insert(place, instance)),
+            Write::Delete(place) => panic!("{place:?}"),
+        }
+    }
+    assert!(!forged.instances.contains_key(&controller));
+    assert!(forged.instances.contains_key(&(plugin("p"), Half::Node)));
+    assert_eq!(list_unproven(&forged, &told_both.report), [plugin("p")]);
+    // Another plugin's right is not this one's.
+    forged.node.as_mut().unwrap().hosts.insert(plugin("q"));
+    assert_eq!(list_unproven(&forged, &told_both.report), [plugin("p")]);
+
+    let shown = after(&forged, &received(200, &both));
+    assert!(shown.instances.contains_key(&controller));
+    assert_eq!(shown.node.as_ref().unwrap().hosts, [plugin("p")].into());
+    assert_eq!(list_unproven(&shown, &told_both.report), []);
+    // An agent of an earlier version shows nothing, and keeps what is on record.
+    let mut before = shown.clone();
+    before.node.as_mut().unwrap().hosts.clear();
+    let ill = [both[0].clone(), ("p", Half::Controller, told(false, 290))];
+    let kept = writes(&before, &received(300, &ill));
+    let is_kept = |write: &Write| matches!(write, Write::Put(place, _) if *place == controller);
+    assert!(kept.iter().any(is_kept), "{kept:?}");
+    // What was not named is to be shown again.
+    let left = after(&shown, &received(400, &both[..1]));
+    assert_eq!(left.node.unwrap().hosts, BTreeSet::new());
 }

@@ -312,6 +312,7 @@ fn an_instance_is_healthy_only_while_its_node_is_there() {
         unaccounted: Vec::new(),
         uncompared: false,
         sealing_key: None,
+        hosts: [].into(),
         gone: None,
         back: None,
     };

@@ -7,11 +7,11 @@ use berth_bus::{Bucket, Bus, Call, Config, Lease, RequestError};
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::event::Event;
 use berth_contract::message::registry::{
-    NodeQuery, NodeStatus, PluginQuery, PluginStatus, Report, Reported, ReportedInstance,
+    Hosted, NodeQuery, NodeStatus, PluginQuery, PluginStatus, Report, Reported, ReportedInstance,
 };
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb};
+use berth_contract::verb::{self, PluginOnNode, Verb};
 use berth_contract::{key, stream, subject};
 use berth_domain::plugin::{Half, Instance};
 use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
@@ -131,7 +131,14 @@ impl Site {
         }
     }
 
+    /// Shows the rights to the controllers first, as an agent does.
     pub async fn report(&self, report: &Report) -> Reported {
+        for told in report.instances.iter().filter(|told| told.half == Half::Controller) {
+            let on = PluginOnNode { plugin: told.plugin.clone(), node: report.node.clone() };
+            let call = Call::within(trace(), PATIENCE);
+            let subject = verb::NodeHost::subject(&on);
+            self.bus.request::<Hosted>(&subject, &json!({}), &call).await.unwrap();
+        }
         self.ask::<verb::NodeReport>(report).await.unwrap()
     }
 

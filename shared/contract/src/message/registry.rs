@@ -133,6 +133,16 @@ decode_struct!(NodeAbilities {
     topology,
 });
 
+/// `node.host`: the agent of the node in the subject may host the controller of the plugin in the
+/// subject. A new controller instance in a report counts only after this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Host {}
+decode_struct!(Host {});
+
+/// `node.host` was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Hosted {}
+
 /// `node.report` was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reported {
@@ -153,6 +163,10 @@ pub struct Reported {
     /// it is small.
     #[serde(default, skip_serializing_if = "is_small")]
     pub pace_s: u32,
+    /// Plugins whose controllers here do not count: the node's identity has not shown that it may
+    /// host them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unproven: Vec<PluginId>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Permissions;
 use crate::actor;
-use crate::subject::ANY_INBOX;
+use crate::subject::{ANY_INBOX, controller_queue};
 use crate::verb::{ALL, ControllerPublish, Verb as _};
 
 /// A right that an identity needs and does not have.
@@ -71,6 +71,13 @@ impl Permissions {
             }
         }
         missing
+    }
+
+    /// Whether the calls of this plugin's controller reach who has these permissions.
+    pub fn hears_controller(&self, plugin: &PluginId) -> bool {
+        let queue = controller_queue(plugin);
+        let subject = format!("{}.{} {queue}", ControllerPublish::subject(plugin), actor::ANY);
+        allows(&self.subscribe_allow, &self.subscribe_deny, &subject)
     }
 
     /// The plugins that a node may host the controllers of, as far as they are named.
@@ -208,14 +215,19 @@ mod tests {
     fn a_missing_right_says_what_it_is_for() {
         let n1 = carried(&node("n1", &["a.csi"]));
         assert_eq!(n1.controllers(), [PluginId::new("a.csi").unwrap()]);
+        for (plugin, expected) in [("a.csi", true), ("b.csi", false)] {
+            assert_eq!(n1.hears_controller(&PluginId::new(plugin).unwrap()), expected, "{plugin}");
+        }
         let needed = derive_permissions(&node("n1", &["a.csi", "b.csi"]));
         let missing = n1.find_missing(&needed);
         let lines: Vec<String> = missing.iter().map(ToString::to_string).collect();
         let of_controllers = ALL.iter().filter(|row| row.service == CONTROLLER);
-        assert_eq!(lines.len(), of_controllers.count(), "{lines:#?}");
-        let first = "subscribe: requests berth.v1.controller.b=2Ecsi.publish.*.* ";
-        assert!(lines[0].starts_with(first), "{lines:#?}");
-        assert!(lines[0].ends_with(" (controller.publish)"), "{lines:#?}");
+        assert_eq!(lines.len(), 1 + of_controllers.count(), "{lines:#?}");
+        let shown = "publish: requests berth.v1.node.host.n1.b=2Ecsi.node.n1 (node.host)";
+        assert_eq!(lines[0], shown);
+        let heard = "subscribe: requests berth.v1.controller.b=2Ecsi.publish.*.* ";
+        assert!(lines[1].starts_with(heard), "{lines:#?}");
+        assert!(lines[1].ends_with(" (controller.publish)"), "{lines:#?}");
         let other = carried(&node("n2", &[])).find_missing(&derive_permissions(&node("n1", &[])));
         let report = "publish: requests berth.v1.node.report.node.n1 (node.report)";
         assert!(other.iter().any(|right| right.to_string() == report), "{other:#?}");

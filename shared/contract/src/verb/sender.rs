@@ -92,5 +92,6 @@ pub(super) mod senders {
     pub const VOLUMEWATCHER: Sender = Sender::Service(service::VOLUMEWATCHER);
     pub const GC: Sender = Sender::Service(service::GC);
     pub const NODE_AGENT: Sender = Sender::Service(service::NODE_AGENT);
+    pub const CONTROLLER: Sender = Sender::Service(service::CONTROLLER);
     pub const DOCKER: Sender = Sender::Service(service::DOCKER);
 }

@@ -504,6 +504,7 @@ fn registry_agents_and_collection() {
         &node::Hold { holder, ttl_s: 10, over: Some(56), renewal: Some(4) },
     );
     request("request-node-yield", &node::Yield { node: sample::node_id(), revision: 57 });
+    request("request-node-host", &registry::Host {});
     request("request-node-tell", &{
         let (event, traceparent) = (sample::event(), sample::trace());
         node::Tell { events: vec![node::ToldEvent { event, traceparent }] }

@@ -170,6 +170,7 @@ pub fn changing_spec(work: Work) -> VolumeSpec {
         expanded_for: Some(15 << 30),
         provision: Some(provision()),
         mutable: map("iops", "6000"),
+        home: Some(node_id()),
     };
     let spec = VolumeSpec { storage: Some(Box::new(storage)), ..spec() };
     if is_created {
@@ -243,6 +244,7 @@ pub fn snapshot(state: SnapshotState) -> Snapshot {
         doomed: state == Creating,
         was_ready: state == Deleting,
         second_id: (state == Deleting).then(|| "snap-2".to_owned()),
+        home: Some(node_id()),
         foreign: false,
         external_id: is_cut.then(|| "snap-0c1d".to_owned()),
         size_bytes: is_cut.then_some(10 << 30),
@@ -466,6 +468,7 @@ pub fn node() -> Node {
         unaccounted: vec![unaccounted()],
         uncompared: false,
         sealing_key: Some("XAB3".to_owned()),
+        hosts: [PluginId::new("ebs.csi.aws.com").unwrap()].into(),
         gone: None,
         back: None,
     }

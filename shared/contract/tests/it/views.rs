@@ -262,8 +262,11 @@ fn plugins_and_nodes() {
     );
     let (state, gone) = (NodeState::Down, Some(sample::proof()));
     let clock = Some(sample::at(60_000));
-    let reported = registry::Reported { clock_skew_ms: -3, clock, state, gone, pace_s: 30 };
+    let unproven = vec!["ebs.csi.aws.com".parse().unwrap()];
+    let reported =
+        registry::Reported { clock_skew_ms: -3, clock, state, gone, pace_s: 30, unproven };
     reply("reply-node-report", &reported);
+    reply("reply-node-host", &registry::Hosted {});
     reply("reply-node-hold", &node::LeaseAnswer { revision: Some(57), found: None, volumes: None });
     let value = "{\"node\":\"host.example\"}".to_owned();
     let found = node::FoundLease { revision: 57, value, has_ttl: true };

@@ -91,6 +91,7 @@ fn record() -> Node {
         unaccounted: Vec::new(),
         uncompared: false,
         sealing_key: None,
+        hosts: [].into(),
         gone: None,
         back: None,
     }

@@ -137,6 +137,7 @@ pub fn storage_life() -> impl Strategy<Value = StorageLife> {
             unusable,
             provision,
             mutable,
+            home: None,
         },
     )
 }
@@ -168,6 +169,7 @@ pub fn snapshot() -> impl Strategy<Value = Snapshot> {
             plugin: asked.1,
             source: asked.2,
             topologies: asked.3,
+            home: None,
             parameters: asked.4,
             secrets: asked.5,
             group,

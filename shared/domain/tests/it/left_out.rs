@@ -118,7 +118,7 @@ fn optional_of_a_progress() -> [(&'static str, Value); 7] {
     ]
 }
 
-fn optional_of_a_snapshot() -> [(&'static str, Value); 13] {
+fn optional_of_a_snapshot() -> [(&'static str, Value); 14] {
     [
         ("progress", json!({})),
         ("doomed", json!(false)),
@@ -129,6 +129,7 @@ fn optional_of_a_snapshot() -> [(&'static str, Value); 13] {
         ("size_bytes", json!(null)),
         ("cut_at", json!(null)),
         ("topologies", json!([])),
+        ("home", json!(null)),
         ("parameters", json!({})),
         ("secrets", json!(null)),
         ("group", json!(null)),
@@ -219,6 +220,7 @@ fn a_node() -> impl Strategy<Value = Node> {
         unaccounted,
         uncompared: said.0 % 2 == 0,
         sealing_key: None,
+        hosts: [].into(),
     })
 }
 

@@ -198,6 +198,7 @@ fn rule_12_a_claim_of_before_is_not_granted_again() {
         unaccounted: Vec::new(),
         uncompared: false,
         sealing_key: None,
+        hosts: [].into(),
     };
     for (node, since, void) in [
         (node(None, None), 1_000, false),

@@ -54,6 +54,7 @@ fn with_snapshot(volume: Volume, state: SnapshotState, progress: Progress) -> Vo
         doomed: false,
         was_ready: state == SnapshotState::Deleting,
         second_id: None,
+        home: None,
         foreign: false,
         external_id: is_cut.then(|| "snap-1".to_owned()),
         size_bytes: None,

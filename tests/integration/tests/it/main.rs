@@ -13,6 +13,7 @@ mod config;
 mod enabled;
 mod failing;
 mod faults;
+mod forged;
 mod full;
 mod gone;
 mod held;

@@ -40,7 +40,7 @@ struct Thief {
     as_operator: Bus,
 }
 
-fn node(id: &str) -> NodeId {
+pub fn node(id: &str) -> NodeId {
     NodeId::new(id).unwrap()
 }
 
@@ -48,7 +48,7 @@ fn volume() -> VolumeId {
     VolumeId::new("data").unwrap()
 }
 
-async fn send<V: Verb>(bus: &Bus, to: &V::To, request: &V::Request) -> Result<V::Reply, Code> {
+pub async fn send<V: Verb>(bus: &Bus, to: &V::To, request: &V::Request) -> Result<V::Reply, Code> {
     let call = Call::within(clock::begin_trace(), AT_ONCE);
     bus.ask_service::<V>(to, request, &call).await.map_err(code)
 }
@@ -96,9 +96,9 @@ async fn secrets_id(system: &System) -> berth_domain::SecretsId {
     record::read::<VolumeSpec>(&value).unwrap().body.secrets.unwrap()
 }
 
-fn holder() -> Holder {
+pub fn holder_of(id: &str) -> Holder {
     Holder {
-        node: node("n1"),
+        node: node(id),
         agent: "thief".to_owned(),
         hostname: String::new(),
         boot_id: String::new(),
@@ -119,7 +119,7 @@ fn told(name: EventName, of: &str) -> Tell {
 }
 
 /// A report without anything in it.
-fn report_of(id: &str) -> registry::Report {
+pub fn report_of(id: &str) -> registry::Report {
     registry::Report {
         node: node(id),
         version: "1".to_owned(),
@@ -156,7 +156,7 @@ async fn acts_for_another_node(thief: &Thief, system: &System) {
     let lease = system.bus.bucket(&bucket::LEASES, 1).await.unwrap();
     let stored = lease.get(&key::node_lease(&node("n1"))).await.unwrap().unwrap();
     for over in [None, Some(stored.revision)] {
-        let hold = Hold { holder: holder(), ttl_s: 60, over, renewal: None };
+        let hold = Hold { holder: holder_of("n1"), ttl_s: 60, over, renewal: None };
         thief.is_refused::<verb::NodeHold>(&(), &hold).await;
     }
     let end = Yield { node: node("n1"), revision: stored.revision };

@@ -101,5 +101,6 @@ fn node() -> Node {
         unaccounted: Vec::new(),
         uncompared: false,
         sealing_key: None,
+        hosts: [].into(),
     }
 }

@@ -164,6 +164,7 @@ fn node(state: NodeState) -> Node {
         unaccounted: Vec::new(),
         uncompared: false,
         sealing_key: None,
+        hosts: [].into(),
     }
 }
 

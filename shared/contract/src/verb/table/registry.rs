@@ -1,6 +1,7 @@
 //! Plugins and nodes, as the plugin registry knows them.
 
 use crate::message::{node, registry};
+use crate::verb::PluginOnNode;
 
 verbs! {
     /// Show plugins and the health of each instance; one, or by prefix, node, type: id
@@ -45,6 +46,16 @@ verbs! {
         subject: "berth.v1.node.report", to: (),
         service: PLUGIN_REGISTRY, senders: [NODE_AGENT], effect: Report,
         request: registry::Report, reply: registry::Reported,
+        errors: [],
+    }
+
+    /// For agents: the node may host the controller of this plugin. That it was sent is the proof:
+    /// nobody without the right can send it
+    NodeHost {
+        step: "node.host", endpoint: "node-host",
+        subject: "berth.v1.node.host.<node>.<plugin>", to: PluginOnNode,
+        service: PLUGIN_REGISTRY, senders: [CONTROLLER], effect: Report,
+        request: registry::Host, reply: registry::Hosted,
         errors: [],
     }
 

@@ -48,7 +48,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::Context;
 use super::spec::VolumeSpec;
-use crate::Timestamp;
+use crate::{NodeId, Timestamp};
 
 /// What Berth did to the volume at its storage, and is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -75,6 +75,11 @@ pub struct StorageLife {
     /// The mutable parameters in effect (`ControllerModifyVolume`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mutable: BTreeMap<String, String>,
+    /// The node whose controller created the volume, if no other was to be called. While its agent
+    /// reports that controller, no other one is called: what nodes report later of where they are
+    /// changes nothing of who knows the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<NodeId>,
 }
 
 /// A change of the storage that was refused for good.
@@ -196,6 +201,11 @@ impl VolumeSpec {
         let work = Work::Create { doomed: false };
         storage.operation = Some(Operation::new(work, context.now));
         self.living(storage)
+    }
+
+    /// The node whose controller alone knows the volume, as far as its creation showed.
+    pub fn home(&self) -> Option<&NodeId> {
+        self.storage.as_ref()?.home.as_ref()
     }
 
     /// A copy of its life at the storage, to be changed.

@@ -157,6 +157,7 @@ pub(in crate::volume) fn settle_operation(
         }
         (Work::Create { doomed }, Outcome::Stored(StorageAnswer::Volume(made))) => {
             let doomed = *doomed;
+            storage.home = operation.progress.executor.take();
             return Ok(Step::put_spec(created(spec, storage, made, doomed, context)));
         }
         (Work::Delete { .. }, Outcome::Done { .. } | Outcome::Stored(_)) => {

@@ -10,7 +10,7 @@ use super::provision::Topology;
 use crate::volume::attempt::CallKind;
 use crate::volume::claim::is_zero;
 use crate::volume::command::CutSnapshot;
-use crate::{PluginId, SecretsId, Timestamp, VolumeId};
+use crate::{NodeId, PluginId, SecretsId, Timestamp, VolumeId};
 
 /// How far a snapshot has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -90,6 +90,10 @@ pub struct Snapshot {
     /// Where the volume could be reached: the snapshot is at the same storage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub topologies: Vec<Topology>,
+    /// The node whose controller cut it, or created its volume, if no other was to be called (see
+    /// `StorageLife::home`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<NodeId>,
     /// Opaque parameters of `CreateSnapshot`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,

@@ -59,6 +59,7 @@ pub(in crate::volume) fn cut(
         plugin: spec.plugin.clone(),
         source: wish.source.clone(),
         topologies: spec.reach().to_vec(),
+        home: spec.home().cloned(),
         parameters: wish.parameters.clone(),
         secrets: spec.secrets.clone(),
         group,
@@ -112,6 +113,7 @@ pub(in crate::volume) fn adopt_snapshot(
             [] => spec.map(|spec| spec.topologies.clone()).unwrap_or_default(),
             listed => listed.to_vec(),
         },
+        home: spec.and_then(|spec| spec.home().cloned()),
         parameters: BTreeMap::new(),
         secrets: spec.and_then(|spec| spec.secrets.clone()),
         group: None,
@@ -343,6 +345,9 @@ fn apply_cut(
     snapshot.external_id = Some(made.external_id.clone());
     snapshot.size_bytes = (made.size_bytes > 0).then_some(made.size_bytes);
     snapshot.cut_at = made.cut_at.or(snapshot.cut_at);
+    if snapshot.home.is_none() {
+        snapshot.home = snapshot.progress.executor.clone();
+    }
     let polls = snapshot.progress.tries;
     let foreign = foreign_source(snapshot, made);
     snapshot.foreign = foreign.is_some();

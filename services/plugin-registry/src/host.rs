@@ -1,0 +1,61 @@
+//! `node.host`: which controllers a node may host.
+//!
+//! **Why.** A controller decides about volumes of all nodes, so hosting one is a right of its own.
+//! What a report says of a controller proves nothing: every node may send reports. Only an identity
+//! with the right may publish to this verb's subject, which names the node and the plugin.
+//!
+//! **Promises** that a controller gets onto the record only after its node has shown this right. A
+//! report without the controller takes both from the record.
+
+use std::collections::BTreeSet;
+
+use berth_contract::message::registry::Hosted;
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, PluginOnNode, Verb as _};
+use berth_domain::Timestamp;
+use berth_domain::plugin::Node;
+use berth_service::deadline;
+use berth_service::record_table::{StoreError, retry_lost_races};
+use tokio::time::Instant;
+
+use crate::decide::Write;
+use crate::state::State;
+
+const STEP: &str = verb::NodeHost::STEP;
+
+pub async fn host(
+    state: &State,
+    on: PluginOnNode,
+    at: Timestamp,
+    (trace, deadline): (TraceContext, Instant),
+) -> Result<Hosted, Problem> {
+    let attempt = || record(state, &on, at, (trace, deadline));
+    let recorded = retry_lost_races(STEP, attempt).await;
+    recorded.map_err(|problem| problem.node(&on.node).plugin(&on.plugin))
+}
+
+async fn record(
+    state: &State,
+    PluginOnNode { plugin, node }: &PluginOnNode,
+    at: Timestamp,
+    (trace, deadline): (TraceContext, Instant),
+) -> Result<Hosted, StoreError> {
+    state.catch_up(STEP, deadline).await?;
+    let is_recorded =
+        |known: Option<&Node>| known.is_some_and(|known| known.hosts.contains(plugin));
+    if state.nodes.mirror.read(|nodes| is_recorded(nodes.get(node))) {
+        return Ok(Hosted {});
+    }
+    deadline::check(deadline)?;
+    let snapshot = state.read_node_records(node, BTreeSet::new()).await?;
+    let known = snapshot.records.node.clone();
+    if !is_recorded(known.as_ref()) {
+        // An agent shows its rights before its first report, so nothing is known of its mounts.
+        let unknown = || Node { uncompared: true, ..Node::unknown(at) };
+        let mut next = known.unwrap_or_else(unknown);
+        next.hosts.insert(plugin.clone());
+        state.store(node, &snapshot, &Write::Node(next), trace).await?;
+    }
+    Ok(Hosted {})
+}

@@ -1,0 +1,143 @@
+//! Reports of what a node does not have: a controller that it may not host, and a place where it is
+//! not. Neither changes who is called for a volume.
+
+use berth_access::Role;
+use berth_bus::Bus;
+use berth_contract::actor::Actor;
+use berth_contract::message::node::Hold;
+use berth_contract::message::registry::{Report, ReportedInstance};
+use berth_contract::verb::{self, PluginOnNode};
+use berth_domain::PluginId;
+use berth_domain::plugin::{ControllerAbilities, Half, Instance, NodeAbilities};
+use berth_domain::volume::storage::SnapshotState;
+use berth_harness::root::or_skip;
+use berth_harness::{storage, wait};
+use berth_integration::{Options, PLUGIN, RECOVERY, System};
+use berth_service::clock;
+use serde_json::{Value, json};
+
+use super::rogue::{holder_of, node, report_of, send};
+
+const THIEF: &str = "n9";
+
+fn plugin() -> PluginId {
+    PluginId::new(PLUGIN).unwrap()
+}
+
+/// A node that was given no controller, and holds its lease.
+async fn thief(system: &System, controllers: Vec<PluginId>) -> Bus {
+    let role = Role::Node { node: node(THIEF), controllers };
+    let bus = system.connect_as(&role, Actor::Node(node(THIEF))).await;
+    let hold = Hold { holder: holder_of(THIEF), ttl_s: 60, over: None, renewal: None };
+    send::<verb::NodeHold>(&bus, &(), &hold).await.unwrap();
+    bus
+}
+
+/// Says that it has the plugin with a controller, and is where node `n2` is.
+fn forged() -> Report {
+    let controller = ControllerAbilities {
+        publish_unpublish_volume: true,
+        create_delete_volume: true,
+        ..ControllerAbilities::default()
+    };
+    let abilities = NodeAbilities {
+        external_node: "external-n9".to_owned(),
+        controller_service: true,
+        topology: [("host".to_owned(), "h2".to_owned())].into(),
+        ..NodeAbilities::default()
+    };
+    let instance = |controller, node| Instance {
+        healthy: true,
+        description: String::new(),
+        provider: PLUGIN.to_owned(),
+        version: "1".to_owned(),
+        since: clock::now(),
+        controller,
+        node,
+        id_since: None,
+    };
+    let half = |half, instance| ReportedInstance { plugin: plugin(), half, instance };
+    let instances = vec![
+        half(Half::Controller, instance(Some(controller), None)),
+        half(Half::Node, instance(None, Some(abilities))),
+    ];
+    Report { instances, ..report_of(THIEF) }
+}
+
+fn options() -> Options {
+    let driver =
+        |node| vec!["--bound".to_owned(), "--topology".to_owned(), format!("host=h{}", node + 1)];
+    Options { nodes: 2, driver, ..Options::default() }
+}
+
+fn on(host: &str) -> Value {
+    json!({"size": "1MiB", "topology": [{"host": host}]})
+}
+
+/// The thief counts as a node that has the plugin.
+async fn is_counted(system: &System, halves: usize) {
+    wait::until("the forged report is on record", RECOVERY, || async {
+        let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
+        let known = nodes.iter().find(|known| known.id.as_str() == THIEF);
+        let known = known.map(|known| (known.state.to_string(), known.instances.len()));
+        let expected = Some(("ready".to_owned(), halves));
+        if known == expected { Ok(()) } else { Err(format!("{known:?}")) }
+    })
+    .await;
+}
+
+/// Each driver answers the deletion of a volume that it does not know with OK.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_says_it_is_elsewhere_gets_no_call_and_diverts_none() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(options()).await;
+    let volumes = ["a", "b", "c", "d", "e", "f"];
+    for volume in volumes {
+        system.created(volume, on("h2")).await;
+    }
+    system.snapshot(&["f"], "s", json!({})).await.unwrap();
+    system.snapshot_is("f", "s", SnapshotState::Ready).await;
+
+    let bus = thief(&system, Vec::new()).await;
+    let on_thief = PluginOnNode { plugin: plugin(), node: node(THIEF) };
+    let shown = send::<verb::NodeHost>(&bus, &on_thief, &Default::default()).await.map(drop);
+    assert_eq!(shown, Err(berth_contract::code::Code::NotAllowed), "it has no such right");
+    let told = send::<verb::NodeReport>(&bus, &(), &forged()).await.unwrap();
+    assert_eq!(told.unproven, [plugin()]);
+    is_counted(&system, 1).await;
+
+    // No creation waits for the controller that is not there.
+    system.created("new", on("h1")).await;
+    system.deleted("new").await;
+    for volume in volumes {
+        system.deleted(volume).await;
+    }
+    system.snapshot_deleted("f", "s", false).await;
+    let left = storage::volumes(&system.backend());
+    assert!(left.is_empty(), "what is deleted is gone: {left:?}");
+    system.assert_known().await;
+    system.judge();
+}
+
+/// A right to one plugin's controller is none to another's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_counts_where_the_identity_may_host_it() {
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let other = PluginId::new("other.berth").unwrap();
+    let bus = thief(&system, vec![other.clone()]).await;
+    let show = async |plugin: &PluginId| {
+        let on = PluginOnNode { plugin: plugin.clone(), node: node(THIEF) };
+        send::<verb::NodeHost>(&bus, &on, &Default::default()).await.is_ok()
+    };
+    assert!(show(&other).await && !show(&plugin()).await);
+    let mut both = forged();
+    let of_other = both.instances.iter().cloned();
+    let of_other = of_other.map(|half| ReportedInstance { plugin: other.clone(), ..half });
+    let of_other: Vec<_> = of_other.collect();
+    both.instances.extend(of_other);
+    let told = send::<verb::NodeReport>(&bus, &(), &both).await.unwrap();
+    assert_eq!(told.unproven, [plugin()]);
+    is_counted(&system, 3).await;
+}
