@@ -28,6 +28,7 @@ pub mod problem;
 pub mod record;
 pub mod role;
 pub mod service;
+pub mod shorten;
 pub mod stream;
 pub mod subject;
 pub mod text;

@@ -16,6 +16,7 @@ use crate::code::Code;
 use crate::decode::Fault;
 use crate::header::CONTRACT_VERSION;
 use crate::hint::{PLACEHOLDERS, fill, quoted};
+use crate::shorten::shorten;
 
 /// Why a request was not done, and what to do now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,6 +163,14 @@ impl Problem {
             }
         }
         self
+    }
+
+    /// The problem without its list of faults, and with its texts cut: what is left of one that is
+    /// larger than the bus carries.
+    #[must_use]
+    pub fn shortened(&self) -> Self {
+        let message = shorten(self.message.clone());
+        Self { message, next: shorten(self.next.clone()), faults: Vec::new(), ..self.clone() }
     }
 
     /// Names the trace; the first hop wins.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use berth_domain::limits::{ID_BYTES_MAX, META_BYTES_MAX, META_ENTRIES_MAX, TEXT_BYTES_MAX};
+use berth_domain::limits::{ID_BYTES_MAX, META_BYTES_MAX, META_ENTRIES_MAX};
 use berth_domain::size::Size;
 use berth_domain::volume::MountOptions;
 
@@ -156,16 +156,4 @@ pub(crate) fn check_keys(decoder: &mut Decoder, path: &str, map: &BTreeMap<Strin
 pub(crate) fn external_id_fault(id: &str) -> Option<String> {
     let sound = (1..=ID_BYTES_MAX).contains(&id.len()) && !id.chars().any(char::is_control);
     (!sound).then(|| format!("must have 1 to {ID_BYTES_MAX} bytes and no control character"))
-}
-
-/// The text as a record and a request take it: at most [`TEXT_BYTES_MAX`] bytes. What is cut off is
-/// marked by `…`.
-pub(crate) fn shorten(mut text: String) -> String {
-    const CUT: char = '…';
-    if text.len() > TEXT_BYTES_MAX {
-        let most = TEXT_BYTES_MAX - CUT.len_utf8();
-        text.truncate((0..=most).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0));
-        text.push(CUT);
-    }
-    text
 }

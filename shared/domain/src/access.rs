@@ -140,6 +140,11 @@ pub enum Conflict {
 }
 
 impl AccessMode {
+    /// Whether any number of claims may write.
+    pub fn is_for_any_writers(self) -> bool {
+        self.sharing().writers == Bound::Many
+    }
+
     /// The table. A plugin must refuse a second publish of a single-node volume on its node unless
     /// the mode is single-node-multi-writer (CSI 1.12, `NodePublishVolume`), hence one claim there.
     pub const fn sharing(self) -> Sharing {

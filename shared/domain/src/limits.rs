@@ -21,6 +21,9 @@ pub const PUBLISH_CONTEXT_BYTES_MAX: usize = 4 * MAP_BYTES_MAX;
 pub const LIST_MAX: usize = 64;
 /// The most claims of one volume.
 pub const CLAIMS_MAX: usize = 20_000;
+/// The most bytes that the allocs with a claim on one volume at one node take, as a JSON list: each
+/// call for that node carries the list. The rest of a message is for other fields.
+pub const CLAIMS_ON_NODE_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 /// The most snapshots of one volume.
 pub const SNAPSHOTS_MAX: usize = 1000;
 /// The most volumes of one group of snapshots.
@@ -50,6 +53,8 @@ pub const BULK_MAX: usize = LIST_MAX;
 pub const OWNED_BATCH_MAX: usize = 500;
 /// The largest request or reply we read, in bytes (NATS's own default is 1 MiB).
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// The most faults of one input that an answer lists. It says how many more there are.
+pub const FAULTS_MAX: usize = 100;
 /// The most entries of one page of a list, and the default.
 pub const PAGE_MAX: usize = 1000;
 /// The most bytes of one page of a list, as JSON. The rest of a message is for other fields.

@@ -17,7 +17,6 @@ use berth_contract::hint::volume_argument;
 use berth_contract::message::call::Call;
 use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
-use berth_domain::access::AccessMode;
 use berth_domain::{AllocId, VolumeKey};
 
 use super::Mounter;
@@ -43,8 +42,8 @@ impl ClaimsBeside {
     /// The list that a grant carries. `None` if any number of allocs may write, because then
     /// another mount is no danger.
     pub(super) fn from_grant(grant: &Grant) -> Option<Self> {
-        let shared = [AccessMode::SingleNodeMultiWriter, AccessMode::MultiNodeMultiWriter];
-        let beside = grant.claims_beside.as_ref().filter(|_| !shared.contains(&grant.access))?;
+        let is_exclusive = !grant.access.is_for_any_writers();
+        let beside = grant.claims_beside.as_ref().filter(|_| is_exclusive)?;
         Some(Self { allocs: beside.iter().cloned().collect(), until_epoch: grant.epoch })
     }
 }

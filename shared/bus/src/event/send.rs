@@ -12,9 +12,9 @@ use async_nats::HeaderMap;
 use berth_contract::event::Event;
 use berth_contract::header;
 use berth_contract::message::node::{TOLD_MAX, Tell, ToldEvent};
+use berth_contract::shorten::shorten;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
-use berth_domain::limits;
 use berth_domain::retry::Schedule;
 use bytes::Bytes;
 use rand::RngExt as _;
@@ -151,17 +151,6 @@ async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
     }
 }
 
-/// A request carries texts of a bounded length.
-fn shorten(mut text: String) -> String {
-    const CUT: &str = "…";
-    if text.len() > limits::TEXT_BYTES_MAX {
-        let most = limits::TEXT_BYTES_MAX - CUT.len();
-        text.truncate((0..=most).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0));
-        text.push_str(CUT);
-    }
-    text
-}
-
 /// Has the registry store the events. While no registry listens they wait, and with them those that
 /// come meanwhile, up to the length of the queue.
 async fn send_to_registry(bus: &Bus, events: Vec<QueuedEvent>) {
@@ -192,21 +181,5 @@ async fn send_to_registry(bus: &Bus, events: Vec<QueuedEvent>) {
         let pause = TELL_AGAIN.wait(tries, rand::rng().random());
         sleep(pause).await;
         while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_detail_is_cut_and_a_short_one_is_kept() {
-        let longest = "x".repeat(limits::TEXT_BYTES_MAX);
-        assert_eq!(shorten(longest.clone()), longest);
-        for long in [longest + "y", "é".repeat(limits::TEXT_BYTES_MAX)] {
-            let cut = shorten(long);
-            assert!(cut.ends_with('…') && cut.len() <= limits::TEXT_BYTES_MAX, "{}", cut.len());
-            assert!(cut.len() > limits::TEXT_BYTES_MAX - 4);
-        }
     }
 }

@@ -363,7 +363,12 @@ impl RequestAnswer {
                     sent
                 }
             }
-            Err(problem) => self.send_problem(&problem).await,
+            Err(problem) => match self.send_problem(&problem).await {
+                Err(PublishErrorKind::MaxPayloadExceeded) => {
+                    self.send_problem(&problem.shortened()).await
+                }
+                sent => sent,
+            },
         };
         if let Err(kind) = sent {
             let endpoint = &self.running.spec.name;

@@ -1,5 +1,6 @@
 //! Services: an answer to every request, whatever the handler does.
 
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +12,7 @@ use berth_contract::code::Code;
 use berth_contract::decode::Unknown;
 use berth_contract::header;
 use berth_contract::problem::Problem;
+use berth_domain::limits::FAULTS_MAX;
 use berth_harness::wait;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -214,6 +216,34 @@ async fn bad_input_is_answered_with_every_fault() {
     let faulty = problem(bus.request("take", &json!({"alloc": 7, "new": 1}), &call).await);
     assert_eq!((faulty.code, faulty.faults.len()), (Code::BadInput, 2));
     assert_eq!(faulty.step.as_deref(), Some("claim.take"));
+}
+
+/// As many faults as a request has room for made an answer that the bus did not carry: the caller
+/// heard nothing until its deadline.
+#[tokio::test]
+async fn a_request_full_of_faults_is_answered() {
+    let (_server, bus) = one().await;
+    let service = bus.service(service("take")).await.unwrap();
+    let own = EndpointSpec { unknown: Unknown::Fault, ..endpoint("take", "take") };
+    let take = |request: Request| async move { request.decode::<Take>("claim.take").map(|_| ()) };
+    service.endpoint(own, take).await.unwrap();
+    let refuse = |request: Request| async move {
+        let long = String::from_utf8_lossy(&request.body).into_owned();
+        Err::<(), _>(Problem::new(Code::PluginFailed, long).next("ask again"))
+    };
+    service.endpoint(endpoint("refuse", "refuse"), refuse).await.unwrap();
+    assert!(bus.flush(PATIENCE).await);
+    let call = Call::within(trace(), PATIENCE);
+    let many: BTreeMap<String, u8> = (0..60_000).map(|at| (format!("x{at:05}"), 1)).collect();
+    let unknown = problem(bus.request("take", &many, &call).await);
+    assert_eq!((unknown.code, unknown.faults.len()), (Code::BadInput, FAULTS_MAX + 1));
+    // One byte of a control character is six in JSON.
+    let ugly: BTreeMap<String, u8> =
+        (0..FAULTS_MAX).map(|at| (format!("{at:05}{}", "\u{1}".repeat(1200)), 1)).collect();
+    let ugly = problem(bus.request("take", &ugly, &call).await);
+    assert_eq!((ugly.code, ugly.step.as_deref()), (Code::BadInput, Some("claim.take")));
+    let long = problem(bus.request("refuse", &"x".repeat(900_000), &call).await);
+    assert_eq!((long.code, long.next.as_str()), (Code::PluginFailed, "ask again"));
 }
 
 /// A client that states a newer contract learns that the service is the older one.

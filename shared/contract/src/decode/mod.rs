@@ -4,11 +4,13 @@
 //! specs, requests on the bus, configuration. (Records we wrote ourselves are read by serde.)
 //!
 //! **Promises** every fault of the input in one pass, each with its path (`capability[1].access`),
-//! and a value only when there is none. An unknown field is a fault in a document and in a request
+//! and a value only when there is none. Of very many faults it lists the first, and says how many
+//! more there are. An unknown field is a fault in a document and in a request
 //! that changes something; other requests ignore it ([`Row::unknown`](crate::verb::Row::unknown)).
 //!
 //! **Never** panics, whatever the input.
 
+mod fault;
 mod forms;
 mod values;
 
@@ -17,32 +19,10 @@ use std::ops::RangeInclusive;
 
 use berth_domain::limits;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// One thing wrong with an input.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
-    /// Where, such as `capability[1].access`; empty for the whole.
-    pub path: String,
-    /// What is wrong, and what would be right.
-    pub problem: String,
-    /// The line in the document, where there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<usize>,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(line) = self.line {
-            write!(f, "line {line}: ")?;
-        }
-        if !self.path.is_empty() {
-            write!(f, "`{}` ", self.path)?;
-        }
-        f.write_str(&self.problem)
-    }
-}
+pub use fault::Fault;
+pub(crate) use fault::FaultList;
 
 /// What to do with a field that this version does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,11 +61,10 @@ pub trait Part: Sized {
 
 /// Reads a whole input.
 pub fn decode<T: Decode>(value: Value, unknown: Unknown) -> Result<T, Vec<Fault>> {
-    let mut decoder = Decoder { unknown, path: Vec::new(), faults: Vec::new() };
-    match T::decode(value, &mut decoder) {
-        Some(whole) if decoder.faults.is_empty() => Ok(whole),
-        _ => Err(decoder.faults),
-    }
+    let mut decoder = Decoder { unknown, path: Vec::new(), faults: FaultList::default() };
+    let whole = T::decode(value, &mut decoder);
+    let faults = decoder.faults.into_vec();
+    whole.filter(|_| faults.is_empty()).ok_or(faults)
 }
 
 /// Reads a message: JSON in bytes.
@@ -113,15 +92,17 @@ pub fn json(body: &[u8]) -> Result<Value, Vec<Fault>> {
 pub struct Decoder {
     unknown: Unknown,
     path: Vec<String>,
-    faults: Vec<Fault>,
+    faults: FaultList,
 }
 
 impl Decoder {
     /// Notes a fault at the present path.
     pub fn fault(&mut self, problem: impl fmt::Display) {
-        let path = self.path.concat();
-        let path = path.strip_prefix('.').unwrap_or(&path).to_owned();
-        self.faults.push(Fault { path, problem: problem.to_string(), line: None });
+        self.faults.add(|| {
+            let path = self.path.concat();
+            let path = path.strip_prefix('.').unwrap_or(&path).to_owned();
+            Fault { path, problem: problem.to_string(), line: None }
+        });
     }
 
     /// Notes a fault at `path` below unless the condition holds, and says whether it does. Several
@@ -227,9 +208,10 @@ impl Decoder {
         if self.unknown == Unknown::Ignore {
             return;
         }
+        let known = known.join(", ");
         for name in rest.keys() {
             self.read_at(format!(".{name}"), |decoder| {
-                decoder.fault(format!("is not known here; known are {}", known.join(", ")));
+                decoder.fault(format_args!("is not known here; known are {known}"));
             });
         }
     }
@@ -355,6 +337,26 @@ mod tests {
             paths,
             ["parts[0].volume", "parts[0].many", "parts[2].volume", "parts[2].colour", "note", "x"]
         );
+    }
+
+    #[test]
+    fn of_very_many_faults_the_first_are_listed_and_the_others_are_counted() {
+        let most = limits::FAULTS_MAX;
+        for (unknown, listed, last) in [
+            (most - 1, most - 1, "is not known here; known are"),
+            (most, most, "is not known here; known are"),
+            (most + 1, most + 1, "1 more were found"),
+            (100_000, most + 1, "99900 more were found"),
+        ] {
+            let fields = (0..unknown).map(|at| (format!("x{at:06}"), json!(1)));
+            let mut object: Map<String, Value> = fields.collect();
+            object.insert("name".to_owned(), Value::Null);
+            let faults = decode::<Sample>(Value::Object(object), Unknown::Fault).unwrap_err();
+            assert_eq!(faults.len(), listed, "{unknown}");
+            let text = &faults.last().unwrap().problem;
+            assert!(text.starts_with(last), "{unknown}: {text}");
+            assert_eq!(faults[0].path, "x000000");
+        }
     }
 
     #[test]

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::call::Call;
 use super::query::{Newer, Page, UnreadableRecord};
-use crate::{decode_leaf, decode_struct, text};
+use crate::shorten::shorten;
+use crate::{decode_leaf, decode_struct};
 
 /// `claim.take`: ids only; the service looks up the rest (B1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +77,8 @@ pub struct Grant {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretsId>,
     /// The other allocs with a claim on the volume at this node. A mount there of any other alloc
-    /// is covered by no claim. None from an older service.
+    /// is covered by no claim. None where any number of allocs may write, and from an older
+    /// service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims_beside: Option<BTreeSet<AllocId>>,
     /// The size of the volume in bytes, if it was expanded at its storage and not yet on this node:
@@ -202,7 +204,7 @@ impl Report {
             Outcome::Exhausted(error) => (ReportedOutcome::Exhausted, Some(error)),
             Outcome::Unanswered(error) => (ReportedOutcome::Unanswered, Some(error)),
         };
-        Self { attempt, outcome, asked, error: error.map(text::shorten) }
+        Self { attempt, outcome, asked, error: error.map(shorten) }
     }
 
     /// The outcome reported.

@@ -19,8 +19,9 @@ use berth_domain::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::shorten::shorten;
 use crate::trace::TraceContext;
-use crate::{decode_leaf, decode_struct, decode_variants, text};
+use crate::{decode_leaf, decode_struct, decode_variants};
 
 /// One call of one attempt, with all that its executor needs: it looks nothing up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -476,7 +477,7 @@ impl StorageReport {
             Outcome::Unasked(error) => (StorageOutcome::Unasked, Some(error)),
             Outcome::Unanswered(error) => (StorageOutcome::Unanswered, Some(error)),
         };
-        Self { attempt, outcome, error: error.map(text::shorten), answer }
+        Self { attempt, outcome, error: error.map(shorten), answer }
     }
 
     /// The outcome reported.

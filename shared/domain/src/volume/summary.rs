@@ -12,7 +12,7 @@ use super::attempt::Attempt;
 use super::claim::{Claim, State};
 use super::external::ExternalNodes;
 use crate::access::{Capability, Mode, admit};
-use crate::{AllocId, NodeId, Timestamp};
+use crate::{AllocId, NodeId, Timestamp, limits};
 
 /// Whether a claim is added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub(super) struct OnNode {
     pub will_unpublish: u32,
     /// Taken claims.
     pub taken: BTreeSet<AllocId>,
+    /// Bytes of a JSON list of the allocs of these claims. Calls for the node carry that list.
+    pub listed_bytes: usize,
     /// Claims with a node call as attempt, by its deadline.
     pub calls: BTreeSet<(Timestamp, AllocId)>,
 }
@@ -88,6 +90,10 @@ impl Summary {
         let unnamed = claim.external_node.is_none();
         change.count_if(unnamed && claim.will_unpublish(), &mut on.will_unpublish);
         change.member_if(*state == State::Taken, &mut on.taken, || alloc.clone());
+        match change {
+            Change::Comes => on.listed_bytes += listed_bytes(alloc),
+            Change::Goes => on.listed_bytes -= listed_bytes(alloc),
+        }
         change.member_if(at_node, &mut on.calls, call);
         if **on == OnNode::default() {
             self.nodes.remove(node);
@@ -129,6 +135,16 @@ impl OnNode {
         self.counts.holding().sum()
     }
 
+    /// How many claims of this node there are, also in line.
+    pub fn count_claims(&self) -> u32 {
+        self.held() + self.counts.waiting().sum()
+    }
+
+    /// Whether a call can still name every alloc of this node if this one has a claim, too.
+    pub fn has_room_for(&self, alloc: &AllocId) -> bool {
+        self.listed_bytes + listed_bytes(alloc) <= limits::CLAIMS_ON_NODE_BYTES_MAX
+    }
+
     /// How many claims of this node may use the attachment ([`Claim::is_in_use`]).
     pub fn in_use(&self) -> u32 {
         let detached = |mode| self.counts.number(State::NodeDetached, mode);
@@ -166,6 +182,13 @@ impl Change {
             Self::Goes => drop(set.remove(&member())),
         }
     }
+}
+
+/// Bytes of the alloc in a JSON list: quotes, a comma, and a backslash before some characters.
+fn listed_bytes(alloc: &AllocId) -> usize {
+    let text = alloc.as_str();
+    let escaped = text.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
+    text.len() + escaped + 3
 }
 
 /// Claims counted by state and mode.

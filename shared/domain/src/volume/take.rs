@@ -2,6 +2,7 @@
 
 use super::attempt::{Attempt, CallKind};
 use super::claim::{Claim, State};
+use super::claims::Claims;
 use super::command::{Context, Route, Step, Take};
 use super::owner::CallOwner;
 use super::refusal::{Holder, Refusal};
@@ -67,8 +68,8 @@ fn take_new(
     if let Some(step) = first_use(spec, take, context)? {
         return Ok(step);
     }
-    if in_line.is_none() && volume.claims.len() >= limits::CLAIMS_MAX {
-        return Err(Refusal::TooManyClaims(volume.claims.len()));
+    if in_line.is_none() {
+        check_room(&volume.claims, take)?;
     }
     if !is_admitted(volume, take, capability, in_line) {
         match in_line {
@@ -110,6 +111,19 @@ fn take_new(
     claim.state = State::Publishing;
     claim.attempt = Some(attempt.clone());
     Ok(Step::put(&take.alloc, claim, Some(attempt)))
+}
+
+/// Refuses a further claim that would make a call for its node larger than may be. The claim would
+/// be on record by then, and could neither be granted nor released.
+fn check_room(claims: &Claims, take: &Take) -> Result<(), Refusal> {
+    if claims.len() >= limits::CLAIMS_MAX {
+        return Err(Refusal::TooManyClaims(claims.len()));
+    }
+    let Take { alloc, node, .. } = take;
+    match claims.on(node).filter(|on| !on.has_room_for(alloc)) {
+        Some(on) => Err(Refusal::TooManyOnNode { node: node.clone(), claims: on.count_claims() }),
+        None => Ok(()),
+    }
 }
 
 /// Rule 24: no claim is granted before the volume is ready. The first claim of a volume that is
