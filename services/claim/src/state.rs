@@ -88,7 +88,7 @@ impl State {
     pub async fn open(config: &Config, process: &Process) -> Result<Self, Fatal> {
         // First: a service that cannot open secrets must not answer for volumes that have some.
         let keys = config.key_file.as_deref().map(Keys::read).transpose()?;
-        let projection = Volumes::default().with_call_timeout(config.policy.call_timeout);
+        let projection = Volumes::default().with_policy(&config.policy);
         let lost = projection.lost().clone();
         let volumes = RecordTable::open(process, &bucket::VOLUMES, projection).await?;
         volumes.bucket.watch_clock();

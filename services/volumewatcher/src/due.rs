@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 
 use berth_domain::volume::storage::{NextStorageCall, Snapshot, Work};
-use berth_domain::volume::{Attempt, Claim, State, Volume};
+use berth_domain::volume::{Claim, State, Volume};
 use berth_domain::{AllocId, NodeId, PluginId, Timestamp, limits};
 
 /// Who executes a call, and so what calls wait for.
@@ -125,9 +125,7 @@ impl<'a> VolumeLook<'a> {
             }
             // Undone if its caller does not return; the claim service decides when.
             State::Publishing if wanted => {
-                let deadline = claim.attempt.as_ref().map(Attempt::ends);
-                let signs = [deadline, claim.next_try].into_iter().flatten();
-                let last = signs.fold(claim.since, Ord::max).after(limits::CLOCK_MARGIN);
+                let last = claim.last_sign(self.now).after(limits::CLOCK_MARGIN);
                 self.from(last, || self.controller())
             }
             State::Waiting | State::Publishing => Due::Now(self.controller()),

@@ -59,6 +59,10 @@ impl WatchedVolumes {
 }
 
 impl Fold for WatchedVolumes {
+    fn clock_set_back(&mut self) {
+        self.volumes.clock_set_back();
+    }
+
     fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
         let entry = key::parse_volume(key);
         let was = match &entry {

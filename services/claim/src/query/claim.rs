@@ -11,7 +11,7 @@ use berth_contract::record::UnreadableRecord;
 use berth_contract::verb::{self, Verb as _};
 use berth_contract::{bucket, hint};
 use berth_domain::alloc::Alloc;
-use berth_domain::volume::{Claim, State as ClaimState, name_in};
+use berth_domain::volume::{Attempt, Claim, State as ClaimState, name_in};
 use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
 use berth_service::call::split_advice;
 use berth_service::clock;
@@ -260,7 +260,7 @@ impl<'a> ShownVolume<'a> {
             proof: claim.proof.clone(),
             unstaged_by: claim.unstaged_by.clone(),
             hint,
-            attempt: claim.attempt.clone(),
+            attempt: claim.attempt.as_ref().map(Attempt::with_believed_deadline),
             plugin: plugin_of(subtree, claim).cloned(),
             external_id: claim.external_id.clone(),
             stray: is_stray(key, subtree, claim),

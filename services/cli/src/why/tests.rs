@@ -260,6 +260,18 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
     ),
     (
         |facts| {
+            let failed = claim(json!({"state": "node-detached", "step": "controller.unpublish",
+                "tries": 3, "error": "controller.unpublish: plugin p did not answer within 4s \
+                [node n1]", "attempt": {"id": "wrong-clock", "call": "controller.unpublish",
+                "worker": "w", "deadline": at(160)}}));
+            set_volume(facts, &[failed], json!({}));
+        },
+        Cause::UnderWay,
+        NOBODY,
+        "the agent of node n1 makes none now: the next one may be made after",
+    ),
+    (
+        |facts| {
             releasing(
                 facts,
                 "unpublishing",

@@ -30,6 +30,7 @@
 //! **Never** keeps more than the fold does, except the revision of each live key.
 
 mod follow;
+mod set_back;
 mod table;
 
 use std::fmt;
@@ -69,6 +70,8 @@ pub trait Fold: Send + Sync + 'static {
     fn put(&mut self, key: &str, revision: u64, value: &[u8]);
     /// The key, which was put before, is gone.
     fn delete(&mut self, key: &str, revision: u64);
+    /// This host's clock was set back: what the projection took from it before may be wrong.
+    fn clock_set_back(&mut self) {}
 }
 
 /// How a mirror watches. The defaults suit a service; tests use shorter times.
@@ -234,7 +237,10 @@ impl<F: Fold> Mirror<F> {
         });
         let source: Weak<MirrorShared<F>> = Arc::downgrade(&shared);
         bucket.bus.fault_sources().add(source);
-        let task = tokio::spawn(Follower::new(Arc::clone(&shared)).run());
+        let (follower, timed) = (Follower::new(Arc::clone(&shared)), Arc::clone(&shared));
+        let task = tokio::spawn(async {
+            tokio::join!(follower.run(), set_back::watch(timed));
+        });
         let mirror = Self { shared, task: Arc::new(Task(task)) };
         let mut progress = mirror.shared.progress.subscribe();
         let started = timeout_at(deadline, progress.wait_for(|progress| progress.started)).await;

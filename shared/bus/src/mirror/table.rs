@@ -61,6 +61,10 @@ impl<F: Fold> Table<F> {
         &self.fold
     }
 
+    pub(super) fn fold_mut(&mut self) -> &mut F {
+        &mut self.fold
+    }
+
     /// The revision that the fold shows.
     pub(super) fn shows(&self) -> Result<u64, NoPicture> {
         if self.newest > self.came || self.mixed {

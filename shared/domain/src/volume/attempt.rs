@@ -92,8 +92,9 @@ pub struct Attempt {
     pub worker: WorkerId,
     /// The executor does nothing after this time.
     pub deadline: Timestamp,
-    /// When a reader stops waiting for the call, although its deadline is later. Set when the
-    /// record is read, if the deadline is too far ahead: the writer's clock was wrong. Not stored.
+    /// When a reader stops waiting for the call, although its deadline is later: it is too far
+    /// ahead, so the writer's clock was wrong. Set when the record is read, and again when the
+    /// reader's own clock was set back, because it may be the writer. Not stored.
     #[serde(skip)]
     pub bound: Option<Timestamp>,
 }
@@ -125,6 +126,12 @@ impl Attempt {
     /// When the call has ended, or its executor has given it up.
     pub fn ends(&self) -> Timestamp {
         self.bound.unwrap_or(self.deadline)
+    }
+
+    /// The attempt as others are told of it: with the deadline that this reader believes.
+    #[must_use]
+    pub fn with_believed_deadline(&self) -> Self {
+        Self { deadline: self.ends(), bound: None, ..self.clone() }
     }
 
     /// Whether an executor may still start the call, or work on it (rule 3).

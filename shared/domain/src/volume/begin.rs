@@ -1,7 +1,6 @@
 //! Whether the next call of a claim's release may start now: rules 6, 12 and 14. The calls are in
 //! [`leave`](super::leave).
 
-use super::attempt::Attempt;
 use super::claim::{Claim, State};
 use super::command::{Context, Step, Write};
 use super::refusal::Refusal;
@@ -114,7 +113,6 @@ fn is_of(proven: &Proven, claim: &Claim) -> bool {
 
 /// When a reservation counts as abandoned: by then its caller would have sent the request again.
 fn abandoned_at(claim: &Claim, context: &Context) -> Timestamp {
-    let deadline = claim.attempt.as_ref().map(Attempt::ends);
-    let last_sign = [deadline, claim.next_try].into_iter().flatten().fold(claim.since, Ord::max);
+    let last_sign = claim.last_sign(context.now);
     last_sign.after(context.policy.clock_margin).after(context.policy.abandoned_after)
 }

@@ -10,7 +10,7 @@ use super::handle::Handle;
 use super::node_mount::NodeMount;
 use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
 use crate::proof::Proof;
-use crate::{NodeId, PluginId, Timestamp};
+use crate::{NodeId, PluginId, Timestamp, limits};
 
 /// The state of a claim; the diagram is in [the module](super).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -158,6 +158,14 @@ impl Claim {
     /// Whether it holds the volume, or may. All claims do but the waiting ones.
     pub fn is_held(&self) -> bool {
         self.state != State::Waiting
+    }
+
+    /// The last sign of the caller of a reservation. A start in the future was written by a clock
+    /// that was ahead, and is no sign.
+    pub fn last_sign(&self, now: Timestamp) -> Timestamp {
+        let since = Some(self.since).filter(|since| *since <= now.after(limits::CLOCK_MARGIN));
+        let deadline = self.attempt.as_ref().map(Attempt::ends);
+        [since, deadline, self.next_try].into_iter().flatten().max().unwrap_or_default()
     }
 
     /// Whether something on its node may use the attachment, or is about to.

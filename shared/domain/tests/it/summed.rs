@@ -2,6 +2,7 @@
 //! also such as no history leads to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use berth_domain::access::{AccessMode, Mode};
 use berth_domain::limits::CLAIMS_ON_NODE_BYTES_MAX;
@@ -197,4 +198,18 @@ fn as_many_claims_are_granted_at_a_node_as_a_call_can_name() {
     assert!(asks(&volume, take(&long(claims as usize), "n2")).is_ok(), "another node has room");
     volume.claims.remove(&alloc(&long(0)));
     assert!(asks(&volume, take(&long(claims as usize), "n1")).is_ok(), "one has left");
+}
+
+/// Its caller is gone, and the clock that wrote it was an hour ahead.
+#[test]
+fn a_reservation_of_the_future_is_undone() {
+    let now = fixture::context().now;
+    for (ahead_s, is_undone) in [(1, false), (3600, true)] {
+        let reserved = Claim {
+            since: now.after(Duration::from_secs(ahead_s)),
+            ..in_state(State::Publishing, "n1")
+        };
+        let volume = fixture::volume(SHARED, [("a", reserved)]);
+        assert_eq!(decide(&volume, &begin("a", true)).is_ok(), is_undone, "{ahead_s} s ahead");
+    }
 }

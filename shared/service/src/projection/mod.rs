@@ -16,6 +16,7 @@ mod handles;
 mod load;
 mod lost;
 mod registry;
+mod time_bounds;
 mod unaccounted;
 mod volumes;
 

@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::time::Duration;
 
 use berth_bus::Fold;
 use berth_contract::key::{VolumeEntry, parse_volume};
@@ -19,9 +18,9 @@ use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
 use berth_domain::volume::storage::{Operation, Snapshot};
 use berth_domain::volume::{
-    Attempt, Claim, Handle, HandleUse, OtherClaim, State, Volume, VolumeSpec, name_in,
+    Claim, Handle, HandleUse, OtherClaim, Policy, State, Volume, VolumeSpec, name_in,
 };
-use berth_domain::{AllocId, NodeId, PluginId, SnapshotId, VolumeKey, limits};
+use berth_domain::{AllocId, NodeId, PluginId, SnapshotId, Timestamp, VolumeKey, limits};
 
 use super::change_log::ChangeLog;
 use super::classes::Classes;
@@ -29,6 +28,7 @@ use super::copies::Copies;
 use super::handles::Handles;
 use super::load::{Load, NodeChange};
 use super::lost::LostClaims;
+use super::time_bounds::TimeBounds;
 use crate::clock;
 
 /// All volumes, sorted: a page of a list reads only the volumes that it shows. Each subtree is
@@ -42,7 +42,7 @@ pub struct Volumes {
     handles: Handles,
     copies: Copies,
     classes: Classes,
-    call_timeout: Option<Duration>,
+    bounds: TimeBounds,
     changes: ChangeLog<VolumeChange>,
     lost: LostClaims,
 }
@@ -208,11 +208,32 @@ impl Volumes {
         })
     }
 
-    /// Bounds the deadlines of attempts by `call_timeout`. The default is [`limits::CALL_TIMEOUT`].
+    /// Bounds the times on records by this policy, and not by the default one.
     #[must_use]
-    pub fn with_call_timeout(mut self, call_timeout: Duration) -> Self {
-        self.call_timeout = Some(call_timeout);
+    pub fn with_policy(mut self, policy: &Policy) -> Self {
+        self.bounds = TimeBounds::of_policy(policy);
         self
+    }
+
+    /// Bounds the times of all records by this host's clock as it is now.
+    fn bound_times(&mut self, now: Timestamp) {
+        for subtree in self.subtrees.values_mut() {
+            let Volume { spec, claims, snapshots, .. } = &mut subtree.volume;
+            if let Some(operation) = spec.as_mut().and_then(operation_of) {
+                self.bounds.bound_progress(&mut operation.progress, now);
+            }
+            for snapshot in snapshots.values_mut() {
+                self.bounds.bound_progress(&mut snapshot.progress, now);
+            }
+            let timed = claims.iter().filter(|(_, claim)| {
+                claim.attempt.is_some() || claim.next_try.is_some() || claim.place_until.is_some()
+            });
+            let timed: Vec<_> = timed.map(|(alloc, one)| (alloc.clone(), one.clone())).collect();
+            for (alloc, mut claim) in timed {
+                self.bounds.bound_claim(&mut claim, now);
+                claims.insert(alloc, claim);
+            }
+        }
     }
 
     /// How many volumes there are.
@@ -288,7 +309,7 @@ impl Fold for Volumes {
         match parse_volume(key) {
             Some(VolumeEntry::Spec(volume)) => {
                 let read = record::read::<VolumeSpec>(value);
-                let call_timeout = self.call_timeout.unwrap_or(limits::CALL_TIMEOUT);
+                let bounds = self.bounds;
                 self.change(volume, None, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
                         return NodeChange::default();
@@ -299,9 +320,9 @@ impl Fold for Volumes {
                     }
                     let is_busy = spec.operation().is_some();
                     subtree.keep_trace(None, record.trace.filter(|_| is_busy));
-                    let operation =
-                        spec.storage.as_mut().and_then(|storage| storage.operation.as_mut());
-                    bound(operation.and_then(attempt_of_operation), call_timeout);
+                    if let Some(operation) = operation_of(&mut spec) {
+                        bounds.bound_progress(&mut operation.progress, clock::now());
+                    }
                     subtree.volume.spec = Some(spec);
                     NodeChange::default()
                 });
@@ -309,7 +330,7 @@ impl Fold for Volumes {
             Some(VolumeEntry::Claim(volume, alloc)) => {
                 self.lost.record_claim(&volume, &alloc);
                 let read = record::read::<Claim>(value);
-                let call_timeout = self.call_timeout.unwrap_or(limits::CALL_TIMEOUT);
+                let bounds = self.bounds;
                 self.change(volume, Some(alloc.clone()), revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
                         return NodeChange::default();
@@ -319,7 +340,7 @@ impl Fold for Volumes {
                         claim.epoch = revision;
                     }
                     assign_unknown_node(&mut claim, &alloc);
-                    bound(claim.attempt.as_mut(), call_timeout);
+                    bounds.bound_claim(&mut claim, clock::now());
                     let trail = record.trail.map(Traced::Trail);
                     match trail.or(record.trace.map(Traced::Change)) {
                         Some(traced) => subtree.traces.insert(alloc.clone(), Box::new(traced)),
@@ -330,7 +351,7 @@ impl Fold for Volumes {
             }
             Some(VolumeEntry::Snapshot(volume, id)) => {
                 let read = record::read::<Snapshot>(value);
-                let call_timeout = self.call_timeout.unwrap_or(limits::CALL_TIMEOUT);
+                let bounds = self.bounds;
                 self.change(volume, None, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
                         return NodeChange::default();
@@ -339,7 +360,7 @@ impl Fold for Volumes {
                     if snapshot.create_index == 0 {
                         snapshot.create_index = revision;
                     }
-                    bound(snapshot.progress.attempt.as_mut(), call_timeout);
+                    bounds.bound_progress(&mut snapshot.progress, clock::now());
                     let is_busy = snapshot.call().is_some();
                     subtree.keep_trace(Some(id.clone()), record.trace.filter(|_| is_busy));
                     subtree.volume.snapshots.insert(id, Box::new(snapshot));
@@ -389,6 +410,10 @@ impl Fold for Volumes {
             }
             None => {}
         }
+    }
+
+    fn clock_set_back(&mut self) {
+        self.bound_times(clock::now());
     }
 }
 
@@ -477,15 +502,8 @@ impl Subtree {
     }
 }
 
-/// Bounds a deadline that a wrong clock wrote.
-fn bound(attempt: Option<&mut Attempt>, call_timeout: Duration) {
-    if let Some(attempt) = attempt {
-        attempt.bound_deadline(clock::now(), call_timeout);
-    }
-}
-
-fn attempt_of_operation(operation: &mut Operation) -> Option<&mut Attempt> {
-    operation.progress.attempt.as_mut()
+fn operation_of(spec: &mut VolumeSpec) -> Option<&mut Operation> {
+    spec.storage.as_mut()?.operation.as_mut()
 }
 
 /// Gives a claim on an unknown node a node of its own. Two such claims must not count as claims on

@@ -102,6 +102,27 @@ async fn an_attempt_of_a_clock_that_was_ahead_locks_the_volume_for_one_call_only
     assert_eq!(system.claims("data").await.claims[0].state, State::Taken);
 }
 
+/// The same, and the service lives on: its own memory believed the deadline until it came.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_does_not_believe_its_own_deadlines_after_its_clock_was_set_back() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { clocks: &[("claim-0", 0)], ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.alloc("a", 0, "data", false).await;
+    system.hold("ControllerPublishVolume");
+    system.set_clock("claim-0", DAY_MS);
+    let take = json!({"alloc": "a", "volume": "data", "node": "n1"}).to_string();
+    let subject = verb::ClaimTake::subject(&Namespace::default());
+    let answer = raw::ask(&system.servers()[0], &subject, &[], take.as_bytes()).await;
+    assert!(answer.contains("error"), "it hangs: {answer}");
+    system.set_clock("claim-0", 0);
+    system.let_go();
+    system.mount("a", 0, "data").await.expect("the volume is mounted");
+    assert_eq!(system.claims("data").await.claims[0].state, State::Taken);
+}
+
 /// The server's certificate is compared with the clock of the program that connects, and its
 /// authority with the given file. Waiting helps neither, so it is said at once.
 #[tokio::test(flavor = "multi_thread")]

@@ -58,6 +58,9 @@ fn not_answered(case: &Case<'_>, node: Option<&NodeId>, error: &str) -> Finding 
         State::NodeDetached => "ControllerUnpublishVolume",
         _ => "ControllerPublishVolume",
     };
+    if let Some(finding) = node.and_then(|node| not_under_way(case, node, rpc)) {
+        return finding.shown_by([error.to_owned()]);
+    }
     let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
     let since = ago(case.claim.since, case.now());
     let sentence = format!("{}{on} has not answered {rpc} for {since}", case.plugin_name());
@@ -67,6 +70,20 @@ fn not_answered(case: &Case<'_>, node: Option<&NodeId>, error: &str) -> Finding 
         Some(node) => next::plugin_process(node, plugin),
         None => next::plugin_status(plugin),
     }))
+}
+
+/// The record has a call, and the agent that would make it answers that it makes none. So the claim
+/// waits for the call's deadline, and not for the plugin.
+fn not_under_way(case: &Case<'_>, node: &NodeId, rpc: &str) -> Option<Finding> {
+    let attempt = case.claim.attempt.as_ref().filter(|attempt| case.now() <= attempt.ends())?;
+    case.facts.agents.get(node)?.as_ref().ok()?;
+    let sentence = format!(
+        "the last call {rpc} was not answered, and the agent of node {node} makes none now: the \
+         next one may be made after {}",
+        attempt.ends()
+    );
+    let finding = Finding::new(Cause::UnderWay, case.nobody(), sentence);
+    Some(finding.next_if_known(case.plugin_id().map(next::plugin_status)))
 }
 
 fn no_room(case: &Case<'_>, error: &str) -> Finding {

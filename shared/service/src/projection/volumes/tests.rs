@@ -1,5 +1,7 @@
 //! Keys of the volumes bucket, and what they amount to.
 
+use std::time::Duration;
+
 use berth_domain::access::Mode;
 use berth_domain::volume::State;
 
@@ -162,4 +164,47 @@ fn claims_of_an_older_version_hold_their_volume_each_on_a_node_of_its_own() {
         .collect();
     let held = |node| (State::Taken, Mode::Write, true, node);
     assert_eq!(told, [held("unknown/a"), held("unknown/b")]);
+}
+
+/// The process that wrote a deadline by a wrong clock believed it until then, for an hour.
+#[test]
+fn times_of_a_clock_that_was_set_back_hold_nothing_up() {
+    let wrong = clock::now();
+    let right = wrong.before(Duration::from_secs(3600));
+    let attempt = |name: &str, deadline: Timestamp| {
+        format!(
+            r#""attempt":{{"id":"{name}","call":"controller.unpublish","worker":"w",
+            "deadline":"{deadline}"}},"#
+        )
+    };
+    let due = wrong.after(Duration::from_secs(30));
+    let with = |state: &str, times: String| {
+        let text = String::from_utf8(CLAIM.to_vec()).unwrap();
+        text.replace("taken", state).replace(r#""trace""#, &format!(r#"{times}"trace""#))
+    };
+    let mut volumes = Volumes::default();
+    volumes.put("default.data.spec", 3, SPEC);
+    for (alloc, state, times) in [
+        ("called", "node-detached", attempt("wrong", due)),
+        ("failed", "node-detached", format!(r#""next_try":"{due}","tries":1,"#)),
+        ("waits", "waiting", format!(r#""place_until":"{}","#, wrong.after(limits::PLACE_KEPT))),
+        ("early", "node-detached", attempt("right", right.after(Duration::from_secs(9)))),
+    ] {
+        volumes.put(&format!("default.data.claim.{alloc}"), 4, with(state, times).as_bytes());
+    }
+    let claim = |volumes: &Volumes, alloc: &str| {
+        let alloc = AllocId::new(alloc).unwrap();
+        volumes.get(&volume()).unwrap().volume.claims.get(&alloc).unwrap().clone()
+    };
+    assert_eq!(claim(&volumes, "called").attempt.unwrap().ends(), due, "by the wrong clock");
+    volumes.bound_times(right);
+    let within = |longest: Duration| right.after(longest + limits::CLOCK_MARGIN);
+    assert_eq!(claim(&volumes, "called").attempt.unwrap().ends(), within(limits::CALL_TIMEOUT));
+    assert_eq!(claim(&volumes, "failed").next_try, Some(within(limits::RETRY_MAX)));
+    assert_eq!(claim(&volumes, "waits").place_until, Some(within(limits::PLACE_KEPT)));
+    let early = claim(&volumes, "early").attempt.unwrap();
+    assert_eq!(early.ends(), right.after(Duration::from_secs(9)));
+    let subtree = volumes.get(&volume()).unwrap();
+    let latest = subtree.volume.claims.calling().next().unwrap().0.clone();
+    assert_eq!(latest.as_str(), "called", "the summary follows");
 }
