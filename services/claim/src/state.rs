@@ -21,7 +21,6 @@ use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey, WorkerId};
 use berth_service::clock;
 use berth_service::first_seen::FirstSeen;
 use berth_service::locks::KeyedLocks;
-use berth_service::newer::Readers;
 use berth_service::process::{Fatal, Process};
 use berth_service::projection::{Allocs, Instances, LostClaims, Nodes, Volumes};
 use berth_service::record_table::{RecordTable, open_bucket};
@@ -67,8 +66,6 @@ pub struct StateInner {
     pub lost: LostClaims,
     /// Held from the count of a node's volumes to the commit, where a plugin limits that count.
     pub node_limit_locks: KeyedLocks<(PluginId, NodeId)>,
-    /// The requests that wait for something newer.
-    pub readers: Readers,
     /// Since when this replica knows of a volume that was created for an alloc which is not
     /// registered.
     pub runs_seen: FirstSeen<(VolumeKey, u64)>,
@@ -119,7 +116,6 @@ impl State {
             lost,
             volume_locks: KeyedLocks::default(),
             node_limit_locks: KeyedLocks::default(),
-            readers: Readers::default(),
             runs_seen: FirstSeen::new(RUN_REGISTERED_WITHIN),
             nodes_seen: FirstSeen::new(NODES_RETURN_WITHIN),
         })))

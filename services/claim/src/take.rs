@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use berth_bus::caller::wait_aside;
 use berth_contract::code::Code;
 use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Grant, Take};
@@ -22,6 +23,7 @@ use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::alloc::{Alloc, VolumeRequest};
+use berth_domain::limits::HELD_MAX;
 use berth_domain::volume::storage::Stage;
 use berth_domain::volume::{
     Attempt, Command, Outcome, Refusal, Route, State as ClaimState, Step, Take as TakeCommand,
@@ -49,7 +51,8 @@ const ASK_LEADER_INTERVAL: Duration = Duration::from_secs(5);
 /// Time between two tries to record the controller's answer.
 const RECORD_RETRY: Duration = Duration::from_millis(200);
 
-/// Grants the claim, or says by the caller's deadline why there is no grant.
+/// Grants the claim, or says by the caller's deadline why there is no grant. A caller that waits
+/// for others is told so after [`HELD_MAX`], and keeps its place by asking again.
 pub async fn take(
     state: &State,
     namespace: Namespace,
@@ -58,7 +61,8 @@ pub async fn take(
     deadline: Instant,
 ) -> Result<Grant, Problem> {
     let volume = VolumeKey::new(namespace, request.volume.clone());
-    let claim = ClaimRequest { state, volume, request, trace, deadline };
+    let held_until = deadline.min(Instant::now() + HELD_MAX);
+    let claim = ClaimRequest { state, volume, request, trace, deadline, held_until };
     let granted = claim.take().await;
     granted.map_err(|problem| problem.at_step(STEP).volume(&claim.volume).node(&claim.request.node))
 }
@@ -70,6 +74,8 @@ struct ClaimRequest<'a> {
     request: Take,
     trace: TraceContext,
     deadline: Instant,
+    /// When it is answered that the caller has to wait, and ask again.
+    held_until: Instant,
 }
 
 /// The earlier tries of one request.
@@ -144,7 +150,7 @@ impl ClaimRequest<'_> {
         alloc: &Alloc,
         earlier: &mut EarlierTries,
     ) -> Result<Reservation, Problem> {
-        let Self { state, volume, request, trace, deadline } = self;
+        let Self { state, volume, request, trace, deadline, .. } = self;
         let limit_lock = self.lock_node_limit().await?;
         let others = state.count_other_volumes(volume, &request.node);
         let stored = state
@@ -260,8 +266,7 @@ impl ClaimRequest<'_> {
         earlier: &mut EarlierTries,
     ) -> Result<(), Problem> {
         self.keep_refusal(problem, RETRY_INTERVAL, earlier)?;
-        sleep(just_after(RETRY_INTERVAL)).await;
-        Ok(())
+        wait_aside(sleep(just_after(RETRY_INTERVAL))).await
     }
 
     /// Waits until it is worth asking the leader again. Each change of the bucket wakes all waiters
@@ -273,26 +278,33 @@ impl ClaimRequest<'_> {
         until: Option<Timestamp>,
         earlier: &mut EarlierTries,
     ) -> Result<(), Problem> {
-        let Self { state, volume, request, .. } = self;
         let pause =
             until.map_or(RETRY_INTERVAL, |until| until.since(clock::now()).min(RETRY_INTERVAL));
         self.give_up_in_deadlock().await?;
         self.keep_refusal(self.why_not_granted(), pause, earlier)?;
+        wait_aside(self.watch_for_turn(alloc, pause, earlier)).await
+    }
+
+    /// Returns when another try is due. Looks only at what this replica knows.
+    async fn watch_for_turn(&self, alloc: &Alloc, pause: Duration, earlier: &mut EarlierTries) {
+        let Self { state, volume, request, .. } = self;
         let ask_leader_at = Instant::now() + clock::jittered(ASK_LEADER_INTERVAL);
         loop {
             let _: Result<_, _> = timeout(just_after(pause), earlier.changes.changed()).await;
             let now = Instant::now();
-            if now + pause >= self.deadline || now >= ask_leader_at {
-                return Ok(());
+            if now + pause >= self.held_until || now >= ask_leader_at {
+                return;
             }
             if self.is_behind_others() {
-                self.give_up_in_deadlock().await?;
+                if state.check_no_deadlock(&volume.namespace, &request.alloc).is_err() {
+                    return;
+                }
                 continue;
             }
             let others = state.count_other_volumes(volume, &request.node);
             let acts = state.would_act(volume, |now| self.command(now, alloc, others));
             if acts || self.grant_of_taken(alloc).is_some() {
-                return Ok(());
+                return;
             }
         }
     }
@@ -300,7 +312,7 @@ impl ClaimRequest<'_> {
     /// Refuses an alloc that waits in a circle of allocs and is the one to give up. Its place in
     /// line is given up at once, so that the others go on when its volumes are free.
     async fn give_up_in_deadlock(&self) -> Result<(), Problem> {
-        let Self { state, volume, request, trace, deadline } = self;
+        let Self { state, volume, request, trace, deadline, .. } = self;
         let Err(problem) = state.check_no_deadlock(&volume.namespace, &request.alloc) else {
             return Ok(());
         };
@@ -320,15 +332,15 @@ impl ClaimRequest<'_> {
         }
     }
 
-    /// Keeps why this try ended without a grant. Fails with that reason if the deadline comes
-    /// within the pause before the next try.
+    /// Keeps why this try ended without a grant. Fails with that reason if the request is held no
+    /// longer than the pause before the next try.
     fn keep_refusal(
         &self,
         refusal: Problem,
         pause: Duration,
         earlier: &mut EarlierTries,
     ) -> Result<(), Problem> {
-        if Instant::now() + pause >= self.deadline {
+        if Instant::now() + pause >= self.held_until {
             return Err(refusal);
         }
         earlier.refusal = Some(refusal);

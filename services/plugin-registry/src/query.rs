@@ -16,7 +16,7 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::limits::UNREADABLE_MAX;
 use berth_domain::plugin::{Half, Node, Plugin};
 use berth_domain::{NodeId, PluginId};
-use berth_service::newer::Until;
+use berth_service::newer::{Until, await_newer};
 use berth_service::page::{Page, Room, after, page};
 use berth_service::projection::{Instances, Nodes};
 use tokio::time::Instant;
@@ -208,7 +208,7 @@ impl State {
         let until = Until::for_request(newer, deadline);
         let index = || self.plugins.mirror.applied() + self.nodes.mirror.applied();
         let arrival = |than| self.newer_than(than, until);
-        self.readers.wait(newer, until, |than| index() > than, arrival).await?;
+        await_newer(newer, until, |than| index() > than, arrival).await?;
         self.catch_up(step, until.answer).await?;
         loop {
             let both = |plugins: &Instances| self.nodes.mirror.glance(|nodes| show(plugins, nodes));

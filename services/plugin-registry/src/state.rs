@@ -8,7 +8,6 @@ use berth_contract::problem::Problem;
 use berth_contract::{bucket, stream};
 use berth_domain::NodeId;
 use berth_domain::plugin::Half;
-use berth_service::newer::Readers;
 use berth_service::process::{Fatal, Process};
 use berth_service::projection::{Instances, Nodes};
 use berth_service::record_table::{RecordTable, open_bucket};
@@ -39,8 +38,6 @@ pub struct StateInner {
     pub events: Events,
     /// How much each node may still tell.
     pub event_shares: EventShares,
-    /// The requests that wait for something newer.
-    pub readers: Readers,
     pub pace: Pace,
     /// The bucket of volumes, which this service does not read.
     pub volumes: VolumesIncarnation,
@@ -67,7 +64,6 @@ impl State {
                 .await?,
             events: process.bus.events(&stream::EVENTS, process.replicas).await?,
             event_shares: EventShares::default(),
-            readers: Readers::default(),
             pace,
             volumes: VolumesIncarnation::default(),
             plugins,

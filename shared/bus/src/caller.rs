@@ -1,7 +1,7 @@
 //! The caller of the request that is being handled: its deadline, and what its request waits for.
 //!
-//! **Owns** a task-local record per request: the caller's deadline, and the newest thing that
-//! blocks the request.
+//! **Owns** a task-local record per request: the caller's deadline, the request's place among those
+//! that are handled, and the newest thing that blocks it.
 //!
 //! **Promises**: a wait for the bus on behalf of a request ends at the caller's deadline, however
 //! long the wait may usually take. A caller whose deadline comes is told what blocked its request.
@@ -11,12 +11,16 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use berth_contract::problem::Problem;
 use tokio::time::{Instant, timeout_at};
+
+use crate::places::RequestPlace;
 
 /// The caller of one request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     deadline: Instant,
+    place: Arc<RequestPlace>,
     blocker: Arc<Mutex<Option<String>>>,
 }
 
@@ -25,8 +29,8 @@ tokio::task_local! {
 }
 
 impl Caller {
-    pub(crate) fn with_deadline(deadline: Instant) -> Self {
-        Self { deadline, blocker: Arc::default() }
+    pub(crate) fn new(deadline: Instant, place: Arc<RequestPlace>) -> Self {
+        Self { deadline, place, blocker: Arc::default() }
     }
 
     /// Runs the handler of the caller's request.
@@ -55,6 +59,16 @@ pub async fn wait_until_deadline<F: Future>(future: F) -> Option<F::Output> {
     match CALLER.try_with(|caller| caller.deadline) {
         Ok(deadline) => timeout_at(deadline, future).await.ok(),
         Err(_) => Some(future.await),
+    }
+}
+
+/// Waits for something that only others bring about, such as a turn or a change. Another request
+/// may take the place to work meanwhile. Fails if too many requests wait already. Without a caller
+/// it only waits.
+pub async fn wait_aside<F: Future>(wait: F) -> Result<F::Output, Problem> {
+    match CALLER.try_with(|caller| (Arc::clone(&caller.place), caller.deadline)) {
+        Ok((place, deadline)) => place.wait_aside(wait, deadline).await,
+        Err(_) => Ok(wait.await),
     }
 }
 

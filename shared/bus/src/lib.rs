@@ -72,6 +72,7 @@ mod group;
 mod handle;
 mod headers;
 mod health;
+mod places;
 mod pulse;
 mod raise;
 mod resolve;

@@ -213,14 +213,15 @@ mod tests {
         assert_eq!(faults[0].line, Some(2));
     }
 
-    /// It took a minute when each fault counted the lines above it.
+    /// Each line counted the lines above it: twenty thousand of them took 25 s.
     #[test]
     fn very_many_faulty_lines_are_read_at_once() {
-        let lines = 200_000;
-        let unknown: String = (0..lines).map(|at| format!("x{at:06} = 1\n")).collect();
-        let wrong: String = (0..lines).map(|at| format!("x{at:06} = \n")).collect();
+        let lines = |value: &str| {
+            let lines: Vec<String> = (0..200_000).map(|at| format!("x{at:06} = {value}")).collect();
+            lines.join("\n")
+        };
         let began = std::time::Instant::now();
-        for text in [unknown, wrong] {
+        for text in [lines("1"), lines("")] {
             let faults = read::<Register>(&text, Format::Toml).unwrap_err();
             assert_eq!(faults.len(), FAULTS_MAX + 1, "{:?}", faults.last());
         }

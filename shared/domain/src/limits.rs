@@ -59,8 +59,6 @@ pub const FAULTS_MAX: usize = 100;
 pub const PAGE_MAX: usize = 1000;
 /// The most bytes of one page of a list, as JSON. The rest of a message is for other fields.
 pub const PAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
-/// The most requests that wait for a newer index at once, in one process.
-pub const WAITING_READERS_MAX: usize = 128;
 /// The longest path handed to a plugin, in bytes (a plugin must accept 128: CSI 1.12, size limits).
 pub const PATH_BYTES_MAX: usize = 128;
 
@@ -86,13 +84,19 @@ pub const RETRY_FIRST: Duration = Duration::from_secs(1);
 pub const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Timeout of a request that has no deadline header.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest a caller may wait in one request, for a claim or for a newer index.
+/// The longest that a request's work is for its caller, whatever deadline the caller set: a clock
+/// may be wrong.
 pub const WAIT_MAX: Duration = Duration::from_secs(300);
+/// The longest that one request is held while it waits for others, for a claim or for a newer
+/// index. Nobody says that its caller has gone, so a caller that is there asks again.
+pub const HELD_MAX: Duration = Duration::from_secs(15);
 
 const _: () = assert!(PLACE_KEPT.as_millis() > 2 * REQUEST_TIMEOUT.as_millis());
 const _: () = assert!(RETRY_FIRST.as_millis() <= RETRY_MAX.as_millis());
 const _: () = assert!(CALL_TIMEOUT.as_millis() <= CALL_TIMEOUT_MAX.as_millis());
 const _: () = assert!(CLOCK_MARGIN.as_millis() < CALL_TIMEOUT.as_millis());
-const _: () = assert!(REQUEST_TIMEOUT.as_millis() < WAIT_MAX.as_millis());
+const _: () = assert!(REQUEST_TIMEOUT.as_millis() < HELD_MAX.as_millis());
+const _: () = assert!(HELD_MAX.as_millis() < PLACE_KEPT.as_millis());
+const _: () = assert!(HELD_MAX.as_millis() < WAIT_MAX.as_millis());
 /// The most unreadable records that one reply names.
 pub const UNREADABLE_MAX: usize = 100;

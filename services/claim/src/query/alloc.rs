@@ -6,6 +6,7 @@ use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::{AllocId, Namespace, Timestamp, VolumeKey};
+use berth_service::newer::await_newer;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{AllocChange, Allocs};
 use tokio::time::Instant;
@@ -118,7 +119,7 @@ impl StateInner {
                 }
             }
         };
-        self.readers.wait(reader.newer, reader.until, &is_so, arrival).await
+        await_newer(reader.newer, reader.until, &is_so, arrival).await
     }
 }
 

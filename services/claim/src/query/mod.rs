@@ -26,7 +26,7 @@ use berth_contract::record::UnreadableRecord;
 use berth_domain::limits::UNREADABLE_MAX;
 use berth_domain::plugin::NodeState;
 use berth_domain::{Namespace, NodeId};
-use berth_service::newer::Until;
+use berth_service::newer::{Until, await_newer};
 use berth_service::projection::Nodes;
 use berth_service::record_table::RecordTable;
 use tokio::time::{Instant, timeout_at};
@@ -101,7 +101,7 @@ impl StateInner {
                 than = than.max(applied);
             }
         };
-        self.readers.wait(newer, until, has_changed, arrival).await?;
+        await_newer(newer, until, has_changed, arrival).await?;
         self.catch_up_with_leader(reader, table, ">").await?;
         let seen = mirror.snapshot(until.answer, show).await;
         seen.map_err(|error| error.into_problem(step))
@@ -120,7 +120,7 @@ impl StateInner {
         let mut changes = mirror.subscribe();
         let arrival =
             |than| async move { while !is_newer(than) && changes.changed().await.is_ok() {} };
-        self.readers.wait(reader.newer, reader.until, is_newer, arrival).await
+        await_newer(reader.newer, reader.until, is_newer, arrival).await
     }
 
     /// Waits until the mirror has all that the leader has below the filter; fails if it does not in

@@ -21,6 +21,7 @@ use berth_domain::placement::{NewClaimant, RequestedVolume, obstacles};
 use berth_domain::plugin::Half;
 use berth_domain::volume::Context;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
+use berth_service::newer::await_newer;
 use berth_service::page::{Page, Room, after, page};
 use berth_service::projection::{Instances, Nodes, Subtree, Volumes};
 use sha2::{Digest as _, Sha256};
@@ -114,7 +115,7 @@ impl StateInner {
                 }
             }
         };
-        self.readers.wait(reader.newer, reader.until, |_| false, arrival).await
+        await_newer(reader.newer, reader.until, |_| false, arrival).await
     }
 }
 

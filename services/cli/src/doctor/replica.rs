@@ -37,15 +37,33 @@ pub struct EndpointStats {
 /// Berth's own part of an endpoint's statistics.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct EndpointData {
-    /// Requests in progress.
+    /// Requests at work.
     #[serde(default)]
     pub in_flight: u64,
-    /// The most that may be in progress.
+    /// The most that may be at work, and the most that may wait.
     #[serde(default)]
     pub max_in_flight: u64,
+    /// Requests that wait for a turn or a change.
+    #[serde(default)]
+    pub waiting: u64,
+    /// The most of one sender, at work and waiting.
+    #[serde(default)]
+    pub max_per_sender: Option<u64>,
+    /// The sender with the most.
+    #[serde(default)]
+    pub busiest: Option<BusiestSender>,
     /// When it last answered a problem.
     #[serde(default)]
     pub last_error_at: Option<Timestamp>,
+}
+
+/// The sender with the most requests in progress at an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct BusiestSender {
+    /// Its actor, such as `user.anna`.
+    pub sender: String,
+    /// How many requests it has.
+    pub requests: u64,
 }
 
 impl Replica {
@@ -72,8 +90,56 @@ impl EndpointStats {
         Code::ALL.iter().find(|known| known.as_str() == code).copied()
     }
 
-    /// Whether every place for a request is taken.
-    pub fn is_full(&self) -> bool {
-        self.data.max_in_flight > 0 && self.data.in_flight >= self.data.max_in_flight
+    /// Which places for requests are all taken, in words.
+    pub fn describe_full(&self) -> Option<String> {
+        let Self { name, data, .. } = self;
+        let most = data.max_in_flight;
+        let is_full = |taken: u64| most > 0 && taken >= most;
+        if is_full(data.in_flight) {
+            return Some(format!(
+                "endpoint {name} has {most} requests in progress, the most it takes"
+            ));
+        }
+        if is_full(data.waiting) {
+            return Some(format!("endpoint {name} has {most} requests waiting, the most it holds"));
+        }
+        let BusiestSender { sender, requests } = data.busiest.as_ref()?;
+        let is_at_share = data.max_per_sender.is_some_and(|share| *requests >= share);
+        is_at_share.then(|| {
+            format!("endpoint {name} has {requests} requests of {sender}, the most of one sender")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn places_and_shares_that_are_used_up_are_told() {
+        let full = |data: Value| {
+            let data = serde_json::from_value(data).unwrap();
+            let endpoint =
+                EndpointStats { name: "alloc-wait".to_owned(), last_error: String::new(), data };
+            endpoint.describe_full()
+        };
+        let with = |more: Value| {
+            let mut data = json!({"in_flight": 1, "max_in_flight": 8,
+                "waiting": 1, "max_per_sender": 2,
+                "busiest": {"sender": "user.bob", "requests": 1}});
+            data.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            full(data)
+        };
+        assert_eq!(with(json!({})), None);
+        assert_eq!(full(json!({})), None, "of an older service");
+        let of = |more: Value| with(more).unwrap();
+        let working = of(json!({"in_flight": 8}));
+        assert!(working.contains("8 requests in progress"), "{working}");
+        let waiting = of(json!({"waiting": 8}));
+        assert!(waiting.contains("8 requests waiting"), "{waiting}");
+        let busiest = json!({"busiest": {"sender": "user.bob", "requests": 2}});
+        assert!(of(busiest.clone()).contains("2 requests of user.bob"), "{}", of(busiest));
     }
 }

@@ -8,6 +8,7 @@ use berth_contract::service::{CLAIM, GC, PLUGIN_REGISTRY, ServiceName, VOLUMEWAT
 use berth_contract::verb;
 use berth_contract::verb::Verb as _;
 
+use super::replica::EndpointStats;
 use super::{Ailment, Examined, Replica, SystemFacts, Verdict};
 use crate::span::ago;
 use crate::why::next;
@@ -96,10 +97,13 @@ fn troubled_endpoint(
 ) -> Option<Ailment> {
     let place = format!("{service} {}", replica.name());
     let info = format!("nats micro stats {service} {}", replica.id);
-    if let Some(full) = replica.endpoints.iter().find(|endpoint| endpoint.is_full()) {
-        let (name, most) = (&full.name, full.data.max_in_flight);
-        let what = format!("endpoint {name} has {most} requests in progress, the most it takes");
-        return Some(Ailment::warning(place, what).next(info));
+    let full = |one: &EndpointStats| Some((one.describe_full()?, one.data.busiest.clone()));
+    if let Some((what, busiest)) = replica.endpoints.iter().find_map(full) {
+        let found = Ailment::warning(place, what).next(info);
+        return Some(match busiest {
+            Some(one) => found.shown_by(format!("{} has {}", one.sender, one.requests)),
+            None => found,
+        });
     }
     let fails = replica.endpoints.iter().filter_map(|endpoint| {
         let at = endpoint.data.last_error_at.filter(|at| facts.now.since(*at) < RECENT)?;

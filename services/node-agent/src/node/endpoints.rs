@@ -33,8 +33,8 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
         mounter.mount(to.namespace, request, context)
     })
     .await?;
-    on.verb::<verb::AgentMountAll, _, _>(|mounter, to, request, context| {
-        mounter.mount_all(to.namespace, request, context)
+    on.verb_from::<verb::AgentMountAll, _, _>(|mounter, to, request, (context, sender)| {
+        mounter.mount_all(to.namespace, request, sender, context)
     })
     .await?;
     on.verb_from::<verb::AgentGuard, _, _>(|mounter, to, request, (context, sender)| {

@@ -8,6 +8,7 @@ use berth_contract::message::agent::Mount;
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
+use berth_domain::limits::{HELD_MAX, WAIT_MAX};
 use berth_domain::retry::Schedule;
 use berth_domain::{NodeId, Timestamp};
 use berth_service::clock;
@@ -56,6 +57,13 @@ pub(super) async fn take_claim(
             problem.retryable
         });
     granted.await
+}
+
+/// Until when a request with this deadline is held. A caller that waits for its turn, and is still
+/// there, asks again.
+pub(super) fn held_until(wait: bool, deadline: Timestamp) -> Timestamp {
+    let longest = if wait { HELD_MAX } else { WAIT_MAX };
+    deadline.min(clock::now().after(longest))
 }
 
 /// Time left for requests to the claim service.

@@ -1,5 +1,6 @@
 //! `agent.mount`: claims a volume for an alloc, and mounts it (E4, rule 10).
 
+use berth_bus::caller::wait_aside;
 use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::claim::Grant;
@@ -90,7 +91,9 @@ impl Mounter {
         let MountRequest { mount, context, .. } = &request;
         let volume = VolumeKey::new(mount.namespace.clone(), mount.volume.clone());
         let (bus, node) = (&self.shared.bus, &self.shared.host.node);
-        let grant = grant::take_claim(bus, node, mount, *context).await;
+        let deadline = grant::held_until(mount.wait, context.deadline);
+        let taking = grant::take_claim(bus, node, mount, RequestContext { deadline, ..*context });
+        let grant = if mount.wait { wait_aside(taking).await.flatten() } else { taking.await };
         let grant = grant.map_err(|problem| self.locate_problem(problem, &volume).at_step(STEP))?;
         self.mount_with(request, grant).await
     }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_bus::Call;
+use berth_bus::caller::wait_aside;
 use berth_client::{Client, FailedTry, Retry};
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
@@ -63,27 +64,40 @@ impl Mounter {
         self,
         asked_of: Namespace,
         request: MountAll,
+        sender: Option<String>,
+        context: RequestContext,
+    ) -> Result<MountedAll, Problem> {
+        let waiting = self.mount_whole(&request, sender.as_deref(), context);
+        check_namespace(&asked_of, &request.namespace)?;
+        // The work has a bound of its own, so a caller that waits for others works on nothing.
+        if request.wait { wait_aside(waiting).await.flatten() } else { waiting.await }
+    }
+
+    async fn mount_whole(
+        &self,
+        request: &MountAll,
+        sender: Option<&str>,
         context: RequestContext,
     ) -> Result<MountedAll, Problem> {
         let node = self.shared.host.node.clone();
         let locate = |problem: Problem| problem.node(&node).at_step(STEP);
-        check_namespace(&asked_of, &request.namespace)?;
         let RequestContext { deadline, trace } = context;
+        let answer_by = grant::held_until(request.wait, deadline);
         loop {
             self.shared.gate.check_open().map_err(locate)?;
             let kept_for = self.shared.place_kept;
-            match self.whole_mounts.join(&request, deadline, kept_for).map_err(locate)? {
+            match self.whole_mounts.join(request, sender, deadline, kept_for).map_err(locate)? {
                 Joined::Begins(work) => {
                     let listed = Listed(self.whole_mounts.clone(), Arc::clone(&work));
                     // It goes on when the caller has gone: what was taken has to be mounted or
                     // given up.
                     tokio::spawn(self.clone().run_whole(listed, trace));
-                    return work.answer_after(0, deadline).await.map_err(locate);
+                    return work.answer_after(0, answer_by).await.map_err(locate);
                 }
                 Joined::Joins(work, answers) => {
-                    return work.answer_after(answers, deadline).await.map_err(locate);
+                    return work.answer_after(answers, answer_by).await.map_err(locate);
                 }
-                Joined::Waits(work) => work.wait_gone(deadline).await.map_err(locate)?,
+                Joined::Waits(work) => work.wait_gone(answer_by).await.map_err(locate)?,
             }
         }
     }
@@ -164,6 +178,7 @@ impl Mounter {
             let mounted = self.mounted_before(request, &wanted);
             *before = Some(HadBefore { claims, mounted });
         }
+        let context = RequestContext { deadline: work.held(), ..context };
         let grants = self.take_all(work, &alloc, &wanted, context).await?;
         self.mount_granted_all(work, &alloc, grants, &mut spots, (pass, trace)).await
     }

@@ -23,8 +23,12 @@ use berth_service::clock;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::grant::held_until;
+
 /// Largest number of allocs whose volumes are being mounted, or wait for a repeated request.
 const WORKS_MAX: usize = 1024;
+/// Largest number of those for one sender.
+const WORKS_PER_SENDER_MAX: usize = WORKS_MAX / 4;
 /// Time before its deadline at which a request is answered that the work goes on. Shorter than that
 /// of the claim service's requests, whose answers say more.
 const ANSWER_BEFORE_DEADLINE: Duration = Duration::from_millis(100);
@@ -39,6 +43,7 @@ pub(super) struct WholeMounts(Arc<Mutex<HashMap<AllocKey, Arc<WholeMount>>>>);
 #[derive(Debug)]
 pub(super) struct WholeMount {
     pub(super) request: MountAll,
+    sender: Option<String>,
     /// How long what was reached is kept after the last request's deadline.
     kept_for: Duration,
     state: watch::Sender<WorkState>,
@@ -51,6 +56,8 @@ struct WorkState {
     is_awaited: bool,
     /// The latest deadline of all requests.
     reach: Timestamp,
+    /// Until when a caller counts as there, without another request.
+    held: Timestamp,
     /// How many times the requests that waited were answered.
     answers: u64,
     last: Option<Result<MountedAll, Problem>>,
@@ -94,6 +101,7 @@ impl WholeMounts {
     pub(super) fn join(
         &self,
         request: &MountAll,
+        sender: Option<&str>,
         deadline: Timestamp,
         kept_for: Duration,
     ) -> Result<Joined, Problem> {
@@ -109,19 +117,24 @@ impl WholeMounts {
                 None => Joined::Waits(work),
             });
         }
-        if works.len() >= WORKS_MAX {
-            let message = "the volumes of too many allocs are being mounted";
+        let own = works.values().filter(|work| work.sender.as_deref() == sender).count();
+        if works.len() >= WORKS_MAX || own >= WORKS_PER_SENDER_MAX {
+            let all = works.len();
+            let message =
+                format!("the volumes of {all} allocs are being mounted, {own} for this sender");
             return Err(Problem::new(Code::Overloaded, message));
         }
         let state = WorkState {
             is_awaited: true,
             reach: bounded(deadline),
+            held: held_until(request.wait, deadline),
             answers: 0,
             last: None,
             phase: Phase::Working,
         };
         let work = Arc::new(WholeMount {
             request: request.clone(),
+            sender: sender.map(str::to_owned),
             kept_for,
             state: watch::Sender::new(state),
             details: Mutex::default(),
@@ -153,6 +166,7 @@ impl WholeMount {
             if is_open {
                 state.is_awaited = true;
                 state.reach = state.reach.max(bounded(deadline));
+                state.held = state.held.max(held_until(self.request.wait, deadline));
                 answers = Some(state.answers);
             }
             is_open
@@ -225,6 +239,11 @@ impl WholeMount {
         self.state.borrow().reach
     }
 
+    /// Until when claims are waited for, unless another request comes.
+    pub(super) fn held(&self) -> Timestamp {
+        self.state.borrow().held
+    }
+
     /// Until when the work may go on.
     pub(super) fn kept_until(&self) -> Timestamp {
         self.reach().after(self.kept_for)
@@ -262,7 +281,7 @@ impl WholeMount {
         loop {
             let next = {
                 let state = state.borrow_and_update();
-                (state.is_awaited, state.phase, state.reach)
+                (state.is_awaited, state.phase, state.held)
             };
             let kept_until = next.2.after(self.kept_for);
             match next {
@@ -327,6 +346,8 @@ fn time_left(deadline: Timestamp) -> Duration {
 mod tests {
     use std::collections::BTreeMap;
 
+    use berth_domain::limits::HELD_MAX;
+
     use super::*;
 
     const KEPT: Duration = Duration::from_millis(100);
@@ -341,7 +362,7 @@ mod tests {
     }
 
     fn begin(works: &WholeMounts) -> Arc<WholeMount> {
-        match works.join(&request(false), soon(), KEPT).unwrap() {
+        match works.join(&request(false), None, soon(), KEPT).unwrap() {
             Joined::Begins(work) => work,
             other => panic!("{other:?}"),
         }
@@ -357,7 +378,8 @@ mod tests {
         let work = begin(&works);
         let late = work.answer_after(0, soon()).await.unwrap_err();
         assert_eq!(late.code, Code::Busy, "{late}");
-        let Joined::Joins(joined, answers) = works.join(&request(false), soon(), KEPT).unwrap()
+        let Joined::Joins(joined, answers) =
+            works.join(&request(false), None, soon(), KEPT).unwrap()
         else {
             panic!("it did not join")
         };
@@ -366,7 +388,7 @@ mod tests {
         // Answered: the work waits for the next request, and goes on with it.
         let (next, again) = tokio::join!(work.await_request(), async {
             tokio::task::yield_now().await;
-            works.join(&request(false), soon(), KEPT).unwrap()
+            works.join(&request(false), None, soon(), KEPT).unwrap()
         });
         assert_eq!(next, NextRequest::Repeated);
         assert!(matches!(again, Joined::Joins(_, 1)), "{again:?}");
@@ -381,7 +403,7 @@ mod tests {
         let work = begin(&works);
         work.answer(failed());
         assert_eq!(work.await_request().await, NextRequest::None);
-        let waits = works.join(&request(false), soon(), KEPT).unwrap();
+        let waits = works.join(&request(false), None, soon(), KEPT).unwrap();
         assert!(matches!(waits, Joined::Waits(_)), "{waits:?}");
         assert_eq!(work.wait_gone(soon()).await.unwrap_err().code, Code::Busy);
         works.remove(&work);
@@ -393,14 +415,14 @@ mod tests {
     async fn another_request_takes_over_what_waits_and_not_what_works() {
         let works = WholeMounts::default();
         let work = begin(&works);
-        let waits = works.join(&request(true), soon(), KEPT).unwrap();
+        let waits = works.join(&request(true), None, soon(), KEPT).unwrap();
         assert!(matches!(waits, Joined::Waits(_)), "{waits:?}");
         work.answer(failed());
-        let joined = works.join(&request(false), soon(), KEPT).unwrap();
+        let joined = works.join(&request(false), None, soon(), KEPT).unwrap();
         assert!(matches!(joined, Joined::Joins(..)), "its own caller came first: {joined:?}");
         assert_eq!(work.await_request().await, NextRequest::Repeated);
         work.answer(failed());
-        drop(works.join(&request(true), soon(), KEPT).unwrap());
+        drop(works.join(&request(true), None, soon(), KEPT).unwrap());
         assert_eq!(work.await_request().await, NextRequest::OfOther);
     }
 
@@ -408,8 +430,40 @@ mod tests {
     async fn a_deadline_of_a_wrong_clock_keeps_nothing_for_ever() {
         let works = WholeMounts::default();
         let far = clock::now().after(Duration::from_secs(86_400));
-        drop(works.join(&request(false), far, KEPT).unwrap());
+        drop(works.join(&request(false), None, far, KEPT).unwrap());
         let until = works.0.lock().unwrap().values().next().unwrap().kept_until();
         assert!(until <= clock::now().after(WAIT_MAX + KEPT), "{until}");
+    }
+
+    /// The bus does not say that a caller has gone. A caller that waits asks again.
+    #[tokio::test]
+    async fn a_caller_that_waits_counts_as_there_for_as_long_as_one_request_is_held() {
+        let works = WholeMounts::default();
+        let far = clock::now().after(WAIT_MAX);
+        let Joined::Begins(waits) = works.join(&request(true), None, far, KEPT).unwrap() else {
+            panic!("it did not begin")
+        };
+        assert!(waits.held() <= clock::now().after(HELD_MAX) && waits.reach() >= far);
+        works.remove(&waits);
+        let Joined::Begins(works_on) = works.join(&request(false), None, far, KEPT).unwrap() else {
+            panic!("it did not begin")
+        };
+        assert_eq!(works_on.held(), works_on.reach());
+    }
+
+    #[tokio::test]
+    async fn one_sender_leaves_room_for_others() {
+        let works = WholeMounts::default();
+        let join = |at: usize, sender: &str| {
+            let alloc = AllocId::new(format!("a{at}")).unwrap();
+            let request = MountAll { alloc, ..request(true) };
+            works.join(&request, Some(sender), soon(), KEPT).map(drop)
+        };
+        for at in 0..WORKS_PER_SENDER_MAX {
+            join(at, "user.bob").unwrap();
+        }
+        assert_eq!(join(9999, "user.bob").unwrap_err().code, Code::Overloaded);
+        join(9999, "user.ann").unwrap();
+        join(0, "user.bob").unwrap();
     }
 }

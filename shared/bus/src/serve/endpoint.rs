@@ -21,7 +21,6 @@ use berth_telemetry::{Kind, Span, attribute};
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -32,6 +31,7 @@ use crate::caller::Caller;
 use crate::clock::now;
 use crate::handle::Bus;
 use crate::headers;
+use crate::places::{RequestPlace, RequestPlaces};
 use crate::request::Failure;
 
 /// How long before the caller's deadline a handler must end, so that the answer arrives in time.
@@ -64,8 +64,7 @@ pub(super) struct RunningEndpoint {
     service: String,
     labels: [Label; 2],
     stats: Mutex<EndpointStats>,
-    room: Arc<Semaphore>,
-    slots: u32,
+    pub(super) places: Arc<RequestPlaces>,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -82,15 +81,14 @@ where
 {
     let queue_group = spec.queue_group.clone().unwrap_or_else(|| QUEUE_GROUP.to_owned());
     let requests = listen(bus, service, &spec.subject, Some(&queue_group)).await?;
-    let slots = spec.max_in_flight.max(1);
+    let places = RequestPlaces::new(spec.max_in_flight.max(1), spec.max_per_sender);
     let running = Arc::new(RunningEndpoint {
         service: service.to_owned(),
         labels: [SERVICES.label(service), ENDPOINTS.label(&spec.name)],
         spec,
         queue_group,
         stats: Mutex::default(),
-        room: Arc::new(Semaphore::new(slots as usize)),
-        slots,
+        places,
         stop: CancellationToken::new(),
         task: Mutex::default(),
     });
@@ -131,17 +129,20 @@ async fn serve<R, F, H>(
             running.record_outcome(Err(&no_caller()), Duration::ZERO);
             continue;
         }
+        let actor = Actor::split(&message.subject).1;
         let answering = RequestAnswer { bus: bus.clone(), running: Arc::clone(&running), message };
-        if let Ok(slot) = Arc::clone(&running.room).try_acquire_owned() {
-            let handler = Arc::clone(&handler);
-            tokio::spawn(async move { answering.handle(&*handler, slot).await });
-        } else {
-            let full = format!("{} requests are under way, as many as are taken", running.slots);
-            let mut span = answering.span();
-            span.fail(Code::Overloaded.as_str());
-            let trace = span.context();
-            let problem = Problem::new(Code::Overloaded, full).retryable().trace(trace.trace_id());
-            answering.answer(Err(problem), Duration::ZERO, trace).await;
+        match running.places.enter(actor.as_ref()) {
+            Ok(place) => {
+                let handler = Arc::clone(&handler);
+                tokio::spawn(async move { answering.handle(&*handler, Arc::new(place)).await });
+            }
+            Err(full) => {
+                let mut span = answering.span();
+                span.fail(full.code.as_str());
+                let trace = span.context();
+                let full = full.trace(trace.trace_id());
+                answering.answer(Err(full), Duration::ZERO, trace).await;
+            }
         }
     }
 }
@@ -156,8 +157,9 @@ impl RunningEndpoint {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// How many requests are in progress, at work and waiting.
     pub(super) fn in_flight(&self) -> usize {
-        (self.slots as usize).saturating_sub(self.room.available_permits())
+        self.places.working() + self.places.waiting()
     }
 
     /// Ends the subscription, then waits for the requests in progress; false if that takes longer
@@ -171,8 +173,7 @@ impl RunningEndpoint {
         {
             task.abort();
         }
-        // All slots are free once every handler has answered.
-        timeout_at(deadline, self.room.acquire_many(self.slots)).await.is_ok()
+        self.places.drain(deadline).await
     }
 
     pub(super) fn abort(&self) {
@@ -223,7 +224,7 @@ struct RequestAnswer {
 }
 
 impl RequestAnswer {
-    async fn handle<R, F>(self, handler: &impl Fn(Request) -> F, slot: OwnedSemaphorePermit)
+    async fn handle<R, F>(self, handler: &impl Fn(Request) -> F, place: Arc<RequestPlace>)
     where
         F: Future<Output = Result<R, Problem>>,
         R: Serialize,
@@ -240,7 +241,8 @@ impl RequestAnswer {
             Ok(request) => request,
             Err(problem) => return self.end(span, Err(problem), began).await,
         };
-        let (id, caller) = (request.trace.trace_id(), Caller::with_deadline(request.deadline));
+        let (id, caller) =
+            (request.trace.trace_id(), Caller::new(request.deadline, Arc::clone(&place)));
         // A panic is answered too: the caller must not wait until its deadline.
         let work = AssertUnwindSafe(async { handler(request).await }).catch_unwind();
         let mut work = pin!(caller.run(work));
@@ -248,7 +250,7 @@ impl RequestAnswer {
             let problem = self.unfinished(caller.blocker()).trace(id);
             self.end(span, Err(problem), began).await;
             // The handler runs to its end: dropped in the middle, it could leave a flow half done.
-            // It keeps its slot, so that the number of running handlers stays bounded.
+            // It keeps its place, so that the number of running handlers stays bounded.
             drop(work.await);
             return;
         };
@@ -264,7 +266,7 @@ impl RequestAnswer {
             }
         };
         self.end(span, outcome.map_err(|problem| problem.trace(id)), began).await;
-        drop(slot);
+        drop(place);
     }
 
     /// The answer to a caller whose deadline comes before the handler has ended. The request may be

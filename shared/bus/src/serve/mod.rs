@@ -1,8 +1,9 @@
 //! Micro services: they answer requests on the bus, and `nats micro` shows them.
 //!
 //! **Owns** a service, its endpoints and their bounds. Each request is handled in a task of its
-//! own, at most [`EndpointSpec::max_in_flight`] at once. A request beyond that is answered
-//! "overloaded" at once, and is not queued.
+//! own: at most [`EndpointSpec::max_in_flight`] at once work, and as many wait. One sender has a
+//! share of them. A request beyond that is answered "overloaded" at
+//! once, and is not queued.
 //!
 //! **Promises** an answer to every request that arrives in time:
 //! - If a handler panics or its result is too large, the caller gets a problem.
@@ -83,8 +84,12 @@ pub struct EndpointSpec {
     pub metadata: BTreeMap<String, String>,
     /// The queue group: one member of the group gets each request. `q` if none is named.
     pub queue_group: Option<String>,
-    /// Most requests in progress at once; at least 1.
+    /// Most requests that work at once; at least 1. As many more may wait
+    /// ([`caller::wait_aside`](crate::caller::wait_aside)).
     pub max_in_flight: u32,
+    /// Most requests of one sender in progress at once. Berth's own services have no such bound.
+    /// None: nobody has.
+    pub max_per_sender: Option<u32>,
     /// Whether a request is handled even past its deadline or without one. For requests that must
     /// also be handled from a host whose clock is wrong, and that do no harm when late.
     pub any_clock: bool,

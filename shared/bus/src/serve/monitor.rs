@@ -124,8 +124,11 @@ impl ServiceState {
                 "processing_time": nanos,
                 "average_processing_time": nanos.checked_div(stats.requests).unwrap_or(0),
                 "data": {
-                    "in_flight": endpoint.in_flight(),
+                    "in_flight": endpoint.places.working(),
                     "max_in_flight": endpoint.spec.max_in_flight,
+                    "waiting": endpoint.places.waiting(),
+                    "max_per_sender": endpoint.spec.max_per_sender,
+                    "busiest": endpoint.places.busiest(),
                     "errors": stats.by_code,
                     "waits": stats.waits,
                     "last_error_at": stats.last_error_at,

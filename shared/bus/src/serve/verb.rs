@@ -12,6 +12,9 @@ use berth_domain::NodeId;
 
 use super::{Endpoint, EndpointSpec, Request, ServeError, Service};
 
+/// How many senders are needed at least to take every place of an endpoint.
+const SENDERS_MIN: u32 = 4;
+
 /// Where a service listens for a verb.
 #[derive(Debug, Clone, Copy)]
 pub enum Listen<'a, To> {
@@ -108,6 +111,7 @@ impl EndpointSpec {
             unknown: row.unknown(),
             any_clock: row.effect == Effect::Report,
             max_in_flight,
+            max_per_sender: Some(max_in_flight.div_ceil(SENDERS_MIN)),
             queue_group: None,
         }
     }

@@ -186,7 +186,8 @@ pub struct Wait {
     pub id: AllocId,
     /// What to wait for.
     pub until: WaitUntil,
-    /// How long, in milliseconds; as long as the request's deadline allows when absent.
+    /// How long, in milliseconds: 15 s at most, and as long as the request's deadline allows. That
+    /// long when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
 }

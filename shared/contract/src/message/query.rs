@@ -72,8 +72,8 @@ pub struct Newer {
     /// or the wait is over; at once when absent.
     #[serde(rename = "newer_than", default, skip_serializing_if = "Option::is_none")]
     pub than: Option<u64>,
-    /// How long to wait for that, in milliseconds; as long as the request's deadline allows when
-    /// absent.
+    /// How long to wait for that, in milliseconds: 15 s at most, and as long as the request's
+    /// deadline allows. That long when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
 }

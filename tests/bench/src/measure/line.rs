@@ -9,7 +9,7 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::Effort;
 use crate::Fatal;
@@ -23,6 +23,8 @@ use crate::stats::Sample;
 const VOLUME: &str = "line";
 /// Claims that are taken and released without a queue.
 const ALONE: usize = 50;
+/// Pause of a waiter before it asks again.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long a waiter asks again.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -87,6 +89,9 @@ async fn hold(bus: Bus, at: usize) -> Result<(), Fatal> {
         if Instant::now() >= until {
             return Err(error.into());
         }
+        // One sender has a share of the service's places, so some of a long line are told to ask
+        // again.
+        sleep(AGAIN_AFTER).await;
     }
     let stop = json!({"id": alloc, "state": "complete"});
     ask::about::<verb::AllocStop>(&bus, &namespace, &stop).await.map(drop)

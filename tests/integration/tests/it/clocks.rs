@@ -116,7 +116,7 @@ async fn a_service_does_not_believe_its_own_deadlines_after_its_clock_was_set_ba
     let take = json!({"alloc": "a", "volume": "data", "node": "n1"}).to_string();
     let subject = verb::ClaimTake::subject(&Namespace::default());
     let answer = raw::ask(&system.servers()[0], &subject, &[], take.as_bytes()).await;
-    assert!(answer.contains("error"), "it hangs: {answer}");
+    assert!(answer["error"].is_object(), "it hangs: {answer}");
     system.set_clock("claim-0", 0);
     system.let_go();
     system.mount("a", 0, "data").await.expect("the volume is mounted");

@@ -13,6 +13,7 @@ mod config;
 mod enabled;
 mod failing;
 mod faults;
+mod floods;
 mod forged;
 mod full;
 mod gone;

@@ -14,10 +14,19 @@ pub fn write(page: &mut Page) {
     page.say(
         "Each is a NATS micro service: `nats micro ls`, `nats micro info berth-claim`, `nats micro \
          stats berth-claim`. The `data` of an endpoint's statistics says how many requests are \
-         under way (`in_flight` of `max_in_flight`) and how many were answered with which error \
-         code (`errors`). Answers that only say to wait (BERTH0107, BERTH0108, BERTH0114, \
-         BERTH0116) are no errors: `waits` counts them. An instance's id begins with its node and \
-         plugin, or with its worker, as its metadata names them.",
+         under way (`in_flight` of `max_in_flight`), how many wait for a turn or a change \
+         (`waiting`, of as many), which sender has the most (`busiest`, of `max_per_sender`), and \
+         how many were answered with which error code (`errors`). Answers that only say to wait \
+         (BERTH0107, BERTH0108, BERTH0114, BERTH0116) are no errors: `waits` counts them. An \
+         instance's id begins with its node and plugin, or with its worker, as its metadata names \
+         them.",
+    );
+    page.say(
+        "A request works for its caller until its deadline, and for 300 s at most. One that waits \
+         for others, for a claim's turn or a newer index, is held for 15 s at most and then \
+         answered with how it is: who still waits asks again, because the bus does not say that a \
+         caller has gone. One sender has a quarter of the places of an endpoint; beyond that, and \
+         where all are taken, the answer is BERTH0008.",
     );
     page.say(
         "Each endpoint is of one kind. A `read` changes nothing. A `change` changes something. A \

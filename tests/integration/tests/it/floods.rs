@@ -1,0 +1,134 @@
+//! Who can keep whom waiting: requests with a deadline of tomorrow whose sender is gone.
+
+use std::time::Duration;
+
+use berth_access::{Grants, Role};
+use berth_bus::{Bus, Call};
+use berth_client::Client;
+use berth_contract::actor::Actor;
+use berth_contract::code::Code;
+use berth_contract::message::alloc::{Wait, WaitUntil};
+use berth_contract::message::claim::Take;
+use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb};
+use berth_domain::limits::HELD_MAX;
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, PLUGIN, System};
+use berth_service::clock;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// More than any endpoint has places for.
+const FLOOD: usize = 1_100;
+const TOMORROW: Duration = Duration::from_secs(86_400);
+/// Long enough for one request on a busy machine, and far shorter than any wait.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// Sends the requests, and goes away once the service has them.
+async fn flood<V: Verb<To = Namespace>>(bus: Bus, request: impl Fn(usize) -> V::Request) {
+    let mut asking = JoinSet::new();
+    for at in 0..FLOOD {
+        let (bus, request) = (bus.clone(), request(at));
+        asking.spawn(async move {
+            let call = Call::within(clock::begin_trace(), TOMORROW);
+            let asked = bus.ask_service::<V>(&Namespace::default(), &request, &call).await;
+            asked.map(drop).map_err(|error| error.into_problem(V::STEP).code)
+        });
+    }
+    // Those beyond its share are answered at once.
+    let mut refused = 0;
+    while let Some(answer) = asking.join_next().await {
+        assert_eq!(answer.unwrap(), Err(Code::Overloaded));
+        refused += 1;
+        if refused == FLOOD - 256 {
+            break;
+        }
+    }
+    assert_eq!(asking.len(), 256, "a quarter of the places");
+    asking.shutdown().await;
+}
+
+async fn once<V: Verb<To = Namespace>>(bus: &Bus, of: &V::Request) -> Result<V::Reply, Problem> {
+    let call = Call::within(clock::begin_trace(), AT_ONCE);
+    Client::new(bus.clone()).once::<V>(&Namespace::default(), of, &call).await
+}
+
+fn take(alloc: &str, volume: &str, waits: bool) -> Take {
+    Take {
+        alloc: AllocId::new(alloc).unwrap(),
+        volume: VolumeId::new(volume).unwrap(),
+        node: NodeId::new("n2").unwrap(),
+        mode: None,
+        wait: waits,
+        alias: None,
+    }
+}
+
+/// They held every place of `claim.take` until their deadline: nothing was mounted anywhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_that_wait_for_nobody_stop_no_mount() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 2, ..Options::default() }).await;
+    for volume in ["data", "other", "third"] {
+        system.volume(volume, &["single-node-writer"]).await;
+    }
+    system.alloc("holder", 0, "data", false).await;
+    system.mount("holder", 0, "data").await.unwrap();
+    for at in 0..40 {
+        system.alloc(&format!("waits-{at}"), 1, "data", false).await;
+    }
+    system.alloc("here", 0, "other", false).await;
+    system.alloc("there", 1, "third", false).await;
+
+    let controllers = vec![PluginId::new(PLUGIN).unwrap()];
+    let role = Role::Node { node: NodeId::new("n2").unwrap(), controllers };
+    let connect = async || system.connect_as(&role, Actor::Node(NodeId::new("n2").unwrap())).await;
+    let waits = |at: usize| take(&format!("waits-{}", at % 40), "data", true);
+    flood::<verb::ClaimTake>(connect().await, waits).await;
+    let began = Instant::now();
+    system.mount("here", 0, "other").await.expect("another node's mounts go on");
+    assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+
+    // The sender itself gets its share back when nobody asks again.
+    let bus = connect().await;
+    let free = take("there", "third", false);
+    assert_eq!(once::<verb::ClaimTake>(&bus, &free).await.unwrap_err().code, Code::Overloaded);
+    wait::until("the waiters have left", HELD_MAX + AT_ONCE, async || {
+        once::<verb::ClaimTake>(&bus, &free).await
+    })
+    .await;
+    let left = began.elapsed();
+    assert!(left < HELD_MAX + AT_ONCE, "{left:?}");
+}
+
+/// One reader of one namespace had all places of all readers for as long as it said.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_waits_keeps_no_other_reader_from_waiting() {
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.alloc("a", 0, "data", false).await;
+    let user = async |name: &str| {
+        let grants = Grants::parse_namespaces(&["default=read"]).unwrap();
+        let role = Role::User { name: name.to_owned(), grants };
+        system.connect_as(&role, Actor::user(name)).await
+    };
+    let waits = |wait_ms| Wait {
+        id: AllocId::new("a").unwrap(),
+        until: WaitUntil::Ended,
+        wait_ms: Some(wait_ms),
+    };
+    flood::<verb::AllocWait>(user("bob").await, |_| waits(60_000)).await;
+    let ann = user("ann").await;
+    let waited = once::<verb::AllocWait>(&ann, &waits(500)).await.expect("a place to wait");
+    assert!(!waited.reached);
+    let bob = user("bob").await;
+    assert_eq!(once::<verb::AllocWait>(&bob, &waits(1)).await.unwrap_err().code, Code::Overloaded);
+    wait::until("its own waits have left", HELD_MAX + AT_ONCE, async || {
+        once::<verb::AllocWait>(&bob, &waits(1)).await
+    })
+    .await;
+}
