@@ -133,16 +133,32 @@ impl Credentials {
                 ConnectOptions::with_user_and_password(user, password)
             }
             Self::Token(token) => ConnectOptions::with_token(token),
-            Self::CredsFile(file) => proving(move |nonce| CredsFile::read(&file)?.prove(nonce)),
-            Self::NkeySeedFile(file) => proving(move |nonce| {
-                let key = read_seed(&file)?;
-                let signature = sign(&key, &file, nonce)?;
-                let mut auth = Auth::new();
-                (auth.nkey, auth.signature) = (Some(key.public_key()), Some(signature));
-                Ok(auth)
-            }),
+            Self::CredsFile(file) => {
+                let first = CredsFile::read(&file).ok();
+                proving(move |nonce| {
+                    let found = CredsFile::read(&file)?;
+                    keep_key(first.as_ref(), &found, |creds| creds.key.public_key()).prove(nonce)
+                })
+            }
+            Self::NkeySeedFile(file) => {
+                let first = read_seed(&file).ok();
+                proving(move |nonce| {
+                    let found = read_seed(&file)?;
+                    let key = keep_key(first.as_ref(), &found, KeyPair::public_key);
+                    let signature = sign(key, &file, nonce)?;
+                    let mut auth = Auth::new();
+                    (auth.nkey, auth.signature) = (Some(key.public_key()), Some(signature));
+                    Ok(auth)
+                })
+            }
         }
     }
+}
+
+/// What to connect with: what the file has now, unless that is another key. Replies come to an
+/// inbox of the first key, so another key is for the next start of this process.
+fn keep_key<'a, T>(first: Option<&'a T>, found: &'a T, key: impl Fn(&T) -> String) -> &'a T {
+    first.filter(|first| key(first) != key(found)).unwrap_or(found)
 }
 
 /// Options that sign the nonce of the server for each connection.
@@ -195,10 +211,10 @@ impl CredsFile {
         Ok(Self { file: file.to_owned(), token: token.to_owned(), key, identity })
     }
 
-    fn prove(self, nonce: &[u8]) -> Result<Auth, BadCredentials> {
+    fn prove(&self, nonce: &[u8]) -> Result<Auth, BadCredentials> {
         let mut auth = Auth::new();
         auth.signature = Some(sign(&self.key, &self.file, nonce)?);
-        auth.jwt = Some(self.token);
+        auth.jwt = Some(self.token.clone());
         Ok(auth)
     }
 }

@@ -198,6 +198,41 @@ async fn a_restarted_server_answers_an_identity_again() {
     }
 }
 
+/// A new identity is put in place before its program is restarted (docs/install.md), and the
+/// server is restarted meanwhile.
+#[tokio::test]
+async fn a_running_program_keeps_its_key_when_its_file_gets_another() {
+    let keys = [nkeys::KeyPair::new_user(), nkeys::KeyPair::new_user()];
+    let users = keys.each_ref().map(|key| {
+        let key = key.public_key();
+        format!(
+            "{{ nkey: {key}, permissions: {{ subscribe: {{ allow: [\"_INBOX.{key}.>\"] }} }} }}"
+        )
+    });
+    let extra = format!("authorization {{ users: [{}] }}", users.join(", "));
+    let options = NatsOptions { extra: &extra, ..NatsOptions::default() };
+    let server = NatsServers::start_with(1, options).await;
+    let dir = berth_harness::dirs::Dir::new("seed");
+    let file = dir.join("test.nk");
+    let connect = || {
+        let credentials = Credentials::NkeySeedFile(file.clone());
+        Bus::connect(Config { credentials, ..config(&server.url()) })
+    };
+    std::fs::write(&file, keys[0].seed().unwrap()).unwrap();
+    let running = connect().await.unwrap();
+    std::fs::write(&file, keys[1].seed().unwrap()).unwrap();
+    server.first().kill9();
+    server.first().restart().await;
+    let restarted = connect().await.unwrap();
+    for bus in [running, restarted] {
+        wait::until("the server answers", PATIENCE, async || {
+            let answers = bus.flush(Duration::from_millis(500)).await;
+            if answers { Ok(()) } else { Err(format!("{:?}", bus.counts())) }
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn a_bus_comes_back_soon_after_its_server_does() {
     let (server, bus) = one().await;
