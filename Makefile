@@ -19,7 +19,7 @@ SETUPS := setup-demo setup-lint setup-test setup-peers setup-chaos setup-bench s
 	setup-dist-test
 
 .PHONY: help demo demo-unprivileged build lint test test-all test-peers chaos storm bench dist test-dist test-alerts last-release \
-	nats-server setup-build $(SETUPS)
+	last-release-packages oldest-rust nats-server setup-build $(SETUPS)
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,10 +58,21 @@ test: setup-test $(if $(PEERS),setup-peers) nats-server lint build last-release 
 		$(if $(CI),--keep-going) PEERS=$(PEERS) TEST_FLAGS=$(TEST_FLAGS) || code=$$?; \
 	tests/again && exit $$code
 
-# Once for each release, for tests of an upgrade.
+# Once for each release, for tests of an upgrade. CI needs its packages later, and builds them now.
 last-release: setup-test
 	$(call section,programs of the last release)
-	tests/integration/last-release/build
+	tests/integration/last-release/build $(if $(CI),packages)
+
+# Where the toolchain at hand is that one, every build is this check.
+oldest-rust: setup-build ## build every program with the oldest Rust that Cargo.toml states
+	$(call section,oldest Rust)
+	@wanted=$$(sed -nE 's/^rust-version = "(.*)"/\1/p' Cargo.toml); \
+	case "$$(cargo --version)" in \
+		"cargo $$wanted."*) echo "it is the toolchain at hand: $$(cargo --version)"; $(MAKE) build ;; \
+		*) found=$$(rustup toolchain list | grep -oE "^$$wanted\.[0-9]+-[^ ]+" | head -n 1); \
+			[[ -n $$found ]] || { echo "install it: rustup toolchain install $$wanted" >&2; exit 1; }; \
+			cargo "+$$found" check --locked --workspace --bins --target-dir target/oldest-rust ;; \
+	esac
 
 # Much longer: every point of every flow under every fault, and the tests that take longest.
 test-all: export BERTH_FAULTS := all
@@ -105,11 +116,15 @@ dist: setup-dist nats-server ## packages, tarball and images, into dist/: PROFIL
 	deploy/dist/build $(PROFILE)
 
 # Needs root: it makes a host of namespaces, with a systemd of its own, and a Docker engine.
-test-dist: setup-dist-test dist ## install the packages on a bare host, upgrade under load, remove
+test-dist: setup-dist-test dist last-release-packages ## install the packages on a bare host, upgrade under load, remove
 	$(call section,test dist)
 	deploy/dist/test
 	deploy/dist/guide
 	deploy/compose/test
+
+last-release-packages: setup-dist
+	$(call section,packages of the last release)
+	tests/integration/last-release/build packages
 
 test-alerts: setup-dist-test nats-server build ## run alert rules and dashboard in a Prometheus
 	$(call section,alerts and dashboard)

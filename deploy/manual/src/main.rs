@@ -14,5 +14,6 @@ struct Arguments {
 }
 
 fn main() -> io::Result<()> {
+    berth_version::declare(berth_version::of_build!());
     berth_manual::write_pages(&Arguments::parse().directory)
 }

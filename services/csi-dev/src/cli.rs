@@ -28,7 +28,7 @@ pub const EXIT_USAGE: u8 = 64;
 
 /// The development CSI driver: a whole plugin with real mounts, and a judge of call order
 #[derive(Debug, Parser)]
-#[command(name = "berth-csi-dev", version)]
+#[command(name = "berth-csi-dev", version = berth_version::current())]
 #[command(after_help = "Exit codes: 0 done; 1 failed, or violations found; 64 wrong arguments.")]
 struct Cli {
     #[command(subcommand)]

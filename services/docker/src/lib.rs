@@ -104,7 +104,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let boot_id = berth_host::read_boot_id()?;
     let sessions = Arc::new(Sessions::new(&config, boot_id, names, client.clone()));
     let facts = [("node", config.node.as_str())];
-    let spec = ServiceSpec::describe(process.name, env!("CARGO_PKG_VERSION"), &facts);
+    let spec = ServiceSpec::describe(process.name, berth_version::current(), &facts);
     let service = process.bus.service(spec).await?;
     let socket = PluginSocket::listen(&config.socket)?;
     tracing::info!(socket = %config.socket.display(), "serving Docker");

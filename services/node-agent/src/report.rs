@@ -222,7 +222,7 @@ impl Reporter {
         let unaccounted = self.unaccounted.read_known();
         let report = Report {
             node: self.host.node.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: berth_version::current().to_owned(),
             boot_id: self.host.boot_id.clone(),
             clock: clock::now(),
             clock_offset,

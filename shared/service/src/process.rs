@@ -192,7 +192,7 @@ impl Process {
         self.bus
             .service(ServiceSpec::describe(
                 self.name,
-                env!("CARGO_PKG_VERSION"),
+                berth_version::current(),
                 &[("worker", self.worker.as_str())],
             ))
             .await
@@ -243,7 +243,7 @@ pub fn command(name: ServiceName) -> Command {
     ConnectionArgs::augment_args(Command::new(name.name))
         .mut_args(|flag| flag.env(None))
         .about(name.description)
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(berth_version::current())
         .after_help(
             "Every field of the configuration file can be given by a variable instead:\n\
              BERTH__NATS__URL replaces `url` in `[nats]`. A flag replaces both.\n\n\

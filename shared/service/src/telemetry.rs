@@ -72,7 +72,7 @@ pub fn export(
 ) -> Result<Telemetry, StartError> {
     let identity = Identity {
         service: service.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: berth_version::current().to_owned(),
         instance: instance.to_owned(),
         host: host(),
     };

@@ -175,7 +175,7 @@ impl Agent {
 /// Listens where an agent does: a fleet's subscriptions are part of what it costs.
 async fn listen(bus: &Bus, node: &NodeId) -> Result<Service, Fatal> {
     let facts = [("node", node.as_str())];
-    let spec = ServiceSpec::describe(NODE_AGENT, env!("CARGO_PKG_VERSION"), &facts);
+    let spec = ServiceSpec::describe(NODE_AGENT, berth_version::current(), &facts);
     let service = bus.service(spec).await?;
     for row in verb::ALL.iter().filter(|row| row.service == NODE_AGENT) {
         let spec = EndpointSpec::for_verb(row, row.subject_of_node(node), MAX_IN_FLIGHT);

@@ -31,7 +31,7 @@ const AT_ONCE: usize = 32;
 
 /// Many agents in one process
 #[derive(Debug, Parser)]
-#[command(name = "berth-fleet", version, max_term_width = 100)]
+#[command(name = "berth-fleet", version = berth_version::current(), max_term_width = 100)]
 struct Args {
     /// The bus
     #[arg(long, value_name = "URL")]
@@ -45,6 +45,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    berth_version::declare(berth_version::of_build!());
     let ended = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -27,7 +27,7 @@ const CHURN: &str = "bench.fleet.churn";
 pub async fn serve(bus: &Bus, agents: Arc<Vec<Agent>>) -> Result<Service, Fatal> {
     let spec = ServiceSpec {
         name: "bench-fleet".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: berth_version::current().to_owned(),
         description: "Many agents in one process".to_owned(),
         metadata: BTreeMap::new(),
     };

@@ -72,7 +72,8 @@ use crate::{exit, span};
 /// The services talk over NATS. This program sends them requests, runs a command with volumes
 /// (`berth run`), and runs the whole system on one machine (`berth dev`).
 #[derive(Debug, Parser)]
-#[command(name = "berth", version, propagate_version = false, max_term_width = 100)]
+#[command(name = "berth", version = berth_version::current(), propagate_version = false)]
+#[command(max_term_width = 100)]
 #[command(after_long_help = exit::HELP, after_help = "More, with exit codes: berth --help")]
 pub struct Cli {
     /// Options of every command.

@@ -107,7 +107,7 @@ pub async fn gather(session: &Session) -> SystemFacts {
     let _ = timeout(within, why::complete(session, &mut why)).await;
     SystemFacts {
         now: clock::now(),
-        own_version: env!("CARGO_PKG_VERSION").to_owned(),
+        own_version: berth_version::current().to_owned(),
         server: session.bus.report_server(),
         access: AccessFacts {
             identity: session.bus.credentials().identity().ok().flatten(),

@@ -46,7 +46,7 @@ pub struct Profile {
     #[arg(long, value_name = "NAME", default_value = "dev.berth", value_parser = parse_plugin_name)]
     pub driver_name: String,
     /// The plugin's version
-    #[arg(long, value_name = "TEXT", default_value = env!("CARGO_PKG_VERSION"))]
+    #[arg(long, value_name = "TEXT", default_value = berth_version::current())]
     pub vendor_version: String,
     /// How many volumes can be attached to this node; 0 means no limit
     #[arg(long, value_name = "N", default_value_t = 0)]

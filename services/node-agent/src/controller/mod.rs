@@ -158,7 +158,7 @@ async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, 
     let facts = [("plugin", plugin.id.as_str()), ("node", hosting.node.as_str())];
     let service = hosting
         .bus
-        .service(ServiceSpec::describe(CONTROLLER, env!("CARGO_PKG_VERSION"), &facts))
+        .service(ServiceSpec::describe(CONTROLLER, berth_version::current(), &facts))
         .await?;
     let executor = ControllerExecutor {
         plugin: plugin.clone(),

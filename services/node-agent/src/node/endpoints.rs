@@ -24,7 +24,7 @@ pub async fn serve(mounter: &Mounter, bus: &Bus) -> Result<Service, ServeError> 
     let service = bus
         .service(ServiceSpec::describe(
             NODE_AGENT,
-            env!("CARGO_PKG_VERSION"),
+            berth_version::current(),
             &[("node", node.as_str())],
         ))
         .await?;

@@ -6,11 +6,13 @@ use crate::assert_none;
 
 const HARNESS: &str = "berth-harness";
 const HOST: &str = "berth-host";
+const VERSION: &str = "berth-version";
 
 const ALL_SHARED: &[&str] = &[
     "berth-domain",
     "berth-durable",
     "berth-host",
+    "berth-version",
     "berth-contract",
     "berth-telemetry",
     "berth-bus",
@@ -27,6 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // This crate knows the kernel and nothing of Berth: drivers, tests and judges may use it as
     // well.
     (HOST, &[]),
+    (VERSION, &[]),
     ("berth-contract", &["berth-domain"]),
     ("berth-telemetry", &["berth-domain", "berth-contract"]),
     ("berth-bus", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
@@ -36,7 +39,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-access", &["berth-domain", "berth-contract"]),
     ("berth-csi", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
     ("berth-durable", &[]),
-    ("berth-service", &["berth-domain", HOST, "berth-contract", "berth-telemetry", "berth-bus"]),
+    (
+        "berth-service",
+        &["berth-domain", HOST, VERSION, "berth-contract", "berth-telemetry", "berth-bus"],
+    ),
     ("berth-claim", ALL_SHARED),
     ("berth-plugin-registry", ALL_SHARED),
     ("berth-volumewatcher", ALL_SHARED),
@@ -48,9 +54,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-judge", &["berth-csi"]),
     // This crate represents a storage vendor's driver, which knows CSI and nothing of Berth. The
     // judge is only a command of its program.
-    ("berth-csi-dev", &["berth-csi", "berth-judge", HOST]),
+    ("berth-csi-dev", &["berth-csi", "berth-judge", HOST, VERSION]),
     // The man pages are made from the command lines of all programs.
-    ("berth-manual", &["berth-contract", "berth-service", "berth-cli", "berth-csi-dev"]),
+    ("berth-manual", &["berth-contract", "berth-service", "berth-cli", "berth-csi-dev", VERSION]),
     // The harness judges the others, so it must not be built from them.
     (HARNESS, &[HOST]),
     ("berth-tidy", &[]),
@@ -101,6 +107,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "berth-csi",
             "berth-service",
             "berth-node-agent",
+            VERSION,
         ],
     ),
     (

@@ -12,6 +12,7 @@ mod files;
 mod names;
 mod safety;
 mod setup;
+mod version;
 mod words;
 
 /// Fails with a list of all breaches.

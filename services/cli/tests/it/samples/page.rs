@@ -110,6 +110,12 @@ fn normal_word(word: &str) -> String {
     if is_time {
         return format!("<time>{tail}");
     }
+    // A version ends in the commit of its build.
+    let is_version = |number: &str| number.split('.').filter(|part| !part.is_empty()).count() == 3;
+    let bare = match bare.split_once('+') {
+        Some((number, _)) if is_version(number) => number,
+        _ => bare,
+    };
     let mut plain = String::new();
     for c in bare.chars() {
         let in_number = plain.ends_with('#');
@@ -130,7 +136,7 @@ mod tests {
     #[test]
     fn what_differs_from_run_to_run_counts_as_equal() {
         for (shown, printed) in [
-            ("n1  ready  105s   -3 ms   0.1.0", "n1 ready 7.2s +12 ms 0.1.0"),
+            ("n1  ready  105s   -3 ms   0.1.0", "n1 ready 7.2s +12 ms 0.1.0+g1a2b3c4d"),
             (
                 "by claim/vm/13031, until 2026-11-21T20:00:35.743Z",
                 "by claim/h/1, until 2027-01-02T01:02:03.004Z",
