@@ -120,6 +120,7 @@ test-dist: setup-dist-test dist last-release-packages ## install the packages on
 	$(call section,test dist)
 	deploy/dist/test
 	deploy/dist/guide
+	deploy/dist/upgrade
 	deploy/compose/test
 
 last-release-packages: setup-dist

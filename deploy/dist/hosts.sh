@@ -28,7 +28,9 @@ if [[ -z ${BERTH_DIST_DIR:-} ]]; then
     make_bare_root
     BERTH_DIST_DIR=$(mktemp -d /tmp/berth-dist.XXXXXX)
     export BERTH_DIST_DIR
-    trap 'rm -rf --one-file-system "$BERTH_DIST_DIR"; rmdir /run/systemd/nspawn/propagate/"${BERTH_DIST_DIR##*/}"* 2>/dev/null || true' EXIT
+    # The kernel keeps the control groups of the hosts.
+    trap 'rm -rf --one-file-system "$BERTH_DIST_DIR"; rmdir /run/systemd/nspawn/propagate/"${BERTH_DIST_DIR##*/}"* 2>/dev/null || true
+        find /sys/fs/cgroup -depth -type d -path "*/${BERTH_DIST_DIR##*/}*" -exec rmdir {} + 2>/dev/null || true' EXIT
     unshare --net --mount --pid --fork --kill-child --mount-proc -- "$0" "$@"
     exit
 fi
@@ -68,9 +70,9 @@ until_true() {
 
 root_of() { printf '%s/%s/root\n' "$DIR" "$1"; }
 
-# start_host NAME ADDRESS
+# start_host NAME ADDRESS [PACKAGES]: with the packages of a directory, which is dist/ by default.
 start_host() {
-    local name=$1 dir=$DIR/$1 root
+    local name=$1 dir=$DIR/$1 packages=${3:-dist} root
     root=$(root_of "$name")
     mkdir -p "$root" "$dir/changes"
     mount -t tmpfs -o size=2g berth-dist "$dir/changes"
@@ -79,15 +81,28 @@ start_host() {
         berth-dist "$root"
     printf '%s\n' "$name" >"$root/etc/hostname"
     mkdir "$root/root/dist"
-    cp dist/*.deb dist/SHA256SUMS "$root/root/dist"
-    systemd-nspawn --quiet --directory="$root" --machine="${DIR##*/}-$name" --hostname="$name" --boot \
-        --register=no --keep-unit --network-bridge=berth-dist --resolv-conf=off --timezone=off \
-        --link-journal=no --console=read-only </dev/null >"$dir/console" 2>&1 &
+    cp "$packages"/*.deb "$packages/SHA256SUMS" "$root/root/dist"
+    (
+        enter_cgroup "${DIR##*/}-$name"
+        exec systemd-nspawn --quiet --directory="$root" --machine="${DIR##*/}-$name" --hostname="$name" --boot \
+            --register=no --keep-unit --network-bridge=berth-dist --resolv-conf=off --timezone=off \
+            --link-journal=no --console=read-only
+    ) </dev/null >"$dir/console" 2>&1 &
     NSPAWN[$name]=$!
     until_true "$name starts" find_leader "$name"
     until_true "$name is up" is_up "$name"
     nsenter --target "${LEADER[$name]}" --net -- ip address add "$2/24" dev host0
     nsenter --target "${LEADER[$name]}" --net -- ip link set host0 up
+}
+# Moves this process into a new control group, in each tree that systemd uses. Hosts in one group would
+# see each other's processes in the groups of their units, and their systemd could signal none.
+enter_cgroup() {
+    local tree
+    for tree in /sys/fs/cgroup /sys/fs/cgroup/{unified,systemd}; do
+        [[ -w $tree/cgroup.procs ]] || continue
+        mkdir "$tree/$1"
+        echo "$BASHPID" >"$tree/$1/cgroup.procs"
+    done
 }
 find_leader() {
     local child
@@ -98,17 +113,16 @@ find_leader() {
 }
 is_up() { [[ $(on "$1" systemctl is-system-running) =~ running|degraded ]]; }
 
-# Makes the same packages once more in a directory, with a higher version.
-make_newer() {
-    local package tree=$DIR/repack
-    mkdir "$1"
-    for package in dist/*.deb; do
-        rm -rf "$tree"
-        dpkg-deb --raw-extract "$package" "$tree"
-        sed -i -E 's/^(Version: .*)$/\1+newer/' "$tree/DEBIAN/control"
-        dpkg-deb --build --root-owner-group -Zgzip -z1 "$tree" "$1" >/dev/null
-    done
+# The directory of the last release's packages; that of dist/, where this checkout cannot build them.
+last_release() {
+    local dist
+    dist=target/last-release/$(<tests/integration/last-release/commit)/dist
+    [[ -d $dist ]] || { tell "SKIPPED: no packages of the last release; try: make last-release-packages" >&2; dist=dist; }
+    printf '%s\n' "$dist"
 }
+
+# version_of DIRECTORY: the Debian version of the packages there.
+version_of() { dpkg-deb --field "$(echo "$1"/berth-services_*.deb)" Version; }
 
 LOADS=() LOAD_LOGS=()
 

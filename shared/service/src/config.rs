@@ -2,7 +2,9 @@
 //!
 //! **Owns** where a service's configuration comes from. The file is given by `--config`; a variable
 //! `BERTH__NATS__URL` replaces `url` in `[nats]` (`__` separates the levels, case does not matter).
-//! The flags of the [connection](ConnectionArgs) replace both.
+//! The flags of the [connection](ConnectionArgs) replace both. Of the files beside the
+//! configuration, those that systemd hands to the service alone (`LoadCredential=`) are read where
+//! it put them.
 //!
 //! **Promises** all faults at once, each with its field and, from the file, its line.
 
@@ -20,6 +22,13 @@ use crate::telemetry::LogConfig;
 
 /// Prefix of the variables that are configuration.
 const PREFIX: &str = "BERTH__";
+
+/// The variable with the directory of the files that systemd hands to this service
+/// (systemd.exec(5)).
+const HANDED_IN: &str = "CREDENTIALS_DIRECTORY";
+
+/// How the name of a field ends whose value is the path of a file to read.
+const FILE_FIELD: &str = "_file";
 
 /// The fields that every service has in addition to its own.
 pub const SHARED_FIELDS: [&str; 3] = ["nats", "log", "telemetry"];
@@ -99,9 +108,11 @@ pub fn load<Own: Decode>(
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Config<Own>, ConfigError> {
     let fail = |faults| ConfigError { file: file.map(Path::to_path_buf), faults };
+    let variables: Vec<(String, String)> = variables.into_iter().collect();
+    let copies = HandedCopies::find(file, &variables);
     let text = match file {
         None => String::new(),
-        Some(path) => std::fs::read_to_string(path).map_err(|error| {
+        Some(path) => std::fs::read_to_string(copies.locate(path)).map_err(|error| {
             let problem = format!("cannot be read: {error}");
             fail(vec![Fault { path: String::new(), problem, line: None }])
         })?,
@@ -109,6 +120,7 @@ pub fn load<Own: Decode>(
     let mut document = Document::parse(&text, Format::Toml).map_err(fail)?;
     overlay(&mut document.value, variables);
     overlay_flags(&mut document.value, flags);
+    copies.overlay(&mut document.value);
     decode(document.value.clone(), Unknown::Fault)
         .map_err(|faults| fail(document.with_lines(faults)))
 }
@@ -131,6 +143,44 @@ fn overlay_flags(value: &mut Value, flags: &ConnectionArgs) {
     let nats = all.entry("nats").or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(nats) = nats {
         flags.overlay(nats);
+    }
+}
+
+/// Copies of the files beside the configuration, which systemd made for this service.
+struct HandedCopies {
+    /// Where the configuration is on the host, and where the copies are.
+    directories: Option<(PathBuf, PathBuf)>,
+}
+
+impl HandedCopies {
+    fn find(file: Option<&Path>, variables: &[(String, String)]) -> Self {
+        let handed = variables.iter().find(|(name, _)| name == HANDED_IN);
+        let beside = file.and_then(Path::parent);
+        let both = beside.zip(handed);
+        Self { directories: both.map(|(beside, (_, handed))| (beside.into(), handed.into())) }
+    }
+
+    /// Where this file is read. `SetCredential=` leaves a blank copy (a newline) of one that the
+    /// host lacks: it does not count, so that the error names the path on the host.
+    fn locate(&self, file: &Path) -> PathBuf {
+        let copy = self.directories.as_ref().and_then(|(beside, handed)| {
+            let copy = handed.join(file.strip_prefix(beside).ok()?);
+            std::fs::metadata(&copy).is_ok_and(|found| found.len() > 1).then_some(copy)
+        });
+        copy.unwrap_or_else(|| file.to_path_buf())
+    }
+
+    /// Replaces the path of each file that the configuration names.
+    fn overlay(&self, value: &mut Value) {
+        let Value::Object(fields) = value else { return };
+        for (field, value) in fields {
+            match value {
+                Value::String(path) if field.ends_with(FILE_FIELD) => {
+                    *path = self.locate(Path::new(path)).to_string_lossy().into_owned();
+                }
+                value => self.overlay(value),
+            }
+        }
     }
 }
 
@@ -178,6 +228,37 @@ mod tests {
             load(Some(file.path()), &ConnectionArgs::default(), given).unwrap();
         assert_eq!(config.nats.url, "nats://b:2");
         assert_eq!(config.own, Own { node: "n1".to_owned(), tries: 7 });
+    }
+
+    /// The units of the services have `LoadCredential=` for files that only root may read.
+    #[test]
+    fn a_file_that_systemd_hands_over_is_read_in_place_of_the_hosts() {
+        let handed = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(handed.path().join(name), text).unwrap();
+        put(
+            "claim.toml",
+            "[nats]\ncreds_file = '/etc/berth/claim.creds'\nca_file = '/srv/claim.creds'\n",
+        );
+        put("claim.creds", "secret");
+        put("tls.key", "\n");
+        let given = [
+            ("BERTH__NATS__CERT_FILE", "/etc/berth/tls.pem"),
+            ("BERTH__NATS__KEY_FILE", "/etc/berth/tls.key"),
+            ("CREDENTIALS_DIRECTORY", handed.path().to_str().unwrap()),
+        ];
+        let file = Some(Path::new("/etc/berth/claim.toml"));
+        let nats =
+            load::<Nothing>(file, &ConnectionArgs::default(), variables(&given)).unwrap().nats;
+        let copy = handed.path().join("claim.creds");
+        assert_eq!(nats.credentials, berth_bus::Credentials::CredsFile(copy));
+        let tls = nats.tls;
+        assert_eq!(tls.ca_file, Some(PathBuf::from("/srv/claim.creds")), "elsewhere");
+        assert_eq!(tls.client.unwrap().key_file, Path::new("/etc/berth/tls.key"), "blank");
+
+        let without = &given[..2];
+        let error =
+            load::<Nothing>(file, &ConnectionArgs::default(), variables(without)).unwrap_err();
+        assert!(error.to_string().contains("/etc/berth/claim.toml: cannot be read"), "{error}");
     }
 
     #[test]

@@ -102,6 +102,26 @@ fn every_service_has_a_unit_that_waits_until_it_is_ready() {
     }
 }
 
+/// A stolen service is that service only: it has a user of its own, and files of its own.
+#[test]
+fn a_service_is_handed_its_own_files_and_shares_its_user_with_none() {
+    let of_service = |service: &str| {
+        let path = repository().join(format!("deploy/systemd/berth-{service}.service"));
+        directives(&fs::read_to_string(path).unwrap())
+    };
+    for service in ["claim", "plugin-registry", "volumewatcher", "gc"] {
+        let unit = of_service(service);
+        assert!(unit.contains("\nDynamicUser=yes\n") && !unit.contains("\nUser="), "{unit}");
+        let mut expected = vec![format!("{service}.toml"), format!("{service}.creds")];
+        expected.extend((service == "claim").then(|| "secrets.key".to_owned()));
+        let load = |file: &String| format!("LoadCredential={file}:/etc/berth/{file}");
+        let expected: Vec<String> = expected.iter().map(load).collect();
+        let found: Vec<&str> =
+            unit.lines().filter(|line| line.starts_with("LoadCredential=")).collect();
+        assert_eq!(found, expected, "{service}");
+    }
+}
+
 /// Each of these gives a service its own mount namespace, so its mounts never reach the host
 /// (systemd.exec(5)).
 const OWN_NAMESPACE: &[&str] = &[
