@@ -167,17 +167,17 @@ mod tests {
     fn secrets_are_due_where_a_call_that_takes_them_can_be_made() {
         let (publish, detach) = (Some("controller.publish"), Some("agent.detach"));
         let unpublish = Some("controller.unpublish");
-        let (none, controller) = ([[].as_slice(); 3], [&[][..], &[SecretCall::Publish], &[]]);
-        let node = [&[SecretCall::Publish, SecretCall::Stage, SecretCall::Expand][..], &[], &[]];
+        let (none, at_host) = ([[].as_slice(); 3], [&[][..], &[SecretCall::Publish], &[]]);
+        let on_n1 = [&[SecretCall::Publish, SecretCall::Stage, SecretCall::Expand][..], &[], &[]];
         for (state, call, expected) in [
             (State::Waiting, None, none),
             (State::Publishing, None, none),
-            (State::Publishing, publish, controller),
-            (State::Taken, None, node),
+            (State::Publishing, publish, at_host),
+            (State::Taken, None, on_n1),
             (State::Unpublishing, None, none),
             (State::Unpublishing, detach, none),
             (State::NodeDetached, None, none),
-            (State::NodeDetached, unpublish, controller),
+            (State::NodeDetached, unpublish, at_host),
         ] {
             assert_eq!(due(&volume(state, call), 1), expected, "{state} {call:?}");
         }
