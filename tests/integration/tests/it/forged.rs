@@ -4,8 +4,9 @@
 use berth_access::Role;
 use berth_bus::Bus;
 use berth_contract::actor::Actor;
+use berth_contract::code::Code;
 use berth_contract::message::node::Hold;
-use berth_contract::message::registry::{Report, ReportedInstance};
+use berth_contract::message::registry::{Host, Report, ReportedInstance};
 use berth_contract::verb::{self, PluginOnNode};
 use berth_domain::PluginId;
 use berth_domain::plugin::{ControllerAbilities, Half, Instance, NodeAbilities};
@@ -102,8 +103,8 @@ async fn a_node_that_says_it_is_elsewhere_gets_no_call_and_diverts_none() {
 
     let bus = thief(&system, Vec::new()).await;
     let on_thief = PluginOnNode { plugin: plugin(), node: node(THIEF) };
-    let shown = send::<verb::NodeHost>(&bus, &on_thief, &Default::default()).await.map(drop);
-    assert_eq!(shown, Err(berth_contract::code::Code::NotAllowed), "it has no such right");
+    let shown = send::<verb::NodeHost>(&bus, &on_thief, &Host::default()).await.map(drop);
+    assert_eq!(shown, Err(Code::NotAllowed), "it has no such right");
     let told = send::<verb::NodeReport>(&bus, &(), &forged()).await.unwrap();
     assert_eq!(told.unproven, [plugin()]);
     is_counted(&system, 1).await;
@@ -129,7 +130,7 @@ async fn a_controller_counts_where_the_identity_may_host_it() {
     let bus = thief(&system, vec![other.clone()]).await;
     let show = async |plugin: &PluginId| {
         let on = PluginOnNode { plugin: plugin.clone(), node: node(THIEF) };
-        send::<verb::NodeHost>(&bus, &on, &Default::default()).await.is_ok()
+        send::<verb::NodeHost>(&bus, &on, &Host::default()).await.is_ok()
     };
     assert!(show(&other).await && !show(&plugin()).await);
     let mut both = forged();
