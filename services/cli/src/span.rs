@@ -39,6 +39,12 @@ pub fn parse_validity(text: &str) -> Result<Duration, String> {
     if span.is_zero() { Err(wrong()) } else { Ok(span) }
 }
 
+/// Reads a time: `2026-11-21T08:00:00Z`.
+pub fn parse_time(text: &str) -> Result<Timestamp, String> {
+    let wrong = |_| format!("{text:?} is no time; write 2026-11-21T08:00:00Z");
+    Timestamp::try_from(text.to_owned()).map_err(wrong)
+}
+
 /// `0.4s`, `12s`, `5m`, `3h`, `9d`: the largest unit, rounded down.
 pub fn short(span: Duration) -> String {
     let s = span.as_secs();

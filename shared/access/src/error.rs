@@ -98,6 +98,45 @@ pub enum AccessError {
     /// Certificates of these servers are of an authority that is to be retired.
     #[error("the certificates of these servers are of an older authority: {}", .0.join(", "))]
     AuthorityInUse(Vec<String>),
+    /// A file is none that servers read whom to let in from.
+    #[error(
+        "{} has no token of Berth's account: it is no accounts.conf of `berth access`",
+        path.display()
+    )]
+    NoAccounts {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The directory of a server's files is not there.
+    #[error("{} cannot be used: {source}", path.display())]
+    NoPlace {
+        /// The directory.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Files are of other keys than the directory's, or than the new ones'.
+    #[error("{} is of another fleet: other keys signed it", path.display())]
+    OtherFleet {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Files would replace others that they do not come after.
+    #[error(
+        "{} (serial {new_serial}) does not come after {} (serial {serial}), and may let in again \
+         whom that shuts out: its directory of identities was set back",
+        new.display(), installed.display()
+    )]
+    NotAfter {
+        /// The host's file.
+        installed: PathBuf,
+        /// Its serial; 0 if a version before serials wrote it.
+        serial: u64,
+        /// The file that was to replace it.
+        new: PathBuf,
+        /// Its serial.
+        new_serial: u64,
+    },
     /// A key could not be made or used.
     #[error("the key cannot be used: {0}")]
     Key(String),
@@ -133,7 +172,9 @@ impl AccessError {
             Self::IdentityRevoked(_) => {
                 "to let it in again, make it anew by its own command with --replace".to_owned()
             }
-            Self::NoIdentity(_) => "see the names: berth access list".to_owned(),
+            Self::NoIdentity(_) => "see the names: `berth access list`; an identity that this \
+                                    directory does not know is revoked by its public key (U…)"
+                .to_owned(),
             Self::Ambiguous { .. } => "give the full name".to_owned(),
             Self::NoServer { servers, .. } => format!(
                 "name servers of the fleet ({}), or add new ones with --add",
@@ -148,6 +189,24 @@ impl AccessError {
             Self::AuthorityInUse(hosts) => {
                 format!("issue new ones first: berth access certify {}", hosts.join(" "))
             }
+            Self::NoAccounts { .. } => {
+                "name the accounts.conf of a server, or the directory servers/HOST/ with it"
+                    .to_owned()
+            }
+            Self::NoPlace { path, .. } => format!(
+                "make it, for the user of nats-server: install -d -o berth -g berth -m 0700 {}",
+                path.display()
+            ),
+            Self::OtherFleet { path } => format!(
+                "use the files of this fleet's own directory; to give the server to a new fleet, \
+                 remove {} first",
+                path.display()
+            ),
+            Self::NotAfter { installed, .. } => format!(
+                "copy {} to the machine with the directory of identities, and there: \
+                 `berth access adopt accounts.conf`. Then install what that writes",
+                installed.display()
+            ),
             Self::Key(_) | Self::Certificate(_) => {
                 "try again; if it stays so, report it".to_owned()
             }

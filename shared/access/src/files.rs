@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,6 +25,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 pub struct FileWriter {
     /// Whether a written file is on disk before the call returns. A fleet of a test needs no sync.
     pub synced: bool,
+    /// Whose the file is, by ids of user and group; the process's own when not given.
+    pub owner: Option<(u32, u32)>,
 }
 
 impl FileWriter {
@@ -46,6 +48,9 @@ impl FileWriter {
             _ => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
+        if let Some((user, group)) = self.owner {
+            fchown(&file, Some(user), Some(group))?;
+        }
         file.write_all(text.as_bytes())?;
         if self.synced {
             file.sync_all()?;
@@ -63,6 +68,11 @@ pub fn make_dir(path: &Path) -> Result<(), AccessError> {
 /// Reads a file.
 pub fn read(path: &Path) -> Result<String, AccessError> {
     fs::read_to_string(path).map_err(fault(path, "read"))
+}
+
+/// The same place, whatever directory a program runs in.
+pub fn absolute(path: &Path) -> Result<PathBuf, AccessError> {
+    std::path::absolute(path).map_err(fault(path, "read"))
 }
 
 /// Removes a file; it is no error that there is none.
@@ -137,7 +147,7 @@ mod tests {
         make_dir(&inner).unwrap();
         let file = inner.join("seed");
         for text in ["one", "two"] {
-            FileWriter { synced: true }.replace(&file, text).unwrap();
+            FileWriter { synced: true, owner: None }.replace(&file, text).unwrap();
             assert_eq!(read(&file).unwrap(), text);
         }
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;

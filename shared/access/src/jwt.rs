@@ -46,6 +46,21 @@ struct SignedClaims<'a> {
     #[serde(flatten)]
     standard: StandardClaims<'a>,
     nats: Value,
+    // Claims that nats-server does not know are no concern of its.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    berth: Option<&'a Lineage>,
+}
+
+/// Which of the account's tokens one is: each is signed after others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lineage {
+    /// Grows with each token.
+    #[serde(default)]
+    pub serial: u64,
+    /// Fingerprints of the tokens that it comes after, the newest last: what these shut out, it
+    /// shuts out, too.
+    #[serde(default)]
+    pub after: Vec<String>,
 }
 
 /// Seconds since the Unix epoch.
@@ -53,10 +68,14 @@ fn seconds(at: Timestamp) -> u64 {
     at.unix_ms() / 1000
 }
 
+fn from_seconds(seconds: u64) -> Timestamp {
+    Timestamp::from_unix_ms(seconds.saturating_mul(1000))
+}
+
 fn sign_claims(
     (name, subject): (&str, &str),
     (at, expires): (Timestamp, Option<Timestamp>),
-    nats: Value,
+    (nats, berth): (Value, Option<&Lineage>),
     issuer: &Key,
 ) -> Result<String, AccessError> {
     let encode = |error: serde_json::Error| AccessError::Key(error.to_string());
@@ -65,7 +84,7 @@ fn sign_claims(
     let mut standard = StandardClaims { exp, jti: None, iat: seconds(at), iss, name, sub: subject };
     let hash = Sha512_256::digest(serde_json::to_vec(&standard).map_err(encode)?);
     standard.jti = Some(BASE32_NOPAD.encode(&hash));
-    let claims = serde_json::to_vec(&SignedClaims { standard, nats }).map_err(encode)?;
+    let claims = serde_json::to_vec(&SignedClaims { standard, nats, berth }).map_err(encode)?;
     let header = BASE64URL_NOPAD.encode(HEADER.as_bytes());
     let signed = format!("{header}.{}", BASE64URL_NOPAD.encode(&claims));
     let signature = issuer.sign(signed.as_bytes())?;
@@ -80,7 +99,7 @@ pub fn sign_operator(
     at: Timestamp,
 ) -> Result<String, AccessError> {
     let nats = json!({ "system_account": system_account, "type": "operator", "version": VERSION });
-    sign_claims((name, &operator.public()), (at, None), nats, operator)
+    sign_claims((name, &operator.public()), (at, None), (nats, None), operator)
 }
 
 /// What the token of an account says.
@@ -94,9 +113,22 @@ pub struct AccountToken<'a> {
     pub jetstream: bool,
     /// Public keys of users whose tokens issued up to this time are refused.
     pub revoked: BTreeMap<String, Timestamp>,
+    /// Tokens of all users that were issued before this time are refused.
+    pub all_before: Option<Timestamp>,
+    /// Which of the account's tokens it is; of an account that is signed once, none.
+    pub lineage: Option<&'a Lineage>,
 }
 
-impl AccountToken<'_> {
+/// In the place of a key: every user.
+const EVERY_KEY: &str = "*";
+
+impl<'a> AccountToken<'a> {
+    /// The token of an account that is signed once: it shuts nobody out and has no streams.
+    pub const fn without_changes(name: &'a str, public: &'a str) -> Self {
+        let revoked = BTreeMap::new();
+        Self { name, public, jetstream: false, revoked, all_before: None, lineage: None }
+    }
+
     /// The token, signed by the operator.
     pub fn sign(&self, operator: &Key, at: Timestamp) -> Result<String, AccessError> {
         let mut limits = Map::new();
@@ -112,11 +144,15 @@ impl AccountToken<'_> {
             }
         }
         let mut nats = json!({ "limits": limits, "type": "account", "version": VERSION });
-        if !self.revoked.is_empty() {
-            let revoked = self.revoked.iter().map(|(key, at)| (key.clone(), json!(seconds(*at))));
-            nats["revocations"] = Value::Object(revoked.collect());
+        let revoked = self.revoked.iter().map(|(key, at)| (key.clone(), json!(seconds(*at))));
+        let mut revocations: Map<String, Value> = revoked.collect();
+        // Servers refuse what was issued up to this second.
+        let all = self.all_before.map(|at| json!(seconds(at).saturating_sub(1)));
+        revocations.extend(all.map(|at| (EVERY_KEY.to_owned(), at)));
+        if !revocations.is_empty() {
+            nats["revocations"] = Value::Object(revocations);
         }
-        sign_claims((self.name, self.public), (at, None), nats, operator)
+        sign_claims((self.name, self.public), (at, None), (nats, self.lineage), operator)
     }
 }
 
@@ -143,7 +179,7 @@ impl UserToken<'_> {
         nats.insert("type".to_owned(), json!("user"));
         nats.insert("version".to_owned(), json!(VERSION));
         let nats = Value::Object(nats);
-        sign_claims((self.name, self.public), (at, self.expires), nats, account)
+        sign_claims((self.name, self.public), (at, self.expires), (nats, None), account)
     }
 }
 
@@ -179,6 +215,44 @@ pub struct TokenClaims {
     /// The claims of NATS.
     #[serde(default)]
     pub nats: Value,
+    /// Of the account's token: which one it is. Tokens of older versions do not say.
+    #[serde(default)]
+    pub berth: Lineage,
+}
+
+impl TokenClaims {
+    /// Whom the token of an account shuts out.
+    pub fn revocations(&self) -> Revocations {
+        let all = self.nats["revocations"].as_object().into_iter().flatten();
+        let mut found = Revocations::default();
+        for (key, at) in all.filter_map(|(key, at)| Some((key, at.as_u64()?))) {
+            if key == EVERY_KEY {
+                found.all_before = Some(from_seconds(at.saturating_add(1)));
+            } else {
+                found.keys.insert(key.clone(), from_seconds(at));
+            }
+        }
+        found
+    }
+}
+
+/// Whom the token of an account shuts out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Revocations {
+    /// Public keys, each with the time up to which its tokens are refused.
+    pub keys: BTreeMap<String, Timestamp>,
+    /// Every token that was issued before this time.
+    pub all_before: Option<Timestamp>,
+}
+
+/// The length of a fingerprint. Nobody gains by two tokens with the same one.
+const FINGERPRINT_CHARS: usize = 8;
+
+/// A short name of a token.
+pub fn fingerprint(token: &str) -> String {
+    let mut text = BASE64URL_NOPAD.encode(&Sha512_256::digest(token));
+    text.truncate(FINGERPRINT_CHARS);
+    text
 }
 
 /// Reads a token and checks its signature against the issuer that it names. Whether that issuer is
@@ -248,17 +322,34 @@ mod tests {
     fn an_account_lists_who_is_revoked_and_has_streams_without_limits() {
         let operator = Key::make(KeyKind::Operator);
         let revoked = BTreeMap::from([("UABC".to_owned(), AT)]);
-        let token = AccountToken { name: "berth", public: "AX", jetstream: true, revoked };
-        let claims = payload(&token.sign(&operator, AT).unwrap());
-        assert_eq!(claims["nats"]["revocations"], json!({ "UABC": 1_700_000_000 }));
+        let after = vec![fingerprint("one")];
+        let lineage = Lineage { serial: 2, after };
+        let (all_before, known) = (Some(AT), Some(&lineage));
+        let token = AccountToken {
+            name: "berth",
+            public: "AX",
+            jetstream: true,
+            revoked,
+            all_before,
+            lineage: known,
+        };
+        let token = token.sign(&operator, AT).unwrap();
+        let claims = payload(&token);
+        let revocations = json!({ "UABC": 1_700_000_000, "*": 1_699_999_999 });
+        assert_eq!(claims["nats"]["revocations"], revocations);
+        let read = read_token(&token).unwrap();
+        assert_eq!(read.berth, lineage);
+        let second = Timestamp::from_unix_ms(1_700_000_000_000);
+        assert_eq!(read.revocations().all_before, Some(second));
+        assert_eq!(read.revocations().keys, BTreeMap::from([("UABC".to_owned(), second)]));
         for limit in ["mem_storage", "disk_storage", "streams", "consumer", "subs", "conn"] {
             assert_eq!(claims["nats"]["limits"][limit], json!(-1), "{limit}");
         }
-        let revoked = BTreeMap::new();
-        let system = AccountToken { name: "system", public: "AY", jetstream: false, revoked };
+        let system = AccountToken::without_changes("system", "AY");
         let claims = payload(&system.sign(&operator, AT).unwrap());
         assert_eq!(claims["nats"]["limits"].get("disk_storage"), None);
         assert_eq!(claims["nats"].get("revocations"), None);
+        assert_eq!(claims.get("berth"), None);
     }
 
     #[test]

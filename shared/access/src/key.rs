@@ -64,6 +64,11 @@ impl Key {
     }
 }
 
+/// Whether a text is the public key of a user.
+pub fn is_user_key(text: &str) -> bool {
+    KeyPair::from_public_key(text).is_ok_and(|key| key.key_pair_type() == KeyPairType::User)
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.public())
@@ -90,6 +95,11 @@ mod tests {
         let error = Key::from_seed(&user, KeyKind::Account).unwrap_err().to_string();
         assert!(!error.contains(&user), "{error}");
         assert!(Key::from_seed("SUnonsense", KeyKind::User).is_err());
+        let public = |kind| Key::make(kind).public();
+        assert!(is_user_key(&public(KeyKind::User)));
+        for other in [public(KeyKind::Account), "UAKC".to_owned(), user] {
+            assert!(!is_user_key(&other));
+        }
     }
 
     #[test]

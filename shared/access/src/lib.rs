@@ -2,8 +2,8 @@
 //!
 //! **Owns** the operator's directory ([`directory`]), the form of NATS tokens ([`jwt`]) and
 //! `.creds` files ([`creds`]), the TLS authority ([`tls`]), the configuration that makes a
-//! nats-server accept all of these ([`servers`]), and a fleet of one machine for tests and
-//! `berth dev` ([`local`]).
+//! nats-server accept all of these ([`servers`]), their way onto a host ([`install`]), and a fleet
+//! of one machine for tests and `berth dev` ([`local`]).
 //!
 //! **Promises** that a key is never overwritten unless the caller says so, that files with keys are
 //! readable by their owner only, and that a key is on record before its `.creds` file exists: each
@@ -17,6 +17,7 @@ pub mod directory;
 mod error;
 mod files;
 pub mod host;
+pub mod install;
 pub mod jwt;
 pub mod key;
 pub mod local;

@@ -11,8 +11,10 @@ use berth_domain::Timestamp;
 
 use crate::directory::{Directory, FilePlace, NewIdentity, WhichKeys};
 use crate::error::AccessError;
+use crate::files;
 use crate::host::Host;
-use crate::servers::{CLUSTER, ServerFiles};
+use crate::install;
+use crate::servers::{CLUSTER, ServerFiles, format_include};
 use berth_contract::role::Role;
 
 /// The identities, certificates and server configuration of one machine.
@@ -27,28 +29,19 @@ fn now() -> Timestamp {
     Timestamp::from_unix_ms(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Servers read their certificates at this path, whatever directory they run in.
-fn absolute(path: &Path) -> Result<PathBuf, AccessError> {
-    std::path::absolute(path).map_err(|source| AccessError::File {
-        path: path.to_owned(),
-        doing: "read",
-        source,
-    })
-}
-
 impl LocalFleet {
     /// Makes a fleet of servers with these names in a directory, which must be empty or absent.
     pub fn create(path: &Path, servers: &[&str]) -> Result<Self, AccessError> {
         let hosts = servers.iter().map(|name| Host::parse(name).map_err(AccessError::BadServers));
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
-        let path = absolute(path)?;
+        let path = files::absolute(path)?;
         let directory = Directory::create(&path, &hosts, &FilePlace::Here, now())?;
         Ok(Self { path, directory: Mutex::new(directory) })
     }
 
     /// Opens the fleet that [`Self::create`] made in this directory.
     pub fn open(path: &Path) -> Result<Self, AccessError> {
-        let path = absolute(path)?;
+        let path = files::absolute(path)?;
         let directory = Mutex::new(Directory::open(&path)?);
         Ok(Self { path, directory })
     }
@@ -60,6 +53,22 @@ impl LocalFleet {
     /// Text to append to the configuration of this server: identities, TLS, and the cluster's name
     /// and TLS where there are several. Addresses and routes come from the command line.
     pub fn server_config(&self, server: &str) -> Result<String, AccessError> {
+        self.format_config(server, |directory, _| Ok(directory.tokens()?.format()))
+    }
+
+    /// As [`Self::server_config`], for a file in the directory `config`, which is absolute: the
+    /// server reads the identities in their own file, also after a change of them.
+    pub fn server_config_in(&self, config: &Path, server: &str) -> Result<String, AccessError> {
+        self.format_config(server, |_, dir| {
+            Ok(format_include(config, &dir.join(install::ACCOUNTS)))
+        })
+    }
+
+    fn format_config(
+        &self,
+        server: &str,
+        format_accounts: impl Fn(&Directory, &Path) -> Result<String, AccessError>,
+    ) -> Result<String, AccessError> {
         let directory = self.directory();
         let servers = &directory.record().servers;
         let Some(found) = servers.iter().find(|one| one.host.as_str() == server) else {
@@ -73,7 +82,7 @@ impl LocalFleet {
         } else {
             String::new()
         };
-        Ok(directory.tokens()?.format() + &files.format_client_tls() + &cluster)
+        Ok(format_accounts(&directory, &dir)? + &files.format_client_tls() + &cluster)
     }
 
     /// The authority that clients must trust, in PEM.

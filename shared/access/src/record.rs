@@ -3,17 +3,20 @@
 //! **Owns** their form. **Promises** that each key that was handed out is on record until its token
 //! has expired, so that it can be revoked.
 
+use std::collections::BTreeMap;
+
 use berth_domain::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
+use crate::jwt::Lineage;
 use berth_contract::role::Role;
 
-/// The version of the directory's form.
-pub const VERSION: u32 = 1;
+/// The newest version of the directory's form.
+pub const VERSION: u32 = 2;
 
 /// The fleet: `directory.json`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DirectoryRecord {
     /// The version of the form.
     pub version: u32,
@@ -23,6 +26,24 @@ pub struct DirectoryRecord {
     pub servers: Vec<ServerRecord>,
     /// The TLS authorities that are trusted; the last one issues certificates.
     pub authorities: Vec<AuthorityRecord>,
+    /// Of the account's newest token: which one it is.
+    #[serde(default)]
+    pub lineage: Lineage,
+    /// Revoked keys that no identity of this directory has: made by a later state of it, which was
+    /// lost. When their tokens end is not known, so they are kept for ever.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub revoked: BTreeMap<String, Timestamp>,
+    /// Tokens of all identities that were issued before this time are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_before: Option<Timestamp>,
+}
+
+impl DirectoryRecord {
+    /// The oldest version of the form whose programs may change the directory. Programs of version
+    /// 1 would forget the revocations that are in no identity's record.
+    pub(crate) fn needed_version(&self) -> u32 {
+        if self.revoked.is_empty() && self.all_before.is_none() { 1 } else { VERSION }
+    }
 }
 
 /// A server of the fleet.

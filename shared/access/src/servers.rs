@@ -6,7 +6,7 @@
 //!
 //! **Never** sets what the sample configurations set: streams, limits, pings.
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use crate::host::Host;
 
@@ -27,6 +27,8 @@ fn quoted(text: &str) -> String {
 /// The tokens that servers trust.
 #[derive(Debug)]
 pub struct TrustedTokens {
+    /// Grows with each change, for people who compare files.
+    pub serial: u64,
     /// The operator's token.
     pub operator: String,
     /// The system account's public key and token.
@@ -41,10 +43,12 @@ impl TrustedTokens {
         let (system, system_token) = &self.system;
         let (account, account_token) = &self.account;
         format!(
-            "operator: {}\n\
+            "# Written by `berth access`: serial {}. `berth access install` refuses older ones.\n\
+             operator: {}\n\
              system_account: {system}\n\
              resolver: MEMORY\n\
              resolver_preload: {{\n  {system}: {}\n  {account}: {}\n}}\n",
+            self.serial,
             quoted(&self.operator),
             quoted(system_token),
             quoted(account_token)
@@ -82,6 +86,15 @@ impl ServerFiles<'_> {
     }
 }
 
+/// Includes a file into a configuration in the directory `config`; both paths are absolute.
+/// nats-server reads the path of an included file from the directory of the file that includes it.
+pub fn format_include(config: &Path, file: &Path) -> String {
+    let up = config.components().filter(|part| matches!(part, Component::Normal(_)));
+    let mut path: PathBuf = up.map(|_| Component::ParentDir).collect();
+    path.extend(file.components().filter(|part| matches!(part, Component::Normal(_))));
+    format!("include {}\n", quoted(&path.to_string_lossy()))
+}
+
 /// Every address of the host, of the family that the fleet uses.
 fn any_address(host: &Host) -> &'static str {
     if host.as_str().contains(':') { "[::]" } else { "0.0.0.0" }
@@ -99,7 +112,7 @@ pub fn format_host_config(host: &Host, fleet: &[Host], files: &ServerFiles<'_>) 
          listen: \"{any}:{CLIENT_PORT}\"\n\
          # The certificate is for this name: clients must not be told another address.\n\
          client_advertise: \"{reached_at}:{CLIENT_PORT}\"\n\n\
-         # Who may connect. After `berth access revoke NAME`: nats-server --signal reload\n\
+         # Who may connect; `berth access install` replaces it. Then: nats-server --signal reload\n\
          include \"accounts.conf\"\n\n{}{cluster}",
         quoted(host.as_str()),
         files.format_client_tls()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_contract::role::check_name;
-use berth_domain::{NodeId, PluginId};
+use berth_domain::{NodeId, PluginId, Timestamp};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::span;
@@ -112,10 +112,34 @@ pub enum AccessCommand {
     /// Writes the list of revoked keys for each server. The servers must load it: until then they
     /// accept the identity. With --replaced only the keys are revoked that newer ones have
     /// replaced: the last step of a rotation. A repetition writes the files again.
+    ///
+    /// NAME may be a public key that this directory does not know: of an identity that a later,
+    /// lost state of it made. --all-before shuts out everything that was issued before a time, also
+    /// the services and nodes: each needs a new identity then.
     #[command(after_long_help = "EXAMPLES
     berth access revoke node/n1
-    berth access revoke alice --replaced")]
+    berth access revoke alice --replaced
+    berth access revoke UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4
+    berth access revoke --all-before 2026-11-21T08:00:00Z")]
     Revoke(Revoke),
+    /// Take over the revocations of servers, after a restore of this directory
+    ///
+    /// FILE is the accounts.conf of a host. A restored backup of the directory does not know whom
+    /// later states of it shut out, so hosts refuse its files (`berth access install`). This takes
+    /// over what they have.
+    #[command(after_long_help = "EXAMPLES
+    scp root@a.example:/etc/berth/nats/accounts.conf a.conf
+    berth access adopt a.conf")]
+    Adopt(Adopt),
+    /// On a server's host: put its files in their place
+    ///
+    /// FROM is a copy of servers/HOST/. The files belong to the owner of TO. Refused if they do not
+    /// come after those that are there: then the directory that made them was set back, and would
+    /// let in again whom the server shuts out.
+    #[command(after_long_help = "EXAMPLES
+    berth access install a.example
+    berth access install a.example /etc/berth/nats && systemctl reload nats-server")]
+    Install(Install),
     /// Issue new certificates for servers, or a new authority
     ///
     /// Without a HOST all servers get new certificates and keys. A running server loads them by a
@@ -258,11 +282,34 @@ pub struct Rotate {
 /// `berth access revoke`
 #[derive(Debug, Args)]
 pub struct Revoke {
-    /// The identity
-    pub name: String,
+    /// The identity, or a public key
+    #[arg(required_unless_present = "all_before")]
+    pub name: Option<String>,
     /// Only its earlier keys
     #[arg(long)]
     pub replaced: bool,
+    /// Everything that was issued before this time, such as 2026-11-21T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = span::parse_time)]
+    #[arg(conflicts_with_all = ["name", "replaced"])]
+    pub all_before: Option<Timestamp>,
+}
+
+/// `berth access adopt`
+#[derive(Debug, Args)]
+pub struct Adopt {
+    /// Files accounts.conf of servers
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+}
+
+/// `berth access install`
+#[derive(Debug, Args)]
+pub struct Install {
+    /// The new files: a copy of servers/HOST/ of the directory
+    pub from: PathBuf,
+    /// The directory that the host's server reads
+    #[arg(default_value = "/etc/berth/nats")]
+    pub to: PathBuf,
 }
 
 /// `berth access certify`

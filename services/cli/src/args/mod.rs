@@ -36,7 +36,7 @@ use clap_complete::Shell;
 
 pub use access::{
     Access, AccessCommand, AccessDocker, AccessInit, AccessNode, AccessOther, AccessService,
-    AccessUser, Certify, KeyOptions, Revoke, ServiceKind, Show,
+    AccessUser, Adopt, Certify, Install, KeyOptions, Revoke, ServiceKind, Show,
 };
 pub use bus::{BusAccept, BusBackup, BusCommand, BusCopies, BusRestore};
 pub use class::{ClassCommand, ClassCreate, ClassDelete, ClassInit, ClassList, ClassShow};

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use berth_access::directory::{FilePlace, IssuedIdentity, NewIdentity, WhichKeys};
 use berth_access::host::Host;
+use berth_access::install::{self, ServerAccounts};
 use berth_access::record::{IdentityRecord, KeyState};
 use berth_access::{AccessError, Directory, Grants, Role};
 use berth_contract::role::{GRANT_FORM, SERVICES};
@@ -16,11 +17,14 @@ use berth_domain::Timestamp;
 use berth_service::clock;
 
 use crate::args::{
-    Access, AccessCommand, AccessInit, AccessUser, Certify, KeyOptions, Revoke, ServiceKind,
+    Access, AccessCommand, AccessInit, AccessUser, Adopt, Certify, Install, KeyOptions, Revoke,
+    ServiceKind,
 };
 use crate::failure::Failure;
 use crate::output::{Output, print_note};
-use crate::show::access::{self, FleetView, IdentityView, RevocationView};
+use crate::show::access::{
+    self, AdoptionView, FleetView, IdentityView, InstallationView, RevocationView,
+};
 
 impl From<AccessError> for Failure {
     fn from(error: AccessError) -> Self {
@@ -75,6 +79,8 @@ pub fn run_access(args: &Access, output: Output) -> Result<(), Failure> {
             Ok(())
         }
         AccessCommand::Revoke(args) => revoke(dir, args, now, output),
+        AccessCommand::Adopt(args) => adopt(dir, args, now, output),
+        AccessCommand::Install(args) => install_files(args, output),
         AccessCommand::Certify(args) => certify(dir, args, now, output),
     }
 }
@@ -97,8 +103,10 @@ fn init(dir: &Path, args: &AccessInit, now: Timestamp, output: Output) -> Result
     print_note(format_args!(
         "wrote {dir}; keep it secret, and make a backup: it is the only key to the fleet\n\
          next:\n  \
-         copy {dir}/servers/HOST/ to {installed}/ of each HOST, readable by\n  \
-         nats-server's user only, and start: nats-server -c /etc/berth/nats.conf\n  \
+         copy {dir}/servers/HOST to each HOST, as DIR, and there, as root:\n    \
+         install -d -o berth -g berth -m 0700 {installed}   # nats-server's user\n    \
+         berth access install DIR {installed}\n    \
+         nats-server -c /etc/berth/nats.conf\n  \
          copy {dir}/ca.pem and a file of {dir}/creds/ to each program\n  \
          for each node: `berth access node NAME`; for each person: `berth access user NAME`"
     ));
@@ -151,49 +159,96 @@ fn list(dir: &Path, now: Timestamp, output: Output) -> Result<(), Failure> {
 fn revoke(dir: &Path, args: &Revoke, now: Timestamp, output: Output) -> Result<(), Failure> {
     let mut directory = Directory::open(dir)?;
     let which = if args.replaced { WhichKeys::Replaced } else { WhichKeys::All };
-    let done = directory.revoke(&args.name, which, now)?;
-    let view = RevocationView { name: done.record.name, revoked: done.keys, files: done.files };
+    let done = match (&args.name, args.all_before) {
+        (_, Some(before)) if before > now => {
+            let fault = format!("--all-before {before} is in the future");
+            let next = "name a time that has passed: what is issued later must not be shut out";
+            return Err(Failure::usage(fault, next));
+        }
+        (_, Some(before)) => directory.revoke_all_before(before, now)?,
+        (name, None) => directory.revoke(name.as_deref().unwrap_or_default(), which, now)?,
+    };
+    let whose = match args.all_before {
+        Some(before) => format!("what was issued before {before}"),
+        None => format!("revoked keys of {}", done.name),
+    };
+    let view = RevocationView { name: done.name, revoked: done.keys, files: done.files };
     output.reply(&view, access::revocation);
-    let installed = directory.record().installed.as_deref().unwrap_or("its directory");
     print_note(format_args!(
-        "Servers accept revoked keys of {} until they have loaded this.\n\
-         next: copy each file to {installed}/ of its host, and there:\n  \
-         nats-server --signal reload        (or systemctl reload nats-server, or SIGHUP)",
-        view.name
+        "Servers accept {whose} until they have loaded this.\nnext: {}",
+        next_for_servers(&directory, RELOAD)
     ));
+    if args.all_before.is_some() {
+        print_note(format_args!(
+            "then make each identity that is needed again, by its own command with --replace, and \
+             hand it out"
+        ));
+    }
     Ok(())
+}
+
+fn adopt(dir: &Path, args: &Adopt, now: Timestamp, output: Output) -> Result<(), Failure> {
+    let mut directory = Directory::open(dir)?;
+    let files = args.files.iter().map(|file| ServerAccounts::read(file));
+    let done = directory.adopt(&files.collect::<Result<Vec<_>, _>>()?, now)?;
+    let view = AdoptionView {
+        serial: done.serial,
+        revoked: done.revoked,
+        all_before: done.all_before,
+        files: done.files,
+    };
+    output.reply(&view, access::adoption);
+    print_note(format_args!("next: {}", next_for_servers(&directory, RELOAD)));
+    Ok(())
+}
+
+fn install_files(args: &Install, output: Output) -> Result<(), Failure> {
+    let done = install::install(&args.from, &args.to)?;
+    let view = InstallationView { before: done.before, serial: done.serial, files: done.files };
+    output.reply(&view, access::installation);
+    print_note(format_args!("next: {RELOAD}"));
+    Ok(())
+}
+
+/// Has a server read its files again.
+const RELOAD: &str =
+    "nats-server --signal reload        (or systemctl reload nats-server, or SIGHUP)";
+
+/// How the files of servers come to their hosts, and what is done there.
+fn next_for_servers(directory: &Directory, then: &str) -> String {
+    let dir = directory.path().display();
+    match &directory.record().installed {
+        Some(installed) => format!(
+            "copy {dir}/servers/HOST to each HOST, as DIR, and there, as root:\n  \
+             berth access install DIR {installed}\n  {then}"
+        ),
+        None => format!("servers of this machine read {dir}/servers themselves:\n  {then}"),
+    }
 }
 
 fn certify(dir: &Path, args: &Certify, now: Timestamp, output: Output) -> Result<(), Failure> {
     let (hosts, also) = (parse_hosts(&args.hosts)?, parse_hosts(&args.also)?);
     let add = parse_hosts(&args.add)?;
     let mut directory = Directory::open(dir)?;
-    let installed = directory.record().installed.clone();
-    let installed = installed.unwrap_or_else(|| "its directory".to_owned());
-    let dir = dir.display();
-    let ca = format!("copy {dir}/ca.pem to all programs, and to {installed}/ of each server");
+    let ca = format!("copy {}/ca.pem to all programs, and restart or reload them", dir.display());
     let next = if args.authority {
         directory.add_authority(now)?;
-        format!("{ca}; restart or reload them\n  then: berth access certify")
+        let next = next_for_servers(&directory, RELOAD);
+        format!("{next}\n  {ca}\n  then: berth access certify")
     } else if args.retire {
-        let retired = directory.retire_authorities()?.names.join(", ");
+        let retired = directory.retire_authorities(now)?.names.join(", ");
         print_note(format_args!("no longer trusted: {retired}"));
-        format!("{ca}; restart or reload them")
+        format!("{}\n  {ca}", next_for_servers(&directory, RELOAD))
     } else if add.is_empty() {
         directory.certify(&hosts, &also, now)?;
-        format!(
-            "copy server.pem and server.key of {dir}/servers/HOST/ to {installed}/ of each HOST, \
-             and there:\n  nats-server --signal reload"
-        )
+        next_for_servers(&directory, RELOAD)
     } else {
         directory.add_servers(&add, now)?;
-        format!(
-            "copy {dir}/servers/HOST/ to {installed}/ of each HOST, also of the earlier ones; \
-             start the new servers,\n  then restart the others, one at a time"
-        )
+        let then = "start the new servers, then restart the others, one at a time";
+        next_for_servers(&directory, then)
     };
     output.reply(&view_fleet(&directory, now)?, |fleet| access::fleet(fleet, now));
-    print_note(format_args!("next:\n  {next}"));
+    print_note(format_args!("next: {next}"));
     Ok(())
 }
 
@@ -232,6 +287,9 @@ fn view_fleet(directory: &Directory, now: Timestamp) -> Result<FleetView, Access
     Ok(FleetView {
         directory: directory.path().to_owned(),
         installed: record.installed.clone(),
+        serial: record.lineage.serial,
+        all_before: record.all_before,
+        unknown_revoked: record.revoked.keys().cloned().collect(),
         ca: directory.ca(),
         servers: record.servers.clone(),
         authorities: record.authorities.clone(),

@@ -72,9 +72,9 @@ pub fn write(
     identities: &Identities,
 ) -> Result<(), Failure> {
     let unwritten = |error: io::Error| Failure::local(error, "name a directory that you may write");
-    let who = identities.server_config()?;
-    fs::write(layout.config("nats-server", "conf"), nats(layout, settings.port, &who))
-        .map_err(unwritten)?;
+    let server = layout.config("nats-server", "conf");
+    let who = identities.server_config(server.parent().unwrap_or(layout.dir()))?;
+    fs::write(server, nats(layout, settings.port, &who)).map_err(unwritten)?;
     make_key(&layout.secrets_key()).map_err(unwritten)?;
     for (name, own) in services(layout, settings) {
         let proof = identities.of_service(name)?;

@@ -4,7 +4,7 @@
 //!
 //! With `--insecure` there are none, and the bus accepts every client.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use berth_access::local::LocalFleet;
 use berth_contract::role::Role;
@@ -47,10 +47,11 @@ impl Identities {
         fleet.map(|fleet| Self { fleet: Some(fleet) }).map_err(|error| failed(&error))
     }
 
-    /// What the server's configuration says of them.
-    pub fn server_config(&self) -> Result<String, Failure> {
+    /// What the server's configuration in the directory `config` says of them. After `berth access
+    /// revoke` a reload is enough.
+    pub fn server_config(&self, config: &Path) -> Result<String, Failure> {
         self.fleet.as_ref().map_or(Ok(String::new()), |fleet| {
-            fleet.server_config(SERVER).map_err(|error| failed(&error))
+            fleet.server_config_in(config, SERVER).map_err(|error| failed(&error))
         })
     }
 

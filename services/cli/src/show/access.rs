@@ -38,6 +38,12 @@ pub struct FleetView {
     pub directory: PathBuf,
     /// Where each host has its files.
     pub installed: Option<String>,
+    /// The serial of the servers' files.
+    pub serial: u64,
+    /// Everything that was issued before this time is revoked.
+    pub all_before: Option<Timestamp>,
+    /// Revoked keys of identities that this directory does not know.
+    pub unknown_revoked: Vec<String>,
     /// The trusted authorities.
     pub ca: PathBuf,
     /// The servers, each with its certificate.
@@ -56,6 +62,30 @@ pub struct RevocationView {
     /// The keys that were revoked now.
     pub revoked: Vec<String>,
     /// What each server has to load.
+    pub files: Vec<PathBuf>,
+}
+
+/// What was taken over from the files of servers.
+#[derive(Debug, Serialize)]
+pub struct AdoptionView {
+    /// The serial of the files that were written.
+    pub serial: u64,
+    /// Identities, and keys of unknown ones, that are revoked by this.
+    pub revoked: Vec<String>,
+    /// Everything that was issued before this time is revoked.
+    pub all_before: Option<Timestamp>,
+    /// What each server has to load.
+    pub files: Vec<PathBuf>,
+}
+
+/// What an installation did.
+#[derive(Debug, Serialize)]
+pub struct InstallationView {
+    /// The serial of the files that were there.
+    pub before: Option<u64>,
+    /// The serial of the files that are there now.
+    pub serial: u64,
+    /// The files that were written.
     pub files: Vec<PathBuf>,
 }
 
@@ -125,16 +155,25 @@ pub fn fleet(view: &FleetView, now: Timestamp) -> String {
             if one.replaced.is_empty() { String::new() } else { one.replaced.len().to_string() },
         ]);
     }
-    format!("{servers}\n{authorities}\n{identities}")
+    let mut lines = vec![("serial", view.serial.to_string())];
+    if let Some(at) = view.all_before {
+        lines.push(("revoked", format!("all that was issued before {at}")));
+    }
+    let unknown = view.unknown_revoked.iter();
+    lines.extend(unknown.map(|key| ("revoked", format!("{key}, which no identity here has"))));
+    format!("{servers}\n{authorities}\n{identities}\n{}", pairs(&lines))
 }
 
 /// What a revocation did.
 pub fn revocation(view: &RevocationView) -> String {
-    let mut lines = vec![("identity", view.name.clone())];
+    let mut lines = vec![match view.name.as_str() {
+        "*" => ("identity", "all that are older".to_owned()),
+        name => ("identity", name.to_owned()),
+    }];
     if view.revoked.is_empty() {
         lines.push((
             "revoked",
-            "no key: none of these was valid; the files are written again".to_owned(),
+            "no key on record: none of these was valid; the files are written again".to_owned(),
         ));
     }
     for key in &view.revoked {
@@ -143,5 +182,27 @@ pub fn revocation(view: &RevocationView) -> String {
     for file in &view.files {
         lines.push(("to load", display_path(file)));
     }
+    pairs(&lines)
+}
+
+/// What was taken over.
+pub fn adoption(view: &AdoptionView) -> String {
+    let mut lines = vec![("serial", view.serial.to_string())];
+    if let Some(at) = view.all_before {
+        lines.push(("revoked", format!("all that was issued before {at}")));
+    }
+    if view.revoked.is_empty() {
+        lines.push(("revoked", "nothing that was not revoked here".to_owned()));
+    }
+    lines.extend(view.revoked.iter().map(|name| ("revoked", name.clone())));
+    lines.extend(view.files.iter().map(|file| ("to load", display_path(file))));
+    pairs(&lines)
+}
+
+/// What an installation did.
+pub fn installation(view: &InstallationView) -> String {
+    let before = view.before.map_or("none".to_owned(), |before| before.to_string());
+    let mut lines = vec![("serial", format!("{}, before: {before}", view.serial))];
+    lines.extend(view.files.iter().map(|file| ("wrote", display_path(file))));
     pairs(&lines)
 }

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
+use berth_access::{LocalFleet, Role};
 use serde_json::Value;
 
-use crate::berth::{Ran, berth};
+use crate::berth::{Ran, berth, command};
 
 fn access(dir: &Path, args: &[&str]) -> Ran {
     let dir = dir.join("berth-access");
@@ -27,7 +29,10 @@ fn a_fleet_is_made_and_an_identity_is_revoked() {
     for part in ["a.example", "plugin-registry  valid"] {
         assert!(made.out.contains(part), "{part}: {made:?}");
     }
-    assert!(made.err.contains("copy ") && made.err.contains("/etc/berth/nats/"), "{made:?}");
+    assert!(
+        made.err.contains("copy ") && made.err.contains("install DIR /etc/berth/nats"),
+        "{made:?}"
+    );
     let again = access(dir, &["init", "--servers", "a.example"]);
     assert!(again.code == 1 && again.err.contains("keys in use must not be lost"), "{again:?}");
 
@@ -127,4 +132,74 @@ fn certificates_and_authorities_change_in_three_steps() {
     assert_eq!(authorities("--retire"), 1);
     let grown = json(dir, &["certify", "--add", "b,c"]);
     assert_eq!(grown["servers"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_directory_that_was_set_back_replaces_nothing_on_a_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert_eq!(access(dir, &["init", "--servers", "a"]).code, 0);
+    assert_eq!(access(dir, &["node", "n9"]).code, 0);
+    let backup = dir.join("backup");
+    let copied = Command::new("cp").arg("-a").arg(dir.join("berth-access")).arg(&backup).status();
+    assert!(copied.unwrap().success());
+    let host = dir.join("host");
+    fs::create_dir(&host).unwrap();
+    let install = |from: &Path| {
+        let from = from.join("servers/a");
+        berth(&["access", "install", from.to_str().unwrap(), host.to_str().unwrap()])
+    };
+    let done = install(&dir.join("berth-access"));
+    assert!(done.code == 0 && done.err.contains("systemctl reload"), "{done:?}");
+    assert_eq!(fs::read_dir(&host).unwrap().count(), 5);
+    let revoked = access(dir, &["revoke", "node/n9"]);
+    assert!(revoked.err.contains("berth access install DIR /etc/berth/nats"), "{revoked:?}");
+    assert_eq!(install(&dir.join("berth-access")).code, 0);
+    let text = |name: &str| fs::read_to_string(host.join(name)).unwrap();
+    let before = (text("accounts.conf"), text("server.key"));
+
+    let at_backup =
+        |args: &[&str]| berth(&[&["access", "--dir", backup.to_str().unwrap()], args].concat());
+    assert_eq!(at_backup(&["certify"]).code, 0);
+    let refused = install(&backup);
+    assert!(refused.code == 1 && refused.err.contains("berth access adopt"), "{refused:?}");
+    assert_eq!((text("accounts.conf"), text("server.key")), before, "nothing was written");
+    let accounts = host.join("accounts.conf");
+    let adopted = at_backup(&["adopt", accounts.to_str().unwrap(), "--json"]);
+    let adopted: Value = serde_json::from_str(&adopted.out).unwrap();
+    assert_eq!(adopted["revoked"][0], "node/n9");
+    let done = install(&backup);
+    assert!(done.code == 0 && done.out.contains("serial  3, before: 2"), "{done:?}");
+    assert_ne!(text("server.key"), before.1);
+
+    // What a lost state of the directory made is shut out by its key, or by its age.
+    let key = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
+    let bad = at_backup(&["revoke", &key.replace('4', "5")]);
+    assert!(bad.code == 1 && bad.err.contains("by its public key"), "{bad:?}");
+    let unknown = at_backup(&["revoke", key]);
+    assert!(unknown.code == 0 && unknown.out.contains(key), "{unknown:?}");
+    for wrong in [&["2999-01-01T00:00:00Z"][..], &["yesterday"], &["2026-01-01T00:00:00Z", "n9"]] {
+        let ran = at_backup(&[&["revoke", "--all-before"], wrong].concat());
+        assert_eq!(ran.code, 2, "{ran:?}");
+    }
+    let all = at_backup(&["revoke", "--all-before", "2026-01-01T00:00:00Z"]);
+    assert!(all.code == 0 && all.err.contains("--replace"), "{all:?}");
+    let list = at_backup(&["list"]);
+    for part in [key, "all that was issued before 2026-01-01T00:00:00.000Z", "serial   5"] {
+        assert!(list.out.contains(part), "{part}: {list:?}");
+    }
+}
+
+#[test]
+fn servers_of_this_machine_are_given_absolute_paths_whatever_directory_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("access");
+    LocalFleet::create(&path, &["berth"]).unwrap().creds(&Role::Gc).unwrap();
+    let mut command = command(&["access", "--dir", "access", "revoke", "gc"]);
+    let ran = Ran::from(command.current_dir(dir.path()).output().unwrap());
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(!ran.err.contains("copy") && ran.err.contains("SIGHUP"), "{ran:?}");
+    let config = fs::read_to_string(path.join("servers/berth/host.conf")).unwrap();
+    let certificate = path.join("servers/berth/server.pem");
+    assert!(config.contains(&format!("\"{}\"", certificate.display())), "{config}");
 }

@@ -16,8 +16,14 @@ use clap::{CommandFactory as _, Parser as _};
 use crate::inspect::words;
 
 /// Commands that are named as programs, not as hints.
-const NAMES: [&str; 5] =
-    ["berth run", "berth access", "berth bus backup", "berth bus restore", "berth bus accept"];
+const NAMES: [&str; 6] = [
+    "berth run",
+    "berth access",
+    "berth access install",
+    "berth bus backup",
+    "berth bus restore",
+    "berth bus accept",
+];
 /// Placeholders for the reader's choice.
 const CHOSEN: [&str; 4] = ["FILE", "NAME", "CLASS", "DIR"];
 /// An id, a number, and the value of a format string's argument.

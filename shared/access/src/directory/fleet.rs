@@ -74,7 +74,7 @@ impl Directory {
             self.record.servers[index] = server.clone();
             certified.push(server);
         }
-        self.save_record()?;
+        self.renew_servers(at)?;
         Ok(certified)
     }
 
@@ -88,17 +88,16 @@ impl Directory {
             None => FilePlace::Here,
         };
         check_servers(&all, &place)?;
-        let path = self.path().to_owned();
-        self.add_server_records(hosts, at, &path)?;
-        self.save_record()
+        self.add_server_records(hosts, at)?;
+        self.renew_servers(at)?;
+        Ok(())
     }
 
-    /// Adds servers and writes what all servers need. `place` is where the directory will be.
+    /// Adds servers, with certificates.
     pub(super) fn add_server_records(
         &mut self,
         hosts: &[Host],
         at: Timestamp,
-        place: &Path,
     ) -> Result<(), AccessError> {
         for host in hosts {
             let mut server = ServerRecord {
@@ -112,7 +111,6 @@ impl Directory {
             self.issue_certificate(&mut server, at)?;
             self.record.servers.push(server);
         }
-        self.write_servers(place)?;
         Ok(())
     }
 
@@ -121,14 +119,12 @@ impl Directory {
     pub fn add_authority(&mut self, at: Timestamp) -> Result<AuthorityRecord, AccessError> {
         let _lock = self.lock()?;
         let authority = self.make_authority(at)?;
-        let place = self.path().to_owned();
-        self.write_servers(&place)?;
-        self.save_record()?;
+        self.renew_servers(at)?;
         Ok(authority)
     }
 
     /// Ends the trust in all authorities but the newest.
-    pub fn retire_authorities(&mut self) -> Result<RetiredAuthorities, AccessError> {
+    pub fn retire_authorities(&mut self, at: Timestamp) -> Result<RetiredAuthorities, AccessError> {
         let _lock = self.lock()?;
         let Some((newest, older)) = self.record.authorities.split_last() else {
             return Err(AccessError::LastAuthority);
@@ -144,9 +140,7 @@ impl Directory {
         let (newest, older) = (newest.clone(), older.to_vec());
         self.record.authorities = vec![newest];
         self.write_trust()?;
-        let place = self.path().to_owned();
-        self.write_servers(&place)?;
-        self.save_record()?;
+        self.renew_servers(at)?;
         for authority in &older {
             files::remove(&self.path().join(format!("authority/{}.key", authority.number)))?;
             files::remove(&self.path().join(format!("authority/{}.pem", authority.number)))?;
@@ -161,6 +155,7 @@ impl Directory {
             Ok::<_, AccessError>((public, self.read(&format!("{name}.jwt"))?))
         };
         Ok(TrustedTokens {
+            serial: self.record.lineage.serial,
             operator: self.read("operator.jwt")?,
             system: account("system")?,
             account: account("account")?,
@@ -222,8 +217,16 @@ impl Directory {
         Ok(())
     }
 
-    /// Writes the configuration and the trust file of each server. Returns the files that a
-    /// revocation changes.
+    /// Ends each change of the servers' files: signs the account's token, which says what the files
+    /// come after, and writes them. Returns the files that a revocation changes.
+    pub(super) fn renew_servers(&mut self, at: Timestamp) -> Result<Vec<PathBuf>, AccessError> {
+        self.sign_account(at)?;
+        let place = files::absolute(self.path())?;
+        self.write_servers(&place)
+    }
+
+    /// Writes the configuration and the trust file of each server. `place` is where the directory
+    /// will be.
     pub(super) fn write_servers(&self, place: &Path) -> Result<Vec<PathBuf>, AccessError> {
         let accounts = self.tokens()?.format();
         let trusted = files::read(&self.ca())?;

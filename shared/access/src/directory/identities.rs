@@ -1,6 +1,5 @@
-//! Identities: made, found and revoked.
+//! Identities: made and found.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,9 +12,9 @@ use super::{CLOCK_MARGIN, Directory, read_json};
 use crate::creds::{format_creds, inbox_prefix};
 use crate::error::AccessError;
 use crate::files;
-use crate::jwt::{AccountToken, UserToken};
+use crate::jwt::UserToken;
 use crate::key::{Key, KeyKind};
-use crate::record::{IdentityRecord, KeyRecord, KeyState};
+use crate::record::{IdentityRecord, KeyRecord};
 use berth_contract::permissions::derive_permissions;
 use berth_contract::role::{Role, SERVICES};
 
@@ -47,26 +46,6 @@ pub struct IssuedIdentity {
     pub record: IdentityRecord,
     /// The file to hand out.
     pub creds: PathBuf,
-}
-
-/// Which keys of an identity are revoked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhichKeys {
-    /// All: the identity is shut out.
-    All,
-    /// Those that newer ones have replaced.
-    Replaced,
-}
-
-/// What a revocation has changed.
-#[derive(Debug, Clone)]
-pub struct RevokedKeys {
-    /// The identity as it is now.
-    pub record: IdentityRecord,
-    /// The public keys that were revoked by this.
-    pub keys: Vec<String>,
-    /// What each server has to load: the same text, one file for each host.
-    pub files: Vec<PathBuf>,
 }
 
 /// The longest name of a file before its extension, in bytes.
@@ -167,48 +146,6 @@ impl Directory {
         self.path().join("creds").join(format!("{}.creds", file_stem(name)))
     }
 
-    /// Revokes keys of an identity. Servers refuse them once they have loaded the files.
-    pub fn revoke(
-        &mut self,
-        name: &str,
-        which: WhichKeys,
-        at: Timestamp,
-    ) -> Result<RevokedKeys, AccessError> {
-        let _lock = self.lock()?;
-        let mut record = self.find(name)?;
-        let count = match which {
-            WhichKeys::All => record.keys.len(),
-            WhichKeys::Replaced => record.keys.len().saturating_sub(1),
-        };
-        let mut keys = Vec::new();
-        for key in record.keys.iter_mut().take(count).filter(|key| key.revoked.is_none()) {
-            // Servers refuse tokens that were issued up to this time. The clock may have gone back.
-            key.revoked = Some(at.max(key.issued));
-            keys.push(key.public.clone());
-        }
-        self.save_identity(&record)?;
-        if record.newest_key().is_some_and(|key| key.state(at) == KeyState::Revoked) {
-            files::remove(&self.creds_path(&record.name))?;
-        }
-        // Written also when nothing was revoked: an earlier run may have ended before this.
-        self.sign_account(at)?;
-        let place = self.path().to_owned();
-        let files = self.write_servers(&place)?;
-        Ok(RevokedKeys { record, keys, files })
-    }
-
-    /// Signs the token of Berth's account, which lists the revoked keys.
-    pub(super) fn sign_account(&self, at: Timestamp) -> Result<(), AccessError> {
-        let operator = self.key("operator", KeyKind::Operator)?;
-        let public = self.key("account", KeyKind::Account)?.public();
-        let keys = self.identities()?.into_iter().flat_map(|identity| identity.keys);
-        let keys = keys.filter(|key| !is_forgotten(key, at));
-        let revoked: BTreeMap<String, Timestamp> =
-            keys.filter_map(|key| Some((key.public, key.revoked?))).collect();
-        let token = AccountToken { name: "berth", public: &public, jetstream: true, revoked };
-        self.write("account.jwt", &token.sign(&operator, at)?)
-    }
-
     /// Refuses an identity that servers and services could not tell from another one. A live
     /// identity gets new keys in any case. A service's replicas share its actor by design.
     fn check_actor(&self, name: &str, role: &Role, at: Timestamp) -> Result<(), AccessError> {
@@ -225,7 +162,7 @@ impl Directory {
         Err(AccessError::ActorTaken { name, other: other.name, actor })
     }
 
-    fn save_identity(&self, record: &IdentityRecord) -> Result<(), AccessError> {
+    pub(super) fn save_identity(&self, record: &IdentityRecord) -> Result<(), AccessError> {
         self.write_json(&relative_identity_path(&record.name), record)
     }
 
@@ -239,7 +176,7 @@ fn relative_identity_path(name: &str) -> String {
 }
 
 /// Whether servers refuse the key's token by its own end, also those whose clock is behind.
-fn is_forgotten(key: &KeyRecord, at: Timestamp) -> bool {
+pub(super) fn is_forgotten(key: &KeyRecord, at: Timestamp) -> bool {
     key.expires.is_some_and(|expires| expires.after(CLOCK_MARGIN) < at)
 }
 

@@ -6,7 +6,7 @@
 //! directory.json                 the servers and authorities
 //! operator.seed  operator.jwt    signs the accounts; signed once
 //! system.seed    system.jwt      the system account; signed once
-//! account.seed   account.jwt     Berth's account; signed again at each revocation
+//! account.seed   account.jwt     Berth's account; signed again at each change for servers
 //! authority/N.key  N.pem         the TLS authorities
 //! ca.pem                         the authorities that everybody trusts
 //! identities/NAME.json           who has which keys; no secrets
@@ -16,10 +16,13 @@
 //!
 //! **Promises** that a running nats-server can reload whatever is written here: it accepts no other
 //! token of its operator or system account, so these are signed once and kept. A change is made by
-//! one process at a time.
+//! one process at a time. Each change of the servers' files signs the account's token again, which
+//! names those before it: so a host can refuse the files of a directory that was set back
+//! ([`crate::install`]).
 
 mod fleet;
 mod identities;
+mod revocations;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -30,7 +33,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use fleet::RetiredAuthorities;
-pub use identities::{IssuedIdentity, NewIdentity, RevokedKeys, WhichKeys};
+pub use identities::{IssuedIdentity, NewIdentity};
+pub use revocations::{AdoptedFiles, RevokedKeys, WhichKeys};
 
 use crate::error::AccessError;
 use crate::files::{self, FileWriter};
@@ -84,13 +88,8 @@ impl Directory {
             FilePlace::Installed(at) => Some(at.to_string_lossy().into_owned()),
             FilePlace::Here => None,
         };
-        let record = DirectoryRecord {
-            version: VERSION,
-            installed,
-            servers: Vec::new(),
-            authorities: Vec::new(),
-        };
-        let writer = FileWriter { synced: *place != FilePlace::Here };
+        let record = DirectoryRecord { installed, ..DirectoryRecord::default() };
+        let writer = FileWriter { synced: *place != FilePlace::Here, owner: None };
         let mut directory = Self { path: unfinished.clone(), writer, record };
         let filled = directory.fill(path, servers, at);
         let filled = filled.and_then(|()| files::put_in_place(&unfinished, path));
@@ -112,22 +111,22 @@ impl Directory {
         self.make_key("account", KeyKind::Account)?;
         let token = sign_operator("berth", &operator, &system.public(), at)?;
         self.write("operator.jwt", &token)?;
-        let revoked = std::collections::BTreeMap::new();
         let public = system.public();
-        let token = AccountToken { name: "system", public: &public, jetstream: false, revoked };
+        let token = AccountToken::without_changes("system", &public);
         self.write("system.jwt", &token.sign(&operator, at)?)?;
-        self.sign_account(at)?;
         self.make_authority(at)?;
+        self.add_server_records(servers, at)?;
+        self.sign_account(at)?;
         // The servers' configuration names files, and those will be at the final path.
-        self.add_server_records(servers, at, path)?;
-        self.save_record()
+        self.write_servers(&files::absolute(path)?)?;
+        Ok(())
     }
 
     /// Opens a directory.
     pub fn open(path: &Path) -> Result<Self, AccessError> {
         let record = load_record(path)?;
         let synced = record.installed.is_some();
-        Ok(Self { path: path.to_owned(), writer: FileWriter { synced }, record })
+        Ok(Self { path: path.to_owned(), writer: FileWriter { synced, owner: None }, record })
     }
 
     /// Where it is.
@@ -176,7 +175,8 @@ impl Directory {
         Key::from_seed(&self.read(&file)?, kind).map_err(damaged)
     }
 
-    fn save_record(&self) -> Result<(), AccessError> {
+    fn save_record(&mut self) -> Result<(), AccessError> {
+        self.record.version = self.record.needed_version();
         self.write_json(DIRECTORY, &self.record)
     }
 

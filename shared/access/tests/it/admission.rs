@@ -166,7 +166,7 @@ async fn certificates_and_authorities_rotate_without_a_restart() {
     fleet.reload().await;
     connect(&fleet, &old_ca).unwrap();
     connect(&fleet, &ca).unwrap();
-    let behind = fleet.directory.retire_authorities().unwrap_err().to_string();
+    let behind = fleet.directory.retire_authorities(now()).unwrap_err().to_string();
     assert!(behind.contains("n1.example"), "{behind}");
     fleet.directory.certify(&[], &[], now()).unwrap();
     fleet.reload().await;
@@ -175,7 +175,7 @@ async fn certificates_and_authorities_rotate_without_a_restart() {
 
     // The directory as another process finds it.
     let mut directory = Directory::open(fleet.directory.path()).unwrap();
-    assert_eq!(directory.retire_authorities().unwrap().names.len(), 1);
+    assert_eq!(directory.retire_authorities(now()).unwrap().names.len(), 1);
     assert_eq!(fs::read_to_string(&ca).unwrap().matches("BEGIN CERTIFICATE").count(), 1);
     fleet.reload().await;
     connect(&fleet, &ca).unwrap();

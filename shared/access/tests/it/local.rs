@@ -1,12 +1,16 @@
 //! A fleet of one machine.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use berth_access::{LocalFleet, Role};
 use berth_domain::{NodeId, PluginId};
 use berth_harness::nats::{NatsOptions, NatsServers};
+use berth_harness::wait;
+use nix::sys::signal::Signal;
 
 use crate::client::{Client, Dial};
+use crate::server::SOON;
 
 fn node(controllers: &[&str]) -> Role {
     let controllers = controllers.iter().map(|id| PluginId::new(*id).unwrap()).collect();
@@ -41,6 +45,30 @@ async fn its_server_accepts_its_identities() {
     fleet.revoke("claim").unwrap();
     assert_ne!(&fleet.server_config("berth").unwrap(), extra);
     assert!(fleet.server_config("elsewhere").is_err());
+}
+
+/// What `berth dev` relies on: the configuration stays, and a reload reads the identities again.
+#[tokio::test]
+async fn a_server_that_includes_its_identities_reads_a_revocation_by_a_reload() {
+    let dir = tempfile::tempdir().unwrap();
+    let fleet = LocalFleet::create(&dir.path().join("access"), &["berth"]).unwrap();
+    // Deeper than where the harness puts the configuration: a way up ends at the root.
+    let config = Path::new("/1/2/3/4/5/6/7/8/9/10/11/12");
+    // A reload does not change a server's name, not even to that of the command line.
+    let name = "server_name: berth\n".to_owned();
+    let extra = &(name + &fleet.server_config_in(config, "berth").unwrap());
+    let servers = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
+    let (ca, creds) = (fleet.ca(), dir.path().join("kept"));
+    std::fs::copy(fleet.creds(&node(&[])).unwrap(), &creds).unwrap();
+    let port = servers.first().port();
+    let dial = Dial { port, name: "127.0.0.1", ca: &ca, creds: Some(&creds), token: None };
+    assert!(Client::connect(dial).unwrap().answers());
+    fleet.revoke("node/n1").unwrap();
+    servers.first().daemon().signal(Signal::SIGHUP);
+    wait::until("the server has loaded the revocation", SOON, async || {
+        if Client::connect(dial).is_err() { Ok(()) } else { Err("it connects".to_owned()) }
+    })
+    .await;
 }
 
 #[test]

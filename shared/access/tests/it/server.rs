@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use berth_access::directory::{FilePlace, NewIdentity};
 use berth_access::host::Host;
+use berth_access::install::install;
 use berth_access::{Directory, Role};
 use berth_domain::Timestamp;
 use berth_harness::dirs::Dir;
@@ -153,6 +154,17 @@ impl Fleet {
     ) -> Dial<'a> {
         let server = &self.servers[index];
         Dial { port: server.port.number(), name: &server.name, ca, creds, token: None }
+    }
+
+    /// Gives the first server files of its own, as on a host, instead of those in the directory.
+    pub fn separate_files(&self) -> PathBuf {
+        let name = &self.servers[0].name;
+        let place = self.dir.join(format!("{name}.etc/nats"));
+        fs::remove_file(&place).unwrap();
+        fs::create_dir(&place).unwrap();
+        let from = self.directory.server_dir(&Host::parse(name).unwrap());
+        install(&from, &place).unwrap();
+        place
     }
 
     /// Has all servers read their configuration again, and waits until they have.
