@@ -167,11 +167,11 @@ async fn serve_owners(on: &Endpoints<'_>) -> Result<(), ServeError> {
 /// Volumes at their storage, snapshots and classes.
 async fn serve_storage(on: &Endpoints<'_>) -> Result<(), ServeError> {
     on.verb::<verb::VolumeCreate, _>(|s, n, r| async move {
-        storage::create(&s, n, r.message()?, r.trace, r.deadline).await
+        storage::create(&s, n, r.message()?, &origin(&r)).await
     })
     .await?;
     on.verb::<verb::VolumeDelete, _>(|s, n, r| async move {
-        storage::delete(&s, n, r.message()?, r.trace, r.deadline).await
+        storage::delete(&s, n, r.message()?, &origin(&r)).await
     })
     .await?;
     on.verb::<verb::VolumeExpand, _>(|s, n, r| async move {

@@ -29,6 +29,7 @@ mod forget;
 pub mod handle;
 mod handle_repair;
 mod locate;
+mod made;
 mod measure;
 mod mount_lookup;
 mod mounts;

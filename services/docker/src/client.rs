@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call};
 use berth_client::Client;
+use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::class::{self, ClassStatus};
@@ -16,7 +17,7 @@ use berth_domain::access::{AttachmentMode, Mode};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::limits::{PAGE_MAX, REQUEST_TIMEOUT};
 use berth_domain::volume::MountOptions;
-use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
+use berth_domain::{Namespace, NodeId, VolumeKey};
 use berth_service::clock;
 
 use super::record::Session;
@@ -78,7 +79,8 @@ impl BerthClient {
         let call = Call::within(clock::begin_trace(), MOUNT_TIMEOUT);
         let (node, namespace) = (self.node.clone(), session.target.namespace.clone());
         let to = verb::NodeAndNamespace { node, namespace };
-        self.client.once::<verb::AgentMount>(&to, &mount, &call).await
+        let mounted = self.client.once::<verb::AgentMount>(&to, &mount, &call).await;
+        mounted.map_err(|problem| self.name_identity(problem, &to.namespace))
     }
 
     pub async fn stop_alloc(&self, session: &Session) -> Result<AllocStatus, Problem> {
@@ -148,13 +150,23 @@ impl BerthClient {
         request: &V::Request,
     ) -> Result<V::Reply, Problem> {
         let call = Call::within(clock::begin_trace(), REQUEST_TIMEOUT);
-        self.client.once::<V>(namespace, request, &call).await
+        let answer = self.client.once::<V>(namespace, request, &call).await;
+        answer.map_err(|problem| self.name_identity(problem, namespace))
     }
-}
 
-/// A new id for the alloc of a session. `None` when the name cannot be part of an id.
-pub fn new_alloc_id(name: &str, random: u64) -> Option<AllocId> {
-    // The random part alone tells sessions apart, so a long name may be cut.
-    let name: String = name.chars().take(128).collect();
-    AllocId::new(format!("docker/{name}/{random:016x}")).ok()
+    /// Says which identity of this host would be allowed what was refused.
+    fn name_identity(&self, problem: Problem, namespace: &Namespace) -> Problem {
+        if problem.code != Code::NotAllowed {
+            return problem;
+        }
+        let mut namespaces = vec![Namespace::default(), namespace.clone()];
+        namespaces.dedup();
+        let names: Vec<&str> = namespaces.iter().map(Namespace::as_str).collect();
+        let (node, names) = (&self.node, names.join(","));
+        problem.next(format!(
+            "see with `berth-docker --check-access` what the identity of this host may do; for \
+             volumes of namespace {namespace}, have the fleet's operator make it again: `berth \
+             access docker {node} --namespaces {names} --replace`"
+        ))
+    }
 }

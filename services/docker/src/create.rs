@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::docker::volume_title;
 use berth_contract::hint::volume_argument;
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::problem::Problem;
@@ -17,7 +18,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::creation::Settlement;
-use super::creation::{Creation, CreationProgress, StorageOptions, stage_of, volume_title};
+use super::creation::{Creation, CreationProgress, StorageOptions, stage_of};
 use super::driver::{VolumeDriver, mode_option};
 use super::options::{self, NameOptions};
 use super::protocol;

@@ -3,8 +3,9 @@
 //!
 //! **Owns** that rule. A name deletes the volume that its own `docker volume create` made, by the
 //! reclaim policy of the volume, and no other volume:
-//! - until the request is answered, the volume is told by its title ([`volume_title`]), which names
-//!   the node and Docker's name; and it is not a volume that was there before the request;
+//! - until the request is answered, the volume is told by its [title](berth_contract::docker),
+//!   which names the node and Docker's name; and it is not a volume that was there before the
+//!   request;
 //! - from then on it is told by its `create_index`. A volume that was made again is another volume.
 //!
 //! **Promises** that a request that may create a volume is on the disk before it is sent, and stays
@@ -31,7 +32,7 @@ use berth_domain::limits::{CLOCK_MARGIN, REQUEST_TIMEOUT};
 use berth_domain::size::Size;
 use berth_domain::volume::MountOptions;
 use berth_domain::volume::storage::{Reclaim, Stage};
-use berth_domain::{ClassId, NodeId, PluginId, Timestamp};
+use berth_domain::{ClassId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::target::VolumeTarget;
@@ -156,12 +157,6 @@ pub const fn reclaim_option(reclaim: Reclaim) -> &'static str {
         Reclaim::Delete => "delete",
         Reclaim::Retain => "retain",
     }
-}
-
-/// The title of the volume that a name's request creates, as `berth volume list` shows it. No other
-/// name of the fleet's Dockers sends it.
-pub fn volume_title(name: &str, node: &NodeId) -> String {
-    format!("Docker volume {name} of node {node}")
 }
 
 /// How far the volume is at its storage. A service of an older version has no other stage.

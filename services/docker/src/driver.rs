@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::docker::volume_title;
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::problem::Problem;
 use berth_domain::access::Mode;
@@ -16,7 +17,7 @@ use berth_service::clock;
 use berth_service::locks::KeyedLocks;
 use serde_json::{Value, json};
 
-use super::creation::{Settlement, is_usable, plan_removal, stage_of, volume_title};
+use super::creation::{Settlement, is_usable, plan_removal, stage_of};
 use super::delivery::{MountReference, ResponseDelivery};
 use super::lifecycle::default_target;
 use super::listing::VolumeListing;

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::docker::new_alloc_id;
 use berth_contract::problem::Problem;
 use berth_domain::Namespace;
 use berth_domain::VolumeId;
@@ -16,7 +17,6 @@ use berth_domain::retry::Schedule;
 use berth_service::clock;
 use tokio::time::{Instant, sleep};
 
-use super::client;
 use super::delivery::MountReference;
 use super::names::NamesError;
 use super::record::{CountRefusal, Session, SessionPhase};
@@ -75,7 +75,7 @@ impl Sessions {
             Some(definition) => definition.target,
             None => default_target(name)?,
         };
-        let alloc = client::new_alloc_id(name, rand::random());
+        let alloc = new_alloc_id(name, rand::random());
         let alloc = alloc.ok_or_else(|| Problem::new(Code::BadInput, "the name is no id"))?;
         if !self.names.has_room() {
             let message = "this node remembers as many names of Docker volumes as it can";

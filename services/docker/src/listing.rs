@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_contract::code::Code;
 use berth_domain::Namespace;
 use berth_service::shutdown::Shutdown;
 use tokio::sync::{Notify, watch};
@@ -108,6 +109,8 @@ impl VolumeListing {
                 let ids = usable.map(|volume| volume.id.to_string());
                 Some(ids.filter(|id| is_name(id)).collect())
             }
+            // The identity serves other namespaces only. Docker is told the names of this host.
+            Err(problem) if problem.code == Code::NotAllowed => Some(BTreeSet::new()),
             Err(problem) => {
                 let trace = problem.trace.as_deref();
                 tracing::warn!(trace, %problem, "Docker is told the volumes of last time");

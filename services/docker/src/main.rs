@@ -1,12 +1,19 @@
 //! Thin main of `berth-docker`.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use berth_contract::role::Role;
+use berth_domain::Namespace;
 
 fn main() -> ExitCode {
     berth_version::declare(berth_version::of_build!());
     let name = berth_contract::service::DOCKER;
-    let role = |own: &berth_docker::Config| Role::Docker { node: own.node.clone() };
+    // The identity says which namespaces it serves, and this at least.
+    let namespaces = BTreeSet::from([Namespace::default()]);
+    let role = move |own: &berth_docker::Config| {
+        let (node, namespaces) = (own.node.clone(), namespaces.clone());
+        Role::Docker { node, namespaces }
+    };
     berth_service::process::run(name, role, berth_docker::run)
 }

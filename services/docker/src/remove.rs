@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::docker::volume_title;
 use berth_contract::hint::volume_argument;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::storage::FailedOperation;
@@ -24,7 +25,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::creation::{
     Creation, CreationProgress, RemovalPlan, describe_storage, is_usable, plan_removal, stage_of,
-    volume_title,
 };
 use super::driver::VolumeDriver;
 use super::engine;

@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::docker::volume_title;
 use berth_contract::message::volume::VolumeStatus;
 use berth_domain::VolumeKey;
 use berth_domain::retry::Schedule;
@@ -19,7 +20,7 @@ use berth_service::locks::KeyGuard;
 use berth_service::shutdown::Shutdown;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::creation::{self, CreationProgress, CreationStep, Settlement, volume_title};
+use super::creation::{self, CreationProgress, CreationStep, Settlement};
 use super::driver::{VolumeDriver, describe_lookup};
 use super::record::NameDefinition;
 use super::sessions::describe;

@@ -16,6 +16,7 @@ pub mod bucket;
 pub mod code;
 pub mod creds;
 pub mod decode;
+pub mod docker;
 pub mod document;
 pub mod event;
 pub mod header;

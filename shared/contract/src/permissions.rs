@@ -12,6 +12,8 @@
 
 mod missing;
 
+use std::collections::BTreeSet;
+
 use crate::actor::{self, Actor};
 use crate::bucket::{self, BUCKETS, LEASES, SECRETS};
 use crate::service::{
@@ -20,7 +22,7 @@ use crate::service::{
 use crate::stream::EVENTS;
 use crate::subject::{ALL_EVENTS, ANY_INBOX, EventsOf, controller_queue, event_filter};
 use crate::verb::{ALL, Capability, Sender, SubjectPart};
-use berth_domain::{NodeId, PluginId};
+use berth_domain::{Namespace, NodeId, PluginId};
 use serde_json::{Map, Value, json};
 
 use crate::role::{Grants, Role};
@@ -55,11 +57,7 @@ pub fn derive_permissions(role: &Role) -> Permissions {
         Role::Volumewatcher => service(&mut found, &actor, VOLUMEWATCHER),
         Role::Gc => service(&mut found, &actor, GC),
         Role::Node { node, controllers } => agent(&mut found, &actor, node, controllers),
-        Role::Docker { node } => {
-            found.send_as(&actor, DOCKER, Some(node));
-            found.be_monitored(DOCKER);
-            found.reply_to_inboxes();
-        }
+        Role::Docker { node, namespaces } => docker(&mut found, &actor, node, namespaces),
         Role::User { grants, .. } => user(&mut found, &actor, grants),
         Role::Admin { .. } => {
             found.publish_allow.push(">".to_owned());
@@ -114,6 +112,18 @@ fn agent(found: &mut Permissions, actor: &Actor, node: &NodeId, controllers: &[P
     found.reply_to_inboxes();
 }
 
+fn docker(found: &mut Permissions, actor: &Actor, node: &NodeId, namespaces: &BTreeSet<Namespace>) {
+    let all = Namespace::wildcard();
+    let covered =
+        if namespaces.contains(&all) { BTreeSet::from([all]) } else { namespaces.clone() };
+    for namespace in &covered {
+        let places = [SubjectPart::Node(node), SubjectPart::Namespace(namespace)];
+        found.send_at(actor, DOCKER, &places);
+    }
+    found.be_monitored(DOCKER);
+    found.reply_to_inboxes();
+}
+
 fn user(found: &mut Permissions, actor: &Actor, grants: &Grants) {
     for capability in Capability::ALL {
         for row in ALL.iter().filter(|row| row.senders.contains(&Sender::Holder(capability))) {
@@ -165,8 +175,13 @@ impl Permissions {
     /// Every verb that this service of ours sends. An agent names no other node than its own.
     fn send_as(&mut self, actor: &Actor, name: ServiceName, node: Option<&NodeId>) {
         let own: Vec<SubjectPart<'_>> = node.map(SubjectPart::Node).into_iter().collect();
+        self.send_at(actor, name, &own);
+    }
+
+    /// Every verb that this service of ours sends, about these places.
+    fn send_at(&mut self, actor: &Actor, name: ServiceName, places: &[SubjectPart<'_>]) {
         let rows = ALL.iter().filter(|row| row.is_sent_by(name));
-        self.publish_allow.extend(rows.map(|row| actor.sign(&row.subject_for(&own))));
+        self.publish_allow.extend(rows.map(|row| actor.sign(&row.subject_for(places))));
     }
 
     fn answer(&mut self, subjects: impl Iterator<Item = String>) {
@@ -300,6 +315,42 @@ mod tests {
         assert_eq!(claims, expected);
     }
 
+    fn team_a() -> BTreeSet<Namespace> {
+        BTreeSet::from([Namespace::new("team-a").unwrap()])
+    }
+
+    /// Whoever steals the identity of a Docker host reaches the namespaces that it serves.
+    #[test]
+    fn dockers_plugin_sends_nothing_about_other_namespaces_or_nodes() {
+        let node = NodeId::new("n1").unwrap();
+        let of = |names: &[&str]| {
+            let namespaces = names.iter().map(|name| Namespace::new(*name).unwrap()).collect();
+            derive_permissions(&Role::Docker { node: node.clone(), namespaces }).publish_allow
+        };
+        let two = of(&["team-a", "team-b"]);
+        let rows = ALL.iter().filter(|row| row.is_sent_by(DOCKER)).count();
+        // Beside the replies.
+        assert_eq!(two.len(), 2 * rows + 1);
+        for row in ALL.iter().filter(|row| row.is_sent_by(DOCKER)) {
+            let about = |namespace: &str, node: &str| {
+                let (namespace, node) =
+                    (Namespace::new(namespace).unwrap(), NodeId::new(node).unwrap());
+                let places = [SubjectPart::Namespace(&namespace), SubjectPart::Node(&node)];
+                let subject =
+                    Actor::Docker(NodeId::new("n1").unwrap()).sign(&row.subject_for(&places));
+                two.iter().any(|allowed| overlap(allowed, &subject))
+            };
+            assert!(about("team-a", "n1") && about("team-b", "n1"), "{}", row.step);
+            assert!(!about("team-c", "n1"), "{}", row.step);
+            let names_node = row.subject.contains("<node>");
+            assert_eq!(about("team-a", "n2"), !names_node, "{}", row.step);
+        }
+        let every = of(&["*", "team-a"]);
+        assert_eq!(every, of(&["*"]));
+        assert!(every.contains(&"berth.v1.volume.delete.*.docker.n1".to_owned()), "{every:?}");
+        assert_eq!(of(&[]), [ANY_INBOX]);
+    }
+
     /// Every role but an admin's; users with every single capability, and with all of them.
     fn roles() -> Vec<Role> {
         let node = NodeId::new("n1").unwrap();
@@ -313,7 +364,7 @@ mod tests {
         let mut roles = crate::role::SERVICES.to_vec();
         roles.extend([
             Role::Node { node: node.clone(), controllers },
-            Role::Docker { node },
+            Role::Docker { node, namespaces: team_a() },
             Role::Inspect { name: "anna".to_owned() },
             user(&["team-a=read"], false),
             user(&["team-a=write"], false),
@@ -403,7 +454,7 @@ mod tests {
         ];
         assert_eq!(may_send(&operator), operates);
         let node = NodeId::new("n1").unwrap();
-        let docker = Role::Docker { node: node.clone() };
+        let docker = Role::Docker { node: node.clone(), namespaces: team_a() };
         assert_eq!(may_send(&docker), ["volume.create", "volume.delete", "class.list"]);
         let drives = [
             "volume.checkpoint",

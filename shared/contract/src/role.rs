@@ -37,6 +37,10 @@ pub enum Role {
     Docker {
         /// The node.
         node: NodeId,
+        /// The namespaces that it serves to its host's containers. Identities of older versions do
+        /// not say: they have all.
+        #[serde(default = "every_namespace")]
+        namespaces: BTreeSet<Namespace>,
     },
     /// A person or program with the capabilities of [`Grants`].
     User {
@@ -55,6 +59,10 @@ pub enum Role {
         /// The reader's name.
         name: String,
     },
+}
+
+fn every_namespace() -> BTreeSet<Namespace> {
+    BTreeSet::from([Namespace::wildcard()])
 }
 
 /// The roles of services.
@@ -84,7 +92,7 @@ impl Role {
             Self::Volumewatcher => Actor::service(VOLUMEWATCHER),
             Self::Gc => Actor::service(GC),
             Self::Node { node, .. } => Actor::Node(node.clone()),
-            Self::Docker { node } => Actor::Docker(node.clone()),
+            Self::Docker { node, .. } => Actor::Docker(node.clone()),
             Self::User { name, .. } | Self::Admin { name } | Self::Inspect { name } => {
                 Actor::user(name)
             }
@@ -99,7 +107,7 @@ impl Role {
             Self::Claim | Self::PluginRegistry | Self::Volumewatcher | Self::Gc => {
                 service.map_or_else(|| kind.to_owned(), |name| format!("{kind}/{name}"))
             }
-            Self::Node { node, .. } | Self::Docker { node } => format!("{kind}/{node}"),
+            Self::Node { node, .. } | Self::Docker { node, .. } => format!("{kind}/{node}"),
             Self::User { name, .. } | Self::Admin { name } | Self::Inspect { name } => {
                 format!("{kind}/{name}")
             }
@@ -131,8 +139,17 @@ impl Role {
                 };
                 vec![format!("runs the agent of node {node}, and of no other"), hosts]
             }
-            Self::Docker { node } => {
-                vec![format!("runs the Docker volume plugin of node {node}, and of no other")]
+            Self::Docker { node, namespaces } => {
+                let scope = if namespaces.iter().any(Namespace::is_wildcard) {
+                    "in all namespaces".to_owned()
+                } else {
+                    let names: Vec<&str> = namespaces.iter().map(Namespace::as_str).collect();
+                    format!("in namespace {}", names.join(", "))
+                };
+                vec![
+                    format!("runs the Docker volume plugin of node {node}, and of no other"),
+                    format!("{scope}: see and create volumes, mount them, delete what it created"),
+                ]
             }
             Self::User { grants, .. } => grants.describe(),
             Self::Admin { .. } => line("may do everything, also change streams and buckets"),
@@ -349,7 +366,7 @@ mod tests {
         let name = "alice".to_owned();
         for role in SERVICES.into_iter().chain([
             Role::Node { node: node.clone(), controllers },
-            Role::Docker { node },
+            Role::Docker { node, namespaces: BTreeSet::from([Namespace::default()]) },
             Role::User { name: name.clone(), grants },
             Role::Admin { name: name.clone() },
             Role::Inspect { name },
@@ -367,7 +384,11 @@ mod tests {
         let node = NodeId::new("n1").unwrap();
         let agent = Role::Node { node: node.clone(), controllers: Vec::new() };
         assert_eq!(agent.identity_name(None), "node/n1");
-        assert_eq!(Role::Docker { node }.identity_name(None), "docker/n1");
+        let docker = r#"{"kind":"docker","node":"n1"}"#;
+        let docker: Role = serde_json::from_str(docker).unwrap();
+        assert_eq!(docker.identity_name(None), "docker/n1");
+        // The last release did not record namespaces, and its identities have all.
+        assert_eq!(docker, Role::Docker { node, namespaces: every_namespace() });
     }
 
     #[test]

@@ -6,13 +6,14 @@
 //! **Promises** that everything that is missing is told at once, with the command that makes an
 //! identity with all rights. Nothing is sent: a token carries its rights.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use berth_bus::{BadCredentials, Credentials, Identity};
 use berth_contract::permissions::{MissingRight, Permissions, derive_permissions};
 use berth_contract::role::Role;
-use berth_domain::{PluginId, Timestamp};
+use berth_domain::{Namespace, PluginId, Timestamp};
 
 /// The credentials' and certificates' last days, in which their end is a warning.
 pub const EXPIRY_WARNED: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -29,6 +30,8 @@ pub struct AccessCheck {
     /// Plugins of the agent that its identity may not host the controllers of. That is a fault
     /// only where the plugin's instance on this node has a controller.
     pub not_hosted: Vec<PluginId>,
+    /// Whether Docker's plugin may serve every namespace, as identities of older versions do.
+    pub every_namespace: bool,
     /// The command that makes an identity with all rights.
     pub remedy: String,
 }
@@ -50,8 +53,19 @@ fn compare(role: &Role, identity: &Identity, permissions: &Permissions) -> Acces
     let inbox = identity.inbox_prefix();
     let find_missing =
         |role: &Role| permissions.find_missing(&derive_permissions(role).with_inbox(&inbox));
-    let (mut missing, mut not_hosted) = (Vec::new(), Vec::new());
+    let (mut missing, mut not_hosted, mut every_namespace) = (Vec::new(), Vec::new(), false);
     let mut controllers = permissions.controllers();
+    let role = &match role {
+        // Which namespaces it serves, its identity alone says.
+        Role::Docker { node, namespaces } => {
+            let (node, served) = (node.clone(), permissions.docker_namespaces(node));
+            every_namespace = served.iter().any(Namespace::is_wildcard);
+            let named: BTreeSet<_> = served.into_iter().filter(|one| !one.is_wildcard()).collect();
+            let needed = if named.is_empty() { namespaces.clone() } else { named };
+            Role::Docker { node, namespaces: needed }
+        }
+        role => role.clone(),
+    };
     if let Role::Node { node, controllers: wanted } = role {
         missing = find_missing(&Role::Node { node: node.clone(), controllers: Vec::new() });
         not_hosted.clone_from(wanted);
@@ -68,7 +82,7 @@ fn compare(role: &Role, identity: &Identity, permissions: &Permissions) -> Acces
     controllers.dedup();
     let name = identity.name.clone().unwrap_or_else(|| identity.key.clone());
     let remedy = write_remedy(role, &name, &controllers);
-    AccessCheck { name, expires: identity.expires, missing, not_hosted, remedy }
+    AccessCheck { name, expires: identity.expires, missing, not_hosted, every_namespace, remedy }
 }
 
 /// The command that gives the identity a new key with all rights of the role.
@@ -85,7 +99,11 @@ fn write_remedy(role: &Role, name: &str, controllers: &[PluginId]) -> String {
             let ids: Vec<&str> = controllers.iter().map(PluginId::as_str).collect();
             return format!("berth access node {node} --controllers {} --replace", ids.join(","));
         }
-        Role::Docker { node } => return format!("berth access docker {node} --replace"),
+        Role::Docker { node, namespaces } => {
+            let names: Vec<&str> = namespaces.iter().map(Namespace::as_str).collect();
+            let names = names.join(",");
+            return format!("berth access docker {node} --namespaces {names} --replace");
+        }
         // No program of ours has such a role: its grants are for a person to repeat.
         Role::User { .. } | Role::Admin { .. } | Role::Inspect { .. } => {
             return format!("berth access show {name}");
@@ -125,7 +143,7 @@ impl AccessCheck {
 
     /// The report of `--check-access`, and whether nothing is missing.
     pub(crate) fn report(&self, now: Timestamp) -> (String, bool) {
-        let Self { name, expires, missing, not_hosted, remedy } = self;
+        let Self { name, expires, missing, not_hosted, every_namespace, remedy } = self;
         let mut text = format!("identity {name}");
         let _ = match expires {
             Some(expires) => writeln!(text, ", expires {expires}"),
@@ -146,10 +164,14 @@ impl AccessCheck {
                  the plugin has no controller on this node"
             );
         }
+        if *every_namespace {
+            text += "warning: may serve every namespace to its host's containers, as identities of \
+                     older versions do; name those that the host is to serve\n";
+        }
         if missing.is_empty() {
             text += "ok: it has every right that this version needs\n";
         }
-        if !(missing.is_empty() && not_hosted.is_empty()) {
+        if !missing.is_empty() || !not_hosted.is_empty() || *every_namespace {
             let _ = writeln!(text, "  next: {remedy}");
         }
         (text, missing.is_empty() && !has_expired)

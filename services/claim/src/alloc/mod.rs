@@ -32,6 +32,7 @@ use tokio::time::Instant;
 
 use crate::claimant::check_live;
 use crate::events::alloc_event;
+use crate::made::check_made_alloc;
 use crate::query;
 use crate::records::no_such_alloc;
 use crate::state::State;
@@ -55,7 +56,7 @@ pub struct Origin {
 
 impl Origin {
     /// As records and events name the sender.
-    fn by(&self) -> Option<String> {
+    pub fn by(&self) -> Option<String> {
         self.actor.as_ref().map(Actor::tokens)
     }
 }
@@ -104,6 +105,7 @@ pub async fn register(
             };
         };
         check_live(&request.id, known)?;
+        check_made_alloc(origin.actor.as_ref(), &request.id, known)?;
         changed_registration(&request.id, (revision, known), &wanted, request.revision)
     };
     state
@@ -224,7 +226,8 @@ pub async fn stop(
                 let message = format!("alloc {id} is not on the sender's node");
                 return Err(Problem::new(Code::NotAllowed, message).at_step(STOP));
             }
-            _ => {
+            actor => {
+                check_made_alloc(actor.as_ref(), &id, known)?;
                 let guard = ChangeGuard { by: by.as_deref(), owner: owner.as_ref(), revision };
                 known.check_change(current, guard).map_err(|refusal| refused(&id, &refusal))?;
             }

@@ -23,10 +23,10 @@ use berth_domain::volume::storage::{
 };
 use berth_domain::volume::{Command, Volume, VolumeSpec};
 use berth_domain::{ClassId, Namespace, SecretsId, VolumeKey};
-use tokio::time::Instant;
 
 use super::ability::Ability;
 use super::{changed, of_plugin};
+use crate::alloc;
 use crate::class_guard::refuse_by_class;
 use crate::secrets::{self, SecretsChange};
 use crate::state::State;
@@ -41,9 +41,9 @@ pub async fn create(
     state: &State,
     namespace: Namespace,
     request: Create,
-    trace: TraceContext,
-    deadline: Instant,
+    from: &alloc::Origin,
 ) -> Result<StorageChanged, Problem> {
+    let (trace, deadline) = (from.trace, from.deadline);
     let volume = VolumeKey::new(namespace, request.id.clone());
     let place = |problem: Problem| problem.at_step(STEP).volume(&volume);
     if let Some(other) = request.namespace.as_ref().filter(|other| **other != volume.namespace) {
@@ -56,7 +56,8 @@ pub async fn create(
         None => None,
     };
     let origin = find_origin(state, &volume, &request).await.map_err(place)?;
-    let spec = build_spec(&request, &volume.namespace, class.as_ref(), origin).map_err(place)?;
+    let spec = build_spec(&request, from.by(), &volume.namespace, class.as_ref(), origin)
+        .map_err(place)?;
     require_abilities(state, &spec).map_err(place)?;
     state.check_readable(&volume).map_err(|error| state.problem(error, STEP, &volume))?;
     let given = given_secrets(state, &request, class.as_ref()).await.map_err(place)?;
@@ -178,6 +179,7 @@ async fn find_origin(
 /// The spec of the volume as it is before the plugin was called.
 fn build_spec(
     request: &Create,
+    by: Option<String>,
     namespace: &Namespace,
     class: Option<&Class>,
     origin: Option<(Origin, VolumeSpec, Option<u64>)>,
@@ -244,6 +246,7 @@ fn build_spec(
     let provision = Provision {
         name: plugin_name(request),
         requested: berth_service::clock::now(),
+        by,
         required_bytes,
         limit_bytes,
         class: request.class.clone(),

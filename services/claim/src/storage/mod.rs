@@ -40,6 +40,8 @@ use berth_domain::volume::{Command, Refusal, Volume, VolumeSpec, Write};
 use berth_domain::{Namespace, PluginId, VolumeKey};
 use tokio::time::Instant;
 
+use crate::alloc;
+use crate::made::check_made_volume;
 use crate::query::show_storage;
 use crate::refuse;
 use crate::secrets;
@@ -52,10 +54,10 @@ pub async fn delete(
     state: &State,
     namespace: Namespace,
     request: DeleteVolume,
-    trace: TraceContext,
-    deadline: Instant,
+    from: &alloc::Origin,
 ) -> Result<StorageChanged, Problem> {
     const STEP: &str = verb::VolumeDelete::STEP;
+    let (trace, deadline) = (from.trace, from.deadline);
     let volume = VolumeKey::new(namespace, request.id.clone());
     let secrets = secrets::current_secrets(state, &volume);
     state.catch_up_with_nodes().await.map_err(|error| state.problem(error, STEP, &volume))?;
@@ -66,6 +68,7 @@ pub async fn delete(
             let message = format!("it was made again at {made}, and {meant} was meant");
             return Err(Problem::new(Code::NoSuchVolume, message));
         }
+        check_made_volume(from.actor.as_ref(), spec)?;
         // What was never created needs no plugin.
         if may_be_at_storage(spec) {
             state.require(&spec.plugin, Ability::CreateDeleteVolume)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_contract::role::check_name;
-use berth_domain::{NodeId, PluginId, Timestamp};
+use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::span;
@@ -53,9 +53,11 @@ pub enum AccessCommand {
     Node(AccessNode),
     /// Make the identity of a node's Docker volume plugin
     ///
-    /// The plugin may claim and mount volumes on this node and no other.
+    /// The plugin may see, create, claim and mount volumes of these namespaces, on this node and no
+    /// other, and delete the volumes that it created.
     #[command(after_long_help = "EXAMPLES
-    berth access docker n1")]
+    berth access docker n1
+    berth access docker n1 --namespaces default,team-a --expires 90d")]
     Docker(AccessDocker),
     /// Make the identity of a person or program
     ///
@@ -223,6 +225,9 @@ pub struct AccessNode {
 pub struct AccessDocker {
     /// The node
     pub node: NodeId,
+    /// The namespaces whose volumes containers of the node may use; '*' is for all
+    #[arg(long, value_name = "NAMESPACE,…", value_delimiter = ',', default_value = "default")]
+    pub namespaces: Vec<Namespace>,
     /// The key.
     #[command(flatten)]
     pub key: KeyOptions,

@@ -56,7 +56,8 @@ pub fn run_access(args: &Access, output: Output) -> Result<(), Failure> {
             issue(Role::Node { node: args.node.clone(), controllers }, None, &args.key)
         }
         AccessCommand::Docker(args) => {
-            issue(Role::Docker { node: args.node.clone() }, None, &args.key)
+            let namespaces = args.namespaces.iter().cloned().collect();
+            issue(Role::Docker { node: args.node.clone(), namespaces }, None, &args.key)
         }
         AccessCommand::User(args) => issue(user_role(args)?, None, &args.key),
         AccessCommand::Admin(args) => {

@@ -8,7 +8,7 @@ use berth_access::creds::{format_creds, inbox_prefix};
 use berth_access::jwt::UserToken;
 use berth_access::key::{Key, KeyKind};
 use berth_access::{Permissions, Role, derive_permissions};
-use berth_domain::{NodeId, PluginId};
+use berth_domain::{Namespace, NodeId, PluginId};
 use berth_harness::process::{Program, binary};
 use berth_harness::wait;
 
@@ -58,7 +58,7 @@ fn role(program: &str, controllers: &[&str]) -> Role {
         "plugin-registry" => Role::PluginRegistry,
         "volumewatcher" => Role::Volumewatcher,
         "gc" => Role::Gc,
-        "docker" => Role::Docker { node },
+        "docker" => Role::Docker { node, namespaces: [Namespace::default()].into() },
         _ => {
             let controllers = controllers.iter().map(|id| PluginId::new(*id).unwrap());
             Role::Node { node, controllers: controllers.collect() }

@@ -10,7 +10,7 @@ use berth_access::directory::{FilePlace, NewIdentity, WhichKeys};
 use berth_access::record::KeyState;
 use berth_access::{AccessError, Directory, Grants, Role};
 use berth_contract::role::SERVICES;
-use berth_domain::{NodeId, Timestamp};
+use berth_domain::{Namespace, NodeId, Timestamp};
 use std::time::Duration;
 
 use crate::server::{hosts, now};
@@ -56,6 +56,10 @@ fn everything_is_its_owners_only_and_records_hold_no_seed() {
     assert_eq!(seeds, 3 + SERVICES.len());
     let hosts = fs::read_dir(path.join("servers")).unwrap();
     assert_eq!(hosts.count(), 3);
+}
+
+fn docker(node: NodeId) -> Role {
+    Role::Docker { node, namespaces: [Namespace::default()].into() }
 }
 
 #[test]
@@ -130,7 +134,7 @@ fn a_name_may_be_short_while_it_is_clear() {
     let claims = UserCreds::parse(&fs::read_to_string(creds).unwrap()).unwrap().claims;
     assert_eq!(claims.name, "node/n1/é.x");
     assert_eq!(directory.find("n1/é.x").unwrap().name, "node/n1/é.x");
-    directory.issue(&NewIdentity::of_role(Role::Docker { node }), now()).unwrap();
+    directory.issue(&NewIdentity::of_role(docker(node)), now()).unwrap();
     let error = directory.find("n1/é.x").unwrap_err();
     assert!(matches!(error, AccessError::Ambiguous { .. }), "{error}");
     assert_eq!(directory.find("docker/n1/é.x").unwrap().name, "docker/n1/é.x");
@@ -183,7 +187,7 @@ fn an_identity_that_would_be_another_sender_is_refused() {
     }
     let node = NodeId::new("anna").unwrap();
     let agent = Role::Node { node: node.clone(), controllers: Vec::new() };
-    for role in [agent, Role::Docker { node }] {
+    for role in [agent, docker(node)] {
         directory.issue(&NewIdentity::of_role(role), start).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! The rights of each role in `docs/access.md`, made from the permissions themselves. They are
 //! rewritten by `BERTH_WRITE_DOCS=1 cargo test -p berth-access`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
@@ -10,7 +10,7 @@ use berth_contract::bucket::{self, BUCKETS};
 use berth_contract::permissions::{name_publish, name_subscription};
 use berth_contract::stream::EVENTS;
 use berth_contract::token::encode;
-use berth_domain::{NodeId, PluginId};
+use berth_domain::{Namespace, NodeId, PluginId};
 
 /// What stands below is generated.
 const MARK: &str = "<!-- generated below -->\n";
@@ -42,7 +42,9 @@ fn write_rights() -> String {
     }
     let agent = Role::Node { node: node.clone(), controllers };
     sections.push(("Node agent".to_owned(), agent));
-    sections.push(("Docker's volume plugin".to_owned(), Role::Docker { node }));
+    let namespaces = BTreeSet::from([Namespace::new(NAMESPACE).unwrap()]);
+    let docker = Role::Docker { node, namespaces };
+    sections.push(("Docker's volume plugin: `--namespaces <ns>`".to_owned(), docker));
     for capability in ["read", "write", "mount"] {
         let grants = Grants::parse_namespaces(&[format!("{NAMESPACE}={capability}")]).unwrap();
         sections.push((format!("User: `--grant <ns>={capability}`"), user(grants)));

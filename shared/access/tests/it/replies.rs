@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use berth_access::{LocalFleet, Role};
-use berth_domain::NodeId;
+use berth_domain::{Namespace, NodeId};
 use berth_harness::nats::{NatsOptions, NatsServers};
 
 use crate::client::{Client, Dial};
@@ -51,9 +51,10 @@ async fn a_service_cannot_give_itself_a_right_to_publish() {
 async fn an_accomplice_gives_an_agent_no_right_to_publish() {
     let dir = tempfile::tempdir().unwrap();
     let bus = Bus::start(dir.path()).await;
+    let team_a = Namespace::new("team-a").unwrap();
     let node = NodeId::new("n1").unwrap();
     let mut agent = bus.connect(&Role::Node { node: node.clone(), controllers: Vec::new() });
-    let mut docker = bus.connect(&Role::Docker { node });
+    let mut docker = bus.connect(&Role::Docker { node, namespaces: [team_a].into() });
     let heard = agent.exchange("SUB berth.v1.agent.n1.mount.*.*.* q 1\r\n");
     assert_eq!(heard, [""; 0]);
     let record = "$KV.berth-volumes.team-a.data.spec";

@@ -2,15 +2,16 @@
 //!
 //! **Promises** that a right counts as there only if nats-server would allow all of it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use berth_domain::PluginId;
+use berth_domain::{Namespace, NodeId, PluginId};
 use serde_json::Value;
 
 use super::Permissions;
-use crate::actor;
+use crate::actor::{self, Actor};
 use crate::subject::{ANY_INBOX, controller_queue};
-use crate::verb::{ALL, ControllerPublish, Verb as _};
+use crate::verb::{ALL, ControllerPublish, Verb as _, VolumeStatus};
 
 /// A right that an identity needs and does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +79,16 @@ impl Permissions {
         let queue = controller_queue(plugin);
         let subject = format!("{}.{} {queue}", ControllerPublish::subject(plugin), actor::ANY);
         allows(&self.subscribe_allow, &self.subscribe_deny, &subject)
+    }
+
+    /// The namespaces that Docker's plugin of this node may serve.
+    pub fn docker_namespaces(&self, node: &NodeId) -> BTreeSet<Namespace> {
+        let end = format!(".{}", Actor::Docker(node.clone()).tokens());
+        let namespace = |allowed: &String| match allowed.strip_suffix(&end)? {
+            all if all == VolumeStatus::ROW.subject_for(&[]) => Some(Namespace::wildcard()),
+            subject => VolumeStatus::read(subject),
+        };
+        self.publish_allow.iter().filter_map(namespace).collect()
     }
 
     /// The plugins that a node may host the controllers of, as far as they are named.
@@ -164,7 +175,6 @@ pub(super) fn overlaps(one: &str, other: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use berth_domain::NodeId;
     use serde_json::json;
 
     use super::*;
@@ -208,6 +218,19 @@ mod tests {
                 let missing = less.find_missing(&needed);
                 assert!(missing.len() == 1 && missing[0].subject == gone, "{gone}: {missing:?}");
             }
+        }
+    }
+
+    #[test]
+    fn the_namespaces_of_dockers_plugin_are_in_its_token() {
+        let node = NodeId::new("host.example").unwrap();
+        for names in [&["team-a", "a.b"][..], &["*"], &[]] {
+            let namespaces: BTreeSet<Namespace> =
+                names.iter().map(|name| Namespace::new(*name).unwrap()).collect();
+            let role = Role::Docker { node: node.clone(), namespaces: namespaces.clone() };
+            assert_eq!(carried(&role).docker_namespaces(&node), namespaces);
+            let other = NodeId::new("n1").unwrap();
+            assert_eq!(carried(&role).docker_namespaces(&other), BTreeSet::new());
         }
     }
 

@@ -120,6 +120,7 @@ pub fn provision() -> Provision {
     Provision {
         name: "berth-data-019bcb6ac57b-0123456789abcdef".to_owned(),
         requested: at(0),
+        by: Some("user.anna".to_owned()),
         required_bytes: 10 << 30,
         limit_bytes: Some(20 << 30),
         class: Some(class_id()),

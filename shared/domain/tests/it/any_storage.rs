@@ -99,20 +99,29 @@ fn provision() -> impl Strategy<Value = Provision> {
         .prop_map(|(volume, snapshot, external_id)| Origin { volume, snapshot, external_id });
     let flags = (any::<bool>(), any::<bool>());
     let whose = (option::of(name('c', 2)), option::of(name('a', 4)));
-    ((text(), time()), sizes, flags, vec(map(), 0..3), option::of(origin), whose).prop_map(
-        |(name, sizes, (retain, first_use), requisite, origin, (class, for_alloc))| Provision {
-            name: name.0,
-            requested: name.1,
-            required_bytes: sizes.0,
-            limit_bytes: sizes.1,
-            class,
-            reclaim: if retain { Reclaim::Retain } else { Reclaim::Delete },
-            first_use,
-            requisite,
-            origin,
-            for_alloc,
-        },
+    (
+        (text(), time(), option::of(text())),
+        sizes,
+        flags,
+        vec(map(), 0..3),
+        option::of(origin),
+        whose,
     )
+        .prop_map(
+            |(name, sizes, (retain, first_use), requisite, origin, (class, for_alloc))| Provision {
+                name: name.0,
+                requested: name.1,
+                by: name.2,
+                required_bytes: sizes.0,
+                limit_bytes: sizes.1,
+                class,
+                reclaim: if retain { Reclaim::Retain } else { Reclaim::Delete },
+                first_use,
+                requisite,
+                origin,
+                for_alloc,
+            },
+        )
 }
 
 pub fn storage_life() -> impl Strategy<Value = StorageLife> {

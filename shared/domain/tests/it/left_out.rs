@@ -137,8 +137,9 @@ fn optional_of_a_snapshot() -> [(&'static str, Value); 14] {
     ]
 }
 
-fn optional_of_a_provision() -> [(&'static str, Value); 8] {
+fn optional_of_a_provision() -> [(&'static str, Value); 9] {
     [
+        ("by", json!(null)),
         ("required_bytes", json!(0)),
         ("limit_bytes", json!(null)),
         ("class", json!(null)),

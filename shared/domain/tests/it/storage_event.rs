@@ -92,6 +92,7 @@ pub fn provision(name: &str) -> Provision {
     Provision {
         name: name.to_owned(),
         requested: Timestamp::default(),
+        by: None,
         required_bytes: 1,
         limit_bytes: None,
         class: None,

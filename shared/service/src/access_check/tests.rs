@@ -86,3 +86,34 @@ fn credentials_without_a_token_are_not_checked() {
         assert_eq!(check_access(&Role::Gc, &credentials).unwrap(), None);
     }
 }
+
+#[test]
+fn dockers_plugin_needs_the_namespaces_that_its_identity_serves() {
+    let docker = |names: &[&str]| {
+        let namespaces = names.iter().map(|name| Namespace::new(*name).unwrap()).collect();
+        Role::Docker { node: NodeId::new("n1").unwrap(), namespaces }
+    };
+    // What the program names: it does not know what the identity is for.
+    let needs = docker(&["default"]);
+    for names in [&["default"][..], &["team-a", "team-b"]] {
+        let check = check(&docker(names), "docker/n1", None, &needs);
+        assert_eq!(check.missing, []);
+        let (report, has_all) = check.report(NOW);
+        assert!(has_all && !report.contains("warning"), "{report}");
+    }
+    // The last release's identities have every namespace: they work, and should be made again.
+    let old = check(&docker(&["*"]), "docker/n1", None, &needs);
+    let (report, has_all) = old.report(NOW);
+    assert!(has_all && report.contains("warning: may serve every namespace"), "{report}");
+    let remedy = "next: berth access docker n1 --namespaces default --replace";
+    assert!(report.contains(remedy), "{report}");
+    // An identity that lacks a verb in one of its namespaces.
+    let mut identity =
+        Identity { key: "U".to_owned(), name: None, expires: None, permissions: None };
+    let mut less = derive_permissions(&docker(&["a", "b"])).with_inbox(&identity.inbox_prefix());
+    less.publish_allow.retain(|subject| !subject.starts_with("berth.v1.volume.create.b."));
+    identity.permissions = Some(less.clone());
+    let check = compare(&needs, &identity, &less);
+    assert_eq!(check.missing.len(), 1, "{:?}", check.missing);
+    assert_eq!(check.remedy, "berth access docker n1 --namespaces a,b --replace");
+}

@@ -72,6 +72,12 @@ async fn what_cannot_be_is_refused_in_words() {
             json!({"Name": "x1", "Opts": {"volume": "data", "access": "multi-node-multi-writer"}}),
             "offers single-node-writer/file-system",
         ),
+        // A namespace that the identity of the host does not serve.
+        (
+            "VolumeDriver.Create",
+            json!({"Name": "far", "Opts": {"namespace": "team-x"}}),
+            "`berth access docker n1 --namespaces default,team-x --replace`",
+        ),
         ("VolumeDriver.Mount", json!({"Name": "none", "ID": "x"}), "BERTH0"),
         ("VolumeDriver.Mount", json!({"Name": "data"}), "an ID has 1 to 256 bytes"),
         ("VolumeDriver.Mount", json!({"Name": "a\nb", "ID": "x"}), "control character"),

@@ -4,7 +4,7 @@
 use berth_access::{Grants, LocalFleet, Role};
 use berth_bus::{Bus, Config, Credentials, Tls};
 use berth_contract::actor::Actor;
-use berth_domain::{NodeId, PluginId};
+use berth_domain::{Namespace, NodeId, PluginId};
 use berth_harness::dirs::Dir;
 use berth_harness::nats::Login;
 use berth_harness::process::{Program, binary};
@@ -71,7 +71,12 @@ fn role(name: &str) -> Role {
         "plugin-registry" => Role::PluginRegistry,
         "volumewatcher" => Role::Volumewatcher,
         "gc" => Role::Gc,
-        "docker" => Role::Docker { node: node() },
+        "docker" => {
+            // Tests of Docker use these.
+            let namespaces = ["default", "prod"].map(|name| Namespace::new(name).expect("an id"));
+            let namespaces = namespaces.into();
+            Role::Docker { node: node(), namespaces }
+        }
         _ => {
             let plugin = PluginId::new(PLUGIN).expect("the plugin has an id");
             Role::Node { node: node(), controllers: vec![plugin] }

@@ -40,6 +40,7 @@ mod register;
 mod regranted;
 mod restored;
 mod rogue;
+mod rogue_docker;
 mod rolling;
 mod safety;
 mod scenarios;

@@ -289,6 +289,7 @@ fn spec() -> VolumeSpec {
     let provision = Provision {
         name: "data".to_owned(),
         requested: Timestamp::default(),
+        by: None,
         required_bytes: 1,
         limit_bytes: None,
         class: None,

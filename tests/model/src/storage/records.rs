@@ -237,6 +237,7 @@ impl Records {
         let provision = Provision {
             name: format!("v{name}"),
             requested: NOW,
+            by: None,
             required_bytes: 1,
             limit_bytes: None,
             class: None,

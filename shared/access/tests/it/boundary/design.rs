@@ -6,7 +6,7 @@
 use berth_access::{Grants, Role};
 use berth_contract::service::{CONTROLLER, DOCKER, NODE_AGENT};
 use berth_contract::verb::{Capability, Row, Sender};
-use berth_domain::{NodeId, PluginId};
+use berth_domain::{Namespace, NodeId, PluginId};
 
 /// The node of the agent and of Docker's plugin that are tried.
 pub const OWN_NODE: &str = "n1=2Eexample";
@@ -129,7 +129,14 @@ pub fn everyone() -> Vec<Who> {
             signature: "node.n1=2Eexample",
             kind: Kind::Agent,
         },
-        Who { role: Role::Docker { node }, signature: "docker.n1=2Eexample", kind: Kind::Docker },
+        Who {
+            role: Role::Docker {
+                node,
+                namespaces: ["team-a"].map(|name| Namespace::new(name).unwrap()).into(),
+            },
+            signature: "docker.n1=2Eexample",
+            kind: Kind::Docker,
+        },
         Who {
             role: Role::Inspect { name: "dashboard".to_owned() },
             signature: "user.dashboard",
@@ -266,11 +273,12 @@ fn allows_agent(meaning: &Meaning) -> bool {
     }
 }
 
-/// Docker's plugin calls what it needs, and mounts on its own host.
+/// Docker's plugin calls what it needs in its namespaces, and mounts on its own host.
 fn allows_docker(meaning: &Meaning) -> bool {
     match meaning {
-        Meaning::Request { row, node, .. } => {
+        Meaning::Request { row, node, namespace, .. } => {
             row.senders.contains(&Sender::Service(DOCKER))
+                && *namespace == Some("team-a")
                 && node.is_none_or(|node| node == OWN_NODE)
         }
         Meaning::Reply => true,

@@ -19,6 +19,9 @@ pub struct Provision {
     pub name: String,
     /// When it was requested.
     pub requested: Timestamp,
+    /// Who requested it, as the [actor](crate::owner) of the request: `docker.n1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// The smallest size, in bytes; 0 if the plugin may choose.
     #[serde(default)]
     pub required_bytes: u64,
