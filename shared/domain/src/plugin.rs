@@ -249,8 +249,7 @@ pub struct Node {
     /// it (A9).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealing_key: Option<String>,
-    /// The plugins whose controllers the node may host. A request showed it that only an identity
-    /// with this right can send.
+    /// The plugins whose controllers the node may host, as it has shown (`node.host`).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub hosts: BTreeSet<PluginId>,
 }

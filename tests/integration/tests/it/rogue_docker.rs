@@ -56,11 +56,11 @@ async fn delete(bus: &Bus, id: &str) -> Result<(), Code> {
     send::<verb::VolumeDelete>(bus, &Namespace::default(), &request).await.map(drop)
 }
 
-async fn register(bus: &Bus, id: &str, node: &str, note: &str) -> Result<(), Code> {
+async fn register(bus: &Bus, id: &str, node: &str, why: &str) -> Result<(), Code> {
     let volumes = vec![VolumeRequest::for_volume(volume_id("data"))];
     let request = alloc::Register {
-        note: Some(note.to_owned()),
-        ..alloc::Register::new(alloc_id(id), NodeId::new(node).unwrap(), volumes)
+        note: Some(why.to_owned()),
+        ..alloc::Register::new(alloc_id(id), NodeId::new(on).unwrap(), volumes)
     };
     send::<verb::AllocRegister>(bus, &Namespace::default(), &request).await.map(drop)
 }

@@ -156,9 +156,8 @@ pub(in crate::volume) fn settle_operation(
             storage.operation = Some(operation);
         }
         (Work::Create { doomed }, Outcome::Stored(StorageAnswer::Volume(made))) => {
-            let doomed = *doomed;
             storage.home = operation.progress.executor.take();
-            return Ok(Step::put_spec(created(spec, storage, made, doomed, context)));
+            return Ok(Step::put_spec(created(spec, storage, made, *doomed, context)));
         }
         (Work::Delete { .. }, Outcome::Done { .. } | Outcome::Stored(_)) => {
             return Ok(Step::delete_spec());
