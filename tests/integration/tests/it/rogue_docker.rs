@@ -60,7 +60,7 @@ async fn register(bus: &Bus, id: &str, node: &str, why: &str) -> Result<(), Code
     let volumes = vec![VolumeRequest::for_volume(volume_id("data"))];
     let request = alloc::Register {
         note: Some(why.to_owned()),
-        ..alloc::Register::new(alloc_id(id), NodeId::new(on).unwrap(), volumes)
+        ..alloc::Register::new(alloc_id(id), NodeId::new(node).unwrap(), volumes)
     };
     send::<verb::AllocRegister>(bus, &Namespace::default(), &request).await.map(drop)
 }
