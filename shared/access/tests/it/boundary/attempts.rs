@@ -154,7 +154,8 @@ impl Attempts {
                         let subject = fill(row.subject, namespace, node, plugin);
                         let foreign = SIGNATURES.into_iter().filter(|one| *one != own);
                         for signature in foreign.chain([own]) {
-                            let meaning = Meaning::Request { row, namespace, node, signature };
+                            let meaning =
+                                Meaning::Request { row, namespace, node, plugin, signature };
                             self.publish(format!("{subject}.{signature}"), meaning);
                         }
                         self.publish(subject, Meaning::Nothing);

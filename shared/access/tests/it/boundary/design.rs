@@ -48,11 +48,12 @@ pub enum Kind {
 
 /// What an attempt would come to, if it was allowed.
 pub enum Meaning {
-    /// A request about this namespace and node, with this actor at its end.
+    /// A request about this namespace, node and plugin, with this actor at its end.
     Request {
         row: &'static Row,
         namespace: Option<&'static str>,
         node: Option<&'static str>,
+        plugin: Option<&'static str>,
         signature: &'static str,
     },
     /// To get the requests of a verb for these nodes and plugins; `*` is for all of them.
@@ -249,13 +250,15 @@ fn allows_service(name: &str, meaning: &Meaning) -> bool {
     }
 }
 
-/// An agent acts for its node, in all namespaces, and hosts what it was allowed to. It replies to
-/// inboxes, and has nothing to do with streams.
+/// An agent acts for its node, in all namespaces, and shows and hosts what it was allowed to. It
+/// replies to inboxes, and has nothing to do with streams.
 fn allows_agent(meaning: &Meaning) -> bool {
     match meaning {
-        Meaning::Request { row, node, .. } => {
-            row.senders.contains(&Sender::Service(NODE_AGENT))
-                && node.is_none_or(|node| node == OWN_NODE)
+        Meaning::Request { row, node, plugin, .. } => {
+            let is_here = node.is_none_or(|node| node == OWN_NODE);
+            let shows = row.senders.contains(&Sender::Service(CONTROLLER));
+            let is_hosted = shows && *plugin == Some(HOSTED);
+            is_here && (is_hosted || row.senders.contains(&Sender::Service(NODE_AGENT)))
         }
         Meaning::Endpoint { row, node, plugin, queue } => {
             let is_here = node.is_none_or(|node| node == OWN_NODE);
