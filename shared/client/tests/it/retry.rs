@@ -116,7 +116,7 @@ where
         times.push(request.remaining());
         answer(times.len())
     };
-    service.on::<NodeLeave, _>(Listen::All, 8, handler).await.unwrap();
+    service.on::<NodeLeave, _>(Listen::All, 64, handler).await.unwrap();
     assert!(bus.flush(PATIENCE).await);
     (service, received)
 }
