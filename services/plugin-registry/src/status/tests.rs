@@ -120,9 +120,11 @@ impl Buckets {
         self.work_in_until(arrived, usize::MAX)
     }
 
-    /// Makes the first of the report's writes, and answers how many it made.
+    /// Makes the first of the report's writes, and answers how many it made. An agent shows its
+    /// rights before each report.
     fn work_in_until(&mut self, arrived: &ReceivedReport, killed_after: usize) -> usize {
         let node = &arrived.report.node;
+        self.show_rights(arrived);
         let Verdict::Write(writes) = decide(&self.node_records(node), arrived) else {
             panic!("nothing comes late here")
         };
@@ -131,6 +133,17 @@ impl Buckets {
             self.write(node, write);
         }
         made
+    }
+
+    fn show_rights(&mut self, arrived: &ReceivedReport) {
+        let node = &arrived.report.node;
+        for told in arrived.report.instances.iter().filter(|told| told.half == Half::Controller) {
+            let mut known =
+                self.nodes.get(node).cloned().unwrap_or_else(|| Node::unknown(arrived.at));
+            if known.hosts.insert(told.plugin.clone()) {
+                self.write(node, &Write::Node(known));
+            }
+        }
     }
 
     fn write(&mut self, node: &NodeId, write: &Write) {

@@ -35,7 +35,7 @@ async fn every_endpoint_is_described_to_whoever_looks() {
     let endpoints = info["endpoints"].as_array().unwrap();
     let mut names: Vec<&str> = endpoints.iter().map(|one| one["name"].as_str().unwrap()).collect();
     names.sort_unstable();
-    let nodes = ["gone", "hold", "leave", "report", "status", "tell", "yield"];
+    let nodes = ["gone", "hold", "host", "leave", "report", "status", "tell", "yield"];
     let nodes = nodes.map(|verb| format!("node-{verb}"));
     let plugins = ["delete", "expect", "status"].map(|verb| format!("plugin-{verb}"));
     assert_eq!(names, [&nodes[..], &plugins[..]].concat());

@@ -131,14 +131,18 @@ impl Site {
         }
     }
 
-    /// Shows the rights to the controllers first, as an agent does.
+    /// Shows the rights to the controllers first, as an agent does. The report's clock goes on
+    /// meanwhile.
     pub async fn report(&self, report: &Report) -> Reported {
+        let began = std::time::Instant::now();
         for told in report.instances.iter().filter(|told| told.half == Half::Controller) {
             let on = PluginOnNode { plugin: told.plugin.clone(), node: report.node.clone() };
             let call = Call::within(trace(), PATIENCE);
             let subject = verb::NodeHost::subject(&on);
             self.bus.request::<Hosted>(&subject, &json!({}), &call).await.unwrap();
         }
+        let clock = report.clock.after(began.elapsed());
+        let report = &Report { clock, ..report.clone() };
         self.ask::<verb::NodeReport>(report).await.unwrap()
     }
 
