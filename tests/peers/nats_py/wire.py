@@ -103,7 +103,9 @@ class Wire:
             for one in answers:
                 demand(one["type"] == f"io.nats.micro.v1.{kind}_response", f"type {one['type']}")
                 demand(NAME.fullmatch(one["name"]) and one["id"], f"name or id in {one}")
-                demand(re.fullmatch(r"\d+\.\d+\.\d+", one["version"]), f"version in {one}")
+                # Semantic, as NATS micro wants it; the commit is its build metadata.
+                version = r"\d+\.\d+\.\d+(\+[0-9A-Za-z.-]+)?"
+                demand(re.fullmatch(version, one["version"]), f"version in {one}")
                 texts(one["metadata"])
         for one in infos:
             demand(one["description"], f"{one['name']} has no description")
