@@ -74,8 +74,9 @@ pub struct Profile {
     #[arg(long)]
     pub no_publish_context: bool,
     /// Carry out what CSI lets a plugin carry out and this one otherwise refuses: attach a second
-    /// node, detach and delete what is mounted, unmount what another id has at the path. The calls
-    /// are logged, and the judge finds what was wrong with them
+    /// node, detach and delete what is mounted, unmount what another id has at the path. With
+    /// `--bound`, answer OK to the deletion of what another node has. The calls are logged, and the
+    /// judge finds what was wrong with them
     #[arg(long)]
     pub lenient: bool,
     /// How many bytes all volumes and snapshots may have together; without it, no limit

@@ -66,8 +66,10 @@ fn forged() -> Report {
 }
 
 fn options() -> Options {
-    let driver =
-        |node| vec!["--bound".to_owned(), "--topology".to_owned(), format!("host=h{}", node + 1)];
+    let driver = |node| {
+        let host = format!("host=h{}", node + 1);
+        ["--bound", "--lenient", "--topology", &host].map(str::to_owned).to_vec()
+    };
     Options { nodes: 2, driver, ..Options::default() }
 }
 
