@@ -40,14 +40,19 @@ declare -A NSPAWN=() LEADER=() # of each host: the process that runs it, and its
 
 step() { printf '\n%s %s\n' "$(printf '%3ds' "$SECONDS")" "$*"; }
 tell() { printf '     %s\n' "$*"; }
+# What was expected is said last: the end of a log is what is read first.
 fail() {
-    local host
-    printf '\n%s: NOT AS TOLD: %s\n' "${0##*/}" "$*" >&2
+    local host unit
     for host in "${!LEADER[@]}"; do
         printf -- '-- host %s\n' "$host" >&2
         on "$host" systemctl --no-pager --failed >&2 || true
-        on "$host" journalctl --no-pager --quiet -n 15 -u 'berth*' -u nats-server >&2 || true
+        for unit in nats-server berth-claim berth-plugin-registry berth-volumewatcher berth-gc berth-node-agent; do
+            on "$host" journalctl --no-pager --quiet -n 6 -u "$unit" >&2 || true
+        done
     done
+    [[ ! -s $DIR/said ]] || { printf -- '-- the last command said\n' && tail -n 20 "$DIR/said"; } >&2
+    [[ ! -s $DIR/tried ]] || { printf -- '-- the last try said\n' && tail -n 20 "$DIR/tried"; } >&2
+    printf '\n%s: NOT AS TOLD: %s\n' "${0##*/}" "$*" >&2
     exit 1
 }
 
@@ -63,7 +68,7 @@ until_true() {
     local deadline=$((SECONDS + within))
     shift
     until "$@" >"$DIR/tried" 2>&1; do
-        ((SECONDS < deadline)) || { cat "$DIR/tried" >&2; fail "not within $within seconds: $what"; }
+        ((SECONDS < deadline)) || fail "not within $within seconds: $what"
         sleep 0.1
     done
 }

@@ -18,7 +18,7 @@ follow() {
     local text
     text=$(commands "$2")
     [[ -n $text ]] || fail "$PAGE has no commands in '$2'"
-    on "$1" bash -euc "$text" >"$DIR/said" 2>&1 || { cat "$DIR/said" >&2; fail "$2, on $1"; }
+    on "$1" bash -euc "$text" >"$DIR/said" 2>&1 || fail "$2, on $1"
 }
 # What a person types at the machine that keeps the identities: this one. It reaches the hosts as
 # ssh and scp would.
@@ -26,7 +26,7 @@ follow_here() {
     local text
     text=$(commands "$1")
     (cd "$DIR/office" && PATH="$DIR/office/bin:$DIR/office/cli/usr/bin:$PATH" bash -euc "$text") \
-        >"$DIR/said" 2>&1 </dev/null || { cat "$DIR/said" >&2; fail "$1"; }
+        >"$DIR/said" 2>&1 </dev/null || fail "$1"
 }
 # install_at_office PACKAGES: `berth` of the packages in that directory.
 install_at_office() {
@@ -58,7 +58,7 @@ END
 # In the directory of the packages, where the page's second step leaves them.
 follow_in_dist() {
     on "$1" bash -euc "cd /root/dist; $(commands "$2")" >"$DIR/said" 2>&1 \
-        || { cat "$DIR/said" >&2; fail "$2, on $1"; }
+        || fail "$2, on $1"
 }
 # berth HOST COMMAND...: as the page's operator on this host.
 berth_on() {

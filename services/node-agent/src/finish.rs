@@ -4,8 +4,9 @@
 //! no volume stays mounted that only this agent could have unmounted. An agent that is restarted
 //! under running workloads does not wait for them.
 //!
-//! **Never** waits longer than configured, nor for a claim service that does not answer. So the
-//! loop polls with [`Client::once`] and ends at the first error: a retry would prolong the end.
+//! **Never** waits longer than configured, nor for a claim service that is away: after
+//! [`UNANSWERED_MAX`] questions without an answer the agent ends. One is not enough. The bus still
+//! sends questions to a replica whose host has just lost power.
 
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time for one answer of the claim service.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Questions without an answer, one after the other, after which the agent ends.
+const UNANSWERED_MAX: u32 = 4;
+
 /// Passes a requested shutdown on through `end` once no release is under way on the node, or after
 /// `within`.
 pub async fn finish_releases(
@@ -36,13 +40,17 @@ pub async fn finish_releases(
 ) {
     requested.requested().await;
     let until = Instant::now() + within;
-    while Instant::now() < until {
+    let mut unanswered = 0;
+    while Instant::now() < until && unanswered < UNANSWERED_MAX {
         match count_leaving(&bus, &node).await {
             Ok(0) => break,
-            Ok(left) => tracing::info!(left, "serving releases before the end"),
+            Ok(left) => {
+                unanswered = 0;
+                tracing::info!(left, "serving releases before the end");
+            }
             Err(problem) => {
+                unanswered += 1;
                 tracing::info!(%problem, "the releases under way on this node are not known");
-                break;
             }
         }
         sleep(POLL_INTERVAL).await;
