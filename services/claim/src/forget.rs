@@ -1,11 +1,13 @@
 //! `alloc.forget`: deletes the record of an alloc that has ended and has no claim (F2).
 //!
-//! **Promises** that an alloc which lives, ended too recently or has a claim stays. The record is
+//! **Promises** that an alloc which lives, ended too recently, has a claim or may still be mounted
+//! stays: the registry believes a node's mount only by the alloc's record. The record is
 //! read at the leader, and deleted under the revision that was read.
 //!
 //! A replica that does not know yet that the alloc ended may create a claim just after the check.
 //! It is then a claim of an alloc that does not exist, and is released as such.
 
+use berth_bus::Mirror;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
 use berth_contract::key;
@@ -16,7 +18,7 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::Alloc;
 use berth_domain::{AllocId, Namespace, Timestamp, VolumeKey};
 use berth_service::deadline;
-use berth_service::projection::Volumes;
+use berth_service::projection::{Nodes, Volumes};
 use berth_service::record_table::{StoreError, retry_lost_races};
 use tokio::time::Instant;
 
@@ -53,6 +55,7 @@ async fn delete_record(
     check_ended(id, &alloc, *before)?;
     state.catch_up_with_volumes(deadline).await?;
     state.volumes.mirror.read(|volumes| check_unclaimed(volumes, namespace, id, &alloc))?;
+    check_unmounted(&state.nodes.mirror, namespace, id, &alloc)?;
     deadline::check(deadline)?;
     state.allocs.delete(&key, revision, trace).await?;
     let detail = Some(format!("{} since {}", alloc.state, alloc.since));
@@ -90,6 +93,20 @@ fn check_unclaimed(
         }
     }
     Ok(())
+}
+
+/// Refuses while the alloc's node may have a mount of it that no claim covers.
+fn check_unmounted(
+    nodes: &Mirror<Nodes>,
+    namespace: &Namespace,
+    id: &AllocId,
+    alloc: &Alloc,
+) -> Result<(), Problem> {
+    if nodes.read(|nodes| !nodes.may_have_mounts(&alloc.node, namespace, id)) {
+        return Ok(());
+    }
+    let message = format!("alloc {id} may still be mounted on node {}", alloc.node);
+    Err(Problem::new(Code::AllocKept, message).node(&alloc.node))
 }
 
 impl State {

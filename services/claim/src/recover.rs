@@ -1,14 +1,18 @@
 //! `claim.recover`: an agent is about to unmount, for an operator, what no claim covers; or the
 //! node that has such a mount counts as gone. The lost claim is recorded in release, and released
 //! by the same steps as any other.
+//!
+//! **Never** records a claim on the word of a node alone: that would keep every other node from the
+//! volume. The alloc's record names both, or the mount is on the node's record.
 
+use berth_contract::code::Code;
 use berth_contract::message::claim::{Recover, Recovered};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Capability;
 use berth_domain::volume::{Command, Handle, LostClaim, State as ClaimState};
-use berth_domain::{Namespace, VolumeKey};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 use tokio::time::Instant;
 
 use crate::state::State;
@@ -24,6 +28,7 @@ pub async fn recover(
 ) -> Result<Recovered, Problem> {
     let volume = VolumeKey::new(namespace, request.volume);
     let Recover { alloc, node, plugin, external_id, mode, access, attachment, .. } = request;
+    check_shown(state, &volume, &alloc, &node).await?;
     let lost = |_: &_| {
         let route = state.attachment(&plugin, &node);
         let handle = Handle { plugin: plugin.clone(), external_id: external_id.clone() };
@@ -38,4 +43,28 @@ pub async fn recover(
         Some(claim.state)
     });
     Ok(Recovered { state: recorded.unwrap_or(ClaimState::Unpublishing) })
+}
+
+/// Refuses a claim that the node cannot have had.
+async fn check_shown(
+    state: &State,
+    volume: &VolumeKey,
+    alloc: &AllocId,
+    node: &NodeId,
+) -> Result<(), Problem> {
+    let (_, record) = state.read_alloc(&volume.namespace, alloc, STEP).await?;
+    let is_shown = if let Some(record) = record {
+        record.node == *node && record.request_for(&volume.volume).is_some()
+    } else {
+        let record = state.read_node(node, STEP).await?;
+        record.is_some_and(|record| {
+            let mut mounts = record.unaccounted.iter();
+            mounts.any(|mount| mount.volume_key() == *volume && mount.alloc == *alloc)
+        })
+    };
+    if is_shown {
+        return Ok(());
+    }
+    let message = format!("alloc {alloc} of node {node} has no claim to recover");
+    Err(Problem::new(Code::NotAllowed, message).at_step(STEP).volume(volume).node(node))
 }

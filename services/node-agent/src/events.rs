@@ -149,7 +149,7 @@ impl EventPublisher {
         error: Option<&Problem>,
         trace: TraceContext,
     ) {
-        let ExecutedStorageCall { call, took, calls } = executed;
+        let ExecutedStorageCall { call, alloc, took, calls } = executed;
         let name = match error {
             None => EventName::CallDone,
             Some(_) => EventName::CallFailed,
@@ -162,6 +162,7 @@ impl EventPublisher {
             namespace: Some(call.namespace.clone()),
             volume: Some(call.volume.clone()),
             snapshot: call.snapshot.clone(),
+            alloc,
             plugin: Some(call.plugin.clone()),
             detail: Some(detail),
             attempt: Some(call.attempt.clone()),
@@ -232,6 +233,8 @@ pub struct ExecutedCall<'a> {
 pub struct ExecutedStorageCall<'a> {
     /// The call.
     pub call: &'a StorageCall,
+    /// The alloc whose mount it changes; none for a controller's call.
+    pub alloc: Option<AllocId>,
     /// How long it took here.
     pub took: Duration,
     /// The calls made of the plugin.

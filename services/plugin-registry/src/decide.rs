@@ -42,6 +42,8 @@ pub struct NodeRecords {
 pub struct ReceivedReport {
     pub report: Report,
     pub at: Timestamp,
+    /// The newest revision of the bucket of volumes, if the node was not on record.
+    pub volumes: Option<u64>,
 }
 
 /// The decision on a report.
@@ -232,6 +234,7 @@ fn next_node(known: Option<&Node>, received: &ReceivedReport) -> Node {
         uncompared,
         sealing_key: sealing_key.clone(),
         hosts: next_hosts(known, &received.report),
+        newcomer: known.map_or(received.volumes, |known| known.newcomer).filter(|_| uncompared),
     }
 }
 

@@ -51,7 +51,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     on.verb::<verb::NodeTell, _>(|state, request, _| async move {
         let told = request.message()?;
         let node = request.sending_node()?;
-        tell::queue_events(&state.event_shares, &state.events, &node, &told)
+        tell::queue_events(&state, &node, told).await
     })
     .await?;
     on.verb::<verb::NodeLeave, _>(|state, request, at| async move {

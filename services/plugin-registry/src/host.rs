@@ -51,9 +51,13 @@ async fn record(
     let snapshot = state.read_node_records(node, BTreeSet::new()).await?;
     let known = snapshot.records.node.clone();
     if !is_recorded(known.as_ref()) {
-        // An agent shows its rights before its first report, so nothing is known of its mounts.
-        let unknown = || Node { uncompared: true, ..Node::unknown(at) };
-        let mut next = known.unwrap_or_else(unknown);
+        let mut next = if let Some(known) = known {
+            known
+        } else {
+            // An agent shows its rights before its first report, so nothing is known of its mounts.
+            let newcomer = Some(state.newest_of_volumes(STEP).await?);
+            Node { uncompared: true, newcomer, ..Node::unknown(at) }
+        };
         next.hosts.insert(plugin.clone());
         state.store(node, &snapshot, &Write::Node(next), trace).await?;
     }

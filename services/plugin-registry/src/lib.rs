@@ -16,11 +16,13 @@
 //! The instances' reports stay as they were; their health is derived with their node's state at
 //! each request.
 
+mod account;
 mod config;
 mod decide;
 mod delete;
 mod endpoints;
 mod events;
+mod evidence;
 mod gone;
 mod hold;
 mod host;
@@ -37,6 +39,7 @@ mod status;
 mod store;
 mod tell;
 mod volumes;
+mod witness;
 
 use std::time::Duration;
 

@@ -160,18 +160,12 @@ mod tests {
     fn node(state: NodeState) -> Node {
         Node {
             state,
-            since: Timestamp::from_unix_ms(5),
             clock_skew_ms: 7,
             version: "1".to_owned(),
             boot_id: "b".to_owned(),
             reported: Timestamp::from_unix_ms(4),
             attributes: [("zone".to_owned(), "a".to_owned())].into(),
-            unaccounted: Vec::new(),
-            uncompared: false,
-            sealing_key: None,
-            hosts: [].into(),
-            gone: None,
-            back: None,
+            ..Node::unknown(Timestamp::from_unix_ms(5))
         }
     }
 

@@ -1,5 +1,6 @@
 //! `node.report`: compares an agent's report with the records, and writes the difference.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use berth_contract::message::registry::{Report, Reported};
@@ -12,6 +13,7 @@ use berth_service::deadline;
 use berth_service::record_table::{StoreError, retry_lost_races};
 use tokio::time::Instant;
 
+use crate::account;
 use crate::decide::{
     InstanceKey, NodeRecords, ReceivedReport, Verdict, Write, decide, faults, list_unproven,
 };
@@ -39,7 +41,7 @@ pub async fn report(
     if !faults.is_empty() {
         return Err(Problem::bad_input(STEP, faults).node(&report.node));
     }
-    let received = ReceivedReport { report, at };
+    let received = ReceivedReport { report, at, volumes: None };
     let attempt = || apply(state, &received, trace, deadline);
     retry_lost_races(STEP, attempt).await.map_err(|problem| problem.node(&received.report.node))
 }
@@ -53,6 +55,11 @@ async fn apply(
     state.catch_up(STEP, deadline).await?;
     let node = &received.report.node;
     let mirrored = state.mirrored_records(node);
+    let mut received = Cow::Borrowed(received);
+    if mirrored.node.is_none() {
+        received.to_mut().volumes = Some(state.newest_of_volumes(STEP).await?);
+    }
+    let received = &*account::believed(state, &received, mirrored.node.as_ref()).await?;
     match decide(&mirrored, received) {
         Verdict::Late => return Ok(answer_late(state, received, &mirrored)),
         Verdict::Write(writes) if writes.is_empty() => {

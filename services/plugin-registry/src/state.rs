@@ -32,6 +32,10 @@ pub struct StateInner {
     /// Instances and jobs, folded into plugins.
     pub plugins: RecordTable<Instances>,
     pub nodes: RecordTable<Nodes>,
+    /// Read for what a node tells of an alloc.
+    pub allocs: Bucket,
+    /// Read for the claim of an alloc without a record.
+    pub volume_records: Bucket,
     /// The leases of nodes are written here for their agents.
     pub leases: Bucket,
     pub lease_mirror: Mirror<Leases>,
@@ -39,7 +43,6 @@ pub struct StateInner {
     /// How much each node may still tell.
     pub event_shares: EventShares,
     pub pace: Pace,
-    /// The bucket of volumes, which this service does not read.
     pub volumes: VolumesIncarnation,
 }
 
@@ -57,6 +60,8 @@ impl State {
         let nodes = RecordTable::open(process, &bucket::NODES, Nodes::default()).await?;
         nodes.bucket.watch_clock();
         let leases = open_bucket(process, &bucket::LEASES).await?;
+        let allocs = open_bucket(process, &bucket::ALLOCS).await?;
+        let volume_records = open_bucket(process, &bucket::VOLUMES).await?;
         let options = MirrorOptions::default();
         Ok(Self(Arc::new(StateInner {
             bus: process.bus.clone(),
@@ -68,6 +73,8 @@ impl State {
             volumes: VolumesIncarnation::default(),
             plugins,
             nodes,
+            allocs,
+            volume_records,
             leases,
         })))
     }

@@ -2,16 +2,16 @@
 //!
 //! **Owns** each node's share of the stream: a burst, and then so much each second.
 //!
-//! **Promises** that a node tells of itself only, and that no node alone can push the events of
-//! others out of the stream within an hour. What exceeds its share is dropped, counted and logged.
+//! **Promises** that a node tells of itself only ([`witness`](crate::witness)), and that no node
+//! alone can push the events of others out of the stream within an hour. What exceeds its share is
+//! dropped, counted and logged.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use berth_bus::EventSender;
 use berth_contract::actor::Actor;
 use berth_contract::code::Code;
-use berth_contract::message::node::{StoredEvents, Tell};
+use berth_contract::message::node::{StoredEvents, Tell, ToldEvent};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::NodeId;
@@ -19,6 +19,9 @@ use berth_service::rate::TokenBucket;
 use berth_telemetry::metric::EVENTS_REFUSED;
 use tokio::time::Instant;
 
+use crate::state::State;
+
+const STEP: &str = verb::NodeTell::STEP;
 /// Bytes of a node's events at once, after a quiet time: some ten thousand events.
 const BURST_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
 /// Bytes of a node's events each second, while they keep coming: some hundred events. The stream
@@ -45,15 +48,14 @@ impl EventShares {
 }
 
 /// Queues the events. `node` is the sender's.
-pub fn queue_events(
-    shares: &EventShares,
-    events: &EventSender,
+pub async fn queue_events(
+    state: &State,
     node: &NodeId,
-    request: &Tell,
+    request: Tell,
 ) -> Result<StoredEvents, Problem> {
     let faults = request.faults();
     if !faults.is_empty() {
-        return Err(Problem::bad_input(verb::NodeTell::STEP, faults).node(node));
+        return Err(Problem::bad_input(STEP, faults).node(node));
     }
     let foreign = request.events.iter().find(|told| told.event.node.as_ref() != Some(node));
     if let Some(told) = foreign {
@@ -61,17 +63,17 @@ pub fn queue_events(
         let message = format!("node {node} may not tell the event {} of {of}", told.event.event);
         return Err(Problem::new(Code::NotAllowed, message).node(node));
     }
-    let (actor, now) = (Actor::Node(node.clone()), Instant::now());
-    let mut stored = 0;
-    for told in &request.events {
+    let (count, actor, now) = (request.events.len(), Actor::Node(node.clone()), Instant::now());
+    let mut taken = request.events;
+    taken.retain(|told| {
         let bytes = serde_json::to_vec(&told.event).map_or(usize::MAX, |body| body.len());
-        if shares.take(node, bytes, now) {
-            let (subject, event) = (told.event.subject(), &told.event);
-            events.publish_for(&actor, &subject, event, told.traceparent);
-            stored += 1;
-        }
+        state.event_shares.take(node, bytes, now)
+    });
+    let stored = taken.len();
+    for ToldEvent { event, traceparent } in state.witness(node, taken).await? {
+        state.events.publish_for(&actor, &event.subject(), &event, traceparent);
     }
-    let refused = request.events.len() - stored;
+    let refused = count - stored;
     if refused > 0 {
         EVENTS_REFUSED.add(refused as u64, []);
         tracing::warn!(%node, refused, "the node tells more events than its share; they are lost");

@@ -252,6 +252,11 @@ pub struct Node {
     /// The plugins whose controllers the node may host, as it has shown (`node.host`).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub hosts: BTreeSet<PluginId>,
+    /// The newest revision of the bucket of volumes when the node came on record, until the node has
+    /// first compared its mounts with the claims. What it says is mounted of volumes that were
+    /// registered later may be older than all records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newcomer: Option<u64>,
 }
 
 impl Node {
@@ -271,6 +276,7 @@ impl Node {
             uncompared: false,
             sealing_key: None,
             hosts: BTreeSet::new(),
+            newcomer: None,
         }
     }
 

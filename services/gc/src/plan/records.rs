@@ -23,13 +23,15 @@ struct NodeBurden {
 }
 
 impl SweepView<'_> {
-    /// Allocs that ended before, and have no claim anywhere.
+    /// Allocs that ended before, and have no claim anywhere. One that may still be mounted stays:
+    /// the registry believes its node only by the alloc's record.
     pub(super) fn allocs(&self, after: Duration, plan: &mut Plan) {
         let claimants = self.claimants();
         let over = self.allocs.iter().filter(|(namespace, alloc, record)| {
             record.state.is_terminal()
                 && self.overdue(record.since, after)
                 && !claimants.contains(&(*namespace, (*alloc).clone()))
+                && !self.nodes.may_have_mounts(&record.node, namespace, alloc)
         });
         plan.ended = over
             .map(|(namespace, alloc, record)| EndedAlloc {

@@ -209,6 +209,34 @@ fn an_alloc_is_forgotten_when_it_ended_before_and_claims_nothing() {
 }
 
 #[test]
+fn an_ended_alloc_stays_while_its_node_may_have_a_mount_of_it() {
+    let with = |field: &str, value: Value| {
+        let mut node = node("ready", 1);
+        node[field] = value;
+        node
+    };
+    let mount = |namespace: &str, alloc: &str| json!([{"namespace": namespace, "volume": "v", "alloc": alloc, "path": "/p"}]);
+    let proof = json!({"kind": "powered-off", "by": "ada", "at": at(1)});
+    for (node, forgotten) in [
+        (None, true),
+        (Some(node("ready", 1)), true),
+        (Some(node("down", 1)), false),
+        (Some(with("uncompared", json!(true))), false),
+        (Some(with("gone", proof)), false),
+        (Some(with("unaccounted", mount("default", "a"))), false),
+        (Some(with("unaccounted", mount("default", "b"))), true),
+        (Some(with("unaccounted", mount("other", "a"))), true),
+        (Some(json!({"schema": 9})), false),
+    ] {
+        let nodes: Vec<(&str, Value)> = node.clone().map(|node| ("n1", node)).into_iter().collect();
+        let allocs = [("default.a", alloc("complete", 1))];
+        let records = Records { nodes: &nodes, allocs: &allocs, ..Records::default() };
+        let plan = looked(Kind::Allocs, &records, GRACE);
+        assert_eq!(plan.ended.len(), usize::from(forgotten), "{node:?}");
+    }
+}
+
+#[test]
 fn a_node_is_forgotten_when_it_is_down_since_before_and_nothing_is_there() {
     let mut gone = node("down", 1);
     gone["gone"] = json!({"kind": "powered-off", "by": "ada", "at": at(1)});

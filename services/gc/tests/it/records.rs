@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_contract::message::collect::{Force, Kind};
 use berth_contract::{bucket, key, record};
 use berth_domain::alloc::AllocState;
-use berth_domain::plugin::{Half, Instance, Node, NodeState};
+use berth_domain::plugin::{Half, Instance, Node};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::State;
 use berth_domain::{NodeId, PluginId, Timestamp};
@@ -20,21 +20,7 @@ fn node_id(id: &str) -> NodeId {
 }
 
 fn down(since: Timestamp) -> Node {
-    Node {
-        state: NodeState::Down,
-        since,
-        clock_skew_ms: 0,
-        version: String::new(),
-        boot_id: String::new(),
-        reported: since,
-        attributes: std::collections::BTreeMap::new(),
-        gone: None,
-        back: None,
-        unaccounted: Vec::new(),
-        uncompared: false,
-        sealing_key: None,
-        hosts: [].into(),
-    }
+    Node { reported: since, ..Node::unknown(since) }
 }
 
 impl Site {

@@ -90,8 +90,12 @@ impl ControllerExecutor {
             outcome,
             "executed"
         );
-        let told =
-            ExecutedStorageCall { call, took: began.elapsed(), calls: plugin.calls().list() };
+        let told = ExecutedStorageCall {
+            call,
+            alloc: None,
+            took: began.elapsed(),
+            calls: plugin.calls().list(),
+        };
         self.events.publish_storage_call(told, done.as_ref().err(), request.trace);
         done
     }

@@ -74,6 +74,8 @@ impl Mounter {
             path: PathBuf::new(),
             staging: None,
         };
+        let uses = self.shared.journal.uses_of(&call.plugin, &call.external_id);
+        let alloc = uses.into_iter().next().map(|(_, alloc, _)| alloc);
         let (began, calls) = (Instant::now(), plugin.calls().clone());
         let work = {
             let (mounter, volume, call) = (self.clone(), volume.clone(), call.clone());
@@ -82,7 +84,7 @@ impl Mounter {
         };
         let done = self.shared.executor.run_storage(turn, &call, work).await;
         let executed =
-            ExecutedStorageCall { call: &call, took: began.elapsed(), calls: calls.list() };
+            ExecutedStorageCall { call: &call, alloc, took: began.elapsed(), calls: calls.list() };
         self.shared.events.publish_storage_call(executed, done.as_ref().err(), context.trace);
         done.map_err(locate)
     }

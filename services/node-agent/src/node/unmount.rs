@@ -140,12 +140,16 @@ impl Mounter {
     }
 }
 
-/// Whether what is on record below the name excludes the lost claim: other claims hold the volume,
-/// or the name is of a volume that was never made.
+/// Whether what is on record excludes the lost claim: other claims hold the volume, the name is of a
+/// volume that was never made, or no record shows that the alloc had it here.
 const fn excludes_claim(problem: &Problem) -> bool {
     let excludes = matches!(
         problem.code,
-        Code::Held | Code::AccessInUse | Code::ClaimDiffers | Code::VolumeNotReady
+        Code::Held
+            | Code::AccessInUse
+            | Code::ClaimDiffers
+            | Code::VolumeNotReady
+            | Code::NotAllowed
     );
     excludes && !problem.retryable
 }

@@ -46,7 +46,7 @@ fn received(clock: u64, instances: &[(&str, Half, Instance)]) -> ReceivedReport 
         instances: instances.collect(),
         undone: None,
     };
-    ReceivedReport { report, at: at(clock) }
+    ReceivedReport { report, at: at(clock), volumes: None }
 }
 
 fn writes(known: &NodeRecords, received: &ReceivedReport) -> Vec<Write> {

@@ -99,7 +99,7 @@ fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Re
         instances: instances.collect(),
         undone: None,
     };
-    ReceivedReport { at: report.clock, report }
+    ReceivedReport { at: report.clock, report, volumes: None }
 }
 
 impl Buckets {
@@ -314,21 +314,7 @@ proptest! {
 fn an_instance_is_healthy_only_while_its_node_is_there() {
     let (n1, p) = (node_id(1), plugin_id(1));
     let at = Timestamp::from_unix_ms;
-    let node_in = |state, since| Node {
-        state,
-        since: at(since),
-        clock_skew_ms: 0,
-        version: String::new(),
-        boot_id: String::new(),
-        reported: at(1),
-        attributes: BTreeMap::new(),
-        unaccounted: Vec::new(),
-        uncompared: false,
-        sealing_key: None,
-        hosts: [].into(),
-        gone: None,
-        back: None,
-    };
+    let node_in = |state, since| Node { state, reported: at(1), ..Node::unknown(at(since)) };
     let (ready, down) = (node_in(NodeState::Ready, 50), node_in(NodeState::Down, 90));
     let well = Instance { since: at(70), ..instance(true) };
     let ill = Instance { since: at(70), ..instance(false) };

@@ -11,7 +11,7 @@ use berth_contract::message::node::{Hold, LeaseAnswer, Tell, ToldEvent, Yield};
 use berth_contract::service::NODE_AGENT;
 use berth_contract::verb::{self, Verb};
 use berth_contract::{header, stream, subject};
-use berth_domain::{Timestamp, VolumeId};
+use berth_domain::{AllocId, Namespace, Timestamp, VolumeId};
 use berth_harness::nats::raw;
 use berth_harness::wait;
 
@@ -157,7 +157,9 @@ async fn a_renewal_past_its_deadline_writes_over_nothing_that_it_does_not_name()
 fn mounted(node: &str) -> Event {
     Event {
         node: Some(node_id(node)),
+        namespace: Some(Namespace::default()),
         volume: Some(VolumeId::new("data").unwrap()),
+        alloc: Some(AllocId::new("a").unwrap()),
         ..Event::new(EventName::VolumeMounted, Timestamp::from_unix_ms(1), NODE_AGENT)
     }
 }
@@ -199,7 +201,7 @@ async fn an_agent_writes_for_its_own_node_only() {
         let subjects: Vec<_> = last.into_iter().map(|event| event.subject).collect();
         let of_volume = subjects.iter().filter(|subject| subject.contains(".volume."));
         let of_volume: Vec<_> = of_volume.collect();
-        if of_volume == ["berth.v1.event._.volume.data._._._.node.n1"] {
+        if of_volume == ["berth.v1.event._.volume._._._._.node.n1"] {
             Ok(())
         } else {
             Err(subjects.join(" "))

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test stops where its footing fails")]
 
+mod account;
 mod cluster;
 mod crash;
 mod gone;

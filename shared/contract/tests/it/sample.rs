@@ -470,6 +470,7 @@ pub fn node() -> Node {
         uncompared: false,
         sealing_key: Some("XAB3".to_owned()),
         hosts: [PluginId::new("ebs.csi.aws.com").unwrap()].into(),
+        newcomer: Some(7),
         gone: None,
         back: None,
     }

@@ -80,21 +80,7 @@ fn held(access: AccessMode, state: State, node: &str) -> Volume {
 }
 
 fn record() -> Node {
-    Node {
-        state: NodeState::Ready,
-        since: NOW,
-        clock_skew_ms: 0,
-        version: String::new(),
-        boot_id: String::new(),
-        reported: NOW,
-        attributes: BTreeMap::new(),
-        unaccounted: Vec::new(),
-        uncompared: false,
-        sealing_key: None,
-        hosts: [].into(),
-        gone: None,
-        back: None,
-    }
+    Node { state: NodeState::Ready, reported: NOW, ..Node::unknown(NOW) }
 }
 
 /// A plugin without a controller on node n1.

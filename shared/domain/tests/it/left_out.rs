@@ -222,6 +222,7 @@ fn a_node() -> impl Strategy<Value = Node> {
         uncompared: said.0 % 2 == 0,
         sealing_key: None,
         hosts: [].into(),
+        newcomer: (said.0 > 0).then_some(3),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_domain::access::AccessMode;
-use berth_domain::plugin::{Node, NodeState};
+use berth_domain::plugin::Node;
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::volume::{CallKind, Command, Outcome, Refusal, Route, State, Take};
 use berth_domain::{NodeId, Timestamp};
@@ -185,21 +185,7 @@ fn rule_14_an_early_look_ignores_the_next_try_and_nothing_else() {
 fn rule_12_a_claim_of_before_is_not_granted_again() {
     let margin = Duration::from_secs(2);
     let at = Timestamp::from_unix_ms;
-    let node = |gone, back| Node {
-        state: NodeState::Ready,
-        since: at(0),
-        clock_skew_ms: 0,
-        version: String::new(),
-        boot_id: String::new(),
-        reported: at(0),
-        attributes: [].into(),
-        gone,
-        back,
-        unaccounted: Vec::new(),
-        uncompared: false,
-        sealing_key: None,
-        hosts: [].into(),
-    };
+    let node = |gone, back| Node { gone, back, ..Node::unknown(at(0)) };
     for (node, since, void) in [
         (node(None, None), 1_000, false),
         (node(Some(proof()), None), 9_000, true),

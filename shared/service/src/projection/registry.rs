@@ -7,7 +7,7 @@ use berth_contract::key;
 use berth_contract::record::{self, UnreadableRecord};
 use berth_domain::plugin::{Instance, Job, Node, NodeState, Plugin, UnaccountedMount};
 use berth_domain::volume::Handle;
-use berth_domain::{NodeId, PluginId, VolumeKey};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey};
 
 use super::unaccounted::UnaccountedIndex;
 
@@ -181,6 +181,16 @@ impl Nodes {
     pub fn silent(&self) -> impl Iterator<Item = &NodeId> {
         let is_gone = |id: &&NodeId| self.get(id).is_some_and(|node| node.gone.is_some());
         self.uncompared.iter().filter(move |id| !is_gone(id)).chain(self.unreadable.keys())
+    }
+
+    /// Whether the node may have a mount of the alloc that no claim covers: it has reported one, or
+    /// nobody knows. A node without a record has none.
+    pub fn may_have_mounts(&self, id: &NodeId, namespace: &Namespace, alloc: &AllocId) -> bool {
+        let Some(node) = self.get(id) else { return self.unreadable.contains_key(id) };
+        let is_of =
+            |mount: &UnaccountedMount| (&mount.namespace, &mount.alloc) == (namespace, alloc);
+        let is_silent = node.gone.is_some() || node.uncompared || node.state == NodeState::Down;
+        is_silent || node.unaccounted.iter().any(is_of)
     }
 
     /// Nodes that have not compared their mounts with this incarnation of the bucket of claims. One

@@ -17,6 +17,7 @@ mod floods;
 mod forged;
 mod full;
 mod gone;
+mod hearsay;
 mod held;
 mod identity;
 mod in_use;

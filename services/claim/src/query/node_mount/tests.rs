@@ -88,19 +88,6 @@ fn the_last_report_of_a_node_that_is_down_says_so() {
 }
 
 fn node() -> Node {
-    Node {
-        state: NodeState::Ready,
-        since: Timestamp::from_unix_ms(2_000),
-        clock_skew_ms: 0,
-        version: String::new(),
-        boot_id: String::new(),
-        reported: Timestamp::from_unix_ms(2_000),
-        attributes: BTreeMap::new(),
-        gone: None,
-        back: None,
-        unaccounted: Vec::new(),
-        uncompared: false,
-        sealing_key: None,
-        hosts: [].into(),
-    }
+    let at = Timestamp::from_unix_ms(2_000);
+    Node { state: NodeState::Ready, reported: at, ..Node::unknown(at) }
 }

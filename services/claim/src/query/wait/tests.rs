@@ -151,21 +151,7 @@ fn the_step_is_named() {
 }
 
 fn node(state: NodeState) -> Node {
-    Node {
-        state,
-        since: NOW,
-        clock_skew_ms: 0,
-        version: String::new(),
-        boot_id: String::new(),
-        reported: NOW,
-        attributes: BTreeMap::new(),
-        gone: None,
-        back: None,
-        unaccounted: Vec::new(),
-        uncompared: false,
-        sealing_key: None,
-        hosts: [].into(),
-    }
+    Node { state, reported: NOW, ..Node::unknown(NOW) }
 }
 
 fn plugin(healthy: bool) -> Plugin {

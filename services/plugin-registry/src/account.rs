@@ -1,0 +1,88 @@
+//! Which mounts without a claim count when a node reports them.
+//!
+//! **Why.** Such a mount keeps every other node from its volume, whatever namespace that is in. So a
+//! node is believed only for what it can have: a volume that an alloc of this node requested.
+//!
+//! **Promises** that in doubt a mount counts, because its workload may write: where the alloc's
+//! record cannot be read, or may have been lost, or is gone while that of its claim is not, and
+//! where the mount is on the node's record already. What does not count is named in the node's
+//! record.
+//!
+//! **Never** loses a mount because its alloc was forgotten: the record of an alloc stays while its
+//! node has a mount of it, or has not said what it has ([`Nodes::may_have_mounts`]).
+//!
+//! [`Nodes::may_have_mounts`]: berth_service::projection::Nodes::may_have_mounts
+
+use std::borrow::Cow;
+
+use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::plugin::{Node, UnaccountedMount};
+
+use crate::decide::ReceivedReport;
+use crate::evidence::Evidence;
+use crate::state::StateInner;
+
+const STEP: &str = verb::NodeReport::STEP;
+/// The attribute that names reported mounts that do not count.
+const DISBELIEVED: &str = "disbelieved-mounts";
+
+/// The report without the mounts that do not count. `known` is the node's record.
+pub async fn believed<'a>(
+    state: &StateInner,
+    received: &'a ReceivedReport,
+    known: Option<&Node>,
+) -> Result<Cow<'a, ReceivedReport>, Problem> {
+    let is_known =
+        |mount: &UnaccountedMount| known.is_some_and(|known| known.unaccounted.contains(mount));
+    let report = &received.report;
+    if report.unaccounted.iter().all(is_known) {
+        return Ok(Cow::Borrowed(received));
+    }
+    let mut counted = received.clone();
+    counted.report.unaccounted.clear();
+    let mut disbelieved = Vec::new();
+    for mount in &report.unaccounted {
+        if is_known(mount) || may_have(state, received, known, mount).await? {
+            counted.report.unaccounted.push(mount.clone());
+        } else {
+            disbelieved.push(mount);
+        }
+    }
+    if let Some(first) = disbelieved.first() {
+        let count = disbelieved.len();
+        tracing::warn!(
+            node = %report.node, count, %first,
+            "no alloc of the node requested what it says is mounted there: that does not count"
+        );
+        let named = format!("{count}, the first: {first}; no alloc of the node requested it");
+        counted.report.attributes.insert(DISBELIEVED.to_owned(), named);
+    }
+    Ok(Cow::Owned(counted))
+}
+
+/// Whether the node can have the mount, by the records.
+async fn may_have(
+    state: &StateInner,
+    received: &ReceivedReport,
+    known: Option<&Node>,
+    mount: &UnaccountedMount,
+) -> Result<bool, Problem> {
+    let evidence = state.evidence(&mount.namespace, &mount.alloc, STEP).await?;
+    let volume = mount.volume_key();
+    match (evidence.is_of(&received.report.node, Some(&mount.volume)), &evidence) {
+        (Some(is_of), _) => return Ok(is_of),
+        (None, Evidence::Unreadable) => return Ok(true),
+        (None, _) if state.had_claim(&volume, &mount.alloc, STEP).await? => return Ok(true),
+        (None, _) => {}
+    }
+    // Its records may have been lost: with a backup that is older than they are, or all of them.
+    let present = state.volumes.read(&state.bus, STEP).await?;
+    if present.is_some() && known.and_then(Node::compared_incarnation) != present {
+        return Ok(true);
+    }
+    match known.map_or(received.volumes, |known| known.newcomer) {
+        Some(since) => state.is_newer(&volume, since, STEP).await,
+        None => Ok(false),
+    }
+}

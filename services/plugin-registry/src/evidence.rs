@@ -1,0 +1,97 @@
+//! What shows that a node can have what it tells of: a mount, or an event.
+//!
+//! **Why.** Every node may report and tell, and its identity can be stolen. What it says of a volume
+//! keeps other nodes from it, and is shown to the users of its namespace. So a node is believed only
+//! for the allocs that were placed on it, and for the volumes that they requested.
+//!
+//! **Promises** that the records are read at their leader.
+//!
+//! **Never** takes a missing record for a proof that nothing is there: what cannot be known is a
+//! case of its own.
+
+use berth_bus::{Bucket, Entry};
+use berth_contract::problem::Problem;
+use berth_contract::{key, record};
+use berth_domain::alloc::Alloc;
+use berth_domain::volume::VolumeSpec;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
+
+use crate::state::StateInner;
+
+/// What is known of an alloc that a node names.
+#[derive(Debug, Clone)]
+pub enum Evidence {
+    /// Its record.
+    Record(Alloc),
+    /// A newer version wrote it, or it is damaged.
+    Unreadable,
+    /// There is none.
+    None,
+}
+
+impl Evidence {
+    /// Whether the alloc was placed on the node, and requested the volume, if one is named. None if
+    /// its record does not say.
+    pub fn is_of(&self, node: &NodeId, volume: Option<&VolumeId>) -> Option<bool> {
+        let Self::Record(alloc) = self else { return None };
+        let is_requested = volume.is_none_or(|volume| alloc.request_for(volume).is_some());
+        Some(alloc.node == *node && is_requested)
+    }
+}
+
+impl StateInner {
+    /// What is known of the alloc.
+    pub async fn evidence(
+        &self,
+        namespace: &Namespace,
+        alloc: &AllocId,
+        step: &str,
+    ) -> Result<Evidence, Problem> {
+        let entry = newest(&self.allocs, &key::alloc(namespace, alloc), step).await?;
+        let Some(value) = entry.and_then(|entry| entry.value) else { return Ok(Evidence::None) };
+        let read = record::read::<Alloc>(&value);
+        Ok(read.map_or(Evidence::Unreadable, |read| Evidence::Record(read.body)))
+    }
+
+    /// The newest revision of the bucket of volumes.
+    pub async fn newest_of_volumes(&self, step: &str) -> Result<u64, Problem> {
+        self.volume_records.newest().await.map_err(|error| error.into_problem(step))
+    }
+
+    /// Whether the volume was registered after that revision. Also one that is not, or not yet, and
+    /// one whose record cannot be read.
+    pub async fn is_newer(
+        &self,
+        volume: &VolumeKey,
+        revision: u64,
+        step: &str,
+    ) -> Result<bool, Problem> {
+        let Some(entry) = newest(&self.volume_records, &key::spec(volume), step).await? else {
+            return Ok(true);
+        };
+        let Some(Ok(read)) = entry.value.map(|value| record::read::<VolumeSpec>(&value)) else {
+            return Ok(true);
+        };
+        // The first write does not know its own revision.
+        let registered = match read.body.create_index {
+            0 => entry.revision,
+            index => index,
+        };
+        Ok(registered > revision)
+    }
+
+    /// Whether the alloc has a claim on the volume, or had one that was deleted lately.
+    pub async fn had_claim(
+        &self,
+        volume: &VolumeKey,
+        alloc: &AllocId,
+        step: &str,
+    ) -> Result<bool, Problem> {
+        let entry = newest(&self.volume_records, &key::claim(volume, alloc), step).await?;
+        Ok(entry.is_some())
+    }
+}
+
+async fn newest(bucket: &Bucket, key: &str, step: &str) -> Result<Option<Entry>, Problem> {
+    bucket.get(key).await.map_err(|error| error.into_problem(step))
+}

@@ -1,0 +1,171 @@
+//! What of an event is believed when a node tells it.
+//!
+//! **Why.** Events are shown to the users of a namespace, and a node's identity can be stolen. So an
+//! event names only what its node can have to do with: an alloc that was placed on it, a mount on
+//! its record, or a call of a controller that it may host.
+//!
+//! **Promises** that who wants an alloc is told by the alloc's record, and that the time is ours: an
+//! event from the future, or from long ago, is of now.
+//!
+//! **Never** drops an event: without a proof it stays an event of its node, and names nothing else.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::time::Duration;
+
+use berth_contract::event::{Event, EventName};
+use berth_contract::message::node::ToldEvent;
+use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::alloc::Alloc;
+use berth_domain::plugin::{Node, UnaccountedMount};
+use berth_domain::{AllocId, Namespace, NodeId, Timestamp};
+use berth_service::clock;
+
+use crate::evidence::Evidence;
+use crate::state::State;
+
+const STEP: &str = verb::NodeTell::STEP;
+/// How late an event may come with its own time. Agents keep events while no registry answers.
+const LATE_MAX: Duration = Duration::from_secs(600);
+
+impl State {
+    /// The events, each with what of it is believed.
+    pub async fn witness(
+        &self,
+        node: &NodeId,
+        told: Vec<ToldEvent>,
+    ) -> Result<Vec<ToldEvent>, Problem> {
+        let record = self.nodes.mirror.read(|nodes| nodes.get(node).cloned());
+        let mut allocs: HashMap<(Namespace, AllocId), Evidence> = HashMap::new();
+        for ToldEvent { event, .. } in &told {
+            let (Some(namespace), Some(alloc)) = (&event.namespace, &event.alloc) else { continue };
+            if let Entry::Vacant(unread) = allocs.entry((namespace.clone(), alloc.clone())) {
+                unread.insert(self.evidence(namespace, alloc, STEP).await?);
+            }
+        }
+        let now = clock::now();
+        let believe = |ToldEvent { event, traceparent }| {
+            let named = event.namespace.clone().zip(event.alloc.clone());
+            let evidence = named.and_then(|named| allocs.get(&named)).unwrap_or(&Evidence::None);
+            let event = believed(event, node, record.as_ref(), evidence, now);
+            ToldEvent { event, traceparent }
+        };
+        Ok(told.into_iter().map(believe).collect())
+    }
+}
+
+/// What is believed of the event. `record` is the node's.
+fn believed(
+    event: Event,
+    node: &NodeId,
+    record: Option<&Node>,
+    evidence: &Evidence,
+    now: Timestamp,
+) -> Event {
+    let at = if event.at > now || event.at.after(LATE_MAX) < now { now } else { event.at };
+    let by = match evidence {
+        // Its sender, of which nothing else is known.
+        _ if event.event == EventName::RequestRefused => event.by.clone(),
+        Evidence::Record(Alloc { by, .. }) => by.clone(),
+        Evidence::Unreadable | Evidence::None => None,
+    };
+    let event = Event { at, by, ..event };
+    if is_shown(&event, node, record, evidence) {
+        return event;
+    }
+    let (namespace, volume, snapshot, alloc, by) = (None, None, None, None, None);
+    Event { namespace, volume, snapshot, alloc, by, ..event }
+}
+
+/// Whether the node can have to do with what the event names.
+fn is_shown(event: &Event, node: &NodeId, record: Option<&Node>, evidence: &Evidence) -> bool {
+    let is_call = matches!(event.event, EventName::CallDone | EventName::CallFailed);
+    let hosts = || record?.hosts.contains(event.plugin.as_ref()?).then_some(());
+    if is_call && hosts().is_some() {
+        return true;
+    }
+    if let Some(is_of) = evidence.is_of(node, event.volume.as_ref()) {
+        return is_of;
+    }
+    // Its alloc's record is gone, or cannot be read.
+    let is_it = |mount: &UnaccountedMount| {
+        (Some(&mount.namespace), Some(&mount.volume), Some(&mount.alloc))
+            == (event.namespace.as_ref(), event.volume.as_ref(), event.alloc.as_ref())
+    };
+    record.is_some_and(|record| record.unaccounted.iter().any(is_it))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use berth_contract::service::NODE_AGENT;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(name: EventName, named: Value) -> Event {
+        let mut event = serde_json::to_value(Event::new(name, at(0), NODE_AGENT)).unwrap();
+        event.as_object_mut().unwrap().extend(named.as_object().unwrap().clone());
+        serde_json::from_value(event).unwrap()
+    }
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_unix_ms(1_000_000 + second * 1000)
+    }
+
+    fn alloc_on(node: &str) -> Evidence {
+        let alloc = json!({
+            "state": "live", "node": node, "since": "2026-01-01T00:00:00.000Z", "by": "user.anna",
+            "volumes": [{"source": "data"}],
+        });
+        Evidence::Record(serde_json::from_value(alloc).unwrap())
+    }
+
+    #[test]
+    fn an_event_names_only_what_its_node_can_have_to_do_with() {
+        let node = NodeId::new("n1").unwrap();
+        let mount = json!({"namespace": "b", "volume": "kept", "alloc": "a", "path": "/p"});
+        let record = Node {
+            unaccounted: vec![serde_json::from_value(mount).unwrap()],
+            hosts: BTreeSet::from(["csi.own".parse().unwrap()]),
+            ..Node::unknown(at(0))
+        };
+        let of = |volume: &str| json!({"namespace": "b", "volume": volume, "alloc": "a"});
+        let call = |plugin: &str| json!({"namespace": "b", "volume": "data", "plugin": plugin});
+        let (mounted, done) = (EventName::VolumeMounted, EventName::CallDone);
+        for (name, named, evidence, expected) in [
+            (mounted, of("data"), alloc_on("n1"), true),
+            (mounted, of("vic"), alloc_on("n1"), false),
+            (mounted, of("data"), alloc_on("n2"), false),
+            (mounted, of("data"), Evidence::None, false),
+            (mounted, of("kept"), Evidence::None, true),
+            (mounted, of("kept"), Evidence::Unreadable, true),
+            (done, call("csi.own"), Evidence::None, true),
+            (done, call("csi.other"), Evidence::None, false),
+            (EventName::PluginHeld, call("csi.own"), Evidence::None, false),
+        ] {
+            let event = event(name, named);
+            let found = believed(event.clone(), &node, Some(&record), &evidence, at(0));
+            let is_whole = (&found.namespace, &found.volume) == (&event.namespace, &event.volume);
+            assert_eq!(is_whole, expected, "{event:?} {evidence:?}");
+            assert!(is_whole || (found.volume.is_none() && found.alloc.is_none()), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn who_wants_it_and_when_is_ours_to_say() {
+        let node = NodeId::new("n1").unwrap();
+        let forged = json!({"namespace": "b", "volume": "data", "alloc": "a", "by": "user.bob"});
+        for (now, expected) in [(0, 0), (60, 0), (601, 601)] {
+            let told = event(EventName::VolumeMounted, forged.clone());
+            let found = believed(told, &node, None, &alloc_on("n1"), at(now));
+            assert_eq!(found.at, at(expected));
+            assert_eq!(found.by.as_deref(), Some("user.anna"));
+        }
+        let told = Event { at: at(1), ..event(EventName::VolumeMounted, forged) };
+        let found = believed(told, &node, None, &Evidence::None, at(0));
+        assert_eq!((found.at, found.by), (at(0), None));
+    }
+}
