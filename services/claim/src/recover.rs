@@ -11,6 +11,8 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Capability;
+use berth_domain::alloc::Alloc;
+use berth_domain::plugin::UnaccountedMount;
 use berth_domain::volume::{Command, Handle, LostClaim, State as ClaimState};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 use tokio::time::Instant;
@@ -52,17 +54,14 @@ async fn check_shown(
     alloc: &AllocId,
     node: &NodeId,
 ) -> Result<(), Problem> {
-    let (_, record) = state.read_alloc(&volume.namespace, alloc, STEP).await?;
-    let is_shown = if let Some(record) = record {
-        record.node == *node && record.request_for(&volume.volume).is_some()
-    } else {
-        let record = state.read_node(node, STEP).await?;
-        record.is_some_and(|record| {
-            let mut mounts = record.unaccounted.iter();
-            mounts.any(|mount| mount.volume_key() == *volume && mount.alloc == *alloc)
-        })
-    };
-    if is_shown {
+    let (_, known) = state.read_alloc(&volume.namespace, alloc, STEP).await?;
+    let is_of = |alloc: &Alloc| alloc.node == *node && alloc.request_for(&volume.volume).is_some();
+    if known.as_ref().is_some_and(is_of) {
+        return Ok(());
+    }
+    let is_it = |mount: &UnaccountedMount| mount.volume_key() == *volume && mount.alloc == *alloc;
+    let record = state.read_node(node, STEP).await?;
+    if record.is_some_and(|record| record.unaccounted.iter().any(is_it)) {
         return Ok(());
     }
     let message = format!("alloc {alloc} of node {node} has no claim to recover");

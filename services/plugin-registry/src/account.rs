@@ -18,6 +18,8 @@ use std::borrow::Cow;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Node, UnaccountedMount};
+use berth_service::deadline;
+use tokio::time::Instant;
 
 use crate::decide::ReceivedReport;
 use crate::evidence::Evidence;
@@ -32,6 +34,7 @@ pub async fn believed<'a>(
     state: &StateInner,
     received: &'a ReceivedReport,
     known: Option<&Node>,
+    deadline: Instant,
 ) -> Result<Cow<'a, ReceivedReport>, Problem> {
     let is_known =
         |mount: &UnaccountedMount| known.is_some_and(|known| known.unaccounted.contains(mount));
@@ -43,6 +46,7 @@ pub async fn believed<'a>(
     counted.report.unaccounted.clear();
     let mut disbelieved = Vec::new();
     for mount in &report.unaccounted {
+        deadline::check(deadline)?;
         if is_known(mount) || may_have(state, received, known, mount).await? {
             counted.report.unaccounted.push(mount.clone());
         } else {
@@ -70,11 +74,16 @@ async fn may_have(
 ) -> Result<bool, Problem> {
     let evidence = state.evidence(&mount.namespace, &mount.alloc, STEP).await?;
     let volume = mount.volume_key();
-    match (evidence.is_of(&received.report.node, Some(&mount.volume)), &evidence) {
-        (Some(is_of), _) => return Ok(is_of),
-        (None, Evidence::Unreadable) => return Ok(true),
-        (None, _) if state.had_claim(&volume, &mount.alloc, STEP).await? => return Ok(true),
-        (None, _) => {}
+    match &evidence {
+        Evidence::Unreadable => return Ok(true),
+        Evidence::Record(alloc) => {
+            // The host of a node that is away may run under another name.
+            let may_be_renamed = || state.nodes.mirror.read(|nodes| !nodes.is_ready(&alloc.node));
+            let is_requested = alloc.request_for(&mount.volume).is_some();
+            return Ok(is_requested && (alloc.node == received.report.node || may_be_renamed()));
+        }
+        Evidence::None if state.had_claim(&volume, &mount.alloc, STEP).await? => return Ok(true),
+        Evidence::None => {}
     }
     // Its records may have been lost: with a backup that is older than they are, or all of them.
     let present = state.volumes.read(&state.bus, STEP).await?;

@@ -59,7 +59,7 @@ async fn apply(
     if mirrored.node.is_none() {
         received.to_mut().volumes = Some(state.newest_of_volumes(STEP).await?);
     }
-    let received = &*account::believed(state, &received, mirrored.node.as_ref()).await?;
+    let received = &*account::believed(state, &received, mirrored.node.as_ref(), deadline).await?;
     match decide(&mirrored, received) {
         Verdict::Late => return Ok(answer_late(state, received, &mirrored)),
         Verdict::Write(writes) if writes.is_empty() => {

@@ -7,7 +7,7 @@ use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
 use berth_harness::nats::raw;
 use serde_json::json;
 
-use crate::site::{Site, report};
+use crate::site::{PATIENCE, Site, report};
 
 const DELETE: &[(&str, &str)] = &[("KV-Operation", "DEL")];
 
@@ -94,11 +94,16 @@ async fn a_mount_counts_unless_the_records_say_that_the_node_cannot_have_it() {
     write_alloc(&site, "ended", "n1", 1).await;
     write_alloc(&site, "newer", "n2", 9999).await;
     write_alloc(&site, "elsewhere", "n2", 1).await;
+    let _lease = site.lease("n2", PATIENCE).await;
+    site.report(&report("n2", &[])).await;
+    site.node_is("n2", "ready", PATIENCE).await;
+    // Its host may run under another name.
+    write_alloc(&site, "renamed", "n3", 1).await;
     // Somebody deleted the records of an alloc and of its claim.
     write(&site, &claim_key("deleted"), DELETE, b"").await;
-    let all = ["deleted", "elsewhere", "ended", "newer", "nobody"];
+    let all = ["deleted", "elsewhere", "ended", "newer", "nobody", "renamed"];
     let (allocs, others) = counted(&site, &all).await;
-    assert_eq!(allocs, ["deleted", "ended", "newer"]);
+    assert_eq!(allocs, ["deleted", "ended", "newer", "renamed"]);
     let others = others.unwrap();
     assert!(others.starts_with("2, ") && others.contains("elsewhere"), "{others}");
 
