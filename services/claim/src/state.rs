@@ -298,10 +298,7 @@ pub fn busy_controllers<'a>(
             })
         };
         let home = volume.spec.as_ref().and_then(VolumeSpec::home);
-        let alone = match plugin.controller_of(reach) {
-            _ if home.is_some_and(|home| plugin.is_controller_on(home) && !is_elsewhere(home)) => {
-                home
-            }
+        let alone = match plugin.controller_with_home(home, reach) {
             ControllerChoice::Only(node) if !is_elsewhere(node) => Some(node),
             _ => None,
         };

@@ -7,8 +7,10 @@
 //!
 //! **Never** stores a plugin: what is shown of one is computed.
 
+mod controllers;
 mod shared_id;
 
+pub use controllers::ControllerChoice;
 pub use shared_id::SharedId;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +20,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::proof::Proof;
-use crate::topology::reaches;
 pub use crate::volume::UnaccountedMount;
 
 use crate::volume::Route;
@@ -81,17 +82,6 @@ impl Instance {
         let external = self.node.as_ref().map(|abilities| abilities.external_node.as_str());
         external.filter(|external| !external.is_empty())
     }
-}
-
-/// Which controllers of a plugin may be called for a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ControllerChoice<'a> {
-    /// Any of them.
-    Any,
-    /// That of the only node from which the volume can be reached.
-    Only(&'a NodeId),
-    /// One that no agent reports now: no node is known from which the volume can be reached.
-    Unknown,
 }
 
 /// The controller capabilities that Berth uses, by their CSI names.
@@ -400,162 +390,6 @@ impl Plugin {
     pub fn controller_attaches(&self) -> Option<bool> {
         let said = self.instances.values().filter_map(|instance| instance.controller.as_ref());
         said.map(|controller| controller.publish_unpublish_volume).reduce(|one, other| one || other)
-    }
-
-    /// The node whose own controller must be called for a volume there. None if any controller can
-    /// be called.
-    ///
-    /// CSI does not say whether all controllers of a plugin serve one backend, or each serves the
-    /// volumes of its own host. The controller on the volume's node is right for both kinds. If it
-    /// cannot be called, another one is right for the first kind only. Plugins of the second kind
-    /// give their volumes a topology that only one node is in: for those, no other is called, also
-    /// while that controller is not on the record, as after a restart of its agent.
-    pub fn controller_beside(
-        &self,
-        node: &NodeId,
-        volume: &[BTreeMap<String, String>],
-        ready: impl Fn(&NodeId) -> bool,
-    ) -> Option<NodeId> {
-        let own = self.instances.get(&(node.clone(), Half::Controller));
-        let can_be_asked = own.is_some_and(|own| own.healthy && ready(node));
-        let is_alone = own.is_some() && self.is_only_reached_from(node, volume);
-        if can_be_asked || is_alone {
-            return Some(node.clone());
-        }
-        match self.controller_of(volume) {
-            ControllerChoice::Only(only) => Some(only.clone()),
-            ControllerChoice::Unknown => Some(node.clone()),
-            ControllerChoice::Any => None,
-        }
-    }
-
-    /// The ready nodes whose controller may still work on a call for a claim on one of `nodes`. Any
-    /// controller may have been called, because the one on the claim's node may have been
-    /// unhealthy. The exception is a volume whose topology only that node is in: no other
-    /// controller was called.
-    pub fn may_be_calling<'a>(
-        &'a self,
-        nodes: impl Iterator<Item = &'a NodeId>,
-        volume: &[BTreeMap<String, String>],
-        ready: impl Fn(&NodeId) -> bool,
-    ) -> BTreeSet<&'a NodeId> {
-        let mut calling = BTreeSet::new();
-        for node in nodes {
-            let is_alone = self.is_controller_on(node) && self.is_only_reached_from(node, volume);
-            let all = self.instances.keys().filter(|(_, half)| *half == Half::Controller);
-            let asked = all.map(|(at, _)| at).filter(|at| !is_alone || *at == node);
-            calling.extend(asked);
-        }
-        calling.retain(|node| ready(node));
-        calling
-    }
-
-    /// The nodes that host a controller, healthy or not.
-    pub fn controller_hosts(&self) -> impl Iterator<Item = &NodeId> {
-        let hosts = self.instances.keys().filter(|(_, half)| *half == Half::Controller);
-        hosts.map(|(node, _)| node)
-    }
-
-    /// Whether the node hosts a controller, healthy or not.
-    pub fn is_controller_on(&self, node: &NodeId) -> bool {
-        self.instances.contains_key(&(node.clone(), Half::Controller))
-    }
-
-    /// Which controllers may be called for a volume with these topologies.
-    ///
-    /// A controller that does not know a volume answers its deletion with OK. So where controllers
-    /// may have a storage each, none is called before the volume's own is known.
-    pub fn controller_of(&self, topologies: &[BTreeMap<String, String>]) -> ControllerChoice<'_> {
-        if topologies.is_empty() {
-            return ControllerChoice::Any;
-        }
-        let within = self.instances.iter().filter(|(_, instance)| {
-            instance.node.as_ref().is_some_and(|node| reaches(topologies, &node.topology))
-        });
-        let within: BTreeSet<&NodeId> = within.map(|((node, _), _)| node).collect();
-        let mut hosts = self.controller_hosts();
-        match (within.first(), within.len()) {
-            (Some(only), 1) if hosts.any(|host| host == *only) => ControllerChoice::Only(only),
-            (None, _) if hosts.any(|host| self.may_be_local(host)) => ControllerChoice::Unknown,
-            _ => ControllerChoice::Any,
-        }
-    }
-
-    /// Whether the controller there may have a storage of its own. An agent that was restarted
-    /// before its plugin answers does not know where its node is.
-    fn may_be_local(&self, host: &NodeId) -> bool {
-        let beside = self.instances.get(&(host.clone(), Half::Node));
-        beside.is_some_and(|instance| instance.node.is_none()) || self.is_local(host)
-    }
-
-    /// The nodes that host a controller, healthy or not, which may have a storage of its own.
-    pub fn local_hosts(&self) -> Vec<NodeId> {
-        self.controller_hosts().filter(|host| self.may_be_local(host)).cloned().collect()
-    }
-
-    fn is_local(&self, host: &NodeId) -> bool {
-        let beside = self.instances.get(&(host.clone(), Half::Node));
-        let topology = beside.and_then(|instance| Some(&instance.node.as_ref()?.topology));
-        topology.is_some_and(|topology| {
-            !topology.is_empty() && self.is_only_reached_from(host, std::slice::from_ref(topology))
-        })
-    }
-
-    /// Which controller creates a volume in one of these topologies, if the controllers may have a
-    /// storage each. A creation whose answer was lost is repeated there: elsewhere it would create
-    /// a second volume. So none is called while those that can be asked are not known, also if one
-    /// of them answers before its node is known to be ready. `draw` is a random number of the
-    /// caller's.
-    pub fn controller_to_create(
-        &self,
-        topologies: &[BTreeMap<String, String>],
-        ready: impl Fn(&NodeId) -> bool,
-        draw: u32,
-    ) -> ControllerChoice<'_> {
-        let within = |host: &&NodeId| {
-            let beside = self.instances.get(&((*host).clone(), Half::Node));
-            let topology = beside.and_then(|instance| Some(&instance.node.as_ref()?.topology));
-            topology.is_some_and(|topology| reaches(topologies, topology))
-        };
-        let able = self.controller_hosts().filter(|host| {
-            let own = self.instances.get(&((*host).clone(), Half::Controller));
-            own.is_some_and(|own| own.healthy) && ready(host)
-        });
-        let (local, shared): (Vec<_>, Vec<_>) = able.partition(|host| self.is_local(host));
-        let local: Vec<_> = local.into_iter().filter(within).collect();
-        if let Some(drawn) = local.get(draw as usize % local.len().max(1)) {
-            return ControllerChoice::Only(drawn);
-        }
-        if shared.is_empty() && self.controller_hosts().any(|host| self.may_be_local(host)) {
-            return ControllerChoice::Unknown;
-        }
-        ControllerChoice::Any
-    }
-
-    fn is_only_reached_from(&self, node: &NodeId, volume: &[BTreeMap<String, String>]) -> bool {
-        !volume.is_empty()
-            && self.instances.iter().all(|((other, _), instance)| {
-                let elsewhere = || instance.node.as_ref().map(|abilities| &abilities.topology);
-                other == node || elsewhere().is_none_or(|there| !reaches(volume, there))
-            })
-    }
-
-    /// The nodes with a controller that can be called. Nodes in the volume's topology come first.
-    pub fn controllers(
-        &self,
-        volume: &[BTreeMap<String, String>],
-        ready: impl Fn(&NodeId) -> bool,
-    ) -> Vec<NodeId> {
-        let able = self.instances.iter().filter(|((node, half), instance)| {
-            *half == Half::Controller && instance.healthy && ready(node)
-        });
-        let mut nodes: Vec<NodeId> = able.map(|((node, _), _)| node.clone()).collect();
-        nodes.sort_by_key(|node| {
-            let beside = self.instances.get(&(node.clone(), Half::Node));
-            let abilities = beside.and_then(|instance| instance.node.as_ref());
-            !abilities.is_some_and(|abilities| reaches(volume, &abilities.topology))
-        });
-        nodes
     }
 
     /// How a volume gets to a node, or the reason why it cannot now (B3, B9).

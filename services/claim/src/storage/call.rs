@@ -33,7 +33,7 @@ pub const UNKNOWN_CONTROLLER: &str = "no node from which the volume can be reach
 impl StateInner {
     /// The node whose controller has to get the next call of the volume, or of its snapshot; none
     /// if any controller may get it. A plugin's controllers may each know the storage of their own
-    /// host only (see `Plugin::controller_of`). Fails while no agent reports the one that has it.
+    /// host only (see `Plugin::controller_with_home`). Fails while no agent reports the one that has it.
     pub fn storage_executor(
         &self,
         volume: &Volume,
@@ -47,10 +47,9 @@ impl StateInner {
         let answered = volume.spec.as_ref().filter(|_| snapshot.is_none());
         let answered = answered.map_or(&[][..], |spec| &spec.topologies);
         let executor = self.with_plugin(plugin, |plugin, ready| {
-            if let Some(home) = home.filter(|home| plugin.is_controller_on(home)) {
-                return Some(Some(home.clone()));
-            }
-            let choice = match (plugin.controller_of(answered), plugin.controller_of(topologies)) {
+            let choices =
+                (plugin.controller_with_home(home, answered), plugin.controller_of(topologies));
+            let choice = match choices {
                 (only @ ControllerChoice::Only(_), _) => only,
                 (_, ControllerChoice::Any) if creates => {
                     plugin.controller_to_create(topologies, ready, clock::jitter())

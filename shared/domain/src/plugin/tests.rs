@@ -98,6 +98,13 @@ fn no_other_controller_gets_a_volume_while_its_own_is_not_known() {
     assert_eq!(plugin.controller_of(&[]), ControllerChoice::Any);
     assert_eq!(plugin.controller_of(&[zone("b")]), ControllerChoice::Only(second));
     assert_eq!(plugin.controller_of(&[zone("a"), zone("b")]), ControllerChoice::Any);
+    let with_home = |home| plugin.controller_with_home(Some(home), &[zone("b")]);
+    assert_eq!(
+        with_home(first),
+        ControllerChoice::Only(first),
+        "whatever nodes say of their place"
+    );
+    assert_eq!(with_home(third), ControllerChoice::Only(second), "it is not on record any more");
 
     assert_eq!(plugin.local_hosts(), [first.clone(), second.clone()]);
     place(&mut plugin, second, None);
