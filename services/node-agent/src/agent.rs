@@ -279,11 +279,7 @@ impl Startup<'_> {
             gate: held.gate.clone(),
             unaccounted: answering.unaccounted.clone(),
             sealing: sealing.clone(),
-            rights: HostingRights {
-                bus: process.bus.clone(),
-                node: config.node.clone(),
-                fault: FaultReport::default(),
-            },
+            rights: HostingRights::new(process.bus.clone(), config.node.clone()),
         };
         let comparison = ClaimComparison {
             mounter: mounter.clone(),

@@ -7,6 +7,7 @@
 //! nobody would answer them.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, RequestError};
@@ -25,6 +26,8 @@ pub struct HostingRights {
     pub node: NodeId,
     /// Which controllers are here, and do not count, with the way out.
     pub fault: FaultReport,
+    /// The plugins for which the registry has the right on record, as far as its answers say.
+    shown: Arc<Mutex<BTreeSet<PluginId>>>,
 }
 
 /// The plugins with a controller here, by what the identity allows.
@@ -37,23 +40,40 @@ pub struct ShownRights {
 }
 
 impl HostingRights {
-    /// Shows the right for each of these plugins, before they are reported. A registry of an
-    /// earlier version does not answer, and asks for none.
+    /// Of a node that has shown nothing yet.
+    pub fn new(bus: Bus, node: NodeId) -> Self {
+        Self { bus, node, fault: FaultReport::default(), shown: Arc::default() }
+    }
+
+    /// Shows the right for each of these plugins, before they are reported; once, unless the
+    /// registry asks again. A registry of an earlier version does not answer, and asks for none.
     pub async fn show(
         &self,
         plugins: BTreeSet<PluginId>,
         within: Duration,
     ) -> Result<ShownRights, RequestError> {
         let mut shown = ShownRights::default();
+        let known = {
+            let mut known = lock(&self.shown);
+            // What a report does not name leaves the registry's record.
+            known.retain(|plugin| plugins.contains(plugin));
+            known.clone()
+        };
         for plugin in plugins {
             if !self.hears(&plugin) {
                 shown.unheard.insert(plugin);
                 continue;
             }
+            if known.contains(&plugin) {
+                continue;
+            }
             let to = PluginOnNode { plugin: plugin.clone(), node: self.node.clone() };
             let call = Call::within(clock::begin_trace(), within);
             match self.bus.ask_service::<verb::NodeHost>(&to, &Host {}, &call).await {
-                Ok(_) | Err(RequestError::NoResponder { .. }) => {}
+                Ok(_) => {
+                    lock(&self.shown).insert(plugin);
+                }
+                Err(RequestError::NoResponder { .. }) => {}
                 Err(RequestError::NotAllowed { .. }) => {
                     shown.denied.insert(plugin);
                 }
@@ -70,8 +90,9 @@ impl HostingRights {
         permissions.is_none_or(|permissions| permissions.hears_controller(plugin))
     }
 
-    /// Takes the registry's answer: these controllers do not count.
+    /// Takes the registry's answer: these controllers do not count, and are shown again.
     pub fn note_uncounted(&self, plugins: &BTreeSet<PluginId>) {
+        lock(&self.shown).retain(|plugin| !plugins.contains(plugin));
         let ids: Vec<&str> = plugins.iter().map(PluginId::as_str).collect();
         let fault = (!ids.is_empty()).then(|| {
             let ids = ids.join(",");
@@ -87,4 +108,8 @@ impl HostingRights {
             tracing::warn!(node = %self.node, why, "controllers here do not count");
         }
     }
+}
+
+fn lock(shown: &Mutex<BTreeSet<PluginId>>) -> MutexGuard<'_, BTreeSet<PluginId>> {
+    shown.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -138,8 +138,7 @@ impl Place {
         unaccounted.replace(Vec::new(), true);
         let journal = FaultReport::default();
         let hung = FaultReport::default();
-        let rights =
-            HostingRights { bus: bus.clone(), node: node.clone(), fault: FaultReport::default() };
+        let rights = HostingRights::new(bus.clone(), node.clone());
         let reporter = Reporter {
             // Nothing is mounted, so there is nothing to compare.
             compared: tenure.volumes.subscribe(),

@@ -17,6 +17,7 @@ mod executor;
 mod foreign;
 mod health;
 mod holders;
+mod hosting;
 mod hung;
 mod journal;
 mod lease;
