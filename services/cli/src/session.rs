@@ -27,6 +27,9 @@ use crate::span;
 
 /// How long a request is retried, unless `--timeout` says otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a request is retried that no service has answered: longer than nats-server keeps a
+/// replica that hangs in its queue group (`ping_interval` in deploy/nats).
+const UNANSWERED_PATIENCE: Duration = Duration::from_secs(15);
 /// How long retries continue before their reason is printed.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
@@ -35,6 +38,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 pub struct Patience {
     /// The deadline.
     pub until: Instant,
+    /// The deadline while no service has answered.
+    unanswered_until: Instant,
     /// The timeout of one try.
     pub each_max: Duration,
 }
@@ -42,7 +47,14 @@ pub struct Patience {
 impl Patience {
     /// Retries for this long from now.
     pub fn lasting(span: Duration) -> Self {
-        Self { until: Instant::now() + span, each_max: span }
+        let until = Instant::now() + span;
+        Self { until, unanswered_until: until, each_max: span }
+    }
+
+    /// A usual request: no answer for a while says less than a refusal.
+    fn usual() -> Self {
+        let unanswered_until = Instant::now() + UNANSWERED_PATIENCE;
+        Self { unanswered_until, ..Self::lasting(PATIENCE).each(PATIENCE / 2) }
     }
 
     /// Limits each try: the service that took the request may have been killed.
@@ -123,7 +135,8 @@ impl Session {
         to: &V::To,
         request: &V::Request,
     ) -> Result<V::Reply, Failure> {
-        self.pursue::<V>(to, request, self.patience(PATIENCE)).await
+        let patience = self.timeout.map_or_else(Patience::usual, Patience::lasting);
+        self.pursue::<V>(to, request, patience).await
     }
 
     /// Sends a request, and retries it while that may help, for this long.
@@ -144,12 +157,13 @@ impl Session {
         patience: Patience,
         again: impl Fn(&Problem) -> bool,
     ) -> Result<V::Reply, Failure> {
-        let call = Call::until(self.span.context(), patience.until);
+        let call = Call::until(self.span.context(), patience.unanswered_until);
         let retry = Retry::each(patience.each_max);
         let mut told = None;
         let answer = self.client.persist::<V>(to, request, &call, retry, |failed| {
             let FailedTry { problem, since, pause, .. } = *failed;
-            if !again(problem) {
+            let is_over = Instant::now() + pause >= patience.until;
+            if !again(problem) || is_over && problem.code != Code::NoAnswer {
                 return false;
             }
             // `run::place` prints a position in the queue, and does so sooner.

@@ -29,6 +29,8 @@ use berth_service::reconcile::Next;
 use berth_service::slots::{Slot, Slots};
 use berth_telemetry::metric::RELEASES_WOKEN_EARLY;
 use berth_telemetry::{Kind, Span, attribute};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -42,6 +44,11 @@ use crate::watch::WorkKey;
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(15);
 /// A question that was not answered for so long is asked a second time.
 const SECOND_QUESTION: Duration = Duration::from_secs(2);
+/// How long a later question waits alone: the queue group may have chosen the same replica, and does
+/// so until nats-server drops it (`ping_interval`).
+const NEXT_QUESTION: Duration = Duration::from_secs(2);
+/// The most later questions at once.
+const QUESTIONS_MAX: usize = 4;
 /// The pause after a question that no claim service answered, give or take half.
 const UNREACHABLE_PAUSE: Duration = Duration::from_millis(500);
 
@@ -151,7 +158,7 @@ impl Driver {
     }
 
     /// Asks the claim service. After [`SECOND_QUESTION`] asks a second time beside the first: a
-    /// replica that is killed under a question never answers it.
+    /// replica that is killed under a question, or hangs, never answers it.
     async fn checkpoint(
         &self,
         work: &WorkKey,
@@ -166,7 +173,7 @@ impl Driver {
         }
         let answer = tokio::select! {
             answer = &mut first => return answer,
-            answer = self.ask_when_reachable(work, question, trace) => answer,
+            answer = self.ask_another(work, question, trace) => answer,
         };
         match answer {
             // If the first question was only slow, its answer may have the call.
@@ -178,19 +185,28 @@ impl Driver {
         }
     }
 
-    /// Asks as soon as a replica listens. Dropped when the first question ends.
-    async fn ask_when_reachable(
+    /// Asks as soon as a replica listens, and once more where none answers. Dropped when the first
+    /// question ends.
+    async fn ask_another(
         &self,
         work: &WorkKey,
         question: &Question,
         trace: TraceContext,
     ) -> Result<WhatNext, RequestError> {
+        let ask = || self.ask_once(work, question, trace);
+        let mut asked = FuturesUnordered::from_iter([ask()]);
         loop {
-            match self.ask_once(work, question, trace).await {
-                Err(RequestError::NoResponder { .. } | RequestError::Unavailable { .. }) => {
-                    tokio::time::sleep(UNREACHABLE_PAUSE).await;
+            tokio::select! {
+                Some(answer) = asked.next() => match answer {
+                    Err(RequestError::NoResponder { .. } | RequestError::Unavailable { .. }) => {
+                        tokio::time::sleep(UNREACHABLE_PAUSE).await;
+                        asked.push(ask());
+                    }
+                    answer => return answer,
+                },
+                () = tokio::time::sleep(NEXT_QUESTION), if asked.len() < QUESTIONS_MAX => {
+                    asked.push(ask());
                 }
-                answer => return answer,
             }
         }
     }

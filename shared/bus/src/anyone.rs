@@ -1,8 +1,8 @@
 //! Sends a request that only reads to a second and a third replica, and takes the first answer.
 //!
 //! A queue group hands each request to one member. The server gives up the connection of a stalled
-//! replica after half a minute, and sends it requests until then. With a second replica asked, a
-//! stalled one does not delay the caller of a read.
+//! replica after 9 s (`ping_interval`), and sends it requests until then. With a second replica
+//! asked, a stalled one does not delay the caller of a read.
 //!
 //! **Never** sends more than three requests, so that a busy service gets at most three times the
 //! load.

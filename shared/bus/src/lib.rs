@@ -13,7 +13,7 @@
 //! | a connection that carries nothing stays open for minutes | `pulse` |
 //! | a watch falls silent, starts over, or goes deaf after a restore | [`mirror`] |
 //! | a lease over an expired one never expires | [`lease`] |
-//! | a stalled replica gets requests for half a minute | `anyone` |
+//! | a stalled replica gets requests for 9 s | `anyone` |
 //! | a handler that outlasts its caller looks like a timeout | [`caller`] |
 //! | a line break in an error ends an endpoint | [`serve`] |
 //! | each write costs a sync of the disk | `group` |

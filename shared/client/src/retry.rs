@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_bus::Call;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
-use berth_contract::verb::Verb;
+use berth_contract::verb::{Row, Verb};
 use berth_domain::retry::Schedule;
 use tokio::time::{Instant, sleep};
 
@@ -13,6 +13,11 @@ use crate::Client;
 
 /// A try waits at least this long for its answer, unless the deadline is nearer.
 const TRY_MIN: Duration = Duration::from_secs(1);
+/// How long the first try of a change waits for its answer where the service has replicas. The
+/// queue group goes on choosing a replica that hangs until nats-server drops it (`ping_interval`).
+const REPLICA_FIRST_TRY: Duration = Duration::from_millis(1_200);
+/// The same where a plugin may be called before the answer. A retry may call it again.
+const PLUGIN_FIRST_TRY: Duration = Duration::from_secs(5);
 /// Pauses after a request that came too late. One of the two clocks is wrong, so a quick retry
 /// fails as well, and hundreds of callers may retry.
 const PAUSES_LATE: Schedule =
@@ -43,6 +48,17 @@ impl Retry {
         let now = Instant::now();
         let half = until.saturating_duration_since(now) / 2;
         (now + half.max(TRY_MIN).min(self.tries.longest(requests))).min(until)
+    }
+
+    /// The same with short first tries where another replica may answer the next one. A read needs
+    /// none: it is sent to several replicas at once.
+    fn among_replicas(self, row: &Row) -> Self {
+        if row.only_reads() || !row.has_replicas() {
+            return self;
+        }
+        let calls_plugin = row.may_fail_with(Code::PluginFailed);
+        let first = if calls_plugin { PLUGIN_FIRST_TRY } else { REPLICA_FIRST_TRY };
+        Self { tries: Schedule { first: self.tries.first.min(first), ..self.tries }, ..self }
     }
 
     fn pause(&self, problem: &Problem, tries: u32) -> Duration {
@@ -104,6 +120,7 @@ impl Client {
         mut again: impl FnMut(&FailedTry<'_>) -> bool,
     ) -> Result<V::Reply, Problem> {
         let (since, until) = (Instant::now(), call.deadline);
+        let retry = retry.among_replicas(&V::ROW);
         let (mut failures, mut tries, mut before) = (0, 0, Failures::default());
         loop {
             let asked = Instant::now();
@@ -134,6 +151,8 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use berth_contract::verb;
+
     use super::*;
 
     fn problem(code: Code) -> Problem {
@@ -171,6 +190,15 @@ mod tests {
         assert_eq!(left(Retry::USUAL, 1, 5_000), Duration::from_millis(2_500));
         assert_eq!(left(Retry::USUAL, 2, 1_500), Duration::from_secs(1));
         assert_eq!(left(Retry::USUAL, 3, 700), Duration::from_millis(700));
+        // A change at a service with replicas leaves time for several.
+        let among = |row: Row| Retry::USUAL.among_replicas(&row);
+        let brief = among(verb::VolumeDeregister::ROW);
+        assert_eq!(left(brief, 1, 60_000), Duration::from_millis(1_200));
+        assert_eq!(left(brief, 3, 60_000), Duration::from_millis(4_800));
+        assert_eq!(left(among(verb::VolumeRegister::ROW), 1, 60_000), Duration::from_secs(5));
+        for alone in [verb::VolumeStatus::ROW, verb::AgentMount::ROW, verb::GcForce::ROW] {
+            assert_eq!(left(among(alone), 1, 60_000), Duration::from_secs(30));
+        }
         let tries = Schedule { first: Duration::from_secs(1), max: Duration::from_secs(5) };
         let growing = Retry { tries, ..Retry::USUAL };
         assert_eq!(left(growing, 2, 60_000), Duration::from_secs(2));

@@ -165,8 +165,13 @@ impl Row {
 
     /// Whether it is read from a service of which any replica's answer is as good as another's.
     pub fn any_replica_answers(&self) -> bool {
-        let has_replicas = ![service::NODE_AGENT, service::CONTROLLER].contains(&self.service);
-        self.only_reads() && self.is_for_clients() && has_replicas
+        self.only_reads() && self.is_for_clients() && self.has_replicas()
+    }
+
+    /// Whether the replicas of a service take it in turn, so that another one may answer if it is
+    /// sent again. Of the collectors one works, and a plugin's controllers are not alike.
+    pub fn has_replicas(&self) -> bool {
+        [service::CLAIM, service::PLUGIN_REGISTRY].contains(&self.service)
     }
 
     /// Whether the table says that it may be answered with this error.

@@ -41,7 +41,7 @@ async fn the_shipped_configuration_is_what_runs() {
     let jetstream = client::http_get(monitor.number(), "/jsz");
     assert!(jetstream.contains(r#""sync_always": true"#), "{jetstream}");
     let all = client::http_get(monitor.number(), "/varz");
-    assert!(all.contains(r#""ping_interval": 10000000000"#), "{all}");
+    assert!(all.contains(r#""ping_interval": 3000000000"#), "{all}");
     assert!(all.contains(r#""ping_max": 7"#), "what a test adds wins: {all}");
     assert!(servers.first().terminate().await.success());
 }

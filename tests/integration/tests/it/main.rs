@@ -19,6 +19,7 @@ mod full;
 mod gone;
 mod hearsay;
 mod held;
+mod hung_replica;
 mod identity;
 mod in_use;
 mod input;

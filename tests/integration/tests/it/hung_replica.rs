@@ -1,0 +1,156 @@
+//! One of two claim services hangs: it keeps its connection, and its place in the queue group,
+//! until nats-server drops it. No request fails for that, and what it wakes up with does nothing.
+
+use std::time::{Duration, Instant};
+
+use berth_bus::Call;
+use berth_contract::code::Code;
+use berth_contract::message::claim::Take;
+use berth_contract::verb;
+use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, Part, System};
+use berth_service::clock;
+use futures_util::stream::{self, StreamExt as _};
+use serde_json::Value;
+
+/// Workloads that are run while the replica hangs.
+const RUNS: usize = 20;
+/// How many of them at once: more would measure the machine.
+const AT_ONCE: usize = 4;
+/// The longest that one command may take. Without the replica that hangs it takes one second.
+const BOUND: Duration = Duration::from_secs(20);
+/// nats-server drops a client that does not answer after 9 s (`ping_interval`), and a busy machine a
+/// little later.
+const DROPPED_AFTER: Duration = Duration::from_secs(15);
+/// So many answers in a row are no luck: the queue group had no hung member.
+const IN_A_ROW: usize = 20;
+
+/// Runs `berth` as an operator, and returns how long it took.
+async fn berth(system: &System, args: &[&str]) -> Duration {
+    let began = Instant::now();
+    let done = system.berth().args(args).output().await.expect("berth runs");
+    let took = began.elapsed();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{args:?} after {took:.1?}: {said}");
+    took
+}
+
+/// One workload: its volume is claimed, released and deregistered.
+async fn lives(system: &System, number: usize) -> Vec<(&'static str, Duration)> {
+    let (volume, node) = (format!("v{number}"), format!("n{}", number % 2 + 1));
+    let run = ["run", "--node", &node, "--volume", &volume, "--", "true"];
+    let ran = berth(system, &run).await;
+    system.freed(&volume).await;
+    let deregistered = berth(system, &["volume", "deregister", &volume]).await;
+    vec![("run", ran), ("deregister", deregistered)]
+}
+
+fn report(mut took: Vec<(&'static str, Duration)>) {
+    took.sort_by_key(|(_, took)| *took);
+    for what in ["run", "deregister"] {
+        let of: Vec<_> =
+            took.iter().filter(|(one, _)| *one == what).map(|(_, took)| took).collect();
+        let (half, last) = (of[of.len() / 2], of[of.len() - 1]);
+        println!("{what}: {} done, half within {half:.1?}, the last in {last:.1?}", of.len());
+        assert!(*last < BOUND, "{what} took {last:.1?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_fails_while_a_claim_service_hangs() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { replicas: 2, ..Options::default() }).await;
+    for number in 0..RUNS {
+        system.volume(&format!("v{number}"), &["single-node-writer"]).await;
+    }
+    // The program is there, and loaded.
+    berth(&system, &["volume", "status"]).await;
+    system.daemon(Part::Claim).pause();
+    let lives = stream::iter(0..RUNS).map(|number| lives(&system, number));
+    let (took, ()) = tokio::join!(lives.buffer_unordered(AT_ONCE).concat(), is_dropped(&system));
+    system.daemon(Part::Claim).resume();
+    report(took);
+    system.healthy().await;
+    system.judge();
+}
+
+/// Sends a claim for the alloc in the name of its node, and waits for `within`.
+async fn take(system: &System, alloc: &str, within: Duration) -> Result<(), Code> {
+    let request = Take {
+        alloc: AllocId::new(alloc).unwrap(),
+        volume: VolumeId::new("data").unwrap(),
+        node: NodeId::new("n1").unwrap(),
+        mode: None,
+        wait: false,
+        alias: None,
+    };
+    let call = Call::within(clock::begin_trace(), within);
+    let namespace = Namespace::default();
+    let asked = system.bus.ask_service::<verb::ClaimTake>(&namespace, &request, &call);
+    asked.await.map(drop).map_err(|error| error.into_problem("test").code)
+}
+
+/// The server stops handing requests to the hung replica.
+async fn is_dropped(system: &System) {
+    let paused = Instant::now();
+    wait::until("the hung replica is dropped", DROPPED_AFTER, async || {
+        for number in 0..IN_A_ROW {
+            let answer = take(system, "nobody", Duration::from_secs(1)).await;
+            if answer == Err(Code::NoAnswer) {
+                return Err(format!("after {number} answers: {answer:?}"));
+            }
+        }
+        Ok(())
+    })
+    .await;
+    println!("dropped after {:.1?}", paused.elapsed());
+}
+
+/// How many claims the replicas have refused as late.
+async fn refused_as_late(system: &System) -> u64 {
+    let subject = "$SRV.STATS.berth-claim";
+    let asked = system.bus.survey::<Value>(subject, Duration::from_secs(2)).await;
+    let replicas = asked.unwrap_or_default();
+    let endpoints = replicas.iter().flat_map(|one| one["endpoints"].as_array().unwrap());
+    let takes = endpoints.filter(|endpoint| endpoint["name"] == "claim-take");
+    takes.filter_map(|take| take["data"]["errors"][Code::Late.as_str()].as_u64()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_service_that_wakes_up_carries_out_no_old_request() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { replicas: 2, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.alloc("old", 0, "data", false).await;
+    system.daemon(Part::Claim).pause();
+    // Each of these is at the paused one or at the other, which takes the claim.
+    let mut unanswered = 0;
+    for _ in 0..20 {
+        let answer = take(&system, "old", Duration::from_millis(300)).await;
+        unanswered += u64::from(answer == Err(Code::NoAnswer));
+    }
+    assert!(unanswered >= 4, "the queue group chose the paused service {unanswered} times of 20");
+    // The claim of `old` ends, and another workload on another node writes.
+    system.stop("old").await;
+    system.freed("data").await;
+    let mounted = system.run("new", 1, "data").await;
+    std::fs::write(format!("{}/f", mounted.path), "written").unwrap();
+
+    system.daemon(Part::Claim).resume();
+    wait::until("the old requests are refused", Duration::from_secs(30), async || {
+        let refused = refused_as_late(&system).await;
+        if refused >= unanswered { Ok(()) } else { Err(format!("{refused} of {unanswered}")) }
+    })
+    .await;
+    let claims = system.claims("data").await.claims;
+    let holders: Vec<&str> = claims.iter().map(|claim| claim.alloc.as_str()).collect();
+    assert_eq!(holders, ["new"], "an old request was carried out");
+    system.stop("new").await;
+    system.settle("data").await;
+}
