@@ -2,7 +2,6 @@
 //!
 //! A volumewatcher repeats one loop: it reports its last call, gets the next one, makes it.
 
-use berth_contract::code::Code;
 use berth_contract::message::claim::{Checkpoint, Checkpointed, Release, Released};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -30,18 +29,13 @@ pub async fn release(
         "" => "released",
         reason => reason,
     };
-    let command = Command::Release {
-        alloc: request.alloc.clone(),
-        epoch: request.epoch,
-        reason: reason.to_owned(),
-    };
-    let command = |now: &Volume| match (&sender, now.claims.get(&request.alloc)) {
-        // An agent gives up what it took for an alloc of its own node.
-        (Some(node), Some(claim)) if claim.node != *node => {
-            let message = format!("the claim of alloc {} is on another node", request.alloc);
-            Err(Problem::new(Code::NotAllowed, message))
-        }
-        _ => Ok(command.clone()),
+    let command = |now: &Volume| {
+        let (alloc, reason) = (request.alloc.clone(), reason.to_owned());
+        let is_of = |node: &NodeId| now.claims.get(&alloc).is_none_or(|claim| claim.node == *node);
+        // An agent gives up what it took for an alloc of its own node. A claim on another node is
+        // answered as one that is gone: no claim has this epoch (G1).
+        let epoch = if sender.as_ref().is_none_or(is_of) { request.epoch } else { Some(0) };
+        Ok(Command::Release { alloc, epoch, reason })
     };
     match state.transact_until(&volume, trace, deadline, command).await {
         Ok(_) => Ok(Released { state: show_claim(state, &volume, &request.alloc).state }),

@@ -12,21 +12,22 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
 use berth_domain::plugin::Half;
-use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 
 use crate::plan;
-use crate::records::no_such_alloc;
+use crate::records::{is_known_to, no_such_alloc};
 use crate::state::StateInner;
 
 const STEP: &str = verb::ClaimTake::STEP;
 
 impl StateInner {
-    /// The alloc of the request: live, placed on the node that asks, and with a request for the
-    /// volume that the plugin can mount.
+    /// The alloc of the request: live, placed on the request's node, and with a request for the
+    /// volume that the plugin can mount. `own` is the node that the sender acts for.
     pub async fn claiming_alloc(
         &self,
         volume: &VolumeKey,
         request: &Take,
+        own: Option<&NodeId>,
         trace: TraceContext,
     ) -> Result<Alloc, Problem> {
         let (namespace, id) = (&volume.namespace, &request.alloc);
@@ -36,6 +37,13 @@ impl StateInner {
             alloc
         } else {
             let alloc = self.read_alloc_surely(namespace, id, STEP, trace).await?;
+            if let Some(alloc) = &alloc
+                && !is_known_to(alloc, own)
+            {
+                let waited = self.conceal_alloc(namespace, id, own, trace).await;
+                waited.map_err(|error| error.into_problem(STEP))?;
+            }
+            let alloc = alloc.filter(|alloc| is_known_to(alloc, own));
             let alloc = alloc.ok_or_else(|| no_such_alloc(id))?;
             check_request(&alloc, request)?;
             alloc

@@ -56,7 +56,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     on.verb::<verb::ClaimTake, _>(|s, n, r| async move {
         let request = r.message()?;
         r.check_node(&request.node)?;
-        take::take(&s, n, request, r.trace, r.deadline).await
+        take::take(&s, n, request, r.own_node(), r.trace, r.deadline).await
     })
     .await?;
     on.verb::<verb::ClaimRecover, _>(|s, n, r| async move {
@@ -95,9 +95,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::AllocStatus, _>(|s, n, r| async move {
-        let status = query::alloc_status(&s, n, r.message()?, r.deadline).await?;
-        r.check_reads_own_node(Some(&status.node))?;
-        Ok(status)
+        query::alloc_status(&s, n, r.message()?, r.own_node(), r.deadline).await
     })
     .await?;
     on.verb::<verb::AllocList, _>(|s, n, r| async move {

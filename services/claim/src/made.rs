@@ -37,6 +37,13 @@ pub fn check_made_alloc(actor: Option<&Actor>, id: &AllocId, alloc: &Alloc) -> R
     if made { Ok(()) } else { Err(not_made(node, format_args!("alloc {id}"), alloc.by.as_deref())) }
 }
 
+/// Refuses Docker's plugin an id that it gives to no alloc. By the refusal of an id that is taken it
+/// could learn which allocs other nodes have; its own ids cannot be guessed.
+pub fn check_own_id(actor: Option<&Actor>, id: &AllocId) -> Result<(), Problem> {
+    let Some(Actor::Docker(node)) = actor else { return Ok(()) };
+    if is_alloc_id(id) { Ok(()) } else { Err(not_made(node, format_args!("alloc {id}"), None)) }
+}
+
 fn plugin_of(node: &NodeId) -> String {
     Actor::Docker(node.clone()).tokens()
 }
@@ -137,6 +144,18 @@ mod tests {
             assert!(check_made_alloc(Some(&Actor::user("bob")), &id, &alloc).is_ok());
             let moved = Alloc { node: node("n2"), by: None, ..alloc };
             assert!(check_made_alloc(Some(&docker), &id, &moved).is_err());
+        }
+    }
+
+    #[test]
+    fn dockers_plugin_registers_its_own_ids_only() {
+        for (id, actor, expected) in [
+            ("docker/data/1", Actor::Docker(node("n1")), true),
+            ("web", Actor::Docker(node("n1")), false),
+            ("web", Actor::user("bob"), true),
+        ] {
+            let id = AllocId::new(id).unwrap();
+            assert_eq!(check_own_id(Some(&actor), &id).is_ok(), expected, "{actor}: {id}");
         }
     }
 }

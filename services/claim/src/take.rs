@@ -57,12 +57,13 @@ pub async fn take(
     state: &State,
     namespace: Namespace,
     request: Take,
+    own: Option<NodeId>,
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Grant, Problem> {
     let volume = VolumeKey::new(namespace, request.volume.clone());
     let held_until = deadline.min(Instant::now() + HELD_MAX);
-    let claim = ClaimRequest { state, volume, request, trace, deadline, held_until };
+    let claim = ClaimRequest { state, volume, request, own, trace, deadline, held_until };
     let granted = claim.take().await;
     granted.map_err(|problem| problem.at_step(STEP).volume(&claim.volume).node(&claim.request.node))
 }
@@ -72,6 +73,8 @@ struct ClaimRequest<'a> {
     state: &'a State,
     volume: VolumeKey,
     request: Take,
+    /// The node that the sender acts for, if it acts for one.
+    own: Option<NodeId>,
     trace: TraceContext,
     deadline: Instant,
     /// When it is answered that the caller has to wait, and ask again.
@@ -114,7 +117,8 @@ impl ClaimRequest<'_> {
         loop {
             earlier.changes.mark_unchanged();
             // Read in each round: the alloc may end while its claim waits (B1).
-            let alloc = self.state.claiming_alloc(&self.volume, &self.request, self.trace).await?;
+            let Self { state, volume, request, own, trace, .. } = self;
+            let alloc = state.claiming_alloc(volume, request, own.as_ref(), *trace).await?;
             match self.reserve(&alloc, &mut earlier).await? {
                 Reservation::Publishing { attempt, revision } => {
                     // A reservation that was undone meanwhile has no call; the next round sees

@@ -32,9 +32,9 @@ use tokio::time::Instant;
 
 use crate::claimant::check_live;
 use crate::events::alloc_event;
-use crate::made::check_made_alloc;
+use crate::made::{check_made_alloc, check_own_id};
 use crate::query;
-use crate::records::no_such_alloc;
+use crate::records::{is_known_to, no_such_alloc};
 use crate::state::State;
 use crate::volume_requests::{check_mountable, check_volume_requests};
 
@@ -69,6 +69,7 @@ pub async fn register(
     request: Register,
     origin: &Origin,
 ) -> Result<AllocStatus, Problem> {
+    check_own_id(origin.actor.as_ref(), &request.id)?;
     let by = origin.by();
     let leased = match &request.owner {
         Some(owner) => {
@@ -216,16 +217,16 @@ pub async fn stop(
     check_is_end(ended)?;
     let by = origin.by();
     let decide = |current: u64, known: Option<&Alloc>| {
+        let own = origin.actor.as_ref().and_then(Actor::node);
+        if known.is_some_and(|known| !is_known_to(known, own)) {
+            return Err(no_such_alloc(&id));
+        }
         let Some(known) = known.filter(|known| !known.state.is_terminal()) else {
             return Ok(None);
         };
         match &origin.actor {
             // The agent of its node knows that it has ended.
-            Some(Actor::Node(node)) if *node == known.node => {}
-            Some(actor) if actor.node().is_some_and(|node| *node != known.node) => {
-                let message = format!("alloc {id} is not on the sender's node");
-                return Err(Problem::new(Code::NotAllowed, message).at_step(STOP));
-            }
+            Some(Actor::Node(_)) => {}
             actor => {
                 check_made_alloc(actor.as_ref(), &id, known)?;
                 let guard = ChangeGuard { by: by.as_deref(), owner: owner.as_ref(), revision };
@@ -293,7 +294,15 @@ impl State {
     ) -> Result<AllocStatus, StoreError> {
         let (key, trace) = (key::alloc(namespace, id), origin.trace);
         let (mut revision, known) = self.allocs.read(&key).await?;
-        let changed = decide(revision, known.as_ref())?;
+        let changed = match decide(revision, known.as_ref()) {
+            // Of another node's alloc: answered as an alloc that is absent.
+            Err(hidden) if hidden.code == Code::NoSuchAlloc => {
+                let own = origin.actor.as_ref().and_then(Actor::node);
+                self.conceal_alloc(namespace, id, own, trace).await?;
+                return Err(hidden.into());
+            }
+            decided => decided?,
+        };
         let Some(alloc) = changed.as_ref().or(known.as_ref()) else {
             self.allocs.confirm_absence(&key, revision, trace).await?;
             return Err(no_such_alloc(id).into());

@@ -5,7 +5,7 @@ use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs as Listed, L
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::{Alloc, VolumeRequest};
-use berth_domain::{AllocId, Namespace, Timestamp, VolumeKey};
+use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeKey};
 use berth_service::newer::await_newer;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{AllocChange, Allocs};
@@ -13,21 +13,24 @@ use tokio::time::Instant;
 
 use super::claim::{claims_of, unreadable_claims_of};
 use super::{Reader, covers, first_unreadable};
-use crate::records::no_such_alloc;
+use crate::records::{is_known_to, no_such_alloc};
 use crate::state::{State, StateInner};
 
-/// One alloc with its claims, as the leader has them.
+/// One alloc with its claims, as the leader has them. `own` is the node that the sender acts for, if
+/// it acts for one.
 pub async fn alloc_status(
     state: &State,
     namespace: Namespace,
     query: Status,
+    own: Option<NodeId>,
     deadline: Instant,
 ) -> Result<AllocStatus, Problem> {
     const STEP: &str = verb::AllocStatus::STEP;
     let id = query.id;
     let reader = Reader::new(STEP, query.newer, deadline);
-    state.wait_for_newer_status(reader, &namespace, &id).await?;
+    state.wait_for_newer_status(reader, &namespace, &id, own.as_ref()).await?;
     let (revision, alloc) = state.read_alloc(&namespace, &id, STEP).await?;
+    let alloc = alloc.filter(|alloc| is_known_to(alloc, own.as_ref()));
     let alloc = alloc.ok_or_else(|| no_such_alloc(&id))?;
     let caught_up = state.catch_up_with_leader(reader, &state.volumes, ">");
     let refusal = state.last_refusal(&namespace, None, Some(&id), deadline);
@@ -88,10 +91,12 @@ impl StateInner {
         reader: Reader<'_>,
         namespace: &Namespace,
         id: &AllocId,
+        own: Option<&NodeId>,
     ) -> Result<(), Problem> {
         let index = || {
             let found = self.allocs.mirror.read(|allocs| {
-                allocs.get(namespace, id).map(|(revision, alloc)| (revision, alloc.clone()))
+                let found = allocs.get(namespace, id).filter(|(_, it)| is_known_to(it, own));
+                found.map(|(revision, alloc)| (revision, alloc.clone()))
             });
             found.map(|(revision, alloc)| status_index(self, namespace, &alloc, revision))
         };

@@ -27,13 +27,14 @@ pub async fn wait_for_alloc(
 ) -> Result<Waited, Problem> {
     let Wait { id, until, wait_ms } = query;
     // An alloc that was registered a moment ago may not be here yet, and is not one that ended.
-    let read = super::alloc_status(state, namespace.clone(), Status::current(id.clone()), deadline);
+    let read =
+        super::alloc_status(state, namespace.clone(), Status::current(id.clone()), None, deadline);
     if let Some(answer) = answer(read.await, until)? {
         return Ok(answer);
     }
     let reader = Reader::new(STEP, Newer { than: Some(0), wait_ms }, deadline);
     state.wait_for_alloc_change(reader, |_| state.is_decided(&namespace, &id, until)).await?;
-    let last = super::alloc_status(state, namespace, Status::current(id), deadline).await;
+    let last = super::alloc_status(state, namespace, Status::current(id), None, deadline).await;
     let left = last.clone();
     Ok(match answer(last, until)? {
         Some(answer) => answer,

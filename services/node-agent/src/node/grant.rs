@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call};
 use berth_client::{Client, FailedTry, Retry};
+use berth_contract::code::Code;
 use berth_contract::message::agent::Mount;
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::limits::{HELD_MAX, WAIT_MAX};
 use berth_domain::retry::Schedule;
-use berth_domain::{NodeId, Timestamp};
+use berth_domain::{AllocId, NodeId, Timestamp};
 use berth_service::clock;
 
 use super::endpoints::RequestContext;
@@ -56,7 +57,10 @@ pub(super) async fn take_claim(
             );
             problem.retryable
         });
-    granted.await
+    granted.await.map_err(|problem| match problem.code {
+        Code::NoSuchAlloc => not_placed(problem, &mount.alloc, node),
+        _ => problem,
+    })
 }
 
 /// Until when a request with this deadline is held. A caller that waits for its turn, and is still
@@ -69,4 +73,12 @@ pub(super) fn held_until(wait: bool, deadline: Timestamp) -> Timestamp {
 /// Time left for requests to the claim service.
 pub(super) fn time_left(deadline: Timestamp) -> Duration {
     deadline.since(clock::now()).saturating_sub(ANSWER_BEFORE_DEADLINE)
+}
+
+/// The claim service tells the agent nothing of allocs of other nodes. The user who asks the agent
+/// may see where the alloc is placed.
+pub(super) fn not_placed(problem: Problem, id: &AllocId, node: &NodeId) -> Problem {
+    let message = format!("no alloc {id} is placed on node {node}");
+    let next = format!("see with `berth alloc status {id}` whether there is one, and where");
+    Problem { code: Code::NoSuchAlloc, message, ..problem }.node(node).next(next)
 }

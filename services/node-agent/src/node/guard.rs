@@ -13,7 +13,7 @@ use berth_domain::{AllocId, Namespace};
 use berth_service::runs::{GuardSet, ObservedRun, RunGuard};
 
 use super::endpoints::RequestContext;
-use super::grant::time_left;
+use super::grant::{not_placed, time_left};
 use super::{Mounter, check_namespace};
 use crate::runs::on_host;
 
@@ -75,17 +75,11 @@ impl Mounter {
         let status = Status::current(id.clone());
         let asked = client.once::<verb::AllocStatus>(namespace, &status, &call).await;
         let alloc = asked.map_err(|problem| match problem.code {
-            // An agent reads what is on its own node alone.
-            Code::NotAllowed => {
-                let message = format!("alloc {id} is not placed on node {node}");
-                Problem::new(Code::AllocForeign, message).node(node)
-            }
+            // An agent knows of what is on its own node alone. A claim service of the last release
+            // says so in another way.
+            Code::NoSuchAlloc | Code::NotAllowed => not_placed(problem, id, node),
             _ => problem.node(node),
         })?;
-        if alloc.node != *node {
-            let message = format!("alloc {id} is placed on node {}, not {node}", alloc.node);
-            return Err(Problem::new(Code::AllocForeign, message).node(node));
-        }
         if alloc.state.is_terminal() {
             let message = format!("alloc {id} is {} since {}", alloc.state, alloc.since);
             return Err(Problem::new(Code::AllocTerminal, message).node(node));

@@ -11,6 +11,7 @@ mod anydriver;
 mod clocks;
 mod config;
 mod enabled;
+mod existence;
 mod failing;
 mod faults;
 mod floods;

@@ -149,7 +149,11 @@ async fn acts_for_another_node(thief: &Thief, system: &System) {
     };
     thief.is_refused::<verb::ClaimTake>(&namespace, &take).await;
     let stop = alloc::Stop::new(alloc, AllocState::Complete, None);
-    thief.is_refused::<verb::AllocStop>(&namespace, &stop).await;
+    // In its own name, the alloc of the other node is as an unknown one.
+    for (bus, code) in [(&thief.own, Code::NoSuchAlloc), (&thief.as_n1, Code::NotAllowed)] {
+        let stopped = send::<verb::AllocStop>(bus, &namespace, &stop).await.map(drop);
+        assert_eq!(stopped, Err(code));
+    }
     let status = claim::Status { node: Some(node("n1")), ..claim::Status::default() };
     thief.is_refused::<verb::ClaimStatus>(&namespace, &status).await;
 

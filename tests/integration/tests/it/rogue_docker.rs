@@ -122,7 +122,7 @@ async fn the_thief_of_a_docker_hosts_identity_ends_nothing_of_others() {
     assert_eq!(create(&first, "own").await, Ok(()));
     assert_eq!(register(&first, "docker/own/1", "n1", "own").await, Ok(()));
     assert_eq!(delete(&second, "own").await, Err(Code::NotAllowed));
-    assert_eq!(stop(&second, "docker/own/1").await, Err(Code::NotAllowed));
+    assert_eq!(stop(&second, "docker/own/1").await, Err(Code::NoSuchAlloc));
     assert_eq!(delete(&first, "own").await, Ok(()));
     assert_eq!(stop(&first, "docker/own/1").await, Ok(()));
     // Those who may write in the namespace end all of it.

@@ -183,7 +183,7 @@ async fn nobody_else_guards_an_alloc() {
     for (node, owner, guard, code) in [
         (0, "a", own.clone(), Code::AllocOwned),
         (0, "b", own.clone(), Code::AllocOwned),
-        (1, "a", own, Code::AllocForeign),
+        (1, "a", own, Code::NoSuchAlloc),
         (0, "a", bad, Code::BadInput),
         (0, "a", escape, Code::BadInput),
     ] {

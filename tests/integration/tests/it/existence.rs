@@ -1,0 +1,282 @@
+//! What an identity learns of names that it has no capability for: nothing. Each verb is asked about
+//! a name that exists and about one that does not, and the answers are the same.
+
+use std::time::Duration;
+
+use berth_access::{Grants, Role};
+use berth_bus::{Bus, Call, RequestError};
+use berth_contract::actor::Actor;
+use berth_contract::code::Code;
+use berth_contract::service::{CONTROLLER, DOCKER, NODE_AGENT};
+use berth_contract::verb::{self, Row, Sender, Verb as _};
+use berth_domain::{Namespace, NodeId, PluginId};
+use berth_harness::root::or_skip;
+use berth_integration::{Options, PLUGIN, System};
+use berth_service::clock;
+use serde_json::{Map, Value, json};
+
+/// Each answer comes at once.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// Names that a request is about.
+#[derive(Debug, Clone, Copy)]
+struct Names {
+    alloc: &'static str,
+    volume: &'static str,
+    class: &'static str,
+    owner: &'static str,
+}
+
+/// Nothing has these names.
+const MISSING: Names =
+    Names { alloc: "qalloc", volume: "qvolume", class: "qclass", owner: "qowner" };
+/// In namespace `default`, on node `n1`. The alloc is live and has the volume mounted.
+const LIVE: Names = Names { alloc: "xalloc", volume: "xvolume", class: "xclass", owner: "xowner" };
+
+/// What an identity asks about: first what does not exist, then what is not its business.
+const NAMES: [Names; 5] = [
+    MISSING,
+    LIVE,
+    // It has ended.
+    Names { alloc: "xended", ..LIVE },
+    Names { alloc: "xalloc", ..MISSING },
+    Names { volume: "xvolume", ..MISSING },
+];
+
+/// An identity, and where it asks.
+struct Asker {
+    name: &'static str,
+    bus: Bus,
+    namespace: &'static str,
+    /// The node that it names.
+    node: &'static str,
+    /// The verbs that it is asked about.
+    sends: fn(&Row) -> bool,
+    /// Whether the bus itself refuses all of them.
+    is_denied: bool,
+}
+
+impl Asker {
+    fn subject(&self, row: &Row) -> String {
+        let subject = row.subject.replace("<ns>", self.namespace).replace("<node>", self.node);
+        let plugin = PluginId::new(PLUGIN).unwrap();
+        subject.replace("<plugin>", &berth_contract::token::encode(plugin.as_str()))
+    }
+
+    /// The answer, without what differs by itself: its trace, its times, revisions and the names.
+    async fn ask(&self, row: &Row, names: Names) -> Value {
+        let body = body(row.step, names, self.namespace, self.node);
+        let call = Call::within(clock::begin_trace(), AT_ONCE);
+        let answer = match self.bus.request::<Value>(&self.subject(row), &body, &call).await {
+            Ok(answer) => json!({ "ok": answer }),
+            Err(RequestError::Problem(problem)) => serde_json::to_value(&problem).unwrap(),
+            Err(error) => json!({"code": error.reason(), "message": error.to_string()}),
+        };
+        normal(&answer, names)
+    }
+}
+
+fn normal(answer: &Value, names: Names) -> Value {
+    match answer {
+        Value::Object(fields) => {
+            let own = ["trace", "since", "at", "until", "expires"];
+            let is_own = |name: &str| {
+                own.contains(&name) || name.ends_with("index") || name.ends_with("revision")
+            };
+            let kept = fields.iter().filter(|(name, _)| !is_own(name));
+            let kept: Map<_, _> =
+                kept.map(|(name, value)| (name.clone(), normal(value, names))).collect();
+            Value::Object(kept)
+        }
+        Value::Array(all) => all.iter().map(|one| normal(one, names)).collect(),
+        Value::String(text) => {
+            let Names { alloc, volume, class, owner } = names;
+            let mut text = text.clone();
+            for name in [alloc, volume, class, owner] {
+                // As a word: a name may be part of another word.
+                let words: Vec<_> = text
+                    .split_inclusive(|c: char| !c.is_alphanumeric())
+                    .map(|word| {
+                        let rest = word.strip_prefix(name);
+                        let is_it =
+                            rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+                        if is_it { format!("<>{}", rest.unwrap()) } else { word.to_owned() }
+                    })
+                    .collect();
+                text = words.concat();
+            }
+            Value::String(text)
+        }
+        other => other.clone(),
+    }
+}
+
+/// The request of a verb about these names. Each field that names something names one of them.
+fn body(step: &str, names: Names, namespace: &str, node: &str) -> Value {
+    let Names { alloc, volume, class, owner } = names;
+    let register =
+        json!({"id": alloc, "node": node, "volumes": [{"alias": "v", "source": volume}]});
+    let stop = json!({"id": alloc, "state": "complete"});
+    let document = json!({
+        "id": volume, "plugin": PLUGIN, "external_id": "no-such-thing",
+        "capability": [{"access": "single-node-writer"}],
+    });
+    let mount = json!({"state": "mounted", "since": clock::now()});
+    match step {
+        "agent.mount" => json!({"namespace": namespace, "alloc": alloc, "volume": volume}),
+        "agent.mount-all" => json!({"namespace": namespace, "alloc": alloc}),
+        "agent.guard" => json!({
+            "namespace": namespace, "alloc": alloc, "owner": owner, "guard": {"lock": "x"},
+        }),
+        "alloc.register" => register,
+        "alloc.register-many" => json!({"allocs": [register]}),
+        "alloc.stop" => stop,
+        "alloc.stop-many" => json!({"stops": [stop]}),
+        "alloc.stop-owned" => json!({"owner": owner, "state": "complete"}),
+        "alloc.adopt" => json!({"from": owner, "owner": "mallory", "ids": [alloc]}),
+        "alloc.wait" => json!({"id": alloc, "until": "free", "wait_ms": 1}),
+        "alloc.status" => json!({"id": alloc}),
+        "alloc.list" => json!({"prefix": alloc, "node": node, "owner": owner}),
+        "owner.hold" => json!({"owner": owner, "holder": "p", "ttl_s": 5}),
+        "owner.yield" => json!({"owner": owner, "holder": "p"}),
+        "owner.list" => json!({"prefix": owner}),
+        "claim.take" => json!({"alloc": alloc, "volume": volume, "node": node, "wait": true}),
+        "claim.release" => json!({"alloc": alloc, "volume": volume, "reason": "asked"}),
+        "claim.observe" => {
+            json!({"alloc": alloc, "volume": volume, "epoch": 1, "mount": mount})
+        }
+        "claim.status" => json!({"volume": volume, "alloc": alloc, "node": node}),
+        "class.list" => json!({"id": class}),
+        "history.list" => json!({"volumes": [volume], "allocs": [alloc]}),
+        "secret.open" => json!({
+            "namespace": "default", "volume": volume, "secrets": "x", "to": "X",
+        }),
+        "snapshot.create" => json!({"volumes": [volume], "snapshot": "s"}),
+        "snapshot.delete" => json!({"volume": volume, "snapshot": "s"}),
+        "snapshot.list" => json!({"volume": volume}),
+        "volume.create" => json!({"id": volume, "class": class, "size": "1MiB"}),
+        "volume.delete" | "volume.deregister" | "volume.status" => json!({"id": volume}),
+        "volume.expand" => json!({"id": volume, "size": "3MiB"}),
+        "volume.list" => json!({"prefix": volume}),
+        "volume.modify" => json!({"id": volume, "parameters": {"tier": "x"}}),
+        "volume.placement" => json!({"volumes": [{"source": volume}]}),
+        "volume.place-many" => json!({"placements": [{"volumes": [{"source": volume}]}]}),
+        "volume.register" => document,
+        // What only operators and services may send: the bus refuses it.
+        _ => json!({"id": volume, "volume": volume, "alloc": alloc}),
+    }
+}
+
+fn is_sent_by(row: &Row, sender: Sender) -> bool {
+    row.senders.contains(&sender)
+}
+
+fn sends_capability(row: &Row) -> bool {
+    let of_namespace = |sender: &Sender| match sender {
+        Sender::Holder(capability) => capability.is_of_namespace(),
+        Sender::Service(_) => false,
+    };
+    row.subject.contains("<ns>") && row.senders.iter().any(of_namespace)
+}
+
+/// The events of its namespaces show a user what it has asked itself.
+fn sends_at_home(row: &Row) -> bool {
+    sends_capability(row) && row.step != verb::HistoryList::STEP
+}
+
+/// The node's own verbs name its own node in their subject or all through their body. What a node
+/// recovers is decided by what it reports.
+const OF_ITS_OWN: &[&str] =
+    &["claim.recover", "node.hold", "node.yield", "node.report", "node.host", "node.tell"];
+
+fn sends_as_agent(row: &Row) -> bool {
+    is_sent_by(row, Sender::Service(NODE_AGENT)) && !OF_ITS_OWN.contains(&row.step)
+}
+
+/// What Docker's plugin may list in its namespaces is no secret to it. An alloc that it registers
+/// begins with `docker/`.
+fn sends_as_docker(row: &Row) -> bool {
+    let of_volumes = row.step.starts_with("volume.") || row.step.starts_with("class.");
+    is_sent_by(row, Sender::Service(DOCKER)) && !of_volumes
+}
+
+fn node(id: &str) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+async fn askers(system: &System) -> Vec<Asker> {
+    let agent = Role::Node { node: node("n2"), controllers: vec![PluginId::new(PLUGIN).unwrap()] };
+    let docker = Role::Docker { node: node("n2"), namespaces: [Namespace::default()].into() };
+    let grants = Grants::parse_namespaces(&["team-a=read,write,mount"]).unwrap();
+    let user = Role::User { name: "mallory".to_owned(), grants };
+    let inspector = Role::Inspect { name: "eve".to_owned() };
+    let (as_agent, as_docker) = (Actor::Node(node("n2")), Actor::Docker(node("n2")));
+    let in_name = async |role, actor| system.connect_as(role, actor).await;
+    let default = "default";
+    let asker = |name, bus, namespace, sends, is_denied| Asker {
+        name,
+        bus,
+        namespace,
+        node: "n2",
+        sends,
+        is_denied,
+    };
+    let user_bus = || in_name(&user, Actor::user("mallory"));
+    vec![
+        asker("node", in_name(&agent, as_agent).await, default, sends_as_agent, false),
+        asker("docker", in_name(&docker, as_docker).await, default, sends_as_docker, false),
+        asker("user", user_bus().await, "team-a", sends_at_home, false),
+        asker("user elsewhere", user_bus().await, default, sends_capability, true),
+        asker("inspector", in_name(&inspector, Actor::user("eve")).await, default, |_| true, true),
+    ]
+}
+
+/// What differs: the verb, and both answers.
+async fn compare(asker: &Asker) -> Vec<String> {
+    let mut told = Vec::new();
+    for row in verb::ALL.iter().filter(|row| (asker.sends)(row) && row.service != CONTROLLER) {
+        let missing = asker.ask(row, NAMES[0]).await;
+        let code = missing["code"].as_str().unwrap_or_default();
+        // Else all answers are alike for another reason.
+        let is_bad = code == Code::BadInput.as_str();
+        if is_bad || (code == "not_allowed") != asker.is_denied {
+            told.push(format!("{} {} is not asked well: {missing}", asker.name, row.step));
+        }
+        for names in &NAMES[1..] {
+            let found = asker.ask(row, *names).await;
+            if found != missing {
+                let of = (asker.name, row.step, names.alloc, names.volume);
+                told.push(format!("{of:?}\n  missing: {missing}\n  found:   {found}"));
+            }
+        }
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_without_capability_is_answered_as_an_unknown_one() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.class("xclass", json!({"namespaces": ["default"]})).await.unwrap();
+    system.volume("xvolume", &["multi-node-multi-writer"]).await;
+    system.run("xended", 0, "xvolume").await;
+    system.stop("xended").await;
+    system.freed("xvolume").await;
+    system.run("xalloc", 0, "xvolume").await;
+    let owner = json!({"owner": "xowner", "holder": "p", "ttl_s": 60});
+    let hold = verb::OwnerHold::subject(&Namespace::default());
+    system.ask::<Value>(&hold, &owner).await.unwrap();
+
+    let mut told = Vec::new();
+    for asker in askers(&system).await {
+        told.extend(compare(&asker).await);
+    }
+    assert!(told.is_empty(), "existence shows:\n{}", told.join("\n"));
+
+    // Nothing that was asked has touched what is mounted.
+    assert_eq!(system.claims("xvolume").await.claims.len(), 1);
+    system.stop("xalloc").await;
+    system.settle("xvolume").await;
+}
