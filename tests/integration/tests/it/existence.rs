@@ -116,7 +116,7 @@ fn body(step: &str, names: Names, namespace: &str, node: &str) -> Value {
     let Names { alloc, volume, class, owner } = names;
     let register =
         json!({"id": alloc, "node": node, "volumes": [{"alias": "v", "source": volume}]});
-    let stop = json!({"id": alloc, "state": "complete"});
+    let ended = json!({"id": alloc, "state": "complete"});
     let document = json!({
         "id": volume, "plugin": PLUGIN, "external_id": "no-such-thing",
         "capability": [{"access": "single-node-writer"}],
@@ -130,8 +130,8 @@ fn body(step: &str, names: Names, namespace: &str, node: &str) -> Value {
         }),
         "alloc.register" => register,
         "alloc.register-many" => json!({"allocs": [register]}),
-        "alloc.stop" => stop,
-        "alloc.stop-many" => json!({"stops": [stop]}),
+        "alloc.stop" => ended,
+        "alloc.stop-many" => json!({"stops": [ended]}),
         "alloc.stop-owned" => json!({"owner": owner, "state": "complete"}),
         "alloc.adopt" => json!({"from": owner, "owner": "mallory", "ids": [alloc]}),
         "alloc.wait" => json!({"id": alloc, "until": "free", "wait_ms": 1}),
