@@ -37,8 +37,8 @@ pub fn check_made_alloc(actor: Option<&Actor>, id: &AllocId, alloc: &Alloc) -> R
     if made { Ok(()) } else { Err(not_made(node, format_args!("alloc {id}"), alloc.by.as_deref())) }
 }
 
-/// Refuses Docker's plugin an id that it gives to no alloc. By the refusal of an id that is taken it
-/// could learn which allocs other nodes have; its own ids cannot be guessed.
+/// Refuses Docker's plugin an id that it gives to no alloc. By the refusal of an id that is taken
+/// it could learn which allocs other nodes have; its own ids cannot be guessed.
 pub fn check_own_id(actor: Option<&Actor>, id: &AllocId) -> Result<(), Problem> {
     let Some(Actor::Docker(node)) = actor else { return Ok(()) };
     if is_alloc_id(id) { Ok(()) } else { Err(not_made(node, format_args!("alloc {id}"), None)) }

@@ -53,8 +53,8 @@ impl StateInner {
         read.map_err(|error| error.into_problem(step))
     }
 
-    /// Logs that the sender asked for an alloc of another node, and takes as long as confirming that
-    /// an alloc is absent: does so for one that nobody registers.
+    /// Logs that the sender asked for an alloc of another node, and takes as long as confirming
+    /// that an alloc is absent: does so for one that nobody registers.
     pub async fn conceal_alloc(
         &self,
         namespace: &Namespace,

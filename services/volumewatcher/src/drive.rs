@@ -44,8 +44,8 @@ use crate::watch::WorkKey;
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(15);
 /// A question that was not answered for so long is asked a second time.
 const SECOND_QUESTION: Duration = Duration::from_secs(2);
-/// How long a later question waits alone: the queue group may have chosen the same replica, and does
-/// so until nats-server drops it (`ping_interval`).
+/// How long a later question waits alone: the queue group may have chosen the same replica, and
+/// does so until nats-server drops it (`ping_interval`).
 const NEXT_QUESTION: Duration = Duration::from_secs(2);
 /// The most later questions at once.
 const QUESTIONS_MAX: usize = 4;

@@ -16,8 +16,8 @@ use super::{Reader, covers, first_unreadable};
 use crate::records::{is_known_to, no_such_alloc};
 use crate::state::{State, StateInner};
 
-/// One alloc with its claims, as the leader has them. `own` is the node that the sender acts for, if
-/// it acts for one.
+/// One alloc with its claims, as the leader has them. `own` is the node that the sender acts for,
+/// if it acts for one.
 pub async fn alloc_status(
     state: &State,
     namespace: Namespace,

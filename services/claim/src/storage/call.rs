@@ -33,7 +33,8 @@ pub const UNKNOWN_CONTROLLER: &str = "no node from which the volume can be reach
 impl StateInner {
     /// The node whose controller has to get the next call of the volume, or of its snapshot; none
     /// if any controller may get it. A plugin's controllers may each know the storage of their own
-    /// host only (see `Plugin::controller_with_home`). Fails while no agent reports the one that has it.
+    /// host only (see `Plugin::controller_with_home`). Fails while no agent reports the one that
+    /// has it.
     pub fn storage_executor(
         &self,
         volume: &Volume,

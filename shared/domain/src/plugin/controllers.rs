@@ -1,7 +1,7 @@
 //! Which controller of a plugin is called.
 //!
-//! CSI does not say whether all controllers of a plugin serve one storage, or each serves that of its
-//! own host.
+//! CSI does not say whether all controllers of a plugin serve one storage, or each serves that of
+//! its own host.
 //!
 //! **Promises** that a volume which only one controller can know is called at no other one.
 

@@ -1,5 +1,5 @@
-//! What an identity learns of names that it has no capability for: nothing. Each verb is asked about
-//! a name that exists and about one that does not, and the answers are the same.
+//! What an identity learns of names that it has no capability for: nothing. Each verb is asked
+//! about a name that exists and about one that does not, and the answers are the same.
 
 use std::time::Duration;
 

@@ -21,8 +21,8 @@ const RUNS: usize = 20;
 const AT_ONCE: usize = 4;
 /// The longest that one command may take. Without the replica that hangs it takes one second.
 const BOUND: Duration = Duration::from_secs(20);
-/// nats-server drops a client that does not answer after 9 s (`ping_interval`), and a busy machine a
-/// little later.
+/// nats-server drops a client that does not answer after 9 s (`ping_interval`), and a busy machine
+/// a little later.
 const DROPPED_AFTER: Duration = Duration::from_secs(15);
 /// So many answers in a row are no luck: the queue group had no hung member.
 const IN_A_ROW: usize = 20;
