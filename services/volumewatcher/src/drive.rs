@@ -35,6 +35,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::due::Executor;
+use crate::newer::{NewerRecords, is_newer};
 use crate::question::{Question, WhatNext};
 use crate::view::{CallLane, WatchView};
 use crate::watch::WorkKey;
@@ -62,6 +63,7 @@ pub struct Driver {
     /// Requests to the claim service under way. The time of a plugin call does not count here.
     pub questions: Semaphore,
     pub look_again: Duration,
+    pub newer: NewerRecords,
 }
 
 impl Driver {
@@ -92,7 +94,11 @@ impl Driver {
         // the next replica makes another.
         let mut deliver_until = Timestamp::default();
         loop {
-            let error = match self.checkpoint(&work, &question, trace).await {
+            let answer = self.checkpoint(&work, &question, trace).await;
+            if answer.is_ok() {
+                self.newer.record_answered(&work);
+            }
+            let error = match answer {
                 Ok(WhatNext { call: Some(next), .. }) => {
                     let held = self.slot_for(slot.take(), &next.executor());
                     let outcome = next.make(&self.bus, trace).await;
@@ -122,14 +128,7 @@ impl Driver {
                 Ok(WhatNext { next_try, .. }) => return self.look_again(next_try),
                 Err(error) => error,
             };
-            tracing::warn!(
-                volume = %work.0,
-                of = %work.1,
-                trace = trace.trace_id(),
-                error = berth_service::process::chain(&error),
-                "the claim service could not be asked; asking again"
-            );
-            let wait = UNREACHABLE_PAUSE.mul_f64(0.5 + rand::random::<f64>());
+            let wait = self.pause(&work, &error, trace);
             if !question.has_report() || clock::now() > deliver_until {
                 return Next::After(wait);
             }
@@ -139,6 +138,21 @@ impl Driver {
             }
             tokio::time::sleep(wait).await;
         }
+    }
+
+    /// How long to wait after a question that was not answered.
+    fn pause(&self, work: &WorkKey, error: &RequestError, trace: TraceContext) -> Duration {
+        if is_newer(error) {
+            return self.newer.record_refused(work, error);
+        }
+        tracing::warn!(
+            volume = %work.0,
+            of = %work.1,
+            trace = trace.trace_id(),
+            error = berth_service::process::chain(error),
+            "the claim service could not be asked; asking again"
+        );
+        UNREACHABLE_PAUSE.mul_f64(0.5 + rand::random::<f64>())
     }
 
     /// A slot for a call that is on the record: the one that was taken for it, or, where the record

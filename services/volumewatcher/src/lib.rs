@@ -17,6 +17,7 @@ mod config;
 mod drive;
 mod due;
 mod early;
+mod newer;
 mod question;
 mod view;
 mod wake;
@@ -51,6 +52,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         calls: calls.clone(),
         questions: Semaphore::new(config.max_in_flight),
         look_again: config.rescan,
+        newer: newer::NewerRecords::default(),
     });
     let lanes = {
         let view = Arc::clone(&view);

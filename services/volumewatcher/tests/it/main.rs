@@ -8,4 +8,5 @@ mod executor;
 mod gone;
 mod isolation;
 mod negated;
+mod newer;
 mod site;

@@ -30,8 +30,8 @@ pub const NODE: &str = "n1";
 /// A site; what it started ends with it.
 pub struct Site {
     // Dropped in this order.
-    _watcher: Daemon,
-    _claim: Daemon,
+    pub watcher: Daemon,
+    pub claim: Daemon,
     pub executor: Executor,
     pub bus: Bus,
     _server: Server,
@@ -51,8 +51,7 @@ impl Site {
         let claim = start("berth-claim", "POLICY");
         let watcher = start("berth-volumewatcher", "WATCHER");
         let executor = Executor::start(&bus, NODE).await;
-        let site =
-            Self { _watcher: watcher, _claim: claim, executor, bus, _server: server, _dir: dir };
+        let site = Self { watcher, claim, executor, bus, _server: server, _dir: dir };
         site.persist("$SRV.INFO.berth-volumewatcher", &json!({})).await;
         site.claims("none").await;
         site.node(None).await;

@@ -77,6 +77,13 @@ registry! {
     /// What nats-server's permissions refused this process. `kind` is `publish` or `subscribe`.
     Counter BUS_DENIALS = "berth.bus.denials", "{refusal}", [kind];
 
+    /// Rights of this version that the process's identity lacks, by its `.creds` file.
+    Gauge ACCESS_MISSING = "berth.access.missing", "{right}", [];
+    /// Events that nats-server refused this process, and that it keeps until it may send them.
+    Gauge EVENTS_KEPT = "berth.events.kept", "{event}", [];
+    /// Events of this process that are lost: more came than it can keep or send.
+    Counter EVENTS_LOST = "berth.events.lost", "{event}", [];
+
     /// How many copies a bucket or stream has fewer than the cluster could hold, or than
     /// `nats.replicas` says. Services check it every five minutes.
     Gauge BUS_COPIES_MISSING = "berth.bus.copies_missing", "{copy}", [stream];
@@ -115,6 +122,8 @@ registry! {
     Gauge CLAIMS_WAITING = "berth.claims.waiting", "{claim}", [];
     /// Attempts at calls for claims and for changes of the storage, by how they ended.
     Counter ATTEMPTS = "berth.attempts", "{attempt}", [call, outcome];
+    /// Questions of the watcher that a claim service refused, because a record is newer than it.
+    Counter CHECKPOINTS_NEWER = "berth.checkpoints.newer", "{request}", [];
     /// Attempts after the first at the same step.
     Counter ATTEMPTS_RETRIED = "berth.attempts.retried", "{attempt}", [call];
     /// How long changes of the storage took, from their request to their end: `call` is the last

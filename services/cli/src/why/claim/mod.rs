@@ -7,15 +7,17 @@ pub mod line;
 mod mount;
 mod node;
 
-use berth_contract::hint;
 use std::time::Duration;
 
+use berth_contract::code::Code;
+use berth_contract::hint;
 use berth_contract::message::agent::{AgentStatus, FailureStatus, MountStatus, WorkStatus};
 use berth_contract::message::claim::{ClaimStatus, WAITS_FOR_STORE};
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
+use berth_contract::service::{CLAIM, PLUGIN_REGISTRY};
 use berth_contract::{bucket, key};
 use berth_domain::volume::{Attempt, State};
 use berth_domain::{NodeId, PluginId, Timestamp};
@@ -231,22 +233,31 @@ fn unreadable(case: &Case<'_>) -> Option<Finding> {
 
 /// The finding for an unreadable record.
 pub fn unreadable_record(problem: &Problem) -> Finding {
-    let newer = problem.code == berth_contract::code::Code::NewerRecord;
-    let sentence = if newer {
-        "a record was written by a newer version, and this one cannot read it"
-    } else {
-        "a record is damaged, and until it can be read nothing is decided about it"
-    };
     let key = problem.message.split_whitespace().nth(2).unwrap_or_default();
-    let bucket = if key::parse_volume(key).is_some() {
-        &bucket::VOLUMES
+    let (bucket, reader) = if key::parse_volume(key).is_some() {
+        (&bucket::VOLUMES, CLAIM.name)
     } else if key::parse_alloc(key).is_some() {
-        &bucket::ALLOCS
+        (&bucket::ALLOCS, CLAIM.name)
     } else {
-        &bucket::NODES
+        (&bucket::NODES, PLUGIN_REGISTRY.name)
+    };
+    let (sentence, upgrade) = if problem.code == Code::NewerRecord {
+        let upgrade = format!(
+            "nats micro ls   # the version of each {reader}: upgrade the older ones, \
+             docs/install.md, Upgrade"
+        );
+        let older = format!(
+            "{reader} is older than the record, which a newer version wrote: nothing goes on with \
+             it before {reader} is upgraded on every host"
+        );
+        (older, Some(upgrade))
+    } else {
+        let damaged = "a record is damaged, and until it can be read nothing is decided about it";
+        (damaged.to_owned(), None)
     };
     Finding::new(Cause::RecordUnreadable, Actor::You, sentence)
         .shown_by([problem.message.clone()])
+        .next_if_known(upgrade)
         .next(format!("nats kv get {} {} --raw", bucket.name, hint::quoted(key)))
         .next(format!("berth explain {}", problem.code))
 }

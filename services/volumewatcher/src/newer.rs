@@ -1,0 +1,69 @@
+//! Work that the claim service refuses, because a record is newer than that service.
+//!
+//! **Owns** the pauses before the claim service is asked about such work again.
+//!
+//! **Promises** one line in the log when such refusals begin, and one when they end. Each is counted
+//! in `berth.checkpoints.newer`.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use berth_bus::RequestError;
+use berth_contract::code::Code;
+use berth_domain::retry::Schedule;
+use berth_service::clock;
+use berth_telemetry::metric::CHECKPOINTS_NEWER;
+use tokio::time::Instant;
+
+use crate::watch::WorkKey;
+
+/// The pauses. Another replica of the claim service may be able to read the record.
+const PAUSES: Schedule = Schedule { first: Duration::from_secs(1), max: Duration::from_secs(30) };
+/// Work that was not refused for so long is not refused any more, or gone.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
+
+/// The refused work of one watcher.
+#[derive(Debug, Default)]
+pub struct NewerRecords(Mutex<HashMap<WorkKey, Refusals>>);
+
+#[derive(Debug)]
+struct Refusals {
+    count: u32,
+    last: Instant,
+}
+
+/// Whether the claim service is older than the record.
+pub fn is_newer(error: &RequestError) -> bool {
+    matches!(error, RequestError::Problem(problem) if problem.code == Code::NewerRecord)
+}
+
+impl NewerRecords {
+    /// The claim service refused the work. Returns the pause before it is asked again.
+    pub fn record_refused(&self, work: &WorkKey, error: &RequestError) -> Duration {
+        CHECKPOINTS_NEWER.add(1, []);
+        let now = Instant::now();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, refusals| now < refusals.last + FORGOTTEN_AFTER);
+        if all.is_empty() {
+            tracing::warn!(
+                volume = %work.0,
+                of = %work.1,
+                error = berth_service::process::chain(error),
+                next = "upgrade berth-claim on every host",
+                "the claim service is older than a record: what is due about it waits"
+            );
+        }
+        let refusals = all.entry(work.clone()).or_insert(Refusals { count: 0, last: now });
+        (refusals.count, refusals.last) = (refusals.count.saturating_add(1), now);
+        PAUSES.wait(refusals.count, clock::jitter())
+    }
+
+    /// The claim service answered.
+    pub fn record_answered(&self, work: &WorkKey) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.remove(work).is_some() && all.is_empty() {
+            tracing::info!("the claim service reads every record that is due");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! A claim service that is older than the records.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use berth_bus::{EndpointSpec, ServiceSpec};
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::Namespace;
+use berth_domain::volume::{CallKind, State};
+use berth_harness::wait;
+use serde_json::Value;
+
+use crate::executor::Answer;
+use crate::site::{PATIENCE, Site};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_claim_service_is_asked_ever_more_rarely_until_it_is_upgraded() {
+    const REFUSED: usize = 4;
+    let site = Site::start(&[]).await;
+    site.plugin("p", true).await;
+    site.executor.tell("p", CallKind::NodeDetach, Answer::Error);
+    site.taken("data", "p").await;
+    site.stop("data").await;
+    site.failed("data", State::Unpublishing, 1).await;
+    site.claim.kill9();
+
+    let asked: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let spec = ServiceSpec {
+        name: "older-claim".to_owned(),
+        version: "0.0.1".to_owned(),
+        ..ServiceSpec::default()
+    };
+    let older = site.bus.service(spec).await.unwrap();
+    let endpoint = EndpointSpec {
+        name: "checkpoint".to_owned(),
+        subject: verb::ClaimCheckpoint::subject(&Namespace::default()),
+        ..EndpointSpec::default()
+    };
+    let times = Arc::clone(&asked);
+    let refuse = move |_| {
+        times.lock().unwrap().push(Instant::now());
+        let newer = Problem::new(Code::NewerRecord, "record default.data.spec has schema 9");
+        std::future::ready(Err::<Value, _>(newer))
+    };
+    older.endpoint(endpoint, refuse).await.unwrap();
+    wait::until("it is asked again", PATIENCE, async || {
+        let count = asked.lock().unwrap().len();
+        if count >= REFUSED { Ok(()) } else { Err(format!("asked {count} times")) }
+    })
+    .await;
+    let times = asked.lock().unwrap().clone();
+    let spent = times[REFUSED - 1] - times[0];
+    // Half of 1 s, 2 s and 4 s, at least.
+    assert!(spent >= Duration::from_millis(3_400), "{REFUSED} questions within {spent:?}");
+    let said = |text: &str| site.watcher.log().matches(text).count();
+    assert_eq!(said("older than a record"), 1, "{}", site.watcher.log());
+    assert_eq!(said("could not be asked"), 0, "{}", site.watcher.log());
+
+    older.stop(PATIENCE).await;
+    site.claim.restart();
+    site.executor.tell("p", CallKind::NodeDetach, Answer::After(Duration::ZERO));
+    site.freed("data").await;
+    assert_eq!(said("reads every record that is due"), 1, "{}", site.watcher.log());
+}
