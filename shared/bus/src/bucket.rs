@@ -8,18 +8,20 @@
 //! **Promises** that opening is safe when every service starts at once, also while a cluster still
 //! forms. A setting that another tool dropped is reported in [`Bucket::drift`] and the log.
 //!
-//! **Never** changes the settings of a bucket that exists.
+//! **Never** changes the settings of a bucket that exists, but for the words that it carries
+//! (`correction`).
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_nats::jetstream;
-use berth_contract::bucket::{ALL, BUCKETS, BucketSpec};
+use berth_contract::bucket::{ALL, BUCKETS, BucketSpec, SETTINGS};
 use serde_json::{Map, Value, json};
 
 use crate::cause::Cause;
 use crate::copies::Copies;
+use crate::correction::SETTINGS_KEY;
 use crate::fault_source::FaultSource;
 use crate::group::Group;
 use crate::handle::Bus;
@@ -34,7 +36,7 @@ const HISTORY: &str = "max_msgs_per_subject";
 const HISTORY_MAX: u64 = 64;
 /// The setting of a stream that says how long markers stay.
 const MARKER_TTL: &str = "subject_delete_marker_ttl";
-const PURGED_AFTER: &str = "berth.purged-after";
+pub(crate) const PURGED_AFTER: &str = "berth.purged-after";
 
 /// How long a failed write keeps the process from being ready.
 const WRITE_FAULT_SHOWN: Duration = Duration::from_secs(60);
@@ -200,6 +202,7 @@ pub(crate) fn config(spec: &BucketSpec, replicas: u8) -> Map<String, Value> {
         "metadata": {
             "berth.writer": spec.writer,
             "berth.schema": "1",
+            (SETTINGS_KEY): SETTINGS.to_string(),
             (PURGED_AFTER): spec.purged_after.to_string(),
         },
         "subjects": [format!("$KV.{}.>", spec.name)],

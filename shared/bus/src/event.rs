@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_contract::actor::Actor;
+use berth_contract::bucket::SETTINGS;
 use berth_contract::stream::StreamSpec;
 use berth_contract::trace::TraceContext;
 use serde::Serialize;
@@ -33,6 +34,7 @@ pub use self::page::{LAST_MAX, Position, Query, Stored};
 use self::send::{Outgoing, QueuedEvent, Way};
 use crate::bucket::nanoseconds;
 use crate::copies::Copies;
+use crate::correction::SETTINGS_KEY;
 use crate::handle::Bus;
 use crate::incarnation::Origin;
 use crate::stream::{Drift, OpenError, REPLICAS, Settings, number};
@@ -204,7 +206,7 @@ fn config(spec: &StreamSpec, copies: u8, is_clustered: bool) -> Map<String, Valu
     let mut config = json!({
         "name": spec.name,
         "description": spec.description,
-        "metadata": { "berth.schema": "1" },
+        "metadata": { "berth.schema": "1", (SETTINGS_KEY): SETTINGS.to_string() },
         "subjects": spec.subjects,
         "retention": "limits",
         "storage": "file",

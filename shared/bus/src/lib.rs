@@ -62,6 +62,7 @@ mod clock;
 mod clock_check;
 mod compare;
 mod copies_watch;
+mod correction;
 mod denial;
 mod exchange;
 mod fall;

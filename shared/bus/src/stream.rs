@@ -3,8 +3,8 @@
 //! **Owns** the creation, safe when many services start at once and while a cluster still forms,
 //! and the comparison: another tool may have dropped a setting (`nats kv edit` drops two).
 //!
-//! **Never** changes a stream that exists, and never makes one for an agent: that waits for the
-//! services.
+//! **Never** changes a stream that exists, but for its words ([`crate::correction`]), and never
+//! makes one for an agent: that waits for the services.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::cause::Cause;
 use crate::copies::SizeRefusal::{self, TooMany};
 use crate::copies::{Copies, next_try};
+use crate::correction::comparable;
 use crate::exchange::{ApiError, pause};
 use crate::handle::Bus;
 use crate::incarnation::{Incarnation, Origin};
@@ -257,7 +258,7 @@ impl Bus {
             let error = match found {
                 Ok(found) => {
                     self.record_opened(stream);
-                    let opened = self.accept(stream, expected, copies, found)?;
+                    let opened = self.accept(stream, expected, copies, found).await?;
                     return Ok(Opened { asked: Some(asked), ..opened });
                 }
                 Err(error) => error,
@@ -317,12 +318,12 @@ impl Bus {
         }
     }
 
-    fn accept(
+    async fn accept(
         &self,
         stream: &str,
         expected: &impl Settings,
         copies: Copies,
-        found: Description,
+        mut found: Description,
     ) -> Result<Opened, OpenError> {
         let number = match copies {
             Copies::Exactly(number) => number,
@@ -331,7 +332,9 @@ impl Bus {
                 .and_then(|found| u8::try_from(found).ok())
                 .unwrap_or(1),
         };
-        accept(stream, &expected.settings(number, self.cluster().is_some()), found)
+        let expected = expected.settings(number, self.cluster().is_some());
+        self.correct_words(stream, &expected, &mut found).await;
+        accept(stream, &expected, found)
     }
 }
 
@@ -366,7 +369,7 @@ fn accept(
     if level < API_LEVEL {
         return Err(OpenError::TooOld { stream: stream.to_owned(), level, oldest: OLDEST });
     }
-    let drift = compare(expected, &config);
+    let drift = compare(&comparable(expected, &config), &config);
     for drift in &drift {
         tracing::warn!(
             stream,

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::bucket::{config, stream_name};
 use crate::cause::{Cause, chain};
 use crate::clock::now;
+use crate::correction::comparable;
 use crate::exchange::ApiError;
 use crate::handle::Bus;
 use crate::stream::{Drift, NOT_FOUND, compare};
@@ -114,7 +115,9 @@ impl Bus {
             name: stream.to_owned(),
             copies,
             behind: peers.iter().filter_map(describe_peer).collect(),
-            drift: expected.map(|expected| compare(&expected, &info.config)).unwrap_or_default(),
+            drift: expected
+                .map(|expected| compare(&comparable(&expected, &info.config), &info.config))
+                .unwrap_or_default(),
             clock_skew_ms: server
                 .map(|server| ClockOffset::from_exchange(sent, server, round_trip).nearest(0)),
         }))

@@ -86,6 +86,13 @@ fn service(found: &mut Permissions, actor: &Actor, name: ServiceName) {
             found.publish_allow.push(format!("$JS.API.STREAM.PURGE.KV_{}", bucket.name));
         }
     }
+    let streams = bucket::ALL.iter().chain([&BUCKETS]).map(|spec| format!("KV_{}", spec.name));
+    // Corrects the description and metadata of its own streams after an upgrade.
+    for stream in streams.chain([EVENTS.name.to_owned()]) {
+        if bucket::stream_owner(&stream) == Some(name) {
+            found.publish_allow.push(format!("$JS.API.STREAM.UPDATE.{stream}"));
+        }
+    }
     // Whichever of them starts first makes a bucket, and records its birth.
     found.publish_allow.push(format!("$KV.{}.>", BUCKETS.name));
     found.publish_allow.extend(name.lease.map(|key| format!("$KV.{}.{key}", LEASES.name)));
@@ -376,10 +383,9 @@ mod tests {
     }
 
     #[test]
-    fn only_services_make_consumers_and_only_an_admin_changes_streams() {
+    fn only_services_make_consumers_and_only_an_admin_removes_streams() {
         let of_consumers = ["CONSUMER.CREATE.>", "CONSUMER.DURABLE.CREATE.>"];
         let of_streams = [
-            "STREAM.UPDATE.>",
             "STREAM.DELETE.>",
             "STREAM.MSG.DELETE.>",
             "STREAM.SNAPSHOT.>",
@@ -400,6 +406,14 @@ mod tests {
             };
             assert_eq!(of_consumers.into_iter().any(may), is_service, "{role:?}");
             assert_eq!(of_streams.into_iter().find(|call| may(call)), None, "{role:?}");
+            // A service changes the streams that it owns, and no other.
+            let others = bucket::ALL.iter().chain([&BUCKETS]).filter(|spec| {
+                let owner = bucket::stream_owner(&format!("KV_{}", spec.name));
+                owner.map(Actor::service) != Some(role.actor())
+            });
+            for spec in others {
+                assert!(!may(&format!("STREAM.UPDATE.KV_{}", spec.name)), "{role:?}");
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use berth_bus::StreamReport;
 use berth_bus::replication::{CopiesReport, StreamCopies};
+use berth_contract::bucket::stream_owner;
 
 use super::{Ailment, Examined, SystemFacts};
 
@@ -54,7 +55,16 @@ fn examine_stream(stream: &StreamReport) -> Vec<Ailment> {
     }
     for setting in drift {
         let what = format!("a setting is not as expected: {setting}");
-        ailments.push(Ailment::warning(&place, what).next(format!("nats stream edit {name}")));
+        let is_words = setting.field == "description" || setting.field.starts_with("metadata.");
+        let next = match stream_owner(name).filter(|_| is_words) {
+            Some(owner) => format!(
+                "systemctl restart {}   # it corrects this at its start, if its identity has the \
+                 right: docs/install.md, New identities",
+                owner.name
+            ),
+            None => format!("nats stream edit {name}"),
+        };
+        ailments.push(Ailment::warning(&place, what).next(next));
     }
     ailments
 }

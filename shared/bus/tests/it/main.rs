@@ -30,3 +30,4 @@ mod serve;
 mod spans;
 mod support;
 mod together;
+mod words;
