@@ -24,6 +24,7 @@ use crate::connection;
 use crate::failure::Failure;
 use crate::output::{Output, print_note};
 use crate::span;
+use crate::why::explain_unserved;
 
 /// How long a request is retried, unless `--timeout` says otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -175,7 +176,10 @@ impl Session {
             }
             true
         });
-        Ok(answer.await?)
+        match answer.await {
+            Ok(answer) => Ok(answer),
+            Err(problem) => Err(explain_unserved(self, V::ROW.service.name, problem).await.into()),
+        }
     }
 
     /// Reads a list to its end, or this many pages, and passes each page to `take`.

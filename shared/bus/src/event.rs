@@ -3,11 +3,13 @@
 //! **Owns** the event stream and the queue in front of it; [`EventLog`] reads what is stored.
 //!
 //! **Promises** that [`EventSender::publish`] returns at once: it hands the event to a bounded
-//! queue. A full queue drops the event and counts it ([`EventSender::lost`]). Events may be lost,
-//! so no decision depends on them.
+//! queue. A full queue drops the event and counts it ([`EventSender::lost`]). Events that
+//! nats-server refuses are kept and sent later ([`Bus::kept_events`]). Events may be lost, so no
+//! decision depends on them.
 //!
 //! **Never** makes a claim wait.
 
+mod kept;
 mod live;
 mod log;
 mod page;
@@ -15,19 +17,22 @@ mod send;
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_contract::actor::Actor;
 use berth_contract::bucket::SETTINGS;
 use berth_contract::stream::StreamSpec;
 use berth_contract::trace::TraceContext;
+use berth_telemetry::metric::EVENTS_LOST;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+pub use self::kept::KeptCounts;
+pub(crate) use self::kept::RefusedEvents;
 pub use self::live::LiveEvents;
 pub use self::log::{Event, EventError, EventFeed, EventLog};
 pub use self::page::{LAST_MAX, Position, Query, Stored};
@@ -53,6 +58,7 @@ struct SenderInner {
     actor: Actor,
     queue: mpsc::Sender<Outgoing>,
     lost: AtomicU64,
+    is_losing: AtomicBool,
     task: JoinHandle<()>,
 }
 
@@ -96,11 +102,17 @@ impl Bus {
         self.queue_events(Way::Requests)
     }
 
+    /// How many events nats-server refused that were not sent yet.
+    pub fn kept_events(&self) -> KeptCounts {
+        self.link().refused_events().counts()
+    }
+
     fn queue_events(&self, way: Way) -> EventSender {
         let (queue, outgoing) = mpsc::channel(QUEUE);
         let task = tokio::spawn(send::send(self.clone(), outgoing, way));
         let actor = self.config().actor.clone();
-        EventSender { inner: Arc::new(SenderInner { actor, queue, lost: AtomicU64::new(0), task }) }
+        let (lost, is_losing) = Default::default();
+        EventSender { inner: Arc::new(SenderInner { actor, queue, lost, is_losing, task }) }
     }
 }
 
@@ -123,8 +135,9 @@ impl EventSender {
             Err(error) => return self.lose(subject, &error),
         };
         let outgoing = Outgoing::Event(QueuedEvent { subject: actor.sign(subject), trace, body });
-        if let Err(error) = self.inner.queue.try_send(outgoing) {
-            self.lose(subject, &error);
+        match self.inner.queue.try_send(outgoing) {
+            Ok(()) => self.inner.is_losing.store(false, Ordering::Relaxed),
+            Err(error) => self.lose(subject, &error),
         }
     }
 
@@ -149,7 +162,11 @@ impl EventSender {
 
     fn lose(&self, subject: &str, why: &impl std::fmt::Display) {
         self.inner.lost.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(subject, %why, "an event is lost");
+        EVENTS_LOST.add(1, []);
+        // The metric counts the others.
+        if !self.inner.is_losing.swap(true, Ordering::Relaxed) {
+            tracing::warn!(subject, %why, "an event is lost");
+        }
     }
 }
 

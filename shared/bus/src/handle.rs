@@ -13,6 +13,8 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::{Client, jetstream};
 use berth_contract::actor::Actor;
+use berth_contract::permissions::AccessReport;
+use rand::RngExt as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -50,6 +52,10 @@ struct BusInner {
     /// The streams that this process opened.
     opened: Mutex<BTreeSet<String>>,
     fault_sources: FaultSources,
+    /// Tells this process's kept events from those of others.
+    id: String,
+    /// What its identity lacks, for those who monitor it.
+    access: Mutex<Option<AccessReport>>,
     config: Config,
 }
 
@@ -74,6 +80,8 @@ impl Bus {
             clock_skew,
             opened,
             fault_sources,
+            access: Mutex::default(),
+            id: format!("{:016x}", rand::rng().random::<u64>()),
             config,
         };
         Self { inner: Arc::new(inner) }
@@ -102,6 +110,10 @@ impl Bus {
     /// Sends what is queued, ends every subscription and closes: the last thing a process does.
     /// Gives up at the deadline.
     pub async fn drain(&self, within: Duration) {
+        let kept = self.link().refused_events().counts().kept;
+        if kept > 0 {
+            tracing::warn!(kept, "events that nats-server refused end with this process");
+        }
         if self.connected() && self.makes_streams() {
             self.record_ends(within / 2).await;
         }
@@ -155,6 +167,31 @@ impl Bus {
     /// A handle for a task that ends with the last other handle of the bus.
     pub(crate) fn unheld(&self) -> Unheld {
         Unheld(Arc::downgrade(&self.inner))
+    }
+
+    /// What the process's identity lacks; its services tell it to those who monitor them.
+    pub fn set_access(&self, report: Option<AccessReport>) {
+        *self.inner.access.lock().unwrap_or_else(PoisonError::into_inner) = report;
+    }
+
+    pub(crate) fn access(&self) -> Option<AccessReport> {
+        self.inner.access.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits for the next connection after this many; returns how many there were by then.
+    pub async fn await_connection(&self, after: u64) -> u64 {
+        let mut changes = self.link().changes();
+        while self.counts().connects <= after {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+        self.counts().connects
+    }
+
+    /// A random id of this process.
+    pub(crate) fn id(&self) -> &str {
+        &self.inner.id
     }
 
     pub(crate) fn clock_skew(&self) -> &ClockSkew {

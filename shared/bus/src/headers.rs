@@ -12,6 +12,7 @@ pub(crate) const EXPECTED_REVISION: &str = "Nats-Expected-Last-Subject-Sequence"
 pub(crate) const EXPECTED_FILTER: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 pub(crate) const KV_OPERATION: &str = "KV-Operation";
 pub(crate) const ROLLUP: &str = "Nats-Rollup";
+pub(crate) const MESSAGE_ID: &str = "Nats-Msg-Id";
 pub(crate) const TTL: &str = "Nats-TTL";
 pub(crate) const MARKER_REASON: &str = "Nats-Marker-Reason";
 pub(crate) const SERVICE_ERROR: &str = "Nats-Service-Error";

@@ -15,10 +15,15 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_nats::{ClientError, Event, Server, ServerError};
+use berth_contract::subject;
 use berth_telemetry::metric::{BUS_CONNECTED, BUS_CONNECTS, BUS_DENIALS, BUS_DISCONNECTS};
 use tokio::sync::watch;
 
 use crate::denial::{Denial, Denials};
+use crate::event::RefusedEvents;
+
+/// Most refusals of one connection that are logged as errors.
+const REFUSALS_LOGGED_MAX: usize = 64;
 
 /// How often each event came since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,6 +52,9 @@ pub(crate) struct Link {
     last_error: Mutex<Option<String>>,
     refusal: Mutex<Option<String>>,
     denials: Denials,
+    refused_events: RefusedEvents,
+    /// What was refused on this connection and is in the log.
+    logged: Mutex<BTreeSet<String>>,
 }
 
 impl Link {
@@ -58,6 +66,11 @@ impl Link {
     /// What the server's permissions refuse.
     pub(crate) const fn denials(&self) -> &Denials {
         &self.denials
+    }
+
+    /// The events that the server's permissions refuse.
+    pub(crate) const fn refused_events(&self) -> &RefusedEvents {
+        &self.refused_events
     }
 
     /// Why the last attempt to connect was refused, unless a connection was made since.
@@ -113,6 +126,8 @@ impl Link {
                 // So that the next loss of the connection is explained, too.
                 *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 self.denials.forget_inbox();
+                self.logged.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                self.refused_events.record_connected();
                 self.changes.send_modify(|changes| *changes += 1);
             }
             Event::Disconnected => {
@@ -136,8 +151,23 @@ impl Link {
                 let denial = Denial::read(error);
                 let kind = denial.as_ref().map_or("other", Denial::kind);
                 BUS_DENIALS.add(1, [kind.into()]);
-                tracing::error!(connection, error, "the server's permissions do not allow this");
+                if self.is_first_refusal(error) {
+                    tracing::error!(
+                        connection,
+                        error,
+                        "the server's permissions do not allow this"
+                    );
+                } else {
+                    tracing::debug!(
+                        connection,
+                        error,
+                        "the server's permissions do not allow this"
+                    );
+                }
                 if let Some(denial) = denial {
+                    if let Denial::Publish(subject) = &denial {
+                        self.refused_events.record_denied(subject);
+                    }
                     self.denials.record(&denial);
                 }
             }
@@ -199,6 +229,14 @@ impl Link {
     fn refuse(&self, connection: &str, error: &str) {
         self.set_refusal(Some(error.to_owned()));
         tracing::error!(connection, error, "nats-server and this process refuse each other");
+    }
+
+    /// Whether such a refusal is new on this connection. Events of all volumes are one line.
+    fn is_first_refusal(&self, error: &str) -> bool {
+        let subject = error.split('"').nth(1).unwrap_or(error);
+        let family = subject::event_family(subject).map(|family| format!("{family:?}"));
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.len() < REFUSALS_LOGGED_MAX && logged.insert(family.unwrap_or(subject.to_owned()))
     }
 
     /// Keeps the error as the last one; whether it says more than the one before.

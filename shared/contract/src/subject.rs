@@ -107,6 +107,17 @@ pub fn wanted_filter(of: EventsOf<'_>, by: &Actor) -> String {
     format!("{}.*.{}.{ANY}", any_event(of, None, None), by.tokens())
 }
 
+/// What of an event's subject its sender's right depends on: how many tokens, the kind, and the
+/// kind of the sender. nats-server allows all events of a family, or none. None when it is no
+/// event.
+pub fn event_family(subject: &str) -> Option<(usize, &str, &str)> {
+    let mut tokens = subject.strip_prefix("berth.v1.event.")?.split('.');
+    let (_namespace, kind) = (tokens.next()?, tokens.next()?);
+    let rest: Vec<&str> = tokens.collect();
+    let sender = rest.len().checked_sub(2).and_then(|at| rest.get(at))?;
+    Some((rest.len(), kind, sender))
+}
+
 /// Whose events a filter covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventsOf<'a> {
@@ -177,6 +188,24 @@ mod tests {
         ];
         for (subject, expected) in subjects {
             assert_eq!(step(&subject), expected, "{subject}");
+        }
+    }
+
+    #[test]
+    fn events_of_one_family_need_one_right() {
+        let signed = |kind: &str, id: &str, actor: Actor| actor.sign(&subject(None, kind, id));
+        let node = |id: &str| Actor::Node(NodeId::new(id).unwrap());
+        let (one, other) = (signed("node", "n1", node("n1")), signed("node", "n2", node("n2")));
+        assert_eq!(event_family(&one), event_family(&other));
+        assert_ne!(event_family(&one), event_family(&signed("plugin", "p", node("n1"))));
+        assert_ne!(event_family(&one), event_family(&signed("node", "n1", Actor::user("n1"))));
+        // An older version's subjects have fewer tokens.
+        let older = event_family("berth.v1.event._.node.n1.node.n1");
+        assert!(older.is_some() && older != event_family(&one), "{older:?}");
+        for no_event in
+            ["berth.v1.claim.take.default.node.n1", "berth.v1.event", "berth.v1.event.a"]
+        {
+            assert_eq!(event_family(no_event), None, "{no_event}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Whether the program's identity has every right that its role needs in this version.
 //!
 //! **Owns** the comparison of the `.creds` file with [`derive_permissions`], and how it is told:
-//! as a warning at each start, and by `--check-access`.
+//! as a warning at each start, by `--check-access`, and to those who monitor the process.
 //!
 //! **Promises** that everything that is missing is told at once, with the command that makes an
 //! identity with all rights. Nothing is sent: a token carries its rights.
@@ -10,10 +10,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use berth_bus::{BadCredentials, Credentials, Identity};
-use berth_contract::permissions::{MissingRight, Permissions, derive_permissions};
+use berth_bus::{BadCredentials, Bus, Credentials, Identity};
+use berth_contract::permissions::{AccessReport, MissingRight, Permissions, derive_permissions};
 use berth_contract::role::Role;
 use berth_domain::{Namespace, PluginId, Timestamp};
+use berth_telemetry::metric::ACCESS_MISSING;
 
 /// The credentials' and certificates' last days, in which their end is a warning.
 pub const EXPIRY_WARNED: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -115,7 +116,31 @@ fn write_remedy(role: &Role, name: &str, controllers: &[PluginId]) -> String {
     }
 }
 
+/// Has the process's services tell what its identity lacks, by the file of each connection. A file
+/// with another key is for the next start of the process.
+pub(crate) async fn report_access(role: Role, bus: Bus) {
+    let key = |bus: &Bus| bus.credentials().identity().ok().flatten().map(|one| one.key);
+    let (mut connections, first) = (0, key(&bus));
+    loop {
+        connections = bus.await_connection(connections).await;
+        if key(&bus) != first {
+            continue;
+        }
+        let check = check_access(&role, bus.credentials()).ok().flatten();
+        let count = check.as_ref().map_or(0, |check| check.missing.len());
+        ACCESS_MISSING.set(u64::try_from(count).unwrap_or(u64::MAX), []);
+        bus.set_access(check.and_then(AccessCheck::into_report));
+    }
+}
+
 impl AccessCheck {
+    /// What is missing; none if nothing is.
+    fn into_report(self) -> Option<AccessReport> {
+        let Self { name: identity, missing, remedy, .. } = self;
+        let lacks = !missing.is_empty();
+        lacks.then_some(AccessReport { identity, missing, remedy })
+    }
+
     /// Whether the identity ends within [`EXPIRY_WARNED`].
     fn ends_soon(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|end| end < now.after(EXPIRY_WARNED))

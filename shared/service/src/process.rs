@@ -17,7 +17,7 @@ use clap::{Arg, ArgAction, Args as _, Command, FromArgMatches as _, value_parser
 use thiserror::Error;
 use tokio::time::sleep;
 
-use crate::access_check::check_access;
+use crate::access_check::{check_access, report_access};
 use crate::clock;
 use crate::config::{self, Config};
 use crate::connection::{ConnectionArgs, NatsConfig};
@@ -219,6 +219,8 @@ async fn start(
     }
     let config = nats.bus(worker.as_str(), role.actor());
     let bus = or_ended(&shutdown, async { Ok(Bus::connect(config).await?) }).await?;
+    let reporting = report_access(role.clone(), bus.clone());
+    tokio::spawn(reporting);
     // There may be thousands of agents, and the services use the same buckets.
     if ![service::NODE_AGENT, service::DOCKER].contains(&name) {
         bus.watch_copies(nats.replicas, COPIES_CHECK_EVERY);

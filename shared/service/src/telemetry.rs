@@ -20,6 +20,10 @@ pub enum LogFormat {
 }
 decode_leaf!(LogFormat);
 
+/// What is logged unless something else is said. What the client library says at `info`, the bus
+/// says in its own words.
+const USUAL_FILTER: &str = "info,async_nats=warn";
+
 /// The `[log]` part of a service's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
@@ -28,11 +32,11 @@ pub struct LogConfig {
     /// How they are written.
     pub format: LogFormat,
 }
-decode_struct!(LogConfig { filter = "info".to_owned(), format = LogFormat::Text });
+decode_struct!(LogConfig { filter = USUAL_FILTER.to_owned(), format = LogFormat::Text });
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { filter: "info".to_owned(), format: LogFormat::Text }
+        Self { filter: USUAL_FILTER.to_owned(), format: LogFormat::Text }
     }
 }
 

@@ -74,7 +74,7 @@ pub async fn gather(session: &Session) -> SystemFacts {
     let (registry, claims, storage, volume_records) = of_services;
     let mut why = Facts { now: clock::now(), ..Facts::default() };
     for (name, answer) in &replicas {
-        let answer = answer.as_ref().map_err(Clone::clone).and_then(|all| worst_clock(name, all));
+        let answer = answer.as_ref().map_err(Clone::clone).and_then(|all| worst_replica(name, all));
         why.services.insert(name, answer);
     }
     let mut left_out = 0;
@@ -194,13 +194,16 @@ async fn replicas(
     join_all(answers).await.into_iter().collect()
 }
 
-/// The replica with the worst clock stands for its service.
-fn worst_clock(name: &str, replicas: &[Replica]) -> SourceAnswer<ServiceInfo> {
+/// The replica with the worst clock stands for its service, and so does one that lacks rights.
+fn worst_replica(name: &str, replicas: &[Replica]) -> SourceAnswer<ServiceInfo> {
     if replicas.is_empty() {
         return Err(Problem::new(Code::NoResponder, format_args!("no {name} answers")));
     }
     let skews = replicas.iter().filter_map(Replica::clock_skew_ms);
-    Ok(ServiceInfo { clock_skew_ms: skews.max_by_key(|skew_ms| skew_ms.unsigned_abs()) })
+    Ok(ServiceInfo {
+        clock_skew_ms: skews.max_by_key(|skew_ms| skew_ms.unsigned_abs()),
+        access: replicas.iter().find_map(|one| one.access.clone()),
+    })
 }
 
 async fn registry(session: &Session) -> SourceAnswer<RegistryLists> {

@@ -176,6 +176,7 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
     match cause {
         C::BusAway
         | C::ServiceAway
+        | C::RightMissing
         | C::RecordUnreadable
         | C::StoreFault
         | C::ClockWrong

@@ -1,14 +1,20 @@
-//! What the caller's own identity may do, and which checks it cannot make for that reason.
+//! What the caller's own identity may do, and which checks it cannot make for that reason; and which
+//! rights the identities of services and agents lack.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_contract::actor::Actor;
-use berth_contract::permissions::{MissingRight, Permissions, derive_permissions};
+use berth_contract::permissions::{AccessReport, MissingRight, Permissions, derive_permissions};
 use berth_contract::role::{Grants, Role};
 use berth_contract::verb::{self, Capability, Verb as _};
 use berth_domain::Namespace;
 
 use super::{Ailment, Examined, SystemFacts};
+use crate::why::next;
+
+/// The most rights, and the most processes, that one finding names.
+const RIGHTS_MAX: usize = 12;
+const PLACES_MAX: usize = 8;
 
 /// What each check reads: verbs, or the beginnings of subjects.
 pub(super) const NEEDS: [(&str, &[&str]); 9] = [
@@ -24,6 +30,59 @@ pub(super) const NEEDS: [(&str, &[&str]); 9] = [
 ];
 
 pub fn examine(facts: &SystemFacts) -> Examined {
+    let Examined { summary, mut ailments } = examine_caller(facts);
+    ailments.extend(find_lacking(facts));
+    Examined::new(summary, ailments)
+}
+
+/// Each identity that lacks rights, once, with the processes that have it.
+fn find_lacking(facts: &SystemFacts) -> Vec<Ailment> {
+    let mut found: BTreeMap<&str, Lacking<'_>> = BTreeMap::new();
+    for (service, replica) in facts.all_replicas() {
+        let Some(access) = &replica.access else { continue };
+        let place = replica.node().map_or_else(
+            || format!("{service} {}", replica.name()),
+            |node| format!("{service} of node {node}"),
+        );
+        let (places, kept) = Default::default();
+        let known = found.entry(&access.identity).or_insert(Lacking { access, places, kept });
+        known.places.insert(place);
+        // The services of one process tell the same events.
+        known.kept = known.kept.max(replica.events.kept);
+    }
+    found.into_values().map(Lacking::describe).collect()
+}
+
+/// An identity that lacks rights.
+struct Lacking<'a> {
+    access: &'a AccessReport,
+    places: BTreeSet<String>,
+    /// Events of one of its processes that wait for the right.
+    kept: u64,
+}
+
+impl Lacking<'_> {
+    fn describe(self) -> Ailment {
+        let Self { access, places, kept } = self;
+        let AccessReport { identity, missing, .. } = access;
+        let places: Vec<String> = places.into_iter().take(PLACES_MAX).collect();
+        let count = missing.len();
+        let what = format!("identity {identity} lacks {count} rights that its version needs");
+        let mut fault = Ailment::fault(places.join(", "), what);
+        if kept > 0 {
+            fault = fault.shown_by(format!("{kept} refused events wait for the right"));
+        }
+        for right in missing.iter().take(RIGHTS_MAX) {
+            fault = fault.shown_by(right.to_string());
+        }
+        if count > RIGHTS_MAX {
+            fault = fault.shown_by(format!("and {} more", count - RIGHTS_MAX));
+        }
+        fault.next(next::new_identity(access))
+    }
+}
+
+fn examine_caller(facts: &SystemFacts) -> Examined {
     let identity = facts.access.identity.as_ref();
     let Some((identity, permissions)) =
         identity.and_then(|one| Some((one, one.permissions.as_ref()?)))
@@ -105,4 +164,44 @@ fn list_capabilities(permissions: &Permissions, identity: &str) -> Vec<String> {
         }
     }
     held
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::{replica, well};
+    use super::super::{Verdict, examine};
+
+    #[test]
+    fn identities_that_lack_rights_are_named_with_their_processes_and_the_next_command() {
+        let lacks = |identity: &str, count: usize| {
+            let right =
+                |at| json!({"publish": format!("berth.v1.volume.checkpoint.n{at}.service.gc")});
+            let missing: Vec<_> = (0..count).map(right).collect();
+            json!({"identity": identity, "missing": missing, "remedy": "berth access x --replace"})
+        };
+        let mut facts = well();
+        let events = json!({"kept": 7, "lost": 0});
+        let claims = [replica(json!({"access": lacks("claim", 20), "events": events}))];
+        let agent = |of: &str| {
+            let node = json!({"node": "n2"});
+            replica(json!({"id": of, "metadata": node, "access": lacks("node/n2", 1)}))
+        };
+        let (agents, controllers) = (vec![agent("a")], vec![agent("b")]);
+        facts.replicas.insert("berth-claim", Ok(claims.to_vec()));
+        facts.replicas.insert("berth-node-agent", Ok(agents));
+        facts.replicas.insert("berth-controller", Ok(controllers));
+        let report = examine(&facts);
+        let check = report.checks.iter().find(|one| one.check == "permissions").unwrap();
+        let [claim, node] = &check.findings[..] else { panic!("{check:?}") };
+        assert_eq!((check.verdict, claim.place.as_str()), (Verdict::Fault, "berth-claim x/host/1"));
+        assert_eq!(claim.what, "identity claim lacks 20 rights that its version needs");
+        assert_eq!(claim.evidence[0], "7 refused events wait for the right");
+        assert!(claim.evidence[1].contains("(volume.checkpoint)"), "{claim:?}");
+        assert_eq!(claim.evidence.last().unwrap(), "and 8 more");
+        assert!(claim.next[0].starts_with("berth access x --replace   # "), "{claim:?}");
+        let places = "berth-controller of node n2, berth-node-agent of node n2";
+        assert_eq!(node.place, places);
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use berth_bus::event::KeptCounts;
 use berth_contract::code::Code;
+use berth_contract::permissions::AccessReport;
 use berth_domain::{NodeId, Timestamp};
 use serde::Deserialize;
 
@@ -19,6 +21,12 @@ pub struct Replica {
     /// Its endpoints.
     #[serde(default)]
     pub endpoints: Vec<EndpointStats>,
+    /// What its identity lacks; none if it lacks nothing.
+    #[serde(default)]
+    pub access: Option<AccessReport>,
+    /// Its events that nats-server refused.
+    #[serde(default)]
+    pub events: KeptCounts,
 }
 
 /// One endpoint of a replica.

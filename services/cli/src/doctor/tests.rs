@@ -41,7 +41,7 @@ fn with(mut base: Value, more: Value) -> Value {
     base
 }
 
-fn replica(more: Value) -> Replica {
+pub(super) fn replica(more: Value) -> Replica {
     let metadata = json!({"worker": "x/host/1", "clock_skew_ms": "3"});
     read(with(json!({"id": "x-1", "version": VERSION, "metadata": metadata}), more))
 }
@@ -109,7 +109,7 @@ fn certificate(place: &str, days: u64) -> Certificate {
 }
 
 /// Nothing is wrong.
-fn well() -> SystemFacts {
+pub(super) fn well() -> SystemFacts {
     let mut facts = SystemFacts {
         now: at(100),
         own_version: VERSION.to_owned(),
@@ -140,7 +140,7 @@ fn well() -> SystemFacts {
     };
     for service in service::ALL {
         facts.replicas.insert(service.name, Ok(vec![replica(json!({}))]));
-        let info = ServiceInfo { clock_skew_ms: Some(3) };
+        let info = ServiceInfo { clock_skew_ms: Some(3), access: None };
         facts.why.services.insert(service.name, Ok(info));
     }
     let leads = json!({"endpoints": [{"name": "gc-force"}]});

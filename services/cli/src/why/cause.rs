@@ -14,6 +14,8 @@ pub enum Cause {
     BusAway,
     /// A service of Berth does not answer.
     ServiceAway,
+    /// The identity of a service lacks a right that the step needs.
+    RightMissing,
     /// A record cannot be read.
     RecordUnreadable,
     /// The server stores no writes.

@@ -8,6 +8,7 @@ use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
+use berth_contract::permissions::AccessReport;
 use berth_contract::problem::Problem;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
 
@@ -28,10 +29,12 @@ pub struct Names {
 }
 
 /// The state that one replica of a service reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceInfo {
     /// How far the replica's clock is ahead of nats-server's, in milliseconds, once measured.
     pub clock_skew_ms: Option<i64>,
+    /// What the replica's identity lacks; none if it lacks nothing.
+    pub access: Option<AccessReport>,
 }
 
 /// Everything that was read. An unrequested fact is absent from its map.

@@ -27,7 +27,9 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::cause::Finding;
 use super::facts::{Facts, Names, ServiceInfo, SourceAnswer};
+use super::rights;
 use crate::session::Session;
 
 /// Deadline of one answer, unless `--timeout` is given.
@@ -311,6 +313,23 @@ async fn claims(session: &Session, query: claim::Status) -> SourceAnswer<Vec<Cla
         .map(|found| found.claims)
 }
 
+/// The problem in other words, where the service runs and may not receive the request: starting it
+/// would not help.
+pub async fn explain_unserved(
+    session: &Session,
+    service: &'static str,
+    problem: Problem,
+) -> Problem {
+    if problem.code != Code::NoResponder {
+        return problem;
+    }
+    let mut facts = Facts::default();
+    facts.services.insert(service, self::service(session, service).await);
+    let found = rights::find_unserved(&facts, service, &problem);
+    let Some(Finding { sentence, next, .. }) = found else { return problem };
+    Problem { message: sentence, ..problem }.next(next.join("\n"))
+}
+
 /// The state of one replica: every replica answers, and the first answer is taken.
 async fn service(session: &Session, name: &str) -> SourceAnswer<ServiceInfo> {
     let call = Call::until(clock::begin_trace(), deadline(session));
@@ -318,7 +337,10 @@ async fn service(session: &Session, name: &str) -> SourceAnswer<ServiceInfo> {
         session.bus.request(&format!("$SRV.INFO.{name}"), &json!({}), &call).await;
     let info = answer.map_err(|error| error.into_problem(name))?;
     let skew = info["metadata"]["clock_skew_ms"].as_str();
-    Ok(ServiceInfo { clock_skew_ms: skew.and_then(|ms| ms.parse().ok()) })
+    Ok(ServiceInfo {
+        clock_skew_ms: skew.and_then(|ms| ms.parse().ok()),
+        access: serde_json::from_value(info["access"].clone()).ok(),
+    })
 }
 
 async fn once<V: Verb>(

@@ -7,7 +7,7 @@ use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
 use berth_domain::limits::CLOCK_MARGIN;
 use berth_domain::volume::{CallKind, State};
 
-use super::{Actor, Cause, Diagnosis, Facts, Finding, NOT_KNOWN, next};
+use super::{Actor, Cause, Diagnosis, Facts, Finding, NOT_KNOWN, next, rights};
 
 /// The finding for a name when the bus cannot be reached.
 pub fn bus_away(name: &str, problem: &Problem) -> Diagnosis {
@@ -36,6 +36,9 @@ pub fn unanswered(facts: &Facts) -> Option<Diagnosis> {
 
 /// A service that did not answer, or could not read the bus.
 pub fn away(facts: &Facts, service: &str, problem: &Problem) -> Finding {
+    if let Some(found) = rights::find_unserved(facts, service, problem) {
+        return found.shown_by([problem.to_string()]);
+    }
     let answers = facts.services.get(service).is_some_and(Result::is_ok);
     let finding = match problem.code {
         Code::BusUnavailable => Finding::new(
@@ -63,9 +66,10 @@ pub fn away(facts: &Facts, service: &str, problem: &Problem) -> Finding {
     finding.shown_by([problem.to_string()])
 }
 
-/// The fault of the services that the claim needs: no replica, or a wrong clock.
+/// The fault of the services that the claim needs: a right, no replica, or a wrong clock.
 pub fn in_the_way(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
-    wrong_clock(facts, &[CLAIM.name, VOLUMEWATCHER.name])
+    missing_right(facts, claim)
+        .or_else(|| wrong_clock(facts, &[CLAIM.name, VOLUMEWATCHER.name]))
         .or_else(|| no_release_watcher(facts, claim))
 }
 
@@ -119,16 +123,30 @@ fn start_watcher(finding: Finding, problem: &Problem) -> Finding {
         .next(format!("nats micro ping {}", VOLUMEWATCHER.name))
 }
 
+/// A right that the claim's next step needs.
+fn missing_right(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
+    let find = |needed: &[_], what| rights::find_missing(facts, needed, what);
+    match claim.state {
+        State::Publishing => find(&rights::OF_PUBLISH, "the volume is being attached"),
+        _ if is_release(claim) => find(&rights::OF_RELEASE, "the claim is being released"),
+        _ => None,
+    }
+}
+
+/// Whether the volumewatcher makes the claim's next call.
+fn is_release(claim: &ClaimStatus) -> bool {
+    match claim.state {
+        State::Unpublishing | State::NodeDetached => true,
+        State::Taken => claim.step == Some(CallKind::NodeDetach),
+        State::Waiting | State::Publishing => false,
+    }
+}
+
 /// A release without a volumewatcher to make its calls.
 fn no_release_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
     let problem = facts.services.get(VOLUMEWATCHER.name)?.as_ref().err()?;
     let under_way = claim.attempt.as_ref().is_some_and(|attempt| facts.now <= attempt.ends());
-    let is_release = match claim.state {
-        State::Unpublishing | State::NodeDetached => true,
-        State::Taken => claim.step == Some(CallKind::NodeDetach),
-        State::Waiting | State::Publishing => false,
-    };
-    if !is_release || under_way {
+    if !is_release(claim) || under_way {
         return None;
     }
     let told = "no berth-volumewatcher answers, and it makes each call of a release";

@@ -20,7 +20,7 @@ use berth_domain::volume::State;
 use berth_domain::volume::storage::{OperationKind, SnapshotState, Stage};
 use berth_domain::{NodeId, PluginId, Timestamp, VolumeKey};
 
-use super::{Actor, Cause, Facts, Finding, next, plugin, service, words};
+use super::{Actor, Cause, Facts, Finding, next, plugin, rights, service, words};
 use crate::span::ago;
 use crate::storage::{AtStorage, delete_command, name_operation};
 
@@ -221,7 +221,8 @@ fn waits(
 impl ChangeCase<'_> {
     /// The decisive cause of what the next call waits for.
     fn find(&self) -> Finding {
-        service::wrong_clock(self.facts, &[CLAIM.name, VOLUMEWATCHER.name])
+        self.missing_right()
+            .or_else(|| service::wrong_clock(self.facts, &[CLAIM.name, VOLUMEWATCHER.name]))
             .or_else(|| self.no_watcher())
             .or_else(|| self.hangs())
             .or_else(|| self.plugin_down())
@@ -255,6 +256,10 @@ impl ChangeCase<'_> {
 
     fn no_watcher(&self) -> Option<Finding> {
         (!self.calling).then(|| service::no_watcher(self.facts, &self.name))?
+    }
+
+    fn missing_right(&self) -> Option<Finding> {
+        rights::find_missing(self.facts, &rights::OF_CHANGE, &self.name)
     }
 
     /// A call that is past its deadline.
@@ -409,7 +414,7 @@ mod tests {
         facts.volumes.insert(key, Ok(read(volume)));
         facts.plugins.insert(PluginId::new("p").unwrap(), Ok(read(plugin)));
         for name in [CLAIM.name, VOLUMEWATCHER.name] {
-            facts.services.insert(name, Ok(ServiceInfo { clock_skew_ms: Some(0) }));
+            facts.services.insert(name, Ok(ServiceInfo { clock_skew_ms: Some(0), access: None }));
         }
         facts
     }

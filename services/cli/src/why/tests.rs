@@ -98,7 +98,9 @@ fn well() -> Facts {
     set_node(&mut facts, json!({}));
     set_plugin(&mut facts, true);
     for service in [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER] {
-        facts.services.insert(service.name, Ok(ServiceInfo { clock_skew_ms: Some(2) }));
+        facts
+            .services
+            .insert(service.name, Ok(ServiceInfo { clock_skew_ms: Some(2), access: None }));
     }
     facts
 }
@@ -363,7 +365,7 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
     (
         |facts| {
             leaves(facts);
-            let skew = ServiceInfo { clock_skew_ms: Some(-600_000) };
+            let skew = ServiceInfo { clock_skew_ms: Some(-600_000), access: None };
             facts.services.insert(CLAIM.name, Ok(skew));
         },
         Cause::ClockWrong,

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use berth_access::creds::{format_creds, inbox_prefix};
 use berth_access::jwt::UserToken;
 use berth_access::key::{Key, KeyKind};
-use berth_access::{Permissions, Role, derive_permissions};
+use berth_access::{Grants, Permissions, Role, derive_permissions};
 use berth_domain::{Namespace, NodeId, PluginId};
 use berth_harness::process::{Program, binary};
 use berth_harness::wait;
@@ -70,14 +70,23 @@ fn role(program: &str, controllers: &[&str]) -> Role {
 fn sign_changed(fleet: &Fleet, role: &Role, change: impl FnOnce(&mut Permissions)) -> PathBuf {
     let seed = fs::read_to_string(fleet.directory.path().join("account.seed")).unwrap();
     let account = Key::from_seed(&seed, KeyKind::Account).unwrap();
-    let key = Key::make(KeyKind::User);
+    sign_for(fleet, role, (&account, &Key::make(KeyKind::User)), change)
+}
+
+/// The same, for a key that the caller keeps.
+fn sign_for(
+    fleet: &Fleet,
+    role: &Role,
+    (account, key): (&Key, &Key),
+    change: impl FnOnce(&mut Permissions),
+) -> PathBuf {
     let public = key.public();
     let mut permissions = derive_permissions(role).with_inbox(&inbox_prefix(&public));
     change(&mut permissions);
     let name = role.identity_name(None);
     let token = UserToken { name: &name, public: &public, permissions, expires: None };
     let file = fleet.dir.join("changed.creds");
-    let text = format_creds(&token.sign(&account, now()).unwrap(), &key).unwrap();
+    let text = format_creds(&token.sign(account, now()).unwrap(), key).unwrap();
     fs::write(&file, text).unwrap();
     file
 }
@@ -152,4 +161,80 @@ async fn credentials_without_rights_in_them_are_not_checked() {
     let (code, text) = check(&fleet, "gc", &connection);
     assert_eq!(code, 0, "{text}");
     assert!(text.starts_with("not checked: ") && text.contains("ok: connected"), "{text}");
+}
+
+/// Runs `berth` as an operator; returns its exit code and what it prints.
+fn berth(connection: &[String], args: &[&str]) -> (i32, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(binary("berth")).args(args).args(connection).output().unwrap();
+    let text = String::from_utf8_lossy(&stdout) + String::from_utf8_lossy(&stderr);
+    (status.code().unwrap(), text.into_owned())
+}
+
+/// Waits until `berth` prints all of these parts.
+async fn prints(connection: &[String], args: &[&str], parts: &[&str]) {
+    wait::until(&format!("berth {args:?} prints {parts:?}"), SOON, async || {
+        let (_, text) = berth(connection, args);
+        if parts.iter().all(|part| text.contains(part)) { Ok(()) } else { Err(text) }
+    })
+    .await;
+}
+
+/// An upgraded service with the identity of an older version, until its token is signed again.
+#[tokio::test]
+async fn rights_that_a_running_service_lacks_are_told_and_its_events_come_later() {
+    let mut fleet = Fleet::start(&["n1.example"]).await;
+    let grants =
+        Grants { operator: true, ..Grants::parse_namespaces(&["*=read,write,mount"]).unwrap() };
+    let ops = fleet.creds(Role::User { name: "ops".to_owned(), grants });
+    let ops = connection(&fleet, &ops);
+    let seed = fs::read_to_string(fleet.directory.path().join("account.seed")).unwrap();
+    let keys = (Key::from_seed(&seed, KeyKind::Account).unwrap(), Key::make(KeyKind::User));
+    let sign = |change: &dyn Fn(&mut Permissions)| {
+        sign_for(&fleet, &Role::Claim, (&keys.0, &keys.1), change)
+    };
+    let creds = sign(&|permissions| {
+        permissions.publish_allow.retain(|subject| !subject.starts_with("berth.v1.event."));
+        permissions.subscribe_allow.retain(|subject| !subject.contains(".volume.status."));
+    });
+    let claim = Program::new("claim", binary("berth-claim"), fleet.dir.join("claim.log"))
+        .args(connection(&fleet, &creds))
+        .start();
+    // Refused requests are events.
+    for alloc in ["a1", "a2", "a3"] {
+        let refused = format!("no alloc {alloc}");
+        let stop = ["alloc", "stop", alloc];
+        wait::until(&refused, SOON, async || {
+            let (_, text) = berth(&ops, &stop);
+            if text.contains("BERTH0301") { Ok(()) } else { Err(text) }
+        })
+        .await;
+    }
+    let identity = "identity claim lacks 4 rights that its version needs";
+    let next = "next: berth access service claim --replace";
+    let right = "(volume.status)";
+    prints(&ops, &["doctor"], &[identity, right, "3 refused events wait", next]).await;
+    prints(&ops, &["why", "volume/v"], &["may not receive volume.status", next]).await;
+    let status = ["volume", "status", "v", "--timeout", "2s"];
+    prints(
+        &ops,
+        &status,
+        &["may not receive volume.status", "berth access service claim --replace"],
+    )
+    .await;
+    let count = |text: &str| claim.log().matches(text).count();
+    assert_eq!(count("refuses events of this process"), 1, "{}", claim.log());
+    assert_eq!(count("permissions do not allow"), 2, "{}", claim.log());
+
+    sign(&|_| {});
+    fleet.servers[0].daemon.restart();
+    fleet.await_ready().await;
+    let told = ["events", "--kind", "request"];
+    prints(&ops, &told, &["a1", "a2", "a3"]).await;
+    let (_, text) = berth(&ops, &told);
+    let at = |alloc: &str| text.find(alloc).unwrap();
+    assert!(at("a1") < at("a2") && at("a2") < at("a3"), "{text}");
+    let (_, text) = berth(&ops, &["doctor"]);
+    assert!(!text.contains("lacks"), "{text}");
+    assert_eq!(count("had refused are sent"), 1, "{}", claim.log());
 }

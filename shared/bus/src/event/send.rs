@@ -5,6 +5,9 @@
 //! batch, which costs as little as one message. On one server the stream is written without a sync,
 //! and a batch would cost more than it saves. Sending them together still wakes both ends only
 //! once.
+//!
+//! What nats-server refuses is kept ([`super::kept`]) and sent when a later connection has the
+//! right.
 
 use std::time::Duration;
 
@@ -25,9 +28,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::log::HEARTBEAT;
 use crate::ack::{Ack, read_ack};
 use crate::cause::chain;
+use crate::exchange::ExchangeError;
 use crate::handle::Bus;
 use crate::headers;
-use crate::request::Call;
+use crate::request::{Call, RequestError};
 
 /// Most events that are sent together.
 const TOGETHER_MAX: usize = 256;
@@ -40,6 +44,10 @@ const TELL_AGAIN: Schedule =
 const GATHER: Duration = Duration::from_millis(5);
 /// How long the next events wait for the last ones to be stored.
 const PACE: Duration = Duration::from_millis(500);
+/// How long the acknowledgement of an event that was kept may take.
+const KEPT_SENT_WITHIN: Duration = Duration::from_secs(5);
+/// The pause after a kept event was not acknowledged.
+const KEPT_RETRY: Duration = Duration::from_secs(1);
 
 /// What the queue in front of the stream holds.
 pub(super) enum Outgoing {
@@ -48,8 +56,8 @@ pub(super) enum Outgoing {
 }
 
 /// An event that waits to be sent.
-#[derive(Clone)]
-pub(super) struct QueuedEvent {
+#[derive(Debug, Clone)]
+pub(crate) struct QueuedEvent {
     pub(super) subject: String,
     pub(super) trace: TraceContext,
     pub(super) body: Bytes,
@@ -77,7 +85,16 @@ pub(super) enum Way {
 /// Hands events to the client in order, while it is connected.
 pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, way: Way) {
     let mut gather_until = Instant::now();
-    while let Some(next) = outgoing.recv().await {
+    let refused = || bus.link().refused_events();
+    loop {
+        let next = tokio::select! {
+            next = outgoing.recv() => next,
+            () = refused().sendable() => {
+                send_kept(&bus, way).await;
+                continue;
+            }
+        };
+        let Some(next) = next else { return };
         // Events queued in the client while disconnected would delay everything else.
         while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
         let (mut events, mut then) = (Vec::new(), Some(next));
@@ -88,7 +105,9 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, way: Way) {
             then = if more { coming.await.ok().flatten() } else { None };
         }
         gather_until = Instant::now() + GATHER;
+        let events = refused().keep_refused(events);
         match way {
+            _ if events.is_empty() => {}
             Way::EachAlone => publish(&bus, events).await,
             Way::Batches => store(&bus, events).await,
             Way::Requests => send_to_registry(&bus, events).await,
@@ -101,9 +120,37 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, way: Way) {
     }
 }
 
+/// Sends the oldest event that nats-server refused on an earlier connection. It is kept until it is
+/// acknowledged. Its id keeps a repetition out of the stream.
+async fn send_kept(bus: &Bus, way: Way) {
+    let refused = bus.link().refused_events();
+    let Some((number, event)) = refused.first() else { return };
+    if way == Way::Requests {
+        refused.remove(number);
+        return send_to_registry(bus, vec![event]).await;
+    }
+    let mut headers = event.headers();
+    headers::set(&mut headers, headers::MESSAGE_ID, format_args!("{}.{number}", bus.id()));
+    let sent = bus.exchange(event.subject.clone(), headers, event.body, KEPT_SENT_WITHIN).await;
+    match sent.map(|answer| read_ack(&answer)) {
+        Ok(Ok(Ack { error: Some(error), .. })) => {
+            tracing::warn!(%error, "an event is lost");
+            refused.remove(number);
+        }
+        Ok(_) => refused.remove(number),
+        Err(ExchangeError::Denied(_)) => refused.record_denied(&event.subject),
+        Err(error) => {
+            tracing::debug!(%error, "a kept event was not acknowledged; it is sent again");
+            sleep(KEPT_RETRY).await;
+        }
+    }
+}
+
 /// Sends each event by itself, and waits for no acknowledgement.
 async fn publish(bus: &Bus, events: Vec<QueuedEvent>) {
-    for event in events {
+    let refused = bus.link().refused_events();
+    for event in refused.keep_refused(events) {
+        refused.record_sent(event.clone());
         let headers = event.headers();
         let QueuedEvent { subject, body, .. } = event;
         if let Err(error) = bus.client().publish_with_headers(subject, headers, body).await {
@@ -147,6 +194,8 @@ async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "the acknowledgement of events cannot be read"),
         },
+        // The others of the batch may have the right; alone, each one is stored or kept.
+        Err(ExchangeError::Denied(_)) => publish(bus, events).await,
         Err(error) => tracing::debug!(%error, count, "events may be lost: no acknowledgement came"),
     }
 }
@@ -168,6 +217,9 @@ async fn send_to_registry(bus: &Bus, events: Vec<QueuedEvent>) {
         let call = Call::within(trace, TOLD_WITHIN);
         match bus.ask_service::<verb::NodeTell>(&(), &request, &call).await {
             Ok(_) => return,
+            Err(RequestError::NotAllowed { .. }) => {
+                return bus.link().refused_events().keep(events);
+            }
             Err(error) if error.is_undone() => {
                 tracing::debug!(error = chain(&error), tries, "the registry takes no events now");
             }

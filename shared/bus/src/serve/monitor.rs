@@ -58,6 +58,10 @@ pub(super) async fn start(
             let mut answer = state.describe(verb, skew_ms);
             if verb == Verb::Stats {
                 answer["buckets"] = bus.standings().describe();
+                answer["events"] = json!(bus.kept_events());
+            }
+            if let Some(access) = bus.access().filter(|_| verb != Verb::Ping) {
+                answer["access"] = json!(access);
             }
             reply(&bus, question, answer).await;
         }

@@ -1,11 +1,14 @@
 //! Events are told without waiting, and read again.
 
+use std::path::Path;
 use std::time::Duration;
 
-use berth_bus::Events;
 use berth_bus::event::{Position, Query};
+use berth_bus::{Copies, Events};
 use berth_contract::actor::Actor;
 use berth_contract::stream::EVENTS;
+use berth_harness::dirs::Dir;
+use berth_harness::nats::{NatsOptions, NatsServers};
 use berth_harness::wait;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
@@ -288,7 +291,7 @@ async fn a_follower_goes_on_after_a_restart_without_a_gap() {
 }
 
 /// Copies the store of a server that is down, and puts it back.
-fn copy(from: &std::path::Path, to: &std::path::Path) {
+fn copy(from: &Path, to: &Path) {
     let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status();
     assert!(copied.unwrap().success(), "{} to {}", from.display(), to.display());
 }
@@ -354,4 +357,84 @@ async fn a_follower_misses_nothing_new_when_a_killed_server_has_forgotten_the_ne
         let event = timeout(PATIENCE, feed.next()).await.unwrap();
         assert_eq!(counts(&[event]), [expected]);
     }
+}
+
+/// Lets `u` publish everything but the events of a kind, or everything.
+fn write_rights(file: &Path, denied: Option<&str>) {
+    let deny = denied.map(|of| format!("publish: {{ deny: [\"berth.v1.event.*.{of}.>\"] }}"));
+    let deny = deny.unwrap_or_default();
+    let text = format!("users: [{{ user: u, password: p, permissions: {{ {deny} }} }}]");
+    std::fs::write(file, format!("authorization {{ {text} }}\nno_auth_user: u\n")).unwrap();
+}
+
+/// Events that the server refuses come later, in order, and hold up no others.
+async fn refused_events_are_sent_with_new_rights(servers: usize) {
+    let dir = Dir::new("event-rights");
+    let file = dir.join("users.conf");
+    write_rights(&file, Some("a"));
+    // nats-server takes every path as one below the configuration's directory.
+    let extra = &format!("include \"{}{}\"", "../".repeat(16), file.display());
+    let options = NatsOptions { extra, ..NatsOptions::default() };
+    let servers = NatsServers::start_with(servers, options).await;
+    let bus = connect(&servers.url()).await;
+    let events = bus.events(&EVENTS, Copies::ByCluster).await.unwrap();
+    let tell = async |counts: std::ops::Range<u64>| {
+        for count in counts {
+            let kind = ["a", "b"][usize::try_from(count % 2).unwrap()];
+            events.publish(&subject(kind), &json!({ "count": count }), trace());
+        }
+        events.flush(PATIENCE).await;
+    };
+    let stored = async |kind: &str| {
+        let all = events.last(&of(kind), 100, PATIENCE).await;
+        all.map(|all| counts(&all)).unwrap_or_default()
+    };
+    tell(0..20).await;
+    let (even, odd) = (|count: &u64| count.is_multiple_of(2), |count: &u64| count % 2 == 1);
+    wait::until("what is allowed is stored, and the rest is kept", PATIENCE, async || {
+        let (kept, others) = (bus.kept_events().kept, stored("b").await);
+        let is_so = kept == 10 && others == (0..20).filter(odd).collect::<Vec<_>>();
+        if is_so { Ok(()) } else { Err(format!("{kept} kept; {others:?}")) }
+    })
+    .await;
+    let denials = bus.counts().permission_violations;
+    tell(20..40).await;
+    wait::until("more are kept", PATIENCE, async || {
+        let kept = bus.kept_events().kept;
+        if kept == 20 { Ok(()) } else { Err(format!("{kept} kept")) }
+    })
+    .await;
+    assert_eq!(bus.counts().permission_violations, denials, "they are not tried one by one");
+
+    write_rights(&file, None);
+    for server in servers.servers() {
+        server.terminate().await;
+        server.restart().await;
+        servers.ready().await;
+    }
+    wait::until("all are stored, in order", PATIENCE, async || {
+        let (kept, all) = (bus.kept_events(), stored("a").await);
+        let is_so = kept.kept == 0 && all == (0..40).filter(even).collect::<Vec<_>>();
+        if is_so { Ok(()) } else { Err(format!("{kept:?}; {all:?}; {:?}", bus.counts())) }
+    })
+    .await;
+    assert_eq!((bus.kept_events().lost, events.lost()), (0, 0));
+    let read = events.last(&of("a"), 100, PATIENCE).await.unwrap();
+    assert!(read.iter().all(|event| event.trace == Some(trace())));
+    tell(40..44).await;
+    wait::until("later events are stored", PATIENCE, async || {
+        let all = stored("*").await;
+        if all.len() == 44 { Ok(()) } else { Err(format!("{all:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn events_that_one_server_refused_are_sent_with_new_rights() {
+    refused_events_are_sent_with_new_rights(1).await;
+}
+
+#[tokio::test]
+async fn events_that_a_cluster_refused_are_sent_with_new_rights() {
+    refused_events_are_sent_with_new_rights(3).await;
 }

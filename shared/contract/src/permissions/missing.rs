@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use berth_domain::{Namespace, NodeId, PluginId};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::Permissions;
@@ -14,7 +15,8 @@ use crate::subject::{ANY_INBOX, controller_queue};
 use crate::verb::{ALL, ControllerPublish, Verb as _, VolumeStatus};
 
 /// A right that an identity needs and does not have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(into = "RightSubject")]
 pub struct MissingRight {
     /// What is done there: `publish: requests`.
     pub what: &'static str,
@@ -22,6 +24,71 @@ pub struct MissingRight {
     pub subject: String,
     /// The verb, if the subject is one's: `claim.take`.
     pub step: Option<&'static str>,
+}
+
+/// A right as processes tell it: what it is for follows from its subject.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RightSubject {
+    Publish(String),
+    Subscribe(String),
+}
+
+impl<'de> Deserialize<'de> for MissingRight {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        RightSubject::deserialize(from).map(Self::from)
+    }
+}
+
+impl From<RightSubject> for MissingRight {
+    fn from(right: RightSubject) -> Self {
+        match right {
+            RightSubject::Publish(subject) => {
+                Self { what: name_publish(&subject), step: find_step(&subject), subject }
+            }
+            RightSubject::Subscribe(subject) => {
+                Self { what: name_subscription(&subject), step: find_step(&subject), subject }
+            }
+        }
+    }
+}
+
+impl From<MissingRight> for RightSubject {
+    fn from(right: MissingRight) -> Self {
+        if right.is_to_send() {
+            Self::Publish(right.subject)
+        } else {
+            Self::Subscribe(right.subject)
+        }
+    }
+}
+
+/// What a process lacks to do all that its version does, in its answers to `$SRV.INFO` and
+/// `$SRV.STATS`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessReport {
+    /// The name of its identity: `claim`, `node/n1`.
+    pub identity: String,
+    /// The rights that the identity's token lacks.
+    pub missing: Vec<MissingRight>,
+    /// The command that makes an identity with all rights.
+    pub remedy: String,
+}
+
+impl AccessReport {
+    /// The missing right to send this verb, or to answer it.
+    pub fn find_step(&self, step: &str, to_send: bool) -> Option<&MissingRight> {
+        let is_it =
+            |right: &&MissingRight| right.step == Some(step) && right.is_to_send() == to_send;
+        self.missing.iter().find(is_it)
+    }
+}
+
+impl MissingRight {
+    /// Whether it is a right to publish.
+    pub fn is_to_send(&self) -> bool {
+        self.what.starts_with("publish")
+    }
 }
 
 impl fmt::Display for MissingRight {
@@ -54,21 +121,20 @@ impl Permissions {
     /// What these permissions lack of the needed ones, each right once.
     pub fn find_missing(&self, needed: &Self) -> Vec<MissingRight> {
         let mut missing: Vec<MissingRight> = Vec::new();
-        let mut add = |what, subject: &str| {
-            let right =
-                MissingRight { what, subject: subject.to_owned(), step: find_step(subject) };
+        let mut add = |right: RightSubject| {
+            let right = MissingRight::from(right);
             if !missing.contains(&right) {
                 missing.push(right);
             }
         };
         for subject in &needed.publish_allow {
             if !allows(&self.publish_allow, &self.publish_deny, subject) {
-                add(name_publish(subject), subject);
+                add(RightSubject::Publish(subject.clone()));
             }
         }
         for subject in &needed.subscribe_allow {
             if !allows(&self.subscribe_allow, &self.subscribe_deny, subject) {
-                add(name_subscription(subject), subject);
+                add(RightSubject::Subscribe(subject.clone()));
             }
         }
         missing
@@ -254,6 +320,19 @@ mod tests {
         let other = carried(&node("n2", &[])).find_missing(&derive_permissions(&node("n1", &[])));
         let report = "publish: requests berth.v1.node.report.node.n1 (node.report)";
         assert!(other.iter().any(|right| right.to_string() == report), "{other:#?}");
+    }
+
+    #[test]
+    fn a_report_of_missing_rights_is_read_as_it_was_told() {
+        let needed = derive_permissions(&Role::Claim).with_inbox("_INBOX.U");
+        let missing = carried(&Role::Gc).find_missing(&needed);
+        let (identity, remedy) = ("claim".to_owned(), "berth access …".to_owned());
+        let report = AccessReport { identity, missing, remedy };
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<AccessReport>(&text).unwrap(), report);
+        let answers = report.find_step("claim.take", false).unwrap();
+        assert!(answers.subject.starts_with("berth.v1.claim.take.*."), "{answers}");
+        assert_eq!(report.find_step("claim.take", true), None);
     }
 
     #[test]

@@ -1,0 +1,134 @@
+//! Rights that the identity of a service lacks, where a step fails for that reason.
+//!
+//! **Owns** which rights a step needs. Each service says what its identity lacks, in its answer to
+//! `$SRV.INFO`.
+
+use berth_contract::permissions::{AccessReport, MissingRight};
+use berth_contract::problem::Problem;
+use berth_contract::service::{CLAIM, ServiceName, VOLUMEWATCHER};
+use berth_contract::verb::{self, Verb as _};
+
+use super::{Actor, Cause, Facts, Finding, next};
+
+/// A verb that a service sends, or answers.
+pub struct NeededRight {
+    service: ServiceName,
+    step: &'static str,
+    to_send: bool,
+}
+
+const fn sends(service: ServiceName, step: &'static str) -> NeededRight {
+    NeededRight { service, step, to_send: true }
+}
+
+const fn answers(service: ServiceName, step: &'static str) -> NeededRight {
+    NeededRight { service, step, to_send: false }
+}
+
+/// What a release needs.
+pub const OF_RELEASE: [NeededRight; 5] = [
+    sends(VOLUMEWATCHER, verb::ClaimCheckpoint::STEP),
+    answers(CLAIM, verb::ClaimCheckpoint::STEP),
+    sends(VOLUMEWATCHER, verb::AgentDetach::STEP),
+    sends(VOLUMEWATCHER, verb::ControllerUnpublish::STEP),
+    sends(VOLUMEWATCHER, verb::ControllerUnpublishOnNode::STEP),
+];
+
+/// What a claim needs while its volume is attached.
+pub const OF_PUBLISH: [NeededRight; 2] = [
+    sends(CLAIM, verb::ControllerPublish::STEP),
+    sends(CLAIM, verb::ControllerPublishOnNode::STEP),
+];
+
+/// What a change of the storage needs.
+pub const OF_CHANGE: [NeededRight; 5] = [
+    sends(VOLUMEWATCHER, verb::VolumeCheckpoint::STEP),
+    answers(CLAIM, verb::VolumeCheckpoint::STEP),
+    sends(VOLUMEWATCHER, verb::ControllerProvision::STEP),
+    sends(VOLUMEWATCHER, verb::ControllerProvisionOnNode::STEP),
+    sends(VOLUMEWATCHER, verb::AgentExpand::STEP),
+];
+
+/// The first of these rights that is missing; `what` is the work that needs it.
+pub fn find_missing(facts: &Facts, needed: &[NeededRight], what: &str) -> Option<Finding> {
+    needed.iter().find_map(|NeededRight { service, step, to_send }| {
+        let access = access_of(facts, service.name)?;
+        let right = access.find_step(step, *to_send)?;
+        Some(describe(service.name, access, right, what))
+    })
+}
+
+/// A request that no replica of a running service receives, because it may not.
+pub fn find_unserved(facts: &Facts, service: &str, problem: &Problem) -> Option<Finding> {
+    let step = problem.step.as_deref()?;
+    let access = access_of(facts, service)?;
+    let right = access.find_step(step, false)?;
+    Some(describe(service, access, right, step))
+}
+
+fn access_of<'a>(facts: &'a Facts, service: &str) -> Option<&'a AccessReport> {
+    facts.services.get(service)?.as_ref().ok()?.access.as_ref()
+}
+
+fn describe(service: &str, access: &AccessReport, right: &MissingRight, what: &str) -> Finding {
+    let (identity, step) = (&access.identity, right.step.unwrap_or("this"));
+    let may_not = if right.is_to_send() { "send" } else { "receive" };
+    let sentence = format!(
+        "{what}: {service} may not {may_not} {step}: its identity {identity} lacks rights that \
+         its version needs"
+    );
+    Finding::new(Cause::RightMissing, Actor::You, sentence)
+        .shown_by([right.to_string()])
+        .next(next::new_identity(access))
+        .next("berth doctor   # which other rights are missing")
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::code::Code;
+    use berth_contract::service::PLUGIN_REGISTRY;
+    use serde_json::json;
+
+    use super::super::facts::ServiceInfo;
+    use super::super::service;
+    use super::*;
+
+    fn lacking(service: ServiceName, right: serde_json::Value) -> Facts {
+        let access = json!({"identity": "claim", "missing": [right],
+            "remedy": "berth access service claim --replace"});
+        let access = serde_json::from_value(access).unwrap();
+        let mut facts = Facts::default();
+        facts.services.insert(service.name, Ok(ServiceInfo { access, ..ServiceInfo::default() }));
+        facts
+    }
+
+    #[test]
+    fn a_verb_that_a_service_may_not_receive_is_no_service_to_start() {
+        let subject = "berth.v1.volume.status.*.*.* q";
+        let facts = lacking(CLAIM, json!({ "subscribe": subject }));
+        let problem = |step: &str| Problem::new(Code::NoResponder, "no responders").at_step(step);
+        let found = service::away(&facts, CLAIM.name, &problem("volume.status"));
+        assert_eq!((found.cause, &found.who), (Cause::RightMissing, &Actor::You));
+        assert!(found.sentence.contains("berth-claim may not receive volume.status"), "{found:?}");
+        assert_eq!(found.evidence[0], format!("subscribe: requests {subject} (volume.status)"));
+        assert!(found.next[0].starts_with("berth access service claim --replace "), "{found:?}");
+        assert!(found.next.iter().all(|next| !next.contains("systemctl")), "{found:?}");
+        // Another verb, and another service.
+        for (service, step) in [(CLAIM, "alloc.status"), (PLUGIN_REGISTRY, "volume.status")] {
+            let other = service::away(&facts, service.name, &problem(step));
+            assert_eq!(other.cause, Cause::ServiceAway, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_rights_of_the_work_are_its_cause() {
+        let right = json!({"publish": "berth.v1.volume.checkpoint.*.service.volumewatcher"});
+        let facts = lacking(VOLUMEWATCHER, right);
+        let found = find_missing(&facts, &OF_CHANGE, "creating").unwrap();
+        let sentence = "creating: berth-volumewatcher may not send volume.checkpoint";
+        assert!(found.sentence.starts_with(sentence), "{found:?}");
+        for needed in [&OF_RELEASE[..], &OF_PUBLISH] {
+            assert_eq!(find_missing(&facts, needed, "x"), None);
+        }
+    }
+}
