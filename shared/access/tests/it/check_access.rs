@@ -211,17 +211,12 @@ async fn rights_that_a_running_service_lacks_are_told_and_its_events_come_later(
         .await;
     }
     let identity = "identity claim lacks 4 rights that its version needs";
-    let next = "next: berth access service claim --replace";
+    let next = "berth access service claim --replace   # ";
     let right = "(volume.status)";
-    prints(&ops, &["doctor"], &[identity, right, "3 refused events wait", next]).await;
+    prints(&ops, &["doctor", "--quiet"], &[identity, right, "3 refused events wait", next]).await;
     prints(&ops, &["why", "volume/v"], &["may not receive volume.status", next]).await;
     let status = ["volume", "status", "v", "--timeout", "2s"];
-    prints(
-        &ops,
-        &status,
-        &["may not receive volume.status", "berth access service claim --replace"],
-    )
-    .await;
+    prints(&ops, &status, &["may not receive volume.status", next]).await;
     let count = |text: &str| claim.log().matches(text).count();
     assert_eq!(count("refuses events of this process"), 1, "{}", claim.log());
     assert_eq!(count("permissions do not allow"), 2, "{}", claim.log());
