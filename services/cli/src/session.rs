@@ -12,19 +12,21 @@ use berth_bus::{Bus, Call, ConnectError};
 use berth_client::{Client, FailedTry, Retry};
 use berth_contract::code::Code;
 use berth_contract::message::query::{Paged, PagedReply};
+use berth_contract::permissions::AccessReport;
 use berth_contract::problem::Problem;
 use berth_contract::verb::Verb;
 use berth_domain::Namespace;
 use berth_service::process::chain;
 use berth_telemetry::{Kind, Span};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::args::Global;
 use crate::connection;
 use crate::failure::Failure;
+use crate::missing_rights;
 use crate::output::{Output, print_note};
 use crate::span;
-use crate::why::explain_unserved;
 
 /// How long a request is retried, unless `--timeout` says otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const UNANSWERED_PATIENCE: Duration = Duration::from_secs(15);
 /// How long retries continue before their reason is printed.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
+/// How long a service that did not receive a request may take to say what it is.
+const INFO_WITHIN: Duration = Duration::from_secs(2);
 
 /// The limits of a request's retries.
 #[derive(Debug, Clone, Copy)]
@@ -178,8 +182,26 @@ impl Session {
         });
         match answer.await {
             Ok(answer) => Ok(answer),
-            Err(problem) => Err(explain_unserved(self, V::ROW.service.name, problem).await.into()),
+            Err(problem) => Err(self.explain_unserved::<V>(problem).await.into()),
         }
+    }
+
+    /// The problem in other words, where the service runs and may not receive the request: starting
+    /// it would not help.
+    async fn explain_unserved<V: Verb>(&self, problem: Problem) -> Problem {
+        if problem.code != Code::NoResponder {
+            return problem;
+        }
+        let service = V::ROW.service.name;
+        let call = Call::within(self.span.context(), INFO_WITHIN);
+        let subject = format!("$SRV.INFO.{service}");
+        let info: Option<Value> = self.bus.request(&subject, &json!({}), &call).await.ok();
+        let access = info.and_then(|mut info| serde_json::from_value(info["access"].take()).ok());
+        let access: Option<AccessReport> = access;
+        let lacking = access.as_ref().and_then(|one| Some((one, one.find_step(V::STEP, false)?)));
+        let Some((access, right)) = lacking else { return problem };
+        let message = missing_rights::describe(service, access, right);
+        Problem { message, ..problem }.next(missing_rights::next(access))
     }
 
     /// Reads a list to its end, or this many pages, and passes each page to `take`.

@@ -2,8 +2,8 @@
 //!
 //! **Owns** the pauses before the claim service is asked about such work again.
 //!
-//! **Promises** one line in the log when such refusals begin, and one when they end. Each is counted
-//! in `berth.checkpoints.newer`.
+//! **Promises** one line in the log when such refusals begin, and one when they end. Each is
+//! counted in `berth.checkpoints.newer`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cause::Cause;
 use crate::copies::Copies;
-use crate::correction::SETTINGS_KEY;
+use crate::correction::{PURGED_AFTER, SETTINGS_KEY};
 use crate::fault_source::FaultSource;
 use crate::group::Group;
 use crate::handle::Bus;
@@ -36,7 +36,6 @@ const HISTORY: &str = "max_msgs_per_subject";
 const HISTORY_MAX: u64 = 64;
 /// The setting of a stream that says how long markers stay.
 const MARKER_TTL: &str = "subject_delete_marker_ttl";
-pub(crate) const PURGED_AFTER: &str = "berth.purged-after";
 
 /// How long a failed write keeps the process from being ready.
 const WRITE_FAULT_SHOWN: Duration = Duration::from_secs(60);

@@ -1,6 +1,7 @@
 //! The words that a stream carries: its description, and metadata of ours.
 //!
-//! **Owns** their correction after an upgrade, by the service that owns the stream, at its start.
+//! **Owns** what is corrected after an upgrade, by the service that owns the stream, at its start
+//! ([`Bus::ensure`](crate::Bus)).
 //!
 //! **Promises** that nothing else of the stream is changed: neither what an operator may have set
 //! nor what other commands wrote into the metadata. An older version leaves the words of a newer
@@ -9,54 +10,18 @@
 //!
 //! **Never** touches a stream that a restore is at work on.
 
-use berth_contract::actor::Actor;
 use berth_contract::bucket;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::bucket::PURGED_AFTER;
-use crate::exchange::ApiError;
-use crate::handle::Bus;
 use crate::incarnation::unfinished_above;
-use crate::stream::Description;
 
 /// The metadata that says which version's words the stream carries.
 pub(crate) const SETTINGS_KEY: &str = "berth.settings";
-
-/// The server's answer to a change.
-#[derive(Deserialize)]
-struct Updated {
-    config: Map<String, Value>,
-}
-
-impl Bus {
-    /// Corrects the words of a stream that this process owns. A process that may not, leaves them:
-    /// they are reported as drift.
-    pub(crate) async fn correct_words(
-        &self,
-        stream: &str,
-        expected: &Map<String, Value>,
-        found: &mut Description,
-    ) {
-        let owner = bucket::stream_owner(stream).map(Actor::service);
-        if owner.as_ref() != Some(self.actor()) {
-            return;
-        }
-        let Some(config) = find_correction(expected, &found.config) else { return };
-        let subject = format!("$JS.API.STREAM.UPDATE.{stream}");
-        let updated: Result<Updated, ApiError> = self.api(subject, &Value::Object(config)).await;
-        match updated {
-            Ok(updated) => {
-                tracing::info!(stream, "corrected the description and metadata of a stream");
-                found.config = updated.config;
-            }
-            Err(error) => tracing::warn!(stream, %error, "the words of a stream stay outdated"),
-        }
-    }
-}
+/// The metadata that says how many writes must follow a delete before its marker may be purged.
+pub(crate) const PURGED_AFTER: &str = "berth.purged-after";
 
 /// The configuration with this version's words; none if there is nothing to correct.
-fn find_correction(
+pub(crate) fn find_correction(
     expected: &Map<String, Value>,
     found: &Map<String, Value>,
 ) -> Option<Map<String, Value>> {
@@ -107,8 +72,10 @@ mod tests {
     }
 
     fn expected() -> Map<String, Value> {
-        object(json!({"description": "new words", "num_replicas": 3, "max_bytes": -1, "metadata":
-            {"berth.writer": "claim", PURGED_AFTER: "9", SETTINGS_KEY: bucket::SETTINGS.to_string()}}))
+        let metadata = json!({"berth.writer": "claim", PURGED_AFTER: "9",
+            SETTINGS_KEY: bucket::SETTINGS.to_string()});
+        object(json!({"description": "new words", "num_replicas": 3, "max_bytes": -1,
+            "metadata": metadata}))
     }
 
     #[test]

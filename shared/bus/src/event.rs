@@ -9,7 +9,6 @@
 //!
 //! **Never** makes a claim wait.
 
-mod kept;
 mod live;
 mod log;
 mod page;
@@ -31,17 +30,17 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-pub use self::kept::KeptCounts;
-pub(crate) use self::kept::RefusedEvents;
 pub use self::live::LiveEvents;
 pub use self::log::{Event, EventError, EventFeed, EventLog};
 pub use self::page::{LAST_MAX, Position, Query, Stored};
-use self::send::{Outgoing, QueuedEvent, Way};
+use self::send::{Outgoing, Way};
 use crate::bucket::nanoseconds;
 use crate::copies::Copies;
 use crate::correction::SETTINGS_KEY;
 use crate::handle::Bus;
 use crate::incarnation::Origin;
+pub use crate::refused_events::KeptCounts;
+use crate::refused_events::QueuedEvent;
 use crate::stream::{Drift, OpenError, REPLICAS, Settings, number};
 
 /// Events that may wait for the bus.

@@ -76,6 +76,7 @@ mod health;
 mod places;
 mod pulse;
 mod raise;
+mod refused_events;
 mod resolve;
 mod servers;
 mod standing;

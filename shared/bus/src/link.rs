@@ -20,7 +20,7 @@ use berth_telemetry::metric::{BUS_CONNECTED, BUS_CONNECTS, BUS_DENIALS, BUS_DISC
 use tokio::sync::watch;
 
 use crate::denial::{Denial, Denials};
-use crate::event::RefusedEvents;
+use crate::refused_events::RefusedEvents;
 
 /// Most refusals of one connection that are logged as errors.
 const REFUSALS_LOGGED_MAX: usize = 64;

@@ -9,8 +9,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use berth_contract::actor::Actor;
 use berth_contract::bucket::BUCKETS;
 use berth_contract::code::Code;
+use berth_contract::stream::stream_owner;
 use berth_domain::Timestamp;
 use berth_host::BootTime;
 use serde::Deserialize;
@@ -21,7 +23,7 @@ use tokio::time::Instant;
 use crate::cause::Cause;
 use crate::copies::SizeRefusal::{self, TooMany};
 use crate::copies::{Copies, next_try};
-use crate::correction::comparable;
+use crate::correction::{comparable, find_correction};
 use crate::exchange::{ApiError, pause};
 use crate::handle::Bus;
 use crate::incarnation::{Incarnation, Origin};
@@ -225,6 +227,12 @@ pub(crate) struct StreamState {
     pub(crate) last_ts: String,
 }
 
+/// The server's answer to a change.
+#[derive(Deserialize)]
+struct Updated {
+    config: Map<String, Value>,
+}
+
 impl Bus {
     /// Asks the stream's leader for its description.
     pub(crate) async fn describe(&self, stream: &str) -> Result<Description, ApiError> {
@@ -315,6 +323,30 @@ impl Bus {
                 Some(smaller) => number = smaller,
                 None => return Err(error),
             }
+        }
+    }
+
+    /// Corrects the words of a stream that this process owns. A process that may not, leaves them:
+    /// they are reported as drift.
+    async fn correct_words(
+        &self,
+        stream: &str,
+        expected: &Map<String, Value>,
+        found: &mut Description,
+    ) {
+        let owner = stream_owner(stream).map(Actor::service);
+        if owner.as_ref() != Some(self.actor()) {
+            return;
+        }
+        let Some(config) = find_correction(expected, &found.config) else { return };
+        let subject = format!("$JS.API.STREAM.UPDATE.{stream}");
+        let updated: Result<Updated, ApiError> = self.api(subject, &Value::Object(config)).await;
+        match updated {
+            Ok(updated) => {
+                tracing::info!(stream, "corrected the description and metadata of a stream");
+                found.config = updated.config;
+            }
+            Err(error) => tracing::warn!(stream, %error, "the words of a stream stay outdated"),
         }
     }
 

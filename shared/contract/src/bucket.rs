@@ -7,9 +7,6 @@
 
 use std::time::Duration;
 
-use crate::service::{CLAIM, PLUGIN_REGISTRY, ServiceName};
-use crate::stream::EVENTS;
-
 /// A bucket as it is to be: `bus` makes it so at start, and reports what differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketSpec {
@@ -132,20 +129,6 @@ pub const ALL: [BucketSpec; 6] = [VOLUMES, ALLOCS, SECRETS, PLUGINS, NODES, LEAS
 /// corrects the words of an older number, and leaves those of a newer one.
 pub const SETTINGS: u32 = 1;
 
-/// The service that corrects the words of a stream. Each opens its own at its start.
-pub fn stream_owner(stream: &str) -> Option<ServiceName> {
-    let bucket = stream.strip_prefix("KV_");
-    match bucket {
-        Some(name) if name == LEASES.name => Some(PLUGIN_REGISTRY),
-        Some(name) if name == BUCKETS.name => Some(CLAIM),
-        Some(name) => {
-            let spec = ALL.iter().find(|spec| spec.name == name)?;
-            [CLAIM, PLUGIN_REGISTRY].into_iter().find(|service| service.short() == spec.writer)
-        }
-        None => (stream == EVENTS.name).then_some(PLUGIN_REGISTRY),
-    }
-}
-
 /// Buckets whose content shows that this one was made before: their writers open it before they
 /// write anything. For installations of before [`BUCKETS`].
 pub fn implied_by(name: &str) -> &'static [&'static str] {
@@ -162,24 +145,6 @@ pub fn implied_by(name: &str) -> &'static [&'static str] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A service of the last version must know that these words are newer.
-    #[test]
-    fn changed_words_have_a_new_number() {
-        let mut words = vec![EVENTS.description];
-        for spec in ALL.iter().chain([&BUCKETS]) {
-            words.extend([spec.description, spec.writer]);
-            assert!(stream_owner(&format!("KV_{}", spec.name)).is_some(), "{}", spec.name);
-        }
-        // FNV-1a, so that the words do not stand here a second time.
-        let hash = words.join("\n").bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let known = (1, 3_213_625_469_596_467_749);
-        assert_eq!((SETTINGS, hash), known, "raise SETTINGS, and enter the new hash here");
-        assert_eq!(stream_owner(EVENTS.name), Some(PLUGIN_REGISTRY));
-        assert_eq!(stream_owner("KV_other").or(stream_owner("other")), None);
-    }
 
     #[test]
     fn a_guard_covers_the_volume_or_the_key() {

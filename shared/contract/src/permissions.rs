@@ -19,7 +19,7 @@ use crate::bucket::{self, BUCKETS, LEASES, SECRETS};
 use crate::service::{
     CLAIM, CONTROLLER, DOCKER, GC, NODE_AGENT, PLUGIN_REGISTRY, ServiceName, VOLUMEWATCHER,
 };
-use crate::stream::EVENTS;
+use crate::stream::{EVENTS, stream_owner};
 use crate::subject::{ALL_EVENTS, ANY_INBOX, EventsOf, controller_queue, event_filter};
 use crate::verb::{ALL, Capability, Sender, SubjectPart};
 use berth_domain::{Namespace, NodeId, PluginId};
@@ -89,7 +89,7 @@ fn service(found: &mut Permissions, actor: &Actor, name: ServiceName) {
     let streams = bucket::ALL.iter().chain([&BUCKETS]).map(|spec| format!("KV_{}", spec.name));
     // Corrects the description and metadata of its own streams after an upgrade.
     for stream in streams.chain([EVENTS.name.to_owned()]) {
-        if bucket::stream_owner(&stream) == Some(name) {
+        if stream_owner(&stream) == Some(name) {
             found.publish_allow.push(format!("$JS.API.STREAM.UPDATE.{stream}"));
         }
     }
@@ -408,7 +408,7 @@ mod tests {
             assert_eq!(of_streams.into_iter().find(|call| may(call)), None, "{role:?}");
             // A service changes the streams that it owns, and no other.
             let others = bucket::ALL.iter().chain([&BUCKETS]).filter(|spec| {
-                let owner = bucket::stream_owner(&format!("KV_{}", spec.name));
+                let owner = stream_owner(&format!("KV_{}", spec.name));
                 owner.map(Actor::service) != Some(role.actor())
             });
             for spec in others {

@@ -1,9 +1,12 @@
-//! The streams that are no buckets.
+//! The streams that are no buckets, and which service owns each stream.
 //!
 //! **Owns** the event stream's name, subjects and bounds. Events tell people and programs what
 //! happened; no service decides by them, so the stream may lose its last second in a power cut.
 
 use std::time::Duration;
+
+use crate::bucket::{ALL, BUCKETS, LEASES};
+use crate::service::{CLAIM, PLUGIN_REGISTRY, ServiceName};
 
 /// A stream as it is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,3 +34,41 @@ pub const EVENTS: StreamSpec = StreamSpec {
     max_bytes: 256 * 1024 * 1024,
     asynchronous: true,
 };
+
+/// The service that corrects the words of a stream. Each opens its own at its start.
+pub fn stream_owner(stream: &str) -> Option<ServiceName> {
+    let bucket = stream.strip_prefix("KV_");
+    match bucket {
+        Some(name) if name == LEASES.name => Some(PLUGIN_REGISTRY),
+        Some(name) if name == BUCKETS.name => Some(CLAIM),
+        Some(name) => {
+            let spec = ALL.iter().find(|spec| spec.name == name)?;
+            [CLAIM, PLUGIN_REGISTRY].into_iter().find(|service| service.short() == spec.writer)
+        }
+        None => (stream == EVENTS.name).then_some(PLUGIN_REGISTRY),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bucket::SETTINGS;
+
+    /// A service of the last version must know that these words are newer.
+    #[test]
+    fn changed_words_have_a_new_number() {
+        let mut words = vec![EVENTS.description];
+        for spec in ALL.iter().chain([&BUCKETS]) {
+            words.extend([spec.description, spec.writer]);
+            assert!(stream_owner(&format!("KV_{}", spec.name)).is_some(), "{}", spec.name);
+        }
+        // FNV-1a, so that the words do not stand here a second time.
+        let hash = words.join("\n").bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let known = (1, 3_213_625_469_596_467_749);
+        assert_eq!((SETTINGS, hash), known, "raise SETTINGS, and enter the new hash here");
+        assert_eq!(stream_owner(EVENTS.name), Some(PLUGIN_REGISTRY));
+        assert_eq!(stream_owner("KV_other").or(stream_owner("other")), None);
+    }
+}

@@ -1,5 +1,5 @@
-//! What the caller's own identity may do, and which checks it cannot make for that reason; and which
-//! rights the identities of services and agents lack.
+//! What the caller's own identity may do, and which checks it cannot make for that reason; and
+//! which rights the identities of services and agents lack.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use berth_contract::verb::{self, Capability, Verb as _};
 use berth_domain::Namespace;
 
 use super::{Ailment, Examined, SystemFacts};
-use crate::why::next;
+use crate::missing_rights;
 
 /// The most rights, and the most processes, that one finding names.
 const RIGHTS_MAX: usize = 12;
@@ -78,7 +78,7 @@ impl Lacking<'_> {
         if count > RIGHTS_MAX {
             fault = fault.shown_by(format!("and {} more", count - RIGHTS_MAX));
         }
-        fault.next(next::new_identity(access))
+        fault.next(missing_rights::next(access))
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use berth_bus::StreamReport;
 use berth_bus::replication::{CopiesReport, StreamCopies};
-use berth_contract::bucket::stream_owner;
+use berth_contract::stream::stream_owner;
 
 use super::{Ailment, Examined, SystemFacts};
 

@@ -27,9 +27,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::cause::Finding;
 use super::facts::{Facts, Names, ServiceInfo, SourceAnswer};
-use super::rights;
 use crate::session::Session;
 
 /// Deadline of one answer, unless `--timeout` is given.
@@ -311,23 +309,6 @@ async fn claims(session: &Session, query: claim::Status) -> SourceAnswer<Vec<Cla
     once::<verb::ClaimStatus>(session, &Namespace::wildcard(), &query)
         .await
         .map(|found| found.claims)
-}
-
-/// The problem in other words, where the service runs and may not receive the request: starting it
-/// would not help.
-pub async fn explain_unserved(
-    session: &Session,
-    service: &'static str,
-    problem: Problem,
-) -> Problem {
-    if problem.code != Code::NoResponder {
-        return problem;
-    }
-    let mut facts = Facts::default();
-    facts.services.insert(service, self::service(session, service).await);
-    let found = rights::find_unserved(&facts, service, &problem);
-    let Some(Finding { sentence, next, .. }) = found else { return problem };
-    Problem { message: sentence, ..problem }.next(next.join("\n"))
 }
 
 /// The state of one replica: every replica answers, and the first answer is taken.

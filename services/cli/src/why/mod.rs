@@ -24,7 +24,7 @@ mod words;
 pub use cause::{Actor, Cause, Diagnoses, Diagnosis, Finding};
 pub use claim::unreadable_record;
 pub use facts::{Facts, Names, ServiceInfo, SourceAnswer};
-pub use gather::{complete, explain_unserved, gather};
+pub use gather::{complete, gather};
 pub use name::names;
 pub use node::{troubles as node_troubles, wrong_clock as wrong_node_clock};
 pub use plugin::troubles as plugin_troubles;

@@ -1,7 +1,6 @@
 //! The commands that help, with the names of the case filled in.
 
 use berth_contract::hint;
-use berth_contract::permissions::AccessReport;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
 
 /// Shows what blocks a node.
@@ -27,15 +26,6 @@ pub fn plugin_status(plugin: &PluginId) -> String {
 /// Starts a program's unit on a host.
 pub fn start_service(service: &str, host: &str) -> String {
     format!("systemctl restart {service}   # on {host}")
-}
-
-/// Makes an identity with all rights.
-pub fn new_identity(access: &AccessReport) -> String {
-    format!(
-        "{}   # where the identities are kept; then give the file to its hosts, and restart: \
-         docs/install.md, New identities",
-        access.remedy
-    )
 }
 
 /// Sets the clock of a host.

@@ -8,7 +8,8 @@ use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, ServiceName, VOLUMEWATCHER};
 use berth_contract::verb::{self, Verb as _};
 
-use super::{Actor, Cause, Facts, Finding, next};
+use super::{Actor, Cause, Facts, Finding};
+use crate::missing_rights;
 
 /// A verb that a service sends, or answers.
 pub struct NeededRight {
@@ -71,15 +72,10 @@ fn access_of<'a>(facts: &'a Facts, service: &str) -> Option<&'a AccessReport> {
 }
 
 fn describe(service: &str, access: &AccessReport, right: &MissingRight, what: &str) -> Finding {
-    let (identity, step) = (&access.identity, right.step.unwrap_or("this"));
-    let may_not = if right.is_to_send() { "send" } else { "receive" };
-    let sentence = format!(
-        "{what}: {service} may not {may_not} {step}: its identity {identity} lacks rights that \
-         its version needs"
-    );
+    let sentence = format!("{what}: {}", missing_rights::describe(service, access, right));
     Finding::new(Cause::RightMissing, Actor::You, sentence)
         .shown_by([right.to_string()])
-        .next(next::new_identity(access))
+        .next(missing_rights::next(access))
         .next("berth doctor   # which other rights are missing")
 }
 

@@ -6,8 +6,8 @@
 //! and a batch would cost more than it saves. Sending them together still wakes both ends only
 //! once.
 //!
-//! What nats-server refuses is kept ([`super::kept`]) and sent when a later connection has the
-//! right.
+//! What nats-server refuses is kept ([`crate::refused_events`]) and sent when a later connection has
+//! the right.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use berth_contract::event::Event;
 use berth_contract::header;
 use berth_contract::message::node::{TOLD_MAX, Tell, ToldEvent};
 use berth_contract::shorten::shorten;
-use berth_contract::trace::TraceContext;
 use berth_contract::verb;
 use berth_domain::retry::Schedule;
 use bytes::Bytes;
@@ -31,6 +30,7 @@ use crate::cause::chain;
 use crate::exchange::ExchangeError;
 use crate::handle::Bus;
 use crate::headers;
+use crate::refused_events::QueuedEvent;
 use crate::request::{Call, RequestError};
 
 /// Most events that are sent together.
@@ -53,14 +53,6 @@ const KEPT_RETRY: Duration = Duration::from_secs(1);
 pub(super) enum Outgoing {
     Event(QueuedEvent),
     Flush(oneshot::Sender<()>),
-}
-
-/// An event that waits to be sent.
-#[derive(Debug, Clone)]
-pub(crate) struct QueuedEvent {
-    pub(super) subject: String,
-    pub(super) trace: TraceContext,
-    pub(super) body: Bytes,
 }
 
 impl QueuedEvent {

@@ -16,12 +16,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use berth_contract::subject;
+use berth_contract::trace::TraceContext;
 use berth_telemetry::metric::{EVENTS_KEPT, EVENTS_LOST};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
-
-use super::send::QueuedEvent;
 
 /// Most events that are kept: half an hour of a busy claim service, in some ten megabytes.
 const KEPT_MAX: usize = 16_384;
@@ -30,6 +30,14 @@ const KEPT_MAX: usize = 16_384;
 const REFUSED_RETRY: Duration = Duration::from_secs(300);
 /// Events that were sent without an acknowledgement and may still be refused.
 const SENT_MAX: usize = 2_048;
+
+/// An event that waits to be sent.
+#[derive(Debug, Clone)]
+pub(crate) struct QueuedEvent {
+    pub(crate) subject: String,
+    pub(crate) trace: TraceContext,
+    pub(crate) body: Bytes,
+}
 
 /// The refused events of one connection's process.
 #[derive(Debug, Default)]
@@ -69,17 +77,17 @@ struct Family {
 
 impl RefusedEvents {
     /// Keeps the events whose family is refused, and returns the others.
-    pub(super) fn keep_refused(&self, events: Vec<QueuedEvent>) -> Vec<QueuedEvent> {
+    pub(crate) fn keep_refused(&self, events: Vec<QueuedEvent>) -> Vec<QueuedEvent> {
         self.lock().keep_refused(events)
     }
 
     /// Notes an event that is sent without an acknowledgement.
-    pub(super) fn record_sent(&self, event: QueuedEvent) {
+    pub(crate) fn record_sent(&self, event: QueuedEvent) {
         self.lock().record_sent(event);
     }
 
     /// Keeps events that the server refused.
-    pub(super) fn keep(&self, events: Vec<QueuedEvent>) {
+    pub(crate) fn keep(&self, events: Vec<QueuedEvent>) {
         self.lock().keep(events);
     }
 
@@ -99,7 +107,7 @@ impl RefusedEvents {
     }
 
     /// Waits until a kept event may be sent.
-    pub(super) async fn sendable(&self) {
+    pub(crate) async fn sendable(&self) {
         while self.first().is_none() {
             let refused_at = self.lock().refused_at;
             let Some(at) = refused_at else {
@@ -113,12 +121,12 @@ impl RefusedEvents {
     }
 
     /// The oldest kept event that may be sent.
-    pub(super) fn first(&self) -> Option<(u64, QueuedEvent)> {
+    pub(crate) fn first(&self) -> Option<(u64, QueuedEvent)> {
         self.lock().first()
     }
 
     /// The event was sent, or cannot be.
-    pub(super) fn remove(&self, number: u64) {
+    pub(crate) fn remove(&self, number: u64) {
         self.lock().remove(number);
     }
 
@@ -267,8 +275,6 @@ fn family(subject: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use berth_contract::trace::TraceContext;
-
     use super::*;
 
     fn event(kind: &str, id: u64) -> QueuedEvent {

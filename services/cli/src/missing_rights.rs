@@ -1,0 +1,25 @@
+//! Rights that the identity of a running process lacks, in words.
+//!
+//! **Owns** the sentence and the next command, which `berth why`, `berth doctor` and every command
+//! that gets no answer have in common.
+
+use berth_contract::permissions::{AccessReport, MissingRight};
+
+/// What the process may not do, and why.
+pub fn describe(service: &str, access: &AccessReport, right: &MissingRight) -> String {
+    let (identity, step) = (&access.identity, right.step.unwrap_or("this"));
+    let may_not = if right.is_to_send() { "send" } else { "receive" };
+    format!(
+        "{service} may not {may_not} {step}: its identity {identity} lacks rights that its \
+         version needs"
+    )
+}
+
+/// The command that makes an identity with all rights.
+pub fn next(access: &AccessReport) -> String {
+    format!(
+        "{}   # where the identities are kept; then give the file to its hosts, and restart: \
+         docs/install.md, New identities",
+        access.remedy
+    )
+}
