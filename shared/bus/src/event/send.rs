@@ -6,8 +6,8 @@
 //! and a batch would cost more than it saves. Sending them together still wakes both ends only
 //! once.
 //!
-//! What nats-server refuses is kept ([`crate::refused_events`]) and sent when a later connection has
-//! the right.
+//! What nats-server refuses is kept ([`crate::refused_events`]), and sent when a later connection
+//! has the right.
 
 use std::time::Duration;
 
