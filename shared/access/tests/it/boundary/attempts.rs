@@ -82,7 +82,7 @@ const STREAM_CALLS: [(&str, StreamCall); 31] = [
     ("$JS.ACK.{}.name.1.1.1.1.0", StreamCall::Follow),
     ("$JS.ACK.domain.account.{}.name.1.1.1.1.0", StreamCall::Follow),
     ("$JS.API.STREAM.PURGE.{}", StreamCall::Purge),
-    ("$JS.API.STREAM.UPDATE.{}", StreamCall::Manage),
+    ("$JS.API.STREAM.UPDATE.{}", StreamCall::Change),
     ("$JS.API.STREAM.DELETE.{}", StreamCall::Manage),
     ("$JS.API.STREAM.MSG.DELETE.{}", StreamCall::Manage),
     ("$JS.API.STREAM.SNAPSHOT.{}", StreamCall::Manage),

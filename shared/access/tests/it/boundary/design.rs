@@ -98,7 +98,9 @@ pub enum StreamCall {
     Make,
     /// To remove old messages.
     Purge,
-    /// To change or delete it, and everything else.
+    /// To change its settings.
+    Change,
+    /// To delete it, and everything else.
     Manage,
 }
 
@@ -241,6 +243,12 @@ fn allows_service(name: &str, meaning: &Meaning) -> bool {
                 StreamCall::Describe => true,
                 StreamCall::Get | StreamCall::Follow | StreamCall::Make => is_open,
                 StreamCall::Purge => WRITERS.contains(&(bucket, name)),
+                // A service corrects the description of its own streams.
+                StreamCall::Change => match *stream {
+                    "KV_berth-buckets" => name == "claim",
+                    "KV_berth-leases" | "BERTH_EVENTS" => name == "plugin-registry",
+                    _ => WRITERS.contains(&(bucket, name)),
+                },
                 StreamCall::Manage => false,
             }
         }
