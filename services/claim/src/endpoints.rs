@@ -14,8 +14,8 @@ use berth_service::refusals::RequestSubject;
 
 use crate::state::State;
 use crate::{
-    alloc, checkpoint, deregister, detach, forget, observe, query, recover, register, secrets,
-    storage, take,
+    alloc, checkpoint, deregister, detach, forget, level, observe, query, recover, register,
+    secrets, storage, take,
 };
 
 /// Requests of one verb under way at once. Takes may wait for minutes, and cost little meanwhile.
@@ -230,6 +230,12 @@ async fn serve_fleet(service: &Service, state: &State) -> Result<(), ServeError>
         }
     };
     service.on(Listen::All, MAX_IN_FLIGHT, delete).await?;
+    let shared = state.clone();
+    let hold = move |request: VerbRequest<verb::LevelHold>| {
+        let state = shared.clone();
+        async move { level::hold(&state, request.message()?, &origin(&request)).await }
+    };
+    service.on(Listen::All, MAX_IN_FLIGHT, hold).await?;
     let shared = state.clone();
     let capacity = move |request: VerbRequest<verb::PluginCapacity>| {
         let state = shared.clone();

@@ -28,6 +28,7 @@ mod events;
 mod forget;
 pub mod handle;
 mod handle_repair;
+mod level;
 mod locate;
 mod made;
 mod measure;
@@ -66,9 +67,12 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
     let state = process.prepare(state::State::open(&config, &process)).await?;
     let service = endpoints::serve(&state, &process).await?;
+    let told = state.clone();
+    service.tell(move || level::facts(&told));
     process.report_ready();
     let chores = [
         tokio::spawn(handle_repair::repair_handles(state.clone())),
+        tokio::spawn(level::keep(state.clone())),
         tokio::spawn(secrets::sweep_unnamed(state.clone())),
         tokio::spawn(purge::deleted(state.volumes.bucket.clone())),
         tokio::spawn(purge::deleted(state.allocs.bucket.clone())),

@@ -28,6 +28,7 @@ use berth_service::refusals::RefusalTeller;
 use berth_service::seal::Keys;
 
 use crate::config::Config;
+use crate::level::{self, LevelWatch};
 use crate::mounts::{handle_of, mounted_elsewhere, unreported};
 use crate::node_leases::NodeLeases;
 use crate::owner_leases::OwnerLeases;
@@ -71,6 +72,8 @@ pub struct StateInner {
     pub runs_seen: FirstSeen<(VolumeKey, u64)>,
     /// Since when this replica uses an incarnation of the bucket of nodes.
     pub nodes_seen: FirstSeen<u64>,
+    /// What keeps the level of records from rising.
+    pub level: LevelWatch,
 }
 
 impl std::ops::Deref for State {
@@ -100,7 +103,7 @@ impl State {
         let nodes = RecordTable::open(process, &bucket::NODES, Nodes::default()).await?;
         let secrets = open_bucket(process, &bucket::SECRETS).await?;
         let events = process.bus.events(&stream::EVENTS, process.replicas).await?;
-        Ok(Self(Arc::new(StateInner {
+        let state = Self(Arc::new(StateInner {
             bus: process.bus.clone(),
             refusals: RefusalTeller::new(events.sender(), CLAIM),
             events,
@@ -118,7 +121,11 @@ impl State {
             node_limit_locks: KeyedLocks::default(),
             runs_seen: FirstSeen::new(RUN_REGISTERED_WITHIN),
             nodes_seen: FirstSeen::new(NODES_RETURN_WITHIN),
-        })))
+            level: LevelWatch::default(),
+        }));
+        // After all buckets: what one of them has shows that the others were made.
+        level::begin(&state).await;
+        Ok(state)
     }
 }
 

@@ -280,6 +280,7 @@ impl StateInner {
             let step = step(now, &command, &context);
             let (mut before, mut spec_before, mut beside) = (None, None, Vec::new());
             if let Ok(Step { write: Some(write), .. }) = &step {
+                self.level.check(volumes, batch::schema_of(write))?;
                 before = claim_before(subtree, write);
                 if matches!(write, Write::PutSpec(_) | Write::DeleteSpec) {
                     spec_before.clone_from(&now.spec);

@@ -194,6 +194,7 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         Command::Alloc(AllocCommand::Adopt(args)) => c::alloc::adopt(args, session).await,
         Command::Owner(OwnerCommand::List(args)) => c::alloc::owners(args, session).await,
         Command::Claim(ClaimCommand::Status(args)) => c::claim::status(args, session).await,
+        Command::Level(command) => c::level::level(*command, session).await,
         Command::Gc(args) => c::gc::gc(args, session).await,
         Command::Events(args) => c::events::events(args, session).await,
         Command::Trace(args) => c::trace::trace(args, session).await,

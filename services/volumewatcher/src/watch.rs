@@ -93,7 +93,12 @@ impl Fold for WatchedVolumes {
             Some(VolumeEntry::Snapshot(volume, _)) => {
                 self.changes.wake(WatchedChange::Volume(volume));
             }
-            Some(VolumeEntry::Handle(_) | VolumeEntry::Class(_) | VolumeEntry::Quota(..))
+            Some(
+                VolumeEntry::Handle(_)
+                | VolumeEntry::Class(_)
+                | VolumeEntry::Quota(..)
+                | VolumeEntry::Level,
+            )
             | None => {}
         }
     }

@@ -3,8 +3,8 @@
 //! **Owns** the rule when all answers are in: their number is not known, so the survey ends
 //! when no more come for a moment.
 //!
-//! **Promises** an end by the deadline, at once if nothing subscribes to the subject, and a bounded
-//! number of answers.
+//! **Promises** an end by the deadline, at once if nothing subscribes to the subject or the server
+//! refuses the question, and a bounded number of answers.
 
 use std::time::Duration;
 
@@ -37,6 +37,11 @@ impl Bus {
         let failed =
             |source: Cause| RequestError::Unsendable { subject: subject.to_owned(), source };
         let late = || RequestError::NoAnswer { subject: subject.to_owned(), within, source: None };
+        let expected = self.link().denials().expect(subject);
+        let denied = expected.denied();
+        let denied = denied.notified();
+        tokio::pin!(denied);
+        denied.as_mut().enable();
         let inbox = self.client().new_inbox();
         let sent = async {
             let answers = self.client().subscribe(inbox.clone()).await.map_err(Cause::new)?;
@@ -49,7 +54,13 @@ impl Bus {
         let mut found = Vec::new();
         let mut next_by = until;
         while found.len() < ANSWERS_MAX {
-            let Ok(Some(answer)) = timeout_at(next_by, answers.next()).await else { break };
+            let answer = tokio::select! {
+                answer = timeout_at(next_by, answers.next()) => answer,
+                () = &mut denied, if found.is_empty() => {
+                    return Err(RequestError::NotAllowed { subject: subject.to_owned() });
+                }
+            };
+            let Ok(Some(answer)) = answer else { break };
             if answer.status == Some(StatusCode::NO_RESPONDERS) {
                 return Ok(Vec::new());
             }

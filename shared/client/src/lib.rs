@@ -23,15 +23,24 @@ pub mod scheduler;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use berth_bus::{Bus, Call};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
-use berth_contract::service::NODE_AGENT;
+use berth_contract::service::{NODE_AGENT, READERS};
 use berth_contract::verb::{Address as _, Effect, Sender, Verb};
+use berth_domain::retry::Schedule;
+use tokio::time::{Instant, sleep};
 
 pub use poll::poll;
 pub use retry::{FailedTry, Retry};
+
+/// How often a request is sent while replicas answer that they cannot read a record. Of two
+/// replicas, one older, thirty-one of thirty-two requests reach the other one.
+const OTHER_REPLICA_TRIES: u32 = 5;
+const OTHER_REPLICA_PAUSES: Schedule =
+    Schedule { first: Duration::from_millis(20), max: Duration::from_millis(200) };
 
 /// Asks by verbs. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -57,8 +66,33 @@ impl Client {
     }
 
     /// Asks once. A stalled or killed replica does not delay the caller: another is asked
-    /// meanwhile, where the verb's row allows that.
+    /// meanwhile, where the verb's row allows that. Where a replica is too old to read a record,
+    /// it is asked again a few times, because another one may be newer.
     pub async fn once<V: Verb>(
+        &self,
+        to: &V::To,
+        request: &V::Request,
+        call: &Call,
+    ) -> Result<V::Reply, Problem> {
+        let mut tries = 0;
+        loop {
+            let answer = self.send::<V>(to, request, call).await;
+            tries += 1;
+            let pause = OTHER_REPLICA_PAUSES.wait(tries, rand::random());
+            match &answer {
+                Err(problem)
+                    if may_be_read_by_another::<V>(problem)
+                        && tries < OTHER_REPLICA_TRIES
+                        && Instant::now() + pause < call.deadline =>
+                {
+                    sleep(pause).await;
+                }
+                _ => return answer,
+            }
+        }
+    }
+
+    async fn send<V: Verb>(
         &self,
         to: &V::To,
         request: &V::Request,
@@ -69,13 +103,20 @@ impl Client {
         let call = call.of_anyone(V::ROW.any_replica_answers()).again_early(is_brief);
         self.bus.ask_service::<V>(to, request, &call).await.map_err(|error| {
             let problem = error.into_problem(V::STEP).trace(call.trace.trace_id());
-            let problem = with_capability::<V>(problem);
+            let mut problem = with_capability::<V>(problem);
+            // Services of the last release say that it is not.
+            problem.retryable |= may_be_read_by_another::<V>(&problem);
             match to.node().filter(|_| V::ROW.service == NODE_AGENT) {
                 Some(node) => with_node(problem, node.as_str()),
                 None => problem,
             }
         })
     }
+}
+
+/// Whether a replica could not read a record, and another one of the service might.
+fn may_be_read_by_another<V: Verb>(problem: &Problem) -> bool {
+    problem.code == Code::NewerRecord && READERS.contains(&V::ROW.service)
 }
 
 /// Names the capability that the caller's credentials lack.

@@ -58,6 +58,8 @@ impl Code {
             | Self::StillBusy
             | Self::PluginUnhealthy
             | Self::PluginFailed
+            | Self::NewerRecord
+            | Self::LevelTooLow
             | Self::VolumeHeldByProcess
             | Self::RunUnknown
             | Self::MountsNotSaid
@@ -92,7 +94,6 @@ impl Code {
             | Self::PathRefused => Advice::Elsewhere,
 
             Self::BadInput
-            | Self::NewerRecord
             | Self::Changed
             | Self::NotAllowed
             | Self::BucketLost

@@ -66,7 +66,8 @@ codes! {
         "check nats-server with `nats server check connection`; the request may be repeated";
     /// The record was written by a newer version.
     NewerRecord = "BERTH0006", "the record was written by a newer version and is read-only here",
-        "upgrade this service";
+        "ask again, which may reach a newer replica; `berth doctor` names the older ones: upgrade \
+         them";
     /// Something that must not happen did.
     Internal = "BERTH0007", "a defect in Berth",
         "report it with the trace id and the service's log";
@@ -87,6 +88,10 @@ codes! {
     /// The record is damaged: no version can read it.
     DamagedRecord = "BERTH0012", "a stored record is damaged and cannot be read",
         "look at the named key with `nats kv get`; restore it, or delete it once nothing uses it";
+    /// It would write a record that not all replicas can read, or an operator holds such writes.
+    LevelTooLow = "BERTH0013", "it needs a higher level of records than is in force",
+        "upgrade the replica that the message names; the level rises by itself then, unless an \
+         operator holds it: `berth doctor` shows that";
 
     // 01xx: volumes and claims.
     /// No such volume.
@@ -366,6 +371,8 @@ impl Code {
                 | Self::NoResponder
                 | Self::NoAnswer
                 | Self::BusUnavailable
+                | Self::NewerRecord
+                | Self::LevelTooLow
                 | Self::Overloaded
                 | Self::Busy
                 | Self::Releasing

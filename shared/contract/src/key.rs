@@ -68,6 +68,9 @@ pub fn quota(class: &ClassId, namespace: &Namespace) -> String {
     format!("{QUOTA}.{}.{}", encode(class), encode(namespace))
 }
 
+/// The key of the [level](crate::level) of records, below no namespace.
+pub const LEVEL: &str = "=level";
+
 fn prefix(volume: &VolumeKey) -> String {
     format!("{}.{}", encode(&volume.namespace), encode(&volume.volume))
 }
@@ -87,12 +90,17 @@ pub enum VolumeEntry {
     Class(ClassId),
     /// The guard of a namespace's quota.
     Quota(ClassId, Namespace),
+    /// The level of records.
+    Level,
 }
 
 /// Reads a key of the volumes bucket.
 pub fn parse_volume(key: &str) -> Option<VolumeEntry> {
     let mut tokens = key.split('.');
     let first = tokens.next()?;
+    if key == LEVEL {
+        return Some(VolumeEntry::Level);
+    }
     if first == HANDLE {
         let plugin = PluginId::new(decode(tokens.next()?).ok()?).ok()?;
         let handle = Handle { plugin, external_id: decode(tokens.next()?).ok()? };
@@ -302,6 +310,7 @@ mod tests {
     fn a_key_with_too_few_or_too_many_tokens_is_none() {
         for key in [
             "=class",
+            "=level.more",
             "=class.fast.more",
             "=class.f ast",
             "=quota.fast",
@@ -328,6 +337,8 @@ mod tests {
         let monday = SnapshotId::new("monday").unwrap();
         assert_eq!(snapshot(&volume, &monday), "default.data.snapshot.monday");
         let fast = ClassId::new("fast").unwrap();
+        assert_eq!(parse_volume(LEVEL), Some(VolumeEntry::Level));
+        assert!(decode(LEVEL).is_err(), "below no namespace");
         assert_eq!(class(&fast), "=class.fast");
         assert_eq!(quota(&fast, &volume.namespace), "=quota.fast.default");
         let plugin = PluginId::new("ebs.csi.aws.com").unwrap();

@@ -23,6 +23,7 @@ pub mod header;
 pub mod hint;
 pub mod key;
 pub mod lease;
+pub mod level;
 pub mod message;
 pub mod permissions;
 pub mod problem;

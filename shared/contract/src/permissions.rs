@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use crate::actor::{self, Actor};
 use crate::bucket::{self, BUCKETS, LEASES, SECRETS};
 use crate::service::{
-    CLAIM, CONTROLLER, DOCKER, GC, NODE_AGENT, PLUGIN_REGISTRY, ServiceName, VOLUMEWATCHER,
+    CLAIM, CONTROLLER, DOCKER, GC, NODE_AGENT, PLUGIN_REGISTRY, READERS, ServiceName, VOLUMEWATCHER,
 };
 use crate::stream::{EVENTS, stream_owner};
 use crate::subject::{ALL_EVENTS, ANY_INBOX, EventsOf, controller_queue, event_filter};
@@ -97,6 +97,10 @@ fn service(found: &mut Permissions, actor: &Actor, name: ServiceName) {
     found.publish_allow.push(format!("$KV.{}.>", BUCKETS.name));
     found.publish_allow.extend(name.lease.map(|key| format!("$KV.{}.{key}", LEASES.name)));
     found.read_stream(EVENTS.name);
+    if name == CLAIM {
+        // Which versions run decides which records may be written.
+        found.publish_allow.extend(READERS.map(|one| format!("$SRV.PING.{}", one.name)));
+    }
 }
 
 fn agent(found: &mut Permissions, actor: &Actor, node: &NodeId, controllers: &[PluginId]) {

@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::code::Code;
+use crate::level::Level;
 pub use crate::message::query::UnreadableRecord;
 use crate::message::secret::StoredSecrets;
 use crate::problem::Problem;
@@ -34,6 +35,9 @@ pub const SCHEMA: u32 = 1;
 /// An older version would grant a volume that is not at its storage, and write the spec back
 /// without `storage`.
 pub const SCHEMA_STORAGE: u32 = 2;
+
+/// The newest schema that this version reads and writes.
+pub const NEWEST_SCHEMA: u32 = SCHEMA_STORAGE;
 
 /// A value as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +60,7 @@ pub struct Record<T> {
 pub enum RecordError {
     /// A newer version wrote it.
     #[error(
-        "the record has schema {found}; this version reads up to {SCHEMA_STORAGE}, and leaves it \
+        "the record has schema {found}; this version reads up to {NEWEST_SCHEMA}, and leaves it \
          as it is"
     )]
     Newer {
@@ -107,8 +111,13 @@ pub fn write<T: Serialize>(body: T, trace: Option<String>) -> Result<Vec<u8>, se
 
 /// A spec as the bytes to store. Without `storage` older versions can read it.
 pub fn write_spec(spec: &VolumeSpec, trace: Option<String>) -> Result<Vec<u8>, serde_json::Error> {
-    let schema = if spec.storage.is_some() { SCHEMA_STORAGE } else { SCHEMA };
+    let schema = schema_of_spec(spec);
     serde_json::to_vec(&Record { body: spec, trace, trail: None, schema })
+}
+
+/// The schema that a spec is stored with.
+pub const fn schema_of_spec(spec: &VolumeSpec) -> u32 {
+    if spec.storage.is_some() { SCHEMA_STORAGE } else { SCHEMA }
 }
 
 /// A snapshot as the bytes to store.
@@ -188,6 +197,7 @@ impl Body for Job {
     const IS_REPORTED_AGAIN: bool = true;
 }
 impl Body for StoredSecrets {}
+impl Body for Level {}
 
 fn absent(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {
     fields.entry(name).or_insert_with(|| value.into());
@@ -195,7 +205,7 @@ fn absent(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) 
 
 /// The thing that was stored.
 pub fn read<T: Body>(bytes: &[u8]) -> Result<Record<T>, RecordError> {
-    read_up_to(SCHEMA_STORAGE, bytes)
+    read_up_to(NEWEST_SCHEMA, bytes)
 }
 
 /// The same, by a version that reads schemas up to `newest`.

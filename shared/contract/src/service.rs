@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::bucket;
+use crate::record::NEWEST_SCHEMA;
+use crate::{bucket, level};
 
 /// The page that explains every service and verb, from the top of the repository.
 pub const PAGE: &str = "docs/contract.md";
@@ -38,9 +39,17 @@ impl ServiceName {
             some => some.join(", "),
         };
         let reference = format!("{PAGE}#{}", self.name);
-        BTreeMap::from([("writes".to_owned(), writes), ("reference".to_owned(), reference)])
+        let mut metadata =
+            BTreeMap::from([("writes".to_owned(), writes), ("reference".to_owned(), reference)]);
+        if READERS.contains(self) {
+            metadata.insert(level::READS.to_owned(), NEWEST_SCHEMA.to_string());
+        }
+        metadata
     }
 }
+
+/// The services that read records.
+pub const READERS: [ServiceName; 4] = [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER, GC];
 
 /// Every service.
 pub const ALL: [ServiceName; 7] =

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use berth_bus::{Call, RequestError};
 use berth_contract::bucket;
+use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::claim::Claims;
@@ -68,7 +69,8 @@ impl System {
         })
     }
 
-    /// Sends a request, and retries while the answer is "later".
+    /// Sends a request, and retries while the answer is "later". That a record is newer is an
+    /// answer: most tests have replicas of one version.
     pub async fn persist<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -76,7 +78,9 @@ impl System {
     ) -> Result<T, Problem> {
         wait::until(subject, RECOVERY, || async {
             match self.ask(subject, body).await {
-                Err(problem) if problem.retryable => Err(problem.to_string()),
+                Err(problem) if problem.retryable && problem.code != Code::NewerRecord => {
+                    Err(problem.to_string())
+                }
                 answer => Ok(answer),
             }
         })

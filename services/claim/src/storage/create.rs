@@ -14,6 +14,7 @@ use berth_contract::message::secret::Secrets;
 use berth_contract::message::storage::{Create, SentSecrets, StorageChanged};
 use berth_contract::message::volume::GivenSecrets;
 use berth_contract::problem::Problem;
+use berth_contract::record::SCHEMA_STORAGE;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::class::{Class, TopologyPolicy};
@@ -60,6 +61,9 @@ pub async fn create(
         .map_err(place)?;
     require_abilities(state, &spec).map_err(place)?;
     state.check_readable(&volume).map_err(|error| state.problem(error, STEP, &volume))?;
+    // Before its secrets are stored.
+    let level = state.volumes.mirror.read(|all| state.level.check(all, SCHEMA_STORAGE));
+    level.map_err(place)?;
     let given = given_secrets(state, &request, class.as_ref()).await.map_err(place)?;
     let wanted = secrets::prepare_secrets(state, &volume, given, STEP, trace).await;
     let wanted = wanted.map_err(place)?;

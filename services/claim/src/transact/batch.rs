@@ -63,6 +63,18 @@ impl Heads {
     }
 }
 
+/// The schema of the record that the write stores.
+pub fn schema_of(write: &Write) -> u32 {
+    match write {
+        Write::PutSpec(spec) => record::schema_of_spec(spec),
+        Write::PutSnapshot(..) => record::SCHEMA_STORAGE,
+        Write::DeleteSpec
+        | Write::PutClaim(..)
+        | Write::DeleteClaim(_)
+        | Write::DeleteSnapshot(_) => record::SCHEMA,
+    }
+}
+
 /// One write of a batch, with its guard. A write without a value is a delete.
 pub struct GuardedWrite {
     pub key: String,

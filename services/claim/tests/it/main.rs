@@ -4,6 +4,7 @@
 
 mod absence;
 mod history;
+mod level;
 mod secrets;
 mod secrets_site;
 mod site;

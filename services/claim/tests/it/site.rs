@@ -32,16 +32,22 @@ pub struct Site {
 impl Site {
     /// Starts a server and the service, and waits until it serves.
     pub async fn start() -> Self {
+        Self::start_beside(async |_| ()).await.0
+    }
+
+    /// The same, beside what is there on the bus before the service.
+    pub async fn start_beside<T>(before: impl AsyncFnOnce(Bus) -> T) -> (Self, T) {
         let server = Server::start().await;
+        let bus =
+            Bus::connect(Config::new([server.url()], "test/host/1").insecure()).await.unwrap();
+        let before = before(bus.clone()).await;
         let dir = Dir::new("claim");
         let program = env!("CARGO_BIN_EXE_berth-claim");
         let claim = Program::service_at(program, "claim", &dir).on_bus(server.url(), 1).start();
-        let bus =
-            Bus::connect(Config::new([server.url()], "test/host/1").insecure()).await.unwrap();
         let events = bus.events(&EVENTS, 1).await.unwrap();
         let site = Self { claim, bus, events, server, _dir: dir };
         site.ready().await;
-        site
+        (site, before)
     }
 
     /// Waits until the service serves.
@@ -56,8 +62,7 @@ impl Site {
     /// One request, as a person sends it.
     pub async fn list(&self, namespace: &str, query: &List) -> Result<EventPage, Problem> {
         let namespace = Namespace::new(namespace).unwrap();
-        let call = Call::within(clock::begin_trace(), PATIENCE);
-        let answer = self.bus.ask_service::<verb::HistoryList>(&namespace, query, &call).await;
+        let answer = self.bus.ask_service::<verb::HistoryList>(&namespace, query, &call()).await;
         answer.map_err(|error| error.into_problem("history.list"))
     }
 
@@ -92,6 +97,11 @@ impl Site {
         })
         .await;
     }
+}
+
+/// A request of a new trace.
+pub fn call() -> Call {
+    Call::within(clock::begin_trace(), PATIENCE)
 }
 
 /// The events of a page.

@@ -12,6 +12,7 @@ mod collect;
 mod dev;
 mod doctor;
 mod events;
+mod level;
 mod list;
 mod node;
 mod plugin;
@@ -44,6 +45,7 @@ pub use collect::Gc;
 pub use dev::Dev;
 pub use doctor::Doctor;
 pub use events::{Events, Kind, Trace};
+pub use level::LevelCommand;
 pub use list::{ListView, PageArgs};
 pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus, NodeUnmount};
 pub use plugin::{
@@ -174,6 +176,13 @@ pub enum Command {
     /// A check that cannot be made is a warning. The exit code is for monitoring. Nothing is
     /// changed.
     Doctor(Doctor),
+    /// Hold the level of records during an upgrade, or let it rise
+    ///
+    /// The level is the highest schema of records that may be written. It rises by itself, some
+    /// seconds after every replica of every service can read the newest one, and never falls.
+    /// `berth doctor` shows it, who holds it, and which replicas keep it from rising.
+    #[command(subcommand)]
+    Level(LevelCommand),
     /// Collect garbage now
     ///
     /// The collector also runs by itself at intervals. It releases claims whose allocs have ended

@@ -17,6 +17,7 @@ pub mod explain;
 pub mod external;
 pub mod gc;
 pub mod keygen;
+pub mod level;
 pub mod listing;
 pub mod node;
 pub mod plugin;

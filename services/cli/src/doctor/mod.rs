@@ -17,6 +17,7 @@ mod clocks;
 mod expiry;
 mod facts;
 mod gather;
+mod level;
 mod nodes;
 mod operations;
 mod permissions;
@@ -53,13 +54,14 @@ const EXPIRY: &str = "expiry";
 
 /// Every check, in the order of the report: a fault of an earlier one may explain those of later
 /// ones.
-pub const CHECKS: [Check; 12] = [
+pub const CHECKS: [Check; 13] = [
     Check { name: "bus", examine: bus::examine },
     Check { name: EXPIRY, examine: expiry::examine },
     Check { name: "permissions", examine: permissions::examine },
     Check { name: "streams", examine: streams::examine },
     Check { name: "clocks", examine: clocks::examine },
     Check { name: "services", examine: services::examine },
+    Check { name: "level", examine: level::examine },
     Check { name: "nodes", examine: nodes::examine },
     Check { name: "plugins", examine: plugins::examine },
     Check { name: "claims", examine: claims::examine },

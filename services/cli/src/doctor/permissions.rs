@@ -17,10 +17,11 @@ const RIGHTS_MAX: usize = 12;
 const PLACES_MAX: usize = 8;
 
 /// What each check reads: verbs, or the beginnings of subjects.
-pub(super) const NEEDS: [(&str, &[&str]); 9] = [
+pub(super) const NEEDS: [(&str, &[&str]); 10] = [
     ("streams", &["$JS.API.STREAM.INFO."]),
     ("clocks", &["$SRV.STATS.", "node.status"]),
     ("services", &["$SRV.STATS."]),
+    ("level", &["$SRV.STATS."]),
     ("nodes", &["node.status", "agent.status"]),
     ("plugins", &["node.status", "plugin.status"]),
     ("claims", &["claim.status"]),

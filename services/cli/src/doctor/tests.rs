@@ -42,7 +42,8 @@ fn with(mut base: Value, more: Value) -> Value {
 }
 
 pub(super) fn replica(more: Value) -> Replica {
-    let metadata = json!({"worker": "x/host/1", "clock_skew_ms": "3"});
+    let metadata = json!({"worker": "x/host/1", "clock_skew_ms": "3", "reads_schema": "2",
+        "level": "2"});
     read(with(json!({"id": "x-1", "version": VERSION, "metadata": metadata}), more))
 }
 
@@ -162,7 +163,7 @@ fn away() -> Problem {
 
 /// The only check with a finding, its verdict and the first sentence. Every command is one that the
 /// parser takes, and every finding has one.
-fn only(facts: &SystemFacts) -> (&'static str, Verdict, String) {
+pub(super) fn only(facts: &SystemFacts) -> (&'static str, Verdict, String) {
     let report = examine(facts);
     let text = show::doctor(&report, false);
     let mut ill = report.checks.iter().filter(|check| check.verdict != Verdict::Well);
@@ -307,7 +308,8 @@ fn faults_of_the_bus_and_the_services_are_found_by_their_own_checks() {
             }
         }),
         ("clocks", Warning, "the clock of berth-claim x/host/1 is 1.5 s ahead", |facts| {
-            let skewed = json!({"metadata": {"worker": "x/host/1", "clock_skew_ms": "1500"}});
+            let skewed = json!({"metadata": {"worker": "x/host/1", "clock_skew_ms": "1500",
+                "reads_schema": "2", "level": "2"}});
             facts.replicas.insert(service::CLAIM.name, Ok(vec![replica(skewed)]));
         }),
         ("clocks", Fault, "so it is granted no claim", |facts| {
@@ -473,7 +475,7 @@ fn many_findings_are_cut_and_the_worst_stay() {
     assert!(nodes.findings.iter().all(|one| one.severity == Fault));
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["verdict"], "fault");
-    assert_eq!(json["checks"][6]["findings"][0]["where"], "node m0");
+    assert_eq!(json["checks"][7]["findings"][0]["where"], "node m0");
 }
 
 #[test]
@@ -562,6 +564,7 @@ fn the_callers_capabilities_are_told_with_the_checks_that_lack_one() {
     let expected = [
         "claims: claim.status",
         "clocks: $SRV.STATS.",
+        "level: $SRV.STATS.",
         "nodes: agent.status",
         "operations: agent.status",
         "plugins: plugin.status",
@@ -574,7 +577,7 @@ fn the_callers_capabilities_are_told_with_the_checks_that_lack_one() {
     // An inspector reads statistics and all streams but that of the secrets, and sends no request.
     let (_, summary, lacks) = summary_of(&Role::Inspect { name: name() });
     assert_eq!(summary, "inspect/anna: has no capability");
-    assert!(lacks.contains(&expected[8].to_owned()), "{lacks:?}");
+    assert!(lacks.contains(&expected[9].to_owned()), "{lacks:?}");
     assert!(!lacks.iter().any(|line| line.contains("$SRV")), "{lacks:?}");
     // Without a token nothing is known, and nothing is wrong.
     let mut facts = well();

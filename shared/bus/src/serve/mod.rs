@@ -31,8 +31,9 @@ mod monitor;
 mod verb;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use berth_contract::actor::{self, Actor};
@@ -198,6 +199,24 @@ struct ServiceState {
     id: String,
     started: String,
     endpoints: Mutex<Vec<Arc<RunningEndpoint>>>,
+    facts: CurrentFacts,
+}
+
+/// Facts that change while the service runs, read for each answer.
+#[derive(Default)]
+struct CurrentFacts(OnceLock<Box<FactsOf>>);
+type FactsOf = dyn Fn() -> Vec<(&'static str, String)> + Send + Sync;
+
+impl CurrentFacts {
+    fn read(&self) -> Vec<(&'static str, String)> {
+        self.0.get().map(|facts| facts()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for CurrentFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CurrentFacts").finish_non_exhaustive()
+    }
 }
 
 impl ServiceState {
@@ -218,6 +237,7 @@ impl Bus {
             id: instance_id(&spec.metadata, rand::rng().random()),
             started: crate::clock::now().to_string(),
             endpoints: Mutex::default(),
+            facts: CurrentFacts::default(),
             spec,
         });
         let monitor = monitor::start(self, &state).await?;
@@ -250,6 +270,11 @@ impl Service {
         endpoints.push(Arc::clone(&running));
         drop(endpoints);
         Ok(Endpoint { state: Arc::clone(&self.state), running })
+    }
+
+    /// Adds facts to the metadata that change while the service runs. The first call counts.
+    pub fn tell(&self, facts: impl Fn() -> Vec<(&'static str, String)> + Send + Sync + 'static) {
+        let _ = self.state.facts.0.set(Box::new(facts));
     }
 
     /// How many requests are in progress.

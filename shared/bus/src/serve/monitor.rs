@@ -89,6 +89,9 @@ impl ServiceState {
         if let Some(skew_ms) = skew_ms {
             answer["metadata"]["clock_skew_ms"] = skew_ms.to_string().into();
         }
+        for (fact, value) in self.facts.read() {
+            answer["metadata"][fact] = value.into();
+        }
         if verb == Verb::Info {
             answer["description"] = self.spec.description.clone().into();
             answer["endpoints"] = self.endpoint_infos();

@@ -260,3 +260,31 @@ async fn answers_that_all_come_late_end_at_the_deadline_as_perhaps_done() {
     assert!(shown.len() > 1, "{shown:?}");
     assert!(received.get().iter().all(|left| *left <= one), "{received:?}");
 }
+
+/// Two replicas, the first one older. Which gets a request is chance.
+#[tokio::test]
+async fn a_replica_that_cannot_read_a_record_is_passed_over_for_another() {
+    let site = Site::start().await;
+    let answer = |n| async move {
+        // A service of the last release says that asking again is of no use.
+        let newer = Problem { retryable: false, ..Problem::new(Code::NewerRecord, "schema 2") };
+        if n <= 3 { Err(newer) } else { Ok(left()) }
+    };
+    let (_service, received) = serve(&site.bus, answer).await;
+    let never = |_: &FailedTry<'_>| panic!("the caller sees nothing of it");
+    let (result, _) = site.pursue(&call(PATIENCE), retry(Duration::MAX), never).await;
+    assert_eq!((result.unwrap(), received.get().len()), (left(), 4));
+}
+
+#[tokio::test]
+async fn where_no_replica_can_read_the_record_the_tries_are_bounded_and_the_caller_decides() {
+    let site = Site::start().await;
+    let refuse = |_| async {
+        Err(Problem { retryable: false, ..Problem::new(Code::NewerRecord, "schema 2") })
+    };
+    let (_service, received) = serve(&site.bus, refuse).await;
+    let (result, _) = site.pursue(&call(PATIENCE), retry(Duration::MAX), |_| false).await;
+    let problem = result.unwrap_err();
+    assert!(problem.code == Code::NewerRecord && problem.retryable, "{problem}");
+    assert_eq!(received.get().len(), 5);
+}

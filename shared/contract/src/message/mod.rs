@@ -13,6 +13,7 @@ pub mod claim;
 pub mod class;
 pub mod collect;
 pub mod history;
+pub mod level;
 pub mod many;
 pub mod node;
 pub mod owner;

@@ -27,6 +27,7 @@ pub(super) const STORAGE_REFUSED: &[Code] = codes![
     StorageInUse,
     PluginLacks,
     Changed,
+    LevelTooLow,
 ];
 
 /// Why a claim is not granted.

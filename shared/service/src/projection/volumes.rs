@@ -13,6 +13,7 @@ use std::ops::Bound;
 
 use berth_bus::Fold;
 use berth_contract::key::{VolumeEntry, parse_volume};
+use berth_contract::level::Level;
 use berth_contract::record::{self, RecordError, UnreadableRecord};
 use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
@@ -30,6 +31,7 @@ use super::load::{Load, NodeChange};
 use super::lost::LostClaims;
 use super::time_bounds::TimeBounds;
 use crate::clock;
+use crate::process::chain;
 
 /// All volumes, sorted: a page of a list reads only the volumes that it shows. Each subtree is
 /// boxed: a node of the tree has room for more entries than it holds.
@@ -45,6 +47,9 @@ pub struct Volumes {
     bounds: TimeBounds,
     changes: ChangeLog<VolumeChange>,
     lost: LostClaims,
+    level: Level,
+    /// How many records have a schema that older versions cannot read.
+    newer: usize,
 }
 
 /// A volume that changed: its spec, or one of its claims.
@@ -145,6 +150,16 @@ impl Volumes {
     /// The last changes.
     pub fn changes(&self) -> &ChangeLog<VolumeChange> {
         &self.changes
+    }
+
+    /// The level of records, as it is stored; the first where none is.
+    pub fn level(&self) -> &Level {
+        &self.level
+    }
+
+    /// The newest schema of the records that are there.
+    pub fn newest_schema(&self) -> u32 {
+        if self.newer > 0 { record::SCHEMA_STORAGE } else { record::SCHEMA }
     }
 
     /// How many volumes each node has.
@@ -267,7 +282,9 @@ impl Volumes {
         let strays_before = subtree.stray_handles(known_as.as_ref());
         let claimed_before = subtree.claimed_handle(claim.as_ref());
         let copied = Copies::source_of(&volume, subtree);
+        let newer_before = subtree.count_newer();
         let moved = change(subtree);
+        self.newer = (self.newer + subtree.count_newer()).saturating_sub(newer_before);
         let changed_claim = claim.clone();
         let claim_after = facts(subtree);
         let changed = VolumeChange {
@@ -372,6 +389,14 @@ impl Fold for Volumes {
             Some(VolumeEntry::Quota(class, namespace)) => {
                 self.classes.put_quota(class, namespace, revision);
             }
+            Some(VolumeEntry::Level) => match record::read::<Level>(value) {
+                Ok(record) => self.level = record.body,
+                // The claim service does not raise it then.
+                Err(error) => {
+                    let error = chain(&error);
+                    tracing::error!(key, error, "the level of records cannot be read");
+                }
+            },
             None => tracing::warn!(key, "the volumes bucket has a key that is not Berth's"),
         }
     }
@@ -408,6 +433,7 @@ impl Fold for Volumes {
             Some(VolumeEntry::Quota(class, namespace)) => {
                 self.classes.put_quota(class, namespace, revision);
             }
+            Some(VolumeEntry::Level) => self.level = Level::default(),
             None => {}
         }
     }
@@ -418,6 +444,13 @@ impl Fold for Volumes {
 }
 
 impl Subtree {
+    /// How many of its records older versions cannot read.
+    fn count_newer(&self) -> usize {
+        let is_newer = |spec: &VolumeSpec| record::schema_of_spec(spec) > record::SCHEMA;
+        let spec = self.volume.spec.as_ref().is_some_and(is_newer);
+        usize::from(spec) + self.volume.snapshots.len()
+    }
+
     /// The trace of a claim's last change.
     pub fn trace(&self, alloc: &AllocId) -> Option<String> {
         Some(match self.traces.get(alloc)?.as_ref() {

@@ -27,6 +27,7 @@ mod input;
 mod inspect;
 mod junk_lease;
 mod kills;
+mod level;
 mod life;
 mod line;
 mod lists;

@@ -283,11 +283,14 @@ impl Attempts {
         ];
         for question in ["PING", "INFO", "STATS"] {
             let all = format!("$SRV.{question}");
-            self.publish(all.clone(), Meaning::Survey { question, is_of_one: false });
+            self.publish(all.clone(), Meaning::Survey { question, is_of_one: false, all_of: None });
             self.subscribe(all.clone(), None, Meaning::Monitored { service: None });
             for service in services {
-                for subject in [format!("{all}.{service}"), format!("{all}.{service}.id")] {
-                    self.publish(subject.clone(), Meaning::Survey { question, is_of_one: true });
+                let one = format!("{all}.{service}.id");
+                for (subject, all_of) in [(format!("{all}.{service}"), Some(service)), (one, None)]
+                {
+                    let meaning = Meaning::Survey { question, is_of_one: true, all_of };
+                    self.publish(subject.clone(), meaning);
                     let meaning = Meaning::Monitored { service: Some(service) };
                     self.subscribe(subject, None, meaning);
                 }

@@ -74,7 +74,12 @@ pub enum Meaning {
     /// A question to the server.
     Server(ServerCall),
     /// A question to services that are monitored.
-    Survey { question: &'static str, is_of_one: bool },
+    Survey {
+        question: &'static str,
+        is_of_one: bool,
+        /// The service whose replicas are all asked.
+        all_of: Option<&'static str>,
+    },
     /// To be asked what this service is, or what all are.
     Monitored { service: Option<&'static str> },
     /// A reply to somebody's inbox, without a request that asked for it.
@@ -254,6 +259,12 @@ fn allows_service(name: &str, meaning: &Meaning) -> bool {
         }
         Meaning::Server(call) => *call != ServerCall::Streams,
         Meaning::Monitored { service } => service.is_none_or(|one| one == full_name),
+        // What all replicas can read decides what the claim service writes.
+        Meaning::Survey { question: "PING", all_of: Some(service), .. } => {
+            let readers =
+                ["berth-claim", "berth-plugin-registry", "berth-volumewatcher", "berth-gc"];
+            name == "claim" && readers.contains(service)
+        }
         _ => false,
     }
 }
@@ -307,7 +318,7 @@ fn allows_inspect(meaning: &Meaning) -> bool {
         }
         Meaning::Events { .. } => true,
         Meaning::Server(call) => [ServerCall::Account, ServerCall::Streams].contains(call),
-        Meaning::Survey { question, is_of_one } => *is_of_one || *question == "PING",
+        Meaning::Survey { question, is_of_one, .. } => *is_of_one || *question == "PING",
         _ => false,
     }
 }
@@ -326,7 +337,7 @@ fn allows_user(given: &[Held], meaning: &Meaning) -> bool {
             // The namespace that is called `_` has another token in events.
             holds(Capability::Read, Some(if of == "=5F" { "_" } else { of }))
         }
-        Meaning::Survey { question, is_of_one } => match *question {
+        Meaning::Survey { question, is_of_one, .. } => match *question {
             "PING" => holds(Capability::Read, None),
             "INFO" => *is_of_one && holds(Capability::Read, None),
             "STATS" => *is_of_one && holds(Capability::Operator, None),

@@ -77,6 +77,7 @@ files![
     secrets,
     registry,
     collection,
+    levels,
     agents,
     controllers,
 ];

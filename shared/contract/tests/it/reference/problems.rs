@@ -54,6 +54,11 @@ fn of_requests(code: Code) -> Problem {
             "the record has schema 3; this version reads up to 2, and leaves it as it is",
             "alloc.status",
         ),
+        Code::LevelTooLow => about(
+            "replica claim/host-1/4711 of berth-claim, version 0.1.0, reads records up to \
+             schema 1, and this needs 2",
+            "volume.create",
+        ),
         Code::DamagedRecord => no_volume(
             "the record default.data.claim.web-1 cannot be read here: the record cannot be read: \
              EOF while parsing a value at line 1 column 0",
