@@ -14,7 +14,7 @@ use berth_service::refusals::RequestSubject;
 
 use crate::state::State;
 use crate::{
-    alloc, checkpoint, deregister, detach, forget, level, observe, query, recover, register,
+    alloc, checkpoint, deregister, detach, forget, observe, query, raise_level, recover, register,
     secrets, storage, take,
 };
 
@@ -233,7 +233,7 @@ async fn serve_fleet(service: &Service, state: &State) -> Result<(), ServeError>
     let shared = state.clone();
     let hold = move |request: VerbRequest<verb::LevelHold>| {
         let state = shared.clone();
-        async move { level::hold(&state, request.message()?, &origin(&request)).await }
+        async move { raise_level::hold(&state, request.message()?, &origin(&request)).await }
     };
     service.on(Listen::All, MAX_IN_FLIGHT, hold).await?;
     let shared = state.clone();

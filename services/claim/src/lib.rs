@@ -40,6 +40,7 @@ mod owner_leases;
 mod plan;
 mod proof;
 mod query;
+mod raise_level;
 mod records;
 mod recover;
 mod refuse;
@@ -66,13 +67,15 @@ pub use config::Config;
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
     let state = process.prepare(state::State::open(&config, &process)).await?;
+    // After all buckets were made: what one of them has shows that.
+    raise_level::begin(&state).await;
     let service = endpoints::serve(&state, &process).await?;
     let told = state.clone();
-    service.tell(move || level::facts(&told));
+    service.tell_facts(move || raise_level::facts(&told));
     process.report_ready();
     let chores = [
         tokio::spawn(handle_repair::repair_handles(state.clone())),
-        tokio::spawn(level::keep(state.clone())),
+        tokio::spawn(raise_level::keep(state.clone())),
         tokio::spawn(secrets::sweep_unnamed(state.clone())),
         tokio::spawn(purge::deleted(state.volumes.bucket.clone())),
         tokio::spawn(purge::deleted(state.allocs.bucket.clone())),

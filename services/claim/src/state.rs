@@ -28,7 +28,7 @@ use berth_service::refusals::RefusalTeller;
 use berth_service::seal::Keys;
 
 use crate::config::Config;
-use crate::level::{self, LevelWatch};
+use crate::level::LevelWatch;
 use crate::mounts::{handle_of, mounted_elsewhere, unreported};
 use crate::node_leases::NodeLeases;
 use crate::owner_leases::OwnerLeases;
@@ -103,7 +103,7 @@ impl State {
         let nodes = RecordTable::open(process, &bucket::NODES, Nodes::default()).await?;
         let secrets = open_bucket(process, &bucket::SECRETS).await?;
         let events = process.bus.events(&stream::EVENTS, process.replicas).await?;
-        let state = Self(Arc::new(StateInner {
+        Ok(Self(Arc::new(StateInner {
             bus: process.bus.clone(),
             refusals: RefusalTeller::new(events.sender(), CLAIM),
             events,
@@ -122,10 +122,7 @@ impl State {
             runs_seen: FirstSeen::new(RUN_REGISTERED_WITHIN),
             nodes_seen: FirstSeen::new(NODES_RETURN_WITHIN),
             level: LevelWatch::default(),
-        }));
-        // After all buckets: what one of them has shows that the others were made.
-        level::begin(&state).await;
-        Ok(state)
+        })))
     }
 }
 

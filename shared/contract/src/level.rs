@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use berth_domain::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{NEWEST_SCHEMA, SCHEMA};
+use crate::record::{Body, NEWEST_SCHEMA, SCHEMA};
+use crate::service::{READERS, ServiceName};
 
 /// The metadata field with the newest schema that a replica reads. A replica of a version that did
 /// not know levels has none.
@@ -30,16 +31,23 @@ pub struct Level {
     pub level: u32,
     /// The hold, while an operator wants no rise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Hold>,
+    pub held: Option<LevelHolder>,
 }
 
-/// An operator's hold.
+/// Who holds the level.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hold {
+pub struct LevelHolder {
     /// Who holds it.
     pub by: String,
     /// Since when.
     pub since: Timestamp,
+}
+
+impl Body for Level {}
+
+/// What a replica of this version says that it reads, if its service reads records.
+pub fn facts_of(service: ServiceName) -> Option<(String, String)> {
+    READERS.contains(&service).then(|| (READS.to_owned(), NEWEST_SCHEMA.to_string()))
 }
 
 impl Default for Level {
@@ -65,7 +73,7 @@ impl Level {
 
     /// The level, held by this operator; as it was when it is held already.
     #[must_use]
-    pub fn hold(self, hold: Hold) -> Self {
+    pub fn hold(self, hold: LevelHolder) -> Self {
         Self { held: Some(self.held.unwrap_or(hold)), ..self }
     }
 }
@@ -116,7 +124,7 @@ mod tests {
 
     fn held(level: u32) -> Level {
         Level { level, held: None }
-            .hold(Hold { by: "user.ops".to_owned(), since: Timestamp::from_unix_ms(1) })
+            .hold(LevelHolder { by: "user.ops".to_owned(), since: Timestamp::from_unix_ms(1) })
     }
 
     #[test]
@@ -146,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_first_hold_counts() {
-        let again = Hold { by: "user.other".to_owned(), since: Timestamp::from_unix_ms(2) };
+        let again = LevelHolder { by: "user.other".to_owned(), since: Timestamp::from_unix_ms(2) };
         assert_eq!(held(1).hold(again).held.unwrap().by, "user.ops");
     }
 

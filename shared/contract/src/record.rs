@@ -22,7 +22,6 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::code::Code;
-use crate::level::Level;
 pub use crate::message::query::UnreadableRecord;
 use crate::message::secret::StoredSecrets;
 use crate::problem::Problem;
@@ -197,7 +196,6 @@ impl Body for Job {
     const IS_REPORTED_AGAIN: bool = true;
 }
 impl Body for StoredSecrets {}
-impl Body for Level {}
 
 fn absent(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {
     fields.entry(name).or_insert_with(|| value.into());

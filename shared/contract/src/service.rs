@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::NEWEST_SCHEMA;
-use crate::{bucket, level};
+use crate::bucket;
 
 /// The page that explains every service and verb, from the top of the repository.
 pub const PAGE: &str = "docs/contract.md";
@@ -39,12 +38,7 @@ impl ServiceName {
             some => some.join(", "),
         };
         let reference = format!("{PAGE}#{}", self.name);
-        let mut metadata =
-            BTreeMap::from([("writes".to_owned(), writes), ("reference".to_owned(), reference)]);
-        if READERS.contains(self) {
-            metadata.insert(level::READS.to_owned(), NEWEST_SCHEMA.to_string());
-        }
-        metadata
+        BTreeMap::from([("writes".to_owned(), writes), ("reference".to_owned(), reference)])
     }
 }
 

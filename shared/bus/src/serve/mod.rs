@@ -38,6 +38,7 @@ use std::time::Duration;
 
 use berth_contract::actor::{self, Actor};
 use berth_contract::decode::{self, Decode, Fault, Unknown};
+use berth_contract::level;
 use berth_contract::problem::Problem;
 use berth_contract::service::ServiceName;
 use berth_contract::trace::TraceContext;
@@ -106,7 +107,12 @@ impl ServiceSpec {
             name: service.name.to_owned(),
             version: version.to_owned(),
             description: service.description.to_owned(),
-            metadata: service.metadata().into_iter().chain(facts).collect(),
+            metadata: service
+                .metadata()
+                .into_iter()
+                .chain(level::facts_of(service))
+                .chain(facts)
+                .collect(),
         }
     }
 }
@@ -273,7 +279,10 @@ impl Service {
     }
 
     /// Adds facts to the metadata that change while the service runs. The first call counts.
-    pub fn tell(&self, facts: impl Fn() -> Vec<(&'static str, String)> + Send + Sync + 'static) {
+    pub fn tell_facts(
+        &self,
+        facts: impl Fn() -> Vec<(&'static str, String)> + Send + Sync + 'static,
+    ) {
         let _ = self.state.facts.0.set(Box::new(facts));
     }
 

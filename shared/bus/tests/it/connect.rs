@@ -123,6 +123,8 @@ async fn a_refused_permission_ends_its_exchange_at_once_and_is_counted() {
         let refused = refused.unwrap_err();
         assert!(matches!(refused, RequestError::NotAllowed { .. }), "{refused}");
     }
+    let surveyed = bus.survey::<Value>("forbidden.q", PATIENCE).await.unwrap_err();
+    assert!(matches!(surveyed, RequestError::NotAllowed { .. }), "{surveyed}");
     let opened = bus.bucket(&STATE, 1).await.unwrap_err();
     assert!(opened.to_string().contains("refuses"), "{opened}");
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());

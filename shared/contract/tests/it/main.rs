@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
 mod faults;
+mod level;
 mod messages;
 mod names;
 mod older;

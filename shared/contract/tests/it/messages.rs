@@ -8,7 +8,7 @@ use berth_contract::document::{Format, read};
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::secret::{self, Envelope, Sealed, Secrets};
 use berth_contract::message::{
-    agent, alloc, call, claim, class, collect, level, node, registry, storage, volume,
+    agent, alloc, call, claim, class, collect, node, registry, storage, volume,
 };
 use berth_contract::problem::Problem;
 use berth_domain::ClockOffset;
@@ -544,16 +544,6 @@ fn registry_agents_and_collection() {
         let kinds = vec![collect::Kind::Claims, collect::Kind::Nodes];
         collect::Force { kinds, grace_ms: Some(86_400_000) }
     });
-    request("request-level-hold", &level::HoldLevel { hold: true });
-    reply(
-        "reply-level-hold",
-        &level::LevelStatus {
-            level: 1,
-            newest: 2,
-            held_by: Some("user.anna".to_owned()),
-            held_since: Some(sample::at(0)),
-        },
-    );
     reply(
         "reply-agent-mount",
         &agent::Mounted {

@@ -22,7 +22,7 @@ use crate::reference::hold::hold;
 use crate::sample;
 
 /// The record is what its golden file says, and is read back as it was written.
-fn record_is<T: Serialize + Body + PartialEq + Debug + Clone>(name: &str, body: T) {
+pub fn record_is<T: Serialize + Body + PartialEq + Debug + Clone>(name: &str, body: T) {
     stored_is(name, body, SCHEMA, |body, trace| record::write(body, trace));
 }
 

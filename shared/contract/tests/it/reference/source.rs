@@ -184,7 +184,7 @@ pub fn secret_fields(meaning: &str) -> [Field; 2] {
 /// The files that declare what goes over the wire, and whether they are the messages'.
 fn paths() -> Vec<(PathBuf, bool)> {
     let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let single = ["decode/fault", "event", "lease", "problem", "record", "trail"]
+    let single = ["decode/fault", "event", "lease", "level", "problem", "record", "trail"]
         .map(|name| format!("contract/src/{name}.rs"));
     let mut paths: Vec<_> = single.iter().map(|path| (crates.join(path), false)).collect();
     for dir in

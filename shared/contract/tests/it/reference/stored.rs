@@ -80,6 +80,7 @@ fn keys(bucket: &BucketSpec) -> Vec<Keys> {
                 "HandleOwner",
                 &["record-handle"],
             ),
+            keys("=level", key::LEVEL.to_owned(), "Level", &["record-level"]),
         ],
         bucket::ALLOCS => {
             let one = key::alloc(&volume.namespace, &alloc);

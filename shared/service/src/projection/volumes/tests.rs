@@ -208,3 +208,29 @@ fn times_of_a_clock_that_was_set_back_hold_nothing_up() {
     let latest = subtree.volume.claims.calling().next().unwrap().0.clone();
     assert_eq!(latest.as_str(), "called", "the summary follows");
 }
+
+#[test]
+fn the_newest_schema_is_that_of_the_records_that_are_there_and_the_level_is_the_stored_one() {
+    let mut volumes = Volumes::default();
+    volumes.put("default.data.spec", 1, SPEC);
+    assert_eq!((volumes.newest_schema(), volumes.level()), (1, &Level::default()));
+    let (plugin, storage) = (PluginId::new("p").unwrap(), Some(Box::default()));
+    let spec = VolumeSpec { storage, ..VolumeSpec::empty(&plugin) };
+    let made = record::write_spec(&spec, None).unwrap();
+    for (revision, key) in [(2, "default.made.spec"), (3, "default.data.spec")] {
+        volumes.put(key, revision, &made);
+        volumes.put(key, revision, &made);
+        assert_eq!(volumes.newest_schema(), 2);
+    }
+    volumes.put("default.data.spec", 4, SPEC);
+    assert_eq!(volumes.newest_schema(), 2);
+    volumes.delete("default.made.spec", 5);
+    assert_eq!(volumes.newest_schema(), 1);
+    let raised = Level { level: 2, held: None };
+    volumes.put("=level", 6, &record::write(&raised, None).unwrap());
+    volumes.put("=level", 7, b"damaged");
+    assert_eq!(volumes.level(), &raised, "a damaged one says nothing");
+    // A backup of before levels was restored.
+    volumes.delete("=level", 8);
+    assert_eq!(volumes.level(), &Level::default());
+}
