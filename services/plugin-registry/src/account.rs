@@ -1,12 +1,12 @@
 //! Which mounts without a claim count when a node reports them.
 //!
-//! **Why.** Such a mount keeps every other node from its volume, whatever namespace that is in. So a
-//! node is believed only for what it can have: a volume that an alloc of this node requested.
+//! **Why.** Such a mount keeps every other node from its volume, whatever namespace that is in. So
+//! a node is believed only for what it can have: a volume that an alloc of this node requested.
 //!
 //! **Promises** that in doubt a mount counts, because its workload may write: where the alloc's
-//! record cannot be read, or may have been lost, or is gone while that of its claim is not, and
-//! where the mount is on the node's record already. What does not count is named in the node's
-//! record.
+//! record cannot be read or may have been lost, where its node is away and may run under another
+//! name, and where the mount is on the node's record already. What does not count is named in the
+//! node's record.
 //!
 //! **Never** loses a mount because its alloc was forgotten: the record of an alloc stays while its
 //! node has a mount of it, or has not said what it has ([`Nodes::may_have_mounts`]).

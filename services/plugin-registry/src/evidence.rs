@@ -1,8 +1,8 @@
 //! What shows that a node can have what it tells of: a mount, or an event.
 //!
-//! **Why.** Every node may report and tell, and its identity can be stolen. What it says of a volume
-//! keeps other nodes from it, and is shown to the users of its namespace. So a node is believed only
-//! for the allocs that were placed on it, and for the volumes that they requested.
+//! **Why.** Every node may report and tell, and its identity can be stolen. What it says of a
+//! volume keeps other nodes from it, and is shown to the users of its namespace. So a node is
+//! believed only for the allocs that were placed on it, and for the volumes that they requested.
 //!
 //! **Promises** that the records are read at their leader.
 //!

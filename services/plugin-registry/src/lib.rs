@@ -21,6 +21,7 @@ mod config;
 mod decide;
 mod delete;
 mod endpoints;
+mod event_shares;
 mod events;
 mod evidence;
 mod gone;

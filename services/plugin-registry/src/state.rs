@@ -14,9 +14,9 @@ use berth_service::record_table::{RecordTable, open_bucket};
 use tokio::time::Instant;
 
 use crate::decide::NodeRecords;
+use crate::event_shares::EventShares;
 use crate::leases::Leases;
 use crate::pace::Pace;
-use crate::tell::EventShares;
 use crate::volumes::VolumesIncarnation;
 
 /// A wait ends this long before the caller's deadline, so that the answer still arrives in time.

@@ -1,11 +1,11 @@
 //! What of an event is believed when a node tells it.
 //!
-//! **Why.** Events are shown to the users of a namespace, and a node's identity can be stolen. So an
-//! event names only what its node can have to do with: an alloc that was placed on it, a mount on
-//! its record, or a call of a controller that it may host.
+//! **Why.** Events are shown to the users of a namespace, and a node's identity can be stolen. So
+//! an event names only what its node can have to do with: an alloc that was placed on it, a mount
+//! on its record, or a call of a controller that it may host.
 //!
-//! **Promises** that who wants an alloc is told by the alloc's record, and that the time is ours: an
-//! event from the future, or from long ago, is of now.
+//! **Promises** that who wants an alloc is told by the alloc's record, and that the time is ours:
+//! an event from the future, or from long ago, is of now.
 //!
 //! **Never** drops an event: without a proof it stays an event of its node, and names nothing else.
 

@@ -242,8 +242,8 @@ pub struct Node {
     /// The plugins whose controllers the node may host, as it has shown (`node.host`).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub hosts: BTreeSet<PluginId>,
-    /// The newest revision of the bucket of volumes when the node came on record, until the node has
-    /// first compared its mounts with the claims. What it says is mounted of volumes that were
+    /// The newest revision of the bucket of volumes when the node came on record, until the node
+    /// has first compared its mounts with the claims. What it has mounted of volumes that were
     /// registered later may be older than all records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newcomer: Option<u64>,

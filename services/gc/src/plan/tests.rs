@@ -215,7 +215,10 @@ fn an_ended_alloc_stays_while_its_node_may_have_a_mount_of_it() {
         node[field] = value;
         node
     };
-    let mount = |namespace: &str, alloc: &str| json!([{"namespace": namespace, "volume": "v", "alloc": alloc, "path": "/p"}]);
+    let mount = |namespace: &str, alloc: &str| {
+        let mount = json!({"namespace": namespace, "volume": "v", "alloc": alloc, "path": "/p"});
+        json!([mount])
+    };
     let proof = json!({"kind": "powered-off", "by": "ada", "at": at(1)});
     for (node, forgotten) in [
         (None, true),

@@ -140,8 +140,8 @@ impl Mounter {
     }
 }
 
-/// Whether what is on record excludes the lost claim: other claims hold the volume, the name is of a
-/// volume that was never made, or no record shows that the alloc had it here.
+/// Whether what is on record excludes the lost claim: other claims hold the volume, the name is of
+/// a volume that was never made, or no record shows that the alloc had it here.
 const fn excludes_claim(problem: &Problem) -> bool {
     let excludes = matches!(
         problem.code,

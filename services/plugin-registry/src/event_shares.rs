@@ -1,0 +1,52 @@
+//! Each node's share of the stream of events: a burst, and then so much each second.
+//!
+//! **Promises** that no node alone can push the events of others out of the stream within an hour.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use berth_domain::NodeId;
+use berth_service::rate::TokenBucket;
+use tokio::time::Instant;
+
+/// Bytes of a node's events at once, after a quiet time: some ten thousand events.
+const BURST_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
+/// Bytes of a node's events each second, while they keep coming: some hundred events. The stream
+/// holds an hour of it.
+const BYTES_PER_SECOND: f64 = 64.0 * 1024.0;
+/// Nodes whose share is remembered. Those with a full share are forgotten first.
+const NODES_MAX: usize = 10_000;
+
+/// What each node may still tell.
+#[derive(Debug, Default)]
+pub struct EventShares(Mutex<HashMap<NodeId, TokenBucket>>);
+
+impl EventShares {
+    /// Takes so many bytes from the node's share, if they are left.
+    pub fn take(&self, node: &NodeId, bytes: usize, now: Instant) -> bool {
+        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if shares.len() >= NODES_MAX && !shares.contains_key(node) {
+            shares.retain(|_, share| !share.is_full(now));
+        }
+        let full = || TokenBucket::new(BURST_BYTES, BYTES_PER_SECOND, now);
+        let bytes = u32::try_from(bytes).map_or(f64::MAX, f64::from);
+        shares.entry(node.clone()).or_insert_with(full).take(bytes, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn one_nodes_flood_takes_nothing_from_another_node() {
+        let (shares, now) = (EventShares::default(), Instant::now());
+        let node = |id: &str| NodeId::new(id).unwrap();
+        let told = |id: &str, at| (0..30_000).filter(|_| shares.take(&node(id), 1024, at)).count();
+        assert_eq!(told("rogue", now), 8 * 1024);
+        assert_eq!(told("rogue", now + Duration::from_secs(2)), 128);
+        assert_eq!(told("good", now + Duration::from_secs(2)), 8 * 1024);
+    }
+}
