@@ -220,8 +220,8 @@ fn a_node() -> impl Strategy<Value = Node> {
         back: times.3,
         unaccounted,
         uncompared: said.0 % 2 == 0,
-        sealing_key: None,
-        hosts: [].into(),
+        sealing_key: (said.0 % 3 == 0).then(|| "XKEY".to_owned()),
+        hosts: (said.0 % 5 == 0).then(|| PluginId::new("p").unwrap()).into_iter().collect(),
         newcomer: (said.0 > 0).then_some(3),
     })
 }
@@ -398,6 +398,9 @@ proptest! {
             ("back", json!(null)),
             ("unaccounted", json!([])),
             ("uncompared", json!(false)),
+            ("sealing_key", json!(null)),
+            ("hosts", json!([])),
+            ("newcomer", json!(null)),
         ];
         read_without(&node, &optional, &other)?;
     }
