@@ -136,6 +136,7 @@ const PLAYS: &[Play] = &[
     }),
     play("class.delete", |scene| (verb::ClassDelete::subject(&()), json!({"id": scene.class}))),
     play("gc.force", |_| (verb::GcForce::subject(&()), json!({"grace_ms": 0}))),
+    play("level.hold", |_| (verb::LevelHold::subject(&()), json!({"hold": true}))),
     play("plugin.expect", |scene| {
         let body = json!({"plugin": PLUGIN, "job": scene.owner, "controllers": 2, "nodes": 2});
         (verb::PluginExpect::subject(&()), body)
