@@ -39,8 +39,8 @@ use crate::copies::Copies;
 use crate::correction::SETTINGS_KEY;
 use crate::handle::Bus;
 use crate::incarnation::Origin;
-pub use crate::refused_events::KeptCounts;
 use crate::refused_events::QueuedEvent;
+pub use crate::refused_events::{KeptCounts, RefusedEvent};
 use crate::stream::{Drift, OpenError, REPLICAS, Settings, number};
 
 /// Events that may wait for the bus.
@@ -104,6 +104,16 @@ impl Bus {
     /// How many events nats-server refused that were not sent yet.
     pub fn kept_events(&self) -> KeptCounts {
         self.link().refused_events().counts()
+    }
+
+    /// The events that are kept, in order, for the next process.
+    pub fn refused_events(&self) -> Vec<RefusedEvent> {
+        self.link().refused_events().list()
+    }
+
+    /// Sends what an earlier process was refused, before its own events.
+    pub fn take_up_events(&self, events: Vec<RefusedEvent>) {
+        self.link().refused_events().take_up(events);
     }
 
     fn queue_events(&self, way: Way) -> EventSender {

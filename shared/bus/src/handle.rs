@@ -110,10 +110,6 @@ impl Bus {
     /// Sends what is queued, ends every subscription and closes: the last thing a process does.
     /// Gives up at the deadline.
     pub async fn drain(&self, within: Duration) {
-        let kept = self.link().refused_events().counts().kept;
-        if kept > 0 {
-            tracing::warn!(kept, "events that nats-server refused end with this process");
-        }
         if self.connected() && self.makes_streams() {
             self.record_ends(within / 2).await;
         }

@@ -39,6 +39,17 @@ pub(crate) struct QueuedEvent {
     pub(crate) body: Bytes,
 }
 
+/// An event that was refused, for the next process of the same service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedEvent {
+    /// Its subject.
+    pub subject: String,
+    /// The trace that it belongs to.
+    pub traceparent: TraceContext,
+    /// The event, as JSON.
+    pub body: String,
+}
+
 /// The refused events of one connection's process.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedEvents {
@@ -130,6 +141,21 @@ impl RefusedEvents {
         self.lock().remove(number);
     }
 
+    /// All that are kept, in order.
+    pub(crate) fn list(&self) -> Vec<RefusedEvent> {
+        self.lock().list()
+    }
+
+    /// Keeps what an earlier process was refused, before everything else. It is tried at once.
+    pub(crate) fn take_up(&self, events: Vec<RefusedEvent>) {
+        let mut state = self.lock();
+        for RefusedEvent { subject, traceparent: trace, body } in events {
+            let number = state.number();
+            state.put(number, QueuedEvent { subject, trace, body: body.into() });
+        }
+        self.changed.notify_one();
+    }
+
     pub(crate) fn counts(&self) -> KeptCounts {
         let state = self.lock();
         KeptCounts { kept: state.count() as u64, lost: state.lost }
@@ -143,6 +169,19 @@ impl RefusedEvents {
 impl KeptEvents {
     fn count(&self) -> usize {
         self.families.values().map(|family| family.events.len()).sum()
+    }
+
+    fn list(&self) -> Vec<RefusedEvent> {
+        let mut all: Vec<_> = self.families.values().flat_map(|family| &family.events).collect();
+        all.sort_unstable_by_key(|(number, _)| *number);
+        let refused = all.into_iter().filter_map(|(_, event)| {
+            Some(RefusedEvent {
+                subject: event.subject.clone(),
+                traceparent: event.trace,
+                body: String::from_utf8(event.body.to_vec()).ok()?,
+            })
+        });
+        refused.collect()
     }
 
     fn keep_refused(&mut self, events: Vec<QueuedEvent>) -> Vec<QueuedEvent> {
@@ -327,6 +366,16 @@ mod tests {
         assert_eq!(kept.count(), 2);
         kept.reopen();
         assert_eq!(drain(&mut kept), ["1", "3"]);
+    }
+
+    #[test]
+    fn the_next_process_sends_what_this_one_was_refused_before_its_own_events() {
+        let refused = RefusedEvents::default();
+        refused.keep(vec![event("claim", 1), event("volume", 2), event("claim", 3)]);
+        let next = RefusedEvents::default();
+        next.take_up(refused.list());
+        assert!(next.keep_refused(vec![event("claim", 4)]).is_empty(), "it waits for the others");
+        assert_eq!(drain(&mut next.lock()), ["1", "2", "3", "4"]);
     }
 
     #[test]

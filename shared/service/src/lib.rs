@@ -28,6 +28,7 @@ pub mod deadline;
 pub mod fault_report;
 pub mod first_seen;
 pub mod hung;
+mod kept_events;
 pub mod locks;
 pub mod newer;
 mod notify;

@@ -21,6 +21,7 @@ use crate::access_check::{check_access, report_access};
 use crate::clock;
 use crate::config::{self, Config};
 use crate::connection::{ConnectionArgs, NatsConfig};
+use crate::kept_events;
 use crate::notify;
 use crate::readiness::Readiness;
 use crate::shutdown::Shutdown;
@@ -126,7 +127,9 @@ where
             let process = start(name, &role, worker, &nats, readiness).await?;
             let bus = process.bus.clone();
             tracing::info!(worker = %process.worker, nats = ?nats, "started");
+            kept_events::take_up(&bus);
             let ended = service(own, process).await;
+            kept_events::leave(&bus);
             bus.drain(DRAIN).await;
             ended
         };
