@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use berth_bus::Call;
 use berth_client::{Client, Retry};
+use berth_contract::code::Code;
 use berth_contract::message::{agent, alloc, claim};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
@@ -15,6 +16,7 @@ use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System, Version};
 use berth_service::clock;
+use serde_json::json;
 
 /// Clients that run allocs, each with a volume of its own.
 const WORKERS: usize = 3;
@@ -137,6 +139,49 @@ async fn the_last_release_is_upgraded_and_restored_and_no_client_sees_a_failure(
     })
     .await;
     println!("{allocs} allocs");
+}
+
+/// The last release cannot read what makes a volume on demand. It leaves that alone, with its
+/// mount, until this version is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_made_on_demand_stays_as_it_is_while_the_last_release_is_back() {
+    if !or_skip("real mounts") || !Version::LastRelease.is_here_or_skip() {
+        return;
+    }
+    let options = Options { nodes: 1, ..Options::default() };
+    let system = System::start(options).await;
+    system.volume("plain", &["single-node-writer"]).await;
+    system.created("made", json!({"size": "1MiB"})).await;
+    let mounted = system.run("a", 0, "made").await;
+    let written = || std::fs::read_to_string(std::path::Path::new(&mounted.path).join("said"));
+    let write = |text: &str| {
+        std::fs::write(std::path::Path::new(&mounted.path).join("said"), text).unwrap();
+    };
+    write("before");
+    for part in berths(options) {
+        system.install(part, Version::LastRelease).await;
+    }
+    system.healthy().await;
+    assert_eq!(system.volume_status("made").await.unwrap_err().code, Code::NewerRecord);
+    system.run("b", 0, "plain").await;
+    system.stop("b").await;
+    system.freed("plain").await;
+    assert_eq!(written().unwrap(), "before", "its workload goes on");
+    write("meanwhile");
+
+    for part in berths(options) {
+        system.install(part, Version::This).await;
+    }
+    system.healthy().await;
+    assert_eq!(written().unwrap(), "meanwhile");
+    system.stop("a").await;
+    system.settle("made").await;
+    let again = system.run("c", 0, "made").await;
+    let said = std::path::Path::new(&again.path).join("said");
+    assert_eq!(std::fs::read_to_string(said).unwrap(), "meanwhile");
+    system.stop("c").await;
+    system.deleted("made").await;
+    system.judge();
 }
 
 /// `berth` of both versions shows the volumes and finds no service that it cannot talk to.
