@@ -197,8 +197,11 @@ async fn rights_that_a_running_service_lacks_are_told_and_its_events_come_later(
         permissions.publish_allow.retain(|subject| !subject.starts_with("berth.v1.event."));
         permissions.subscribe_allow.retain(|subject| !subject.contains(".volume.status."));
     });
+    let state = fleet.dir.join("claim-state");
+    std::fs::create_dir(&state).unwrap();
     let claim = Program::new("claim", binary("berth-claim"), fleet.dir.join("claim.log"))
         .args(connection(&fleet, &creds))
+        .env("STATE_DIRECTORY", state)
         .start();
     // Refused requests are events.
     for alloc in ["a1", "a2", "a3"] {
@@ -220,6 +223,11 @@ async fn rights_that_a_running_service_lacks_are_told_and_its_events_come_later(
     let count = |text: &str| claim.log().matches(text).count();
     assert_eq!(count("refuses events of this process"), 1, "{}", claim.log());
     assert_eq!(count("permissions do not allow"), 2, "{}", claim.log());
+
+    // A restart, which a new key needs, loses none of them.
+    claim.terminate().await;
+    claim.restart();
+    prints(&ops, &["doctor", "--quiet"], &[identity, "3 refused events wait"]).await;
 
     sign(&|_| {});
     fleet.servers[0].daemon.restart();
