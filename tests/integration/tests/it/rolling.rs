@@ -180,6 +180,7 @@ async fn a_volume_made_on_demand_stays_as_it_is_while_the_last_release_is_back()
     let said = std::path::Path::new(&again.path).join("said");
     assert_eq!(std::fs::read_to_string(said).unwrap(), "meanwhile");
     system.stop("c").await;
+    system.settle("made").await;
     system.deleted("made").await;
     system.judge();
 }
