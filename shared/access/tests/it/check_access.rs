@@ -198,7 +198,7 @@ async fn rights_that_a_running_service_lacks_are_told_and_its_events_come_later(
         permissions.subscribe_allow.retain(|subject| !subject.contains(".volume.status."));
     });
     let state = fleet.dir.join("claim-state");
-    std::fs::create_dir(&state).unwrap();
+    fs::create_dir(&state).unwrap();
     let claim = Program::new("claim", binary("berth-claim"), fleet.dir.join("claim.log"))
         .args(connection(&fleet, &creds))
         .env("STATE_DIRECTORY", state)
