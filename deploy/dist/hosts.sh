@@ -167,7 +167,7 @@ has_done_more() { (($(grep -c '^ok$' "$1") > $2)); }
 end_loads() {
     local log host
     for log in "${LOAD_LOGS[@]}"; do
-        PATIENCE=150 until_true "$log goes on" has_done_more "$log" "$(grep -c '^ok$' "$log")"
+        PATIENCE=200 until_true "$log goes on" has_done_more "$log" "$(grep -c '^ok$' "$log")"
     done
     for host in "${!LEADER[@]}"; do touch "$(root_of "$host")/root/stop"; done
     wait "${LOADS[@]}" || fail 'a loop broke off'
