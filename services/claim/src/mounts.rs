@@ -33,10 +33,7 @@ pub fn unreported<'a>(
 
 /// Whether the node of a claim that was deleted by hand has reported its mount, or is gone.
 pub fn is_reported(nodes: &Nodes, volume: &VolumeKey, alloc: &AllocId, node: &NodeId) -> bool {
-    let is_it = |mount: &UnaccountedMount| {
-        mount.alloc == *alloc
-            && (&mount.namespace, &mount.volume) == (&volume.namespace, &volume.volume)
-    };
+    let is_it = |mount: &UnaccountedMount| mount.is_of(volume, alloc);
     nodes.get(node).is_some_and(|node| node.gone.is_some() || node.unaccounted.iter().any(is_it))
 }
 

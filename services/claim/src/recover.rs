@@ -11,7 +11,6 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Capability;
-use berth_domain::alloc::Alloc;
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::volume::{Command, Handle, LostClaim, State as ClaimState};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
@@ -55,11 +54,10 @@ async fn check_shown(
     node: &NodeId,
 ) -> Result<(), Problem> {
     let (_, known) = state.read_alloc(&volume.namespace, alloc, STEP).await?;
-    let is_of = |alloc: &Alloc| alloc.node == *node && alloc.request_for(&volume.volume).is_some();
-    if known.as_ref().is_some_and(is_of) {
+    if known.is_some_and(|known| known.may_use(&volume.volume, node)) {
         return Ok(());
     }
-    let is_it = |mount: &UnaccountedMount| mount.volume_key() == *volume && mount.alloc == *alloc;
+    let is_it = |mount: &UnaccountedMount| mount.is_of(volume, alloc);
     let record = state.read_node(node, STEP).await?;
     if record.is_some_and(|record| record.unaccounted.iter().any(is_it)) {
         return Ok(());

@@ -14,7 +14,7 @@ use berth_contract::problem::Problem;
 use berth_contract::{key, record};
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::VolumeSpec;
-use berth_domain::{AllocId, Namespace, NodeId, VolumeId, VolumeKey};
+use berth_domain::{AllocId, Namespace, VolumeKey};
 
 use crate::state::StateInner;
 
@@ -27,16 +27,6 @@ pub enum Evidence {
     Unreadable,
     /// There is none.
     None,
-}
-
-impl Evidence {
-    /// Whether the alloc was placed on the node, and requested the volume, if one is named. None if
-    /// its record does not say.
-    pub fn is_of(&self, node: &NodeId, volume: Option<&VolumeId>) -> Option<bool> {
-        let Self::Record(alloc) = self else { return None };
-        let is_requested = volume.is_none_or(|volume| alloc.request_for(volume).is_some());
-        Some(alloc.node == *node && is_requested)
-    }
 }
 
 impl StateInner {

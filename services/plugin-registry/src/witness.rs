@@ -2,7 +2,7 @@
 //!
 //! **Why.** Events are shown to the users of a namespace, and a node's identity can be stolen. So
 //! an event names only what its node can have to do with: an alloc that was placed on it, a mount
-//! on its record, or a call of a controller that it may host.
+//! on its record, or a call of a controller that it has on record.
 //!
 //! **Promises** that who wants an alloc is told by the alloc's record, and that the time is ours:
 //! an event from the future, or from long ago, is of now.
@@ -18,10 +18,11 @@ use berth_contract::message::node::ToldEvent;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::Alloc;
-use berth_domain::plugin::{Node, UnaccountedMount};
-use berth_domain::{AllocId, Namespace, NodeId, Timestamp};
+use berth_domain::plugin::Half;
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeKey};
 use berth_service::clock;
 
+use crate::decide::NodeRecords;
 use crate::evidence::Evidence;
 use crate::state::State;
 
@@ -36,7 +37,7 @@ impl State {
         node: &NodeId,
         told: Vec<ToldEvent>,
     ) -> Result<Vec<ToldEvent>, Problem> {
-        let record = self.nodes.mirror.read(|nodes| nodes.get(node).cloned());
+        let records = self.mirrored_records(node);
         let mut allocs: HashMap<(Namespace, AllocId), Evidence> = HashMap::new();
         for ToldEvent { event, .. } in &told {
             let (Some(namespace), Some(alloc)) = (&event.namespace, &event.alloc) else { continue };
@@ -48,18 +49,18 @@ impl State {
         let believe = |ToldEvent { event, traceparent }| {
             let named = event.namespace.clone().zip(event.alloc.clone());
             let evidence = named.and_then(|named| allocs.get(&named)).unwrap_or(&Evidence::None);
-            let event = believed(event, node, record.as_ref(), evidence, now);
+            let event = believed(event, node, &records, evidence, now);
             ToldEvent { event, traceparent }
         };
         Ok(told.into_iter().map(believe).collect())
     }
 }
 
-/// What is believed of the event. `record` is the node's.
+/// What is believed of the event. The records are the node's.
 fn believed(
     event: Event,
     node: &NodeId,
-    record: Option<&Node>,
+    records: &NodeRecords,
     evidence: &Evidence,
     now: Timestamp,
 ) -> Event {
@@ -71,7 +72,7 @@ fn believed(
         Evidence::Unreadable | Evidence::None => None,
     };
     let event = Event { at, by, ..event };
-    if is_shown(&event, node, record, evidence) {
+    if is_shown(&event, node, records, evidence) {
         return event;
     }
     let (namespace, volume, snapshot, alloc, by) = (None, None, None, None, None);
@@ -79,28 +80,32 @@ fn believed(
 }
 
 /// Whether the node can have to do with what the event names.
-fn is_shown(event: &Event, node: &NodeId, record: Option<&Node>, evidence: &Evidence) -> bool {
+fn is_shown(event: &Event, node: &NodeId, records: &NodeRecords, evidence: &Evidence) -> bool {
     let is_call = matches!(event.event, EventName::CallDone | EventName::CallFailed);
-    let hosts = || record?.hosts.contains(event.plugin.as_ref()?).then_some(());
-    if is_call && hosts().is_some() {
+    let is_served =
+        |plugin: &PluginId| records.instances.contains_key(&(plugin.clone(), Half::Controller));
+    if is_call && event.plugin.as_ref().is_some_and(is_served) {
         return true;
     }
-    if let Some(is_of) = evidence.is_of(node, event.volume.as_ref()) {
-        return is_of;
+    if let Evidence::Record(record) = evidence {
+        let requested = |volume| record.may_use(volume, node);
+        return event.volume.as_ref().map_or(record.node == *node, requested);
     }
-    // Its alloc's record is gone, or cannot be read.
-    let is_it = |mount: &UnaccountedMount| {
-        (Some(&mount.namespace), Some(&mount.volume), Some(&mount.alloc))
-            == (event.namespace.as_ref(), event.volume.as_ref(), event.alloc.as_ref())
+    // The alloc's record is gone, or cannot be read.
+    let (Some(namespace), Some(volume), Some(alloc)) =
+        (&event.namespace, &event.volume, &event.alloc)
+    else {
+        return false;
     };
-    record.is_some_and(|record| record.unaccounted.iter().any(is_it))
+    let key = VolumeKey::new(namespace.clone(), volume.clone());
+    let mut mounts = records.node.iter().flat_map(|record| &record.unaccounted);
+    mounts.any(|mount| mount.is_of(&key, alloc))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use berth_contract::service::NODE_AGENT;
+    use berth_domain::plugin::Node;
     use serde_json::{Value, json};
 
     use super::*;
@@ -127,16 +132,27 @@ mod tests {
     fn an_event_names_only_what_its_node_can_have_to_do_with() {
         let node = NodeId::new("n1").unwrap();
         let mount = json!({"namespace": "b", "volume": "kept", "alloc": "a", "path": "/p"});
-        let record = Node {
+        let node_record = Node {
             unaccounted: vec![serde_json::from_value(mount).unwrap()],
-            hosts: BTreeSet::from(["csi.own".parse().unwrap()]),
             ..Node::unknown(at(0))
         };
+        // As `decide` let it in, whichever version the agent has.
+        let controller = json!({"healthy": true, "description": "", "provider": "csi.own",
+            "version": "1", "since": at(0)});
+        let controller = serde_json::from_value(controller).unwrap();
+        let own = ("csi.own".parse().unwrap(), Half::Controller);
+        let records =
+            NodeRecords { node: Some(node_record), instances: [(own, controller)].into() };
         let of = |volume: &str| json!({"namespace": "b", "volume": volume, "alloc": "a"});
         let call = |plugin: &str| json!({"namespace": "b", "volume": "data", "plugin": plugin});
+        let all_of = json!({"namespace": "b", "alloc": "a"});
+        let refused = EventName::RequestRefused;
         let (mounted, done) = (EventName::VolumeMounted, EventName::CallDone);
         for (name, named, evidence, expected) in [
             (mounted, of("data"), alloc_on("n1"), true),
+            // About all volumes of the alloc.
+            (refused, all_of.clone(), alloc_on("n1"), true),
+            (refused, all_of, alloc_on("n2"), false),
             (mounted, of("vic"), alloc_on("n1"), false),
             (mounted, of("data"), alloc_on("n2"), false),
             (mounted, of("data"), Evidence::None, false),
@@ -147,7 +163,7 @@ mod tests {
             (EventName::PluginHeld, call("csi.own"), Evidence::None, false),
         ] {
             let event = event(name, named);
-            let found = believed(event.clone(), &node, Some(&record), &evidence, at(0));
+            let found = believed(event.clone(), &node, &records, &evidence, at(0));
             let is_whole = (&found.namespace, &found.volume) == (&event.namespace, &event.volume);
             assert_eq!(is_whole, expected, "{event:?} {evidence:?}");
             assert!(is_whole || (found.volume.is_none() && found.alloc.is_none()), "{found:?}");
@@ -160,12 +176,12 @@ mod tests {
         let forged = json!({"namespace": "b", "volume": "data", "alloc": "a", "by": "user.bob"});
         for (now, expected) in [(0, 0), (60, 0), (601, 601)] {
             let told = event(EventName::VolumeMounted, forged.clone());
-            let found = believed(told, &node, None, &alloc_on("n1"), at(now));
+            let found = believed(told, &node, &NodeRecords::default(), &alloc_on("n1"), at(now));
             assert_eq!(found.at, at(expected));
             assert_eq!(found.by.as_deref(), Some("user.anna"));
         }
         let told = Event { at: at(1), ..event(EventName::VolumeMounted, forged) };
-        let found = believed(told, &node, None, &Evidence::None, at(0));
+        let found = believed(told, &node, &NodeRecords::default(), &Evidence::None, at(0));
         assert_eq!((found.at, found.by), (at(0), None));
     }
 }

@@ -25,7 +25,14 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 
 /// The refused work of one watcher.
 #[derive(Debug, Default)]
-pub struct NewerRecords(Mutex<HashMap<WorkKey, Refusals>>);
+pub struct NewerRecords(Mutex<RefusedWork>);
+
+#[derive(Debug, Default)]
+struct RefusedWork {
+    all: HashMap<WorkKey, Refusals>,
+    /// When all of it is looked through again: not at each refusal, since there may be very much.
+    forget_at: Option<Instant>,
+}
 
 #[derive(Debug)]
 struct Refusals {
@@ -43,8 +50,12 @@ impl NewerRecords {
     pub fn record_refused(&self, work: &WorkKey, error: &RequestError) -> Duration {
         CHECKPOINTS_NEWER.add(1, []);
         let now = Instant::now();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, refusals| now < refusals.last + FORGOTTEN_AFTER);
+        let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let RefusedWork { all, forget_at } = &mut *refused;
+        if now >= *forget_at.get_or_insert(now) {
+            all.retain(|_, refusals| now < refusals.last + FORGOTTEN_AFTER);
+            *forget_at = Some(now + FORGOTTEN_AFTER);
+        }
         if all.is_empty() {
             tracing::warn!(
                 volume = %work.0,
@@ -61,7 +72,7 @@ impl NewerRecords {
 
     /// The claim service answered.
     pub fn record_answered(&self, work: &WorkKey) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner).all;
         if all.remove(work).is_some() && all.is_empty() {
             tracing::info!("the claim service reads every record that is due");
         }

@@ -57,8 +57,8 @@ impl Default for Level {
 }
 
 impl Level {
-    /// The level in force where the records that are there have this schema: whoever is to read
-    /// more of them must read that one anyway.
+    /// The level in force where records of this schema are there already: a replica that cannot
+    /// read them is in the way with or without further ones.
     pub fn in_force(&self, found: u32) -> u32 {
         self.level.max(found)
     }

@@ -237,6 +237,11 @@ impl Alloc {
         self.requests().find(|(asked, _)| asked == volume).map(|(_, request)| request)
     }
 
+    /// Whether the alloc was placed on this node, and requested this volume.
+    pub fn may_use(&self, volume: &VolumeId, node: &NodeId) -> bool {
+        self.node == *node && self.request_for(volume).is_some()
+    }
+
     /// The request for this volume under this name, otherwise the one that decides the claim; and
     /// its index among the requests for the volume, from 0.
     pub fn request_named(

@@ -57,6 +57,12 @@ impl UnaccountedMount {
         VolumeKey::new(self.namespace.clone(), self.volume.clone())
     }
 
+    /// Whether it is this alloc's mount of the volume with this name.
+    pub fn is_of(&self, volume: &VolumeKey, alloc: &AllocId) -> bool {
+        let named = (&self.namespace, &self.volume) == (&volume.namespace, &volume.volume);
+        named && self.alloc == *alloc
+    }
+
     /// What is mounted; none from an agent of an earlier version.
     pub fn handle(&self) -> Option<Handle> {
         let (plugin, external_id) = (self.plugin.clone()?, self.external_id.clone()?);

@@ -91,10 +91,11 @@ async fn a_node_keeps_no_other_from_a_volume_that_none_of_its_allocs_requested()
     let known = thief_on_record(&system).await;
     assert!(known.unaccounted.is_empty(), "{known:?}");
     assert!(known.attributes["disbelieved-mounts"].starts_with("3, "), "{known:?}");
-    for alloc in ["ghost", "a"] {
+    // The same answer, whether alloc and volume exist or not.
+    for (alloc, volume) in [("ghost", "vic"), ("a", "vic"), ("a", "used"), ("ghost", "none")] {
         let lost = Recover {
             alloc: alloc_id(alloc),
-            volume: volume_id("vic"),
+            volume: volume_id(volume),
             node: node(THIEF),
             plugin: PluginId::new(PLUGIN).unwrap(),
             external_id: "vic".to_owned(),
