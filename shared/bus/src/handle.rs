@@ -170,7 +170,8 @@ impl Bus {
         *self.inner.access.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 
-    pub(crate) fn access(&self) -> Option<AccessReport> {
+    /// What the process's identity lacks; none if it lacks nothing.
+    pub fn access(&self) -> Option<AccessReport> {
         self.inner.access.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -11,7 +11,9 @@ use berth_domain::NodeId;
 use berth_domain::plugin::{Half, NodeState};
 
 use super::claim::{self, Case};
-use super::{Actor, Cause, Diagnosis, Facts, Finding, next, plugin, read_record, service, volume};
+use super::{
+    Actor, Cause, Diagnosis, Facts, Finding, next, plugin, read_record, rights, service, volume,
+};
 use crate::span::ago;
 
 /// Attributes of a node with which its agent reports a fault.
@@ -84,7 +86,7 @@ pub fn troubles(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
     }
     let of_agent =
         [journal(node), runs_unseen(node), host_hangs(node), unhealthy(node)].into_iter().flatten();
-    let found = clock.into_iter().chain(of_agent);
+    let found = rights::of_agent(facts, &node.id).into_iter().chain(clock).chain(of_agent);
     found.chain(hung_work(facts, node)).chain(unaccounted(node)).collect()
 }
 

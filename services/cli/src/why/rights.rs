@@ -1,15 +1,19 @@
 //! Rights that the identity of a service lacks, where a step fails for that reason.
 //!
 //! **Owns** which rights a step needs. Each service says what its identity lacks, in its answer to
-//! `$SRV.INFO`.
+//! `$SRV.INFO`, and an agent in its status.
 
 use berth_contract::permissions::{AccessReport, MissingRight};
 use berth_contract::problem::Problem;
-use berth_contract::service::{CLAIM, ServiceName, VOLUMEWATCHER};
+use berth_contract::service::{CLAIM, NODE_AGENT, ServiceName, VOLUMEWATCHER};
 use berth_contract::verb::{self, Verb as _};
+use berth_domain::NodeId;
 
 use super::{Actor, Cause, Facts, Finding};
 use crate::missing_rights;
+
+/// The most rights of one identity that a finding shows after the first.
+const SHOWN_MAX: usize = 5;
 
 /// A verb that a service sends, or answers.
 pub struct NeededRight {
@@ -41,6 +45,9 @@ pub const OF_PUBLISH: [NeededRight; 2] = [
     sends(CLAIM, verb::ControllerPublishOnNode::STEP),
 ];
 
+/// What an agent needs to take a volume down.
+pub const OF_DETACH: [NeededRight; 1] = [answers(NODE_AGENT, verb::AgentDetach::STEP)];
+
 /// What a change of the storage needs.
 pub const OF_CHANGE: [NeededRight; 5] = [
     sends(VOLUMEWATCHER, verb::VolumeCheckpoint::STEP),
@@ -65,6 +72,34 @@ pub fn find_unserved(facts: &Facts, service: &str, problem: &Problem) -> Option<
     let access = access_of(facts, service)?;
     let right = access.find_step(step, false)?;
     Some(describe(service, access, right, step))
+}
+
+/// The first right of these that the node's agent lacks; `what` is the work that needs it.
+pub fn find_missing_of_agent(
+    facts: &Facts,
+    node: &NodeId,
+    needed: &[NeededRight],
+    what: &str,
+) -> Option<Finding> {
+    let access = access_of_agent(facts, node)?;
+    let right = needed.iter().find_map(|one| access.find_step(one.step, one.to_send))?;
+    Some(describe(&agent(node), access, right, what))
+}
+
+/// Whatever the identity of the node's agent lacks.
+pub fn of_agent(facts: &Facts, node: &NodeId) -> Option<Finding> {
+    let access = access_of_agent(facts, node)?;
+    let (first, others) = access.missing.split_first()?;
+    let finding = describe(&agent(node), access, first, &format!("node {node}"));
+    Some(finding.shown_by(others.iter().take(SHOWN_MAX).map(ToString::to_string)))
+}
+
+fn agent(node: &NodeId) -> String {
+    format!("the agent of node {node}")
+}
+
+fn access_of_agent<'a>(facts: &'a Facts, node: &NodeId) -> Option<&'a AccessReport> {
+    facts.agents.get(node)?.as_ref().ok()?.access.as_ref()
 }
 
 fn access_of<'a>(facts: &'a Facts, service: &str) -> Option<&'a AccessReport> {

@@ -137,6 +137,13 @@ fn leaves(facts: &mut Facts) {
     releasing(facts, "unpublishing", "agent.detach: the agent of node n1 did not answer");
 }
 
+/// The agent has no mount, and its identity lacks this right.
+fn lacks(facts: &mut Facts, right: Value) {
+    let access = json!({"identity": "node/n1", "missing": [right],
+        "remedy": "berth access node n1 --replace"});
+    set_agent(facts, &with(agent(&[], &[], &[]), json!({"access": access})));
+}
+
 fn no_agent(facts: &mut Facts) {
     facts.agents.insert(n1(), Err(away()));
 }
@@ -231,6 +238,23 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
         Cause::RunUnknown,
         "you",
         "so its volumes stay",
+    ),
+    (
+        |facts| {
+            leaves(facts);
+            lacks(facts, json!({"subscribe": "berth.v1.agent.n1.detach.*.* q"}));
+        },
+        Cause::RightMissing,
+        "you",
+        "the agent of node n1 may not receive agent.detach",
+    ),
+    (
+        |facts| {
+            lacks(facts, json!({"publish": "berth.v1.claim.take.*.node.n1"}));
+        },
+        Cause::RightMissing,
+        "you",
+        "the agent of node n1 may not send claim.take",
     ),
     (
         |facts| {

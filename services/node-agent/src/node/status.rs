@@ -53,6 +53,7 @@ impl Mounter {
             controllers: self.shared.hosted.list(),
             guards: self.guards().await?,
             runs: Some(self.shared.runs.dir().to_string_lossy().into_owned()),
+            access: self.shared.bus.access(),
         })
     }
 

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::decode::{Decode, Decoder};
 use crate::decode_struct;
+use crate::permissions::AccessReport;
 
 /// `agent.mount`: claim a volume for an alloc of this node, and mount it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -221,6 +222,9 @@ pub struct AgentStatus {
     /// released when its runner is killed; a directory on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<String>,
+    /// What its identity lacks; none if it lacks nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<AccessReport>,
 }
 
 /// What runs an alloc.

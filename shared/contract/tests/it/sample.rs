@@ -7,6 +7,7 @@ use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::lease::{Holder, Leader, OwnerHolder};
 use berth_contract::message::claim::Recover;
 use berth_contract::message::query::{Newer, Page, RefusedRequest};
+use berth_contract::permissions::AccessReport;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service;
 use berth_contract::trace::{SpanId, TraceContext};
@@ -557,4 +558,13 @@ pub fn event() -> Event {
 
 pub fn trace() -> TraceContext {
     "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned().try_into().unwrap()
+}
+
+pub fn access() -> AccessReport {
+    let report = serde_json::json!({
+        "identity": "node/n1",
+        "missing": [{"publish": "berth.v1.claim.observe.*.*.*.node.n1"}],
+        "remedy": "berth access node n1 --replace",
+    });
+    serde_json::from_value(report).unwrap()
 }

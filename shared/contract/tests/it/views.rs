@@ -353,6 +353,7 @@ fn agents_and_allocs() {
                 unknown: None,
             }],
             runs: Some("/var/lib/berth/runs".to_owned()),
+            access: Some(sample::access()),
         },
     );
     let (namespace, volume) = (sample::namespace(), sample::volume());

@@ -39,11 +39,12 @@ pub struct Case<'a> {
 type Rule = fn(&Case<'_>) -> Option<Finding>;
 
 /// Rules for a claim that must be mounted and used.
-const GRANTED: [Rule; 8] = [
+const GRANTED: [Rule; 9] = [
     unreadable,
     stray,
     store,
     node::gone_or_away,
+    node::missing_right,
     node::journal,
     mount::work,
     mount::trouble,
@@ -51,11 +52,12 @@ const GRANTED: [Rule; 8] = [
 ];
 
 /// Rules for a claim that is being granted or released.
-const MOVING: [Rule; 10] = [
+const MOVING: [Rule; 11] = [
     unreadable,
     store,
     clock,
     node::gone_or_away,
+    node::missing_right,
     node::journal,
     line::standing_use,
     line::turn,

@@ -1,13 +1,14 @@
 //! Causes at the node of a claim.
 
 use berth_contract::code::Code;
+use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
 use berth_domain::plugin::{Half, NodeState};
 use berth_domain::volume::{CallKind, State};
 
 use super::{Case, hangs, refused};
 use crate::span::ago;
-use crate::why::{Cause, Finding, next, node, plugin, words};
+use crate::why::{Cause, Finding, next, node, plugin, rights, words};
 
 /// The node is gone, down or unknown, or its agent does not answer.
 pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
@@ -46,6 +47,20 @@ fn agent_away(case: &Case<'_>, node: &NodeStatus) -> Option<Finding> {
     let problem = case.agent()?.as_ref().err()?;
     let finding = node::agent_away(node, problem).shown_by(case.evidence());
     Some(finding.shown_by(last_reported(case)))
+}
+
+/// The identity of the agent lacks a right that the claim's step needs; a mount that is absent may
+/// need any of them.
+pub fn missing_right(case: &Case<'_>) -> Option<Finding> {
+    let ClaimStatus { node, step, .. } = case.claim;
+    if case.is_granted() {
+        let is_mounted = case.mount().is_some_and(|mount| mount.mounted);
+        return rights::of_agent(case.facts, node).filter(|_| !is_mounted);
+    }
+    let detaches = *step == Some(CallKind::NodeDetach);
+    let find =
+        || rights::find_missing_of_agent(case.facts, node, &rights::OF_DETACH, "the release");
+    detaches.then(find)?
 }
 
 /// The agent cannot write its journal, so it mounts and unmounts nothing.

@@ -184,8 +184,17 @@ pub fn secret_fields(meaning: &str) -> [Field; 2] {
 /// The files that declare what goes over the wire, and whether they are the messages'.
 fn paths() -> Vec<(PathBuf, bool)> {
     let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let single = ["decode/fault", "event", "lease", "level", "problem", "record", "trail"]
-        .map(|name| format!("contract/src/{name}.rs"));
+    let single = [
+        "decode/fault",
+        "event",
+        "lease",
+        "level",
+        "permissions/missing",
+        "problem",
+        "record",
+        "trail",
+    ]
+    .map(|name| format!("contract/src/{name}.rs"));
     let mut paths: Vec<_> = single.iter().map(|path| (crates.join(path), false)).collect();
     for dir in
         ["contract/src/message", "domain/src", "domain/src/volume", "domain/src/volume/storage"]
@@ -210,8 +219,8 @@ fn wire_name(item: &Item) -> Option<String> {
     };
     let derives = attrs.iter().filter(|attr| attr.path().is_ident("derive"));
     let is_sent = derives.map(tokens).any(|list| list.contains("Serialize"));
-    // Its two fields stand in its place: see `secret_fields`.
-    (is_sent && name != "SentSecrets").then(|| name.to_string())
+    // What is sent stands in their place: see `secret_fields` and `kind`.
+    (is_sent && name != "SentSecrets" && name != "MissingRight").then(|| name.to_string())
 }
 
 fn shape(item: &Item, module: Option<&String>, names: &[String]) -> Shape {
@@ -270,6 +279,7 @@ fn kind(ty: &Type, module: Option<&String>, names: &[String]) -> Kind {
         "TraceContext" => Kind::Plain("traceparent"),
         "Code" => Kind::Plain("code"),
         "EventName" => Kind::Plain("event"),
+        "MissingRight" => Kind::Named("RightSubject".to_owned()),
         "EventBody" => Kind::Named("Event".to_owned()),
         "Size" => Kind::Plain("size"),
         "Secrets" | "Topology" => Kind::Mapped(Box::new(Kind::Plain("text"))),
