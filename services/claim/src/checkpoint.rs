@@ -1,12 +1,15 @@
-//! `claim.release` and `claim.checkpoint`: a claim is released in recorded steps.
+//! `claim.release`, and `work.checkpoint` of a claim: a claim is released in recorded steps.
 //!
 //! A volumewatcher repeats one loop: it reports its last call, gets the next one, makes it.
 
-use berth_contract::message::claim::{Checkpoint, Checkpointed, Release, Released};
+use berth_contract::message::call::Call;
+use berth_contract::message::claim::{Release, Released};
+use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::proof::Proven;
-use berth_domain::volume::{Command, Refusal, State as ClaimState, Volume, Write};
+use berth_domain::volume::{Claim, Command, Refusal, State as ClaimState, Volume, Write};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey, WorkerId};
 use tokio::time::Instant;
 
@@ -14,6 +17,8 @@ use crate::locate::store_missing_node;
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
 use crate::{deregister, plan, proof};
+
+const STEP: &str = verb::WorkCheckpoint::STEP;
 
 /// Records that a claim is no longer wanted. Once this is answered, the release will happen.
 pub async fn release(
@@ -49,23 +54,23 @@ pub async fn release(
 pub async fn checkpoint(
     state: &State,
     namespace: Namespace,
-    request: Checkpoint,
+    alloc: AllocId,
+    request: WorkCheckpoint,
     trace: TraceContext,
     deadline: Instant,
-) -> Result<Checkpointed, Problem> {
+) -> Result<WorkCheckpointed, Problem> {
     let volume = VolumeKey::new(namespace, request.volume);
-    let alloc = request.alloc;
-    let fail = |error: TransactError| state.problem(error, "claim.checkpoint", &volume);
+    let fail = |error: TransactError| state.problem(error, STEP, &volume);
     state.check_readable(&volume).map_err(fail)?;
-    store_missing_node(state, &volume, &alloc, "claim.checkpoint", trace).await?;
+    store_missing_node(state, &volume, &alloc, STEP, trace).await?;
     if let Some(report) = request.report {
-        let answer = Command::Answer {
+        let reported = Command::Answer {
             alloc: alloc.clone(),
             attempt: report.attempt.clone(),
             outcome: report.into_outcome(),
             worker: (!request.report_only).then(|| request.worker.clone()),
         };
-        match state.transact(&volume, trace, |_| Ok(answer.clone())).await {
+        match state.transact(&volume, trace, |_| Ok(reported.clone())).await {
             // The write that ended one step also recorded the next attempt, if there is one.
             Ok(done) if done.step.call.is_some() || done.step.write.is_some() => {
                 return Ok(finish(state, &volume, &alloc, done, trace).await);
@@ -111,11 +116,10 @@ pub async fn checkpoint(
     }
     match done {
         Ok(done) => Ok(finish(state, &volume, &alloc, done, trace).await),
-        Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {
-            Ok(Checkpointed { state: None, call: None, next_try: None })
-        }
+        Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(WorkCheckpointed::default()),
         Err(TransactError::Refused(Refusal::NotDue { state, next_try })) => {
-            Ok(Checkpointed { state: Some(state), call: None, next_try })
+            let state = Some(state);
+            Ok(WorkCheckpointed { pending: true, state, next_try, ..WorkCheckpointed::default() })
         }
         Err(error) => Err(fail(error)),
     }
@@ -162,15 +166,20 @@ fn is_leaving(state: ClaimState) -> bool {
 }
 
 /// The claim's state, without a call.
-fn show_claim(state: &State, volume: &VolumeKey, alloc: &AllocId) -> Checkpointed {
+fn show_claim(state: &State, volume: &VolumeKey, alloc: &AllocId) -> WorkCheckpointed {
     state.volumes.mirror.read(|volumes| {
         let claim = volumes.get(volume).and_then(|subtree| subtree.volume.claims.get(alloc));
-        Checkpointed {
-            state: claim.map(|claim| claim.state),
-            call: None,
-            next_try: claim.and_then(|claim| claim.next_try),
-        }
+        answer(claim, None)
     })
+}
+
+fn answer(claim: Option<&Claim>, call: Option<Call>) -> WorkCheckpointed {
+    WorkCheckpointed {
+        pending: claim.is_some(),
+        state: claim.map(|claim| claim.state),
+        call: call.map(|call| WorkCall::Claim(Box::new(call))),
+        next_try: claim.and_then(|claim| claim.next_try),
+    }
 }
 
 async fn finish(
@@ -179,7 +188,7 @@ async fn finish(
     alloc: &AllocId,
     done: Committed,
     trace: TraceContext,
-) -> Checkpointed {
+) -> WorkCheckpointed {
     if matches!(done.step.write, Some(Write::DeleteClaim(_))) {
         deregister::finish_closing(state, volume, trace).await;
     }
@@ -193,10 +202,6 @@ async fn finish(
             let call = plan::call(volume, subtree, alloc, record.as_ref(), attempt, done.revision)?;
             Some(state.with_controller(state.with_external_node(call), &subtree.volume))
         });
-        Checkpointed {
-            state: claim.map(|claim| claim.state),
-            call,
-            next_try: claim.and_then(|claim| claim.next_try),
-        }
+        answer(claim, call)
     })
 }

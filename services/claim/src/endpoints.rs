@@ -15,7 +15,7 @@ use berth_service::refusals::RequestSubject;
 use crate::state::State;
 use crate::{
     alloc, checkpoint, deregister, detach, forget, observe, query, raise_level, recover, register,
-    secrets, storage, take,
+    secrets, storage, take, work,
 };
 
 /// Requests of one verb under way at once. Takes may wait for minutes, and cost little meanwhile.
@@ -70,7 +70,11 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::ClaimCheckpoint, _>(|s, n, r| async move {
-        checkpoint::checkpoint(&s, n, r.message()?, r.trace, r.deadline).await
+        work::claim_checkpoint(&s, n, r.message()?, r.trace, r.deadline).await
+    })
+    .await?;
+    on.verb::<verb::WorkCheckpoint, _>(|s, n, r| async move {
+        work::work_checkpoint(&s, n, r.message()?, r.trace, r.deadline).await
     })
     .await?;
     on.verb::<verb::ClaimObserve, _>(|s, n, r| async move {
@@ -185,7 +189,7 @@ async fn serve_storage(on: &Endpoints<'_>) -> Result<(), ServeError> {
     })
     .await?;
     on.verb::<verb::VolumeCheckpoint, _>(|s, n, r| async move {
-        storage::checkpoint(&s, n, r.message()?, r.trace).await
+        work::volume_checkpoint(&s, n, r.message()?, r.trace, r.deadline).await
     })
     .await?;
     on.verb::<verb::SnapshotCreate, _>(|s, n, r| async move {

@@ -7,7 +7,9 @@ use berth_contract::trail::Trail;
 use berth_domain::alloc::Alloc;
 use berth_domain::proof::Proof;
 use berth_domain::volume::storage::{OperationKind, Snapshot, SnapshotState, Work};
-use berth_domain::volume::{Claim, Command, Outcome, Policy, State, VolumeSpec, Write};
+use berth_domain::volume::{
+    CallFailure, Claim, Command, Outcome, Policy, State, VolumeSpec, Write,
+};
 use berth_domain::{AllocId, Namespace, SnapshotId, Timestamp, VolumeKey};
 use berth_service::clock;
 
@@ -140,10 +142,10 @@ impl StoredTransition<'_> {
         });
         let (name, detail) = match (was, is) {
             _ if failure.is_some() => {
-                (EventName::VolumeFailed, failure.map(|failure| failure.error.clone()))
+                (EventName::VolumeFailed, failure.map(|failed| failed.failure.message.clone()))
             }
             (_, Some(is)) if retried.is_some() => {
-                (EventName::VolumeRetried, is.progress.error.clone())
+                (EventName::VolumeRetried, words(is.progress.failure.as_deref()))
             }
             (_, Some(is)) => {
                 let name = match is.work {
@@ -195,7 +197,7 @@ impl StoredTransition<'_> {
                 ..
             }
         );
-        let refused = snapshot.call().is_none() && snapshot.progress.error.is_some();
+        let refused = snapshot.call().is_none() && snapshot.progress.failure.is_some();
         let name = match snapshot.state {
             _ if refused => EventName::SnapshotFailed,
             _ if failed => EventName::SnapshotRetried,
@@ -208,7 +210,7 @@ impl StoredTransition<'_> {
         Event {
             snapshot: Some(id.clone()),
             plugin: Some(snapshot.plugin.clone()),
-            detail: snapshot.progress.error.clone(),
+            detail: words(snapshot.progress.failure.as_deref()),
             attempt: snapshot.progress.attempt.as_ref().map(|attempt| attempt.id.clone()),
             ..self.new_event(name)
         }
@@ -250,8 +252,8 @@ impl StoredTransition<'_> {
             Command::Begin { proven: Some(_), .. } => claim.proof.as_ref(),
             _ => None,
         };
-        let detail = match (&claim.error, &claim.attempt) {
-            (Some(error), _) if failed => Some(error.clone()),
+        let detail = match (&claim.failure, &claim.attempt) {
+            (Some(failure), _) if failed => words(Some(failure)),
             _ if proof.is_some() => proof.map(|proof| format!("its node is gone: {proof}")),
             _ if claim.unstaged_by.is_some() => {
                 claim.unstaged_by.as_ref().map(describe_unstaged_by)
@@ -306,6 +308,11 @@ impl StoredTransition<'_> {
             ..self.new_event(EventName::ClaimFreed)
         }
     }
+}
+
+/// An event is for people.
+fn words(failure: Option<&CallFailure>) -> Option<String> {
+    failure.map(|failure| failure.message.clone())
 }
 
 fn describe_unstaged_by(word: &Proof) -> String {

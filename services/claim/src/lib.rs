@@ -13,7 +13,7 @@
 //!
 //! **Never** decides by itself: `domain::volume::step` decides, and this service loads, commits,
 //! calls the controller, and feeds the outcome back. It never calls a node, and never detaches a
-//! volume: the volumewatcher releases claims, and asks for each step through `claim.checkpoint`.
+//! volume: the volumewatcher releases claims, and asks for each step through `work.checkpoint`.
 
 mod alloc;
 mod checkpoint;
@@ -56,6 +56,7 @@ mod transact;
 mod unrecorded;
 mod vault;
 mod volume_requests;
+mod work;
 
 use berth_service::process::{Fatal, Process};
 use berth_service::purge;

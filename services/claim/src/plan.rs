@@ -156,7 +156,7 @@ mod tests {
             node: NodeId::new(node).unwrap(),
             mode: Mode::Write,
             tries: 0,
-            error: None,
+            failure: None,
             next_try: None,
             since: Timestamp::from_unix_ms(0),
             reason: None,

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::alloc;
 use crate::state::State;
 
-const STEP: &str = verb::ClaimCheckpoint::STEP;
+const STEP: &str = verb::WorkCheckpoint::STEP;
 
 /// The proof that replaces the answer of the claim's node. `None` for a node that was not
 /// declared gone.

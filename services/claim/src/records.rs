@@ -83,7 +83,7 @@ impl StateInner {
         id: &AllocId,
         trace: TraceContext,
     ) -> Result<bool, Problem> {
-        let alloc = self.read_alloc_surely(namespace, id, "claim.checkpoint", trace).await?;
+        let alloc = self.read_alloc_surely(namespace, id, "work.checkpoint", trace).await?;
         Ok(alloc.is_some_and(|alloc| !alloc.state.is_terminal()))
     }
 

@@ -56,6 +56,10 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
         Refusal::TooManySnapshots(_) => (Code::TooManySnapshots, false),
     };
     let problem = Problem { retryable, ..Problem::new(code, refusal) };
+    let problem = match refusal.failure() {
+        Some(failure) => problem.because_of(failure),
+        None => problem,
+    };
     match next_step(volume, refusal) {
         Some(next) => problem.next(next),
         None => problem,

@@ -226,7 +226,9 @@ impl ClaimRequest<'_> {
     /// Waits until the controller's answer is recorded, or the deadline comes.
     async fn await_answer(&self, answered: JoinHandle<Outcome>) -> Result<(), Problem> {
         match timeout_at(self.deadline, answered).await {
-            Ok(Ok(Outcome::Refused(error))) => Err(Problem::new(Code::PluginRefused, error)),
+            Ok(Ok(Outcome::Refused(failure))) => {
+                Err(Problem::new(Code::PluginRefused, &failure).because_of(&failure))
+            }
             Ok(Ok(
                 Outcome::Done { .. }
                 | Outcome::Stored(_)
@@ -401,14 +403,12 @@ impl ClaimRequest<'_> {
         let problem = state.volumes.mirror.read(|volumes| {
             let now = volumes.get(volume).map(|subtree| &subtree.volume)?;
             if let Some(spec) = now.spec.as_ref().filter(|spec| spec.stage() != Stage::Ready) {
-                let error = spec.operation().and_then(|it| it.progress.error.clone());
-                return Some(refuse::to_problem(
-                    volume,
-                    &Refusal::NotReady { stage: spec.stage(), error },
-                ));
+                let failure = spec.operation().and_then(|it| it.progress.failure.clone());
+                let refusal = Refusal::NotReady { stage: spec.stage(), failure };
+                return Some(refuse::to_problem(volume, &refusal));
             }
             let claim = now.claims.get(&request.alloc)?;
-            Some(match (&claim.error, claim.state) {
+            Some(match (&claim.failure, claim.state) {
                 (_, ClaimState::Waiting) => {
                     let line = VolumeQueue::new(now);
                     let context = ClaimContext {
@@ -421,8 +421,11 @@ impl ClaimRequest<'_> {
                     };
                     Problem::new(Code::Waiting, format!("in line for {}", context.turn()))
                 }
-                (Some(error), _) if claim.exhausted => Problem::new(Code::PluginExhausted, error),
-                (Some(error), _) => Problem::new(Code::PluginFailed, error),
+                (Some(failure), _) => {
+                    let code =
+                        if claim.exhausted { Code::PluginExhausted } else { Code::PluginFailed };
+                    Problem::new(code, failure).because_of(failure)
+                }
                 (None, _) => Problem::new(Code::Busy, "the controller is attaching the volume"),
             })
         });

@@ -3,7 +3,8 @@
 //! **Owns** the sentence and the next command, which `berth why`, `berth doctor` and every command
 //! that gets no answer have in common.
 
-use berth_contract::permissions::{AccessReport, MissingRight};
+use berth_contract::message::access::AccessReport;
+use berth_contract::permissions::MissingRight;
 
 /// What the process may not do, and why.
 pub fn describe(service: &str, access: &AccessReport, right: &MissingRight) -> String {

@@ -179,7 +179,7 @@ pub fn describe_storage(volume: &VolumeStatus) -> String {
         if operation.tries > 0 {
             words = format!("{words}, failed calls: {}", operation.tries);
         }
-        if let Some(error) = &operation.error {
+        if let Some(error) = operation.error() {
             words = format!("{words}, the last error: {error}");
         }
     } else if let Some(error) = refusal_of(volume) {
@@ -189,7 +189,7 @@ pub fn describe_storage(volume: &VolumeStatus) -> String {
 }
 
 fn refusal_of(volume: &VolumeStatus) -> Option<&str> {
-    Some(volume.storage.as_ref()?.failure.as_ref()?.error.as_str())
+    Some(volume.storage.as_ref()?.failure.as_ref()?.failure.message.as_str())
 }
 
 /// What the state of a volume says of the name that it was created for.

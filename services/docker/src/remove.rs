@@ -235,7 +235,7 @@ impl VolumeDriver {
                     {
                         let error = format!(
                             "volume {name} cannot be removed: its storage refused to delete it: {}",
-                            refused.error
+                            refused.failure
                         );
                         self.write_progress(name, CreationProgress::Made { create_index }).await?;
                         return Err(error);

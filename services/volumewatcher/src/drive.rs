@@ -1,8 +1,8 @@
 //! One claim's release, or one change of the storage, from where its record says it is to where
 //! nothing more is due.
 //!
-//! **Owns** the loop: ask the claim service for the next call ([`Question`]), make the call once,
-//! report its result with the next question.
+//! **Owns** the loop: ask the claim service for the next call ([`ask`](crate::ask)), make the call
+//! once, report its result with the next question.
 //!
 //! **Promises** that a result is reported until the claim service has it or its attempt has
 //! expired, and that a replica that was killed under a question does not delay the release.
@@ -21,8 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, RequestError};
+use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed, WorkReport};
 use berth_contract::trace::TraceContext;
-use berth_domain::volume::{CallOwner, Outcome};
+use berth_domain::volume::{CallKind, CallOwner, Outcome, State};
 use berth_domain::{Timestamp, WorkerId, limits};
 use berth_service::clock;
 use berth_service::reconcile::Next;
@@ -34,9 +35,9 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::ask;
 use crate::due::Executor;
 use crate::newer::{NewerRecords, is_newer};
-use crate::question::{Question, WhatNext};
 use crate::view::{CallLane, WatchView};
 use crate::watch::WorkKey;
 
@@ -85,9 +86,9 @@ impl Driver {
         let drive = Span::child_of(trace, name, Kind::Internal);
         let _ends_with_this = drive.with(attribute::WORKER, self.worker.as_str());
         let mut slot = Some(slot);
-        let mut question = Question::new(&work, &self.worker);
+        let mut question = self.question(&work);
         if self.view.early.take(&work) {
-            question.set_early();
+            question.early = true;
             RELEASES_WOKEN_EARLY.add(1, []);
         }
         // Until when the result of a call is worth delivering: after that the attempt is dead, and
@@ -99,44 +100,62 @@ impl Driver {
                 self.newer.record_answered(&work);
             }
             let error = match answer {
-                Ok(WhatNext { call: Some(next), .. }) => {
-                    let held = self.slot_for(slot.take(), &next.executor());
-                    let outcome = next.make(&self.bus, trace).await;
+                Ok(WorkCheckpointed { call: Some(next), .. }) => {
+                    let held = self.slot_for(slot.take(), &executor_of(&next));
+                    let outcome = self.make(&next, trace).await;
                     drop(held);
                     deliver_until = next.deadline().after(limits::CLOCK_MARGIN);
-                    let detached = next.is_detach() && is_done(&outcome);
+                    let detached = next.kind() == CallKind::NodeDetach && is_done(&outcome);
                     let plugin = next.plugin().clone();
-                    question = Question::new(&work, &self.worker);
-                    question.set_report(next, outcome);
+                    question = self.question(&work);
+                    question.report = Some(WorkReport::new(next.attempt().clone(), outcome));
                     if detached {
                         // The write that records it may begin the controller's call: not without a
                         // slot for it, because its deadline would run while it waits for one.
                         let executor = Executor::Controller(plugin);
                         slot = self.calls.try_take(&CallLane { executor, again: false });
-                        question.set_report_only(slot.is_none());
+                        question.report_only = slot.is_none();
                     }
                     continue;
                 }
-                Ok(WhatNext { is_over: true, .. }) => {
+                Ok(WorkCheckpointed { pending: false, .. }) => {
                     let trace = trace.trace_id();
                     tracing::info!(volume = %work.0, of = %work.1, trace, "nothing is left to do");
                     return Next::AwaitChange;
                 }
-                Ok(WhatNext { goes_on_at_controller: true, .. }) if question.is_report_only() => {
+                // The claim has left its node, and its controller is next.
+                Ok(WorkCheckpointed { state: Some(State::NodeDetached), .. })
+                    if question.report_only =>
+                {
                     return Next::After(Duration::ZERO);
                 }
-                Ok(WhatNext { next_try, .. }) => return self.look_again(next_try),
+                Ok(WorkCheckpointed { next_try, .. }) => return self.look_again(next_try),
                 Err(error) => error,
             };
             let wait = self.pause(&work, &error, trace);
-            if !question.has_report() || clock::now() > deliver_until {
+            if question.report.is_none() || clock::now() > deliver_until {
                 return Next::After(wait);
             }
             // Nothing is held while it waits.
             if slot.take().is_some() {
-                question.set_report_only(true);
+                question.report_only = true;
             }
             tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// The question for the next call.
+    fn question(&self, (volume, owner): &WorkKey) -> WorkCheckpoint {
+        WorkCheckpoint::new(volume.volume.clone(), owner.clone(), self.worker.clone())
+    }
+
+    /// Makes the call, once.
+    async fn make(&self, call: &WorkCall, trace: TraceContext) -> Outcome {
+        match call {
+            WorkCall::Claim(call) => berth_service::call::make(&self.bus, call, trace).await,
+            WorkCall::Storage(call) => {
+                berth_service::call::make_storage(&self.bus, call, trace).await
+            }
         }
     }
 
@@ -176,9 +195,9 @@ impl Driver {
     async fn checkpoint(
         &self,
         work: &WorkKey,
-        question: &Question,
+        question: &WorkCheckpoint,
         trace: TraceContext,
-    ) -> Result<WhatNext, RequestError> {
+    ) -> Result<WorkCheckpointed, RequestError> {
         // The semaphore is never closed. If it were, one question more would do no harm.
         let _room = self.questions.acquire().await.ok();
         let mut first = pin!(self.ask_once(work, question, trace));
@@ -191,7 +210,7 @@ impl Driver {
         };
         match answer {
             // If the first question was only slow, its answer may have the call.
-            Ok(WhatNext { is_over: false, call: None, .. }) => {
+            Ok(WorkCheckpointed { pending: true, call: None, .. }) => {
                 timeout(SECOND_QUESTION, first).await.ok().and_then(Result::ok).map_or(answer, Ok)
             }
             Ok(_) => answer,
@@ -204,9 +223,9 @@ impl Driver {
     async fn ask_another(
         &self,
         work: &WorkKey,
-        question: &Question,
+        question: &WorkCheckpoint,
         trace: TraceContext,
-    ) -> Result<WhatNext, RequestError> {
+    ) -> Result<WorkCheckpointed, RequestError> {
         let ask = || self.ask_once(work, question, trace);
         let mut asked = FuturesUnordered::from_iter([ask()]);
         loop {
@@ -228,13 +247,22 @@ impl Driver {
     async fn ask_once(
         &self,
         (volume, _): &WorkKey,
-        question: &Question,
+        question: &WorkCheckpoint,
         trace: TraceContext,
-    ) -> Result<WhatNext, RequestError> {
+    ) -> Result<WorkCheckpointed, RequestError> {
         // Without a span of its own: that span would be lost if this process were killed, and the
         // claim service's span would have no parent.
         let call = Call::within(trace, CHECKPOINT_TIMEOUT).as_it_is();
-        question.ask_claim_service(&self.bus, &volume.namespace, &call).await
+        ask::ask_claim_service(&self.bus, &volume.namespace, question, &call).await
+    }
+}
+
+/// Who carries the call out.
+fn executor_of(call: &WorkCall) -> Executor {
+    let plugin = call.plugin().clone();
+    match call.node() {
+        Some(node) => Executor::Node(plugin, node.clone()),
+        None => Executor::Controller(plugin),
     }
 }
 

@@ -13,12 +13,12 @@
 //! **Never** frees anything: a claim goes when the claim service writes that it is gone, after a
 //! call that succeeded. Never repeats a call by itself: a repetition is a new attempt.
 
+mod ask;
 mod config;
 mod drive;
 mod due;
 mod early;
 mod newer;
-mod question;
 mod view;
 mod wake;
 mod watch;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::{Client, jetstream};
 use berth_contract::actor::Actor;
-use berth_contract::permissions::AccessReport;
+use berth_contract::message::access::AccessReport;
 use rand::RngExt as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};

@@ -5,7 +5,11 @@
 
 use std::fmt::Write as _;
 
+use berth_domain::volume::ErrorCode;
 use serde::{Deserialize, Serialize};
+
+/// What each code begins with.
+const PREFIX: &str = "BERTH";
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $title:literal, $next:literal;)*) => {
@@ -362,6 +366,18 @@ impl Code {
         matches!(self, Self::Busy | Self::Releasing | Self::NotDue | Self::Waiting)
     }
 
+    /// Whether it is the plugin's answer, or that it gave none.
+    pub const fn is_of_plugin(self) -> bool {
+        matches!(
+            self,
+            Self::PluginRefused
+                | Self::PluginExhausted
+                | Self::PluginFailed
+                | Self::PluginUnable
+                | Self::StillBusy
+        )
+    }
+
     /// Whether the same request may succeed later without anybody changing it. Where it is false, a
     /// place that knows better may still say so in its reply.
     pub const fn retryable(self) -> bool {
@@ -390,6 +406,20 @@ impl Code {
                 | Self::StorageInUse
                 | Self::PluginUnable
         )
+    }
+}
+
+impl From<Code> for ErrorCode {
+    fn from(code: Code) -> Self {
+        let (_, number) = code.as_str().split_at(PREFIX.len());
+        Self(number.parse().unwrap_or_default())
+    }
+}
+
+impl From<ErrorCode> for Code {
+    fn from(code: ErrorCode) -> Self {
+        let is_it = |one: &&Self| ErrorCode::from(**one) == code;
+        Self::ALL.iter().find(is_it).copied().unwrap_or(Self::Unknown)
     }
 }
 

@@ -26,7 +26,7 @@ use berth_domain::{Namespace, NodeId, PluginId};
 use serde_json::{Map, Value, json};
 
 use crate::role::{Grants, Role};
-pub use missing::{AccessReport, MissingRight, name_publish, name_subscription};
+pub use missing::{MissingRight, name_publish, name_subscription};
 
 /// What a user may publish and subscribe to. A denial wins over what is allowed; what is in neither
 /// list is denied. A subscription with a queue group is written `SUBJECT QUEUE`.

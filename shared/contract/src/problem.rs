@@ -9,7 +9,8 @@
 
 use std::fmt;
 
-use berth_domain::Namespace;
+use berth_domain::volume::{CallFailure, FailureFacts, HoldingProcess};
+use berth_domain::{GrpcCode, Namespace, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::code::Code;
@@ -17,6 +18,9 @@ use crate::decode::Fault;
 use crate::header::CONTRACT_VERSION;
 use crate::hint::{PLACEHOLDERS, fill, quoted};
 use crate::shorten::shorten;
+
+/// The most processes that a problem names.
+const PROCESSES_MAX: usize = 16;
 
 /// Why a request was not done, and what to do now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +43,15 @@ pub struct Problem {
     /// The node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The call of the plugin that failed, such as `NodeStageVolume`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rpc: Option<String>,
+    /// The plugin's answer to it; absent if it did not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc: Option<GrpcCode>,
+    /// The processes that keep the volume on the node, the first few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<HoldingProcess>,
     /// The next thing to try.
     pub next: String,
     /// The trace that holds the whole story.
@@ -61,9 +74,31 @@ impl Problem {
             volume: None,
             plugin: None,
             node: None,
+            rpc: None,
+            grpc: None,
+            processes: Vec::new(),
             next: code.next().to_owned(),
             trace: None,
             faults: Vec::new(),
+        }
+    }
+
+    /// Says which call stands behind it.
+    #[must_use]
+    pub fn because_of(self, failure: &CallFailure) -> Self {
+        let FailureFacts { rpc, grpc, .. } = failure.facts.clone();
+        Self { rpc, grpc, ..self }
+    }
+
+    /// What programs may know of the call that failed.
+    pub fn failure_facts(&self) -> FailureFacts {
+        FailureFacts {
+            code: Some(self.code.into()),
+            rpc: self.rpc.clone(),
+            grpc: self.grpc,
+            node: self.node.as_ref().and_then(|node| NodeId::new(node.clone()).ok()),
+            processes: self.processes.clone(),
+            next: self.own_advice().map(str::to_owned),
         }
     }
 
@@ -96,6 +131,12 @@ impl Problem {
             Some(reason) if says_nothing && reason.code != Code::Late => reason,
             _ => self,
         }
+    }
+
+    /// Names the processes that keep the volume on the node.
+    #[must_use]
+    pub fn held_by(self, processes: impl IntoIterator<Item = HoldingProcess>) -> Self {
+        Self { processes: processes.into_iter().take(PROCESSES_MAX).collect(), ..self }
     }
 
     /// Asking again may help.

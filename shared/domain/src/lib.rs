@@ -15,6 +15,7 @@ pub mod access;
 pub mod alloc;
 pub mod class;
 pub mod clock_offset;
+pub mod grpc_code;
 pub mod id;
 pub mod in_doubt;
 pub mod limits;
@@ -29,6 +30,7 @@ pub mod topology;
 pub mod volume;
 
 pub use clock_offset::ClockOffset;
+pub use grpc_code::GrpcCode;
 pub use id::{
     AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId,
     SnapshotId, VolumeId, VolumeKey, WorkerId,

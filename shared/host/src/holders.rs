@@ -103,6 +103,12 @@ impl Holder {
     }
 }
 
+/// The process, with its name while it has not ended.
+pub fn name_process(pid: u32) -> HolderProcess {
+    let stat = read_stat(pid).ok().flatten();
+    HolderProcess { pid, command: stat.map_or_else(|| "ended".to_owned(), |stat| stat.comm) }
+}
+
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_own {
@@ -210,11 +216,6 @@ impl HostMounts {
         }
         holders
     }
-}
-
-fn name_process(pid: u32) -> HolderProcess {
-    let stat = read_stat(pid).ok().flatten();
-    HolderProcess { pid, command: stat.map_or_else(|| "ended".to_owned(), |stat| stat.comm) }
 }
 
 /// `Some(None)` for a process with more privileges than ours: its mount table may be read even so

@@ -25,7 +25,7 @@ pub mod table;
 pub mod trust;
 
 pub use boot_time::{BootTime, read_boot_id};
-pub use holders::{Holder, HostMounts};
+pub use holders::{Holder, HolderProcess, HostMounts, name_process};
 pub use identity::MountId;
 pub use mount::{DeviceNumber, Mount, MountContent};
 pub use pool::{HostOperation, HostPool, HostPoolError, HungOperations};

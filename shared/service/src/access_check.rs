@@ -11,7 +11,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use berth_bus::{BadCredentials, Bus, Credentials, Identity};
-use berth_contract::permissions::{AccessReport, MissingRight, Permissions, derive_permissions};
+use berth_contract::message::access::AccessReport;
+use berth_contract::permissions::{MissingRight, Permissions, derive_permissions};
 use berth_contract::role::Role;
 use berth_domain::{Namespace, PluginId, Timestamp};
 use berth_telemetry::metric::ACCESS_MISSING;
@@ -138,6 +139,7 @@ impl AccessCheck {
     fn into_report(self) -> Option<AccessReport> {
         let Self { name: identity, missing, remedy, .. } = self;
         let lacks = !missing.is_empty();
+        let missing = missing.into_iter().map(Into::into).collect();
         lacks.then_some(AccessReport { identity, missing, remedy })
     }
 

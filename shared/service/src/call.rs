@@ -6,6 +6,7 @@
 //! **Never** repeats a call: a retry is a new attempt, which is recorded first (rule 2).
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 use berth_bus::{Bus, RequestError};
@@ -16,7 +17,7 @@ use berth_contract::message::storage_call::{StorageCall, StorageCalled};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
-use berth_domain::volume::{CallKind, Outcome};
+use berth_domain::volume::{CallFailure, CallKind, FailureFacts, Outcome};
 use berth_domain::{Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
 use futures_util::future::try_join_all;
 use serde::Serialize;
@@ -29,22 +30,9 @@ const CONTROLLER: &str = "controller.";
 /// Agents that are asked at once.
 const ASKED_AT_ONCE_MAX: usize = 64;
 
-/// Part of the error of a call that had no responder.
-const NOT_THERE: &str = "is not there: no responders";
-/// Separates an executor's error from its advice.
-const ADVICE: &str = "; next: ";
-
-/// Whether the error of a call says that no executor listened for it.
-pub fn says_not_there(error: &str) -> bool {
-    error.contains(NOT_THERE)
-}
-
-/// Splits the error of a call from the executor's advice.
-pub fn split_advice(error: &str) -> (&str, Option<&str>) {
-    match error.split_once(ADVICE) {
-        Some((error, advice)) => (error, Some(advice)),
-        None => (error, None),
-    }
+/// Whether no executor listened for the call.
+pub fn was_not_there(failure: &CallFailure) -> bool {
+    failure.facts.code == Some(Code::NoResponder.into())
 }
 
 /// Sends the call to its executor and waits for the answer until the call's deadline.
@@ -65,6 +53,7 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
         volumes: vec![call.volume_key()],
         plugin: &call.plugin,
         executor,
+        node: (!call.call.is_controller()).then_some(&call.node),
         ask_first: &call.ask_first,
     };
     let done = |called: Called| Outcome::Done { publish_context: called.publish_context };
@@ -83,8 +72,8 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     match outcome {
         // No plugin was called. The controller's agent is not there, so it works on no earlier call
         // either.
-        Outcome::Unasked(error) if call.call.is_controller() && says_not_there(&error) => {
-            Outcome::Failed(error)
+        Outcome::Unasked(failure) if call.call.is_controller() && was_not_there(&failure) => {
+            Outcome::Failed(failure)
         }
         outcome => outcome,
     }
@@ -104,6 +93,7 @@ pub async fn make_storage(bus: &Bus, call: &StorageCall, trace: TraceContext) ->
         volumes: call.volume_keys(),
         plugin: &call.plugin,
         executor,
+        node: call.node.as_ref(),
         ask_first: &call.ask_first,
     };
     let done = |called: StorageCalled| match called.answer {
@@ -131,6 +121,8 @@ struct Sending<'a> {
     plugin: &'a PluginId,
     /// The executor, in words.
     executor: String,
+    /// The node whose agent has to get it, if it has to be that one.
+    node: Option<&'a NodeId>,
     ask_first: &'a [NodeId],
 }
 
@@ -146,10 +138,9 @@ impl Sending<'_> {
         let left = self.deadline.since(clock::now());
         if left.is_zero() {
             // Nothing was sent, so the call was certainly not made.
-            return Outcome::Unasked(format!(
-                "{}: its deadline passed before it was sent",
-                self.kind
-            ));
+            return Outcome::Unasked(
+                self.fail(Code::Late, "its deadline passed before it was sent"),
+            );
         }
         let within = berth_bus::Call::within(trace, left).as_it_is();
         match check_other_controllers(bus, self, trace).await {
@@ -157,30 +148,45 @@ impl Sending<'_> {
                 Ok(called) => done(called),
                 Err(error) => self.outcome(error, left),
             },
-            Err(why) => Outcome::Unasked(format!("{}: not made yet: {why}", self.kind)),
+            Err(why) => {
+                Outcome::Unasked(self.fail(Code::StillBusy, format_args!("not made yet: {why}")))
+            }
         }
     }
 
     fn outcome(&self, error: RequestError, left: Duration) -> Outcome {
-        let Self { kind, executor: to, .. } = self;
+        let to = &self.executor;
         match error {
-            RequestError::Problem(problem) => answered(*kind, &problem),
-            RequestError::NoResponder { .. } => {
-                Outcome::Unasked(format!("{kind}: {to} {NOT_THERE}"))
-            }
+            RequestError::Problem(problem) => answered(self.kind, &problem),
+            RequestError::NoResponder { .. } => Outcome::Unasked(
+                self.fail(Code::NoResponder, format_args!("{to} is not there: no responders")),
+            ),
             RequestError::Unavailable { .. }
             | RequestError::NotAllowed { .. }
             | RequestError::TooLarge { .. }
             | RequestError::Unsendable { .. } => {
-                Outcome::Unasked(format!("{kind}: not sent to {to}: {error}"))
+                let message = format_args!("not sent to {to}: {error}");
+                Outcome::Unasked(self.fail(Code::BusUnavailable, message))
             }
             // The call was sent. Whatever came back, the executor may be working on it.
-            RequestError::NoAnswer { .. } => {
-                Outcome::Unanswered(format!("{kind}: {to} did not answer within {left:?}"))
-            }
-            RequestError::BadReply { .. } => {
-                Outcome::Unanswered(format!("{kind}: {to} answered what cannot be read"))
-            }
+            RequestError::NoAnswer { .. } => Outcome::Unanswered(
+                self.fail(Code::NoAnswer, format_args!("{to} did not answer within {left:?}")),
+            ),
+            RequestError::BadReply { .. } => Outcome::Unanswered(
+                self.fail(Code::NoAnswer, format_args!("{to} answered what cannot be read")),
+            ),
+        }
+    }
+
+    /// A failure of which the executor said nothing.
+    fn fail(&self, code: Code, message: impl Display) -> CallFailure {
+        CallFailure {
+            message: format!("{}: {message}", self.kind),
+            facts: FailureFacts {
+                code: Some(code.into()),
+                node: self.node.cloned(),
+                ..FailureFacts::default()
+            },
         }
     }
 }
@@ -240,42 +246,35 @@ fn find_controller_call(status: &AgentStatus, volume: &VolumeKey) -> Option<Stri
 fn describe(outcome: &Outcome) -> &str {
     match outcome {
         Outcome::Done { .. } | Outcome::Stored(_) => "done",
-        Outcome::Refused(error)
-        | Outcome::NotDone(error)
-        | Outcome::Failed(error)
-        | Outcome::Exhausted(error)
-        | Outcome::Unasked(error)
-        | Outcome::Unanswered(error) => error,
+        Outcome::Refused(failure)
+        | Outcome::NotDone(failure)
+        | Outcome::Failed(failure)
+        | Outcome::Exhausted(failure)
+        | Outcome::Unasked(failure)
+        | Outcome::Unanswered(failure) => &failure.message,
     }
 }
 
 fn answered(kind: CallKind, problem: &Problem) -> Outcome {
     // The executor names the step that failed, usually this call.
-    let error = match &problem.step {
+    let message = match &problem.step {
         Some(step) if *step == kind.to_string() => problem.to_string(),
         _ => format!("{kind}: {problem}"),
     };
+    let mut facts = problem.failure_facts();
     // The next attempt does what the plugin's error code asks for. It does not do what the executor
     // advises.
-    let is_plugins = matches!(
-        problem.code,
-        Code::PluginRefused
-            | Code::PluginExhausted
-            | Code::PluginFailed
-            | Code::PluginUnable
-            | Code::StillBusy
-    );
-    let error = match problem.own_advice().filter(|_| !is_plugins) {
-        Some(advice) => format!("{error}{ADVICE}{advice}"),
-        None => error,
-    };
+    if problem.code.is_of_plugin() {
+        facts.next = None;
+    }
+    let failure = CallFailure { message, facts };
     match problem.code {
-        Code::PluginRefused => Outcome::Refused(error),
-        Code::PluginExhausted => Outcome::Exhausted(error),
-        Code::PluginUnable => Outcome::NotDone(error),
+        Code::PluginRefused => Outcome::Refused(failure),
+        Code::PluginExhausted => Outcome::Exhausted(failure),
+        Code::PluginUnable => Outcome::NotDone(failure),
         // The executor answered, and the plugin did not: the plugin may still be working.
-        Code::NoAnswer => Outcome::Unanswered(error),
-        Code::PluginFailed => Outcome::Failed(error),
-        _ => Outcome::Unasked(error),
+        Code::NoAnswer => Outcome::Unanswered(failure),
+        Code::PluginFailed => Outcome::Failed(failure),
+        _ => Outcome::Unasked(failure),
     }
 }

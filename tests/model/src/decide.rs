@@ -164,7 +164,7 @@ impl Decider {
         let Some(Write::PutClaim(_, claim)) = &mut step.write else { return };
         match (self.scenario.mutation, ask) {
             (Some(Mutation::UnwrittenCall), _) if step.call.is_some() => claim.attempt = None,
-            (Some(Mutation::SilentFailures), Ask::Answer { .. }) => claim.error = None,
+            (Some(Mutation::SilentFailures), Ask::Answer { .. }) => claim.failure = None,
             _ => {}
         }
     }
@@ -310,7 +310,7 @@ fn is_silent(volume: &Volume, command: &Command, step: &Step) -> bool {
     let call = before.attempt.as_ref().map(|attempt| attempt.call);
     let is_undone =
         before.state == State::NodeDetached && call == Some(CallKind::ControllerPublish);
-    let is_told = after.tries > before.tries && after.error.is_some() && after.next_try.is_some();
+    let is_told = after.tries > before.tries && after.failure.is_some() && after.next_try.is_some();
     before.state == after.state && !is_done && !is_undone && !is_told
 }
 

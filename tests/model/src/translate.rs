@@ -113,7 +113,7 @@ impl Translation {
             node: self.nodes[placed.node].clone(),
             mode: placed.mode,
             tries: u32::from(claim.failed),
-            error: None,
+            failure: None,
             next_try: None,
             since: Timestamp::default(),
             reason: None,
@@ -195,7 +195,7 @@ impl Translation {
             tries: written.tries,
             denied: written.denied,
             unstaged_by: written.unstaged_by.clone(),
-            error: written.error.clone(),
+            failure: written.failure.clone(),
             next_try: written.next_try,
             since: written.since,
             reason: written.reason.clone(),
@@ -295,7 +295,7 @@ impl Translation {
     }
 
     fn outcome(&self, alloc: usize, outcome: Outcome) -> Came {
-        let error = "what the plugin said".to_owned();
+        let error = "what the plugin said".into();
         match outcome {
             Outcome::Done => Came::Done { publish_context: self.publish_context(alloc) },
             Outcome::Refused => Came::Refused(error),

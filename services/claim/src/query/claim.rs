@@ -13,7 +13,6 @@ use berth_contract::{bucket, hint};
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::{Attempt, Claim, State as ClaimState, name_in};
 use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
-use berth_service::call::split_advice;
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{Subtree, VolumeChange, Volumes};
@@ -253,7 +252,7 @@ impl<'a> ShownVolume<'a> {
             position,
             ahead: ahead.unwrap_or_default(),
             tries: claim.tries,
-            error: claim.error.as_deref().map(|error| split_advice(error).0.to_owned()),
+            failure: claim.failure.as_deref().cloned(),
             next_try: claim.next_try,
             exhausted: claim.exhausted,
             reason: claim.reason.clone(),

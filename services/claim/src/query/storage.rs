@@ -27,7 +27,7 @@ pub fn show_storage(volume: &Volume, spec: &VolumeSpec) -> StorageStatus {
         failure: spec.failure().map(|failure| FailedOperation {
             operation: failure.operation,
             at: failure.at,
-            error: failure.error.clone(),
+            failure: failure.failure.clone(),
         }),
         faults: storage.map(|storage| storage.faults.clone()).unwrap_or_default(),
         mutable_parameters: storage.map(|storage| storage.mutable.clone()).unwrap_or_default(),
@@ -56,7 +56,7 @@ fn show_operation(volume: &Volume, operation: &Operation) -> OperationStatus {
         calling: progress.attempt.is_some(),
         tries: progress.tries,
         next_try: progress.next_try,
-        error: progress.error.clone(),
+        failure: progress.failure.as_deref().cloned(),
         uncertain: progress.uncertain,
         to_bytes,
         then_deleted: matches!(operation.work, Work::Create { doomed: true }),
@@ -105,7 +105,7 @@ pub fn storage_hint(key: &VolumeKey, spec: &VolumeSpec) -> Option<String> {
         )),
         Stage::Creating | Stage::Deleting => {
             let operation = spec.operation()?;
-            operation.progress.error.as_ref()?;
+            operation.progress.failure.as_ref()?;
             Some(format!(
                 "it is tried again by itself; `berth plugin status {}` shows whether the plugin \
                  is well",
@@ -152,7 +152,7 @@ pub fn show_snapshot(
         group: snapshot.group.as_ref().map(|group| group.members.clone()).unwrap_or_default(),
         tries: snapshot.progress.tries,
         next_try: snapshot.progress.next_try,
-        error: snapshot.progress.error.clone(),
+        failure: snapshot.progress.failure.as_deref().cloned(),
         waits_for: waits.then_some(StorageWait::Controller),
         create_index: snapshot.create_index,
         modify_index: subtree.head,

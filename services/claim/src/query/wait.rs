@@ -5,7 +5,7 @@ use berth_domain::plugin::{Half, Node, NodeState, Plugin};
 use berth_domain::proof::ProofKind;
 use berth_domain::volume::{CallKind, Claim, State, Volume};
 use berth_domain::{AllocId, NodeId, PluginId, Timestamp, VolumeKey};
-use berth_service::call::{says_not_there, split_advice};
+use berth_service::call::was_not_there;
 
 /// Claims ahead that are named: as many as an operator reads.
 const NAMED_MAX: usize = 5;
@@ -164,10 +164,11 @@ impl ClaimContext<'_> {
         plugin: Option<(&PluginId, &Plugin)>,
     ) -> Option<String> {
         let node_id = &self.claim.node;
-        let error = self.claim.error.as_deref().unwrap_or_default();
         match node {
             Some((Node { gone: Some(_), .. }, _)) => return None,
-            Some((Node { state: NodeState::Ready, .. }, _)) if says_not_there(error) => {
+            Some((Node { state: NodeState::Ready, .. }, _))
+                if self.claim.failure.as_deref().is_some_and(was_not_there) =>
+            {
                 return Some(format!(
                     "the agent of node {node_id} did not listen at the last try, and the node is \
                      shown as ready until its lease ends: start the agent, or read its log; {}",
@@ -198,7 +199,7 @@ impl ClaimContext<'_> {
             None => {
                 Some(format!("start the plugin on node {node_id} and report it: nobody knows it"))
             }
-            Some((plugin, _)) => self.advice_after_failure(match split_advice(error).1 {
+            Some((plugin, _)) => self.advice_after_failure(match self.own_advice() {
                 Some(advice) => format!("{advice}{}", self.confirmation_advice()),
                 None => format!(
                     "see the last error, and `berth node status {node_id}` for what hangs there; \
@@ -215,7 +216,6 @@ impl ClaimContext<'_> {
         plugin: Option<(&PluginId, &Plugin)>,
         ready: impl Fn(&NodeId) -> bool,
     ) -> Option<String> {
-        let error = self.claim.error.as_deref().unwrap_or_default();
         match plugin {
             _ if !self.claim.controller => None,
             None => Some("start a controller of its plugin: nobody knows one".to_owned()),
@@ -226,7 +226,7 @@ impl ClaimContext<'_> {
                     self.confirmation_advice()
                 ))
             }
-            Some((id, _)) => self.advice_after_failure(match split_advice(error).1 {
+            Some((id, _)) => self.advice_after_failure(match self.own_advice() {
                 Some(advice) => {
                     format!("{}{advice}{}", self.fence_advice(), self.confirmation_advice())
                 }
@@ -238,6 +238,11 @@ impl ClaimContext<'_> {
                 ),
             }),
         }
+    }
+
+    /// What the executor of the last call advised.
+    fn own_advice(&self) -> Option<&str> {
+        self.claim.failure.as_ref()?.facts.next.as_deref()
     }
 
     /// A storage may keep a volume attached to a host that still reaches it, also after an operator

@@ -1,4 +1,4 @@
-//! `volume.checkpoint`: an operation or a snapshot goes on in recorded steps, as a release does.
+//! `work.checkpoint` of a volume or a snapshot: it goes on in recorded steps, as a release does.
 //!
 //! **Owns** the turn of a watcher: the outcome of its last call is stored, and then the next call,
 //! before the watcher gets it to make it (rule 2).
@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::message::storage_call::{StorageCheckpoint, StorageCheckpointed};
+use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
@@ -31,19 +31,19 @@ use crate::transact::TransactError;
 const CONTROLLER_AWAITED: Duration = Duration::from_secs(1);
 /// When the watcher asks again for the volume of a run that is over and that something still needs.
 const KEPT_INTERVAL: Duration = Duration::from_secs(10);
-const STEP: &str = verb::VolumeCheckpoint::STEP;
+const STEP: &str = verb::WorkCheckpoint::STEP;
 
 /// Records the outcome of a worker's call, and returns the next call.
 pub async fn checkpoint(
     state: &State,
     namespace: Namespace,
-    request: StorageCheckpoint,
+    snapshot: Option<&SnapshotId>,
+    request: WorkCheckpoint,
     trace: TraceContext,
-) -> Result<StorageCheckpointed, Problem> {
+) -> Result<WorkCheckpointed, Problem> {
     let volume = VolumeKey::new(namespace, request.volume.clone());
     let fail = |(volume, error): (VolumeKey, TransactError)| state.problem(error, STEP, &volume);
     state.check_readable(&volume).map_err(|error| fail((volume.clone(), error)))?;
-    let snapshot = request.snapshot.as_ref();
     let members = match snapshot {
         Some(id) => members_of(state, &volume, id),
         None => vec![volume.clone()],
@@ -77,7 +77,7 @@ pub async fn checkpoint(
         let made = now.spec.as_ref().map(|spec| spec.create_index);
         let wanted = judged.is_none_or(|over| made != Some(over));
         Ok(Command::Drive(Drive {
-            snapshot: request.snapshot.clone(),
+            snapshot: snapshot.cloned(),
             worker: request.worker.clone(),
             wanted,
             early: request.early,
@@ -87,7 +87,8 @@ pub async fn checkpoint(
     match transact_members(state, &members, trace, None, drive).await {
         Ok(GroupCommitted { call: Some((leader, attempt, revision)), .. }) => {
             let call = state.storage_call(&leader, snapshot, &attempt, revision);
-            Ok(StorageCheckpointed { pending: true, call, next_try: None, trace: Some(trace) })
+            let call = call.map(|call| WorkCall::Storage(Box::new(call)));
+            Ok(WorkCheckpointed { pending: true, call, ..WorkCheckpointed::default() })
         }
         Ok(_) => {
             remove_secrets(state, &volume, secrets.as_ref(), trace).await;
@@ -104,10 +105,10 @@ pub async fn checkpoint(
         Err((_, TransactError::Refused(refusal))) if is_kept(&refusal) => {
             tracing::info!(%volume, %refusal, trace = trace.trace_id(), "not deleted yet");
             let next_try = Some(clock::now().after(KEPT_INTERVAL));
-            Ok(StorageCheckpointed { pending: true, next_try, ..StorageCheckpointed::default() })
+            Ok(WorkCheckpointed { pending: true, next_try, ..WorkCheckpointed::default() })
         }
         Err((_, TransactError::Refused(refusal))) if is_gone(&refusal) => {
-            Ok(StorageCheckpointed::default())
+            Ok(WorkCheckpointed::default())
         }
         Err(error) => Err(fail(error)),
     }
@@ -209,7 +210,7 @@ fn show(
     volume: &VolumeKey,
     snapshot: Option<&SnapshotId>,
     next_try: Option<Timestamp>,
-) -> StorageCheckpointed {
+) -> WorkCheckpointed {
     let progress = state.volumes.mirror.read(|volumes| {
         let now = &volumes.get(volume)?.volume;
         match snapshot {
@@ -220,10 +221,9 @@ fn show(
             None => now.spec.as_ref()?.operation().map(|operation| operation.progress.next_try),
         }
     });
-    StorageCheckpointed {
+    WorkCheckpointed {
         pending: progress.is_some(),
-        call: None,
         next_try: next_try.or(progress.flatten()),
-        trace: None,
+        ..WorkCheckpointed::default()
     }
 }

@@ -56,10 +56,13 @@ pub async fn check_ids(
             && other.ids().any(|id| answered.contains(&id.as_str()))
     };
     Ok(match find_other(state, volumes, id, is_taken) {
-        Some(other) => Outcome::Refused(format!(
-            "the plugin answered with an id of {answered:?}, which is the one of {other}; \
-             what it did is not known: look for it at the storage"
-        )),
+        Some(other) => {
+            let fault = format!(
+                "the plugin answered with an id of {answered:?}, which is the one of {other}; \
+                 what it did is not known: look for it at the storage"
+            );
+            Outcome::Refused(fault.into())
+        }
         None => outcome,
     })
 }

@@ -36,7 +36,7 @@ fn claim(state: State, attempt: Option<Attempt>) -> Claim {
         node: NodeId::new("n1").unwrap(),
         mode: Mode::Write,
         tries: 0,
-        error: None,
+        failure: None,
         next_try: None,
         since: at(0),
         reason: None,

@@ -124,7 +124,7 @@ impl PrintedSteps {
     /// The lines for steps that were not printed yet.
     fn new_lines(&mut self, detached: &Detached, now: Timestamp) -> Vec<String> {
         let new = |claim: &&ClaimStatus| {
-            let seen = (claim.state, claim.tries, claim.error.clone());
+            let seen = (claim.state, claim.tries, claim.error().map(str::to_owned));
             self.told.insert(claim.alloc.clone(), seen.clone()) != Some(seen)
         };
         let changed = detached.claims.iter().filter(new);

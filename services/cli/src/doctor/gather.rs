@@ -276,7 +276,7 @@ async fn storage(session: &Session) -> SourceAnswer<StorageFacts> {
     };
     // A volume that is gone by now needs nothing.
     let volumes = statuses.into_iter().flatten().filter(is_of_interest).collect();
-    snapshots.retain(|one| one.state != SnapshotState::Ready || one.error.is_some());
+    snapshots.retain(|one| one.state != SnapshotState::Ready || one.failure.is_some());
     Ok(StorageFacts { volume_count, volumes, unread, snapshot_count, snapshots, is_cut })
 }
 

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_contract::actor::Actor;
-use berth_contract::permissions::{AccessReport, MissingRight, Permissions, derive_permissions};
+use berth_contract::message::access::AccessReport;
+use berth_contract::permissions::{MissingRight, Permissions, derive_permissions};
 use berth_contract::role::{Grants, Role};
 use berth_contract::verb::{self, Capability, Verb as _};
 use berth_domain::Namespace;
@@ -65,7 +66,7 @@ struct Lacking<'a> {
 impl Lacking<'_> {
     fn describe(self) -> Ailment {
         let Self { access, places, kept } = self;
-        let AccessReport { identity, missing, .. } = access;
+        let (identity, missing) = (&access.identity, access.missing_rights());
         let places: Vec<String> = places.into_iter().take(PLACES_MAX).collect();
         let count = missing.len();
         let what = format!("identity {identity} lacks {count} rights that its version needs");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_bus::event::KeptCounts;
 use berth_contract::code::Code;
-use berth_contract::permissions::AccessReport;
+use berth_contract::message::access::AccessReport;
 use berth_domain::{NodeId, Timestamp};
 use serde::Deserialize;
 

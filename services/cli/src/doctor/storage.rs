@@ -75,7 +75,7 @@ fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<Ailment> {
 }
 
 fn judge_snapshot(facts: &SystemFacts, snapshot: &SnapshotStub) -> Option<Ailment> {
-    let SnapshotStub { namespace, volume, snapshot: id, state, since, tries, error, .. } = snapshot;
+    let SnapshotStub { namespace, volume, snapshot: id, state, since, tries, .. } = snapshot;
     // A group is told of once.
     if snapshot.group.first().is_some_and(|first| first != volume) {
         return None;
@@ -84,7 +84,7 @@ fn judge_snapshot(facts: &SystemFacts, snapshot: &SnapshotStub) -> Option<Ailmen
     let finding = find_snapshot(&facts.why, snapshot)?;
     let is_over = matches!(state, SnapshotState::Ready | SnapshotState::Failed);
     // The plugin is asked again until a snapshot that it cut is ready: that is no failed try.
-    let tries = if error.is_some() { *tries } else { 0 };
+    let tries = if snapshot.failure.is_some() { *tries } else { 0 };
     if !is_over && !is_stuck(facts.now, *since, tries) {
         return None;
     }

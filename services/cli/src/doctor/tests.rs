@@ -216,16 +216,18 @@ fn set_snapshot(facts: &mut SystemFacts, state: &str, since: Timestamp, more: Va
     facts.storage.as_mut().unwrap().snapshots.push(read(with(snapshot, more)));
 }
 
-fn change(kind: &str, since: Timestamp, error: &str) -> Value {
-    json!({"operation": kind, "since": since, "call": "controller.x", "tries": 3, "error": error,
-        "next_try": at(105)})
+/// A plugin answered this call with INTERNAL.
+fn failed(rpc: &str) -> Value {
+    json!({"tries": 3, "error": "no", "next_try": at(105),
+        "failure": {"rpc": rpc, "grpc": "INTERNAL"}})
 }
 
 #[test]
 fn a_change_of_the_storage_that_fails_for_a_while_is_found_in_the_words_of_why() {
     assert_found(&[
         ("storage", Fault, "creating: plugin p answers CreateVolume with INTERNAL", |facts| {
-            let fails = change("create", at(0), "CreateVolume on /s: INTERNAL: no");
+            let change = json!({"operation": "create", "since": at(0), "call": "controller.x"});
+            let fails = with(change, failed("CreateVolume"));
             set_storage(facts, &json!({"stage": "creating", "operation": fails}));
         }),
         ("storage", Warning, "expanding for 11m: expanding: its next call is due", |facts| {
@@ -246,8 +248,7 @@ fn a_change_of_the_storage_that_fails_for_a_while_is_found_in_the_words_of_why()
             set_snapshot(facts, "failed", at(90), json!({"error": "no"}));
         }),
         ("storage", Fault, "snapshot data@s: creating: plugin p answers", |facts| {
-            let error = "CreateSnapshot on /s: INTERNAL: no";
-            set_snapshot(facts, "creating", at(0), json!({"tries": 3, "error": error}));
+            set_snapshot(facts, "creating", at(0), failed("CreateSnapshot"));
         }),
         ("storage", Warning, "not known: volumes at their storage", |facts| {
             facts.storage = Err(away());

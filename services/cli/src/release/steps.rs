@@ -71,7 +71,7 @@ impl Steps {
                 stage: Stage::Held(claim.state),
                 detail: told.detail.clone(),
                 tries: claim.tries,
-                error: claim.error.clone(),
+                error: claim.error().map(str::to_owned),
             };
             // The status is older than an event that is printed already.
             if seen.stage < told.stage || seen == *told {
@@ -106,7 +106,7 @@ impl Steps {
 /// A claim in one line.
 pub fn describe(claim: &ClaimStatus, now: Timestamp) -> String {
     let where_it_is = format!("{}: {}", claim.volume, word(Stage::Held(claim.state)));
-    if let Some(error) = &claim.error {
+    if let Some(error) = claim.error() {
         let again = claim.next_try.map(|at| format!(", next {}", until(at, now)));
         let (error, again) = (plain(error), again.unwrap_or_default());
         // Tries before this step do not count as its tries.
@@ -178,7 +178,7 @@ mod tests {
             hint: None,
             waits_for: Some("the agent of n1".to_owned()),
             tries,
-            error: error.map(str::to_owned),
+            failure: error.map(Into::into),
             next_try: Some(Timestamp::from_unix_ms(4000)),
             reason: None,
             attempt: None,

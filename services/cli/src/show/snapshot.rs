@@ -34,7 +34,7 @@ pub fn snapshots(snapshots: &[SnapshotStub], sort: Option<&str>, now: Timestamp)
     }
     table.sort(sort);
     let errors = snapshots.iter().filter_map(|one| {
-        let error = plain(one.error.as_deref()?);
+        let error = plain(one.error()?);
         Some(format!("\n  {}@{}\n    last error: {error}\n", one.volume, one.snapshot))
     });
     format!("{table}{}", errors.collect::<String>())

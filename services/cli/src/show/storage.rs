@@ -54,7 +54,7 @@ fn operation_lines(
     operation: &OperationStatus,
     now: Timestamp,
 ) -> impl Iterator<Item = (&'static str, String)> {
-    let OperationStatus { since, call, calling, tries, next_try, error, .. } = operation;
+    let OperationStatus { since, call, calling, tries, next_try, .. } = operation;
     let state = if *calling { "is under way" } else { "is to be made" };
     let name = name_operation(operation);
     let what = format!("{name} for {}: {call} {state}", ago(*since, now));
@@ -67,7 +67,7 @@ fn operation_lines(
     let lines = [
         ("operation", Some(what)),
         ("tries", tried),
-        ("last error", error.clone()),
+        ("last error", operation.error().map(str::to_owned)),
         ("in doubt", operation.uncertain.then(|| doubt.to_owned())),
         ("waits for", operation.waits_for.map(|it| it.describe().to_owned())),
         ("nodes left", (!nodes.is_empty()).then(|| nodes.join(", "))),
@@ -77,5 +77,5 @@ fn operation_lines(
 
 /// `expand 30s ago: OUT_OF_RANGE: …`
 fn refused(failure: &FailedOperation, now: Timestamp) -> String {
-    format!("{} {} ago: {}", failure.operation, ago(failure.at, now), failure.error)
+    format!("{} {} ago: {}", failure.operation, ago(failure.at, now), failure.failure)
 }

@@ -190,7 +190,7 @@ fn notes(
     if let Some(failed) = failed {
         let tries = format!("{} times", failed.tries);
         let what = format!("{} failed {tries}, {} ago", failed.step, ago(failed.at, now));
-        lines.push(("last here", format!("{what}: {}", failed.error)));
+        lines.push(("last here", format!("{what}: {}", failed.failure)));
     }
     match claim {
         Some(claim) if claim.state != State::Taken || claim.tries > 0 => {
@@ -198,7 +198,7 @@ fn notes(
                 format!("{} for {}, {} tries", claim.state, ago(claim.since, now), claim.tries);
             let next = claim.next_try.map(|at| format!(", next {}", until(at, now)));
             lines.push(("its claim", format!("{tries}{}", next.unwrap_or_default())));
-            lines.extend(claim.error.clone().map(|error| ("last error", error)));
+            lines.extend(claim.error().map(|error| ("last error", error.to_owned())));
             lines.extend(claim.hint.clone().map(|hint| ("what to do", hint)));
         }
         None if claims_known => {

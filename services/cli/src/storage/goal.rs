@@ -65,7 +65,7 @@ impl StorageGoal {
         let refused = || {
             let failure = storage.failure.as_ref();
             let of_this = failure.filter(|failure| failure.operation == self.operation());
-            of_this.map(|failure| GoalState::Refused(failure.error.clone()))
+            of_this.map(|failure| GoalState::Refused(failure.failure.message.clone()))
         };
         match (self, storage.stage) {
             (Self::Created, Stage::Ready | Stage::Unused) => GoalState::Reached,

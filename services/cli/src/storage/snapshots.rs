@@ -58,7 +58,7 @@ pub async fn await_snapshots(
                 SnapshotGoal::Ready => Break(Err(deleted_meanwhile(session, first))),
             };
         };
-        let error = found.error.clone().unwrap_or_default();
+        let error = found.error().unwrap_or_default().to_owned();
         match (goal, found.state) {
             (SnapshotGoal::Ready, SnapshotState::Ready) => Break(Ok(())),
             (SnapshotGoal::Ready, SnapshotState::Cut)

@@ -26,11 +26,11 @@ pub fn name_operation(operation: &OperationStatus) -> String {
 /// A change in one line: `creating; try 2 failed: no room, next in 3.0s`.
 pub fn describe_operation(operation: &OperationStatus, now: Timestamp) -> String {
     let name = name_operation(operation);
-    let OperationStatus { call, calling, tries, next_try, error, waits_for, .. } = operation;
+    let OperationStatus { call, calling, tries, next_try, waits_for, .. } = operation;
     if let Some(waits_for) = waits_for {
-        return describe_wait(&name, *waits_for, error.as_deref());
+        return describe_wait(&name, *waits_for, operation.error());
     }
-    if let Some(failed) = failed_try(*tries, error.as_deref(), *next_try, now) {
+    if let Some(failed) = failed_try(*tries, operation.error(), *next_try, now) {
         return format!("{name}; {failed}");
     }
     let left = match operation.nodes_left.as_slice() {
@@ -53,12 +53,12 @@ fn describe_wait(name: &str, waits_for: StorageWait, error: Option<&str>) -> Str
 
 /// `data@monday: creating; try 2 failed: no room, next in 3.0s`
 pub fn describe_snapshot(snapshot: &SnapshotStub, now: Timestamp) -> String {
-    let SnapshotStub { state, tries, next_try, error, waits_for, .. } = snapshot;
+    let SnapshotStub { state, tries, next_try, waits_for, .. } = snapshot;
     let name = plain(&name_snapshot(snapshot));
     if let Some(waits_for) = waits_for {
-        return describe_wait(&format!("{name}: {state}"), *waits_for, error.as_deref());
+        return describe_wait(&format!("{name}: {state}"), *waits_for, snapshot.error());
     }
-    if let Some(failed) = failed_try(*tries, error.as_deref(), *next_try, now) {
+    if let Some(failed) = failed_try(*tries, snapshot.error(), *next_try, now) {
         return format!("{name}: {state}; {failed}");
     }
     match state {
@@ -105,7 +105,7 @@ mod tests {
             calling: false,
             tries: 0,
             next_try: None,
-            error: None,
+            failure: None,
             uncertain: false,
             to_bytes: None,
             nodes_left: Vec::new(),
@@ -123,7 +123,7 @@ mod tests {
         let calls = OperationStatus { calling: true, ..create.clone() };
         assert_eq!(told(&calls), "creating: controller.create is under way");
         let next_try = Some(Timestamp::from_unix_ms(4000));
-        let fails = OperationStatus { tries: 2, error: Some("no\n".into()), next_try, ..create };
+        let fails = OperationStatus { tries: 2, failure: Some("no\n".into()), next_try, ..create };
         assert_eq!(told(&fails), "creating; try 2 failed: no\\n, next in 3.0s");
         let doomed = OperationStatus { then_deleted: true, ..fails };
         assert_eq!(told(&doomed), "creating, then deleting; try 2 failed: no\\n, next in 3.0s");
@@ -158,7 +158,7 @@ mod tests {
             group: Vec::new(),
             tries,
             next_try: None,
-            error: error.map(str::to_owned),
+            failure: error.map(Into::into),
             waits_for: None,
             create_index: 5,
             modify_index: 7,

@@ -164,7 +164,7 @@ fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
     };
     let failure = failures.find(of);
     let sentence = match failure {
-        Some(failure) => format!("volume {id} was refused the last time: {}", failure.error),
+        Some(failure) => format!("volume {id} was refused the last time: {}", failure.failure),
         None => format!("nobody has asked node {} to mount volume {id} for it", alloc.node),
     };
     let cause = if failure.is_some() { Cause::Refused } else { Cause::NotAskedFor };

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use berth_contract::message::access::AccessReport;
 use berth_contract::message::agent::AgentStatus;
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
-use berth_contract::permissions::AccessReport;
 use berth_contract::problem::Problem;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
 

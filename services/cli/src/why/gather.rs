@@ -299,7 +299,8 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
 async fn unready_snapshots(session: &Session, key: &VolumeKey) -> SourceAnswer<Vec<SnapshotStub>> {
     let query = snapshot::List { volume: Some(key.volume.clone()), ..snapshot::List::default() };
     let found = once::<verb::SnapshotList>(session, &key.namespace, &query).await?;
-    let is_unready = |one: &SnapshotStub| one.state != SnapshotState::Ready || one.error.is_some();
+    let is_unready =
+        |one: &SnapshotStub| one.state != SnapshotState::Ready || one.failure.is_some();
     Ok(found.snapshots.into_iter().filter(is_unready).collect())
 }
 

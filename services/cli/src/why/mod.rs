@@ -19,7 +19,6 @@ mod rights;
 mod service;
 mod storage;
 mod volume;
-mod words;
 
 pub use cause::{Actor, Cause, Diagnoses, Diagnosis, Finding};
 pub use claim::unreadable_record;

@@ -3,9 +3,10 @@
 use berth_contract::code::Code;
 use berth_contract::message::registry::{InstanceStatus, PluginStatus};
 use berth_domain::plugin::{Half, NodeState};
+use berth_domain::volume::CallFailure;
 use berth_domain::{NodeId, PluginId};
 
-use super::{Actor, Cause, Diagnosis, Facts, Finding, next, node, volume, words};
+use super::{Actor, Cause, Diagnosis, Facts, Finding, next, node, volume};
 use crate::span::ago;
 
 /// The most instances that one finding names.
@@ -132,15 +133,24 @@ pub fn down_on(plugin: &PluginId, node: &NodeId, description: Option<&str>) -> F
         .next(next::plugin_status(plugin))
 }
 
+/// Whether the failure has one of these codes.
+pub fn is_code(failure: &CallFailure, codes: &[Code]) -> bool {
+    failure.facts.code.is_some_and(|code| codes.contains(&code.into()))
+}
+
+/// Whether the plugin was called, or may have been, and did not answer.
+pub fn is_unanswered(failure: &CallFailure) -> bool {
+    is_code(failure, &[Code::StillBusy, Code::NoAnswer])
+}
+
 /// An agent refused the request as older than another one, so the plugin was not called. A later
 /// try is newer, or comes when the agent has forgotten the newer request.
-pub fn not_called(plugin: &str, error: &str, nobody: Actor) -> Option<Finding> {
-    if !words::has_code(error, Code::OldCall) {
+pub fn not_called(plugin: &str, failure: &CallFailure, nobody: Actor) -> Option<Finding> {
+    if !is_code(failure, &[Code::OldCall]) {
         return None;
     }
-    let node = words::node(error).and_then(|node| NodeId::new(node).ok());
-    let agent =
-        node.as_ref().map_or_else(|| "an agent".to_owned(), |n| format!("the agent of {n}"));
+    let node = failure.facts.node.as_ref();
+    let agent = node.map_or_else(|| "an agent".to_owned(), |node| format!("the agent of {node}"));
     let sentence = format!(
         "{agent} refused the request, because it knows of a newer one for the volume; {plugin} was \
          not called"
@@ -148,8 +158,8 @@ pub fn not_called(plugin: &str, error: &str, nobody: Actor) -> Option<Finding> {
     let finding = Finding::new(Cause::RequestOutdated, nobody, sentence);
     Some(
         finding
-            .shown_by([error.to_owned()])
-            .next_if_known(node.as_ref().map(next::node_status))
+            .shown_by([failure.to_string()])
+            .next_if_known(node.map(next::node_status))
             .next(format!("berth explain {}", Code::OldCall)),
     )
 }

@@ -3,7 +3,8 @@
 //! **Owns** which rights a step needs. Each service says what its identity lacks, in its answer to
 //! `$SRV.INFO`, and an agent in its status.
 
-use berth_contract::permissions::{AccessReport, MissingRight};
+use berth_contract::message::access::AccessReport;
+use berth_contract::permissions::MissingRight;
 use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, NODE_AGENT, ServiceName, VOLUMEWATCHER};
 use berth_contract::verb::{self, Verb as _};
@@ -30,7 +31,8 @@ const fn answers(service: ServiceName, step: &'static str) -> NeededRight {
     NeededRight { service, step, to_send: false }
 }
 
-/// What a release needs.
+/// What a release needs. A volumewatcher that may not send `work.checkpoint` sends the older
+/// requests, so these are the ones that must not be missing.
 pub const OF_RELEASE: [NeededRight; 5] = [
     sends(VOLUMEWATCHER, verb::ClaimCheckpoint::STEP),
     answers(CLAIM, verb::ClaimCheckpoint::STEP),
@@ -62,7 +64,7 @@ pub fn find_missing(facts: &Facts, needed: &[NeededRight], what: &str) -> Option
     needed.iter().find_map(|NeededRight { service, step, to_send }| {
         let access = access_of(facts, service.name)?;
         let right = access.find_step(step, *to_send)?;
-        Some(describe(service.name, access, right, what))
+        Some(describe(service.name, access, &right, what))
     })
 }
 
@@ -71,7 +73,7 @@ pub fn find_unserved(facts: &Facts, service: &str, problem: &Problem) -> Option<
     let step = problem.step.as_deref()?;
     let access = access_of(facts, service)?;
     let right = access.find_step(step, false)?;
-    Some(describe(service, access, right, step))
+    Some(describe(service, access, &right, step))
 }
 
 /// The first right of these that the node's agent lacks; `what` is the work that needs it.
@@ -83,13 +85,14 @@ pub fn find_missing_of_agent(
 ) -> Option<Finding> {
     let access = access_of_agent(facts, node)?;
     let right = needed.iter().find_map(|one| access.find_step(one.step, one.to_send))?;
-    Some(describe(&agent(node), access, right, what))
+    Some(describe(&agent(node), access, &right, what))
 }
 
 /// Whatever the identity of the node's agent lacks.
 pub fn of_agent(facts: &Facts, node: &NodeId) -> Option<Finding> {
     let access = access_of_agent(facts, node)?;
-    let (first, others) = access.missing.split_first()?;
+    let missing = access.missing_rights();
+    let (first, others) = missing.split_first()?;
     let finding = describe(&agent(node), access, first, &format!("node {node}"));
     Some(finding.shown_by(others.iter().take(SHOWN_MAX).map(ToString::to_string)))
 }

@@ -8,7 +8,6 @@
 
 use std::time::Duration;
 
-use berth_contract::code::Code;
 use berth_contract::hint::{self, volume_argument};
 use berth_contract::message::agent::StorageCallStatus;
 use berth_contract::message::snapshot::SnapshotStub;
@@ -16,11 +15,11 @@ use berth_contract::message::storage::{OperationStatus, StorageStatus, StorageWa
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::service::{CLAIM, VOLUMEWATCHER};
 use berth_domain::plugin::Half;
-use berth_domain::volume::State;
 use berth_domain::volume::storage::{OperationKind, SnapshotState, Stage};
-use berth_domain::{NodeId, PluginId, Timestamp, VolumeKey};
+use berth_domain::volume::{CallFailure, FailureFacts, State};
+use berth_domain::{GrpcCode, NodeId, PluginId, Timestamp, VolumeKey};
 
-use super::{Actor, Cause, Facts, Finding, next, plugin, rights, service, words};
+use super::{Actor, Cause, Facts, Finding, next, plugin, rights, service};
 use crate::span::ago;
 use crate::storage::{AtStorage, delete_command, name_operation};
 
@@ -41,7 +40,7 @@ struct ChangeCase<'a> {
     /// Calls that did not succeed.
     tries: u32,
     next_try: Option<Timestamp>,
-    error: Option<&'a str>,
+    failure: Option<&'a CallFailure>,
     /// A call of a node's agent, and not of a controller.
     at_nodes: bool,
 }
@@ -81,7 +80,7 @@ pub fn find_refusal(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
         "the storage refused to {} it {} ago: {}",
         failure.operation,
         ago(failure.at, facts.now),
-        failure.error
+        failure.failure
     );
     let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence);
     let volume = volume_argument(&key(volume));
@@ -90,28 +89,28 @@ pub fn find_refusal(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
 
 /// The decisive cause of what a snapshot waits for; none for one that is ready.
 pub fn find_snapshot(facts: &Facts, snapshot: &SnapshotStub) -> Option<Finding> {
-    let SnapshotStub { namespace, volume, snapshot: id, state, error, .. } = snapshot;
+    let SnapshotStub { namespace, volume, snapshot: id, state, failure, .. } = snapshot;
     let name = format!("snapshot {volume}@{id}");
     let delete = delete_command(snapshot);
-    match (state, error.as_deref()) {
+    match (state, failure.as_ref()) {
         (SnapshotState::Ready, None) => None,
-        (SnapshotState::Ready, Some(error)) => {
-            let sentence = format!("the storage refused to delete {name}: {error}");
+        (SnapshotState::Ready, Some(failure)) => {
+            let sentence = format!("the storage refused to delete {name}: {failure}");
             let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence);
             Some(finding.next(format!("{delete} --yes   # again")))
         }
-        (SnapshotState::Failed, error) => {
-            let error = error.unwrap_or("it did not say why");
-            let sentence = format!("the storage refused to cut {name}: {error}");
+        (SnapshotState::Failed, failure) => {
+            let why = failure.map_or("it did not say why", |failure| failure.message.as_str());
+            let sentence = format!("the storage refused to cut {name}: {why}");
             let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence);
             Some(finding.next(format!("{delete}   # then cut it again")))
         }
-        (SnapshotState::Cut, Some(error)) if snapshot.second_id.is_some() || snapshot.foreign => {
-            let sentence = format!("{name} cannot be used: {error}");
+        (SnapshotState::Cut, Some(failure)) if snapshot.second_id.is_some() || snapshot.foreign => {
+            let sentence = format!("{name} cannot be used: {failure}");
             let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence);
             Some(finding.next(format!("{delete} --yes")))
         }
-        (SnapshotState::Creating | SnapshotState::Cut | SnapshotState::Deleting, error) => {
+        (SnapshotState::Creating | SnapshotState::Cut | SnapshotState::Deleting, failure) => {
             let work = ChangeCase {
                 facts,
                 key: VolumeKey::new(namespace.clone(), volume.clone()),
@@ -121,10 +120,10 @@ pub fn find_snapshot(facts: &Facts, snapshot: &SnapshotStub) -> Option<Finding> 
                 calling: false,
                 tries: snapshot.tries,
                 next_try: snapshot.next_try,
-                error,
+                failure,
                 at_nodes: false,
             };
-            Some(match (snapshot.waits_for, state, error) {
+            Some(match (snapshot.waits_for, state, failure) {
                 (Some(waits_for), ..) => work.waits_for(waits_for),
                 (None, SnapshotState::Cut, None) => work.still_cut(),
                 _ => work.find(),
@@ -138,7 +137,7 @@ fn key(volume: &VolumeStatus) -> VolumeKey {
 }
 
 fn not_created(volume: &VolumeStatus, storage: &StorageStatus) -> Finding {
-    let error = storage.failure.as_ref().map(|failure| failure.error.clone());
+    let why = storage.failure.as_ref().map(|failed| failed.failure.to_string());
     let plugin = &volume.plugin;
     let sentence = match (&volume.external_id, AtStorage::find(volume)) {
         (Some(id), _) => {
@@ -149,7 +148,7 @@ fn not_created(volume: &VolumeStatus, storage: &StorageStatus) -> Finding {
         }
         (None, _) => format!("plugin {plugin} refused to create it, and nothing is at the storage"),
     };
-    let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence).shown_by(error);
+    let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence).shown_by(why);
     let look = (AtStorage::find(volume) == AtStorage::Unknown).then(|| {
         format!(
             "berth volume list --external {}   # is a volume left there?",
@@ -178,7 +177,7 @@ fn find_operation(facts: &Facts, volume: &VolumeStatus, operation: &OperationSta
         calling: operation.calling,
         tries: operation.tries,
         next_try: operation.next_try,
-        error: operation.error.as_deref(),
+        failure: operation.failure.as_ref(),
         at_nodes: operation.call.starts_with("agent."),
     };
     match operation.waits_for {
@@ -304,34 +303,34 @@ impl ChangeCase<'_> {
 
     /// What the plugin answered to the last call.
     fn answered(&self) -> Option<Finding> {
-        let error = self.error.filter(|_| self.tries > 0)?;
+        let failure = self.failure.filter(|_| self.tries > 0)?;
         let plugin = self.plugin;
         let name = format!("plugin {plugin}");
-        if let Some(mut found) = plugin::not_called(&name, error, self.nobody()) {
+        if let Some(mut found) = plugin::not_called(&name, failure, self.nobody()) {
             found.sentence = format!("{}: {}", self.name, found.sentence);
             return Some(found);
         }
-        let node = words::node(error).and_then(|node| NodeId::new(node).ok());
+        let FailureFacts { node, rpc, grpc, .. } = &failure.facts;
         let on = node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
-        let process = node.map(|node| next::plugin_process(&node, plugin));
+        let process = node.as_ref().map(|node| next::plugin_process(node, plugin));
         let process = process.unwrap_or_else(|| next::plugin_status(plugin));
-        let rpc = words::rpc(error).unwrap_or("the call");
+        let rpc = rpc.as_deref().unwrap_or("the call");
         let finding = |cause, who, sentence: String| {
             let sentence = format!("{}: {sentence}", self.name);
             Finding::new(cause, who, sentence).shown_by(self.evidence())
         };
-        if words::has_code(error, Code::StillBusy) || error.contains("did not answer within") {
+        if plugin::is_unanswered(failure) {
             let sentence = format!(
                 "plugin {plugin}{on} has not answered {rpc} for {}",
                 ago(self.since, self.facts.now)
             );
             return Some(finding(Cause::PluginHangs, self.operator(), sentence).next(process));
         }
-        let Some(code) = words::grpc_code(error) else {
-            let sentence = format!("the last try failed: {error}");
+        let Some(code) = *grpc else {
+            let sentence = format!("the last try failed: {failure}");
             return Some(finding(Cause::PluginRefuses, self.operator(), sentence).next(process));
         };
-        if code == "RESOURCE_EXHAUSTED" {
+        if code == GrpcCode::ResourceExhausted {
             let sentence = format!("plugin {plugin} has no room for it; it is tried again");
             let capacity = format!(
                 "berth plugin capacity {}   # how much it has",
@@ -341,7 +340,7 @@ impl ChangeCase<'_> {
         }
         let what = format!("plugin {plugin}{on} answers {rpc} with {code}");
         let is_young = self.facts.now.since(self.since) < TEMPORARY_MAX;
-        Some(if words::is_temporary(code) && is_young {
+        Some(if code.is_temporary() && is_young {
             let sentence = format!("{what}, which it calls temporary; it is asked again");
             finding(Cause::PluginRetries, self.nobody(), sentence).next(process)
         } else {
@@ -367,13 +366,15 @@ impl ChangeCase<'_> {
     /// The tries and the error on the record.
     fn evidence(&self) -> Vec<String> {
         let tries = (self.tries > 0).then(|| format!("{} tries", self.tries));
-        let told: Vec<String> = tries.into_iter().chain(self.error.map(str::to_owned)).collect();
+        let told: Vec<String> =
+            tries.into_iter().chain(self.failure.map(ToString::to_string)).collect();
         if told.is_empty() { Vec::new() } else { vec![told.join("; ")] }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use berth_contract::code::Code;
     use berth_contract::problem::Problem;
     use berth_domain::{Namespace, VolumeId};
     use serde_json::{Value, json};
@@ -426,37 +427,42 @@ mod tests {
     }
 
     /// A volume that is created, whose last try failed with this error.
-    fn failing(error: &str) -> Facts {
-        let tried = json!({"tries": 3, "error": error, "next_try": at(105)});
+    fn failing(error: &str, failure: &Value) -> Facts {
+        let tried = json!({"tries": 3, "error": error, "failure": failure, "next_try": at(105)});
         facts(&json!({"stage": "creating", "operation": operation("create", &tried)}), &[])
     }
 
     #[test]
     fn a_change_that_fails_names_what_the_plugin_said() {
-        for (error, cause, sentence) in [
+        let answered = |grpc| {
+            json!({"code": Code::PluginFailed, "rpc": "CreateVolume", "grpc": grpc,
+                "node": "n1"})
+        };
+        for (failure, cause, sentence) in [
             (
-                "CreateVolume on /s: ABORTED: locked [node n1]",
+                answered("ABORTED"),
                 Cause::PluginRetries,
                 "creating: plugin p on node n1 answers CreateVolume with ABORTED, which it calls",
             ),
             (
-                "CreateVolume on /s: INTERNAL: no [node n1] (BERTH0206)",
+                answered("INTERNAL"),
                 Cause::PluginRefuses,
                 "creating: plugin p on node n1 answers CreateVolume with INTERNAL: that is to be",
             ),
             (
-                "CreateVolume on /s: RESOURCE_EXHAUSTED: full",
+                answered("RESOURCE_EXHAUSTED"),
                 Cause::NoRoom,
                 "creating: plugin p has no room for it",
             ),
             (
-                "controller.create: plugin p did not answer within 4s [node n1]",
+                json!({"code": Code::NoAnswer, "node": "n1"}),
                 Cause::PluginHangs,
                 "creating: plugin p on node n1 has not answered the call for 100s",
             ),
-            ("no responders", Cause::PluginRefuses, "the last try failed: no responders"),
+            (json!({}), Cause::PluginRefuses, "the last try failed: ABORTED, it says"),
         ] {
-            let told = diagnosis(&failing(error));
+            let error = "ABORTED, it says";
+            let told = diagnosis(&failing(error, &failure));
             let finding = &told.finding;
             assert_eq!(finding.cause, cause, "{finding:?}");
             assert!(finding.sentence.contains(sentence), "{finding:?}");
@@ -468,7 +474,7 @@ mod tests {
 
     #[test]
     fn what_is_away_comes_before_what_it_said() {
-        let mut no_plugin = failing("no responders");
+        let mut no_plugin = failing("no responders", &json!({}));
         let plugins = &mut no_plugin.plugins;
         let Some(Ok(plugin)) = plugins.get_mut(&PluginId::new("p").unwrap()) else { panic!() };
         plugin.controllers = Some(read(json!({"healthy": 0, "expected": 1})));
@@ -477,7 +483,7 @@ mod tests {
         let away = Problem::new(Code::NoResponder, "nobody answers");
         no_watcher.services.insert(VOLUMEWATCHER.name, Err(away));
         assert_eq!(diagnosis(&no_watcher).finding.cause, Cause::NobodyWorks);
-        let mut hangs = failing("unanswered");
+        let mut hangs = failing("unanswered", &json!({}));
         let call = json!({"namespace": "default", "volume": "data", "step": "controller.create",
             "since": at(60), "hung": true});
         let agent = json!({"node": "n1", "since": at(0), "mounts": [], "storage": [call],
@@ -563,7 +569,7 @@ mod tests {
         let told = of(&facts, &failed).unwrap();
         assert_eq!(told.cause, Cause::ChangeRefused);
         assert!(told.next[0].starts_with("berth snapshot delete data@s "), "{told:?}");
-        let retries = json!({"tries": 2, "error": "CreateSnapshot on /s: UNAVAILABLE"});
+        let retries = json!({"tries": 2, "error": "no", "failure": {"grpc": "UNAVAILABLE"}});
         let retries = of(&facts, &snapshot("creating", &retries)).unwrap();
         assert_eq!(retries.cause, Cause::PluginRetries);
         let key = facts.volumes.keys().next().unwrap().clone();

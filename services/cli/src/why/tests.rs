@@ -1,4 +1,6 @@
-//! Each cause from its own facts, and the order in which one cause hides another.
+//! Each cause from its own facts.
+
+mod order;
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -126,15 +128,16 @@ fn set_plugin(facts: &mut Facts, healthy: bool) {
 }
 
 /// The claim is being released, and its last try failed with this error.
-fn releasing(facts: &mut Facts, state: &str, error: &str) {
+fn releasing(facts: &mut Facts, state: &str, error: &str, failure: Value) {
     let step = if state == "node-detached" { "controller.unpublish" } else { "agent.detach" };
     let failed = claim(json!({"state": state, "step": step, "tries": 3, "error": error,
-        "next_try": at(105), "waits_for": format!("{step}, again")}));
+        "failure": failure, "next_try": at(105), "waits_for": format!("{step}, again")}));
     set_volume(facts, &[failed], json!({}));
 }
 
 fn leaves(facts: &mut Facts) {
-    releasing(facts, "unpublishing", "agent.detach: the agent of node n1 did not answer");
+    let error = "agent.detach: the agent of node n1 did not answer";
+    releasing(facts, "unpublishing", error, json!({"code": Code::NoAnswer, "node": "n1"}));
 }
 
 /// The agent has no mount, and its identity lacks this right.
@@ -184,7 +187,8 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
         |facts| {
             let failure = json!({"namespace": "default", "volume": "data", "alloc": "a",
                 "step": "agent.mount", "tries": 2, "at": at(90),
-                "error": "NodeStageVolume on /s: INTERNAL: no such export"});
+                "error": "no such export", "failure": {"code": Code::PluginFailed,
+                    "rpc": "NodeStageVolume", "grpc": "INTERNAL", "node": "n1"}});
             set_agent(facts, &agent(&[mount(json!({"state": "begun"}))], &[], &[failure]));
         },
         Cause::PluginRefuses,
@@ -232,7 +236,8 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
             releasing(
                 facts,
                 "unpublishing",
-                "agent.detach: it is not known whether lock x runs alloc a (BERTH0236)",
+                "agent.detach: it is not known whether lock x runs alloc a",
+                json!({"code": Code::RunUnknown}),
             );
         },
         Cause::RunUnknown,
@@ -287,9 +292,9 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
     (
         |facts| {
             let failed = claim(json!({"state": "node-detached", "step": "controller.unpublish",
-                "tries": 3, "error": "controller.unpublish: plugin p did not answer within 4s \
-                [node n1]", "attempt": {"id": "wrong-clock", "call": "controller.unpublish",
-                "worker": "w", "deadline": at(160)}}));
+                "tries": 3, "error": "controller.unpublish: plugin p did not answer within 4s",
+                "failure": {"code": Code::NoAnswer, "node": "n1"}, "attempt": {"id": "wrong-clock",
+                "call": "controller.unpublish", "worker": "w", "deadline": at(160)}}));
             set_volume(facts, &[failed], json!({}));
         },
         Cause::UnderWay,
@@ -301,21 +306,48 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
             releasing(
                 facts,
                 "unpublishing",
-                "agent.detach: process 7 (sh), process 8 (cat) have \
-                it mounted (BERTH0224)",
+                "agent.detach: it is still held",
+                json!({"code": Code::VolumeHeldByProcess, "processes": [
+                    {"pid": 7, "command": "sh"}, {"pid": 8, "command": "cat"}]}),
             );
         },
         Cause::HeldByProcess,
         "you",
         "on node n1, by process 7 (sh), process 8 (cat)",
     ),
+    // What the driver says is not read: no process of the operator's is in the way.
+    (
+        |facts| {
+            releasing(
+                facts,
+                "unpublishing",
+                "NodeUnpublishVolume on /run/ABORTED.sock: INTERNAL: cannot process 12 (BERTH0224)",
+                json!({"code": Code::PluginFailed, "rpc": "NodeUnpublishVolume",
+                    "grpc": "INTERNAL", "node": "n1"}),
+            );
+        },
+        Cause::PluginRefuses,
+        OPERATOR,
+        "plugin p on node n1 answers NodeUnpublishVolume with INTERNAL",
+    ),
+    // A record of an older version has words only.
+    (
+        |facts| {
+            let error = "agent.detach: process 7 (sh) has it mounted (BERTH0224)";
+            releasing(facts, "unpublishing", error, json!({}));
+        },
+        Cause::MountFails,
+        OPERATOR,
+        "node n1 could not unmount it",
+    ),
     (
         |facts| {
             releasing(
                 facts,
                 "node-detached",
-                "ControllerUnpublishVolume on /s: NOT_FOUND: none \
-                [node n1] (BERTH0206)",
+                "it failed",
+                json!({"code": Code::PluginFailed, "rpc": "ControllerUnpublishVolume",
+                    "grpc": "NOT_FOUND", "node": "n1"}),
             );
         },
         Cause::PluginRefuses,
@@ -327,8 +359,8 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
             releasing(
                 facts,
                 "node-detached",
-                "controller.unpublish: revision 22 asks, and 159 was seen already [node n1] \
-                 (BERTH0208)",
+                "controller.unpublish: revision 22 asks, and 159 was seen already",
+                json!({"code": Code::OldCall, "node": "n1"}),
             );
         },
         Cause::RequestOutdated,
@@ -340,8 +372,9 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
             releasing(
                 facts,
                 "node-detached",
-                "ControllerUnpublishVolume on /s: ABORTED: locked \
-                [node n1]",
+                "it failed",
+                json!({"code": Code::PluginFailed, "rpc": "ControllerUnpublishVolume",
+                    "grpc": "ABORTED", "node": "n1"}),
             );
         },
         Cause::PluginRetries,
@@ -350,7 +383,8 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
     ),
     (
         |facts| {
-            releasing(facts, "node-detached", "controller.unpublish: not there");
+            let failure = json!({"code": Code::NoResponder});
+            releasing(facts, "node-detached", "controller.unpublish: not there", failure);
             set_plugin(facts, false);
         },
         Cause::PluginDown,
@@ -527,70 +561,4 @@ fn every_command_runs_as_it_is_printed() {
             }
         }
     }
-}
-
-#[test]
-fn who_waits_is_told_what_keeps_the_holder() {
-    let mut facts = well();
-    let holder = claim(json!({"state": "unpublishing", "step": "agent.detach", "tries": 1,
-        "error": "agent.detach: x (BERTH0207)"}));
-    let next = claim(json!({"alloc": "b", "node": "n2", "state": "waiting",
-        "waits_for": "its turn, after a on n1 (unpublishing)"}));
-    set_volume(&mut facts, &[holder, next.clone()], json!({}));
-    let hung = work("agent.detach", "NodeUnpublishVolume", true);
-    set_agent(&mut facts, &agent(&[mount(json!({}))], &[hung], &[]));
-    let told = first(&facts);
-    assert_eq!(told.finding.cause, Cause::PluginHangs);
-    assert!(told.also[0].starts_with("waiting by b on n2: b waits for a: plugin p"), "{told:#?}");
-
-    // A claim that waits for a healthy holder has no fault.
-    set_volume(&mut facts, &[claim(json!({})), next], json!({}));
-    set_agent(&mut facts, &agent(&[mount(json!({}))], &[], &[]));
-    let told = first(&facts);
-    assert_eq!((told.finding.cause, told.finding.who), (Cause::HeldByOthers, Actor::NOBODY));
-    assert!(told.finding.sentence.starts_with("a on node n1 has held the volume"));
-}
-
-#[test]
-fn the_earlier_cause_hides_the_later_one() {
-    let mut facts = well();
-    // A plugin hangs on a node that is down, the server stores no writes, and the clock is wrong.
-    let waits = "the server to store the next write to bucket berth-volumes";
-    let hung = work("agent.detach", "NodeUnpublishVolume", true);
-    let leaving =
-        |more| claim(with(json!({"state": "unpublishing", "step": "agent.detach"}), more));
-    set_agent(&mut facts, &agent(&[mount(json!({}))], &[hung], &[]));
-    set_node(&mut facts, json!({"state": "down", "clock_skew_ms": 9_000}));
-    set_volume(&mut facts, &[leaving(json!({"waits_for": waits}))], json!({}));
-    let mut seen = vec![first(&facts).finding.cause];
-    set_volume(&mut facts, &[leaving(json!({}))], json!({}));
-    seen.push(first(&facts).finding.cause);
-    set_node(&mut facts, json!({"state": "down"}));
-    seen.push(first(&facts).finding.cause);
-    set_node(&mut facts, json!({}));
-    seen.push(first(&facts).finding.cause);
-    let causes = [Cause::StoreFault, Cause::ClockWrong, Cause::NodeDown, Cause::PluginHangs];
-    assert_eq!(seen, causes);
-    assert!(causes.is_sorted());
-}
-
-#[test]
-fn what_is_well_is_one_line_and_what_is_not_is_one_screen() {
-    let mut facts = well();
-    let shown = |facts: &Facts| show::why(&Diagnoses { diagnoses: diagnose(facts) }, facts.now);
-    let line = "volume data: taken by a on n1, mounted for 100s; nothing to do\n";
-    assert_eq!(shown(&facts), line);
-    no_agent(&mut facts);
-    let screen = shown(&facts);
-    for label in ["cause:", "evidence:", "who acts:  you", "next:", "not known:"] {
-        assert!(screen.contains(label), "{label} is not in\n{screen}");
-    }
-    assert!(screen.lines().count() < 24, "{screen}");
-}
-
-#[test]
-fn nothing_is_told_of_what_nobody_has() {
-    let mut facts = well();
-    facts.volumes.insert(data(), Err(Problem::new(Code::NoSuchVolume, "none")));
-    assert_eq!(diagnose(&facts), []);
 }

@@ -13,7 +13,7 @@ use berth_domain::{PluginId, VolumeId, VolumeKey};
 use super::claim::{self, Case};
 use super::{
     Actor, Cause, Diagnosis, Facts, Finding, is_none, next, node, plugin, read_record, service,
-    storage, words,
+    storage,
 };
 use crate::span::ago;
 
@@ -227,7 +227,7 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
     let everywhere = places.and_then(|places| refused_everywhere(volume, places));
     let of_claim = || {
         let refusal = volume.last_refusal.as_ref()?;
-        let lasts = !refusal.code.retryable() || words::grpc_code(&refusal.message).is_some();
+        let lasts = !refusal.code.retryable() || refusal.code.is_of_plugin();
         (lasts && is_of_claim(refusal)).then(|| last_refusal(facts, &volume.plugin, refusal))
     };
     everywhere.or_else(of_claim).or_else(|| storage::find_refusal(facts, volume))
@@ -288,10 +288,10 @@ pub fn is_of_claim(refusal: &RefusedRequest) -> bool {
 /// The error of the last request for a volume: nothing has been granted since.
 pub fn last_refusal(facts: &Facts, plugin: &PluginId, refusal: &RefusedRequest) -> Finding {
     let RefusedRequest { at, step, code, message, trace, .. } = refusal;
-    let who = match words::grpc_code(message) {
-        Some(_) => Actor::PluginOperator(plugin.clone()),
-        None if words::has_code(message, Code::OldCall) => Actor::NOBODY,
-        None => Actor::You,
+    let who = match code {
+        Code::OldCall => Actor::NOBODY,
+        code if code.is_of_plugin() => Actor::PluginOperator(plugin.clone()),
+        _ => Actor::You,
     };
     let since = ago(*at, facts.now);
     let sentence = format!("the last request for it was refused {since} ago: {message}");

@@ -72,7 +72,7 @@ pub fn taken(alloc: &str) -> ClaimStatus {
         unstaged_by: None,
         hint: None,
         tries: 0,
-        error: None,
+        failure: None,
         next_try: None,
         reason: None,
         attempt: None,
@@ -100,7 +100,7 @@ pub fn stuck(alloc: &str) -> ClaimStatus {
         waits_for: Some("the agent of node n1 to unmount it".to_owned()),
         hint: Some("start the agent of node n1, which is down".to_owned()),
         tries: 3,
-        error: Some("agent.detach: the agent of node n1 is not there: no responders".to_owned()),
+        failure: Some("agent.detach: the agent of node n1 is not there: no responders".into()),
         next_try: Some(NOW.after(Duration::from_secs(7))),
         reason: Some("alloc stopped".to_owned()),
         attempt: Some(Attempt {
@@ -194,7 +194,7 @@ fn life() -> StorageStatus {
             calling: false,
             tries: 2,
             next_try: Some(NOW.after(Duration::from_secs(4))),
-            error: Some("agent.expand: NodeExpandVolume: INTERNAL: busy".to_owned()),
+            failure: Some("agent.expand: NodeExpandVolume: INTERNAL: busy".into()),
             uncertain: true,
             to_bytes: Some(20 << 30),
             nodes_left: vec![node_id("n1"), node_id("n2")],
@@ -204,7 +204,7 @@ fn life() -> StorageStatus {
         failure: Some(FailedOperation {
             operation: OperationKind::Modify,
             at: ago(300),
-            error: "INVALID_ARGUMENT: iops".to_owned(),
+            failure: "INVALID_ARGUMENT: iops".into(),
         }),
         faults: vec!["it created a volume of 1 bytes, and 2 were requested".to_owned()],
         mutable_parameters: BTreeMap::from([("iops".to_owned(), "3000".to_owned())]),
@@ -228,7 +228,7 @@ pub fn snapshots() -> Vec<SnapshotStub> {
         group: Vec::new(),
         tries: 0,
         next_try: None,
-        error: None,
+        failure: None,
         waits_for: None,
         create_index: 40,
         modify_index: 44,
@@ -247,7 +247,7 @@ pub fn snapshots() -> Vec<SnapshotStub> {
         state: SnapshotState::Failed,
         size_bytes: None,
         cut_at: None,
-        error: Some("CreateSnapshot: INVALID_ARGUMENT: type".to_owned()),
+        failure: Some("CreateSnapshot: INVALID_ARGUMENT: type".into()),
         ..stub.clone()
     };
     vec![member("data"), stub.clone(), failed, member("logs")]

@@ -156,7 +156,7 @@ fn stuck_for_two_days() {
     let claim = ClaimStatus {
         waits_for: Some("agent.detach, again at 2026-11-23T12:01:00.000Z".to_owned()),
         tries: 2880,
-        error: Some(error.to_owned()),
+        failure: Some(error.into()),
         next_try: Some(at(end + 60_000)),
         ..story.status(60_000, State::Unpublishing)
     };

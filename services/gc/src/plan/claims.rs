@@ -71,8 +71,8 @@ impl SweepView<'_> {
 /// A claim that is being released for long, and why it is not released yet.
 fn stuck(volume: &VolumeKey, alloc: &AllocId, claim: &Claim) -> String {
     let Claim { state, since, node, tries, .. } = claim;
-    let why = match (&claim.error, &claim.attempt) {
-        (Some(error), _) => format!("{tries} tries failed, the last with: {error}"),
+    let why = match (&claim.failure, &claim.attempt) {
+        (Some(failure), _) => format!("{tries} tries failed, the last with: {failure}"),
         (None, Some(attempt)) => {
             format!("{} by {} has not been answered yet", attempt.call, attempt.worker)
         }

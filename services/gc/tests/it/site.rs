@@ -215,7 +215,7 @@ fn claim(state: State) -> Claim {
         node: NodeId::new("n1").unwrap(),
         mode: Mode::Write,
         tries: 0,
-        error: None,
+        failure: None,
         next_try: None,
         since: Timestamp::from_unix_ms(1_700_000_000_000),
         reason: None,

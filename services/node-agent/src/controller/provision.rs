@@ -37,7 +37,7 @@ use tokio::time::Instant;
 use super::execute::ControllerExecutor;
 use crate::events::ExecutedStorageCall;
 use crate::executor::WorkTurn;
-use crate::plugin::Plugin;
+use crate::plugin::{self, Plugin};
 
 impl ControllerExecutor {
     /// One call of a volume's operation, or of a snapshot.
@@ -251,11 +251,7 @@ pub(crate) fn storage_problem(error: &CallError) -> Problem {
         Class::Uncertain(remedy) => (Code::PluginFailed, true, Some(remedy)),
         Class::Done => (Code::PluginFailed, true, None),
     };
-    let problem = Problem { retryable, ..Problem::new(code, error) };
-    match remedy {
-        Some(remedy) => problem.next(remedy),
-        None => problem,
-    }
+    plugin::problem_with_remedy(code, retryable, remedy, error)
 }
 
 fn create_request(plugin: &Plugin, new: &NewVolume) -> v1::CreateVolumeRequest {

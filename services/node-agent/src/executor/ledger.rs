@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_contract::message::agent::{FailureStatus, StorageCallStatus, WorkStatus};
 use berth_contract::problem::Problem;
+use berth_domain::volume::CallFailure;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 
 use crate::call_log::PluginCallLog;
@@ -142,6 +143,7 @@ impl WorkLedger {
         let known = pages.failures.get(&key).filter(is_same);
         let tries = known.map_or(0, |known| known.tries).saturating_add(1);
         let since = known.map_or(now, |known| known.since);
+        let message = problem.message.chars().take(ERROR_CHARS_MAX).collect();
         let failure = FailureStatus {
             namespace: work.volume.namespace.clone(),
             volume: work.volume.volume.clone(),
@@ -150,7 +152,7 @@ impl WorkLedger {
             step: work.step.to_owned(),
             tries,
             since,
-            error: problem.message.chars().take(ERROR_CHARS_MAX).collect(),
+            failure: CallFailure { message, facts: problem.failure_facts() },
             at: now,
         };
         pages.failures.insert(key, failure);

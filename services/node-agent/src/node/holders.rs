@@ -17,8 +17,11 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_domain::access::{AttachmentMode, Mode};
+use berth_domain::volume::HoldingProcess;
 use berth_domain::{AllocId, VolumeKey};
-use berth_host::{DeviceNumber, Holder, HostMounts, MountContent, MountPlace, MountTable};
+use berth_host::{
+    DeviceNumber, Holder, HolderProcess, HostMounts, MountContent, MountPlace, MountTable,
+};
 use tokio::time::{sleep, timeout};
 
 use super::{Mounter, local_problem};
@@ -205,8 +208,15 @@ impl Mounter {
             "end these processes on node {node}, or unmount it there; Berth ends none, and the \
              release goes on by itself then"
         );
-        Err(Problem::new(Code::VolumeHeldByProcess, message).retryable().next(next))
+        let processes = holders.iter().flat_map(|holder| &holder.processes).map(fact_of);
+        let problem = Problem::new(Code::VolumeHeldByProcess, message).held_by(processes);
+        Err(problem.retryable().next(next))
     }
+}
+
+/// A process, as a failure names it.
+pub(super) fn fact_of(process: &HolderProcess) -> HoldingProcess {
+    HoldingProcess { pid: process.pid, command: process.command.clone() }
 }
 
 impl RemainingUses {

@@ -256,7 +256,7 @@ fn mount_from_failure(failure: FailureStatus) -> NodeMount {
         since: failure.since,
         rpc: None,
         tries: failure.tries,
-        error: Some(failure.error),
+        error: Some(failure.failure.message),
     }
 }
 

@@ -17,9 +17,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_domain::access::AttachmentMode;
-use berth_host::DeviceNumber;
 use berth_host::process::list_pids;
+use berth_host::{DeviceNumber, HolderProcess, name_process};
 
+use super::holders::fact_of;
 use super::local_problem;
 use crate::host_pool::VolumeHost;
 use crate::journal::JournalledUse;
@@ -65,14 +66,16 @@ pub(super) async fn check_device_unused(
     if openers.is_empty() {
         return Ok(());
     }
-    let named: Vec<String> = openers.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    let name = |one: &HolderProcess| format!("{} ({})", one.pid, one.command);
+    let named: Vec<String> = openers.iter().take(NAMED_MAX).map(name).collect();
     let message = format!("its block device is still open in processes {}", named.join(", "));
     let next = "end these processes; Berth ends none, and the release goes on by itself then";
-    Err(Problem::new(Code::VolumeHeldByProcess, message).retryable().next(next))
+    let problem = Problem::new(Code::VolumeHeldByProcess, message);
+    Err(problem.held_by(openers.iter().map(fact_of)).retryable().next(next))
 }
 
 /// Lists the processes that have a block device open. Fails if a process cannot be inspected.
-fn list_openers(device: DeviceNumber) -> std::io::Result<Vec<u32>> {
+fn list_openers(device: DeviceNumber) -> std::io::Result<Vec<HolderProcess>> {
     let mut found = Vec::new();
     for pid in list_pids()? {
         let files = match fs::read_dir(format!("/proc/{pid}/fd")) {
@@ -85,7 +88,7 @@ fn list_openers(device: DeviceNumber) -> std::io::Result<Vec<u32>> {
             })
         };
         if files.flatten().any(|file| is_device(&file)) {
-            found.push(pid);
+            found.push(name_process(pid));
         }
     }
     Ok(found)

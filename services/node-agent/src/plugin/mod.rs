@@ -50,7 +50,7 @@ use crate::call_log::PluginCallLog;
 use crate::events::EventPublisher;
 
 pub use member::PluginInstance;
-pub use outcome::problem_from_call;
+pub use outcome::{problem_from_call, problem_with_remedy};
 use pool::InstancePool;
 pub use supervise::{ProbeTiming, supervise};
 

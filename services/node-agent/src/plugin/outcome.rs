@@ -19,8 +19,18 @@ pub fn problem_from_call(error: &CallError) -> Problem {
         // No error has this class. If one had it, its outcome would be uncertain.
         Class::Done => (Code::PluginFailed, true, None),
     };
-    let mut problem = Problem::new(code, error);
-    problem.retryable = retryable;
+    problem_with_remedy(code, retryable, remedy, error)
+}
+
+/// The problem with this code, of the call that failed.
+pub fn problem_with_remedy(
+    code: Code,
+    retryable: bool,
+    remedy: Option<Remedy>,
+    error: &CallError,
+) -> Problem {
+    let rpc = Some(error.rpc.name().to_owned());
+    let problem = Problem { retryable, rpc, grpc: error.code(), ..Problem::new(code, error) };
     match remedy {
         Some(remedy) => problem.next(remedy),
         None => problem,

@@ -60,7 +60,7 @@ async fn a_mount_of_somebody_else_is_left_alone_and_named() {
     assert!(refused.message.contains(&look) && refused.message.contains("tmpfs"), "{refused}");
     assert_eq!(fs::read_to_string(path.join("theirs")).unwrap(), "theirs");
     let failures = world.status().await.unwrap().failures;
-    assert!(failures.iter().any(|failure| failure.error.contains(&look)), "{failures:?}");
+    assert!(failures.iter().any(|failure| failure.failure.message.contains(&look)), "{failures:?}");
     assert_eq!(world.count("NodeUnstageVolume OK"), 0);
 
     umount2(&path, MntFlags::empty()).unwrap();

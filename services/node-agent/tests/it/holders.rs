@@ -58,7 +58,7 @@ async fn a_release_waits_for_a_process_that_has_the_volume_in_its_own_namespace(
     assert_eq!(world.count("NodeUnpublishVolume OK"), 0, "nothing is unmounted under it");
     // The node's status names it as well.
     let status = world.status().await.unwrap();
-    assert!(status.failures[0].error.contains("(sleep)"), "{status:?}");
+    assert!(status.failures[0].failure.message.contains("(sleep)"), "{status:?}");
     let refused = world.detach("a", 7, 12).await.unwrap_err();
     names(&refused, &holder);
     drop(holder);

@@ -151,7 +151,7 @@ fn a_release_waits_for_who_executes_its_next_call() {
 fn a_failed_call_waits_for_its_time_unless_something_changed() {
     let mut site = Site::new(&[(1, 1)]);
     let detach = site.begin(1);
-    site.outcome(1, &detach, Outcome::Failed("no".to_owned()));
+    site.outcome(1, &detach, Outcome::Failed("no".into()));
     let next_try = site.0.claims.get(&alloc(1)).unwrap().next_try.unwrap();
     assert_eq!(site.due(1, ENDED), Due::At(next_try));
     assert_eq!(site.due(1, ClaimFacts { early: true, ..ENDED }), on_node(1));
@@ -198,7 +198,7 @@ fn a_claim_that_needs_no_call_waits_for_none_of_others() {
 fn an_unanswered_call_is_not_passed_early() {
     let mut site = Site::new(&[(1, 1)]);
     let detach = site.begin(1);
-    site.outcome(1, &detach, Outcome::Unanswered("silence".to_owned()));
+    site.outcome(1, &detach, Outcome::Unanswered("silence".into()));
     assert_eq!(site.due(1, ClaimFacts { early: true, ..ENDED }), Due::At(detach.deadline));
 }
 

@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
+use berth_domain::volume::CallFailure;
 use berth_domain::{AllocId, Namespace, NodeId, OwnerId, PluginId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::access::AccessReport;
 use crate::decode::{Decode, Decoder};
 use crate::decode_struct;
-use crate::permissions::AccessReport;
 
 /// `agent.mount`: claim a volume for an alloc of this node, and mount it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -387,8 +388,9 @@ pub struct FailureStatus {
     /// When the first of them failed.
     #[serde(default)]
     pub since: Timestamp,
-    /// What the last try came to.
-    pub error: String,
+    /// Why the last try did not succeed.
+    #[serde(flatten)]
+    pub failure: CallFailure,
     /// When that was.
     pub at: Timestamp,
 }

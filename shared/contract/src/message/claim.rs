@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::proof::Proof;
 use berth_domain::volume::{
-    Attempt, CallKind, MountOptions, NodeMount, NodeMountState, Outcome, State,
+    Attempt, CallFailure, CallKind, MountOptions, NodeMount, NodeMountState, Outcome, State,
 };
 use berth_domain::{
     AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId, WorkerId,
@@ -190,33 +190,32 @@ pub enum ReportedOutcome {
 decode_leaf!(ReportedOutcome, Mode, State);
 
 impl Report {
-    /// A report of this outcome. A worker's calls have no publish context. A plugin's error is as
-    /// long as a request takes it: a report that is refused would never be recorded.
+    /// A report of this outcome. An older claim service knows the failure in words only.
     pub fn new(attempt: AttemptId, outcome: Outcome) -> Self {
         let asked = matches!(outcome, Outcome::Failed(_));
-        let (outcome, error) = match outcome {
+        let (outcome, failure) = match outcome {
             // No call of a claim is answered with what the storage returned.
             Outcome::Done { .. } | Outcome::Stored(_) => (ReportedOutcome::Done, None),
-            Outcome::Refused(error) => (ReportedOutcome::Refused, Some(error)),
-            Outcome::Failed(error) | Outcome::NotDone(error) | Outcome::Unasked(error) => {
-                (ReportedOutcome::Failed, Some(error))
+            Outcome::Refused(failure) => (ReportedOutcome::Refused, Some(failure)),
+            Outcome::Failed(failure) | Outcome::NotDone(failure) | Outcome::Unasked(failure) => {
+                (ReportedOutcome::Failed, Some(failure))
             }
-            Outcome::Exhausted(error) => (ReportedOutcome::Exhausted, Some(error)),
-            Outcome::Unanswered(error) => (ReportedOutcome::Unanswered, Some(error)),
+            Outcome::Exhausted(failure) => (ReportedOutcome::Exhausted, Some(failure)),
+            Outcome::Unanswered(failure) => (ReportedOutcome::Unanswered, Some(failure)),
         };
-        Self { attempt, outcome, asked, error: error.map(shorten) }
+        Self { attempt, outcome, asked, error: failure.map(|failure| shorten(failure.message)) }
     }
 
     /// The outcome reported.
     pub fn into_outcome(self) -> Outcome {
-        let error = self.error.unwrap_or_else(|| "no reason was given".to_owned());
+        let failure = self.error.unwrap_or_else(|| "no reason was given".to_owned()).into();
         match self.outcome {
             ReportedOutcome::Done => Outcome::Done { publish_context: BTreeMap::new() },
-            ReportedOutcome::Refused => Outcome::Refused(error),
-            ReportedOutcome::Failed if self.asked => Outcome::Failed(error),
-            ReportedOutcome::Failed => Outcome::Unasked(error),
-            ReportedOutcome::Exhausted => Outcome::Exhausted(error),
-            ReportedOutcome::Unanswered => Outcome::Unanswered(error),
+            ReportedOutcome::Refused => Outcome::Refused(failure),
+            ReportedOutcome::Failed if self.asked => Outcome::Failed(failure),
+            ReportedOutcome::Failed => Outcome::Unasked(failure),
+            ReportedOutcome::Exhausted => Outcome::Exhausted(failure),
+            ReportedOutcome::Unanswered => Outcome::Unanswered(failure),
         }
     }
 }
@@ -354,9 +353,9 @@ pub struct ClaimStatus {
     /// Calls of the present state that did not succeed.
     #[serde(default)]
     pub tries: u32,
-    /// What the last of them said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    /// Why the last of them did not succeed.
+    #[serde(flatten)]
+    pub failure: Option<CallFailure>,
     /// When the next is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<Timestamp>,
@@ -406,10 +405,15 @@ pub struct ClaimStatus {
 }
 
 impl ClaimStatus {
+    /// Why the last call that did not succeed did not, in words.
+    pub fn error(&self) -> Option<&str> {
+        self.failure.as_ref().map(|failure| failure.message.as_str())
+    }
+
     /// What the last call said that failed: one of the claim's own calls, or one that mounts.
     pub fn last_error(&self) -> Option<&str> {
-        let of_mount = || self.mount.as_ref()?.error.as_ref();
-        self.error.as_ref().or_else(of_mount).map(String::as_str)
+        let of_mount = || self.mount.as_ref()?.error.as_deref();
+        self.error().or_else(of_mount)
     }
 
     /// How many calls in a row failed: of the claim's own, or of those that mount.

@@ -6,6 +6,7 @@
 //!
 //! **Never** carries a secret in a reply, but for `secret.open`, whose secrets are sealed.
 
+pub mod access;
 pub mod agent;
 pub mod alloc;
 pub mod call;
@@ -25,4 +26,6 @@ pub mod secret;
 pub mod snapshot;
 pub mod storage;
 pub mod storage_call;
+mod storage_wait;
 pub mod volume;
+pub mod work;

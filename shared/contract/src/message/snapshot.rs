@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use berth_domain::limits::{GROUP_MAX, LIST_MAX};
+use berth_domain::volume::CallFailure;
 use berth_domain::volume::storage::SnapshotState;
 use berth_domain::{Namespace, PluginId, SnapshotId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -207,9 +208,9 @@ pub struct SnapshotStub {
     /// When the next call is due; absent if none is due, or if one is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<Timestamp>,
-    /// The error of the last call that did not succeed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    /// Why the last call that did not succeed did not.
+    #[serde(flatten)]
+    pub failure: Option<CallFailure>,
     /// What it waits for, if no time and no retry ends the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<StorageWait>,
@@ -218,4 +219,11 @@ pub struct SnapshotStub {
     pub create_index: u64,
     /// The volume's newest revision.
     pub modify_index: u64,
+}
+
+impl SnapshotStub {
+    /// Why the last call that did not succeed did not, in words.
+    pub fn error(&self) -> Option<&str> {
+        self.failure.as_ref().map(|failure| failure.message.as_str())
+    }
 }

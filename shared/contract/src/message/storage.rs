@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use berth_domain::access::Capability;
 use berth_domain::class::TopologyPolicy;
 use berth_domain::size::Size;
-use berth_domain::volume::MountOptions;
 use berth_domain::volume::storage::{OperationKind, Origin, Reclaim, Stage, Topology};
+use berth_domain::volume::{CallFailure, MountOptions};
 use berth_domain::{
     AllocId, ClassId, Namespace, NodeId, PluginId, SnapshotId, Timestamp, VolumeId,
 };
@@ -23,6 +23,7 @@ use serde_json::Value;
 use super::query::Page;
 use super::registration::{GivenSecrets, SEALED_FIELD, check_capabilities, read_secrets};
 use super::storage_call::{PluginSnapshotStatus, PluginVolumeStatus};
+pub use super::storage_wait::StorageWait;
 use crate::decode::{Decode, Decoder};
 use crate::{decode_leaf, decode_struct, text};
 
@@ -352,9 +353,9 @@ pub struct OperationStatus {
     /// When the next call is due; absent while a call is under way, or if it is due at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<Timestamp>,
-    /// The error of the last call that did not succeed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    /// Why the last of them did not succeed.
+    #[serde(flatten)]
+    pub failure: Option<CallFailure>,
     /// Whether an earlier call may have done its work although no answer says so. The call is
     /// repeated until it succeeds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -374,51 +375,10 @@ pub struct OperationStatus {
     pub waits_for: Option<StorageWait>,
 }
 
-/// What a change of a volume at its storage waits for, if no time and no retry ends the wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StorageWait {
-    /// The volume has to be free: the plugin does not expand a volume that is in use.
-    VolumeFree,
-    /// The next node that stages the volume expands its file system.
-    NextStaging,
-    /// A node that refused has to stage the volume again: its allocs are to be stopped and started
-    /// again.
-    StagedAgain,
-    /// No node from which the volume can be reached reports the plugin, and each of the plugin's
-    /// controllers may have a storage of its own.
-    Controller,
-    /// The volume may be mounted where no claim covers it: nothing is deleted under a mount.
-    Unmounted,
-    /// Something that a newer version waits for.
-    #[serde(other)]
-    Unknown,
-}
-
-impl StorageWait {
-    /// What is waited for, in words that follow "waits for".
-    pub const fn describe(self) -> &'static str {
-        match self {
-            Self::VolumeFree => {
-                "the volume to be free, because the plugin does not expand it while it is in use"
-            }
-            Self::NextStaging => {
-                "the next node that stages the volume, which expands its file system"
-            }
-            Self::StagedAgain => {
-                "the volume to be staged again on the nodes that are left, because the plugin \
-                 expands it only then"
-            }
-            Self::Controller => {
-                "a node from which the volume can be reached to report the plugin, because its \
-                 other controllers may not know the volume"
-            }
-            Self::Unmounted => {
-                "the volume to be unmounted where no claim covers it, because a workload may still \
-                 write there"
-            }
-            Self::Unknown => "something that a newer version knows",
-        }
+impl OperationStatus {
+    /// Why the last call that did not succeed did not, in words.
+    pub fn error(&self) -> Option<&str> {
+        self.failure.as_ref().map(|failure| failure.message.as_str())
     }
 }
 
@@ -429,8 +389,9 @@ pub struct FailedOperation {
     pub operation: OperationKind,
     /// When it was refused.
     pub at: Timestamp,
-    /// The plugin's error.
-    pub error: String,
+    /// Why.
+    #[serde(flatten)]
+    pub failure: CallFailure,
 }
 
 /// `volume.external`: lists what a plugin has, and which volume or snapshot of Berth it is.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use berth_domain::access::Capability;
 use berth_domain::volume::storage::{OriginKind, Topology};
 use berth_domain::volume::{
-    CallKind, CreatedVolume, CutSnapshot, MountOptions, Outcome, StorageAnswer,
+    CallKind, CreatedVolume, CutSnapshot, FailureFacts, MountOptions, Outcome, StorageAnswer,
 };
 use berth_domain::{
     AttemptId, Namespace, NodeId, PluginId, SecretsId, SnapshotId, Timestamp, VolumeId, VolumeKey,
@@ -19,7 +19,7 @@ use berth_domain::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::shorten::shorten;
+use super::work::{WorkOutcome, WorkReport};
 use crate::trace::TraceContext;
 use crate::{decode_leaf, decode_struct, decode_variants};
 
@@ -216,7 +216,7 @@ impl StorageCall {
     }
 }
 
-decode_leaf!(OriginKind, StorageOutcome);
+decode_leaf!(OriginKind);
 decode_variants!(StorageWork {
     "create" => Create(Box<NewVolume>),
     "delete" => Delete,
@@ -414,7 +414,7 @@ pub struct StorageReport {
     /// The attempt that made the call.
     pub attempt: AttemptId,
     /// The outcome.
-    pub outcome: StorageOutcome,
+    pub outcome: WorkOutcome,
     /// The error, if the call did not succeed. A longer one is cut at 1024 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -439,60 +439,18 @@ decode_struct!(CreatedVolume {
     unusable
 });
 
-/// How a call of the storage ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StorageOutcome {
-    /// It succeeded.
-    Done,
-    /// The plugin refused it: it did nothing, and a repeated call will do nothing.
-    Refused,
-    /// The plugin answered with an error: this call did nothing, and a repeated call may succeed.
-    NotDone,
-    /// The plugin answered with an error: the call may have done something.
-    Failed,
-    /// The storage has no room for it now, and it did nothing.
-    Exhausted,
-    /// The plugin was not called for this attempt.
-    Unasked,
-    /// There was no answer: the call may still do something.
-    Unanswered,
-}
-
 impl StorageReport {
-    /// A report of this outcome. A plugin's error is as long as a request takes it: a report that
-    /// is refused would never be recorded.
+    /// A report of this outcome. An older claim service knows the failure in words only.
     pub fn new(attempt: AttemptId, outcome: Outcome) -> Self {
-        let mut answer = None;
-        let (outcome, error) = match outcome {
-            Outcome::Done { .. } => (StorageOutcome::Done, None),
-            Outcome::Stored(stored) => {
-                answer = Some(stored);
-                (StorageOutcome::Done, None)
-            }
-            Outcome::Refused(error) => (StorageOutcome::Refused, Some(error)),
-            Outcome::NotDone(error) => (StorageOutcome::NotDone, Some(error)),
-            Outcome::Failed(error) => (StorageOutcome::Failed, Some(error)),
-            Outcome::Exhausted(error) => (StorageOutcome::Exhausted, Some(error)),
-            Outcome::Unasked(error) => (StorageOutcome::Unasked, Some(error)),
-            Outcome::Unanswered(error) => (StorageOutcome::Unanswered, Some(error)),
-        };
-        Self { attempt, outcome, error: error.map(shorten), answer }
+        let WorkReport { attempt, outcome, error, answer, .. } = WorkReport::new(attempt, outcome);
+        Self { attempt, outcome, error, answer }
     }
 
     /// The outcome reported.
     pub fn into_outcome(self) -> Outcome {
-        let error = self.error.unwrap_or_else(|| "no reason was given".to_owned());
-        match (self.outcome, self.answer) {
-            (StorageOutcome::Done, Some(answer)) => Outcome::Stored(answer),
-            (StorageOutcome::Done, None) => Outcome::Done { publish_context: BTreeMap::new() },
-            (StorageOutcome::Refused, _) => Outcome::Refused(error),
-            (StorageOutcome::NotDone, _) => Outcome::NotDone(error),
-            (StorageOutcome::Failed, _) => Outcome::Failed(error),
-            (StorageOutcome::Exhausted, _) => Outcome::Exhausted(error),
-            (StorageOutcome::Unasked, _) => Outcome::Unasked(error),
-            (StorageOutcome::Unanswered, _) => Outcome::Unanswered(error),
-        }
+        let Self { attempt, outcome, error, answer } = self;
+        let failure = FailureFacts::default();
+        WorkReport { attempt, outcome, error, failure, answer }.into_outcome()
     }
 }
 

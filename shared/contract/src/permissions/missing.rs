@@ -6,17 +6,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use berth_domain::{Namespace, NodeId, PluginId};
-use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::Permissions;
 use crate::actor::{self, Actor};
+use crate::message::access::{AccessReport, RightSubject};
 use crate::subject::{ANY_INBOX, controller_queue};
 use crate::verb::{ALL, ControllerPublish, Verb as _, VolumeStatus};
 
 /// A right that an identity needs and does not have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(into = "RightSubject")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingRight {
     /// What is done there: `publish: requests`.
     pub what: &'static str,
@@ -24,20 +23,6 @@ pub struct MissingRight {
     pub subject: String,
     /// The verb, if the subject is one's: `claim.take`.
     pub step: Option<&'static str>,
-}
-
-/// A right as processes tell it: what it is for follows from its subject.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum RightSubject {
-    Publish(String),
-    Subscribe(String),
-}
-
-impl<'de> Deserialize<'de> for MissingRight {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        RightSubject::deserialize(from).map(Self::from)
-    }
 }
 
 impl From<RightSubject> for MissingRight {
@@ -63,24 +48,17 @@ impl From<MissingRight> for RightSubject {
     }
 }
 
-/// What a process lacks to do all that its version does, in its answers to `$SRV.INFO` and
-/// `$SRV.STATS`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AccessReport {
-    /// The name of its identity: `claim`, `node/n1`.
-    pub identity: String,
-    /// The rights that the identity's token lacks.
-    pub missing: Vec<MissingRight>,
-    /// The command that makes an identity with all rights.
-    pub remedy: String,
-}
-
 impl AccessReport {
+    /// The rights that are missing.
+    pub fn missing_rights(&self) -> Vec<MissingRight> {
+        self.missing.iter().cloned().map(MissingRight::from).collect()
+    }
+
     /// The missing right to send this verb, or to answer it.
-    pub fn find_step(&self, step: &str, to_send: bool) -> Option<&MissingRight> {
+    pub fn find_step(&self, step: &str, to_send: bool) -> Option<MissingRight> {
         let is_it =
-            |right: &&MissingRight| right.step == Some(step) && right.is_to_send() == to_send;
-        self.missing.iter().find(is_it)
+            |right: &MissingRight| right.step == Some(step) && right.is_to_send() == to_send;
+        self.missing_rights().into_iter().find(is_it)
     }
 }
 
@@ -326,8 +304,10 @@ mod tests {
     fn a_report_of_missing_rights_is_read_as_it_was_told() {
         let needed = derive_permissions(&Role::Claim).with_inbox("_INBOX.U");
         let missing = carried(&Role::Gc).find_missing(&needed);
+        let told: Vec<RightSubject> = missing.iter().cloned().map(Into::into).collect();
         let (identity, remedy) = ("claim".to_owned(), "berth access …".to_owned());
-        let report = AccessReport { identity, missing, remedy };
+        let report = AccessReport { identity, missing: told, remedy };
+        assert_eq!(report.missing_rights(), missing);
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<AccessReport>(&text).unwrap(), report);
         let answers = report.find_step("claim.take", false).unwrap();

@@ -100,7 +100,7 @@ pub fn claim_status() -> claim::ClaimStatus {
         unstaged_by: Some(sample::proof()),
         hint: Some("start the agent of node host.example".to_owned()),
         tries: 3,
-        error: Some("agent.detach: no responders".to_owned()),
+        failure: Some(sample::call_failure()),
         next_try: Some(sample::at(4)),
         reason: Some("the alloc has ended".to_owned()),
         attempt: Some(sample::attempt()),

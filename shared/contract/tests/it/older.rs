@@ -54,7 +54,7 @@ fn claim() -> impl Strategy<Value = Claim> {
         place_until: times.2,
         tries: rest.0,
         epoch: rest.1,
-        error: rest.2,
+        failure: rest.2.map(|words| Box::new(words.into())),
         ..sample::claim(state)
     })
 }

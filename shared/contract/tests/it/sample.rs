@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::lease::{Holder, Leader, OwnerHolder};
+use berth_contract::message::access::AccessReport;
 use berth_contract::message::claim::Recover;
 use berth_contract::message::query::{Newer, Page, RefusedRequest};
-use berth_contract::permissions::AccessReport;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service;
 use berth_contract::trace::{SpanId, TraceContext};
@@ -23,11 +23,11 @@ use berth_domain::volume::storage::{
     SnapshotGroup, SnapshotState, Stage, StorageFailure, StorageLife, Work,
 };
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, MountDoubt, MountOptions, NodeMount, NodeMountState, State,
-    VolumeSpec,
+    Attempt, CallFailure, CallKind, Claim, FailureFacts, HoldingProcess, MountDoubt, MountOptions,
+    NodeMount, NodeMountState, State, VolumeSpec,
 };
 use berth_domain::{
-    AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId,
+    AllocId, AttemptId, ClassId, GrpcCode, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId,
     SnapshotId, Timestamp, VolumeId, VolumeKey, WorkerId,
 };
 
@@ -146,7 +146,10 @@ pub fn progress(call: CallKind) -> Progress {
     Progress {
         tries: 1,
         next_try: None,
-        error: Some(format!("{call}: INTERNAL: the backend is away")),
+        failure: Some(Box::new(CallFailure {
+            message: format!("{call}: INTERNAL: the backend is away"),
+            ..call_failure()
+        })),
         uncertain: true,
         executor: Some(node_id()),
         attempt: Some(Attempt { call, ..attempt() }),
@@ -193,7 +196,7 @@ pub fn staged_spec(stage: Stage) -> VolumeSpec {
     let refused = StorageFailure {
         operation: OperationKind::Create,
         at: at(9),
-        error: "CreateVolume: OUT_OF_RANGE: at most 16 TiB".to_owned(),
+        failure: "CreateVolume: OUT_OF_RANGE: at most 16 TiB".into(),
     };
     let resting = |spec: VolumeSpec, failure: Option<StorageFailure>| {
         let known = *spec.storage.unwrap();
@@ -238,7 +241,7 @@ pub fn snapshot(state: SnapshotState) -> Snapshot {
             Cut => waiting_progress(CallKind::GroupCreate),
             Ready => Progress::default(),
             Failed => Progress {
-                error: Some("CreateVolumeGroupSnapshot: OUT_OF_RANGE: too many".to_owned()),
+                failure: Some(Box::new("CreateVolumeGroupSnapshot: OUT_OF_RANGE: too many".into())),
                 ..Progress::default()
             },
             Deleting => progress(CallKind::GroupDelete),
@@ -360,7 +363,7 @@ pub fn claim(state: State) -> Claim {
         node: node_id(),
         mode: Mode::Write,
         tries: if released { 3 } else { 0 },
-        error: released.then(|| "agent.detach: no responders".to_owned()),
+        failure: released.then(|| Box::new(call_failure())),
         next_try: released.then(|| at(4)),
         since: at(0),
         reason: released.then(|| "the alloc has ended".to_owned()),
@@ -567,4 +570,19 @@ pub fn access() -> AccessReport {
         "remedy": "berth access node n1 --replace",
     });
     serde_json::from_value(report).unwrap()
+}
+
+/// All that may be known of a failed call.
+pub fn call_failure() -> CallFailure {
+    CallFailure {
+        message: "agent.detach: no responders".to_owned(),
+        facts: FailureFacts {
+            code: Some(Code::VolumeHeldByProcess.into()),
+            rpc: Some("NodeUnpublishVolume".to_owned()),
+            grpc: Some(GrpcCode::Internal),
+            node: Some(node_id()),
+            processes: vec![HoldingProcess { pid: 4711, command: "postgres".to_owned() }],
+            next: Some("end these processes".to_owned()),
+        },
+    }
 }

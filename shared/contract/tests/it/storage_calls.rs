@@ -8,8 +8,11 @@ use berth_contract::message::storage_call::{
     Answered, CopySource, GroupIds, GroupVolume, NewVolume, Question, StorageCall, StorageCalled,
     StorageCheckpoint, StorageCheckpointed, StorageQuery, StorageReport, StorageWork,
 };
+use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed, WorkReport};
 use berth_domain::volume::storage::OriginKind;
-use berth_domain::volume::{CallKind, CreatedVolume, CutSnapshot, Outcome, StorageAnswer};
+use berth_domain::volume::{
+    CallKind, CallOwner, CreatedVolume, CutSnapshot, Outcome, State, StorageAnswer,
+};
 
 use crate::messages::{reply, request};
 use crate::sample;
@@ -185,7 +188,7 @@ fn checkpoints_of_the_storage() {
     };
     let done = report(Outcome::Stored(StorageAnswer::Snapshot(cut())));
     request("request-volume-checkpoint", &checkpoint(done));
-    let failed = report(Outcome::Failed("controller.snapshot: INTERNAL: no".to_owned()));
+    let failed = report(Outcome::Failed("controller.snapshot: INTERNAL: no".into()));
     request("request-volume-checkpoint-failed", &checkpoint(failed));
     reply(
         "reply-volume-checkpoint",
@@ -198,24 +201,60 @@ fn checkpoints_of_the_storage() {
     );
 }
 
+#[test]
+fn checkpoints_of_work() {
+    let report = |outcome| WorkReport::new(sample::attempt_id(), outcome);
+    let owners = [
+        CallOwner::Claim(sample::alloc_id()),
+        CallOwner::Volume,
+        CallOwner::Snapshot(sample::snapshot_id()),
+    ];
+    let outcomes = [
+        Outcome::Failed(sample::call_failure()),
+        Outcome::Stored(StorageAnswer::Volume(created())),
+        Outcome::Stored(StorageAnswer::Snapshot(cut())),
+    ];
+    for ((owner, outcome), name) in
+        owners.into_iter().zip(outcomes).zip(["", "-volume", "-snapshot"])
+    {
+        let asked = WorkCheckpoint::new(sample::volume(), owner, sample::worker());
+        let asked = WorkCheckpoint {
+            report: Some(report(outcome)),
+            early: true,
+            report_only: true,
+            ..asked
+        };
+        request(&format!("request-work-checkpoint{name}"), &asked);
+    }
+    let call = of_volume(CallKind::VolumeCreate, create_work());
+    reply(
+        "reply-work-checkpoint",
+        &WorkCheckpointed {
+            pending: true,
+            state: Some(State::NodeDetached),
+            call: Some(WorkCall::Storage(Box::new(call))),
+            next_try: Some(sample::at(4)),
+        },
+    );
+}
+
 /// What a volumewatcher reports of a call is what the claim service reads, whatever the plugin said
 /// and returned.
 #[test]
 fn each_outcome_survives_its_report() {
-    let error = || "controller.create: INTERNAL: no".to_owned();
     let plain = [
         Outcome::Done { publish_context: BTreeMap::new() },
-        Outcome::Refused(error()),
-        Outcome::NotDone(error()),
-        Outcome::Failed(error()),
-        Outcome::Exhausted(error()),
-        Outcome::Unasked(error()),
-        Outcome::Unanswered(error()),
+        Outcome::Refused(sample::call_failure()),
+        Outcome::NotDone(sample::call_failure()),
+        Outcome::Failed(sample::call_failure()),
+        Outcome::Exhausted(sample::call_failure()),
+        Outcome::Unasked(sample::call_failure()),
+        Outcome::Unanswered(sample::call_failure()),
     ];
     for outcome in plain.into_iter().chain(answers().map(Outcome::Stored)) {
-        let report = StorageReport::new(sample::attempt_id(), outcome.clone());
+        let report = WorkReport::new(sample::attempt_id(), outcome.clone());
         let bytes = serde_json::to_vec(&report).unwrap();
-        let read = decode::message::<StorageReport>(&bytes, Unknown::Ignore);
+        let read = decode::message::<WorkReport>(&bytes, Unknown::Ignore);
         assert_eq!(read.unwrap().into_outcome(), outcome);
     }
 }

@@ -324,7 +324,7 @@ fn agents_and_allocs() {
         step: "agent.detach".to_owned(),
         tries: 3,
         since: sample::at(1),
-        error: "no answer of plugin ebs.csi.aws.com yet".to_owned(),
+        failure: sample::call_failure(),
         at: sample::at(3),
     };
     reply(

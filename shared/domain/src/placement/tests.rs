@@ -55,7 +55,7 @@ fn held(access: AccessMode, state: State, node: &str) -> Volume {
         node: node_id(node),
         tries: 0,
         next_try: None,
-        error: None,
+        failure: None,
         mode: Mode::Write,
         since: NOW,
         place_until: None,

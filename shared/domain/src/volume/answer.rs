@@ -3,6 +3,7 @@
 use super::attempt::CallKind;
 use super::claim::{Claim, State};
 use super::command::{Context, Outcome, Step};
+use super::failure::CallFailure;
 use super::refusal::Refusal;
 use super::release::undo;
 use super::{Volume, leave};
@@ -27,9 +28,9 @@ pub(super) fn answer(
         // An attempt starts without a next try. If there is one, this outcome was recorded before.
         (_, _, Outcome::Unanswered(_)) if is_ahead(claim.next_try, context) => Ok(Step::nothing()),
         // A timeout is no answer: the attempt stays, and may act until its deadline.
-        (_, _, Outcome::Unanswered(error)) => {
+        (_, _, Outcome::Unanswered(failure)) => {
             let claim = Claim { denied: false, ..claim.clone() };
-            Ok(Step::put(alloc, failed(claim, error, context), None))
+            Ok(Step::put(alloc, failed(claim, failure, context), None))
         }
 
         (State::Publishing, ControllerPublish, Outcome::Done { publish_context }) => {
@@ -40,8 +41,8 @@ pub(super) fn answer(
             Ok(Step::put(alloc, taken, None))
         }
         // A refused publish is undone by an unpublish, too (rule 6).
-        (State::Publishing, ControllerPublish, Outcome::Refused(error)) => {
-            let refused = Claim { error: Some(error.clone()), ..answered };
+        (State::Publishing, ControllerPublish, Outcome::Refused(failure)) => {
+            let refused = Claim { failure: Some(Box::new(failure.clone())), ..answered };
             Ok(Step::put(alloc, undo(&refused, "the plugin refused it", context), None))
         }
 
@@ -63,11 +64,11 @@ pub(super) fn answer(
         (
             State::Publishing | State::Unpublishing | State::NodeDetached,
             ControllerPublish | NodeDetach | ControllerUnpublish,
-            Outcome::Failed(error)
-            | Outcome::NotDone(error)
-            | Outcome::Refused(error)
-            | Outcome::Exhausted(error)
-            | Outcome::Unasked(error),
+            Outcome::Failed(failure)
+            | Outcome::NotDone(failure)
+            | Outcome::Refused(failure)
+            | Outcome::Exhausted(failure)
+            | Outcome::Unasked(failure),
         ) => {
             let exhausted =
                 claim.state == State::Publishing && matches!(outcome, Outcome::Exhausted(_));
@@ -76,7 +77,7 @@ pub(super) fn answer(
             // An operator's confirmation counts for one call of the node (rule 18).
             let unstaged_by =
                 answered.unstaged_by.clone().filter(|_| claim.state != State::Unpublishing);
-            let failed = failed(answered, error, context);
+            let failed = failed(answered, failure, context);
             let claim = Claim { exhausted, denied, unstaged_by, ..failed };
             Ok(Step::put(alloc, claim, None))
         }
@@ -90,9 +91,10 @@ fn is_ahead(next_try: Option<Timestamp>, context: &Context) -> bool {
     next_try.is_some_and(|next_try| next_try > context.now)
 }
 
-/// The claim stays in its state, with the error and the time of the next try.
-fn failed(claim: Claim, error: &str, context: &Context) -> Claim {
+/// The claim stays in its state, with the failure and the time of the next try.
+fn failed(claim: Claim, failure: &CallFailure, context: &Context) -> Claim {
     let tries = claim.tries.saturating_add(1);
     let wait = context.policy.retry.wait(tries, context.jitter);
-    Claim { tries, error: Some(error.to_owned()), next_try: Some(context.now.after(wait)), ..claim }
+    let (failure, next_try) = (Some(Box::new(failure.clone())), Some(context.now.after(wait)));
+    Claim { tries, failure, next_try, ..claim }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::attempt::Attempt;
+use super::failure::CallFailure;
 use super::handle::Handle;
 use super::node_mount::NodeMount;
 use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
@@ -61,9 +62,9 @@ pub struct Claim {
     /// When the next call is due. Absent while a call is under way, or if it is due at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<Timestamp>,
-    /// The error of the last call that did not succeed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    /// Why the last call that did not succeed did not.
+    #[serde(flatten)]
+    pub failure: Option<Box<CallFailure>>,
     /// Read or write. It stays during release, so that a read-only publish is undone as one (B7).
     pub mode: Mode,
     /// When it entered its state.
@@ -207,7 +208,7 @@ impl Claim {
             state,
             since: now,
             tries: 0,
-            error: None,
+            failure: None,
             next_try: None,
             place_until: None,
             exhausted: false,

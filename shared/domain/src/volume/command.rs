@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attempt::{Attempt, CallKind};
 use super::claim::Claim;
+use super::failure::CallFailure;
 use super::handle::Handle;
 use super::handle_use::HandleUse;
 use super::mounted::MountDoubt;
@@ -251,21 +252,21 @@ pub enum Outcome {
         publish_context: BTreeMap<String, String>,
     },
     /// The plugin answered with an error: the call did nothing, and a retry never will.
-    Refused(String),
+    Refused(CallFailure),
     /// The plugin answered with an error: the call may have done something, and a retry may
     /// succeed.
-    Failed(String),
+    Failed(CallFailure),
     /// The plugin answered with an error: this call did nothing, and a retry may succeed. What an
     /// earlier call did stays in doubt.
-    NotDone(String),
+    NotDone(CallFailure),
     /// It succeeded, and the storage answered this.
     Stored(StorageAnswer),
     /// The plugin was not called. An earlier call for the volume may still act.
-    Unasked(String),
+    Unasked(CallFailure),
     /// The plugin has no room for the volume now (`RESOURCE_EXHAUSTED`).
-    Exhausted(String),
+    Exhausted(CallFailure),
     /// There was no answer: the call may still act.
-    Unanswered(String),
+    Unanswered(CallFailure),
 }
 
 /// What the storage answered to a call that succeeded.

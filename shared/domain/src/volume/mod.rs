@@ -57,6 +57,7 @@ mod command;
 mod confirm;
 pub mod deadlock;
 mod external;
+mod failure;
 mod handle;
 mod handle_use;
 pub mod invariant;
@@ -82,6 +83,7 @@ pub use command::{
     Command, Context, CreatedVolume, CutSnapshot, Drive, LostClaim, NoRoute, Outcome, Policy,
     Route, Step, StorageAnswer, Take, Write,
 };
+pub use failure::{CallFailure, ErrorCode, FailureFacts, HoldingProcess};
 pub use handle::{Handle, HandleOwner};
 pub use handle_use::{HandleUse, OtherClaim, name_in};
 pub use mounted::{DoubtReason, MountDoubt, MountUse, UnaccountedMount};
@@ -236,7 +238,7 @@ impl BusyCall {
     }
 
     /// The refusal of a call that would be beside this one.
-    fn refusal(self, error: Option<String>) -> Refusal {
-        Refusal::Busy { owner: self.owner, call: self.call, until: self.until, error }
+    fn refusal(self, failure: Option<Box<CallFailure>>) -> Refusal {
+        Refusal::Busy { owner: self.owner, call: self.call, until: self.until, failure }
     }
 }

@@ -7,6 +7,7 @@ use thiserror::Error;
 use super::attempt::CallKind;
 use super::claim::{Claim, State};
 use super::command::{Context, NoRoute};
+use super::failure::CallFailure;
 use super::mounted::MountDoubt;
 use super::owner::CallOwner;
 use super::storage::{OperationKind, SnapshotState, Stage};
@@ -189,14 +190,14 @@ pub enum Refusal {
     /// The plugin has no room for the volume, by its answer for another claim (A7).
     #[error(
         "the plugin has no room for the volume: so it said for {holder}{}{}",
-        last_error(error.as_ref()),
+        last_error(failure.as_deref()),
         next_try.map(|at| format!("; it is asked again at {at}")).unwrap_or_default()
     )]
     Exhausted {
         /// The claim that got this answer.
         holder: Holder,
-        /// The plugin's error.
-        error: Option<String>,
+        /// Why it has none.
+        failure: Option<Box<CallFailure>>,
         /// When the plugin is called again.
         next_try: Option<Timestamp>,
     },
@@ -243,7 +244,7 @@ pub enum Refusal {
     /// A call is under way, or due later.
     #[error(
         "{call} for {owner} is under way or not yet due; next look at {until}{}",
-        last_error(error.as_ref())
+        last_error(failure.as_deref())
     )]
     Busy {
         /// Whose call it is.
@@ -252,21 +253,21 @@ pub enum Refusal {
         call: CallKind,
         /// When to try again, at the latest.
         until: Timestamp,
-        /// The error of the last call, if it failed.
-        error: Option<String>,
+        /// Why the last call did not succeed.
+        failure: Option<Box<CallFailure>>,
     },
     /// The alloc's own earlier claim is being released.
     #[error(
         "this alloc's earlier claim is still {state} since {since}{}",
-        last_error(error.as_ref())
+        last_error(failure.as_deref())
     )]
     Releasing {
         /// The claim's state.
         state: State,
         /// When the claim entered its state.
         since: Timestamp,
-        /// The error of the last call, if it failed.
-        error: Option<String>,
+        /// Why the last call did not succeed.
+        failure: Option<Box<CallFailure>>,
     },
     /// The alloc has another claim on the volume.
     #[error("the alloc already claims the volume for {mode} on node {node}")]
@@ -343,12 +344,12 @@ pub enum Refusal {
         fields: Vec<&'static str>,
     },
     /// The volume's storage cannot be used.
-    #[error("the volume is {stage}{}", last_error(error.as_ref()))]
+    #[error("the volume is {stage}{}", last_error(failure.as_deref()))]
     NotReady {
         /// How far its life at the storage has come.
         stage: Stage,
-        /// The error of the last call, if it failed.
-        error: Option<String>,
+        /// Why the last call did not succeed.
+        failure: Option<Box<CallFailure>>,
     },
     /// There is such a volume already, and it was not created by the same request.
     #[error("the volume exists ({stage}), with another {}", fields.join(", "))]
@@ -359,14 +360,14 @@ pub enum Refusal {
         fields: Vec<&'static str>,
     },
     /// Another change of the storage is under way.
-    #[error("{operation} is under way since {since}{}", last_error(error.as_ref()))]
+    #[error("{operation} is under way since {since}{}", last_error(failure.as_deref()))]
     OperationUnderWay {
         /// The change.
         operation: OperationKind,
         /// Since when.
         since: Timestamp,
-        /// The error of the last call, if it failed.
-        error: Option<String>,
+        /// Why the last call did not succeed.
+        failure: Option<Box<CallFailure>>,
     },
     /// A volume never gets smaller.
     #[error(
@@ -386,12 +387,12 @@ pub enum Refusal {
         holders: Holders,
     },
     /// A snapshot of the volume is not finished.
-    #[error("snapshot {snapshot} of it is not finished{}", last_error(error.as_ref()))]
+    #[error("snapshot {snapshot} of it is not finished{}", last_error(failure.as_deref()))]
     SnapshotUnfinished {
         /// The snapshot.
         snapshot: SnapshotId,
-        /// The error of its last call, if it failed.
-        error: Option<String>,
+        /// Why its last call did not succeed.
+        failure: Option<Box<CallFailure>>,
     },
     /// Volumes are being created as copies of it.
     #[error("{} is being created as a copy of it", list(copies))]
@@ -427,6 +428,21 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// The failed call that stands behind it.
+    pub fn failure(&self) -> Option<&CallFailure> {
+        match self {
+            Self::Exhausted { failure, .. }
+            | Self::Busy { failure, .. }
+            | Self::Releasing { failure, .. }
+            | Self::NotReady { failure, .. }
+            | Self::OperationUnderWay { failure, .. }
+            | Self::SnapshotUnfinished { failure, .. } => failure.as_deref(),
+            _ => None,
+        }
+    }
+}
+
 /// The most entries named in a message: a volume may have thousands of holders.
 const NAMED_MAX: usize = 5;
 
@@ -441,6 +457,6 @@ fn joined<T: fmt::Display>(named: &[T], more: usize) -> String {
     named.join(", ") + &tail
 }
 
-fn last_error(error: Option<&String>) -> String {
-    error.map(|error| format!("; the last call said: {error}")).unwrap_or_default()
+fn last_error(failure: Option<&CallFailure>) -> String {
+    failure.map(|failure| format!("; the last call said: {failure}")).unwrap_or_default()
 }

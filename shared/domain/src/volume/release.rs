@@ -45,7 +45,7 @@ pub(super) fn undo(claim: &Claim, reason: &str, context: &Context) -> Claim {
     Claim {
         attempt: claim.attempt.clone(),
         tries: claim.tries.min(1),
-        error: claim.error.clone(),
+        failure: claim.failure.clone(),
         reason: Some(reason.to_owned()),
         ..claim.clone().enter(State::NodeDetached, context.now)
     }

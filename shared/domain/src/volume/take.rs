@@ -38,7 +38,7 @@ pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<St
             State::Unpublishing | State::NodeDetached => Err(Refusal::Releasing {
                 state: own.state,
                 since: own.since,
-                error: own.error.clone(),
+                failure: own.failure.clone(),
             }),
         },
     }
@@ -191,7 +191,7 @@ fn admitted_by_each(
     full.map_or(Ok(()), |(alloc, claim)| {
         Err(Refusal::Exhausted {
             holder: Holder::from_claim(alloc, claim),
-            error: claim.error.clone(),
+            failure: claim.failure.clone(),
             next_try: claim.next_try,
         })
     })
@@ -272,14 +272,14 @@ fn publish_again(
     context: &Context,
 ) -> Result<Step, Refusal> {
     if let Some(busy) = volume.busy(context.now, &context.policy) {
-        return Err(busy.refusal(own.error.clone()));
+        return Err(busy.refusal(own.failure.clone()));
     }
     if let Some(next_try) = own.next_try.filter(|next_try| *next_try > context.now) {
         return Err(Refusal::Busy {
             owner: CallOwner::Claim(take.alloc.clone()),
             call: CallKind::ControllerPublish,
             until: next_try,
-            error: own.error.clone(),
+            failure: own.failure.clone(),
         });
     }
     if let Err(why) = &take.route {
@@ -309,7 +309,7 @@ pub(super) fn new_claim(
         node: node.clone(),
         mode,
         tries: 0,
-        error: None,
+        failure: None,
         next_try: None,
         since: context.now,
         place_until: None,

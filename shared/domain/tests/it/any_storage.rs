@@ -14,7 +14,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::anything::{map, name, spec, text, time};
+use crate::anything::{boxed_failure, failure, map, name, spec, text, time};
 use crate::world::worker;
 
 fn storage_call() -> impl Strategy<Value = CallKind> {
@@ -43,12 +43,12 @@ fn attempt() -> impl Strategy<Value = Attempt> {
 }
 
 fn progress() -> impl Strategy<Value = Progress> {
-    let tried = (any::<u32>(), option::of(time()), option::of(text()), any::<bool>());
+    let tried = (any::<u32>(), option::of(time()), boxed_failure(), any::<bool>());
     (tried, option::of(name('n', 2)), option::of(attempt()), any::<bool>()).prop_map(
-        |((tries, next_try, error, uncertain), executor, attempt, inherited)| Progress {
+        |((tries, next_try, failure, uncertain), executor, attempt, inherited)| Progress {
             tries,
             next_try,
-            error,
+            failure,
             uncertain,
             executor,
             attempt,
@@ -131,10 +131,10 @@ pub fn storage_life() -> impl Strategy<Value = StorageLife> {
         progress,
         mounted: None,
     });
-    let failure = (work(), time(), text()).prop_map(|(work, at, error)| {
+    let failure = (work(), time(), failure()).prop_map(|(work, at, failure)| {
         let operation =
             Operation { work, since: at, progress: Progress::default(), mounted: None }.kind();
-        StorageFailure { operation, at, error }
+        StorageFailure { operation, at, failure }
     });
     let rest = (vec(text(), 0..10), any::<bool>(), option::of(provision()), map());
     (option::of(operation), option::of(failure), rest).prop_map(
@@ -230,7 +230,7 @@ fn storage_answer() -> impl Strategy<Value = StorageAnswer> {
 }
 
 pub fn storage_outcome() -> impl Strategy<Value = Outcome> {
-    prop_oneof![storage_answer().prop_map(Outcome::Stored), text().prop_map(Outcome::NotDone),]
+    prop_oneof![storage_answer().prop_map(Outcome::Stored), failure().prop_map(Outcome::NotDone),]
 }
 
 fn wish() -> impl Strategy<Value = SnapshotWish> {

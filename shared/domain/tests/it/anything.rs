@@ -7,11 +7,12 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFil
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    Attempt, CallKind, CallOwner, Claim, Closing, Command, Context, Drive, Handle, HandleUse,
-    LostClaim, MountOptions, NoRoute, NodeMount, NodeMountState, Outcome, Policy, Route, State,
-    Step, Take, Volume, VolumeSpec, Write, invariant, step,
+    Attempt, CallFailure, CallKind, CallOwner, Claim, Closing, Command, Context, Drive, ErrorCode,
+    FailureFacts, Handle, HandleUse, HoldingProcess, LostClaim, MountOptions, NoRoute, NodeMount,
+    NodeMountState, Outcome, Policy, Route, State, Step, Take, Volume, VolumeSpec, Write,
+    invariant, step,
 };
-use berth_domain::{AllocId, AttemptId, Timestamp};
+use berth_domain::{AllocId, AttemptId, GrpcCode, Timestamp};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -78,6 +79,23 @@ pub fn text() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["", "x", "two words", "\"データ\"\n"]).prop_map(str::to_owned)
 }
 
+/// Of an older version, which writes words only, and of this one.
+pub fn failure() -> impl Strategy<Value = CallFailure> {
+    let code = option::of((1..999_u16).prop_map(ErrorCode));
+    let grpc = option::of(prop::sample::select(GrpcCode::ALL.to_vec()));
+    let process = (any::<u32>(), text()).prop_map(|(pid, command)| HoldingProcess { pid, command });
+    let place = (option::of(name('n', 2)), vec(process, 0..3));
+    let facts = (code, option::of(text()), grpc, place, option::of(text()));
+    (text(), facts).prop_map(|(message, (code, rpc, grpc, (node, processes), next))| CallFailure {
+        message,
+        facts: FailureFacts { code, rpc, grpc, node, processes, next },
+    })
+}
+
+pub fn boxed_failure() -> impl Strategy<Value = Option<Box<CallFailure>>> {
+    option::of(failure().prop_map(Box::new))
+}
+
 pub fn map() -> impl Strategy<Value = BTreeMap<String, String>> {
     btree_map(text(), text(), 0..3)
 }
@@ -91,7 +109,7 @@ pub fn proof() -> impl Strategy<Value = Proof> {
 /// A claim that may never have been.
 pub fn claim() -> impl Strategy<Value = Claim> {
     let about = (state(), name('n', 2), mode(), any_time(), option::of(attempt()));
-    let tries = (any::<u32>(), option::of(text()), option::of(any_time()), option::of(text()));
+    let tries = (any::<u32>(), boxed_failure(), option::of(any_time()), option::of(text()));
     let reported = option::of(node_mount());
     let kept = (0..9_u64, access(), attachment(), any::<bool>(), external(), map(), reported);
     let denied = (any::<bool>(), option::of(proof()));
@@ -108,7 +126,7 @@ pub fn claim() -> impl Strategy<Value = Claim> {
         since: about.3,
         attempt: about.4,
         tries: tries.0,
-        error: tries.1,
+        failure: tries.1,
         next_try: tries.2,
         reason: tries.3,
         epoch: kept.0,
@@ -174,11 +192,11 @@ fn external() -> impl Strategy<Value = Option<String>> {
 pub fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         4 => map().prop_map(|publish_context| Outcome::Done { publish_context }),
-        4 => text().prop_map(Outcome::Refused),
-        4 => text().prop_map(Outcome::Failed),
-        4 => text().prop_map(Outcome::Unasked),
-        4 => text().prop_map(Outcome::Exhausted),
-        4 => text().prop_map(Outcome::Unanswered),
+        4 => failure().prop_map(Outcome::Refused),
+        4 => failure().prop_map(Outcome::Failed),
+        4 => failure().prop_map(Outcome::Unasked),
+        4 => failure().prop_map(Outcome::Exhausted),
+        4 => failure().prop_map(Outcome::Unanswered),
         // No call of a claim has such an outcome.
         1 => storage_outcome(),
     ]

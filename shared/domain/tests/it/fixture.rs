@@ -28,7 +28,7 @@ pub fn claim(access: AccessMode, state: State, node: &str) -> Claim {
         node: NodeId::new(node).unwrap(),
         mode: Mode::Write,
         tries: 0,
-        error: None,
+        failure: None,
         next_try: None,
         since: ago(Duration::from_secs(600)),
         reason: None,

@@ -16,7 +16,7 @@ fn waits(name: &str, node: &str) -> Command {
 }
 
 fn full() -> Outcome {
-    Outcome::Exhausted("controller.publish: RESOURCE_EXHAUSTED: 16 volumes".to_owned())
+    Outcome::Exhausted("controller.publish: RESOURCE_EXHAUSTED: 16 volumes".into())
 }
 
 /// Held by one, with another in line.
@@ -94,9 +94,9 @@ fn a7_no_room_is_remembered_and_in_the_way_of_others() {
     world.answer("a", full()).unwrap();
     assert!(world.claim("a").exhausted);
     let refused = world.apply(&Command::Take(take("b", "n2"))).unwrap_err();
-    let Refusal::Exhausted { holder, error, next_try } = &refused else { panic!("{refused}") };
+    let Refusal::Exhausted { holder, failure, next_try } = &refused else { panic!("{refused}") };
     assert_eq!((holder.alloc.as_str(), *next_try), ("a", world.claim("a").next_try));
-    assert!(error.as_ref().unwrap().contains("16 volumes"));
+    assert!(failure.as_ref().unwrap().message.contains("16 volumes"));
     // In line one may get all the same.
     world.apply(&waits("c", "n2")).unwrap();
     assert_eq!(world.claim("c").state, State::Waiting);
@@ -104,7 +104,7 @@ fn a7_no_room_is_remembered_and_in_the_way_of_others() {
     world.pass_all_deadlines();
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
     assert!(world.claim("a").exhausted);
-    world.answer("a", Outcome::Unanswered("silence".to_owned())).unwrap();
+    world.answer("a", Outcome::Unanswered("silence".into())).unwrap();
     world.pass_all_deadlines();
     assert!(matches!(world.apply(&Command::Take(take("b", "n2"))), Err(Refusal::Exhausted { .. })));
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
@@ -121,7 +121,7 @@ fn a7_room_is_assumed_again_after_another_error_or_when_the_claim_gives_up() {
     world.answer("a", full()).unwrap();
     world.pass_all_deadlines();
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
-    world.answer("a", Outcome::Failed("no".to_owned())).unwrap();
+    world.answer("a", Outcome::Failed("no".into())).unwrap();
     assert!(!world.claim("a").exhausted);
     world.pass_all_deadlines();
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
@@ -153,7 +153,7 @@ fn a7_a_release_that_finds_no_room_is_retried() {
     world.apply(&begin("a", false)).unwrap();
     for call in [CallKind::NodeDetach, CallKind::ControllerUnpublish] {
         world.answer("a", full()).unwrap();
-        assert!(world.claim("a").error.is_some() && !world.claim("a").exhausted);
+        assert!(world.claim("a").failure.is_some() && !world.claim("a").exhausted);
         world.pass_all_deadlines();
         assert_eq!(world.apply(&begin("a", false)).unwrap().call.unwrap().call, call);
         world.done("a").unwrap();

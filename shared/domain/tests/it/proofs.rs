@@ -49,7 +49,7 @@ fn rule_12_a_proof_stands_in_for_the_nodes_answer() {
     assert_eq!((call.call, claim.state), (CallKind::ControllerUnpublish, State::NodeDetached));
     assert_eq!(claim.proof, Some(proof()));
     assert_eq!(claim.reason.as_deref(), Some("node n1 is gone"));
-    for outcome in [Outcome::Failed("no".to_owned()), Outcome::Unanswered("?".to_owned())] {
+    for outcome in [Outcome::Failed("no".into()), Outcome::Unanswered("?".into())] {
         world.answer("a", outcome).unwrap();
         let refused = world.apply(&Command::Take(take("b", "n2"))).unwrap_err();
         assert!(matches!(refused, Refusal::Held { .. }), "{refused}");
@@ -92,7 +92,7 @@ fn rule_12_a_proof_ends_a_call_that_the_node_never_answered() {
     let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
     world.apply(&begin("a", false)).unwrap();
     let asked = world.claim("a").attempt.clone().unwrap().id;
-    world.answer("a", Outcome::Unanswered("silence".to_owned())).unwrap();
+    world.answer("a", Outcome::Unanswered("silence".into())).unwrap();
     let epoch = world.claim("a").epoch;
     let call = world.apply(&gone("a", epoch)).unwrap().call.unwrap();
     assert_eq!(call.call, CallKind::ControllerUnpublish);
@@ -171,12 +171,12 @@ fn rule_14_an_early_look_ignores_the_next_try_and_nothing_else() {
     let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
     world.apply(&begin("a", false)).unwrap();
     assert!(matches!(world.apply(&early("a")), Err(Refusal::NotDue { .. })));
-    world.answer("a", Outcome::Failed("no".to_owned())).unwrap();
+    world.answer("a", Outcome::Failed("no".into())).unwrap();
     assert!(matches!(world.apply(&begin("a", false)), Err(Refusal::NotDue { .. })));
     let call = world.apply(&early("a")).unwrap().call.unwrap();
     assert_eq!(call.call, CallKind::NodeDetach);
     assert_eq!(world.claim("a").tries, 1, "what failed before is not forgotten");
-    world.answer("a", Outcome::Unanswered("silence".to_owned())).unwrap();
+    world.answer("a", Outcome::Unanswered("silence".into())).unwrap();
     assert_eq!(world.claim("a").tries, 2, "and that this one failed is noted");
 }
 

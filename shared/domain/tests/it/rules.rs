@@ -17,11 +17,11 @@ const ON_ONE_NODE: &[AccessMode] = &[AccessMode::SingleNodeMultiWriter];
 const SHARED: &[AccessMode] = &[AccessMode::MultiNodeMultiWriter];
 
 fn failed() -> Outcome {
-    Outcome::Failed("no".to_owned())
+    Outcome::Failed("no".into())
 }
 
 fn unanswered() -> Outcome {
-    Outcome::Unanswered("nothing".to_owned())
+    Outcome::Unanswered("nothing".into())
 }
 
 fn taken(access: &[AccessMode], claims: &[(&str, &str)]) -> World {
@@ -121,7 +121,7 @@ fn rule_6_a_timeout_is_not_an_answer() {
         let claim = world.claim("a");
         assert_eq!((claim.state, claim.tries), (State::Unpublishing, tries));
         assert!(claim.attempt.is_some(), "it may still act");
-        assert!(claim.error.is_some() && claim.next_try.is_some(), "what is wrong is on it");
+        assert!(claim.failure.is_some() && claim.next_try.is_some(), "what is wrong is on it");
         world.pass_all_deadlines();
         world.apply(&begin("a", false)).unwrap();
     }
@@ -136,7 +136,7 @@ fn rule_6_a_new_state_begins_with_a_first_try() {
         let now = world.context().now;
         let claim = world.claim("a");
         assert_eq!((claim.state, claim.since), (state, now));
-        assert_eq!((claim.tries, &claim.error), (0, &None));
+        assert_eq!((claim.tries, &claim.failure), (0, &None));
         world.answer("a", failed()).unwrap();
         assert_eq!((world.claim("a").tries, world.claim("a").since), (1, now));
         world.pass_all_deadlines();
@@ -156,9 +156,13 @@ fn rule_6_a_new_state_begins_with_a_first_try() {
 fn rule_6_a_refused_publish_is_undone_by_an_unpublish() {
     let mut world = World::with(EXCLUSIVE);
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
-    world.answer("a", Outcome::Refused("no such volume".to_owned())).unwrap();
+    world.answer("a", Outcome::Refused("no such volume".into())).unwrap();
     assert_eq!(world.claim("a").state, State::NodeDetached);
-    assert_eq!(world.claim("a").error.as_deref(), Some("no such volume"), "who looks is told why");
+    assert_eq!(
+        world.claim("a").failure.as_ref().map(|it| it.message.as_str()),
+        Some("no such volume"),
+        "who looks is told why"
+    );
     let call = world.apply(&begin("a", true)).unwrap().call.unwrap();
     assert_eq!(call.call, CallKind::ControllerUnpublish);
     world.answer("a", failed()).unwrap();
@@ -466,7 +470,7 @@ fn a_controller_call_that_did_not_succeed_leaves_its_node_unsettled() {
     assert_eq!(unsettled(&world, "a"), ["n1"], "its own second call");
     world.pass_all_deadlines();
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
-    world.answer("a", Outcome::Unasked("busy".to_owned())).unwrap();
+    world.answer("a", Outcome::Unasked("busy".into())).unwrap();
     assert_eq!(unsettled(&world, "b"), ["n1"], "the first may be under way still");
     world.pass_all_deadlines();
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
@@ -482,7 +486,7 @@ fn a_controller_call_that_did_not_succeed_leaves_its_node_unsettled() {
 /// the model).
 #[test]
 fn a_publish_that_was_given_up_leaves_its_node_unsettled() {
-    let unasked = || Outcome::Unasked("still busy".to_owned());
+    let unasked = || Outcome::Unasked("still busy".into());
     let settled =
         |world: &World| world.volume.unsettled(&CallOwner::Claim(alloc("b"))).next().is_none();
     let give_up = |world: &mut World| world.apply(&release("a")).unwrap();

@@ -31,27 +31,27 @@ fn done() -> Outcome {
 }
 
 fn refused() -> Outcome {
-    Outcome::Refused(text("never"))
+    Outcome::Refused("never".into())
 }
 
 fn failed() -> Outcome {
-    Outcome::Failed(text("something broke"))
+    Outcome::Failed("something broke".into())
 }
 
 fn not_done() -> Outcome {
-    Outcome::NotDone(text("not now"))
+    Outcome::NotDone("not now".into())
 }
 
 fn exhausted() -> Outcome {
-    Outcome::Exhausted(text("no room"))
+    Outcome::Exhausted("no room".into())
 }
 
 fn unasked() -> Outcome {
-    Outcome::Unasked(text("an earlier call is still at work"))
+    Outcome::Unasked("an earlier call is still at work".into())
 }
 
 fn unanswered() -> Outcome {
-    Outcome::Unanswered(text("silence"))
+    Outcome::Unanswered("silence".into())
 }
 
 fn made() -> CreatedVolume {
@@ -131,7 +131,7 @@ impl World {
     }
 
     fn failure(&self) -> Option<(OperationKind, String)> {
-        self.spec().failure().map(|failure| (failure.operation, failure.error.clone()))
+        self.spec().failure().map(|failure| (failure.operation, failure.failure.message.clone()))
     }
 
     fn take_claim(&mut self, name: &str, node: &str) -> Result<Step, Refusal> {

@@ -51,9 +51,9 @@ fn same(table: &str, expected: &str) {
 fn rule_5_and_6_what_an_answer_leads_to() {
     let outcomes = [
         ("done", Outcome::Done { publish_context: [].into() }),
-        ("failed", Outcome::Failed("no".to_owned())),
-        ("refused", Outcome::Refused("never".to_owned())),
-        ("unanswered", Outcome::Unanswered("silence".to_owned())),
+        ("failed", Outcome::Failed("no".into())),
+        ("refused", Outcome::Refused("never".into())),
+        ("unanswered", Outcome::Unanswered("silence".into())),
     ];
     let mut table = String::new();
     for (state, call) in [
@@ -357,8 +357,8 @@ fn rule_18_when_a_word_for_the_node_counts() {
             }
         };
         let said = || "no".to_owned();
-        assert_eq!(answer(Outcome::Failed(said())), (Unpublishing, false));
-        assert_eq!(answer(Outcome::Unasked(said())), (Unpublishing, false));
+        assert_eq!(answer(Outcome::Failed(said().into())), (Unpublishing, false));
+        assert_eq!(answer(Outcome::Unasked(said().into())), (Unpublishing, false));
         let done = Outcome::Done { publish_context: BTreeMap::new() };
         assert_eq!(answer(done), (NodeDetached, true), "the record says by whose word");
     }

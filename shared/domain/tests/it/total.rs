@@ -115,7 +115,7 @@ fn begins(wanted: bool, early: bool, proven: Option<Proven>) -> Command {
 }
 
 fn answers(current: Option<&Attempt>) -> Vec<(String, Command)> {
-    let no = || "no".to_owned();
+    let no = || "no".into();
     let outcomes = [
         ("done", Outcome::Done { publish_context: [].into() }),
         ("failed", Outcome::Failed(no())),

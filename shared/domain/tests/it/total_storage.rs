@@ -99,8 +99,11 @@ fn progresses(call: CallKind) -> [(&'static str, Progress); 5] {
 fn volumes() -> Vec<(String, Volume)> {
     let ready = || volume(Some("vol-1"), StorageLife::default());
     let failure = |operation| {
-        let (at, error) = (Timestamp::default(), "never".to_owned());
-        StorageLife { failure: Some(StorageFailure { operation, at, error }), ..Default::default() }
+        let (at, failure) = (Timestamp::default(), "never".into());
+        StorageLife {
+            failure: Some(StorageFailure { operation, at, failure }),
+            ..Default::default()
+        }
     };
     let mut volumes = vec![
         ("unused".to_owned(), volume(None, StorageLife::default())),
@@ -168,7 +171,7 @@ fn answers(volume: &Volume) -> Vec<(String, Command)> {
     let owner = of_snapshot.map(|_| snapshot_id());
     let Some(progress) = of_snapshot.or(of_operation) else { return Vec::new() };
     let Some(attempt) = &progress.attempt else { return Vec::new() };
-    let no = || "no".to_owned();
+    let no = || "no".into();
     let mut outcomes = vec![
         ("done", success(volume, owner.as_ref(), attempt.call, true)),
         ("refused", Outcome::Refused(no())),
@@ -210,7 +213,7 @@ fn commands(volume: &Volume) -> Vec<(String, Command)> {
         .as_ref()
         .map(|spec| Command::Register(VolumeSpec { name: "b".to_owned(), ..spec.clone() }));
     let stale = AttemptId::new("another").unwrap();
-    let (attempt, outcome) = (stale, Outcome::Refused("no".to_owned()));
+    let (attempt, outcome) = (stale, Outcome::Refused("no".into()));
     let commands = [
         ("create the same", create(provision("fleet-2"))),
         ("create another", create(other)),

@@ -25,7 +25,8 @@ async fn a_stopped_allocs_volume_stays_while_a_container_has_it() {
     let named = format!("process {pid} (sh)");
     wait::until("the claim names the container's process", PATIENCE, || async {
         let claims = system.claims("data").await.claims;
-        let error = claims.first().and_then(|claim| claim.error.clone()).unwrap_or_default();
+        let error =
+            claims.first().and_then(|claim| claim.error().map(str::to_owned)).unwrap_or_default();
         if error.contains(&named) && error.contains("/data") { Ok(()) } else { Err(error) }
     })
     .await;

@@ -132,7 +132,8 @@ async fn a_namespace_that_was_made_meanwhile_holds_a_volume_only_while_it_uses_i
     let named = format!("process {} (sleep) uses it there", user.pid());
     wait::until("the claim names the user", RECOVERY, || async {
         let claims = system.claims("data").await.claims;
-        let error = claims.first().and_then(|claim| claim.error.clone()).unwrap_or_default();
+        let error =
+            claims.first().and_then(|claim| claim.error().map(str::to_owned)).unwrap_or_default();
         if error.contains(&named) { Ok(()) } else { Err(error) }
     })
     .await;

@@ -220,7 +220,7 @@ async fn a_volume_that_is_mounted_under_its_old_name_is_granted_to_nobody_under_
     system.stop("c").await;
     wait::until("the release waits for the mount", PATIENCE, || async {
         let claims = system.claims("other").await.claims;
-        let error = claims.first().and_then(|claim| claim.error.clone());
+        let error = claims.first().and_then(|claim| claim.error().map(str::to_owned));
         error.filter(|error| error.contains(&path)).map(drop).ok_or(format!("{claims:?}"))
     })
     .await;

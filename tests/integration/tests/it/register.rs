@@ -257,7 +257,7 @@ async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
     let look = async {
         let said = wait::until("it is said of a's claim", SOON, || async {
             let claims = system.claims("data").await.claims;
-            let failed = claims.into_iter().find(|claim| claim.error.is_some());
+            let failed = claims.into_iter().find(|claim| claim.failure.is_some());
             failed.ok_or("nothing yet")
         })
         .await;

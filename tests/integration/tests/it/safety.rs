@@ -122,7 +122,7 @@ async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
         let _ = system.ask::<Value>(&take, &second).await;
         let claims = system.claims("data").await.claims;
         let error = claims.iter().find(|claim| claim.alloc.as_str() == "b");
-        let error = error.and_then(|claim| claim.error.as_deref()).unwrap_or_default();
+        let error = error.and_then(|claim| claim.error()).unwrap_or_default();
         let waits = "on node n1 is still at controller.publish for alloc a";
         if error.contains(waits) { Ok(()) } else { Err(format!("{claims:?}")) }
     })
@@ -178,7 +178,7 @@ async fn safety_4_a_controller_that_was_asked_in_anothers_place_is_waited_for() 
     system.healthy().await;
     wait::until("the release says what it waits for", RECOVERY, || async {
         let claims = system.claims("data").await.claims;
-        let error = claims.first().and_then(|claim| claim.error.as_deref()).unwrap_or_default();
+        let error = claims.first().and_then(|claim| claim.error()).unwrap_or_default();
         let waits = "on node n1 is still at controller.unpublish for alloc a";
         if error.contains(waits) { Ok(()) } else { Err(format!("{claims:?}")) }
     })

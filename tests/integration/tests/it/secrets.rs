@@ -158,7 +158,7 @@ async fn safety_6_secrets_of_a_class_reach_each_call_of_the_storage() {
     system.class("wrong", json!({"secrets": {"password": OTHER}})).await.unwrap();
     system.create("no", json!({"class": "wrong", "size": "1MiB"})).await.unwrap();
     let storage = system.staged_as("no", Stage::Failed).await;
-    let error = storage.failure.expect("it is refused").error;
+    let error = storage.failure.expect("it is refused").failure.message;
     assert!(error.contains("UNAUTHENTICATED") && !error.contains(OTHER), "{error}");
     system.deleted("no").await;
 

@@ -289,7 +289,10 @@ async fn a_release_beside_a_mount_without_a_claim_detaches_nothing() {
     system.stop("c").await;
     let error = wait::until("the release names the mount", RECOVERY, || async {
         let claims = system.claims("data").await.claims;
-        claims.first().and_then(|claim| claim.error.clone()).ok_or(format!("{claims:?}"))
+        claims
+            .first()
+            .and_then(|claim| claim.error().map(str::to_owned))
+            .ok_or(format!("{claims:?}"))
     })
     .await;
     assert!(error.contains("BERTH0225") || error.contains("no claim covers it"), "{error}");

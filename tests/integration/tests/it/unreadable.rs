@@ -103,9 +103,8 @@ fn questions() -> Vec<Question> {
                 "capability": [{"access": "single-node-writer"}]})),
         claim::<verb::ClaimTake>(json!({"alloc": "a", "volume": "data", "node": "n1"})),
         claim::<verb::ClaimRelease>(json!({"alloc": "a", "volume": "data"})),
-        claim::<verb::ClaimCheckpoint>(
-            json!({"alloc": "a", "volume": "data", "worker": "w", "report_only": true}),
-        ),
+        claim::<verb::WorkCheckpoint>(json!({"owner": {"claim": "a"}, "volume": "data",
+                "worker": "w", "report_only": true})),
         claim::<verb::AllocStop>(json!({"id": "a"})),
         claim::<verb::AllocForget>(json!({"id": "a", "before": "2100-01-01T00:00:00Z"})),
         global::<verb::GcForce>(json!({})),
@@ -124,7 +123,7 @@ fn needing(kind: &str) -> &'static [&'static str] {
             "volume.register",
             "claim.take",
             "claim.release",
-            "claim.checkpoint",
+            "work.checkpoint",
             "gc.force",
         ],
         "claim" => &[
@@ -138,7 +137,7 @@ fn needing(kind: &str) -> &'static [&'static str] {
             "volume.register",
             "claim.take",
             "claim.release",
-            "claim.checkpoint",
+            "work.checkpoint",
             "gc.force",
         ],
         "alloc" => &[

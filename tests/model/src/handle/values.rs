@@ -113,7 +113,7 @@ impl Values {
             node: self.node.clone(),
             tries: 0,
             next_try: None,
-            error: None,
+            failure: None,
             mode: Mode::Write,
             since: Timestamp::default(),
             place_until: None,

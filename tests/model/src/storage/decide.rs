@@ -241,7 +241,7 @@ impl Decider {
     }
 
     fn outcome(&self, volume: &Volume, outcome: Outcome) -> Came {
-        let error = String::new;
+        let error = || String::new().into();
         match outcome {
             Outcome::Created { id } => {
                 let provision = volume.spec.as_ref().and_then(VolumeSpec::provision);

@@ -320,7 +320,7 @@ fn strip(volume: &mut Volume) {
             match &mut storage.failure {
                 // Only a creation that failed leads to another decision.
                 Some(_) if is_created => storage.failure = None,
-                Some(failure) => (failure.at, failure.error) = (NOW, String::new()),
+                Some(failure) => (failure.at, failure.failure) = (NOW, "".into()),
                 None => {}
             }
             if let Some(Operation { work, since, progress, .. }) = &mut storage.operation {
@@ -340,7 +340,7 @@ fn strip(volume: &mut Volume) {
     let claims = volume.claims.iter().map(|(alloc, claim)| {
         let claim = Claim {
             tries: claim.tries.min(1),
-            error: None,
+            failure: None,
             next_try: None,
             since: NOW,
             reason: None,
@@ -354,7 +354,7 @@ fn strip(volume: &mut Volume) {
 
 fn strip_progress(progress: &mut Progress) {
     progress.tries = progress.tries.min(1);
-    progress.error = None;
+    progress.failure = None;
     progress.next_try = None;
 }
 

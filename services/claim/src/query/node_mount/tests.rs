@@ -15,7 +15,7 @@ fn claim(state: NodeMountState, rpc: Option<&str>) -> Claim {
         node: NodeId::new("n1").unwrap(),
         tries: 0,
         next_try: None,
-        error: None,
+        failure: None,
         mode: Mode::Write,
         since,
         place_until: None,

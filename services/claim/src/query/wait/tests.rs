@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use berth_contract::code::Code;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::plugin::Instance;
 use berth_domain::proof::Proof;
+use berth_domain::volume::{CallFailure, FailureFacts};
 use berth_domain::{Namespace, VolumeId};
 
 use super::*;
@@ -18,7 +20,7 @@ fn claim(state: State, epoch: u64) -> Claim {
         node: NodeId::new("n1").unwrap(),
         tries: 0,
         next_try: None,
-        error: None,
+        failure: None,
         mode: Mode::Write,
         since: NOW,
         place_until: None,
@@ -244,14 +246,18 @@ fn a_way_out_names_the_volume_the_node_and_the_revision() {
     assert!(told.ends_with("`berth node gone n1 --seen 0 --kind powered-off`"), "{told}");
 
     let ready = node(NodeState::Ready);
-    let error = "agent.detach: the agent of node n1 is not there: no responders".to_owned();
-    let away = Claim { error: Some(error), ..stuck.clone() };
+    let failed =
+        |facts| Some(Box::new(CallFailure { facts, ..CallFailure::new("agent.detach: no") }));
+    let code = Some(Code::NoResponder.into());
+    let not_there = failed(FailureFacts { code, ..FailureFacts::default() });
+    let away = Claim { failure: not_there, ..stuck.clone() };
     let told = hint(&away, Some((&ready, 1042)));
     assert!(told.starts_with("the agent of node n1 did not listen at the last try"), "{told}");
     assert!(told.contains("`berth node status n1`") && !told.contains("1042"), "{told}");
 
-    let error = "agent.detach: /x is still mounted (BERTH0211); next: look at /x".to_owned();
-    let mounted = Claim { error: Some(error), ..stuck.clone() };
+    let next = Some("look at /x".to_owned());
+    let advised = failed(FailureFacts { next, ..FailureFacts::default() });
+    let mounted = Claim { failure: advised, ..stuck.clone() };
     let told = hint(&mounted, Some((&ready, 1042)));
     assert_eq!(told, "look at /x. The call is repeated by itself");
 

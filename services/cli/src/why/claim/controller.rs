@@ -1,14 +1,13 @@
 //! Causes at the controller of a claim.
 
-use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_domain::plugin::Half;
-use berth_domain::volume::State;
+use berth_domain::volume::{CallFailure, State};
 use berth_domain::{NodeId, VolumeKey};
 
 use super::{Case, hangs, refused};
 use crate::span::ago;
-use crate::why::{Actor, Cause, Finding, next, plugin, words};
+use crate::why::{Actor, Cause, Finding, next, plugin};
 
 /// No controller of the plugin is healthy.
 pub fn down(case: &Case<'_>) -> Option<Finding> {
@@ -26,18 +25,17 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     if let Some((node, work)) = case.controller_work().filter(|(_, work)| work.hung) {
         return Some(hangs(case, node, work));
     }
-    let error = claim.error.as_deref().filter(|_| claim.tries > 0 || claim.exhausted)?;
+    let failure = claim.failure.as_ref().filter(|_| claim.tries > 0 || claim.exhausted)?;
     if claim.exhausted {
-        return Some(no_room(case, error));
+        return Some(no_room(case, failure));
     }
-    if let Some(finding) = plugin::not_called(&case.plugin_name(), error, case.nobody()) {
+    if let Some(finding) = plugin::not_called(&case.plugin_name(), failure, case.nobody()) {
         return Some(finding);
     }
-    let node = words::node(error).and_then(|node| NodeId::new(node).ok());
-    if words::has_code(error, Code::StillBusy) || error.contains("did not answer within") {
-        return Some(not_answered(case, node.as_ref(), error));
+    if plugin::is_unanswered(failure) {
+        return Some(not_answered(case, failure));
     }
-    if let Some(finding) = refused(case, error, node.as_ref()) {
+    if let Some(finding) = refused(case, failure, failure.facts.node.as_ref()) {
         return Some(by_word(case, finding));
     }
     let sentence = format!(
@@ -50,7 +48,8 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
 }
 
 /// A controller that took the call and has not answered.
-fn not_answered(case: &Case<'_>, node: Option<&NodeId>, error: &str) -> Finding {
+fn not_answered(case: &Case<'_>, failure: &CallFailure) -> Finding {
+    let node = failure.facts.node.as_ref();
     if let Some((node, work)) = case.controller_work() {
         return hangs(case, node, work);
     }
@@ -59,13 +58,13 @@ fn not_answered(case: &Case<'_>, node: Option<&NodeId>, error: &str) -> Finding 
         _ => "ControllerPublishVolume",
     };
     if let Some(finding) = node.and_then(|node| not_under_way(case, node, rpc)) {
-        return finding.shown_by([error.to_owned()]);
+        return finding.shown_by([failure.to_string()]);
     }
     let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
     let since = ago(case.claim.since, case.now());
     let sentence = format!("{}{on} has not answered {rpc} for {since}", case.plugin_name());
     let finding = Finding::new(Cause::PluginHangs, case.plugin_operator(), sentence)
-        .shown_by([error.to_owned()]);
+        .shown_by([failure.to_string()]);
     finding.next_if_known(case.plugin_id().map(|plugin| match node {
         Some(node) => next::plugin_process(node, plugin),
         None => next::plugin_status(plugin),
@@ -86,11 +85,11 @@ fn not_under_way(case: &Case<'_>, node: &NodeId, rpc: &str) -> Option<Finding> {
     Some(finding.next_if_known(case.plugin_id().map(next::plugin_status)))
 }
 
-fn no_room(case: &Case<'_>, error: &str) -> Finding {
+fn no_room(case: &Case<'_>, failure: &CallFailure) -> Finding {
     let claim = case.claim;
     let (plugin, node) = (case.plugin_name(), &claim.node);
     let sentence = format!("{plugin} has no room for one more volume on node {node}");
-    let finding = Finding::new(Cause::NoRoom, Actor::You, sentence).shown_by([error.to_owned()]);
+    let finding = Finding::new(Cause::NoRoom, Actor::You, sentence).shown_by([failure.to_string()]);
     let holders = case.plugin_id().map(|id| {
         format!(
             "berth claim status --plugin {} --node {}   # release one of these",

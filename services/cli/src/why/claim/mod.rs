@@ -19,7 +19,7 @@ use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY};
 use berth_contract::{bucket, key};
-use berth_domain::volume::{Attempt, State};
+use berth_domain::volume::{Attempt, CallFailure, State};
 use berth_domain::{NodeId, PluginId, Timestamp};
 
 use super::{Actor, Cause, Facts, Finding, SourceAnswer, is_unreadable, next, service};
@@ -195,9 +195,10 @@ impl<'a> Case<'a> {
     pub fn evidence(&self) -> Vec<String> {
         let claim = self.claim;
         let tries = (claim.tries > 0).then(|| format!("{} tries", claim.tries));
-        let error = claim.error.as_ref().filter(|_| claim.tries > 0);
+        let failure = claim.failure.as_ref().filter(|_| claim.tries > 0);
         let waits = claim.waits_for.as_ref().map(|waits| format!("waits for {waits}"));
-        let told: Vec<String> = [tries, waits, error.cloned()].into_iter().flatten().collect();
+        let told: Vec<String> =
+            [tries, waits, failure.map(ToString::to_string)].into_iter().flatten().collect();
         if told.is_empty() {
             return Vec::new();
         }
@@ -321,23 +322,22 @@ fn held_back(case: &Case<'_>) -> Option<Finding> {
 }
 
 /// The meaning of a plugin's error, and the actor.
-fn refused(case: &Case<'_>, error: &str, node: Option<&NodeId>) -> Option<Finding> {
-    let code = super::words::grpc_code(error)?;
-    let rpc = super::words::rpc(error).unwrap_or("the call");
+fn refused(case: &Case<'_>, failure: &CallFailure, node: Option<&NodeId>) -> Option<Finding> {
+    let code = failure.facts.grpc?;
+    let rpc = failure.facts.rpc.as_deref().unwrap_or("the call");
     let claim = case.claim;
     let plugin = case.plugin_name();
     let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
     let what = format!("{plugin}{on} answers {rpc} with {code}");
-    let finding =
-        if super::words::is_temporary(code) && case.now().since(claim.since) < TEMPORARY_MAX {
-            let sentence = format!("{what}, which it calls temporary; it is asked again");
-            Finding::new(Cause::PluginRetries, case.nobody(), sentence)
-        } else {
-            let sentence = format!("{what}: that is to be mended in the storage");
-            Finding::new(Cause::PluginRefuses, case.plugin_operator(), sentence)
-        };
+    let finding = if code.is_temporary() && case.now().since(claim.since) < TEMPORARY_MAX {
+        let sentence = format!("{what}, which it calls temporary; it is asked again");
+        Finding::new(Cause::PluginRetries, case.nobody(), sentence)
+    } else {
+        let sentence = format!("{what}: that is to be mended in the storage");
+        Finding::new(Cause::PluginRefuses, case.plugin_operator(), sentence)
+    };
     let process = node.zip(case.plugin_id()).map(|(node, id)| next::plugin_process(node, id));
-    Some(finding.shown_by([error.to_owned()]).next_if_known(process))
+    Some(finding.shown_by([failure.to_string()]).next_if_known(process))
 }
 
 /// A plugin call without an answer.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_contract::message::agent::{MountHealth, MountState, MountStatus, WorkStatus};
-use berth_domain::volume::NodeMountState;
+use berth_domain::volume::{CallFailure, NodeMountState};
 
 use super::{Case, hangs, refused};
 use crate::span::ago;
@@ -53,17 +53,17 @@ pub fn work(case: &Case<'_>) -> Option<Finding> {
     if case.mount().is_some_and(|mount| mount.state == MountState::Published) {
         return None;
     }
-    let (error, told) = last_failure(case)?;
-    if let Some(finding) = refused(case, error, Some(node)) {
+    let (failure, told) = last_failure(case)?;
+    if let Some(finding) = refused(case, &failure, Some(node)) {
         return Some(finding.shown_by([told]));
     }
-    let sentence = format!("node {node} could not mount the volume: {error}");
+    let sentence = format!("node {node} could not mount the volume: {failure}");
     let finding = Finding::new(Cause::MountFails, Actor::You, sentence).shown_by([told]);
     Some(finding.next(next::node_status(node)))
 }
 
 /// The last failure to mount: from the agent, or else from its last report.
-fn last_failure<'a>(case: &Case<'a>) -> Option<(&'a str, String)> {
+fn last_failure(case: &Case<'_>) -> Option<(CallFailure, String)> {
     let node = &case.claim.node;
     if let Some(failure) = case.failure() {
         let (tries, since) = (failure.tries, ago(failure.at, case.now()));
@@ -71,12 +71,12 @@ fn last_failure<'a>(case: &Case<'a>) -> Option<(&'a str, String)> {
             "the agent of {node}: {} failed, try {tries} in a row, {since} ago",
             failure.step
         );
-        return Some((&failure.error, told));
+        return Some((failure.failure.clone(), told));
     }
     let mount = case.claim.mount.as_ref()?;
     let error = mount.error.as_deref().filter(|_| mount.state == NodeMountState::Failing)?;
     let since = ago(mount.since, case.now());
-    Some((error, format!("the claim: failing on {node} for {since}, {} tries", mount.tries)))
+    Some((error.into(), format!("the claim: failing on {node} for {since}, {} tries", mount.tries)))
 }
 
 /// The mount is gone, or does not answer, or its plugin says that the volume is not well.

@@ -4,11 +4,11 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
 use berth_domain::plugin::{Half, NodeState};
-use berth_domain::volume::{CallKind, State};
+use berth_domain::volume::{CallFailure, CallKind, State};
 
 use super::{Case, hangs, refused};
 use crate::span::ago;
-use crate::why::{Cause, Finding, next, node, plugin, rights, words};
+use crate::why::{Cause, Finding, next, node, plugin, rights};
 
 /// The node is gone, down or unknown, or its agent does not answer.
 pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
@@ -96,27 +96,27 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     if let Some(work) = case.work().filter(|work| work.hung) {
         return Some(hangs(case, node, work));
     }
-    let error = claim.error.as_deref().filter(|_| claim.tries > 0)?;
-    if let Some(finding) = plugin::not_called(&case.plugin_name(), error, case.nobody()) {
+    let failure = claim.failure.as_ref().filter(|_| claim.tries > 0)?;
+    if let Some(finding) = plugin::not_called(&case.plugin_name(), failure, case.nobody()) {
         return Some(finding);
     }
-    if words::has_code(error, Code::RunUnknown) {
+    if plugin::is_code(failure, &[Code::RunUnknown]) {
         let sentence = format!(
             "it cannot be seen on node {node} whether alloc {} still runs, so its volumes stay",
             claim.alloc
         );
         let finding = Finding::new(Cause::RunUnknown, crate::why::Actor::You, sentence);
-        return Some(finding.shown_by([error.to_owned()]).next(next::node_status(node)));
+        return Some(finding.shown_by([failure.to_string()]).next(next::node_status(node)));
     }
-    if words::has_code(error, Code::VolumeHeldByProcess) || error.contains("process ") {
-        return Some(held_by_process(case, error));
+    if plugin::is_code(failure, &[Code::VolumeHeldByProcess]) {
+        return Some(held_by_process(case, failure));
     }
     if let Some(work) = case.work().filter(|work| work.rpc.is_some())
-        && words::has_code(error, Code::StillBusy)
+        && plugin::is_code(failure, &[Code::StillBusy])
     {
         return Some(hangs(case, node, work));
     }
-    if let Some(finding) = refused(case, error, Some(node)) {
+    if let Some(finding) = refused(case, failure, Some(node)) {
         return Some(finding);
     }
     let sentence =
@@ -126,44 +126,27 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
 }
 
 /// Processes on the node use the volume.
-fn held_by_process(case: &Case<'_>, error: &str) -> Finding {
+fn held_by_process(case: &Case<'_>, failure: &CallFailure) -> Finding {
     let claim = case.claim;
-    let named = processes(error);
-    let pids: Vec<&str> = named.iter().filter_map(|one| one.split_whitespace().nth(1)).collect();
+    let processes = &failure.facts.processes;
+    let named: Vec<String> =
+        processes.iter().map(|one| format!("process {} ({})", one.pid, one.command)).collect();
     let who = if named.is_empty() { "processes".to_owned() } else { named.join(", ") };
     let sentence = format!(
         "the volume is still in use on node {}, by {who}, after alloc {} was to give it up",
         claim.node, claim.alloc
     );
-    let finding = Finding::new(Cause::HeldByProcess, crate::why::Actor::You, sentence)
-        .shown_by([error.to_owned()]);
-    let finding = if pids.is_empty() {
-        finding
-    } else {
-        finding.next(format!(
-            "ps -o pid,user,etime,args -p {}   # on node {}: end what does not end by itself, \
-             and the release goes on",
+    let pids: Vec<String> = processes.iter().map(|one| one.pid.to_string()).collect();
+    let look = (!pids.is_empty()).then(|| {
+        format!(
+            "ps -o pid,user,etime,args -p {}   # on node {}: end what does not end by itself, and \
+             the release goes on",
             pids.join(","),
             claim.node
-        ))
-    };
-    finding.next(next::node_status(&claim.node))
-}
-
-/// `process 4711 (sh)` for each process that the error names.
-fn processes(error: &str) -> Vec<String> {
-    let mut named = Vec::new();
-    for (at, _) in error.match_indices("process ") {
-        let rest = &error[at..];
-        let Some((told, _)) = rest.split_once(')') else { continue };
-        let pid = told.split_whitespace().nth(1).unwrap_or_default();
-        let told = format!("{told})");
-        if pid.bytes().all(|byte| byte.is_ascii_digit())
-            && !pid.is_empty()
-            && !named.contains(&told)
-        {
-            named.push(told);
-        }
-    }
-    named
+        )
+    });
+    Finding::new(Cause::HeldByProcess, crate::why::Actor::You, sentence)
+        .shown_by([failure.to_string()])
+        .next_if_known(look)
+        .next(next::node_status(&claim.node))
 }

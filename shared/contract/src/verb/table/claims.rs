@@ -36,7 +36,7 @@ verbs! {
         errors: [NoSuchVolume, NoSuchClaim, ClaimDiffers, StaleAttempt],
     }
 
-    /// For volumewatchers: record what came of a call, learn the next call
+    /// For volumewatchers of an older version: `work.checkpoint` of a claim
     ClaimCheckpoint {
         step: "claim.checkpoint", endpoint: "claim-checkpoint",
         subject: "berth.v1.claim.checkpoint.<ns>", to: Namespace,

@@ -72,6 +72,7 @@ files![
     snapshots,
     classes,
     claims,
+    work,
     allocs,
     history,
     secrets,

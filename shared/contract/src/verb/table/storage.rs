@@ -57,7 +57,7 @@ verbs! {
         errors: [PluginLacks, PluginUnable] + PLUGIN_FAILED,
     }
 
-    /// For volumewatchers: record what came of a storage call, learn the next call
+    /// For volumewatchers of an older version: `work.checkpoint` of a volume or a snapshot
     VolumeCheckpoint {
         step: "volume.checkpoint", endpoint: "volume-checkpoint",
         subject: "berth.v1.volume.checkpoint.<ns>", to: Namespace,

@@ -281,8 +281,9 @@ fn of_storage(code: Code) -> Option<Problem> {
     };
     let (refusal, step) = match code {
         Code::VolumeNotReady => {
-            let error = Some("controller.create: INTERNAL: the backend is away".to_owned());
-            (Refusal::NotReady { stage: Stage::Creating, error }, "claim.take")
+            let failure = "controller.create: INTERNAL: the backend is away";
+            let failure = Some(Box::new(failure.into()));
+            (Refusal::NotReady { stage: Stage::Creating, failure }, "claim.take")
         }
         Code::VolumeExists => {
             let fields = vec!["size", "class"];
@@ -290,7 +291,7 @@ fn of_storage(code: Code) -> Option<Problem> {
         }
         Code::OperationUnderWay => {
             let operation = OperationKind::Expand;
-            let refusal = Refusal::OperationUnderWay { operation, since, error: None };
+            let refusal = Refusal::OperationUnderWay { operation, since, failure: None };
             (refusal, "volume.modify")
         }
         Code::NeverSmaller => {
@@ -302,8 +303,8 @@ fn of_storage(code: Code) -> Option<Problem> {
             (Refusal::InUse { holders }, "volume.expand")
         }
         Code::StorageInUse => {
-            let error = None;
-            (Refusal::SnapshotUnfinished { snapshot, error }, "volume.delete")
+            let failure = None;
+            (Refusal::SnapshotUnfinished { snapshot, failure }, "volume.delete")
         }
         Code::SnapshotExists => {
             let state = SnapshotState::Ready;
@@ -404,10 +405,10 @@ fn of_volumes(code: Code) -> Option<Problem> {
         Code::Busy => {
             let (owner, call) = (CallOwner::Claim(holder.alloc), CallKind::ControllerPublish);
             let until = sample::at(60);
-            (Refusal::Busy { owner, call, until, error: None }, "claim.take")
+            (Refusal::Busy { owner, call, until, failure: None }, "claim.take")
         }
         Code::Releasing => {
-            (Refusal::Releasing { state: State::Unpublishing, since, error: None }, "claim.take")
+            (Refusal::Releasing { state: State::Unpublishing, since, failure: None }, "claim.take")
         }
         Code::ClaimDiffers => (Refusal::ClaimDiffers { node: other, mode }, "claim.take"),
         Code::ClaimsLive => (Refusal::ClaimsLive { holders }, "volume.deregister"),
@@ -454,9 +455,9 @@ fn of_volumes(code: Code) -> Option<Problem> {
             (Refusal::SharedId(why.to_owned()), "claim.take")
         }
         Code::PluginExhausted => {
-            let error = Some("RESOURCE_EXHAUSTED: 25 of 25 are attached".to_owned());
+            let failure = Some(Box::new("RESOURCE_EXHAUSTED: 25 of 25 are attached".into()));
             let next_try = Some(sample::at(4));
-            (Refusal::Exhausted { holder, error, next_try }, "claim.take")
+            (Refusal::Exhausted { holder, failure, next_try }, "claim.take")
         }
         _ => return None,
     };

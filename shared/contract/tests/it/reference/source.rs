@@ -120,7 +120,7 @@ impl Source {
             *fields = std::mem::take(fields)
                 .into_iter()
                 .flat_map(|field| match &field.kind {
-                    Kind::Named(part) if field.is_part => parts[part].clone(),
+                    Kind::Named(part) if field.is_part => part_of(&parts[part], field.optional),
                     Kind::Plain("secrets") => secret_fields(&field.meaning).to_vec(),
                     _ => vec![field],
                 })
@@ -184,17 +184,8 @@ pub fn secret_fields(meaning: &str) -> [Field; 2] {
 /// The files that declare what goes over the wire, and whether they are the messages'.
 fn paths() -> Vec<(PathBuf, bool)> {
     let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let single = [
-        "decode/fault",
-        "event",
-        "lease",
-        "level",
-        "permissions/missing",
-        "problem",
-        "record",
-        "trail",
-    ]
-    .map(|name| format!("contract/src/{name}.rs"));
+    let single = ["decode/fault", "event", "lease", "level", "problem", "record", "trail"]
+        .map(|name| format!("contract/src/{name}.rs"));
     let mut paths: Vec<_> = single.iter().map(|path| (crates.join(path), false)).collect();
     for dir in
         ["contract/src/message", "domain/src", "domain/src/volume", "domain/src/volume/storage"]
@@ -204,6 +195,12 @@ fn paths() -> Vec<(PathBuf, bool)> {
         paths.extend(sources.map(|path| (path, dir.ends_with("message"))));
     }
     paths
+}
+
+/// The fields of a part, in the place of the field that holds it.
+fn part_of(fields: &[Field], may_be_absent: bool) -> Vec<Field> {
+    let optional = |field: Field| Field { optional: field.optional || may_be_absent, ..field };
+    fields.iter().cloned().map(optional).collect()
 }
 
 fn key(module: Option<&String>, name: &str) -> String {
@@ -219,8 +216,8 @@ fn wire_name(item: &Item) -> Option<String> {
     };
     let derives = attrs.iter().filter(|attr| attr.path().is_ident("derive"));
     let is_sent = derives.map(tokens).any(|list| list.contains("Serialize"));
-    // What is sent stands in their place: see `secret_fields` and `kind`.
-    (is_sent && name != "SentSecrets" && name != "MissingRight").then(|| name.to_string())
+    // Its two fields stand in its place: see `secret_fields`.
+    (is_sent && name != "SentSecrets").then(|| name.to_string())
 }
 
 fn shape(item: &Item, module: Option<&String>, names: &[String]) -> Shape {
@@ -277,9 +274,9 @@ fn kind(ty: &Type, module: Option<&String>, names: &[String]) -> Kind {
         "i64" => Kind::Plain("number"),
         "Timestamp" => Kind::Plain("time"),
         "TraceContext" => Kind::Plain("traceparent"),
-        "Code" => Kind::Plain("code"),
+        "Code" | "ErrorCode" => Kind::Plain("code"),
+        "GrpcCode" => Kind::Plain("gRPC code"),
         "EventName" => Kind::Plain("event"),
-        "MissingRight" => Kind::Named("RightSubject".to_owned()),
         "EventBody" => Kind::Named("Event".to_owned()),
         "Size" => Kind::Plain("size"),
         "Secrets" | "Topology" => Kind::Mapped(Box::new(Kind::Plain("text"))),

@@ -47,6 +47,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::command::Context;
+use super::failure::CallFailure;
 use super::spec::VolumeSpec;
 use crate::{NodeId, Timestamp};
 
@@ -89,8 +90,9 @@ pub struct StorageFailure {
     pub operation: OperationKind,
     /// When.
     pub at: Timestamp,
-    /// The plugin's words.
-    pub error: String,
+    /// Why.
+    #[serde(flatten)]
+    pub failure: CallFailure,
 }
 
 /// How far a volume's life at its storage has come.

@@ -14,6 +14,7 @@ use super::provision::Provision;
 use super::{Stage, StorageFailure, StorageLife, request};
 use crate::volume::claim::Claim;
 use crate::volume::command::{Context, CreatedVolume, Outcome, Step, StorageAnswer};
+use crate::volume::failure::CallFailure;
 use crate::volume::refusal::Refusal;
 use crate::volume::{Drive, State, Volume, VolumeSpec};
 use crate::{AttemptId, NodeId, Timestamp};
@@ -203,14 +204,13 @@ pub(in crate::volume) fn settle_operation(
             operation.progress = super::Progress::default();
             storage.operation = (!is_done).then_some(operation);
         }
-        (Work::Expand(expansion), Outcome::Refused(error)) if expansion.at_nodes => {
+        (Work::Expand(expansion), Outcome::Refused(failure)) if expansion.at_nodes => {
             if let Some(node) = expansion.node.clone() {
                 let newest = newest_epoch(volume, &node);
                 expansion.refused.insert(node, newest);
             }
             forget_former_nodes(volume, expansion);
-            operation.progress =
-                super::Progress { error: Some(error.clone()), ..super::Progress::default() };
+            operation.progress = super::Progress::failed(failure.clone());
             storage.operation = Some(operation);
         }
         (Work::Modify { parameters }, Outcome::Done { .. } | Outcome::Stored(_)) => {
@@ -279,7 +279,7 @@ fn created(
             "it says that it created the volume, and {fault}: it may have left a volume named \
              {name:?} at the storage"
         );
-        storage.failure = Some(failure(OperationKind::Create, &error, context.now));
+        storage.failure = Some(failure(OperationKind::Create, &error.into(), context.now));
         storage.faults.push(fault);
         return spec.living(bounded(storage));
     }
@@ -289,7 +289,7 @@ fn created(
     storage.unusable = made.unusable.is_some();
     storage.failure = made.unusable.as_ref().map(|why| {
         let error = format!("it created the volume, and {why}: the volume can only be deleted");
-        failure(OperationKind::Create, &error, context.now)
+        failure(OperationKind::Create, &error.into(), context.now)
     });
     if doomed {
         let reason = "it was to be deleted before it was created".to_owned();
@@ -325,8 +325,8 @@ fn differences(asked: &Provision, made: &CreatedVolume) -> Vec<String> {
     faults
 }
 
-fn failure(operation: OperationKind, error: &str, at: Timestamp) -> StorageFailure {
-    StorageFailure { operation, at, error: error.to_owned() }
+fn failure(operation: OperationKind, failure: &CallFailure, at: Timestamp) -> StorageFailure {
+    StorageFailure { operation, at, failure: failure.clone() }
 }
 
 /// The newest faults only: a record is bounded.
@@ -340,12 +340,12 @@ fn bounded(mut storage: StorageLife) -> StorageLife {
 impl Refusal {
     /// The refusal of a use of a volume whose storage is not ready.
     pub(in crate::volume) fn not_ready(spec: &VolumeSpec) -> Self {
-        let of_operation = spec.operation().and_then(|it| it.progress.error.clone());
-        let of_failure = || spec.failure().map(|failure| failure.error.clone());
-        let error = match spec.stage() {
+        let of_operation = spec.operation().and_then(|it| it.progress.failure.clone());
+        let of_failure = || spec.failure().map(|it| Box::new(it.failure.clone()));
+        let failure = match spec.stage() {
             Stage::Failed => of_failure(),
             _ => of_operation,
         };
-        Self::NotReady { stage: spec.stage(), error }
+        Self::NotReady { stage: spec.stage(), failure }
     }
 }

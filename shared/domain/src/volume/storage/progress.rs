@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::volume::attempt::{Attempt, CallKind};
 use crate::volume::claim::is_zero;
 use crate::volume::command::{Context, Outcome};
+use crate::volume::failure::CallFailure;
 use crate::{NodeId, Timestamp, WorkerId};
 
 /// The calls of one operation or snapshot. The order of the fields is for people (see `Claim`).
@@ -16,9 +17,9 @@ pub struct Progress {
     /// When the next call is due. Absent while a call is under way, or if it is due at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<Timestamp>,
-    /// The error of the last call that did not succeed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    /// Why the last call that did not succeed did not.
+    #[serde(flatten)]
+    pub failure: Option<Box<CallFailure>>,
     /// Whether an earlier call may have done its work. Only a call that succeeds ends the doubt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncertain: bool,
@@ -46,6 +47,11 @@ impl Progress {
             attempt: self.attempt.clone(),
             ..Self::default()
         }
+    }
+
+    /// A new progress that says why the last call of the one before did not succeed.
+    pub(super) fn failed(failure: CallFailure) -> Self {
+        Self { failure: Some(Box::new(failure)), ..Self::default() }
     }
 
     /// Removes the attempt of what was replaced, if the outcome says that its call is over.
@@ -95,16 +101,16 @@ impl Progress {
 
     /// Records a call that did not succeed. An attempt that was not answered stays.
     pub(super) fn fail(&mut self, outcome: &Outcome, context: &Context) {
-        let (error, uncertain) = match outcome {
+        let (failure, uncertain) = match outcome {
             // Recorded before: an attempt starts without a next try.
             Outcome::Unanswered(_) if self.ahead(false, context).is_some() => return,
-            Outcome::Unanswered(error) | Outcome::Failed(error) => (error.as_str(), true),
-            Outcome::Refused(error)
-            | Outcome::NotDone(error)
-            | Outcome::Exhausted(error)
-            | Outcome::Unasked(error) => (error.as_str(), false),
+            Outcome::Unanswered(failure) | Outcome::Failed(failure) => (failure.clone(), true),
+            Outcome::Refused(failure)
+            | Outcome::NotDone(failure)
+            | Outcome::Exhausted(failure)
+            | Outcome::Unasked(failure) => (failure.clone(), false),
             Outcome::Done { .. } | Outcome::Stored(_) => {
-                ("the plugin did not answer what was asked", true)
+                ("the plugin did not answer what was asked".into(), true)
             }
         };
         if !matches!(outcome, Outcome::Unanswered(_)) {
@@ -112,7 +118,7 @@ impl Progress {
         }
         self.uncertain |= uncertain;
         self.tries = self.tries.saturating_add(1);
-        self.error = Some(error.to_owned());
+        self.failure = Some(Box::new(failure));
         let wait = context.policy.retry.wait(self.tries, context.jitter);
         self.next_try = Some(context.now.after(wait));
     }

@@ -224,7 +224,7 @@ impl Refusal {
         Self::OperationUnderWay {
             operation: operation.kind(),
             since: operation.since,
-            error: operation.progress.error.clone(),
+            failure: operation.progress.failure.clone(),
         }
     }
 }
@@ -234,8 +234,8 @@ impl Volume {
     pub(in crate::volume) fn unfinished_snapshot(&self) -> Option<Refusal> {
         let mut snapshots = self.snapshots.iter();
         let (snapshot, of) = snapshots.find(|(_, snapshot)| snapshot.is_unfinished())?;
-        let (snapshot, error) = (snapshot.clone(), of.progress.error.clone());
-        Some(Refusal::SnapshotUnfinished { snapshot, error })
+        let (snapshot, failure) = (snapshot.clone(), of.progress.failure.clone());
+        Some(Refusal::SnapshotUnfinished { snapshot, failure })
     }
 
     /// Whether the run that a volume was created for is over: its alloc has ended, and no claim is

@@ -9,6 +9,7 @@ use super::provision::Topology;
 use super::request::ready;
 use super::snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};
 use crate::volume::command::{Context, CutSnapshot, Outcome, Step, StorageAnswer};
+use crate::volume::failure::CallFailure;
 use crate::volume::refusal::Refusal;
 use crate::volume::{BusyCall, CallOwner, Drive, Volume};
 use crate::{AttemptId, PluginId, SnapshotId, limits};
@@ -216,11 +217,11 @@ pub(in crate::volume) fn settle_snapshot(
         {
             snapshot.second_id = made.map(|(made, _)| made.external_id);
             snapshot.progress = super::Progress::default();
-            snapshot.progress.error = snapshot.second_id.as_ref().map(|second| {
-                format!(
+            snapshot.progress.failure = snapshot.second_id.as_ref().map(|second| {
+                fault(format!(
                     "the plugin cut another snapshot, {second:?}, when it was asked whether this \
                      one is ready; delete it: both are deleted"
-                )
+                ))
             });
         }
         _ if known.progress.inherited => snapshot.progress.end_inherited(outcome),
@@ -236,23 +237,23 @@ pub(in crate::volume) fn settle_snapshot(
             snapshot.external_id = Some(second);
             snapshot.enter(SnapshotState::Deleting, context.now);
         }
-        (SnapshotState::Creating, Outcome::Refused(error)) if !known.progress.uncertain => {
+        (SnapshotState::Creating, Outcome::Refused(failure)) if !known.progress.uncertain => {
             if known.doomed {
                 return Ok(Step::drop_snapshot(id));
             }
             snapshot.enter(SnapshotState::Failed, context.now);
-            snapshot.progress.error = Some(error.clone());
+            snapshot.progress.failure = Some(Box::new(failure.clone()));
         }
         (SnapshotState::Creating, Outcome::NotDone(_) | Outcome::Exhausted(_))
             if known.doomed && !known.progress.uncertain =>
         {
             return Ok(Step::drop_snapshot(id));
         }
-        (SnapshotState::Deleting, Outcome::Refused(error)) if !known.progress.uncertain => {
+        (SnapshotState::Deleting, Outcome::Refused(failure)) if !known.progress.uncertain => {
             let state = if known.was_ready { SnapshotState::Ready } else { SnapshotState::Cut };
             snapshot.enter(state, context.now);
             snapshot.was_ready = false;
-            snapshot.progress.error = Some(error.clone());
+            snapshot.progress.failure = Some(Box::new(failure.clone()));
         }
         _ => snapshot.progress.fail(outcome, context),
     }
@@ -260,6 +261,11 @@ pub(in crate::volume) fn settle_snapshot(
         return Ok(Step::nothing());
     }
     Ok(Step::put_snapshot(id, snapshot))
+}
+
+/// What the plugin did otherwise than CSI wants.
+fn fault(what: String) -> Box<CallFailure> {
+    Box::new(what.into())
 }
 
 /// What an answer says of this snapshot.
@@ -324,7 +330,7 @@ fn apply_wrong_group(snapshot: &mut Snapshot, outcome: &Outcome, context: &Conte
     let state = if snapshot.doomed { SnapshotState::Deleting } else { SnapshotState::Cut };
     snapshot.doomed = false;
     snapshot.enter(state, context.now);
-    snapshot.progress.error = (state == SnapshotState::Cut).then_some(error);
+    snapshot.progress.failure = (state == SnapshotState::Cut).then(|| fault(error));
     true
 }
 
@@ -357,7 +363,7 @@ fn apply_cut(
         snapshot.was_ready = ready && !snapshot.foreign;
     } else if foreign.is_some() {
         snapshot.enter(SnapshotState::Cut, context.now);
-        snapshot.progress.error = foreign;
+        snapshot.progress.failure = foreign.map(fault);
     } else if ready {
         snapshot.enter(SnapshotState::Ready, context.now);
     } else {

@@ -136,7 +136,10 @@ fn uncertain_creation_stays_uncertain_when_it_is_refused_afterwards() {
         world.settle(refused()).unwrap();
         assert_eq!(world.stage(), Stage::Creating, "{first:?}");
         assert!(world.operation().progress.uncertain, "{first:?}");
-        assert_eq!(world.operation().progress.error.as_deref(), Some("never"));
+        assert_eq!(
+            world.operation().progress.failure.as_ref().map(|it| it.message.as_str()),
+            Some("never")
+        );
         world.drive_again().unwrap();
         world.settle(created(made())).unwrap();
         assert_eq!(world.stage(), Stage::Ready, "{first:?}");
@@ -151,7 +154,7 @@ fn exhausted_storage_is_asked_again_later_and_says_why() {
     assert_eq!(world.stage(), Stage::Creating);
     let progress = world.operation().progress.clone();
     assert_eq!((progress.tries, progress.uncertain), (1, false));
-    assert_eq!(progress.error.as_deref(), Some("no room"));
+    assert_eq!(progress.failure.clone().unwrap().message, "no room");
     let next_try = progress.next_try.unwrap();
     let not_due = Refusal::OperationNotDue { next_try: Some(next_try) };
     assert_eq!(world.drive().unwrap_err(), not_due);

@@ -339,7 +339,10 @@ fn node_that_refused_is_called_again_after_it_was_staged_again() {
     let mut world = World::expanded_at_controller();
     world.drive().unwrap();
     world.settle(refused()).unwrap();
-    assert_eq!(world.operation().progress.error.as_deref(), Some("never"));
+    assert_eq!(
+        world.operation().progress.failure.as_ref().map(|it| it.message.as_str()),
+        Some("never")
+    );
     world.drive().unwrap();
     assert_eq!(world.expanding_node().as_deref(), Some("n2"));
     world.settle(done()).unwrap();

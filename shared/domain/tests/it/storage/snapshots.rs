@@ -179,7 +179,10 @@ fn snapshot_that_is_refused_for_certain_fails_and_can_be_deleted() {
     world.drive_snapshot().unwrap();
     world.settle_snapshot(refused()).unwrap();
     assert_eq!(world.snapshot().state, SnapshotState::Failed);
-    assert_eq!(world.snapshot().progress.error.as_deref(), Some("never"));
+    assert_eq!(
+        world.snapshot().progress.failure.as_ref().map(|it| it.message.as_str()),
+        Some("never")
+    );
     assert!(deletes_snapshot(&world.delete_snapshot(false).unwrap()));
 }
 
@@ -248,7 +251,10 @@ fn refused_deletion_of_a_snapshot_leaves_it_as_it_was() {
         world.drive_snapshot().unwrap();
         world.settle_snapshot(refused()).unwrap();
         assert_eq!(world.snapshot().state, state);
-        assert_eq!(world.snapshot().progress.error.as_deref(), Some("never"));
+        assert_eq!(
+            world.snapshot().progress.failure.as_ref().map(|it| it.message.as_str()),
+            Some("never")
+        );
     }
 }
 
@@ -373,7 +379,7 @@ fn snapshot_that_was_cut_twice_is_at_rest_and_both_are_deleted() {
     world.settle_snapshot(cut_as("snap-2")).unwrap();
     assert_eq!(world.snapshot().state, SnapshotState::Cut);
     assert_eq!(world.snapshot().external_id.as_deref(), Some("snap-1"));
-    let error = world.snapshot().progress.error.clone().unwrap();
+    let error = world.snapshot().progress.failure.clone().unwrap().message;
     assert!(error.contains("snap-2"), "{error}");
     assert!(matches!(
         world.drive_snapshot_again(),
@@ -408,7 +414,7 @@ fn snapshot_of_another_volume_is_kept_with_its_id_and_can_only_be_deleted() {
         let known = world.snapshot();
         assert!(known.foreign && known.state == SnapshotState::Cut, "{known:?}");
         assert_eq!(known.external_id.as_deref(), Some("snap-1"));
-        assert!(known.progress.error.as_ref().is_some_and(|error| error.contains("vol-2")));
+        assert!(known.progress.failure.as_ref().is_some_and(|it| it.message.contains("vol-2")));
         assert!(matches!(
             world.drive_snapshot_again(),
             Err(Refusal::OperationNotDue { next_try: None })
@@ -416,7 +422,7 @@ fn snapshot_of_another_volume_is_kept_with_its_id_and_can_only_be_deleted() {
         world.delete_snapshot(false).unwrap();
         world.drive_snapshot().unwrap();
         // Refused, it is what it was.
-        world.settle_snapshot(Outcome::Refused(text("no"))).unwrap();
+        world.settle_snapshot(Outcome::Refused("no".into())).unwrap();
         let known = world.snapshot();
         assert!(known.foreign && known.state == SnapshotState::Cut && known.call().is_none());
         world.delete_snapshot(false).unwrap();

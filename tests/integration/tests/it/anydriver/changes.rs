@@ -70,7 +70,7 @@ async fn abilities_that_are_gone_are_missed_where_they_are_needed() {
         if claim.tries > 0 { Ok(claim) } else { Err(format!("{claim:?}")) }
     })
     .await;
-    assert!(claim.error.as_ref().is_some_and(|e| e.contains("NodeUnstageVolume")), "{claim:?}");
+    assert!(claim.error().is_some_and(|e| e.contains("NodeUnstageVolume")), "{claim:?}");
     system.plant(0, &json!([]));
     at_rest(&system, "data").await;
 }

@@ -90,7 +90,7 @@ async fn not_found_by_the_controller_is_no_detach() {
         if claim.tries >= 2 { Ok(claim) } else { Err(format!("{claim:?}")) }
     })
     .await;
-    assert!(claim.error.as_ref().is_some_and(|error| error.contains("NOT_FOUND")), "{claim:?}");
+    assert!(claim.error().is_some_and(|error| error.contains("NOT_FOUND")), "{claim:?}");
     assert!(claim.waits_for.is_some(), "{claim:?}");
     system.plant(0, &json!([]));
     at_rest(&system, "data").await;

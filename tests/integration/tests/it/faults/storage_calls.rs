@@ -306,7 +306,10 @@ async fn failed(system: &System, id: &str, code: &str) {
         match status.storage {
             Some(storage)
                 if storage.operation.is_none()
-                    && storage.failure.as_ref().is_some_and(|it| it.error.contains(code)) =>
+                    && storage
+                        .failure
+                        .as_ref()
+                        .is_some_and(|it| it.failure.message.contains(code)) =>
             {
                 Ok(())
             }

@@ -177,7 +177,8 @@ async fn s11_a_person_answers_for_a_plugin_that_never_unstages() {
         if claim.tries > 0 { Ok(claim) } else { Err(format!("{claim:?}")) }
     })
     .await;
-    let (error, hint) = (claim.error.unwrap_or_default(), claim.hint.unwrap_or_default());
+    let (error, hint) =
+        (claim.error().unwrap_or_default().to_owned(), claim.hint.unwrap_or_default());
     assert!(error.contains("INTERNAL") && error.contains("nothing is mounted at"), "{error}");
     assert!(hint.contains("`berth volume detach data n1 --unstaged-on-node --yes`"), "{hint}");
 
@@ -341,7 +342,7 @@ async fn s11_a_detach_from_a_node_that_is_gone_stands_and_says_what_it_waits_for
     assert_eq!(by_hand.status.code(), Some(4), "{said}");
     assert!(said.contains("berth node gone n1") && said.contains("unpublishing"), "{said}");
     let claim = system.claims("data").await.claims.pop().unwrap();
-    assert!(claim.tries > 0 && claim.error.is_some(), "{claim:?}");
+    assert!(claim.tries > 0 && claim.failure.is_some(), "{claim:?}");
     assert_eq!(begun(&system, "ControllerUnpublishVolume", "data"), 0, "nothing is freed by hope");
 
     system.restart(Part::Agent(0));

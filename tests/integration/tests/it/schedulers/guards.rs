@@ -53,7 +53,8 @@ async fn hold_until_end(system: &System, job: &Alloc, guard: Sleeper) {
     let waits = async || {
         let claims = system.claims("data").await.claims;
         let tries = claims.first().map_or(0, |claim| claim.tries);
-        let said = claims.first().and_then(|claim| claim.error.clone()).unwrap_or_default();
+        let said =
+            claims.first().and_then(|claim| claim.error().map(str::to_owned)).unwrap_or_default();
         if tries >= 2 && said.contains("is guarded by") {
             Ok(())
         } else {
@@ -268,7 +269,8 @@ async fn a_lock_whose_file_was_removed_guards_its_alloc_while_it_is_held() {
 async fn is_told_unknown(system: &System) -> String {
     wait::until("claim and node say that it cannot be looked at", SOON, async || {
         let claims = system.claims("data").await.claims;
-        let said = claims.first().and_then(|claim| claim.error.clone()).unwrap_or_default();
+        let said =
+            claims.first().and_then(|claim| claim.error().map(str::to_owned)).unwrap_or_default();
         let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
         let of_node = nodes[0].attributes.get("runs").cloned().unwrap_or_default();
         let dir = runs_dir(system).display().to_string();

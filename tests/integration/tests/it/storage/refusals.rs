@@ -35,7 +35,7 @@ async fn bad_input_gets_all_its_faults_and_writes_nothing() {
     let unknown = json!({"size": "1MiB", "parameters": {"speed": "high"}});
     system.create("odd", unknown).await.unwrap();
     let failed = system.staged_as("odd", Stage::Failed).await;
-    assert!(failed.failure.as_ref().unwrap().error.contains("speed"), "{failed:?}");
+    assert!(failed.failure.as_ref().unwrap().failure.message.contains("speed"), "{failed:?}");
     assert_eq!(failed.requested_bytes, Some(1 << 20));
     let status = system.volume_status("odd").await.unwrap();
     assert_eq!((status.external_id, status.health.healthy), (None, false));

@@ -197,7 +197,7 @@ async fn expand_beside_a_group(system: System) {
     wait::until("the expansion waits for the group's call", RECOVERY, || async {
         let status = system.volume_status("y").await.map_err(|it| it.to_string())?;
         let operation = status.storage.and_then(|storage| storage.operation);
-        let error = operation.as_ref().and_then(|it| it.error.as_deref()).unwrap_or_default();
+        let error = operation.as_ref().and_then(|it| it.error()).unwrap_or_default();
         // Another controller is not called, and the same one not yet.
         let waits = ["at controller.group-snapshot", "not answered an earlier call"];
         let waits = waits.iter().any(|why| error.contains(why));
@@ -259,7 +259,7 @@ async fn what_its_plugin_never_cuts_is_forgotten_on_request() {
     system.snapshot(&["data"], "no", json!({})).await.unwrap();
     wait::until("it is refused after a call in doubt", RECOVERY, || async {
         let snapshots = system.snapshots("data").await;
-        let error = snapshots.first().and_then(|one| one.error.as_deref()).unwrap_or_default();
+        let error = snapshots.first().and_then(|one| one.error()).unwrap_or_default();
         error.contains("INVALID_ARGUMENT").then_some(()).ok_or(format!("{snapshots:?}"))
     })
     .await;

@@ -58,7 +58,7 @@ async fn a_volume_without_an_id_of_its_own_is_not_used() {
         let storage = system.staged_as("data", Stage::Failed).await;
         let failure = storage.failure.expect("why it failed");
         assert_eq!(failure.operation, OperationKind::Create);
-        assert!(failure.error.contains(told), "{wrong}: {}", failure.error);
+        assert!(failure.failure.message.contains(told), "{wrong}: {}", failure.failure);
         let refused = system.run_refused(&format!("a-{wrong}"), 0, "data").await;
         assert_eq!(refused.code, Code::VolumeNotReady, "{refused}");
         system.stop(&format!("a-{wrong}")).await;
@@ -116,7 +116,7 @@ async fn a_snapshot_that_is_cut_twice_is_deleted_twice() {
     system.plant(0, &json!([{"rpc": "CreateSnapshot", "wrong": "other-id"}]));
     wait::until("it was cut twice", RECOVERY, || async {
         let snapshots = system.snapshots("data").await;
-        let error = snapshots.first().and_then(|one| one.error.as_deref()).unwrap_or_default();
+        let error = snapshots.first().and_then(|one| one.error()).unwrap_or_default();
         error.contains("both are deleted").then_some(()).ok_or(format!("{snapshots:?}"))
     })
     .await;
@@ -138,7 +138,7 @@ async fn a_volume_whose_context_cannot_be_stored_is_only_deleted() {
     system.plant(0, &json!([{"rpc": "CreateVolume", "wrong": "chatty", "times": 1}]));
     system.create("data", json!({"size": "1MiB"})).await.unwrap();
     let storage = system.staged_as("data", Stage::Failed).await;
-    let failure = storage.failure.expect("why it failed").error;
+    let failure = storage.failure.expect("why it failed").failure.message;
     assert!(failure.contains("volume_context of 65"), "{failure}");
     system.assert_known().await;
     let refused = system.run_refused("a", 0, "data").await;
@@ -210,7 +210,7 @@ async fn mutable_parameters_are_changed_as_a_whole() {
     modify(json!({"color": "red"})).await.unwrap();
     let storage = system.staged_as("data", Stage::Ready).await;
     let failure = storage.failure.expect("the plugin refuses it");
-    assert!(failure.error.contains("color"), "{}", failure.error);
+    assert!(failure.failure.message.contains("color"), "{}", failure.failure);
     assert_eq!(storage.mutable_parameters["tier"], "gold", "what was refused changes nothing");
     system.deleted("data").await;
     system.assert_known().await;
@@ -280,7 +280,7 @@ async fn a_copy_of_something_else_can_only_be_deleted() {
         system.plant(0, &json!([wrong]));
         system.create("data", asked).await.unwrap();
         let failed = system.staged_as("data", Stage::Failed).await;
-        let failure = failed.failure.expect("why it cannot be used").error;
+        let failure = failed.failure.expect("why it cannot be used").failure.message;
         assert!(failure.contains("a copy of volume \"vol-else\""), "{failure}");
         system.assert_known().await;
         let refused = system.run_refused(alloc, 0, "data").await;

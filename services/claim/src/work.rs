@@ -1,0 +1,77 @@
+//! `work.checkpoint`, and the two verbs that a volumewatcher of an older version sends.
+//!
+//! **Promises** that all three do the same.
+
+use berth_contract::message::claim::{Checkpoint, Checkpointed};
+use berth_contract::message::storage_call::{StorageCheckpoint, StorageCheckpointed};
+use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed, WorkReport};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::Namespace;
+use berth_domain::volume::CallOwner;
+use tokio::time::Instant;
+
+use crate::state::State;
+use crate::{checkpoint, storage};
+
+/// Records the outcome of a worker's call, and returns the next call.
+pub async fn work_checkpoint(
+    state: &State,
+    namespace: Namespace,
+    request: WorkCheckpoint,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<WorkCheckpointed, Problem> {
+    match request.owner.clone() {
+        CallOwner::Claim(alloc) => {
+            checkpoint::checkpoint(state, namespace, alloc, request, trace, deadline).await
+        }
+        CallOwner::Volume => storage::checkpoint(state, namespace, None, request, trace).await,
+        CallOwner::Snapshot(id) => {
+            storage::checkpoint(state, namespace, Some(&id), request, trace).await
+        }
+    }
+}
+
+/// `claim.checkpoint`.
+pub async fn claim_checkpoint(
+    state: &State,
+    namespace: Namespace,
+    older: Checkpoint,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<Checkpointed, Problem> {
+    let Checkpoint { alloc, volume, worker, report, early, report_only } = older;
+    let report = report.map(|it| WorkReport::new(it.attempt.clone(), it.into_outcome()));
+    let owner = CallOwner::Claim(alloc);
+    let request = WorkCheckpoint { volume, owner, worker, report, early, report_only };
+    let WorkCheckpointed { state, call, next_try, .. } =
+        work_checkpoint(state, namespace, request, trace, deadline).await?;
+    let call = match call {
+        Some(WorkCall::Claim(call)) => Some(*call),
+        Some(WorkCall::Storage(_)) | None => None,
+    };
+    Ok(Checkpointed { state, call, next_try })
+}
+
+/// `volume.checkpoint`.
+pub async fn volume_checkpoint(
+    state: &State,
+    namespace: Namespace,
+    older: StorageCheckpoint,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<StorageCheckpointed, Problem> {
+    let StorageCheckpoint { volume, snapshot, worker, report, early, report_only } = older;
+    let report = report.map(|it| WorkReport::new(it.attempt.clone(), it.into_outcome()));
+    let owner = snapshot.map_or(CallOwner::Volume, CallOwner::Snapshot);
+    let request = WorkCheckpoint { volume, owner, worker, report, early, report_only };
+    let WorkCheckpointed { pending, call, next_try, .. } =
+        work_checkpoint(state, namespace, request, trace, deadline).await?;
+    let call = match call {
+        Some(WorkCall::Storage(call)) => Some(*call),
+        Some(WorkCall::Claim(_)) | None => None,
+    };
+    let trace = call.is_some().then_some(trace);
+    Ok(StorageCheckpointed { pending, call, next_try, trace })
+}

@@ -1,0 +1,69 @@
+//! Which of several causes is told.
+
+use super::*;
+
+#[test]
+fn who_waits_is_told_what_keeps_the_holder() {
+    let mut facts = well();
+    let holder = claim(json!({"state": "unpublishing", "step": "agent.detach", "tries": 1,
+        "error": "agent.detach: x", "failure": {"code": Code::StillBusy}}));
+    let next = claim(json!({"alloc": "b", "node": "n2", "state": "waiting",
+        "waits_for": "its turn, after a on n1 (unpublishing)"}));
+    set_volume(&mut facts, &[holder, next.clone()], json!({}));
+    let hung = work("agent.detach", "NodeUnpublishVolume", true);
+    set_agent(&mut facts, &agent(&[mount(json!({}))], &[hung], &[]));
+    let told = first(&facts);
+    assert_eq!(told.finding.cause, Cause::PluginHangs);
+    assert!(told.also[0].starts_with("waiting by b on n2: b waits for a: plugin p"), "{told:#?}");
+
+    // A claim that waits for a healthy holder has no fault.
+    set_volume(&mut facts, &[claim(json!({})), next], json!({}));
+    set_agent(&mut facts, &agent(&[mount(json!({}))], &[], &[]));
+    let told = first(&facts);
+    assert_eq!((told.finding.cause, told.finding.who), (Cause::HeldByOthers, Actor::NOBODY));
+    assert!(told.finding.sentence.starts_with("a on node n1 has held the volume"));
+}
+
+#[test]
+fn the_earlier_cause_hides_the_later_one() {
+    let mut facts = well();
+    // A plugin hangs on a node that is down, the server stores no writes, and the clock is wrong.
+    let waits = "the server to store the next write to bucket berth-volumes";
+    let hung = work("agent.detach", "NodeUnpublishVolume", true);
+    let leaving =
+        |more| claim(with(json!({"state": "unpublishing", "step": "agent.detach"}), more));
+    set_agent(&mut facts, &agent(&[mount(json!({}))], &[hung], &[]));
+    set_node(&mut facts, json!({"state": "down", "clock_skew_ms": 9_000}));
+    set_volume(&mut facts, &[leaving(json!({"waits_for": waits}))], json!({}));
+    let mut seen = vec![first(&facts).finding.cause];
+    set_volume(&mut facts, &[leaving(json!({}))], json!({}));
+    seen.push(first(&facts).finding.cause);
+    set_node(&mut facts, json!({"state": "down"}));
+    seen.push(first(&facts).finding.cause);
+    set_node(&mut facts, json!({}));
+    seen.push(first(&facts).finding.cause);
+    let causes = [Cause::StoreFault, Cause::ClockWrong, Cause::NodeDown, Cause::PluginHangs];
+    assert_eq!(seen, causes);
+    assert!(causes.is_sorted());
+}
+
+#[test]
+fn what_is_well_is_one_line_and_what_is_not_is_one_screen() {
+    let mut facts = well();
+    let shown = |facts: &Facts| show::why(&Diagnoses { diagnoses: diagnose(facts) }, facts.now);
+    let line = "volume data: taken by a on n1, mounted for 100s; nothing to do\n";
+    assert_eq!(shown(&facts), line);
+    no_agent(&mut facts);
+    let screen = shown(&facts);
+    for label in ["cause:", "evidence:", "who acts:  you", "next:", "not known:"] {
+        assert!(screen.contains(label), "{label} is not in\n{screen}");
+    }
+    assert!(screen.lines().count() < 24, "{screen}");
+}
+
+#[test]
+fn nothing_is_told_of_what_nobody_has() {
+    let mut facts = well();
+    facts.volumes.insert(data(), Err(Problem::new(Code::NoSuchVolume, "none")));
+    assert_eq!(diagnose(&facts), []);
+}
