@@ -375,14 +375,15 @@ impl Plugin {
         (healthy, said)
     }
 
-    /// Whether the plugin has a controller service: an instance reports one, healthy or not, or a
-    /// job announces one.
+    /// Whether the plugin has a controller service: a controller is on record, healthy or not, a job
+    /// announces one, or its nodes say so. Nodes have to agree: any node may report what it likes,
+    /// and of a plugin without controllers nobody could answer for one.
     pub fn has_controller(&self) -> bool {
+        let mut said = self.instances.values().filter_map(|instance| instance.node.as_ref());
         self.jobs.values().any(|job| job.controllers > 0)
-            || self.instances.iter().any(|((_, half), instance)| {
-                *half == Half::Controller
-                    || instance.node.as_ref().is_some_and(|node| node.controller_service)
-            })
+            || self.controller_hosts().next().is_some()
+            || said.next().is_some_and(|first| first.controller_service)
+                && said.all(|node| node.controller_service)
     }
 
     /// Whether the controller attaches volumes (`PUBLISH_UNPUBLISH_VOLUME`). None before any

@@ -182,3 +182,35 @@ fn health_says_how_many_of_how_many() {
         assert!(!plugin.health(|_| false).0, "no node is there");
     }
 }
+
+/// Every node may report a node service, and its identity may be stolen.
+#[test]
+fn one_node_alone_gives_a_plugin_no_controller() {
+    let of = |said: &[Option<bool>]| {
+        let mut plugin = Plugin::default();
+        for (at, said) in said.iter().enumerate() {
+            let node = said.map(|controller_service| NodeAbilities {
+                controller_service,
+                ..NodeAbilities::default()
+            });
+            let key = (NodeId::new(format!("n{at}")).unwrap(), Half::Node);
+            plugin.instances.insert(key, Instance { node, ..instance(true) });
+        }
+        plugin
+    };
+    for (said, expected) in [
+        (&[Some(true), Some(false)][..], false),
+        (&[Some(false), Some(true)], false),
+        (&[Some(true), Some(true)], true),
+        // A node that has just started says nothing.
+        (&[None, Some(true)], true),
+        (&[None], false),
+        (&[], false),
+    ] {
+        assert_eq!(of(said).has_controller(), expected, "{said:?}");
+    }
+    // A controller counts only where its node may host it.
+    let mut plugin = of(&[Some(false)]);
+    plugin.instances.insert((NodeId::new("n9").unwrap(), Half::Controller), instance(false));
+    assert!(plugin.has_controller());
+}

@@ -91,7 +91,8 @@ impl Volume {
     ///
     /// - The node mounts on a grant only, and a grant is given for a claim that is taken (rule 10).
     /// - A controller call is on the record before it is sent (rule 2), and nothing starts after
-    ///   its deadline (rule 3). `hosts_controller` says whether the node may get such a call.
+    ///   its deadline (rule 3). `hosts_controller` says whether the node may get such a call. A call
+    ///   of the storage that is sent to one node's controller is due at that node alone.
     pub fn secrets_due(
         &self,
         node: &NodeId,
@@ -117,7 +118,8 @@ impl Volume {
             let attempt = progress.attempt.as_ref()?;
             let acts =
                 attempt.call.is_controller() && attempt.may_still_act(now, policy.clock_margin);
-            Some((secrets, attempt.call.secrets().filter(|_| acts)?))
+            let is_sent_here = progress.executor.as_ref().is_none_or(|executor| executor == node);
+            Some((secrets, attempt.call.secrets().filter(|_| acts && is_sent_here)?))
         });
         due.extend(calls);
         due
@@ -222,5 +224,30 @@ mod tests {
         let due = volume.secrets_due(&host, true, now, &Policy::default());
         let due: Vec<_> = due.iter().map(|(id, call)| (id.unwrap().as_str(), *call)).collect();
         assert_eq!(due, [("new", SecretCall::Expand), ("old", SecretCall::Snapshot)]);
+    }
+
+    /// Another host of the plugin may have a storage of its own, and other people's volumes.
+    #[test]
+    fn a_call_that_one_controller_gets_is_due_nothing_at_the_others() {
+        let at = "1970-01-01T00:00:00.000Z";
+        let deadline = Timestamp::from_unix_ms(DEADLINE_MS);
+        let attempt =
+            json!({"id": "t1", "call": "controller.create", "worker": "w", "deadline": deadline});
+        let creation = |executor: Option<&str>| {
+            let progress = json!({"attempt": attempt, "executor": executor});
+            let operation = json!({"work": {"create": {}}, "since": at, "progress": progress});
+            let spec = json!({
+                "plugin": "p", "capabilities": [], "secrets": "s",
+                "storage": {"stage": "creating", "since": at, "operation": operation},
+            });
+            Volume { spec: Some(serde_json::from_value(spec).unwrap()), ..Volume::default() }
+        };
+        let now = Timestamp::from_unix_ms(1);
+        let host = NodeId::new("n2").unwrap();
+        for (executor, expected) in [(None, 1), (Some("n2"), 1), (Some("n3"), 0)] {
+            let volume = creation(executor);
+            let due = volume.secrets_due(&host, true, now, &Policy::default());
+            assert_eq!(due.len(), expected, "{executor:?}");
+        }
     }
 }
