@@ -1,10 +1,12 @@
-//! Each node's share of the stream of events: a burst, and then so much each second.
+//! Each node's share of the stream of events: a burst, and then so much each second. What a node
+//! tells counts, and what becomes an event because of its reports and its lease.
 //!
 //! **Promises** that no node alone can push the events of others out of the stream within an hour.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use berth_contract::event::Event;
 use berth_domain::NodeId;
 use berth_service::rate::TokenBucket;
 use tokio::time::Instant;
@@ -22,8 +24,13 @@ const NODES_MAX: usize = 10_000;
 pub struct EventShares(Mutex<HashMap<NodeId, TokenBucket>>);
 
 impl EventShares {
-    /// Takes so many bytes from the node's share, if they are left.
-    pub fn take(&self, node: &NodeId, bytes: usize, now: Instant) -> bool {
+    /// Takes the event's bytes from the node's share, if they are left.
+    pub fn take_event(&self, node: &NodeId, event: &Event, now: Instant) -> bool {
+        let bytes = serde_json::to_vec(event).map_or(usize::MAX, |body| body.len());
+        self.take(node, bytes, now)
+    }
+
+    fn take(&self, node: &NodeId, bytes: usize, now: Instant) -> bool {
         let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if shares.len() >= NODES_MAX && !shares.contains_key(node) {
             shares.retain(|_, share| !share.is_full(now));

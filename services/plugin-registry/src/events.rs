@@ -7,11 +7,24 @@ use berth_contract::trace::TraceContext;
 use berth_domain::plugin::{Instance, Job, NodeState};
 use berth_domain::proof::Proof;
 use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
+use berth_telemetry::metric::EVENTS_REFUSED;
+use tokio::time::Instant;
 
 use crate::decide::{InstanceKey, NodeRecords, Write};
+use crate::state::State;
 
 pub fn publish(events: &Events, event: &Event, trace: TraceContext) {
     events.publish(&event.subject(), event, trace);
+}
+
+/// Publishes what the node itself brought about, while its share of the stream lasts.
+pub fn publish_in_share(state: &State, node: &NodeId, event: &Event, trace: TraceContext) {
+    if state.event_shares.take_event(node, event, Instant::now()) {
+        publish(&state.events, event, trace);
+    } else {
+        EVENTS_REFUSED.add(1, []);
+        tracing::debug!(%node, event = %event.event, "beyond the node's share of the events");
+    }
 }
 
 /// The event of a write; none for a write that changes nothing for others.

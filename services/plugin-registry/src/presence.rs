@@ -144,7 +144,7 @@ async fn correct_record(
     state.nodes.put(&key, &next, revision, trace).await?;
     let to = next.state;
     tracing::info!(%node, state = %to, trace = trace.trace_id(), "the node's lease has changed");
-    events::publish(&state.events, &events::presence(node, to, now, trace), trace);
+    events::publish_in_share(state, node, &events::presence(node, to, now, trace), trace);
     Ok(())
 }
 

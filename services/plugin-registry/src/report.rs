@@ -85,7 +85,7 @@ async fn apply(
         let event = event
             .or_else(|| events::write_event(node, &snapshot.records, write, received.at, trace));
         if let Some(event) = event {
-            events::publish(&state.events, &event, trace);
+            events::publish_in_share(state, node, &event, trace);
         }
         if let Write::Node(next) = write {
             stored.node = Some(next.clone());

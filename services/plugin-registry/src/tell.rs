@@ -33,10 +33,7 @@ pub async fn queue_events(
     }
     let (count, actor, now) = (request.events.len(), Actor::Node(node.clone()), Instant::now());
     let mut taken = request.events;
-    taken.retain(|told| {
-        let bytes = serde_json::to_vec(&told.event).map_or(usize::MAX, |body| body.len());
-        state.event_shares.take(node, bytes, now)
-    });
+    taken.retain(|told| state.event_shares.take_event(node, &told.event, now));
     let stored = taken.len();
     for ToldEvent { event, traceparent } in state.witness(node, taken).await? {
         state.events.publish_for(&actor, &event.subject(), &event, traceparent);

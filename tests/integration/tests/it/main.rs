@@ -45,6 +45,7 @@ mod regranted;
 mod restored;
 mod rogue;
 mod rogue_docker;
+mod rogue_reports;
 mod rolling;
 mod safety;
 mod scenarios;
