@@ -8,6 +8,7 @@ use berth_contract::actor::Actor;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Effect, Verb};
 use berth_domain::Namespace;
+use berth_domain::alloc::Alloc;
 use berth_service::process::Process;
 use berth_service::projection::Allocs;
 use berth_service::refusals::RequestSubject;
@@ -118,6 +119,17 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     serve_history(&service, state).await?;
     serve_secrets(&service, state).await?;
     Ok(service)
+}
+
+/// Whether a refused request of the sender was for whom the alloc was registered by: an agent asks
+/// for the allocs of its node, and Berth's own services for all. Who else names an alloc is told as
+/// what it is.
+fn is_sent_for(alloc: &Alloc, sender: Option<&Actor>) -> bool {
+    match sender {
+        Some(Actor::Node(node)) => alloc.node == *node,
+        Some(Actor::Service(_)) => true,
+        Some(Actor::Docker(_) | Actor::User(_)) | None => false,
+    }
 }
 
 /// Who sent the request.
@@ -307,7 +319,7 @@ impl Endpoints<'_> {
             let (state, handler) = (state.clone(), Arc::clone(&handler));
             async move {
                 let (trace, body) = (request.trace, request.body.clone());
-                let sender = request.actor.as_ref().map(Actor::tokens);
+                let sender = request.actor.clone();
                 let namespace = request.to()?;
                 let answer = handler(state.clone(), namespace.clone(), request).await;
                 answer.map_err(|problem| {
@@ -315,12 +327,15 @@ impl Endpoints<'_> {
                     if has_refusal_event {
                         let about = RequestSubject::read(V::STEP, &body);
                         let by = about.alloc.as_ref().and_then(|alloc| {
-                            let find =
-                                |allocs: &Allocs| allocs.get(&namespace, alloc)?.1.by.clone();
+                            let find = |allocs: &Allocs| {
+                                let (_, alloc) = allocs.get(&namespace, alloc)?;
+                                alloc.by.clone().filter(|_| is_sent_for(alloc, sender.as_ref()))
+                            };
                             state.allocs.mirror.read(find)
                         });
-                        let namespace = Some(namespace);
-                        let about = RequestSubject { namespace, by: by.or(sender), ..about };
+                        let sender = sender.as_ref().map(Actor::tokens);
+                        let (namespace, by) = (Some(namespace), by.or_else(|| sender.clone()));
+                        let about = RequestSubject { namespace, by, sender, ..about };
                         state.refusals.tell_refusal(about, &problem, trace);
                     }
                     problem

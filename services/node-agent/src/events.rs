@@ -58,14 +58,15 @@ impl EventPublisher {
     pub fn publish_refusal(
         &self,
         step: &str,
-        (body, by): (&[u8], Option<String>),
+        (body, sender): (&[u8], Option<String>),
         problem: &Problem,
         trace: TraceContext,
     ) {
         if !was_told_by_claim(problem) {
             let about = RequestSubject {
                 node: Some(self.node.clone()),
-                by,
+                by: sender.clone(),
+                sender,
                 ..RequestSubject::read(step, body)
             };
             self.refusals.tell_refusal(about, problem, trace);

@@ -3,12 +3,11 @@
 //!
 //! **Promises** that no node alone can push the events of others out of the stream within an hour.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use berth_contract::event::Event;
 use berth_domain::NodeId;
-use berth_service::rate::TokenBucket;
+use berth_service::rate::SenderRates;
 use tokio::time::Instant;
 
 /// Bytes of a node's events at once, after a quiet time: some ten thousand events.
@@ -16,12 +15,16 @@ const BURST_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
 /// Bytes of a node's events each second, while they keep coming: some hundred events. The stream
 /// holds an hour of it.
 const BYTES_PER_SECOND: f64 = 64.0 * 1024.0;
-/// Nodes whose share is remembered. Those with a full share are forgotten first.
-const NODES_MAX: usize = 10_000;
 
 /// What each node may still tell.
-#[derive(Debug, Default)]
-pub struct EventShares(Mutex<HashMap<NodeId, TokenBucket>>);
+#[derive(Debug)]
+pub struct EventShares(Mutex<SenderRates<NodeId>>);
+
+impl Default for EventShares {
+    fn default() -> Self {
+        Self(Mutex::new(SenderRates::new(BURST_BYTES, BYTES_PER_SECOND)))
+    }
+}
 
 impl EventShares {
     /// Takes the event's bytes from the node's share, if they are left.
@@ -31,13 +34,8 @@ impl EventShares {
     }
 
     fn take(&self, node: &NodeId, bytes: usize, now: Instant) -> bool {
-        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if shares.len() >= NODES_MAX && !shares.contains_key(node) {
-            shares.retain(|_, share| !share.is_full(now));
-        }
-        let full = || TokenBucket::new(BURST_BYTES, BYTES_PER_SECOND, now);
         let bytes = u32::try_from(bytes).map_or(f64::MAX, f64::from);
-        shares.entry(node.clone()).or_insert_with(full).take(bytes, now)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take(node, bytes, now)
     }
 }
 

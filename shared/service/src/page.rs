@@ -47,7 +47,7 @@ impl Room {
     /// This room, less the bytes of what the answer holds beside the entries.
     #[must_use]
     pub fn beside(self, what: &impl Serialize) -> Self {
-        Self { bytes: self.bytes.saturating_sub(bytes(what)), ..self }
+        Self { bytes: self.bytes.saturating_sub(bytes_of(what)), ..self }
     }
 }
 
@@ -86,7 +86,7 @@ pub fn page<K: Ord, T: Serialize>(
     let mut last: Option<K> = None;
     for key in first.into_sorted_vec() {
         let entry = show(&key);
-        let bytes = bytes(&entry);
+        let bytes = bytes_of(&entry);
         // A page has at least one entry: otherwise a reader could never get past a large one.
         if last.is_some() && (entries.len() == room.entries || bytes > left) {
             return Page { entries, next: last.as_ref().map(token) };
@@ -100,7 +100,7 @@ pub fn page<K: Ord, T: Serialize>(
 
 /// The entry's bytes as JSON, with a comma. An entry that cannot be written fails when the page is
 /// sent.
-fn bytes(entry: &impl Serialize) -> usize {
+pub fn bytes_of(entry: &impl Serialize) -> usize {
     serde_json::to_vec(entry).map_or(0, |json| json.len() + 1)
 }
 

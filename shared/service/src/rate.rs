@@ -1,6 +1,12 @@
-//! A rate with a burst: a token bucket.
+//! A rate with a burst: a token bucket; and such a rate for each of many senders.
+
+use std::collections::HashMap;
+use std::hash::Hash;
 
 use tokio::time::Instant;
+
+/// Senders whose rate is remembered. Those that may spend a whole burst are forgotten first.
+const SENDERS_MAX: usize = 10_000;
 
 /// What may be spent: a burst at once, and then so much each second.
 #[derive(Debug, Clone)]
@@ -40,6 +46,30 @@ impl TokenBucket {
     }
 }
 
+/// The same rate for each sender: none spends what is another's.
+#[derive(Debug)]
+pub struct SenderRates<K> {
+    burst: f64,
+    per_second: f64,
+    buckets: HashMap<K, TokenBucket>,
+}
+
+impl<K: Eq + Hash + Clone> SenderRates<K> {
+    /// So much for each sender.
+    pub fn new(burst: f64, per_second: f64) -> Self {
+        Self { burst, per_second, buckets: HashMap::new() }
+    }
+
+    /// Takes this many of the sender's tokens, if they are there.
+    pub fn take(&mut self, sender: &K, tokens: f64, now: Instant) -> bool {
+        if self.buckets.len() >= SENDERS_MAX && !self.buckets.contains_key(sender) {
+            self.buckets.retain(|_, bucket| !bucket.is_full(now));
+        }
+        let full = || TokenBucket::new(self.burst, self.per_second, now);
+        self.buckets.entry(sender.clone()).or_insert_with(full).take(tokens, now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -58,5 +88,18 @@ mod tests {
         let later = begin + Duration::from_secs(3602);
         assert!(!bucket.is_full(later) && !bucket.take(5.0, later));
         assert!(bucket.is_full(begin + Duration::from_secs(3605)));
+    }
+
+    #[test]
+    fn no_sender_spends_what_is_anothers_and_those_that_are_quiet_are_forgotten() {
+        let begin = Instant::now();
+        let mut rates = SenderRates::new(2.0, 1.0);
+        let taken = (0..9).filter(|_| rates.take(&0, 1.0, begin)).count();
+        assert_eq!((taken, rates.take(&1, 2.0, begin)), (2, true));
+        let later = begin + Duration::from_secs(60);
+        for sender in 0..2 * SENDERS_MAX {
+            rates.take(&sender, 1.0, later + Duration::from_millis(sender as u64));
+        }
+        assert!(rates.buckets.len() <= SENDERS_MAX);
     }
 }

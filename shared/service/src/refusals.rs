@@ -3,8 +3,8 @@
 //! **Owns** the content of such an event, and how many are published.
 //!
 //! **Promises** that a process publishes one event for all retries of a request, and that a flood
-//! of refusals stays within a rate. A refusal beyond the rate is counted in
-//! `berth.refusals.untold`, and a later retry is published.
+//! of refusals stays within a rate, of which one sender has a quarter. A refusal beyond the rate is
+//! counted in `berth.refusals.untold`, and a later retry is published.
 //!
 //! **Never** delays an answer, and never publishes an answer that only tells the caller to wait.
 
@@ -23,14 +23,16 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::clock;
-use crate::rate::TokenBucket;
+use crate::rate::{SenderRates, TokenBucket};
 
 /// Refusals that are remembered, so that their retries are not published again.
 const REMEMBERED_MAX: usize = 4_096;
-/// Refusals published at once after a quiet time.
-const BURST_MAX: f64 = 100.0;
-/// Refusals published per second while they keep coming.
-const PER_SECOND: f64 = 20.0;
+/// Refusals of one sender published at once after a quiet time.
+const SENDER_BURST_MAX: f64 = 100.0;
+/// Refusals of one sender published per second while they keep coming.
+const SENDER_PER_SECOND: f64 = 20.0;
+/// How many times as many of all senders together are.
+const SENDERS: f64 = 4.0;
 /// Characters of an error's message in the event.
 const MESSAGE_CHARS_MAX: usize = 2_000;
 
@@ -55,8 +57,10 @@ pub struct RequestSubject {
     pub alloc: Option<AllocId>,
     /// The node.
     pub node: Option<NodeId>,
-    /// Who wants it: whom the alloc was registered by, else who sent the request.
+    /// Who wants it: who sent the request, or whom it was sent for.
     pub by: Option<String>,
+    /// Who sent the request.
+    pub sender: Option<String>,
 }
 
 impl RequestSubject {
@@ -79,6 +83,7 @@ impl RequestSubject {
             alloc: text(own("alloc")).and_then(|id| AllocId::new(id).ok()),
             node: text("node").and_then(|id| NodeId::new(id).ok()),
             by: None,
+            sender: None,
         }
     }
 }
@@ -95,7 +100,7 @@ impl RefusalTeller {
         if problem.code.is_wait() {
             return;
         }
-        let RequestSubject { namespace, volume, snapshot, alloc, node, by } = about;
+        let RequestSubject { namespace, volume, snapshot, alloc, node, by, sender } = about;
         let trace_id = trace.trace_id();
         let told = ToldRefusal {
             trace: trace_id.clone(),
@@ -104,7 +109,7 @@ impl RefusalTeller {
             code: problem.code,
         };
         let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
-        match limiter.admit(told, Instant::now()) {
+        match limiter.admit(told, sender.unwrap_or_default(), Instant::now()) {
             Admission::Told => {}
             Admission::Repeated => return,
             Admission::Exceeds => return REFUSALS_UNTOLD.add(1, []),
@@ -148,25 +153,28 @@ enum Admission {
     Exceeds,
 }
 
-/// A bounded memory of refusals, and a rate.
+/// A bounded memory of refusals, and their rates.
 #[derive(Debug)]
 struct RefusalLimiter {
     told: HashSet<ToldRefusal>,
     oldest_first: VecDeque<ToldRefusal>,
-    rate: TokenBucket,
+    senders: SenderRates<String>,
+    all: TokenBucket,
 }
 
 impl RefusalLimiter {
     fn new(now: Instant) -> Self {
         let (told, oldest_first) = (HashSet::new(), VecDeque::new());
-        Self { told, oldest_first, rate: TokenBucket::new(BURST_MAX, PER_SECOND, now) }
+        let senders = SenderRates::new(SENDER_BURST_MAX, SENDER_PER_SECOND);
+        let all = TokenBucket::new(SENDERS * SENDER_BURST_MAX, SENDERS * SENDER_PER_SECOND, now);
+        Self { told, oldest_first, senders, all }
     }
 
-    fn admit(&mut self, refusal: ToldRefusal, now: Instant) -> Admission {
+    fn admit(&mut self, refusal: ToldRefusal, sender: String, now: Instant) -> Admission {
         if self.told.contains(&refusal) {
             return Admission::Repeated;
         }
-        if !self.rate.take(1.0, now) {
+        if !self.senders.take(&sender, 1.0, now) || !self.all.take(1.0, now) {
             return Admission::Exceeds;
         }
         if self.oldest_first.len() == REMEMBERED_MAX
@@ -191,12 +199,28 @@ mod tests {
         ToldRefusal { trace: trace.to_string(), volume, alloc: AllocId::new("a").ok(), code }
     }
 
+    fn sender() -> String {
+        "user.anna".to_owned()
+    }
+
+    #[test]
+    fn one_senders_flood_keeps_no_refusal_of_another_from_being_told() {
+        let now = Instant::now();
+        let mut limiter = RefusalLimiter::new(now);
+        let mut told_of = |sender: usize| {
+            let refused = |trace| refusal(10_000 * sender + trace, "data", Code::Held);
+            let one = |trace| limiter.admit(refused(trace), format!("user.{sender}"), now);
+            (0..1_000).map(one).filter(|admission| *admission == Admission::Told).count()
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(|sender| told_of(sender)), [100, 100, 100, 100, 0]);
+    }
+
     #[test]
     fn retries_of_a_request_are_told_once() {
         let now = Instant::now();
         let mut limiter = RefusalLimiter::new(now);
         for again in 0..1_000 {
-            let told = limiter.admit(refusal(1, "data", Code::Held), now);
+            let told = limiter.admit(refusal(1, "data", Code::Held), sender(), now);
             assert_eq!(told == Admission::Told, again == 0);
         }
         for other in [
@@ -204,7 +228,7 @@ mod tests {
             refusal(1, "logs", Code::Held),
             refusal(1, "data", Code::PluginUnhealthy),
         ] {
-            assert_eq!(limiter.admit(other, now), Admission::Told);
+            assert_eq!(limiter.admit(other, sender(), now), Admission::Told);
         }
     }
 
@@ -213,7 +237,7 @@ mod tests {
         let begin = Instant::now();
         let mut limiter = RefusalLimiter::new(begin);
         let mut told_of = |traces: std::ops::Range<usize>, now| {
-            let one = |trace| limiter.admit(refusal(trace, "data", Code::Held), now);
+            let one = |trace| limiter.admit(refusal(trace, "data", Code::Held), sender(), now);
             traces.map(one).filter(|admission| *admission == Admission::Told).count()
         };
         assert_eq!(told_of(0..1_000, begin), 100);
@@ -228,13 +252,19 @@ mod tests {
         let mut limiter = RefusalLimiter::new(now);
         for trace in 0..3 * REMEMBERED_MAX {
             now += Duration::from_millis(50);
-            assert_eq!(limiter.admit(refusal(trace, "data", Code::Held), now), Admission::Told);
+            assert_eq!(
+                limiter.admit(refusal(trace, "data", Code::Held), sender(), now),
+                Admission::Told
+            );
         }
         assert_eq!(limiter.told.len(), REMEMBERED_MAX);
         assert_eq!(limiter.oldest_first.len(), REMEMBERED_MAX);
         let newest = refusal(3 * REMEMBERED_MAX - 1, "data", Code::Held);
-        assert_eq!(limiter.admit(newest, now), Admission::Repeated);
-        assert!(matches!(limiter.admit(refusal(0, "data", Code::Held), now), Admission::Told));
+        assert_eq!(limiter.admit(newest, sender(), now), Admission::Repeated);
+        assert!(matches!(
+            limiter.admit(refusal(0, "data", Code::Held), sender(), now),
+            Admission::Told
+        ));
     }
 
     #[test]

@@ -20,9 +20,9 @@ use berth_domain::alloc::each_volume;
 use berth_domain::placement::{NewClaimant, RequestedVolume, obstacles};
 use berth_domain::plugin::Half;
 use berth_domain::volume::Context;
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey, limits};
 use berth_service::newer::await_newer;
-use berth_service::page::{Page, Room, after, page};
+use berth_service::page::{Page, Room, after, bytes_of, page};
 use berth_service::projection::{Instances, Nodes, Subtree, Volumes};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep};
@@ -44,12 +44,53 @@ pub async fn list_placements(
     query: Placement,
     deadline: Instant,
 ) -> Result<Placements, Problem> {
+    place(state, namespace, query, limits::PAGE_BYTES_MAX, deadline).await
+}
+
+/// Says of each of many workloads where it could run, as if each were asked for alone. All answers
+/// go in one message, so each page has its part of it.
+pub async fn place_many(
+    state: &State,
+    namespace: &Namespace,
+    request: PlaceMany,
+    deadline: Instant,
+) -> Result<PlacementAnswers, Problem> {
+    let (many, mut left) = (request.placements.len(), limits::PAGE_BYTES_MAX);
+    let mut answers = Vec::new();
+    for (at, one) in request.placements.into_iter().enumerate() {
+        let query = Placement { newer: Newer::default(), ..one };
+        let done = match left / (many - at) {
+            0 => Err(Problem::new(Code::Overloaded, "the answers before this one fill the reply")
+                .retryable()
+                .next("ask for fewer at once")),
+            bytes => place(state, namespace.clone(), query, bytes, deadline).await,
+        };
+        let done = done.map_err(|problem| problem.at_step(verb::VolumePlacement::STEP));
+        let answer = match done {
+            Ok(placements) => PlacementAnswer { placements: Some(placements), error: None },
+            Err(error) => PlacementAnswer { placements: None, error: Some(error) },
+        };
+        left = left.saturating_sub(bytes_of(&answer));
+        answers.push(answer);
+    }
+    Ok(PlacementAnswers { answers })
+}
+
+/// One answer, with so many bytes of nodes.
+async fn place(
+    state: &State,
+    namespace: Namespace,
+    query: Placement,
+    bytes: usize,
+    deadline: Instant,
+) -> Result<Placements, Problem> {
     const STEP: &str = verb::VolumePlacement::STEP;
     check_volume_requests(&query.volumes, query.index)
         .map_err(|faults| Problem::bad_input(STEP, faults))?;
     let after = after(STEP, &query.page, |token| NodeId::new(token).ok())?;
     let reader = Reader::new(STEP, query.newer, deadline);
-    let lookup = PlacementLookup { namespace, query, after };
+    let room = Room { bytes, ..Room::for_page(&query.page) };
+    let lookup = PlacementLookup { namespace, query, after, room };
     state.catch_up_for_placement(reader).await?;
     let first = lookup.answer(state)?;
     if lookup.query.newer.than != Some(first.index) {
@@ -59,26 +100,6 @@ pub async fn list_placements(
     state.wait_for_placement(reader, is_another).await?;
     state.catch_up_for_placement(reader).await?;
     lookup.answer(state)
-}
-
-/// Says of each of many workloads where it could run, as if each were asked for alone.
-pub async fn place_many(
-    state: &State,
-    namespace: &Namespace,
-    request: PlaceMany,
-    deadline: Instant,
-) -> Result<PlacementAnswers, Problem> {
-    let mut answers = Vec::new();
-    for one in request.placements {
-        let query = Placement { newer: Newer::default(), ..one };
-        let done = list_placements(state, namespace.clone(), query, deadline).await;
-        let done = done.map_err(|problem| problem.at_step(verb::VolumePlacement::STEP));
-        answers.push(match done {
-            Ok(placements) => PlacementAnswer { placements: Some(placements), error: None },
-            Err(error) => PlacementAnswer { placements: None, error: Some(error) },
-        });
-    }
-    Ok(PlacementAnswers { answers })
 }
 
 impl StateInner {
@@ -191,6 +212,7 @@ struct PlacementLookup {
     namespace: Namespace,
     query: Placement,
     after: Option<NodeId>,
+    room: Room,
 }
 
 /// A lookup at one moment.
@@ -205,8 +227,8 @@ struct PlacementView<'a> {
 
 impl PlacementView<'_> {
     fn page(&self, volumes: &Volumes, nodes: &Nodes, plugins: &Instances) -> Page<NodePlacement> {
-        let PlacementLookup { query, after, .. } = self.lookup;
-        let Placement { volumes: requests, index, node, page: asked, .. } = query;
+        let PlacementLookup { query, after, room, .. } = self.lookup;
+        let Placement { volumes: requests, index, node, .. } = query;
         let key = |id: &VolumeId| self.lookup.key(id);
         let ids = each_volume(requests, *index);
         let wanted: Vec<RequestedVolume<'_>> = ids
@@ -276,7 +298,7 @@ impl PlacementView<'_> {
             .chain(nodes.unreadable().keys())
             .filter(|id| node.as_ref().is_none_or(|node| node == *id))
             .filter(|id| after.as_ref().is_none_or(|after| *id > after));
-        page(meant, Room::for_page(asked), show, ToString::to_string)
+        page(meant, *room, show, ToString::to_string)
     }
 }
 

@@ -7,7 +7,7 @@ use berth_access::{Grants, Role};
 use berth_bus::{Bus, Call, RequestError};
 use berth_contract::actor::Actor;
 use berth_contract::code::Code;
-use berth_contract::service::{CONTROLLER, DOCKER, NODE_AGENT};
+use berth_contract::service::{DOCKER, NODE_AGENT};
 use berth_contract::verb::{self, Row, Sender, Verb as _};
 use berth_domain::{Namespace, NodeId, PluginId};
 use berth_harness::root::or_skip;
@@ -43,6 +43,9 @@ const NAMES: [Names; 5] = [
     Names { volume: "xvolume", ..MISSING },
 ];
 
+/// A class that only namespace `team-b` may use, to those who are at home elsewhere.
+const CLASSES: [Names; 2] = [MISSING, Names { class: "yclass", ..MISSING }];
+
 /// An identity, and where it asks.
 struct Asker {
     name: &'static str,
@@ -50,6 +53,8 @@ struct Asker {
     namespace: &'static str,
     /// The node that it names.
     node: &'static str,
+    /// What it asks about: first what does not exist.
+    names: &'static [Names],
     /// The verbs that it is asked about.
     sends: fn(&Row) -> bool,
     /// Whether the bus itself refuses all of them.
@@ -79,7 +84,7 @@ impl Asker {
 fn normal(answer: &Value, names: Names) -> Value {
     match answer {
         Value::Object(fields) => {
-            let own = ["trace", "since", "at", "until", "expires"];
+            let own = ["trace", "since", "at", "until", "expires", "clock", "clock_skew_ms", "end"];
             let is_own = |name: &str| {
                 own.contains(&name) || name.ends_with("index") || name.ends_with("revision")
             };
@@ -137,10 +142,29 @@ fn body(step: &str, names: Names, namespace: &str, node: &str) -> Value {
         "alloc.wait" => json!({"id": alloc, "until": "free", "wait_ms": 1}),
         "alloc.status" => json!({"id": alloc}),
         "alloc.list" => json!({"prefix": alloc, "node": node, "owner": owner}),
+        "node.report" => json!({
+            "node": node, "version": "1", "boot_id": "b", "clock": clock::now(),
+            "unaccounted": [{
+                "namespace": namespace, "volume": volume, "alloc": alloc, "path": "/p",
+                "plugin": PLUGIN, "external_id": volume,
+            }],
+        }),
+        "node.tell" => json!({"events": [{
+            "traceparent": clock::begin_trace(),
+            "event": {
+                "event": "volume.mounted", "at": clock::now(), "service": NODE_AGENT.name,
+                "namespace": namespace, "volume": volume, "alloc": alloc, "node": node,
+            },
+        }]}),
         "owner.hold" => json!({"owner": owner, "holder": "p", "ttl_s": 5}),
         "owner.yield" => json!({"owner": owner, "holder": "p"}),
         "owner.list" => json!({"prefix": owner}),
         "claim.take" => json!({"alloc": alloc, "volume": volume, "node": node, "wait": true}),
+        "claim.recover" => json!({
+            "alloc": alloc, "volume": volume, "node": node, "plugin": PLUGIN,
+            "external_id": volume, "mode": "write", "access": "single-node-writer",
+            "attachment": "file-system",
+        }),
         "claim.release" => json!({"alloc": alloc, "volume": volume, "reason": "asked"}),
         "claim.observe" => {
             json!({"alloc": alloc, "volume": volume, "epoch": 1, "mount": mount})
@@ -181,13 +205,15 @@ fn sends_capability(row: &Row) -> bool {
 
 /// The events of its namespaces show a user what it has asked itself.
 fn sends_at_home(row: &Row) -> bool {
-    sends_capability(row) && row.step != verb::HistoryList::STEP
+    sends_capability(row) && !sends_history(row)
 }
 
-/// The node's own verbs name its own node in their subject or all through their body. What a node
-/// recovers is decided by what it reports.
-const OF_ITS_OWN: &[&str] =
-    &["claim.recover", "node.hold", "node.yield", "node.report", "node.host", "node.tell"];
+fn sends_history(row: &Row) -> bool {
+    row.step == verb::HistoryList::STEP
+}
+
+/// The node's own lease, and its own rights.
+const OF_ITS_OWN: &[&str] = &["node.hold", "node.yield", "node.host"];
 
 fn sends_as_agent(row: &Row) -> bool {
     is_sent_by(row, Sender::Service(NODE_AGENT)) && !OF_ITS_OWN.contains(&row.step)
@@ -200,52 +226,84 @@ fn sends_as_docker(row: &Row) -> bool {
     is_sent_by(row, Sender::Service(DOCKER)) && !of_volumes
 }
 
+/// Both show which classes there are.
+fn sends_of_classes(row: &Row) -> bool {
+    ["class.list", "volume.create"].contains(&row.step)
+}
+
 fn node(id: &str) -> NodeId {
     NodeId::new(id).unwrap()
 }
 
 async fn askers(system: &System) -> Vec<Asker> {
-    let agent = Role::Node { node: node("n2"), controllers: vec![PluginId::new(PLUGIN).unwrap()] };
+    // No agent has it, which would report again at once.
+    let agent = Role::Node { node: node("n9"), controllers: vec![PluginId::new(PLUGIN).unwrap()] };
     let docker = Role::Docker { node: node("n2"), namespaces: [Namespace::default()].into() };
     let grants = Grants::parse_namespaces(&["team-a=read,write,mount"]).unwrap();
     let user = Role::User { name: "mallory".to_owned(), grants };
     let inspector = Role::Inspect { name: "eve".to_owned() };
-    let (as_agent, as_docker) = (Actor::Node(node("n2")), Actor::Docker(node("n2")));
-    let in_name = async |role, actor| system.connect_as(role, actor).await;
-    let default = "default";
-    let asker = |name, bus, namespace, sends, is_denied| Asker {
+    let asker = async |name, (role, actor): (&Role, Actor), namespace| Asker {
         name,
-        bus,
+        bus: system.connect_as(role, actor).await,
         namespace,
         node: "n2",
-        sends,
-        is_denied,
+        names: &NAMES,
+        sends: |_| true,
+        is_denied: false,
     };
-    let user_bus = || in_name(&user, Actor::user("mallory"));
+    let as_agent = (&agent, Actor::Node(node("n9")));
+    let as_docker = || (&docker, Actor::Docker(node("n2")));
+    let as_user = || (&user, Actor::user("mallory"));
+    let of_docker = |row: &Row| is_sent_by(row, Sender::Service(DOCKER));
+    let (home, classes) = ("default", CLASSES.as_slice());
     vec![
-        asker("node", in_name(&agent, as_agent).await, default, sends_as_agent, false),
-        asker("docker", in_name(&docker, as_docker).await, default, sends_as_docker, false),
-        asker("user", user_bus().await, "team-a", sends_at_home, false),
-        asker("user elsewhere", user_bus().await, default, sends_capability, true),
-        asker("inspector", in_name(&inspector, Actor::user("eve")).await, default, |_| true, true),
+        Asker { node: "n9", sends: sends_as_agent, ..asker("node", as_agent, home).await },
+        Asker { sends: sends_as_docker, ..asker("docker", as_docker(), home).await },
+        Asker {
+            names: classes,
+            sends: sends_of_classes,
+            ..asker("docker of classes", as_docker(), home).await
+        },
+        Asker {
+            sends: of_docker,
+            is_denied: true,
+            ..asker("docker elsewhere", as_docker(), "team-b").await
+        },
+        // Before anything of it was refused, which is an event.
+        Asker { sends: sends_history, ..asker("user of events", as_user(), "team-a").await },
+        Asker {
+            names: classes,
+            sends: sends_of_classes,
+            ..asker("user of classes", as_user(), "team-a").await
+        },
+        Asker { sends: sends_at_home, ..asker("user", as_user(), "team-a").await },
+        Asker {
+            sends: sends_capability,
+            is_denied: true,
+            ..asker("user elsewhere", as_user(), home).await
+        },
+        Asker {
+            is_denied: true,
+            ..asker("inspector", (&inspector, Actor::user("eve")), home).await
+        },
     ]
 }
 
 /// What differs: the verb, and both answers.
 async fn compare(asker: &Asker) -> Vec<String> {
     let mut told = Vec::new();
-    for row in verb::ALL.iter().filter(|row| (asker.sends)(row) && row.service != CONTROLLER) {
-        let missing = asker.ask(row, NAMES[0]).await;
+    for row in verb::ALL.iter().filter(|row| (asker.sends)(row)) {
+        let missing = asker.ask(row, asker.names[0]).await;
         let code = missing["code"].as_str().unwrap_or_default();
         // Else all answers are alike for another reason.
         let is_bad = code == Code::BadInput.as_str();
         if is_bad || (code == "not_allowed") != asker.is_denied {
             told.push(format!("{} {} is not asked well: {missing}", asker.name, row.step));
         }
-        for names in &NAMES[1..] {
+        for names in &asker.names[1..] {
             let found = asker.ask(row, *names).await;
             if found != missing {
-                let of = (asker.name, row.step, names.alloc, names.volume);
+                let of = (asker.name, row.step, names.alloc, names.volume, names.class);
                 told.push(format!("{of:?}\n  missing: {missing}\n  found:   {found}"));
             }
         }
@@ -260,6 +318,7 @@ async fn a_name_without_capability_is_answered_as_an_unknown_one() {
     }
     let system = System::start(Options::default()).await;
     system.class("xclass", json!({"namespaces": ["default"]})).await.unwrap();
+    system.class("yclass", json!({"namespaces": ["team-b"]})).await.unwrap();
     system.volume("xvolume", &["multi-node-multi-writer"]).await;
     system.run("xended", 0, "xvolume").await;
     system.stop("xended").await;

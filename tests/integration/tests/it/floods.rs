@@ -3,20 +3,24 @@
 use std::time::Duration;
 
 use berth_access::{Grants, Role};
-use berth_bus::{Bus, Call};
+use berth_bus::{Bus, Call, Change, Guard, Write};
 use berth_client::Client;
 use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::message::alloc::{Wait, WaitUntil};
 use berth_contract::message::claim::Take;
+use berth_contract::message::many::PlacementAnswers;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
+use berth_contract::{bucket, key, record};
 use berth_domain::limits::HELD_MAX;
+use berth_domain::plugin::Node;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, PLUGIN, System};
 use berth_service::clock;
+use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -131,4 +135,34 @@ async fn a_reader_that_waits_keeps_no_other_reader_from_waiting() {
         once::<verb::AllocWait>(&bob, &waits(1)).await
     })
     .await;
+}
+
+/// Each of 64 answers was as large as a page may be: all of them together were never sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_placements_over_many_nodes_fit_one_reply() {
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let nodes = system.bus.bucket(&bucket::NODES, 1).await.unwrap();
+    for at in 0..200 {
+        let id = NodeId::new(format!("host-{at:04}.example")).unwrap();
+        let record = record::write(&Node::unknown(clock::now()), None).unwrap();
+        let (key, operation) = (key::node(&id), clock::new_attempt());
+        let write = Write {
+            key: &key,
+            change: Change::Put(record.into()),
+            guard: Guard { filter: &key, revision: 0 },
+            operation: operation.as_str(),
+            trace: clock::begin_trace(),
+        };
+        nodes.commit(write).await.unwrap();
+    }
+    let wanted = json!({"volumes": [{"source": "data"}]});
+    let asked = json!({"placements": vec![wanted; 64]});
+    let answers: PlacementAnswers =
+        system.ask(&verb::VolumePlaceMany::subject(&Namespace::default()), &asked).await.unwrap();
+    assert_eq!(answers.answers.len(), 64);
+    for answer in answers.answers {
+        let first = answer.placements.expect("an answer for each");
+        assert!(!first.nodes.is_empty() && first.next.is_some(), "{} nodes", first.nodes.len());
+    }
 }

@@ -175,6 +175,24 @@ async fn acts_for_another_node(thief: &Thief, system: &System) {
     thief.is_refused::<verb::NodeTell>(&(), &told(EventName::VolumeUnmounted, "n1")).await;
 }
 
+/// What it was refused about the alloc of another is told as its own attempt.
+async fn is_told_of_by_its_name(system: &System) {
+    let events = system.bus.events(&stream::EVENTS, 1).await.unwrap();
+    let of_namespace = subject::EventsOf::Namespace(&Namespace::default());
+    let alloc = AllocId::new("a").unwrap();
+    let refused = subject::refusal_filter(of_namespace, None, Some(&alloc));
+    wait::until("its attempts are told", AT_ONCE, async || {
+        let last = events.last(&refused, 100, AT_ONCE).await.unwrap();
+        let told: Vec<_> = last.into_iter().map(|event| event.subject).collect();
+        assert!(
+            told.iter().all(|subject| subject.ends_with(".a.node.n2.service.claim")),
+            "{told:?}"
+        );
+        if told.len() >= 2 { Ok(()) } else { Err(told.join(" ")) }
+    })
+    .await;
+}
+
 /// Declares `n1` gone in the name of an operator, writes records, forges events, reads replies.
 async fn speaks_past_the_services(thief: &Thief) {
     let gone = registry::Gone {
@@ -272,6 +290,7 @@ async fn the_thief_of_a_nodes_identity_gains_nothing() {
     let thief = Thief::break_in(&system).await;
 
     acts_for_another_node(&thief, &system).await;
+    is_told_of_by_its_name(&system).await;
     speaks_past_the_services(&thief).await;
     answers_for_others(&thief).await;
     exhausts_the_stream(&thief, &system).await;
