@@ -375,9 +375,9 @@ impl Plugin {
         (healthy, said)
     }
 
-    /// Whether the plugin has a controller service: a controller is on record, healthy or not, a job
-    /// announces one, or its nodes say so. Nodes have to agree: any node may report what it likes,
-    /// and of a plugin without controllers nobody could answer for one.
+    /// Whether the plugin has a controller service: a controller is on record, healthy or not, a
+    /// job announces one, or its nodes say so. Nodes have to agree: any node may report what it
+    /// likes, and no volume is registered while nobody answers as the controller.
     pub fn has_controller(&self) -> bool {
         let mut said = self.instances.values().filter_map(|instance| instance.node.as_ref());
         self.jobs.values().any(|job| job.controllers > 0)

@@ -91,8 +91,8 @@ impl Volume {
     ///
     /// - The node mounts on a grant only, and a grant is given for a claim that is taken (rule 10).
     /// - A controller call is on the record before it is sent (rule 2), and nothing starts after
-    ///   its deadline (rule 3). `hosts_controller` says whether the node may get such a call. A call
-    ///   of the storage that is sent to one node's controller is due at that node alone.
+    ///   its deadline (rule 3). `hosts_controller` says whether the node may get such a call. A
+    ///   call of the storage that is sent to one node's controller is due at that node alone.
     pub fn secrets_due(
         &self,
         node: &NodeId,
