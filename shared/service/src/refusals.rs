@@ -207,12 +207,12 @@ mod tests {
     fn one_senders_flood_keeps_no_refusal_of_another_from_being_told() {
         let now = Instant::now();
         let mut limiter = RefusalLimiter::new(now);
-        let mut told_of = |sender: usize| {
+        let told_of = |sender: usize| {
             let refused = |trace| refusal(10_000 * sender + trace, "data", Code::Held);
             let one = |trace| limiter.admit(refused(trace), format!("user.{sender}"), now);
             (0..1_000).map(one).filter(|admission| *admission == Admission::Told).count()
         };
-        assert_eq!([0, 1, 2, 3, 4].map(|sender| told_of(sender)), [100, 100, 100, 100, 0]);
+        assert_eq!([0, 1, 2, 3, 4].map(told_of), [100, 100, 100, 100, 0]);
     }
 
     #[test]

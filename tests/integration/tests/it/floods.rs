@@ -145,7 +145,7 @@ async fn many_placements_over_many_nodes_fit_one_reply() {
     let nodes = system.bus.bucket(&bucket::NODES, 1).await.unwrap();
     for at in 0..200 {
         let id = NodeId::new(format!("host-{at:04}.example")).unwrap();
-        let record = record::write(&Node::unknown(clock::now()), None).unwrap();
+        let record = record::write(Node::unknown(clock::now()), None).unwrap();
         let (key, operation) = (key::node(&id), clock::new_attempt());
         let write = Write {
             key: &key,
