@@ -36,8 +36,8 @@ use tokio::time::{Instant, sleep};
 pub use poll::poll;
 pub use retry::{FailedTry, Retry};
 
-/// How often a request is sent while replicas answer that they cannot read a record. Of two
-/// replicas, one older, thirty-one of thirty-two requests reach the other one.
+/// How often a request is sent while replicas answer that they are too old for it or for a record.
+/// Of two replicas, one older, thirty-one of thirty-two requests reach the other one.
 const OTHER_REPLICA_TRIES: u32 = 5;
 const OTHER_REPLICA_PAUSES: Schedule =
     Schedule { first: Duration::from_millis(20), max: Duration::from_millis(200) };
@@ -66,8 +66,8 @@ impl Client {
     }
 
     /// Asks once. A stalled or killed replica does not delay the caller: another is asked
-    /// meanwhile, where the verb's row allows that. Where a replica is too old to read a record,
-    /// it is asked again a few times, because another one may be newer.
+    /// meanwhile, where the verb's row allows that. Where a replica is too old to read the request
+    /// or a record, it is asked again a few times, because another one may be newer.
     pub async fn once<V: Verb>(
         &self,
         to: &V::To,
@@ -81,7 +81,7 @@ impl Client {
             let pause = OTHER_REPLICA_PAUSES.wait(tries, rand::random());
             match &answer {
                 Err(problem)
-                    if may_be_read_by_another::<V>(problem)
+                    if is_of_older_replica::<V>(problem)
                         && tries < OTHER_REPLICA_TRIES
                         && Instant::now() + pause < call.deadline =>
                 {
@@ -105,7 +105,7 @@ impl Client {
             let problem = error.into_problem(V::STEP).trace(call.trace.trace_id());
             let mut problem = with_capability::<V>(problem);
             // Services of the last release say that it is not.
-            problem.retryable |= may_be_read_by_another::<V>(&problem);
+            problem.retryable |= is_of_older_replica::<V>(&problem);
             match to.node().filter(|_| V::ROW.service == NODE_AGENT) {
                 Some(node) => with_node(problem, node.as_str()),
                 None => problem,
@@ -114,9 +114,14 @@ impl Client {
     }
 }
 
-/// Whether a replica could not read a record, and another one of the service might.
-fn may_be_read_by_another<V: Verb>(problem: &Problem) -> bool {
-    problem.code == Code::NewerRecord && READERS.contains(&V::ROW.service)
+/// Whether a replica could not read the request or a record, and another one of the service might.
+/// An agent passes on what a replica of the claim service could not read.
+fn is_of_older_replica<V: Verb>(problem: &Problem) -> bool {
+    let has_replicas = READERS.contains(&V::ROW.service);
+    match problem.code {
+        Code::NewerRecord => has_replicas || V::ROW.service == NODE_AGENT,
+        _ => has_replicas && problem.is_of_older_service(),
+    }
 }
 
 /// Names the capability that the caller's credentials lack.

@@ -22,6 +22,9 @@ use crate::shorten::shorten;
 /// The most processes that a problem names.
 const PROCESSES_MAX: usize = 16;
 
+/// How the way out of a refusal begins where the service is older than its client.
+const OLDER_SERVICE: &str = "the request states contract version ";
+
 /// Why a request was not done, and what to do now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
@@ -109,16 +112,24 @@ impl Problem {
     }
 
     /// Bad input of a client that states a contract version. A newer client learns that the service
-    /// is older, because the faults may be fields or values that only a newer service knows.
+    /// is older, because the faults may be fields or values that only a newer service knows. Then
+    /// asking again may reach a newer replica.
     pub fn bad_input_of(stated: Option<u32>, step: &str, faults: Vec<Fault>) -> Self {
         let problem = Self::bad_input(step, faults);
         match stated.filter(|stated| *stated > CONTRACT_VERSION) {
             None => problem,
-            Some(stated) => problem.next(format!(
-                "the request states contract version {stated}, and this service has \
-                 {CONTRACT_VERSION}: upgrade the service, or leave out what the faults name"
+            Some(stated) => problem.retryable().next(format!(
+                "{OLDER_SERVICE}{stated}, and this service has {CONTRACT_VERSION}: upgrade the \
+                 service, or leave out what the faults name"
             )),
         }
+    }
+
+    /// Whether a service refused the input that is older than its client, so that a newer replica
+    /// may take it. Services of the last release say so in words only: with the next release, this
+    /// is whether it is `retryable`.
+    pub fn is_of_older_service(&self) -> bool {
+        self.code == Code::BadInput && self.next.starts_with(OLDER_SERVICE)
     }
 
     /// The problem to report of a request that was made again. That the last try came too late, or

@@ -273,8 +273,9 @@ async fn a_newer_client_is_told_that_the_service_is_older() {
         let answer: Value = serde_json::from_slice(&asked.payload).unwrap();
         let problem: Problem = serde_json::from_value(answer["error"].clone()).unwrap();
         assert_eq!(problem.faults[0].path, "colour", "{problem}");
-        let next = problem.next;
+        let (next, is_older) = (&problem.next, problem.is_of_older_service());
         assert_eq!(next.contains("version 99") && next.contains("upgrade"), is_newer, "{next}");
+        assert_eq!((is_older, problem.retryable), (is_newer, is_newer), "a newer replica may");
         let read =
             client.request_with_headers("read.user.test", headers, body.into()).await.unwrap();
         assert_eq!(&read.payload[..], b"null");

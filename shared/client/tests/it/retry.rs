@@ -8,6 +8,7 @@ use std::time::Duration;
 use berth_bus::{Bus, Call, Config, Listen, Service, ServiceSpec, VerbRequest};
 use berth_client::{Client, FailedTry, Retry};
 use berth_contract::code::Code;
+use berth_contract::header::CONTRACT_VERSION;
 use berth_contract::message::registry::{Leave, Left};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -261,30 +262,50 @@ async fn answers_that_all_come_late_end_at_the_deadline_as_perhaps_done() {
     assert!(received.get().iter().all(|left| *left <= one), "{received:?}");
 }
 
+/// Refusals by a service of the last release, which says that asking again is of no use: of a
+/// record that it cannot read, and of a request with fields that it does not know.
+fn refusals_of_older() -> [Problem; 2] {
+    let of_record = Problem::new(Code::NewerRecord, "schema 2");
+    let of_request = Problem::bad_input_of(Some(u32::MAX), "node.leave", Vec::new());
+    [of_record, of_request].map(|problem| Problem { retryable: false, ..problem })
+}
+
 /// Two replicas, the first one older. Which gets a request is chance.
 #[tokio::test]
-async fn a_replica_that_cannot_read_a_record_is_passed_over_for_another() {
-    let site = Site::start().await;
-    let answer = |n| async move {
-        // A service of the last release says that asking again is of no use.
-        let newer = Problem { retryable: false, ..Problem::new(Code::NewerRecord, "schema 2") };
-        if n <= 3 { Err(newer) } else { Ok(left()) }
-    };
-    let (_service, received) = serve(&site.bus, answer).await;
-    let never = |_: &FailedTry<'_>| panic!("the caller sees nothing of it");
-    let (result, _) = site.pursue(&call(PATIENCE), retry(Duration::MAX), never).await;
-    assert_eq!((result.unwrap(), received.get().len()), (left(), 4));
+async fn a_replica_that_is_too_old_is_passed_over_for_another() {
+    for refusal in refusals_of_older() {
+        let site = Site::start().await;
+        let answer = move |n| {
+            let refusal = refusal.clone();
+            async move { if n <= 3 { Err(refusal) } else { Ok(left()) } }
+        };
+        let (_service, received) = serve(&site.bus, answer).await;
+        let never = |_: &FailedTry<'_>| panic!("the caller sees nothing of it");
+        let (result, _) = site.pursue(&call(PATIENCE), retry(Duration::MAX), never).await;
+        assert_eq!((result.unwrap(), received.get().len()), (left(), 4));
+    }
 }
 
 #[tokio::test]
-async fn where_no_replica_can_read_the_record_the_tries_are_bounded_and_the_caller_decides() {
+async fn where_every_replica_is_too_old_the_tries_are_bounded_and_the_caller_decides() {
+    for refusal in refusals_of_older() {
+        let (site, code) = (Site::start().await, refusal.code);
+        let refuse = move |_| std::future::ready(Err(refusal.clone()));
+        let (_service, received) = serve(&site.bus, refuse).await;
+        let (result, _) = site.pursue(&call(PATIENCE), retry(Duration::MAX), |_| false).await;
+        let problem = result.unwrap_err();
+        assert!(problem.code == code && problem.retryable, "{problem}");
+        assert_eq!(received.get().len(), 5);
+    }
+}
+
+/// What every version refuses is told at once.
+#[tokio::test]
+async fn bad_input_for_a_service_of_the_same_version_is_asked_once() {
     let site = Site::start().await;
-    let refuse = |_| async {
-        Err(Problem { retryable: false, ..Problem::new(Code::NewerRecord, "schema 2") })
-    };
+    let refuse =
+        |_| async { Err(Problem::bad_input_of(Some(CONTRACT_VERSION), "node.leave", Vec::new())) };
     let (_service, received) = serve(&site.bus, refuse).await;
-    let (result, _) = site.pursue(&call(PATIENCE), retry(Duration::MAX), |_| false).await;
-    let problem = result.unwrap_err();
-    assert!(problem.code == Code::NewerRecord && problem.retryable, "{problem}");
-    assert_eq!(received.get().len(), 5);
+    let (result, _) = site.pursue(&call(PATIENCE), retry(Duration::MAX), is_retryable).await;
+    assert_eq!((result.unwrap_err().code, received.get().len()), (Code::BadInput, 1));
 }

@@ -359,6 +359,17 @@ mod tests {
         }
     }
 
+    /// A hundred faults with the whole of a long name each are more than an answer carries.
+    #[test]
+    fn a_fault_cuts_what_it_repeats_of_the_input() {
+        let input = json!({"name": "n", "x".repeat(1 << 20): 1});
+        let faults = decode::<Sample>(input, Unknown::Fault).unwrap_err();
+        assert_eq!(faults.len(), 1);
+        let Fault { path, problem, .. } = &faults[0];
+        let most = limits::TEXT_BYTES_MAX;
+        assert!(path.len() <= most && problem.len() <= most, "{}", path.len());
+    }
+
     #[test]
     fn a_message_ignores_what_it_does_not_know() {
         let whole: Whole =

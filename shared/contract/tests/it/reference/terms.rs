@@ -76,8 +76,8 @@ pub fn write(page: &mut Page) {
          requests ignore unknown fields: those that only read, and those between Berth's own \
          processes, whose versions differ during an upgrade. Clients ignore unknown fields of \
          replies. The contract has version {}; each new field of a request raises it. A client \
-         may state its version in `{}`. Then the error says so if the service is older than the \
-         client.",
+         may state its version in `{}`. A service that is older than the client then says so, and \
+         that the request may be sent again (`retryable`): another replica may be newer.",
         Code::BadInput,
         header::CONTRACT_VERSION,
         header::CONTRACT
@@ -155,8 +155,8 @@ pub fn headers() -> Vec<Header> {
         header(
             &[header::CONTRACT],
             &["requests"],
-            "The version of the contract that the caller was written for. Optional: it only makes \
-             the answer to an unknown field clearer.",
+            "The version of the contract that the caller was written for. Optional: with it, an \
+             older service that refuses an unknown field says that a newer replica may take it.",
         ),
         header(
             &["Nats-Service-Error", "Nats-Service-Error-Code"],

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_domain::access::Mode;
-use berth_domain::volume::State;
+use berth_domain::volume::{Policy, State};
 
 use super::*;
 
@@ -199,7 +199,9 @@ fn times_of_a_clock_that_was_set_back_hold_nothing_up() {
     assert_eq!(claim(&volumes, "called").attempt.unwrap().ends(), due, "by the wrong clock");
     volumes.bound_times(right);
     let within = |longest: Duration| right.after(longest + limits::CLOCK_MARGIN);
-    assert_eq!(claim(&volumes, "called").attempt.unwrap().ends(), within(limits::CALL_TIMEOUT));
+    let called = claim(&volumes, "called").attempt.unwrap();
+    assert_eq!(called.ends(), within(limits::CALL_TIMEOUT));
+    assert_eq!(called.with_believed_deadline().deadline, called.ends(), "what others are told");
     assert_eq!(claim(&volumes, "failed").next_try, Some(within(limits::RETRY_MAX)));
     assert_eq!(claim(&volumes, "waits").place_until, Some(within(limits::PLACE_KEPT)));
     let early = claim(&volumes, "early").attempt.unwrap();
@@ -207,6 +209,55 @@ fn times_of_a_clock_that_was_set_back_hold_nothing_up() {
     let subtree = volumes.get(&volume()).unwrap();
     let latest = subtree.volume.claims.calling().next().unwrap().0.clone();
     assert_eq!(latest.as_str(), "called", "the summary follows");
+}
+
+/// The same for calls of the volume itself and of its snapshots.
+#[test]
+fn times_of_calls_at_the_storage_are_bounded_when_the_clock_was_set_back() {
+    let wrong = clock::now();
+    let right = wrong.before(Duration::from_secs(3600));
+    let due = wrong.after(Duration::from_secs(30));
+    let progress = serde_json::json!({"next_try": due, "attempt": {"id": "wrong",
+        "call": "controller.create", "worker": "w", "deadline": due}});
+    let spec = serde_json::json!({"plugin": "p", "schema": 2, "storage": {"operation":
+        {"work": {"create": {}}, "since": wrong, "progress": progress}}});
+    let snapshot = serde_json::json!({"state": "creating", "since": wrong, "progress": progress,
+        "name": "s", "plugin": "p", "source": "v", "schema": 2});
+    let mut volumes = Volumes::default();
+    volumes.put("default.data.spec", 3, spec.to_string().as_bytes());
+    volumes.put("default.data.snapshot.s", 4, snapshot.to_string().as_bytes());
+    let times = |volumes: &Volumes| {
+        let Volume { spec, snapshots, .. } = &volumes.get(&volume()).unwrap().volume;
+        let of_volume = &spec.as_ref().unwrap().operation().unwrap().progress;
+        let both = [of_volume, &snapshots.values().next().unwrap().progress];
+        both.map(|it| (it.attempt.as_ref().unwrap().ends(), it.next_try.unwrap()))
+    };
+    assert_eq!(times(&volumes), [(due, due); 2], "by the wrong clock");
+    volumes.bound_times(right);
+    let within = |longest: Duration| right.after(longest + limits::CLOCK_MARGIN);
+    let bounded = (within(limits::CALL_TIMEOUT), within(limits::RETRY_MAX));
+    assert_eq!(times(&volumes), [bounded; 2]);
+}
+
+/// The clock itself cannot be set here. A policy that bounds more shows that times are bounded.
+#[test]
+fn what_the_mirror_says_of_the_clock_bounds_the_times_of_all_records() {
+    let long = Duration::from_secs(86_400);
+    let mut volumes =
+        Volumes::default().with_policy(&Policy { place_kept: long, ..Policy::default() });
+    let place = clock::now().after(long);
+    let waiting = String::from_utf8(CLAIM.to_vec()).unwrap().replace("taken", "waiting");
+    let waiting = waiting.replace(r#""trace""#, &format!(r#""place_until":"{place}","trace""#));
+    volumes.put("default.data.claim.a", 4, waiting.as_bytes());
+    let place_until = |volumes: &Volumes| {
+        let claims = &volumes.get(&volume()).unwrap().volume.claims;
+        claims.values().next().unwrap().place_until.unwrap()
+    };
+    assert_eq!(place_until(&volumes), place);
+    let mut volumes = volumes.with_policy(&Policy::default());
+    volumes.clock_set_back();
+    let longest = limits::PLACE_KEPT + limits::CLOCK_MARGIN;
+    assert!(place_until(&volumes) <= clock::now().after(longest), "{}", place_until(&volumes));
 }
 
 #[test]
