@@ -219,3 +219,30 @@ impl Claim {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A reservation that a clock ahead by an hour has written is given up now, and not in an hour.
+    #[test]
+    fn a_start_in_the_future_is_no_sign_of_the_caller_of_a_reservation() {
+        let now = Timestamp::from_unix_ms(1_800_000_000_000);
+        let since = |since: Timestamp| -> Claim {
+            let claim = serde_json::json!({"state": "publishing", "node": "n1", "mode": "write",
+                "since": since, "access": "single-node-writer", "attachment": "file-system",
+                "controller": true});
+            serde_json::from_value(claim).unwrap()
+        };
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        for recent in [now.before(hour), now, now.after(second)] {
+            assert_eq!(since(recent).last_sign(now), recent);
+        }
+        let ahead = since(now.after(hour));
+        assert_eq!(ahead.last_sign(now), Timestamp::default());
+        let next_try = Some(now.after(second));
+        assert_eq!(Claim { next_try, ..ahead }.last_sign(now), now.after(second), "another sign");
+    }
+}
