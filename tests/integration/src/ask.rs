@@ -102,6 +102,14 @@ impl System {
         self.about::<verb::VolumeRegister>(&document).await.expect("the volume is registered")
     }
 
+    /// The same, for one writer, as a block device.
+    pub async fn volume_of_block(&self, id: &str) -> Registered {
+        self.provision_with(id, &["--backing", "image", "--capacity-bytes", "1048576"]);
+        let document = json!({"id": id, "plugin": PLUGIN, "capability": [
+            {"access": "single-node-writer", "attachment": "block-device"}]});
+        self.about::<verb::VolumeRegister>(&document).await.expect("the volume is registered")
+    }
+
     /// The same, for one writer, with the secret that the driver demands.
     pub async fn volume_with_secrets(&self, id: &str, secret: &str) -> Registered {
         self.provision(id);
@@ -112,9 +120,14 @@ impl System {
 
     /// Creates a volume on the storage.
     pub fn provision(&self, id: &str) {
+        self.provision_with(id, &[]);
+    }
+
+    fn provision_with(&self, id: &str, more: &[&str]) {
         let made = std::process::Command::new(binary("berth-csi-dev"))
             .args(["provision", "--volume", id, "--backend"])
             .arg(self.backend())
+            .args(more)
             .output()
             .expect("the driver runs");
         assert!(made.status.success(), "{made:?}");

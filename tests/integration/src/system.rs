@@ -545,7 +545,10 @@ impl Start<'_> {
         }
         // Every process may read the arguments, so the secret is not among them.
         let secret = self.options.secret.map(|secret| ("BERTH_CSI_DEV_SECRET", secret));
-        Program::service("berth-csi-dev", &format!("driver-{node}"), self.dir)
+        let name = format!("driver-{node}");
+        // Not of the last release, which lacks arguments that tests give.
+        let program = version::place(self.dir, "berth-csi-dev", &name, Version::This);
+        Program::service_at(program, &name, self.dir)
             .args(["serve", "--endpoint"])
             .arg(format!("unix://{dir}/d{node}.sock"))
             .args(["--node-id".to_owned(), (self.options.external_node)(at)])

@@ -38,8 +38,9 @@ impl Version {
         }
     }
 
-    /// Makes or changes the link at `to`.
+    /// Makes or changes the link at `to`. Never replaces a program itself: that one is of all tests.
     fn link(self, to: &Path) {
+        assert!(!to.exists() || to.is_symlink(), "{} is no link", to.display());
         let program = to.file_name().and_then(|name| name.to_str()).expect("a program has a name");
         let found = self.find(program).expect("the version's programs are here");
         let fresh = to.with_extension("new");
@@ -61,10 +62,12 @@ pub(super) fn place(dir: &Dir, program: &str, process: &str, version: Version) -
 impl System {
     /// Ends a process as an operator would, and starts it with the program of this version.
     pub async fn install(&self, part: Part, version: Version) {
-        let status = self.daemon(part).terminate().await;
+        let daemon = self.daemon(part);
+        assert!(daemon.program().is_symlink(), "{part:?} has one version only");
+        let status = daemon.terminate().await;
         assert!(status.success(), "{part:?}: {status}");
-        version.link(self.daemon(part).program());
-        self.restart(part);
+        version.link(daemon.program());
+        daemon.restart();
     }
 
     /// `berth` of this version, for an operator of this system.

@@ -20,7 +20,7 @@ use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, PLUGIN, System};
 use berth_service::clock;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -30,8 +30,23 @@ const TOMORROW: Duration = Duration::from_secs(86_400);
 /// Long enough for one request on a busy machine, and far shorter than any wait.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
+/// The requests of a verb that are in progress at all its services: how many work, and wait.
+async fn in_progress<V: Verb>(system: &System) -> (u64, u64) {
+    let subject = format!("$SRV.STATS.{}", V::ROW.service.name);
+    let all = system.bus.survey::<Value>(&subject, Duration::from_secs(1)).await.unwrap();
+    let endpoints = all.iter().flat_map(|one| one["endpoints"].as_array().unwrap());
+    let own = endpoints.filter(|endpoint| endpoint["name"] == V::ROW.endpoint);
+    let counts =
+        own.map(|own| ["in_flight", "waiting"].map(|it| own["data"][it].as_u64().unwrap()));
+    counts.fold((0, 0), |sum, [work, wait]| (sum.0 + work, sum.1 + wait))
+}
+
 /// Sends the requests, and goes away once the service has them.
-async fn flood<V: Verb<To = Namespace>>(bus: Bus, request: impl Fn(usize) -> V::Request) {
+async fn flood<V: Verb<To = Namespace>>(
+    system: &System,
+    bus: Bus,
+    request: impl Fn(usize) -> V::Request,
+) {
     let mut asking = JoinSet::new();
     for at in 0..FLOOD {
         let (bus, request) = (bus.clone(), request(at));
@@ -52,6 +67,31 @@ async fn flood<V: Verb<To = Namespace>>(bus: Bus, request: impl Fn(usize) -> V::
     }
     assert_eq!(asking.len(), 256, "a quarter of the places");
     asking.shutdown().await;
+    // A claim that waits looks again now and then.
+    let (work, wait) = in_progress::<V>(system).await;
+    assert!(work < 64 && wait > 192, "{work} work and {wait} wait");
+}
+
+/// A mount that waits for its claim takes no place from those that work at the agent.
+async fn mounts_wait_aside(system: &System) {
+    let to = verb::NodeAndNamespace::any_of(NodeId::new("n2").unwrap());
+    let request = |alloc| json!({"namespace": "default", "alloc": alloc, "wait": true});
+    let mut one = request("waits-0");
+    one["volume"] = json!("data");
+    let (of_one, of_all) = (verb::AgentMount::subject(&to), verb::AgentMountAll::subject(&to));
+    let all = request("waits-1");
+    let mounts = async {
+        tokio::join!(system.ask::<Value>(&of_one, &one), system.ask::<Value>(&of_all, &all))
+    };
+    let looks = wait::until("both wait", AT_ONCE, async || {
+        let one = in_progress::<verb::AgentMount>(system).await;
+        let all = in_progress::<verb::AgentMountAll>(system).await;
+        if (one, all) == ((0, 1), (0, 1)) { Ok(()) } else { Err(format!("{one:?}, {all:?}")) }
+    });
+    tokio::select! {
+        answers = mounts => panic!("{answers:?}"),
+        () = looks => {}
+    }
 }
 
 async fn once<V: Verb<To = Namespace>>(bus: &Bus, of: &V::Request) -> Result<V::Reply, Problem> {
@@ -92,7 +132,7 @@ async fn claims_that_wait_for_nobody_stop_no_mount() {
     let role = Role::Node { node: NodeId::new("n2").unwrap(), controllers };
     let connect = async || system.connect_as(&role, Actor::Node(NodeId::new("n2").unwrap())).await;
     let waits = |at: usize| take(&format!("waits-{}", at % 40), "data", true);
-    flood::<verb::ClaimTake>(connect().await, waits).await;
+    flood::<verb::ClaimTake>(&system, connect().await, waits).await;
     let began = Instant::now();
     system.mount("here", 0, "other").await.expect("another node's mounts go on");
     assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
@@ -107,6 +147,7 @@ async fn claims_that_wait_for_nobody_stop_no_mount() {
     .await;
     let left = began.elapsed();
     assert!(left < HELD_MAX + AT_ONCE, "{left:?}");
+    mounts_wait_aside(&system).await;
 }
 
 /// One reader of one namespace had all places of all readers for as long as it said.
@@ -125,7 +166,7 @@ async fn a_reader_that_waits_keeps_no_other_reader_from_waiting() {
         until: WaitUntil::Ended,
         wait_ms: Some(wait_ms),
     };
-    flood::<verb::AllocWait>(user("bob").await, |_| waits(60_000)).await;
+    flood::<verb::AllocWait>(&system, user("bob").await, |_| waits(60_000)).await;
     let ann = user("ann").await;
     let waited = once::<verb::AllocWait>(&ann, &waits(500)).await.expect("a place to wait");
     assert!(!waited.reached);

@@ -6,11 +6,12 @@ use berth_bus::Call;
 use berth_client::{Client, Retry};
 use berth_contract::bucket;
 use berth_contract::code::Code;
-use berth_contract::message::volume;
+use berth_contract::message::{alloc, volume};
 use berth_contract::problem::Problem;
 use berth_contract::record::SCHEMA;
 use berth_contract::verb::{self, Verb};
-use berth_domain::{Namespace, VolumeId};
+use berth_domain::alloc::{AllocState, VolumeRequest};
+use berth_domain::{AllocId, Namespace, NodeId, OwnerId, VolumeId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System, Version};
@@ -64,16 +65,37 @@ async fn nothing_newer_is_written(system: &System) {
     }
 }
 
+/// Sends a request as programs do.
+async fn send<V: Verb<To = Namespace>>(system: &System, request: &V::Request) -> V::Reply {
+    let call = Call::within(clock::begin_trace(), PATIENCE);
+    let again = |failed: &berth_client::FailedTry<'_>| failed.problem.retryable;
+    let client = Client::new(system.bus.clone());
+    let namespace = Namespace::default();
+    client.persist::<V>(&namespace, request, &call, Retry::USUAL, again).await.unwrap()
+}
+
 /// Whichever replica a request reaches, the caller learns what the volume is.
 async fn everybody_is_answered(system: &System, id: &str) {
-    let client = Client::new(system.bus.clone());
     for _ in 0..REQUESTS {
-        let call = Call::within(clock::begin_trace(), PATIENCE);
         let body = volume::Status::current(VolumeId::new(id).unwrap());
-        let again = |failed: &berth_client::FailedTry<'_>| failed.problem.retryable;
-        let (namespace, retry) = (Namespace::default(), Retry::USUAL);
-        let asked = client.persist::<verb::VolumeStatus>(&namespace, &body, &call, retry, again);
-        asked.await.unwrap();
+        send::<verb::VolumeStatus>(system, &body).await;
+    }
+}
+
+/// Whichever replica a request reaches, a field that the older one does not know is taken.
+async fn owners_are_taken(system: &System) {
+    let owner = Some(OwnerId::new("me").unwrap());
+    for number in 0..REQUESTS {
+        let id = AllocId::new(format!("owned{number}")).unwrap();
+        let node = NodeId::new("n1").unwrap();
+        let volumes = vec![VolumeRequest::for_volume(VolumeId::new("data").unwrap())];
+        let register = alloc::Register::new(id.clone(), node, volumes);
+        let register = alloc::Register { owner: owner.clone(), ..register };
+        let registered = send::<verb::AllocRegister>(system, &register).await;
+        assert_eq!(registered.owner, owner);
+        let stop = alloc::Stop::new(id, AllocState::Complete, None);
+        let stop = alloc::Stop { owner: owner.clone(), ..stop };
+        send::<verb::AllocStop>(system, &stop).await;
     }
 }
 
@@ -104,6 +126,7 @@ async fn nothing_newer_is_written_until_every_replica_can_read_it_and_nobody_hol
     }
     nothing_newer_is_written(&system).await;
     everybody_is_answered(&system, "data").await;
+    owners_are_taken(&system).await;
     let told = berth(&system, &["doctor"]).await;
     assert!(told.contains("keeps the level of records at 1"), "{told}");
 

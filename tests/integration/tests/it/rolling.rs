@@ -1,6 +1,7 @@
 //! An upgrade as an operator does it: every process is restarted, one at a time, under load, with
 //! the same program or with that of another version.
 
+use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -10,7 +11,9 @@ use berth_contract::code::Code;
 use berth_contract::message::{agent, alloc, claim};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
+use berth_domain::access::AttachmentMode;
 use berth_domain::alloc::{AllocState, VolumeRequest};
+use berth_domain::volume::storage::{SnapshotState, Stage};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -18,15 +21,59 @@ use berth_integration::{Options, Part, System, Version};
 use berth_service::clock;
 use serde_json::json;
 
-/// Clients that run allocs, each with a volume of its own.
-const WORKERS: usize = 3;
+/// The volumes that clients run allocs with: a client for each, and two for the shared one.
+const VOLUMES: [Kind; 5] = [
+    Kind { source: "plain", ..Kind::PLAIN },
+    Kind { source: "each", per_alloc: true, ..Kind::PLAIN },
+    Kind { source: "block", block: true, ..Kind::PLAIN },
+    Kind { source: "shared", access: "multi-node-multi-writer", ..Kind::PLAIN },
+    Kind { source: "shared", access: "multi-node-multi-writer", ..Kind::PLAIN },
+];
 /// What a client waits for one answer. Far longer than any restart takes.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A kind of registered volume.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    /// The name in requests.
+    source: &'static str,
+    access: &'static str,
+    per_alloc: bool,
+    block: bool,
+}
+
+impl Kind {
+    const PLAIN: Self =
+        Self { source: "", access: "single-node-writer", per_alloc: false, block: false };
+
+    fn volume(self) -> VolumeId {
+        let id =
+            if self.per_alloc { format!("{}[0]", self.source) } else { self.source.to_owned() };
+        VolumeId::new(id).unwrap()
+    }
+
+    fn request(self) -> VolumeRequest {
+        let source = VolumeId::new(self.source).unwrap();
+        let attachment = self.block.then_some(AttachmentMode::BlockDevice);
+        let request = VolumeRequest::for_volume(source);
+        VolumeRequest { per_alloc: self.per_alloc, attachment, ..request }
+    }
+
+    async fn register(self, system: &System) {
+        let volume = self.volume();
+        if self.block {
+            system.volume_of_block(volume.as_str()).await;
+        } else {
+            system.volume(volume.as_str(), &[self.access]).await;
+        }
+    }
+}
 
 /// One client, and how far it is.
 struct Worker {
     client: Client,
     number: usize,
+    kind: Kind,
     rounds: AtomicUsize,
 }
 
@@ -47,13 +94,34 @@ impl Worker {
         Ok(())
     }
 
+    /// Leaves the round's number in the volume, where that of the round before has to be.
+    fn write(&self, mounted: &std::path::Path, round: usize) {
+        let place = if self.kind.block {
+            mounted.to_owned()
+        } else {
+            mounted.join(format!("round-{}", self.number))
+        };
+        let mut file = std::fs::OpenOptions::new();
+        file.read(true).write(true).create(!self.kind.block).truncate(false);
+        let file = file.open(place).unwrap();
+        let mut before = [0; 8];
+        let read = file.read_at(&mut before, 0).unwrap();
+        let expected = (round as u64).to_be_bytes();
+        assert!(read == 0 || before == expected, "{:?}: round {round} has {before:?}", self.kind);
+        assert!(round == 0 || read > 0, "{:?}: round {round} finds nothing", self.kind);
+        file.write_all_at(&(round as u64 + 1).to_be_bytes(), 0).unwrap();
+        file.sync_all().unwrap();
+    }
+
     async fn run_alloc(&self, round: usize) -> Result<(), Problem> {
         let namespace = Namespace::default();
-        let volume = VolumeId::new(format!("v{}", self.number)).unwrap();
+        let volume = self.kind.volume();
         let id = AllocId::new(format!("w{}-{round}", self.number)).unwrap();
         let node = NodeId::new(format!("n{}", round % 2 + 1)).unwrap();
-        let volumes = vec![VolumeRequest::for_volume(volume.clone())];
-        let register = alloc::Register::new(id.clone(), node.clone(), volumes);
+        let register = alloc::Register {
+            index: Some(0),
+            ..alloc::Register::new(id.clone(), node.clone(), vec![self.kind.request()])
+        };
         self.send::<verb::AllocRegister>(&namespace, &register).await?;
         let mount = agent::Mount {
             namespace: namespace.clone(),
@@ -65,8 +133,7 @@ impl Worker {
         };
         let to = verb::NodeAndNamespace::any_of(node);
         let mounted = self.send::<verb::AgentMount>(&to, &mount).await?;
-        let path = std::path::Path::new(&mounted.path);
-        std::fs::write(path.join("round"), round.to_string()).unwrap();
+        self.write(std::path::Path::new(&mounted.path), round);
         let stop = alloc::Stop::new(id.clone(), AllocState::Complete, None);
         self.send::<verb::AllocStop>(&namespace, &stop).await?;
         let status = claim::Status { alloc: Some(id), ..claim::Status::default() };
@@ -102,7 +169,7 @@ async fn every_process_is_restarted_in_turn_and_no_client_sees_a_failure() {
     let options = Options { servers: 3, replicas: 2, ..Options::default() };
     let system = System::start(options).await;
     let allocs = under_load(&system, async |workers| {
-        for part in berths(options) {
+        for part in Part::all(options).filter(|part| *part != Part::Nats) {
             system.install(part, Version::This).await;
             system.healthy().await;
             work_goes_on(workers).await;
@@ -118,8 +185,8 @@ async fn every_process_is_restarted_in_turn_and_no_client_sees_a_failure() {
     println!("{allocs} allocs");
 }
 
-/// Services go first, as `docs/install.md` says. So services of each version meet agents of the
-/// other.
+/// Services go first, and last on the way back, as `docs/install.md` says. In the middle of each
+/// there are services and agents of both versions.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_release_is_upgraded_and_restored_and_no_client_sees_a_failure() {
     if !or_skip("real mounts") || !Version::LastRelease.is_here_or_skip() {
@@ -128,8 +195,10 @@ async fn the_last_release_is_upgraded_and_restored_and_no_client_sees_a_failure(
     let options = Options { version: Version::LastRelease, replicas: 2, ..Options::default() };
     let system = System::start(options).await;
     let allocs = under_load(&system, async |workers| {
-        for version in [Version::This, Version::LastRelease] {
-            for part in berths(options) {
+        let (forth, mut back) = (upgrade(options), upgrade(options));
+        back.reverse();
+        for (version, order) in [(Version::This, forth), (Version::LastRelease, back)] {
+            for part in order {
                 system.install(part, version).await;
                 system.healthy().await;
                 work_goes_on(workers).await;
@@ -141,47 +210,115 @@ async fn the_last_release_is_upgraded_and_restored_and_no_client_sees_a_failure(
     println!("{allocs} allocs");
 }
 
+/// A mount that lives through an upgrade.
+struct HeldMount {
+    alloc: &'static str,
+    path: std::path::PathBuf,
+}
+
+impl HeldMount {
+    async fn of(system: &System, alloc: &'static str, volume: &str) -> Self {
+        let path = std::path::PathBuf::from(system.run(alloc, 0, volume).await.path).join(alloc);
+        let held = Self { alloc, path };
+        held.write("before");
+        held
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(&self.path, text).unwrap();
+    }
+
+    fn has(&self, text: &str) {
+        assert_eq!(std::fs::read_to_string(&self.path).unwrap(), text, "{}", self.alloc);
+    }
+}
+
+/// Volumes of every kind that is made on demand, and what was begun about them.
+const ON_DEMAND: [&str; 6] = ["made", "bound", "many", "first", "grown", "source"];
+
+async fn make_on_demand(system: &System) -> Vec<HeldMount> {
+    let size = || json!({"size": "1MiB"});
+    for volume in ["made", "grown", "source"] {
+        system.created(volume, size()).await;
+    }
+    system.created("bound", json!({"size": "1MiB", "topology": [{"host": "h1"}]})).await;
+    let access = json!([{"access": "multi-node-multi-writer"}]);
+    system.created("many", json!({"size": "1MiB", "capability": access})).await;
+    let first = json!({"size": "1MiB", "topology_policy": "first-use"});
+    system.create("first", first).await.unwrap();
+    system.snapshot(&["source"], "monday", json!({})).await.unwrap();
+    system.snapshot(&["source", "made"], "group", json!({})).await.unwrap();
+    for (volume, snapshot) in [("source", "monday"), ("source", "group"), ("made", "group")] {
+        system.snapshot_is(volume, snapshot, SnapshotState::Ready).await;
+    }
+    system.plant(0, &json!([{"rpc": "ControllerExpandVolume", "code": "UNAVAILABLE"}]));
+    system.expand("grown", json!({"size": "4MiB"})).await.unwrap();
+    let mut held = Vec::new();
+    for (alloc, volume) in
+        [("a", "made"), ("b", "bound"), ("c", "many"), ("d", "many"), ("e", "grown")]
+    {
+        held.push(HeldMount::of(system, alloc, volume).await);
+    }
+    held
+}
+
 /// The last release cannot read what makes a volume on demand. It leaves that alone, with its
-/// mount, until this version is back.
+/// mounts, until this version is back, in whatever order it comes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_made_on_demand_stays_as_it_is_while_the_last_release_is_back() {
+async fn volumes_made_on_demand_stay_as_they_are_while_the_last_release_is_back() {
     if !or_skip("real mounts") || !Version::LastRelease.is_here_or_skip() {
         return;
     }
-    let options = Options { nodes: 1, ..Options::default() };
+    let driver = |_| vec!["--topology".to_owned(), "host=h1".to_owned()];
+    let options = Options { nodes: 1, driver, ..Options::default() };
     let system = System::start(options).await;
     system.volume("plain", &["single-node-writer"]).await;
-    system.created("made", json!({"size": "1MiB"})).await;
-    let mounted = system.run("a", 0, "made").await;
-    let written = || std::fs::read_to_string(std::path::Path::new(&mounted.path).join("said"));
-    let write = |text: &str| {
-        std::fs::write(std::path::Path::new(&mounted.path).join("said"), text).unwrap();
-    };
-    write("before");
-    for part in berths(options) {
+    let mounts = make_on_demand(&system).await;
+    let (mut back, mut forth) = (upgrade(options), upgrade(options));
+    back.reverse();
+    // Agents first, and the claim service last.
+    forth.reverse();
+    for part in back {
         system.install(part, Version::LastRelease).await;
     }
     system.healthy().await;
-    assert_eq!(system.volume_status("made").await.unwrap_err().code, Code::NewerRecord);
-    system.run("b", 0, "plain").await;
-    system.stop("b").await;
+    for volume in ON_DEMAND {
+        assert_eq!(system.volume_status(volume).await.unwrap_err().code, Code::NewerRecord);
+    }
+    system.run("p", 0, "plain").await;
+    system.stop("p").await;
     system.freed("plain").await;
-    assert_eq!(written().unwrap(), "before", "its workload goes on");
-    write("meanwhile");
+    for mount in &mounts {
+        mount.has("before");
+        mount.write("meanwhile");
+    }
+    system.let_go();
 
-    for part in berths(options) {
+    for part in forth {
         system.install(part, Version::This).await;
+        mounts.iter().for_each(|mount| mount.has("meanwhile"));
     }
     system.healthy().await;
-    assert_eq!(written().unwrap(), "meanwhile");
-    system.stop("a").await;
-    system.settle("made").await;
-    let again = system.run("c", 0, "made").await;
-    let said = std::path::Path::new(&again.path).join("said");
+    system.staged_as("grown", Stage::Ready).await;
+    assert_eq!(system.volume_status("grown").await.unwrap().capacity_bytes, Some(4 << 20));
+    system.run("f", 0, "first").await;
+    for alloc in mounts.iter().map(|mount| mount.alloc).chain(["f"]) {
+        system.stop(alloc).await;
+    }
+    for volume in ON_DEMAND {
+        system.freed(volume).await;
+    }
+    let again = system.run("g", 0, "made").await;
+    let said = std::path::Path::new(&again.path).join("a");
     assert_eq!(std::fs::read_to_string(said).unwrap(), "meanwhile");
-    system.stop("c").await;
+    system.stop("g").await;
     system.settle("made").await;
-    system.deleted("made").await;
+    system.snapshot_deleted("source", "group", true).await;
+    system.snapshot_deleted("source", "monday", false).await;
+    for volume in ON_DEMAND {
+        system.deleted(volume).await;
+    }
+    system.assert_known().await;
     system.judge();
 }
 
@@ -195,21 +332,29 @@ async fn assert_berth_works(system: &System) {
     }
 }
 
-/// Services and agents, in the order of an upgrade.
+/// Services and agents in the order of an upgrade: one host after the other.
+fn upgrade(options: Options) -> Vec<Part> {
+    let is_of_second = |part: &Part| {
+        let second = [Part::SecondClaim, Part::SecondRegistry, Part::SecondWatcher, Part::SecondGc];
+        second.contains(part) || *part == Part::Agent(1)
+    };
+    let (second, first): (Vec<_>, Vec<_>) = berths(options).partition(is_of_second);
+    first.into_iter().chain(second).collect()
+}
+
+/// Services and agents.
 fn berths(options: Options) -> impl Iterator<Item = Part> {
     Part::all(options).filter(|part| !matches!(part, Part::Nats | Part::Driver(_)))
 }
 
 /// Does this while clients run allocs, none of which may fail. Returns how many.
 async fn under_load(system: &System, work: impl AsyncFnOnce(&[Worker])) -> usize {
-    for number in 0..WORKERS {
-        system.volume(&format!("v{number}"), &["single-node-writer"]).await;
-    }
-    let worker = |number| {
+    let mut workers = Vec::new();
+    for (number, kind) in VOLUMES.into_iter().enumerate() {
+        kind.register(system).await;
         let (client, rounds) = (Client::new(system.bus.clone()), AtomicUsize::new(0));
-        Worker { client, number, rounds }
-    };
-    let workers: Vec<Worker> = (0..WORKERS).map(worker).collect();
+        workers.push(Worker { client, number, kind, rounds });
+    }
     let ends = AtomicBool::new(false);
     let load = futures_util::future::try_join_all(workers.iter().map(|worker| worker.run(&ends)));
     let work = async {
