@@ -296,7 +296,9 @@ async fn volumes_made_on_demand_stay_as_they_are_while_the_last_release_is_back(
 
     for part in forth {
         system.install(part, Version::This).await;
-        mounts.iter().for_each(|mount| mount.has("meanwhile"));
+        for mount in &mounts {
+            mount.has("meanwhile");
+        }
     }
     system.healthy().await;
     system.staged_as("grown", Stage::Ready).await;
