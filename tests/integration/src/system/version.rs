@@ -38,7 +38,7 @@ impl Version {
         }
     }
 
-    /// Makes or changes the link at `to`. Never replaces a program itself: that one is of all tests.
+    /// Makes or changes the link at `to`. Never replaces a program: all tests share it.
     fn link(self, to: &Path) {
         assert!(!to.exists() || to.is_symlink(), "{} is no link", to.display());
         let program = to.file_name().and_then(|name| name.to_str()).expect("a program has a name");

@@ -219,8 +219,10 @@ fn times_of_calls_at_the_storage_are_bounded_when_the_clock_was_set_back() {
     let due = wrong.after(Duration::from_secs(30));
     let progress = serde_json::json!({"next_try": due, "attempt": {"id": "wrong",
         "call": "controller.create", "worker": "w", "deadline": due}});
-    let spec = serde_json::json!({"plugin": "p", "capabilities": [], "schema": 2, "storage": {"operation":
-        {"work": {"create": {}}, "since": wrong, "progress": progress}}});
+    let operation = serde_json::json!({"work": {"create": {}}, "since": wrong,
+        "progress": progress});
+    let spec = serde_json::json!({"plugin": "p", "capabilities": [], "schema": 2,
+        "storage": {"operation": operation}});
     let snapshot = serde_json::json!({"state": "creating", "since": wrong, "progress": progress,
         "name": "s", "plugin": "p", "source": "v", "schema": 2});
     let mut volumes = Volumes::default();
