@@ -12,7 +12,7 @@ use berth_contract::code::Code;
 use berth_contract::decode::Unknown;
 use berth_contract::header;
 use berth_contract::problem::Problem;
-use berth_domain::limits::FAULTS_MAX;
+use berth_domain::limits::{FAULTS_MAX, WAIT_MAX};
 use berth_harness::wait;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -495,6 +495,24 @@ async fn what_tools_would_not_take_is_refused() {
     for (name, subject) in [("a b", "a"), ("a", "a b"), ("a", "a..b"), ("a", "a.>")] {
         let spec = endpoint(name, subject);
         assert!(service.endpoint(spec, |_| async { Ok(()) }).await.is_err(), "{name} {subject}");
+    }
+}
+
+/// A caller whose clock is ahead, or that means harm, sets a deadline of tomorrow.
+#[tokio::test]
+async fn a_far_deadline_counts_for_as_long_as_a_request_may_wait() {
+    let (_server, bus) = one().await;
+    let service = bus.service(service("left")).await.unwrap();
+    let left = |request: Request| async move {
+        Ok(request.deadline.saturating_duration_since(Instant::now()).as_secs())
+    };
+    service.endpoint(endpoint("left", "left"), left).await.unwrap();
+    assert!(bus.flush(PATIENCE).await);
+    for asked in [30, 86_400] {
+        let call = Call::within(trace(), Duration::from_secs(asked));
+        let left: u64 = bus.request("left", &(), &call).await.unwrap();
+        let most = asked.min(WAIT_MAX.as_secs());
+        assert!(left <= most && left + 20 > most, "of {asked} s {left} s are left");
     }
 }
 
