@@ -200,7 +200,7 @@ impl Session {
         let access: Option<AccessReport> = access;
         let lacking = access.as_ref().and_then(|one| Some((one, one.find_step(V::STEP, false)?)));
         let Some((access, right)) = lacking else { return problem };
-        let message = missing_rights::describe(service, access, right);
+        let message = missing_rights::describe(service, access, &right);
         Problem { message, ..problem }.next(missing_rights::next(access))
     }
 

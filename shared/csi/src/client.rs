@@ -263,7 +263,7 @@ fn read_failure(status: &tonic::Status, secrets: &Secrets, timeout: Duration) ->
     if status.code() == tonic::Code::OutOfRange && message.contains("message length too large") {
         return Failure::Broken { reason: message };
     }
-    Failure::Answered { code: crate::code::of_status(&status), message }
+    Failure::Answered { code: crate::code::of_status(status), message }
 }
 
 fn chain(status: &tonic::Status) -> impl Iterator<Item = &(dyn Error + 'static)> {

@@ -118,9 +118,6 @@ mod tests {
 
     #[test]
     fn a_device_that_nobody_has_open_has_no_openers() {
-        assert_eq!(
-            list_openers(DeviceNumber { major: 4095, minor: 4095 }).unwrap(),
-            Vec::<u32>::new()
-        );
+        assert_eq!(list_openers(DeviceNumber { major: 4095, minor: 4095 }).unwrap(), Vec::new());
     }
 }

@@ -215,7 +215,7 @@ async fn what_cannot_be_brought_back_is_refused_in_words() {
     let failed = status.failures.first().expect("the failure is shown");
     // Of this claim it is the first failure: the one before was of another.
     assert_eq!((failed.step.as_str(), failed.tries), ("agent.republish", 1), "{failed:?}");
-    assert!(failed.error.contains("in use"), "{failed:?}");
+    assert!(failed.failure.message.contains("in use"), "{failed:?}");
     drop(held);
     republish(&world, Some("a")).await.unwrap();
     let status = world.status().await.unwrap();

@@ -96,5 +96,5 @@ fn failed(claim: Claim, failure: &CallFailure, context: &Context) -> Claim {
     let tries = claim.tries.saturating_add(1);
     let wait = context.policy.retry.wait(tries, context.jitter);
     let (failure, next_try) = (Some(Box::new(failure.clone())), Some(context.now.after(wait)));
-    Claim { tries, failure, next_try, ..claim }
+    Claim { tries, next_try, failure, ..claim }
 }

@@ -141,7 +141,7 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     let stuck =
         claim(&system, "data", |claim| claim.state == State::NodeDetached && claim.tries >= 2);
     let stuck = stuck.await;
-    assert!(stuck.error.as_ref().unwrap().contains("UNAVAILABLE"), "{stuck:?}");
+    assert!(stuck.error().unwrap().contains("UNAVAILABLE"), "{stuck:?}");
     let sentence =
         "plugin dev.berth on node n2 answers ControllerUnpublishVolume with UNAVAILABLE, …";
     tells(&system, "data", "plugin-retries", NOBODY, sentence).await;
@@ -292,7 +292,7 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     system.stop("a").await;
     let stuck = claim(&system, "data", |claim| claim.tries >= 1).await;
     assert_eq!(stuck.state, State::Unpublishing, "{stuck:?}");
-    assert!(stuck.error.is_some() && stuck.next_try.is_some(), "{stuck:?}");
+    assert!(stuck.failure.is_some() && stuck.next_try.is_some(), "{stuck:?}");
     assert_eq!(count(&system, "ControllerUnpublishVolume n1"), 0);
 
     let fault = json!([{"rpc": "ControllerUnpublishVolume", "code": "INTERNAL", "times": 4}]);

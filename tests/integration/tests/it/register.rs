@@ -262,7 +262,7 @@ async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
         })
         .await;
         assert_eq!((said.alloc.as_str(), said.state), ("a", State::Publishing));
-        let error = said.error.as_deref().unwrap_or_default();
+        let error = said.error().unwrap_or_default();
         assert!(error.contains("RESOURCE_EXHAUSTED"), "{said:?}");
         let sentence = "plugin dev.berth has no room for one more volume on node n1";
         tells(&system, "data", "no-room", YOU, sentence).await;

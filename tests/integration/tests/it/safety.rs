@@ -77,7 +77,7 @@ async fn safety_2_and_3_a_silent_node_keeps_its_volume() {
     })
     .await;
     assert_eq!(stuck.state, State::Unpublishing);
-    assert!(stuck.error.is_some() && stuck.waits_for.is_some(), "it says why: {stuck:?}");
+    assert!(stuck.failure.is_some() && stuck.waits_for.is_some(), "it says why: {stuck:?}");
 
     system.alloc("b", 1, "data", false).await;
     let refused = system.mount("b", 1, "data").await.unwrap_err();

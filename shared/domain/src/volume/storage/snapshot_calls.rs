@@ -9,7 +9,6 @@ use super::provision::Topology;
 use super::request::ready;
 use super::snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};
 use crate::volume::command::{Context, CutSnapshot, Outcome, Step, StorageAnswer};
-use crate::volume::failure::CallFailure;
 use crate::volume::refusal::Refusal;
 use crate::volume::{BusyCall, CallOwner, Drive, Volume};
 use crate::{AttemptId, PluginId, SnapshotId, limits};
@@ -217,12 +216,13 @@ pub(in crate::volume) fn settle_snapshot(
         {
             snapshot.second_id = made.map(|(made, _)| made.external_id);
             snapshot.progress = super::Progress::default();
-            snapshot.progress.failure = snapshot.second_id.as_ref().map(|second| {
-                fault(format!(
+            let fault = snapshot.second_id.as_ref().map(|second| {
+                format!(
                     "the plugin cut another snapshot, {second:?}, when it was asked whether this \
                      one is ready; delete it: both are deleted"
-                ))
+                )
             });
+            snapshot.progress.failure = fault.map(|fault| Box::new(fault.into()));
         }
         _ if known.progress.inherited => snapshot.progress.end_inherited(outcome),
         (SnapshotState::Creating | SnapshotState::Cut, Outcome::Stored(_)) => match made {
@@ -261,11 +261,6 @@ pub(in crate::volume) fn settle_snapshot(
         return Ok(Step::nothing());
     }
     Ok(Step::put_snapshot(id, snapshot))
-}
-
-/// What the plugin did otherwise than CSI wants.
-fn fault(what: String) -> Box<CallFailure> {
-    Box::new(what.into())
 }
 
 /// What an answer says of this snapshot.
@@ -330,7 +325,7 @@ fn apply_wrong_group(snapshot: &mut Snapshot, outcome: &Outcome, context: &Conte
     let state = if snapshot.doomed { SnapshotState::Deleting } else { SnapshotState::Cut };
     snapshot.doomed = false;
     snapshot.enter(state, context.now);
-    snapshot.progress.failure = (state == SnapshotState::Cut).then(|| fault(error));
+    snapshot.progress.failure = (state == SnapshotState::Cut).then(|| Box::new(error.into()));
     true
 }
 
@@ -363,7 +358,7 @@ fn apply_cut(
         snapshot.was_ready = ready && !snapshot.foreign;
     } else if foreign.is_some() {
         snapshot.enter(SnapshotState::Cut, context.now);
-        snapshot.progress.failure = foreign.map(fault);
+        snapshot.progress.failure = foreign.map(|fault| Box::new(fault.into()));
     } else if ready {
         snapshot.enter(SnapshotState::Ready, context.now);
     } else {

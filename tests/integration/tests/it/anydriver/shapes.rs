@@ -68,7 +68,7 @@ async fn a_bound_monolith_that_is_away_is_waited_for() {
         if claim.tries > 0 { Ok(claim) } else { Err(format!("{claim:?}")) }
     })
     .await;
-    assert!(waits.error.is_some(), "it says why: {waits:?}");
+    assert!(waits.failure.is_some(), "it says why: {waits:?}");
     system.plant(0, &json!([]));
     system.kill9_and_restart(Part::Driver(0)).await;
     at_rest(&system, "data").await;

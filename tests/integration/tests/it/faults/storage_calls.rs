@@ -262,7 +262,7 @@ async fn each_code_of_a_refusal_is_answered() {
         refuse("CreateSnapshot");
         system.snapshot(&[&id], "s", json!({})).await.unwrap();
         let cut = system.snapshot_is(&id, "s", SnapshotState::Failed).await;
-        assert!(cut.error.as_ref().is_some_and(|error| error.contains(code)), "{cut:?}");
+        assert!(cut.error().is_some_and(|error| error.contains(code)), "{cut:?}");
         plant(&system, &json!([]));
         system.snapshot_deleted(&id, "s", false).await;
         system.snapshot(&[&id], "s", json!({})).await.unwrap();
@@ -273,7 +273,7 @@ async fn each_code_of_a_refusal_is_answered() {
         system.persist::<Value>(subject, &snapshot).await.unwrap();
         let kept = wait::until("the deletion is refused", RECOVERY, || async {
             let all = system.snapshots(&id).await;
-            let refused = all.iter().find(|one| one.error.is_some());
+            let refused = all.iter().find(|one| one.failure.is_some());
             refused.cloned().ok_or_else(|| format!("{all:?}"))
         })
         .await;

@@ -41,7 +41,7 @@ async fn s06_transient_errors_are_retried_and_stop_nobody_else() {
         }
     })
     .await;
-    assert!(stuck.error.as_deref().is_some_and(|said| said.contains("UNAVAILABLE")), "{stuck:?}");
+    assert!(stuck.error().is_some_and(|said| said.contains("UNAVAILABLE")), "{stuck:?}");
     system.stop("on-other").await;
     system.freed("other").await;
     assert_eq!(system.claims("data").await.claims.len(), 1, "it fails for as long as it is told");

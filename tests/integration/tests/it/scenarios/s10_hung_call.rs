@@ -30,7 +30,7 @@ async fn s10_a_hung_unmount_frees_nothing_and_stops_nobody_else() {
     })
     .await;
     assert_eq!(stuck.state, State::Unpublishing);
-    assert!(stuck.error.is_some(), "{stuck:?}");
+    assert!(stuck.failure.is_some(), "{stuck:?}");
 
     // Other work continues: another volume on the node, and that volume's move to another node.
     system.stop("on-other").await;

@@ -34,7 +34,7 @@ async fn an_operation_goes_on_as_soon_as_its_plugin_is_back() {
         }
     })
     .await;
-    assert!(waiting.error.is_some(), "why is told: {waiting:?}");
+    assert!(waiting.failure.is_some(), "why is told: {waiting:?}");
     let back = Instant::now();
     system.restart(Part::Driver(0));
     system.staged_as("data", Stage::Ready).await;

@@ -86,7 +86,7 @@ async fn a_snapshot_with_the_id_of_another_is_not_used() {
     system.plant(0, &json!([{"rpc": "CreateSnapshot", "wrong": "id-of-another", "times": 1}]));
     system.snapshot(&["data"], "second", json!({})).await.unwrap();
     let second = system.snapshot_is("data", "second", SnapshotState::Failed).await;
-    let error = second.error.unwrap_or_default();
+    let error = second.error().unwrap_or_default();
     assert!(error.contains("which is the one of snapshot first of volume data"), "{error}");
     system.snapshot_deleted("data", "second", false).await;
     let kept = system.snapshot_is("data", "first", SnapshotState::Ready).await;
@@ -244,7 +244,7 @@ async fn a_snapshot_that_the_plugin_says_is_of_another_volume_can_only_be_delete
             found.filter(|one| one.foreign).cloned().ok_or(format!("{all:?}"))
         })
         .await;
-        let error = found.error.clone().unwrap_or_default();
+        let error = found.error().map(str::to_owned).unwrap_or_default();
         assert_eq!(found.state, SnapshotState::Cut);
         assert!(ids.iter().all(|id| error.contains(id)) && found.external_id.is_some(), "{error}");
         system.plant(0, &json!([]));
@@ -392,7 +392,7 @@ async fn a_group_that_the_plugin_says_is_of_other_volumes_can_only_be_deleted() 
             })
             .await;
             assert_eq!(found.state, SnapshotState::Cut);
-            let error = found.error.unwrap_or_default();
+            let error = found.error().unwrap_or_default();
             assert!(error.contains(&other), "{error}");
         }
         assert_eq!(count(), earlier + 1, "{rpc}");
