@@ -35,12 +35,19 @@ pub struct WorkCheckpoint {
     /// Something changed that may let a call succeed that failed: its next try is not waited for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub early: bool,
-    /// The worker has no room for another call now: none is begun, so that no deadline runs while it
-    /// waits.
+    /// The worker has no room for another call now: none is begun, so that no deadline runs while
+    /// it waits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub report_only: bool,
 }
-decode_struct!(WorkCheckpoint { volume, owner, worker, report, early = false, report_only = false });
+decode_struct!(WorkCheckpoint {
+    volume,
+    owner,
+    worker,
+    report,
+    early = false,
+    report_only = false,
+});
 decode_variants!(CallOwner {
     "claim" => Claim(AllocId),
     "volume" => Volume,

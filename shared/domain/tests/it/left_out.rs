@@ -69,11 +69,12 @@ fn read_without<T: Serialize + DeserializeOwned + PartialEq + Debug>(
     Ok(read)
 }
 
-fn optional_of_a_claim() -> [(&'static str, Value); 16] {
+fn optional_of_a_claim() -> [(&'static str, Value); 17] {
     [
         ("tries", json!(0)),
         ("next_try", json!(null)),
         ("error", json!(null)),
+        ("failure", json!({})),
         ("place_until", json!(null)),
         ("exhausted", json!(false)),
         ("denied", json!(false)),
@@ -106,11 +107,12 @@ fn optional_of_a_spec() -> [(&'static str, Value); 11] {
     ]
 }
 
-fn optional_of_a_progress() -> [(&'static str, Value); 7] {
+fn optional_of_a_progress() -> [(&'static str, Value); 8] {
     [
         ("tries", json!(0)),
         ("next_try", json!(null)),
         ("error", json!(null)),
+        ("failure", json!({})),
         ("uncertain", json!(false)),
         ("executor", json!(null)),
         ("attempt", json!(null)),
