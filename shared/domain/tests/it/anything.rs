@@ -79,17 +79,19 @@ pub fn text() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["", "x", "two words", "\"データ\"\n"]).prop_map(str::to_owned)
 }
 
-/// Of an older version, which writes words only, and of this one.
-pub fn failure() -> impl Strategy<Value = CallFailure> {
+/// Of an older version, which writes words only, and of this one. On the heap: a volume may have
+/// many, and a test has a small stack.
+pub fn failure() -> BoxedStrategy<CallFailure> {
     let code = option::of((1..999_u16).prop_map(ErrorCode));
     let grpc = option::of(prop::sample::select(GrpcCode::ALL.to_vec()));
     let process = (any::<u32>(), text()).prop_map(|(pid, command)| HoldingProcess { pid, command });
     let place = (option::of(name('n', 2)), vec(process, 0..3));
     let facts = (code, option::of(text()), grpc, place, option::of(text()));
-    (text(), facts).prop_map(|(message, (code, rpc, grpc, (node, processes), next))| CallFailure {
-        message,
-        facts: FailureFacts { code, rpc, grpc, node, processes, next },
-    })
+    let failure = (text(), facts).prop_map(|(message, facts)| {
+        let (code, rpc, grpc, (node, processes), next) = facts;
+        CallFailure { message, facts: FailureFacts { code, rpc, grpc, node, processes, next } }
+    });
+    failure.boxed()
 }
 
 pub fn boxed_failure() -> impl Strategy<Value = Option<Box<CallFailure>>> {
