@@ -111,6 +111,7 @@ pub fn instance_status(
         }
         None => Some(format!("its node is not known; it said: {report}")),
     };
+    let is_there = absent.is_none();
     // A healthy instance becomes unhealthy, and healthy again, with its node.
     let since = match on {
         Some(on) if instance.healthy => on.since.max(instance.since),
@@ -127,6 +128,7 @@ pub fn instance_status(
             (None, Some(shared)) => format!("{report}; and {shared}"),
             (None, None) => report.clone(),
         },
+        shares_id_with: shared.filter(|_| is_there).map(|shared| shared.first.clone()),
         version: instance.version.clone(),
         since,
         controller: instance.controller,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use berth_bus::StoreFault;
 use berth_contract::key::{self, VolumeEntry};
-use berth_contract::message::claim::{ClaimStatus, Claims, Status, WAITS_FOR_STORE};
+use berth_contract::message::claim::{ClaimStatus, ClaimWait, Claims, Status};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::verb::{self, Verb as _};
@@ -239,6 +239,7 @@ impl<'a> ShownVolume<'a> {
         };
         let (position, ahead) = context.ahead().unzip();
         let (waits_for, hint) = self.waits_for(state, &context);
+        let (wait, waits_for) = waits_for.unzip();
         Some(ClaimStatus {
             namespace: key.namespace.clone(),
             volume: key.volume.clone(),
@@ -248,6 +249,7 @@ impl<'a> ShownVolume<'a> {
             mode: claim.mode,
             since: claim.since,
             step: context.step(),
+            wait,
             waits_for,
             position,
             ahead: ahead.unwrap_or_default(),
@@ -274,20 +276,21 @@ impl<'a> ShownVolume<'a> {
         &self,
         state: &StateInner,
         context: &ClaimContext<'_>,
-    ) -> (Option<String>, Option<String>) {
+    ) -> (Option<(ClaimWait, String)>, Option<String>) {
         let Self { volumes, key, subtree, .. } = self;
         // Also for a claim at rest: the release that was requested may be what cannot be stored.
         if let Some(fault) = state.volumes.bucket.store_fault() {
             let (waits_for, hint) = waits_for_store(&fault);
-            return (Some(waits_for), Some(hint));
+            return (Some((ClaimWait::Store, waits_for)), Some(hint));
         }
         let claim = context.claim;
         let clock_margin = state.policy.clock_margin;
         if let Some((waits_for, hint)) = waits_for_other_name(volumes, context, clock_margin) {
-            return (Some(waits_for), Some(hint));
+            return (Some((ClaimWait::OtherName, waits_for)), Some(hint));
         }
         let waits_for = unreadable_alloc(state, key, context.alloc)
-            .map_or_else(|| context.waits_for(), |record| Some(record.to_string()));
+            .map(|record| (ClaimWait::Record, record.to_string()))
+            .or_else(|| context.waits_for());
         let hint = hint(state, subtree, context);
         if waits_for.is_some() {
             return (waits_for, hint);
@@ -334,7 +337,7 @@ fn stray_hint(volume: &VolumeKey, alloc: &AllocId, claim: &Claim) -> String {
 /// What a claim waits for, and the hint, while the server stores no writes.
 fn waits_for_store(fault: &StoreFault) -> (String, String) {
     let waits_for = format!(
-        "{WAITS_FOR_STORE} to bucket {}; since {} it stores none: {}",
+        "the server to store the next write to bucket {}; since {} it stores none: {}",
         bucket::VOLUMES.name,
         fault.since,
         fault.reason

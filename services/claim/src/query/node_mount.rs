@@ -1,6 +1,7 @@
 //! What a granted claim waits for on its node, and what an operator can do about it; pure.
 
 use berth_contract::hint;
+use berth_contract::message::claim::ClaimWait;
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::volume::{Claim, NodeMount, NodeMountState};
 use berth_domain::{Timestamp, VolumeKey};
@@ -12,14 +13,15 @@ pub fn waits_for(
     plugin: Option<&str>,
     claim: &Claim,
     node: Option<&Node>,
-) -> Option<(String, Option<String>)> {
+) -> Option<((ClaimWait, String), Option<String>)> {
     if let Some(Node { state: NodeState::Down, since, .. }) = node {
-        return Some(waits_for_down_node(claim, *since));
+        let (waits_for, hint) = waits_for_down_node(claim, *since);
+        return Some(((ClaimWait::Node, waits_for), hint));
     }
     let mount = claim.mount.as_ref()?;
     let waits_for = describe_wait(claim, mount)?;
     let plugin = plugin.unwrap_or("the volume's plugin");
-    Some((waits_for, hint(volume, plugin, claim, mount)))
+    Some(((ClaimWait::Mount, waits_for), hint(volume, plugin, claim, mount)))
 }
 
 fn waits_for_down_node(claim: &Claim, since: Timestamp) -> (String, Option<String>) {

@@ -1,6 +1,7 @@
 //! What a claim waits for, and what an operator can do about it; pure.
 
 use berth_contract::hint::{host_is_off, namespace_option, volume_argument};
+use berth_contract::message::claim::ClaimWait;
 use berth_domain::plugin::{Half, Node, NodeState, Plugin};
 use berth_domain::proof::ProofKind;
 use berth_domain::volume::{CallKind, Claim, State, Volume};
@@ -75,40 +76,47 @@ impl ClaimContext<'_> {
         }
     }
 
-    /// What the claim waits for, in words; none for a claim at rest.
-    pub fn waits_for(&self) -> Option<String> {
+    /// What the claim waits for, with words for people; none for a claim at rest.
+    pub fn waits_for(&self) -> Option<(ClaimWait, String)> {
         let Self { now, claim, .. } = self;
         if let Some(attempt) = &claim.attempt {
             let who = &attempt.worker;
-            return Some(if *now <= attempt.ends() {
+            let words = if *now <= attempt.ends() {
                 format!("{} by {who}, until {}", attempt.call, attempt.ends())
             } else {
                 format!("another try: {} by {who} was not answered", attempt.call)
-            });
+            };
+            return Some((ClaimWait::Call, words));
         }
         let next = claim.next_try.filter(|next| next > now);
+        let again = |call: CallKind, next| (ClaimWait::NextTry, format!("{call}, again at {next}"));
         let step = |call: CallKind| match next {
-            Some(next) => format!("{call}, again at {next}"),
-            None => format!("a volumewatcher to make the call {call}"),
+            Some(next) => again(call, next),
+            None => (ClaimWait::Watcher, format!("a volumewatcher to make the call {call}")),
         };
         match claim.state {
             State::Taken if self.wanted => None,
-            State::Taken => Some("its release: the alloc has ended".to_owned()),
-            State::Waiting => Some(self.turn()),
+            State::Taken => {
+                Some((ClaimWait::Release, "its release: the alloc has ended".to_owned()))
+            }
+            State::Waiting => Some((ClaimWait::Turn, self.turn())),
             State::Publishing => Some(match next {
-                Some(next) => format!("{}, again at {next}", CallKind::ControllerPublish),
-                None => "its caller to ask again".to_owned(),
+                Some(next) => again(CallKind::ControllerPublish, next),
+                None => (ClaimWait::Caller, "its caller to ask again".to_owned()),
             }),
             State::Unpublishing => Some(step(CallKind::NodeDetach)),
             State::NodeDetached => {
                 let claims = &self.line.volume.claims;
                 Some(match claims.attachment_user(claim) {
-                    Some((alloc, user)) if next.is_none() => format!(
-                        "the end of alloc {alloc} on node {}: the storage has the volume attached \
-                         to {:?} for both",
-                        user.node,
-                        claim.external_node.as_deref().unwrap_or_default()
-                    ),
+                    Some((alloc, user)) if next.is_none() => {
+                        let words = format!(
+                            "the end of alloc {alloc} on node {}: the storage has the volume \
+                             attached to {:?} for both",
+                            user.node,
+                            claim.external_node.as_deref().unwrap_or_default()
+                        );
+                        (ClaimWait::Attachment, words)
+                    }
                     _ => step(CallKind::ControllerUnpublish),
                 })
             }

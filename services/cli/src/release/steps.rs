@@ -176,6 +176,7 @@ mod tests {
             proof: None,
             unstaged_by: None,
             hint: None,
+            wait: None,
             waits_for: Some("the agent of n1".to_owned()),
             tries,
             failure: error.map(Into::into),

@@ -1,6 +1,6 @@
 //! Claims: the state of each, and what it waits for.
 
-use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::claim::{ClaimStatus, ClaimWait};
 use berth_domain::Timestamp;
 use berth_domain::volume::{NodeMount, NodeMountState};
 
@@ -55,8 +55,7 @@ fn on_node(mount: &NodeMount, now: Timestamp) -> String {
 /// hints for the first call, and for a node or a plugin at fault.
 fn start_watcher(claim: &ClaimStatus) -> Option<String> {
     let what = "start a volumewatcher if `nats micro ping berth-volumewatcher` finds none";
-    let is_due = claim.waits_for.as_deref()?.starts_with("a volumewatcher ");
-    is_due.then(|| what.to_owned())
+    (claim.wait == Some(ClaimWait::Watcher)).then(|| what.to_owned())
 }
 
 /// Details that do not fit a column.

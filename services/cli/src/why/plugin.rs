@@ -101,10 +101,9 @@ pub fn down(plugin: &PluginStatus, half: Half) -> Finding {
 
 /// One instance is unhealthy.
 pub fn instance_down(one: &InstanceStatus) -> Finding {
-    // The registry's text for a plugin that gives two nodes one id.
-    if one.description.contains("node leave") {
+    if let Some(first) = &one.shares_id_with {
         let sentence = format!(
-            "plugin {} calls node {} by the id of another node, and the storage cannot tell the \
+            "plugin {} calls node {} by the id of node {first}, and the storage cannot tell the \
              two apart",
             one.plugin, one.node
         );

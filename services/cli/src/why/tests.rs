@@ -433,7 +433,8 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
     (
         |facts| {
             let waits = "the server to store the next write to bucket berth-volumes; since …";
-            let step = json!({"step": "agent.detach", "state": "unpublishing", "waits_for": waits});
+            let step = json!({"step": "agent.detach", "state": "unpublishing",
+                "wait": "store", "waits_for": waits});
             set_volume(facts, &[claim(step)], json!({}));
         },
         Cause::StoreFault,

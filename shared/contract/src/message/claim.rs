@@ -324,8 +324,38 @@ decode_struct!(Status {
     state,
 } + page, newer);
 
-/// How [`ClaimStatus::waits_for`] begins while the server stores no writes.
-pub const WAITS_FOR_STORE: &str = "the server to store the next write";
+/// The kind of thing that a claim waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimWait {
+    /// The answer to its call, or the deadline of the call.
+    Call,
+    /// The time of its next try.
+    NextTry,
+    /// A volumewatcher that makes its next call.
+    Watcher,
+    /// Its release: its alloc has ended.
+    Release,
+    /// Its caller, to ask again.
+    Caller,
+    /// Its turn: claims that hold the volume, or came before it, end first.
+    Turn,
+    /// Another claim that uses the same attachment at the storage.
+    Attachment,
+    /// A claim of the same volume of the plugin that is registered under another name, too.
+    OtherName,
+    /// The server, which stores no writes.
+    Store,
+    /// A record that cannot be read.
+    Record,
+    /// Its node, which is down.
+    Node,
+    /// Its mount on the node.
+    Mount,
+    /// Something that a newer version waits for.
+    #[serde(other)]
+    Unknown,
+}
 
 /// A claim as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -347,7 +377,10 @@ pub struct ClaimStatus {
     /// The call that it is at, or that comes next; none when none is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<CallKind>,
-    /// What it waits for, in words; none when it is at rest.
+    /// What it waits for; absent when it is at rest, and from an older service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<ClaimWait>,
+    /// The same in words, for people: no program reads them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// Calls of the present state that did not succeed.

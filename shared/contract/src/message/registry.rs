@@ -431,8 +431,12 @@ pub struct InstanceStatus {
     pub half: Half,
     /// Whether it is healthy, on a node that is there.
     pub healthy: bool,
-    /// In words.
+    /// In words, for people.
     pub description: String,
+    /// The node that had the plugin's id of this node first: the storage cannot tell them apart, so
+    /// the instance counts as unhealthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares_id_with: Option<NodeId>,
     /// Its version.
     pub version: String,
     /// Since when it is healthy, or not.

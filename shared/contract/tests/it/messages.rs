@@ -92,6 +92,7 @@ pub fn claim_status() -> claim::ClaimStatus {
         mode: Mode::Write,
         since: sample::at(0),
         step: Some(CallKind::NodeDetach),
+        wait: Some(claim::ClaimWait::NextTry),
         waits_for: Some("agent.detach, again at 2026-01-01T00:00:04.000Z".to_owned()),
         position: Some(1),
         ahead: vec![sample::alloc_id()],

@@ -26,6 +26,7 @@ fn instance(half: Half) -> registry::InstanceStatus {
         half,
         healthy: true,
         description: sample.description,
+        shares_id_with: (half == Half::Node).then(sample::node_id),
         version: sample.version,
         since: sample.since,
         controller: sample.controller.filter(|_| half == Half::Controller),

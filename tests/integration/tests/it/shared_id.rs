@@ -77,7 +77,7 @@ async fn a_cloned_node_gets_no_volume_and_takes_none_from_its_original() {
     assert_eq!((refused.code, refused.retryable), (Code::SharedNodeId, true), "{refused}");
     let original = format!("n{}", first + 1);
     assert!(refused.message.contains(&format!("berth node leave {original}")), "{refused}");
-    let sentence = "plugin dev.berth calls node n… by the id of another node, …";
+    let sentence = "plugin dev.berth calls node n… by the id of node n…, …";
     for name in [format!("n{}", second + 1), "alloc/b".to_owned(), "dev.berth".to_owned()] {
         tells(&system, &name, "shared-node-id", OPERATOR, sentence).await;
     }

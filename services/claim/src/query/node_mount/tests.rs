@@ -52,7 +52,7 @@ fn a_mount_that_is_not_there_names_node_call_and_command() {
         (Staging, Some("NodeStageVolume"), "NodeStageVolume on node n1, under way since"),
         (Publishing, None, "the mount on node n1, begun at"),
     ] {
-        let (waits_for, hint) = told(state, rpc).unwrap();
+        let ((_, waits_for), hint) = told(state, rpc).unwrap();
         assert!(waits_for.contains(words) && hint.is_none(), "{waits_for}");
     }
     for (state, rpc, words, command) in [
@@ -67,7 +67,7 @@ fn a_mount_that_is_not_there_names_node_call_and_command() {
         (Missing, None, "missing on node n1", "volume republish data --node n1"),
         (Dead, None, "mount on node n1 fails", "volume republish data --node n1"),
     ] {
-        let (waits_for, hint) = told(state, rpc).unwrap();
+        let ((_, waits_for), hint) = told(state, rpc).unwrap();
         assert!(waits_for.contains(words), "{waits_for}");
         assert!(hint.as_ref().is_some_and(|hint| hint.contains(command)), "{hint:?}");
     }
@@ -80,7 +80,7 @@ fn the_last_report_of_a_node_that_is_down_says_so() {
     for claim in
         [claim(NodeMountState::Mounted, None), claim(NodeMountState::Hung, Some("NodeStageVolume"))]
     {
-        let (waits_for, hint) = waits_for(&volume, Some("p1"), &claim, Some(&node)).unwrap();
+        let ((_, waits_for), hint) = waits_for(&volume, Some("p1"), &claim, Some(&node)).unwrap();
         let state = claim.mount.unwrap().state;
         assert!(waits_for.contains(&format!("its last report: {state} since")), "{waits_for}");
         assert!(hint.unwrap().contains("start the agent of node n1"));

@@ -91,7 +91,7 @@ fn one_in_line_is_told_who_comes_first() {
         let context = of(&subject, &volume, &line, alloc);
         let (position, ahead) = context.ahead().unwrap();
         let ahead: Vec<String> = ahead.iter().map(ToString::to_string).collect();
-        (position, ahead.join(" "), context.waits_for().unwrap())
+        (position, ahead.join(" "), context.waits_for().unwrap().1)
     };
     let turn = |after: &str| format!("its turn, after {after}");
     let d = "d on n1 (unpublishing)";
@@ -113,9 +113,9 @@ fn a_long_line_is_counted_and_not_listed() {
     let last = of(&subject, &volume, &line, "a099");
     let (position, ahead) = last.ahead().unwrap();
     assert_eq!((position, ahead.len()), (99, NAMED_MAX));
-    assert!(last.waits_for().unwrap().ends_with("a004 on n1 (waiting), 94 more"));
+    assert!(last.waits_for().unwrap().1.ends_with("a004 on n1 (waiting), 94 more"));
     let first = of(&subject, &volume, &line, "a000");
-    assert_eq!(first.waits_for().unwrap(), "its turn, which has come");
+    assert_eq!(first.waits_for().unwrap().1, "its turn, which has come");
     assert_eq!(first.hint(None, None, |_| true), None);
 }
 
@@ -148,8 +148,8 @@ fn the_step_is_named() {
         ..claim(State::Unpublishing, 1)
     };
     let context = subject.context(&again, &line, false);
-    let waits = context.waits_for().unwrap();
-    assert!(waits.starts_with("agent.detach, again at"), "{waits}");
+    let (wait, waits) = context.waits_for().unwrap();
+    assert!(wait == ClaimWait::NextTry && waits.starts_with("agent.detach, again at"), "{waits}");
 }
 
 fn node(state: NodeState) -> Node {

@@ -1,6 +1,6 @@
 //! Claims that wait for other claims.
 
-use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::claim::{ClaimStatus, ClaimWait};
 use berth_domain::AllocId;
 use berth_domain::volume::State;
 
@@ -14,15 +14,12 @@ pub fn standing_use(case: &Case<'_>) -> Option<Finding> {
     if claim.state != State::NodeDetached || claim.attempt.is_some() {
         return None;
     }
-    let waits_for = claim.waits_for.as_ref()?;
-    let kind = if waits_for.contains("the same volume of the plugin") {
-        Cause::RegisteredTwice
-    } else if waits_for.starts_with("the end of alloc ") {
-        Cause::HeldByOthers
-    } else {
-        return None;
+    let kind = match claim.wait? {
+        ClaimWait::OtherName => Cause::RegisteredTwice,
+        ClaimWait::Attachment => Cause::HeldByOthers,
+        _ => return None,
     };
-    let sentence = format!("its detach waits for {waits_for}");
+    let sentence = format!("its detach waits for {}", claim.waits_for.as_ref()?);
     let finding = Finding::new(kind, Actor::You, sentence);
     Some(
         finding

@@ -12,7 +12,7 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::message::agent::{AgentStatus, FailureStatus, MountStatus, WorkStatus};
-use berth_contract::message::claim::{ClaimStatus, WAITS_FOR_STORE};
+use berth_contract::message::claim::{ClaimStatus, ClaimWait};
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::problem::Problem;
@@ -267,15 +267,16 @@ pub fn unreadable_record(problem: &Problem) -> Finding {
 
 /// The server stores no writes.
 fn store(case: &Case<'_>) -> Option<Finding> {
-    let waits_for = case.claim.waits_for.as_ref()?;
-    waits_for.starts_with(WAITS_FOR_STORE).then(|| {
+    let ClaimStatus { wait, waits_for, alloc, .. } = case.claim;
+    (*wait == Some(ClaimWait::Store)).then(|| {
+        let words = waits_for.as_deref().unwrap_or("the server");
         Finding::new(
             Cause::StoreFault,
             Actor::You,
             "nats-server stores no writes: its disk is or was full, and it stores nothing until \
              it is restarted",
         )
-        .shown_by([format!("the claim of {} waits for {waits_for}", case.claim.alloc)])
+        .shown_by([format!("the claim of {alloc} waits for {words}")])
         .next("df -h   # on the host of nats-server: free some space first")
         .next(next::start_service("nats-server", "the same host"))
     })

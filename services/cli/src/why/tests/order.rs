@@ -34,7 +34,7 @@ fn the_earlier_cause_hides_the_later_one() {
         |more| claim(with(json!({"state": "unpublishing", "step": "agent.detach"}), more));
     set_agent(&mut facts, &agent(&[mount(json!({}))], &[hung], &[]));
     set_node(&mut facts, json!({"state": "down", "clock_skew_ms": 9_000}));
-    set_volume(&mut facts, &[leaving(json!({"waits_for": waits}))], json!({}));
+    set_volume(&mut facts, &[leaving(json!({"wait": "store", "waits_for": waits}))], json!({}));
     let mut seen = vec![first(&facts).finding.cause];
     set_volume(&mut facts, &[leaving(json!({}))], json!({}));
     seen.push(first(&facts).finding.cause);
