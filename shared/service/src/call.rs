@@ -30,7 +30,7 @@ const CONTROLLER: &str = "controller.";
 /// Agents that are asked at once.
 const ASKED_AT_ONCE_MAX: usize = 64;
 
-/// Whether no executor listened for the call.
+/// Whether no executor listened for the call, so that none works on an earlier one either.
 pub fn was_not_there(failure: &CallFailure) -> bool {
     failure.facts.code == Some(Code::NoResponder.into())
 }
@@ -267,6 +267,10 @@ fn answered(kind: CallKind, problem: &Problem) -> Outcome {
     if problem.code.is_of_plugin() {
         facts.next = None;
     }
+    // The executor was there: somebody whom it asked was not (see `was_not_there`).
+    if problem.code == Code::NoResponder {
+        facts.code = None;
+    }
     let failure = CallFailure { message, facts };
     match problem.code {
         Code::PluginRefused => Outcome::Refused(failure),
@@ -276,5 +280,23 @@ fn answered(kind: CallKind, problem: &Problem) -> Outcome {
         Code::NoAnswer => Outcome::Unanswered(failure),
         Code::PluginFailed => Outcome::Failed(failure),
         _ => Outcome::Unasked(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The executor may be at an earlier call (rule 4), and did not say that it is not.
+    #[test]
+    fn an_executor_that_reached_nobody_was_there() {
+        let secrets = Problem::new(Code::NoResponder, "no claim service").at_step("secret.open");
+        let outcome = answered(CallKind::ControllerUnpublish, &secrets);
+        let Outcome::Unasked(failure) = &outcome else { panic!("{outcome:?}") };
+        assert!(!was_not_there(failure), "{failure:?}");
+        assert!(failure.message.contains("BERTH0003"), "people are told: {failure}");
+        let other = Problem::new(Code::MountFailed, "no").node("n1");
+        let Outcome::Unasked(failure) = answered(CallKind::NodeDetach, &other) else { panic!() };
+        assert_eq!(failure.facts.code, Some(Code::MountFailed.into()));
     }
 }
