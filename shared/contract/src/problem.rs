@@ -93,15 +93,20 @@ impl Problem {
         Self { rpc, grpc, ..self }
     }
 
-    /// What programs may know of the call that failed.
+    /// What programs may know of the call that failed. Whoever answered may have put anything into
+    /// the problem, and a record and a report have bounds.
     pub fn failure_facts(&self) -> FailureFacts {
+        let short = |one: &HoldingProcess| HoldingProcess {
+            command: shorten(one.command.clone()),
+            pid: one.pid,
+        };
         FailureFacts {
             code: Some(self.code.into()),
-            rpc: self.rpc.clone(),
+            rpc: self.rpc.clone().map(shorten),
             grpc: self.grpc,
             node: self.node.as_ref().and_then(|node| NodeId::new(node.clone()).ok()),
-            processes: self.processes.clone(),
-            next: self.own_advice().map(str::to_owned),
+            processes: self.processes.iter().take(PROCESSES_MAX).map(short).collect(),
+            next: self.own_advice().map(|next| shorten(next.to_owned())),
         }
     }
 
@@ -254,6 +259,8 @@ impl std::error::Error for Problem {}
 
 #[cfg(test)]
 mod tests {
+    use berth_domain::limits;
+
     use super::*;
 
     #[test]
@@ -284,5 +291,22 @@ mod tests {
         let own = asked().plugin("p").next("restart p");
         assert_eq!(own.own_advice(), Some("restart p"));
         assert_eq!(own.node("NODE").next, "restart p");
+    }
+
+    #[test]
+    fn the_facts_of_a_failure_are_bounded_whoever_answered() {
+        let long = || "é".repeat(limits::TEXT_BYTES_MAX);
+        let process = HoldingProcess { pid: 7, command: long() };
+        let told = Problem {
+            rpc: Some(long()),
+            next: long(),
+            processes: vec![process; 2 * PROCESSES_MAX],
+            ..Problem::new(Code::PluginFailed, "no")
+        };
+        let FailureFacts { rpc, next, processes, .. } = told.failure_facts();
+        assert_eq!(processes.len(), PROCESSES_MAX);
+        for text in [rpc.as_ref(), next.as_ref(), processes.first().map(|one| &one.command)] {
+            assert!(text.unwrap().len() <= limits::TEXT_BYTES_MAX);
+        }
     }
 }

@@ -118,8 +118,7 @@ impl WorkReport {
             Outcome::Unanswered(failure) => (WorkOutcome::Unanswered, Some(failure), None),
         };
         let (error, facts) = failure.map(|failure| (failure.message, failure.facts)).unzip();
-        let mut failure: FailureFacts = facts.unwrap_or_default();
-        failure.next = failure.next.map(shorten);
+        let failure = facts.unwrap_or_default();
         Self { attempt, outcome, error: error.map(shorten), failure, answer }
     }
 
