@@ -4,6 +4,7 @@
 //!
 //! - The caller gets all faults of the document at once.
 //! - A registration that would be refused anyway is refused before the plugin is asked.
+//! - A volume that one controller alone knows, as the answers show, has its node as its home.
 //! - Claims may be created and released while the plugin is asked: only the spec is written,
 //!   decided on the volume as it is then.
 
@@ -19,7 +20,7 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, PluginOnNode, Verb as _};
 use berth_domain::limits::LIST_MAX;
-use berth_domain::plugin::Half;
+use berth_domain::plugin::{ControllerChoice, Half, Plugin};
 use berth_domain::topology::reaches;
 use berth_domain::volume::{Command, Context, Volume, VolumeSpec, step};
 use berth_domain::{Namespace, NodeId, PluginId, SecretsId, VolumeKey};
@@ -34,6 +35,10 @@ use crate::state::State;
 use crate::transact::Committed;
 
 const REGISTER: &str = verb::VolumeRegister::STEP;
+
+/// How long a second controller is asked, once one has confirmed the volume. Without its answer the
+/// topologies decide.
+const SECOND_OPINION: Duration = Duration::from_secs(2);
 
 /// Decodes the document. Its faults include those that only a running system can find: an unready
 /// plugin, and another namespace than the request's.
@@ -127,10 +132,11 @@ async fn validate_and_write(
         ..spec.clone()
     };
     let asked = with(secrets::current_secrets(state, volume));
+    let mut home = None;
     if !is_validated(state, volume, &asked) {
         check_not_refused(state, volume, &asked).await.map_err(RegisterError::NotWritten)?;
         let valid = validate(state, volume, &asked, trace, deadline).await;
-        valid.map_err(RegisterError::NotWritten)?;
+        home = valid.map_err(RegisterError::NotWritten)?.filter(|_| state.may_store_homes());
     }
     let command = |now: &Volume| {
         let kept = now.spec.as_ref().and_then(|spec| spec.secrets.clone());
@@ -141,7 +147,7 @@ async fn validate_and_write(
             let message = "the volume's secrets were changed at the same time";
             return Err(Problem::new(Code::Busy, message).retryable().next("register it again"));
         }
-        Ok(Command::Register(with(kept)))
+        Ok(Command::Register(with(kept).at_home(home.clone())))
     };
     let caught_up = state.catch_up_with_nodes().await;
     let fail = |error| RegisterError::NotWritten(state.problem(error, REGISTER, volume));
@@ -202,30 +208,33 @@ fn has_controller(state: &State, plugin: &PluginId) -> Result<bool, Problem> {
     })
 }
 
-/// Asks the plugin whether the volume exists and can be used as the spec says.
+/// Asks the plugin whether the volume exists and can be used as the spec says. Returns the node
+/// whose controller alone knows it, as far as the answers show.
 async fn validate(
     state: &State,
     volume: &VolumeKey,
     spec: &VolumeSpec,
     trace: TraceContext,
     deadline: Instant,
-) -> Result<(), Problem> {
+) -> Result<Option<NodeId>, Problem> {
     if !has_controller(state, &spec.plugin)? {
         // A plugin without a controller cannot be asked. Its node service refuses at the mount.
-        return Ok(());
+        return Ok(None);
     }
     let ask = ask_controllers(state, volume, spec, trace, deadline);
     secrets::while_validating(state, volume, spec, (trace, deadline), ask).await
 }
 
-/// Asks the plugin's controllers, one after the other, until one knows the volume.
+/// Asks the plugin's controllers, one after the other, until one knows the volume. Where each may
+/// have a storage of its own, one more is asked: if that one does not know the volume, the first
+/// is its home.
 async fn ask_controllers(
     state: &State,
     volume: &VolumeKey,
     spec: &VolumeSpec,
     trace: TraceContext,
     deadline: Instant,
-) -> Result<(), Problem> {
+) -> Result<Option<NodeId>, Problem> {
     let question = Validate {
         namespace: volume.namespace.clone(),
         volume: volume.volume.clone(),
@@ -237,22 +246,31 @@ async fn ask_controllers(
         parameters: spec.parameters.clone(),
         secrets: spec.secrets.clone(),
     };
-    // Each controller may know only the volumes of its own node.
     let others = ready_controllers(state, spec);
     let mut message = String::new();
     // A topology is compared with the nodes whose controllers know the volume, so then each is
     // asked by its node.
-    if spec.topologies.is_empty() || others.len() < 2 {
+    let may_be_apart = !spec.topologies.is_empty() || has_local_hosts(state, &spec.plugin);
+    if others.len() < 2 || !may_be_apart {
         match ask_controller(state, &question, None, trace, deadline).await? {
-            ControllerAnswer::Confirmed => return Ok(()),
+            ControllerAnswer::Confirmed => return Ok(only_in_place(state, spec)),
             ControllerAnswer::Unknown(first) => message = first,
         }
     }
     let asked = others.len().min(LIST_MAX);
     let mut found = ValidationSummary::default();
-    for controller in others.iter().filter(|_| others.len() > 1).take(LIST_MAX) {
+    for (at, controller) in others.iter().filter(|_| others.len() > 1).take(LIST_MAX).enumerate() {
         match ask_controller(state, &question, Some(&controller.node), trace, deadline).await {
-            Ok(ControllerAnswer::Confirmed) => return found.check_topology(controller, spec),
+            Ok(ControllerAnswer::Confirmed) => {
+                found.check_topology(controller, spec)?;
+                if let Some(next) = others.get(at + 1).filter(|_| found.unknown.is_empty()) {
+                    let until = deadline.min(Instant::now() + SECOND_OPINION);
+                    let node = Some(&next.node);
+                    let second = ask_controller(state, &question, node, trace, until).await;
+                    found.unknown.extend(second.is_ok_and(|it| it.is_unknown()).then_some(next));
+                }
+                return Ok(found.home(controller).or_else(|| only_in_place(state, spec)));
+            }
             Ok(ControllerAnswer::Unknown(again)) => {
                 message = again;
                 found.unknown.push(controller);
@@ -272,6 +290,20 @@ async fn ask_controllers(
         "check that the volume's id at the plugin is right and that it still exists; where each of \
          the plugin's controllers has volumes of its own, name the volume's topology",
     ))
+}
+
+/// The only node within the volume's topology, if it hosts a controller: what a creation there
+/// would be told (see `Plugin::controller_of`).
+fn only_in_place(state: &State, spec: &VolumeSpec) -> Option<NodeId> {
+    let only = |plugin: &Plugin| match plugin.controller_of(&spec.topologies) {
+        ControllerChoice::Only(node) => Some(node.clone()),
+        ControllerChoice::Any | ControllerChoice::Unknown => None,
+    };
+    state.with_plugin(&spec.plugin, |plugin, _| only(plugin)).flatten()
+}
+
+fn has_local_hosts(state: &State, plugin: &PluginId) -> bool {
+    state.with_plugin(plugin, |plugin, _| !plugin.local_hosts().is_empty()) == Some(true)
 }
 
 /// A controller that can be asked.
@@ -318,6 +350,12 @@ impl Default for ValidationSummary<'_> {
 }
 
 impl ValidationSummary<'_> {
+    /// The controller that knows the volume, if another one was found not to know it: they serve a
+    /// storage each. None if it is outside of the volume's topology.
+    fn home(&self, knows: &Controller) -> Option<NodeId> {
+        (knows.is_within && !self.unknown.is_empty()).then(|| knows.node.clone())
+    }
+
     /// Refuses a topology that contradicts the plugin: a controller outside of it knows the volume,
     /// and no controller within it does. The plugin has the volume where that controller is, so
     /// claims within the topology would fail, and all others would be refused. Controllers within
@@ -352,6 +390,12 @@ enum ControllerAnswer {
     Confirmed,
     /// The controller does not know the volume, in its own words.
     Unknown(String),
+}
+
+impl ControllerAnswer {
+    const fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown(_))
+    }
 }
 
 /// Asks the controller on this node, or any controller of the plugin.

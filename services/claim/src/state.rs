@@ -8,7 +8,7 @@ use std::time::Duration;
 use berth_bus::{Bus, Events, Incarnation, Mirror, MirrorOptions};
 use berth_contract::message::call::Call;
 use berth_contract::problem::Problem;
-use berth_contract::record::UnreadableRecord;
+use berth_contract::record::{self, UnreadableRecord};
 use berth_contract::service::CLAIM;
 use berth_contract::{bucket, key, stream};
 use berth_domain::limits::RUN_REGISTERED_WITHIN;
@@ -229,6 +229,12 @@ impl StateInner {
             });
         }
         call
+    }
+
+    /// Whether a registered volume may get a home: older versions cannot read such a record.
+    pub fn may_store_homes(&self) -> bool {
+        let check = |volumes: &_| self.level.check(volumes, record::SCHEMA_STORAGE);
+        self.volumes.mirror.read(check).is_ok()
     }
 
     /// A controller call with the controller that has to get it, and with the agents that may still

@@ -3,7 +3,7 @@
 //! **Promises** that each list ends, whatever the plugin answers: pages, entries and the time are
 //! bounded, and a token that comes again ends the list.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_bus::{Call, RequestError};
@@ -35,21 +35,32 @@ pub struct Listed {
     pub snapshots: Vec<PluginSnapshotStatus>,
     pub truncated: bool,
     pub not_asked: Vec<String>,
+    /// The nodes whose controllers listed a snapshot, where each may have its own storage.
+    snapshot_hosts: BTreeMap<String, Vec<NodeId>>,
 }
 
 impl Listed {
     /// Adds what the controller at one place listed. That is where it is, if the plugin does not
     /// say: elsewhere another controller would be asked to delete it, and would answer OK.
-    fn add(&mut self, mut here: Self, topology: Option<Topology>) {
+    fn add(&mut self, mut here: Self, host: &NodeId, topology: Option<Topology>) {
         for volume in here.volumes.iter_mut().filter(|volume| volume.topologies.is_empty()) {
             volume.topologies.extend(topology.clone());
         }
         for snapshot in &mut here.snapshots {
             snapshot.topologies = topology.iter().cloned().collect();
+            let hosts = self.snapshot_hosts.entry(snapshot.external_id.clone()).or_default();
+            hosts.push(host.clone());
         }
         self.volumes.append(&mut here.volumes);
         self.snapshots.append(&mut here.snapshots);
         self.truncated |= here.truncated;
+    }
+
+    /// The node whose controller alone listed the snapshot.
+    pub fn home_of_snapshot(&self, external_id: &str) -> Option<NodeId> {
+        let mut hosts = self.snapshot_hosts.get(external_id)?.iter();
+        let first = hosts.next()?;
+        hosts.all(|host| host == first).then(|| first.clone())
     }
 }
 
@@ -115,7 +126,7 @@ pub async fn ask_everywhere(
         if let Err(problem) = done {
             listed.not_asked.push(format!("node {host}: {problem}"));
         }
-        listed.add(here, topology_of(state, plugin, host));
+        listed.add(here, host, topology_of(state, plugin, host));
     }
     listed.truncated |= hosts.len() > LIST_MAX;
     Ok(listed)

@@ -210,6 +210,7 @@ pub async fn adopt_snapshot(
     let question = |token| Question::Snapshots { token, limit: 0 };
     let listed = ask_everywhere(state, &request.plugin, question, trace, deadline).await;
     let listed = listed.map_err(place)?;
+    let home = listed.home_of_snapshot(&request.external_id);
     let found = listed.snapshots.into_iter().find(|one| one.external_id == request.external_id);
     let Some(found) = found else {
         let message = format!("the plugin lists no snapshot {}", request.external_id);
@@ -236,7 +237,7 @@ pub async fn adopt_snapshot(
     }
     let (snapshot, plugin) = (request.snapshot.clone(), request.plugin.clone());
     let topologies = found.topologies;
-    let command = Command::AdoptSnapshot { snapshot, plugin, cut, topologies };
+    let command = Command::AdoptSnapshot { snapshot, plugin, cut, topologies, home };
     let done = state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await;
     let done = done.map_err(|error| place(state.problem(error, STEP, &volume)))?;
     let snapshots = show_snapshots(state, &[volume], &request.snapshot);

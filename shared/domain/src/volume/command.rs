@@ -126,6 +126,8 @@ pub enum Command {
         cut: CutSnapshot,
         /// Where the controller is that listed it, if each controller has a storage of its own.
         topologies: Vec<Topology>,
+        /// The node whose controller alone listed it.
+        home: Option<NodeId>,
     },
     /// Delete a snapshot at its storage.
     DeleteSnapshot {

@@ -5,7 +5,7 @@ use super::command::{Context, Step, Write};
 use super::refusal::Refusal;
 use super::spec::{Closing, VolumeSpec};
 use super::storage::Stage;
-use crate::AllocId;
+use crate::{AllocId, NodeId};
 
 /// Fields that may change while the volume is claimed. They take effect at the next claim, or are
 /// for people only. Secrets take effect at the next call: after a password change the operator must
@@ -15,6 +15,9 @@ const SAFE_WHILE_CLAIMED: [&str; 3] = ["name", "capacity_bytes", "secrets"];
 /// Fields that the plugin determined when it created the volume.
 const RETURNED: [&str; 6] =
     ["plugin", "external_id", "topology", "capacity_bytes", "parameters", "context"];
+
+/// Fields that may say at which storage the volume is.
+const SAYS_WHERE: [&str; 3] = ["topology", "parameters", "context"];
 
 /// Registers a volume. Idempotent for the same spec (A4). An update writes no claim: claims are
 /// other keys under the same guard.
@@ -32,7 +35,8 @@ pub(super) fn register(
     // The life at the storage is not the caller's to change. Another handle is another life.
     let known = volume.spec.as_ref().filter(|current| has_handle(current));
     let storage = known.and_then(|current| current.storage.clone());
-    let spec = &VolumeSpec { storage, ..spec.clone() };
+    let home = home_after(known, spec);
+    let spec = &VolumeSpec { storage, ..spec.clone() }.at_home(home);
     if !context.handle.others.is_empty() && !volume.spec.as_ref().is_some_and(has_handle) {
         return Err(Refusal::HandleTaken { others: context.handle.others.clone() });
     }
@@ -84,6 +88,19 @@ pub(super) fn register(
         }
     }
     Ok(write(VolumeSpec { closing: None, create_index: current.create_index, ..spec.clone() }))
+}
+
+/// The home of a volume that is registered so: what the plugin's answers showed now. If they showed
+/// nothing, the known one stays, as long as nothing says that the volume is elsewhere. The home of a
+/// volume that Berth created stays.
+fn home_after(known: Option<&VolumeSpec>, spec: &VolumeSpec) -> Option<NodeId> {
+    let shown = spec.home();
+    let moves = |known: &VolumeSpec| {
+        known.differing_fields(spec).iter().any(|field| SAYS_WHERE.contains(field))
+    };
+    let kept = known.filter(|known| !moves(known)).and_then(VolumeSpec::home);
+    let is_created = known.is_some_and(|known| known.provision().is_some());
+    if is_created { kept } else { shown.or(kept) }.cloned()
 }
 
 /// Stores the spec again, so that the key of its handle is written: an older version wrote none.

@@ -66,8 +66,9 @@ fn decide(volume: &Volume, command: &Command, context: &Context) -> Result<Step,
         }
         Command::Modify { parameters } => storage::modify(volume, parameters, context),
         Command::CutSnapshot { snapshot, wish } => storage::cut(volume, snapshot, wish, context),
-        Command::AdoptSnapshot { snapshot, plugin, cut, topologies } => {
-            storage::adopt_snapshot(volume, snapshot, plugin, cut, topologies, context)
+        Command::AdoptSnapshot { snapshot, plugin, cut, topologies, home } => {
+            let listed_at = (topologies.as_slice(), home.as_ref());
+            storage::adopt_snapshot(volume, snapshot, plugin, cut, listed_at, context)
         }
         Command::DeleteSnapshot { snapshot, as_group, forget } => {
             storage::delete_snapshot(volume, snapshot, (*as_group, *forget), context)

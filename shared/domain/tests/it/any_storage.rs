@@ -260,6 +260,7 @@ pub fn storage_command() -> impl Strategy<Value = Command> {
                 plugin,
                 cut,
                 topologies: Vec::new(),
+                home: None,
             }),
         1 => (snapshot(), any::<(bool, bool)>()).prop_map(|(snapshot, (as_group, forget))| {
             Command::DeleteSnapshot { snapshot, as_group, forget }

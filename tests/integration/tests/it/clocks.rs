@@ -102,7 +102,8 @@ async fn an_attempt_of_a_clock_that_was_ahead_locks_the_volume_for_one_call_only
     assert_eq!(system.claims("data").await.claims[0].state, State::Taken);
 }
 
-/// The same, and the service lives on: its own memory believed the deadline until it came.
+/// The same, and the service lives on, while the agent that made the call is killed: its answer does
+/// not come. The service's own memory believed the deadline until then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_does_not_believe_its_own_deadlines_after_its_clock_was_set_back() {
     if !or_skip("real mounts") {
@@ -115,10 +116,16 @@ async fn a_service_does_not_believe_its_own_deadlines_after_its_clock_was_set_ba
     system.set_clock("claim-0", DAY_MS);
     let take = json!({"alloc": "a", "volume": "data", "node": "n1"}).to_string();
     let subject = verb::ClaimTake::subject(&Namespace::default());
-    let answer = raw::ask(&system.servers()[0], &subject, &[], take.as_bytes()).await;
-    assert!(answer["error"].is_object(), "it hangs: {answer}");
+    let asked = raw::ask(&system.servers()[0], &subject, &[], take.as_bytes());
+    let killed = async {
+        system.under_way("ControllerPublishVolume").await;
+        system.kill9(Part::Agent(0));
+    };
+    let (answer, ()) = tokio::join!(asked, killed);
+    assert!(answer["error"].is_object(), "nobody answered the call: {answer}");
     system.set_clock("claim-0", 0);
     system.let_go();
+    system.restart(Part::Agent(0));
     system.mount("a", 0, "data").await.expect("the volume is mounted");
     assert_eq!(system.claims("data").await.claims[0].state, State::Taken);
 }

@@ -7,10 +7,10 @@ use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::message::node::Hold;
 use berth_contract::message::registry::{Host, Report, ReportedInstance};
-use berth_contract::verb::{self, PluginOnNode};
-use berth_domain::PluginId;
+use berth_contract::verb::{self, PluginOnNode, Verb as _};
 use berth_domain::plugin::{ControllerAbilities, Half, Instance, NodeAbilities};
 use berth_domain::volume::storage::SnapshotState;
+use berth_domain::{Namespace, PluginId};
 use berth_harness::root::or_skip;
 use berth_harness::{storage, wait};
 use berth_integration::{Options, PLUGIN, RECOVERY, System};
@@ -122,6 +122,68 @@ async fn a_node_that_says_it_is_elsewhere_gets_no_call_and_diverts_none() {
     assert!(left.is_empty(), "what is deleted is gone: {left:?}");
     system.assert_known().await;
     system.judge();
+}
+
+/// What the plugin answered at a registration, or listed, showed where it is: also without a
+/// topology, and for a snapshot whose volume is not registered then.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_registered_or_adopted_stays_at_its_own_controller_too() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(options()).await;
+    let on_h2 = json!([{"host": "h2"}]);
+    let volumes = ["a", "b", "c", "d", "adopted", "nowhere", "cut"];
+    for volume in volumes {
+        system.created(volume, on("h2")).await;
+        let external_id = system.volume_status(volume).await.unwrap().external_id.unwrap();
+        let cut =
+            if volume == "cut" { Some(forgotten_snapshot(&system, volume).await) } else { None };
+        system.deregister(volume, false).await.unwrap();
+        if let Some(cut) = cut {
+            run(&system, &["snapshot", "adopt", PLUGIN, &cut, "cut@s"]).await;
+        }
+        if volume == "adopted" {
+            run(&system, &["volume", "adopt", PLUGIN, &external_id, "--id", volume]).await;
+            continue;
+        }
+        let place = if volume == "nowhere" { json!([]) } else { on_h2.clone() };
+        let document = json!({
+            "id": volume, "plugin": PLUGIN, "external_id": external_id, "topology": place,
+            "capability": [{"access": "single-node-writer"}],
+        });
+        let subject = verb::VolumeRegister::subject(&Namespace::default());
+        let _: Value = system.persist(&subject, &document).await.unwrap();
+    }
+
+    let bus = thief(&system, Vec::new()).await;
+    send::<verb::NodeReport>(&bus, &(), &forged()).await.unwrap();
+    is_counted(&system, 1).await;
+    for volume in volumes {
+        system.deleted(volume).await;
+    }
+    system.snapshot_deleted("cut", "s", false).await;
+    let left = (storage::volumes(&system.backend()), storage::snapshots(&system.backend()));
+    assert!(left.0.is_empty() && left.1.is_empty(), "what is deleted is gone: {left:?}");
+    system.assert_known().await;
+    system.judge();
+}
+
+/// Cuts a snapshot that stays at the storage alone. Returns the plugin's id of it.
+async fn forgotten_snapshot(system: &System, volume: &str) -> String {
+    system.snapshot(&[volume], "s", json!({})).await.unwrap();
+    system.snapshot_is(volume, "s", SnapshotState::Ready).await;
+    let cut = system.snapshots(volume).await.remove(0).external_id.unwrap();
+    let forget = json!({"volume": volume, "snapshot": "s", "forget": true});
+    let subject = verb::SnapshotDelete::subject(&Namespace::default());
+    let _: Value = system.persist(&subject, &forget).await.unwrap();
+    system.snapshot_deleted(volume, "s", false).await;
+    cut
+}
+
+async fn run(system: &System, args: &[&str]) {
+    let ran = system.berth().args(args).output().await.expect("berth runs");
+    assert!(ran.status.success(), "{args:?}: {}", String::from_utf8_lossy(&ran.stderr));
 }
 
 /// A right to one plugin's controller is none to another's.

@@ -76,9 +76,10 @@ pub struct StorageLife {
     /// The mutable parameters in effect (`ControllerModifyVolume`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mutable: BTreeMap<String, String>,
-    /// The node whose controller created the volume, if no other was to be called. While its agent
-    /// reports that controller, no other one is called: what nodes report later of where they are
-    /// changes nothing of who knows the volume.
+    /// The node whose controller created the volume, if no other was to be called; of a volume that
+    /// was registered, the node whose controller alone knew it. While its agent reports that
+    /// controller, no other one is called: what nodes report later of where they are changes
+    /// nothing of who knows the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<NodeId>,
 }
@@ -205,7 +206,17 @@ impl VolumeSpec {
         self.living(storage)
     }
 
-    /// The node whose controller alone knows the volume, as far as its creation showed.
+    /// This spec with another home.
+    #[must_use]
+    pub fn at_home(&self, home: Option<NodeId>) -> Self {
+        if self.home() == home.as_ref() {
+            return self.clone();
+        }
+        self.living(StorageLife { home, ..self.life() })
+    }
+
+    /// The node whose controller alone knows the volume, as far as its creation or registration
+    /// showed.
     pub fn home(&self) -> Option<&NodeId> {
         self.storage.as_ref()?.home.as_ref()
     }

@@ -11,7 +11,7 @@ use super::snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};
 use crate::volume::command::{Context, CutSnapshot, Outcome, Step, StorageAnswer};
 use crate::volume::refusal::Refusal;
 use crate::volume::{BusyCall, CallOwner, Drive, Volume};
-use crate::{AttemptId, PluginId, SnapshotId, limits};
+use crate::{AttemptId, NodeId, PluginId, SnapshotId, limits};
 use std::collections::BTreeMap;
 
 /// Requests a snapshot of the volume. The same request again changes nothing.
@@ -74,7 +74,7 @@ pub(in crate::volume) fn adopt_snapshot(
     id: &SnapshotId,
     plugin: &PluginId,
     cut: &CutSnapshot,
-    topologies: &[Topology],
+    (topologies, home): (&[Topology], Option<&NodeId>),
     context: &Context,
 ) -> Result<Step, Refusal> {
     if let Some(known) = volume.snapshots.get(id) {
@@ -113,7 +113,7 @@ pub(in crate::volume) fn adopt_snapshot(
             [] => spec.map(|spec| spec.topologies.clone()).unwrap_or_default(),
             listed => listed.to_vec(),
         },
-        home: spec.and_then(|spec| spec.home().cloned()),
+        home: home.or_else(|| spec?.home()).cloned(),
         parameters: BTreeMap::new(),
         secrets: spec.and_then(|spec| spec.secrets.clone()),
         group: None,

@@ -178,6 +178,35 @@ fn registering_a_created_volume_changes_only_what_the_plugin_did_not_say() {
     assert!(matches!(world.apply(&Command::Register(named)), Err(Refusal::NotReady { .. })));
 }
 
+/// The plugin's answers show at a registration which controller alone knows the volume.
+#[test]
+fn registering_keeps_the_home_until_the_answers_show_another_or_the_place_changes() {
+    let node = |id: &str| NodeId::new(id).unwrap();
+    let mut world = World::with(&[AccessMode::MultiNodeMultiWriter]);
+    let plain = world.spec().clone();
+    let changed = |what: &str| VolumeSpec { name: text(what), ..plain.clone() };
+    let moved = VolumeSpec { topologies: vec![site("b")], ..plain.clone() };
+    for (update, shown, home) in [
+        (changed("1"), None, None),
+        (changed("2"), Some("n1"), Some("n1")),
+        (changed("3"), None, Some("n1")),
+        (changed("4"), Some("n2"), Some("n2")),
+        (VolumeSpec { capacity_bytes: Some(5), ..plain.clone() }, None, Some("n2")),
+        (moved.clone(), None, None),
+        (VolumeSpec { topologies: vec![site("c")], ..plain.clone() }, Some("n3"), Some("n3")),
+        (VolumeSpec { external_id: Some(text("vol-2")), ..moved }, None, None),
+    ] {
+        world.apply(&Command::Register(update.at_home(shown.map(node)))).unwrap();
+        assert_eq!(world.spec().home(), home.map(node).as_ref(), "{update:?} {shown:?}");
+        let kept = world.spec().storage.is_some();
+        assert_eq!(kept, home.is_some(), "older versions can read the rest");
+    }
+    let mut created = World::created_volume();
+    let named = VolumeSpec { name: text("for people"), storage: None, ..created.spec().clone() };
+    created.apply(&Command::Register(named.at_home(Some(node("n9"))))).unwrap();
+    assert_eq!(created.spec().home(), None, "its creation showed where it is");
+}
+
 /// What was done to one volume of the plugin was not done to another.
 #[test]
 fn registering_another_handle_begins_another_life() {

@@ -460,7 +460,8 @@ fn adoption_of_what_the_record_may_know_is_refused() {
         let cut = CutSnapshot { external_id: text(external_id), ..storage_event::cut(true) };
         let plugin = world.offered.plugin.clone();
         let snapshot = SnapshotId::new("adopted").unwrap();
-        world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies: Vec::new() })
+        let (topologies, home) = (Vec::new(), None);
+        world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies, home })
     };
     let exists = |it: Result<Step, Refusal>| match it {
         Err(Refusal::SnapshotExists { snapshot, .. }) => snapshot == snapshot_id(),
@@ -477,10 +478,11 @@ fn adoption_of_what_the_record_may_know_is_refused() {
 #[test]
 fn adopted_snapshot_is_registered_once_and_polled_until_it_is_ready() {
     let adopt_at = |world: &mut World, external_id: &str, ready, topologies: &[Topology]| {
+        let home = topologies.first().map(|_| NodeId::new("n2").unwrap());
         let cut = CutSnapshot { external_id: text(external_id), ..storage_event::cut(ready) };
         let (snapshot, plugin) = (snapshot_id(), world.offered.plugin.clone());
         let topologies = topologies.to_vec();
-        world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies })
+        world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies, home })
     };
     let adopt =
         |world: &mut World, external_id: &str, ready| adopt_at(world, external_id, ready, &[]);
@@ -499,6 +501,7 @@ fn adopted_snapshot_is_registered_once_and_polled_until_it_is_ready() {
     let mut elsewhere = World::created_volume();
     adopt_at(&mut elsewhere, "snap-1", true, &[site("b")]).unwrap();
     assert_eq!(elsewhere.snapshot().topologies, [site("b")], "where it is listed");
+    assert_eq!(elsewhere.snapshot().home.as_ref().map(NodeId::as_str), Some("n2"));
 }
 
 /// The volume of that name may be one of another plugin.
@@ -512,14 +515,15 @@ fn adopted_snapshot_is_where_its_own_volume_is() {
         world.settle(created(there)).unwrap();
         let plugin = plugin.unwrap_or_else(|| world.offered.plugin.clone());
         let cut = CutSnapshot { size_bytes: 7, ..storage_event::cut(true) };
-        let (snapshot, topologies) = (snapshot_id(), Vec::new());
-        world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies }).unwrap();
+        let (snapshot, topologies, home) = (snapshot_id(), Vec::new(), None);
+        world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies, home }).unwrap();
         assert_eq!(world.snapshot().topologies, at);
         assert_eq!(world.snapshot().size_bytes, Some(7));
     }
     let mut world = World::created_volume();
     let (snapshot, plugin, topologies) = (snapshot_id(), world.offered.plugin.clone(), vec![]);
     let cut = CutSnapshot { size_bytes: 0, ..storage_event::cut(true) };
-    world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies }).unwrap();
+    let home = None;
+    world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies, home }).unwrap();
     assert_eq!(world.snapshot().size_bytes, None, "the plugin does not say");
 }
