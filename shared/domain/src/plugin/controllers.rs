@@ -160,10 +160,17 @@ impl Plugin {
         if let Some(drawn) = local.get(draw as usize % local.len().max(1)) {
             return ControllerChoice::Only(drawn);
         }
-        if shared.is_empty() && self.controller_hosts().any(|host| self.may_be_local(host)) {
-            return ControllerChoice::Unknown;
+        if !self.controller_hosts().any(|host| self.may_be_local(host)) {
+            return ControllerChoice::Any;
         }
-        ControllerChoice::Any
+        // A node that says it is where another one is makes that one's storage look shared.
+        let is_named = !topologies.is_empty();
+        let there: Vec<_> = shared.iter().copied().filter(|_| is_named).filter(within).collect();
+        match there.get(draw as usize % there.len().max(1)) {
+            Some(drawn) => ControllerChoice::Only(drawn),
+            None if shared.is_empty() => ControllerChoice::Unknown,
+            None => ControllerChoice::Any,
+        }
     }
 
     fn is_only_reached_from(&self, node: &NodeId, volume: &[BTreeMap<String, String>]) -> bool {

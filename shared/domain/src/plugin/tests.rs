@@ -144,6 +144,14 @@ fn creation_is_pinned_to_a_controller_or_waits_where_each_may_have_a_storage() {
     let in_b = plugin.controller_to_create(&[zone("b")], but_second, 0);
     assert_eq!(in_b, ControllerChoice::Unknown, "the other has another storage");
 
+    let elsewhere = NodeAbilities { topology: zone("b"), ..Default::default() };
+    let half = Instance { node: Some(elsewhere), ..instance(true) };
+    plugin.instances.insert((NodeId::new("n3").unwrap(), Half::Node), half);
+    for draw in 0..3 {
+        let in_b = plugin.controller_to_create(&[zone("b")], all, draw);
+        assert_eq!(in_b, ControllerChoice::Only(second), "n3 says that it is there, too");
+    }
+
     for (_, instance) in plugin.instances.iter_mut().filter(|((_, half), _)| *half == Half::Node) {
         instance.node = Some(NodeAbilities { topology: zone("a"), ..Default::default() });
     }

@@ -111,9 +111,17 @@ async fn a_node_that_says_it_is_elsewhere_gets_no_call_and_diverts_none() {
     assert_eq!(told.unproven, [plugin()]);
     is_counted(&system, 1).await;
 
-    // No creation waits for the controller that is not there.
+    // No creation waits for the controller that is not there, or goes to another place's.
+    let new = ["new-1", "new-2", "new-3", "new-4"];
+    for volume in new {
+        system.created(volume, on("h2")).await;
+        let made = system.volume_status(volume).await.unwrap().topologies;
+        assert_eq!(json!(made), json!([{"host": "h2"}]));
+    }
     system.created("new", on("h1")).await;
-    system.deleted("new").await;
+    for volume in new.into_iter().chain(["new"]) {
+        system.deleted(volume).await;
+    }
     for volume in volumes {
         system.deleted(volume).await;
     }
@@ -125,41 +133,25 @@ async fn a_node_that_says_it_is_elsewhere_gets_no_call_and_diverts_none() {
 }
 
 /// What the plugin answered at a registration, or listed, showed where it is: also without a
-/// topology, and for a snapshot whose volume is not registered then.
+/// topology, for a snapshot whose volume is not registered then, and after the forged report.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_registered_or_adopted_stays_at_its_own_controller_too() {
     if !or_skip("real mounts") {
         return;
     }
     let system = System::start(options()).await;
-    let on_h2 = json!([{"host": "h2"}]);
-    let volumes = ["a", "b", "c", "d", "adopted", "nowhere", "cut"];
-    for volume in volumes {
-        system.created(volume, on("h2")).await;
-        let external_id = system.volume_status(volume).await.unwrap().external_id.unwrap();
-        let cut =
-            if volume == "cut" { Some(forgotten_snapshot(&system, volume).await) } else { None };
-        system.deregister(volume, false).await.unwrap();
-        if let Some(cut) = cut {
-            run(&system, &["snapshot", "adopt", PLUGIN, &cut, "cut@s"]).await;
-        }
-        if volume == "adopted" {
-            run(&system, &["volume", "adopt", PLUGIN, &external_id, "--id", volume]).await;
-            continue;
-        }
-        let place = if volume == "nowhere" { json!([]) } else { on_h2.clone() };
-        let document = json!({
-            "id": volume, "plugin": PLUGIN, "external_id": external_id, "topology": place,
-            "capability": [{"access": "single-node-writer"}],
-        });
-        let subject = verb::VolumeRegister::subject(&Namespace::default());
-        let _: Value = system.persist(&subject, &document).await.unwrap();
+    let (early, late) = (["a", "b", "adopted", "nowhere", "cut"], ["late", "late-nowhere"]);
+    for volume in early {
+        register_again(&system, volume).await;
     }
-
     let bus = thief(&system, Vec::new()).await;
     send::<verb::NodeReport>(&bus, &(), &forged()).await.unwrap();
     is_counted(&system, 1).await;
-    for volume in volumes {
+    for volume in late {
+        register_again(&system, volume).await;
+    }
+
+    for volume in early.into_iter().chain(late) {
         system.deleted(volume).await;
     }
     system.snapshot_deleted("cut", "s", false).await;
@@ -167,6 +159,27 @@ async fn what_was_registered_or_adopted_stays_at_its_own_controller_too() {
     assert!(left.0.is_empty() && left.1.is_empty(), "what is deleted is gone: {left:?}");
     system.assert_known().await;
     system.judge();
+}
+
+/// Creates a volume at `h2`, forgets it, and registers it as its name says.
+async fn register_again(system: &System, volume: &str) {
+    system.created(volume, on("h2")).await;
+    let external_id = system.volume_status(volume).await.unwrap().external_id.unwrap();
+    let cut = if volume == "cut" { Some(forgotten_snapshot(system, volume).await) } else { None };
+    system.deregister(volume, false).await.unwrap();
+    if let Some(cut) = cut {
+        run(system, &["snapshot", "adopt", PLUGIN, &cut, "cut@s"]).await;
+    }
+    if volume == "adopted" {
+        return run(system, &["volume", "adopt", PLUGIN, &external_id, "--id", volume]).await;
+    }
+    let place = if volume.ends_with("nowhere") { json!([]) } else { json!([{"host": "h2"}]) };
+    let document = json!({
+        "id": volume, "plugin": PLUGIN, "external_id": external_id, "topology": place,
+        "capability": [{"access": "single-node-writer"}],
+    });
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
+    let _: Value = system.persist(&subject, &document).await.unwrap();
 }
 
 /// Cuts a snapshot that stays at the storage alone. Returns the plugin's id of it.
