@@ -30,7 +30,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::comeback;
 use crate::compare::ClaimComparison;
 use crate::config::Config;
-use crate::controller::{AnsweredNames, ControllerHosting, HostedControllers};
+use crate::controller::{ControllerHosting, CreationAnswers, HostedControllers};
 use crate::events::EventPublisher;
 use crate::executor::VolumeExecutor;
 use crate::finish;
@@ -192,7 +192,7 @@ impl Startup<'_> {
             hosted: HostedControllers::default(),
             events: held.publisher.clone(),
             sealing: sealing.clone(),
-            names: AnsweredNames::default(),
+            answers: CreationAnswers::default(),
             drain: config.drain,
         };
         let context = RosterContext {
@@ -239,6 +239,7 @@ impl Startup<'_> {
             executor: executor.clone(),
             hosted: running.hosting.hosted.clone(),
             controllers: running.hosting.executor.clone(),
+            answers: running.hosting.answers.clone(),
             events: held.publisher.clone(),
             gate: held.gate.clone(),
             healths: MountHealths::new(&pool),

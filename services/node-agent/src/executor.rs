@@ -40,7 +40,7 @@ use ledger::WorkLedger;
 const WORKS_MAX: u32 = 1024;
 /// Time before its deadline at which a caller is answered that the plugin has not. The caller's own
 /// timeout could not name the plugin and the node.
-const ANSWER_BEFORE_DEADLINE: Duration = Duration::from_millis(250);
+pub const ANSWER_BEFORE_DEADLINE: Duration = Duration::from_millis(250);
 /// How long calls are compared with the start revision. Calls issued before the start have expired
 /// by then. Forgetting the start revision lets the executor accept calls after the bucket was
 /// restored and its revisions start again at 1.

@@ -55,9 +55,10 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
         executor,
         node: (!call.call.is_controller()).then_some(&call.node),
         ask_first: &call.ask_first,
+        creates: None,
     };
     let done = |called: Called| Outcome::Done { publish_context: called.publish_context };
-    let outcome = sending.make(bus, &call.subject(), &sent, done, trace).await;
+    let outcome = sending.make(bus, |_| (call.subject(), sent), done, trace).await;
     tracing::info!(
         call = %call.call,
         volume = %call.volume_key(),
@@ -79,9 +80,9 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     }
 }
 
-/// As [`make`], a call of the storage.
+/// As [`make`], a call of the storage. A creation goes to the controller that has answered it
+/// already, after its caller had stopped waiting.
 pub async fn make_storage(bus: &Bus, call: &StorageCall, trace: TraceContext) -> Outcome {
-    let sent = StorageCall { ask_first: Vec::new(), ..call.clone() };
     let executor = match (&call.node, call.call.is_controller()) {
         (Some(node), false) => format!("the agent of node {node}"),
         (Some(node), true) => format!("the controller of plugin {} on node {node}", call.plugin),
@@ -95,12 +96,18 @@ pub async fn make_storage(bus: &Bus, call: &StorageCall, trace: TraceContext) ->
         executor,
         node: call.node.as_ref(),
         ask_first: &call.ask_first,
+        creates: call.work.creates(),
     };
     let done = |called: StorageCalled| match called.answer {
         Some(answer) => Outcome::Stored(answer),
         None => Outcome::Done { publish_context: BTreeMap::new() },
     };
-    let outcome = sending.make(bus, &call.subject(), &sent, done, trace).await;
+    let send_to = |answered: Option<NodeId>| {
+        let node = call.node.clone().or(answered);
+        let sent = StorageCall { ask_first: Vec::new(), node, ..call.clone() };
+        (sent.subject(), sent)
+    };
+    let outcome = sending.make(bus, send_to, done, trace).await;
     tracing::info!(
         call = %call.call,
         volume = %call.volume_key(),
@@ -124,14 +131,15 @@ struct Sending<'a> {
     /// The node whose agent has to get it, if it has to be that one.
     node: Option<&'a NodeId>,
     ask_first: &'a [NodeId],
+    /// The plugin's name of what is to be created.
+    creates: Option<&'a str>,
 }
 
 impl Sending<'_> {
-    async fn make<R: DeserializeOwned + Send + 'static>(
+    async fn make<R: DeserializeOwned + Send + 'static, S: Serialize + Sync>(
         &self,
         bus: &Bus,
-        subject: &str,
-        sent: &(impl Serialize + Sync),
+        send_to: impl FnOnce(Option<NodeId>) -> (String, S),
         done: impl FnOnce(R) -> Outcome,
         trace: TraceContext,
     ) -> Outcome {
@@ -143,11 +151,14 @@ impl Sending<'_> {
             );
         }
         let within = berth_bus::Call::within(trace, left).as_it_is();
-        match check_other_controllers(bus, self, trace).await {
-            Ok(()) => match bus.request::<R>(subject, sent, &within).await {
-                Ok(called) => done(called),
-                Err(error) => self.outcome(error, left),
-            },
+        match ask_other_controllers(bus, self, trace).await {
+            Ok(answered) => {
+                let (subject, sent) = send_to(answered);
+                match bus.request::<R>(&subject, &sent, &within).await {
+                    Ok(called) => done(called),
+                    Err(error) => self.outcome(error, left),
+                }
+            }
             Err(why) => {
                 Outcome::Unasked(self.fail(Code::StillBusy, format_args!("not made yet: {why}")))
             }
@@ -196,11 +207,13 @@ impl Sending<'_> {
 /// other's calls.
 ///
 /// An agent that cannot be asked may be working on such a call until its lease ends.
-async fn check_other_controllers(
+///
+/// Returns a node whose controller has created what the call is to create.
+async fn ask_other_controllers(
     bus: &Bus,
     call: &Sending<'_>,
     trace: TraceContext,
-) -> Result<(), String> {
+) -> Result<Option<NodeId>, String> {
     // The other half of the time is for the call itself.
     let within = call.deadline.since(clock::now()) / 2;
     let within = berth_bus::Call::within(trace, within).as_it_is();
@@ -219,15 +232,22 @@ async fn check_other_controllers(
                 "the controller of plugin {} on node {node} is still at {at}",
                 call.plugin
             )),
-            None => Ok(()),
+            None => Ok(call.creates.filter(|name| has_created(&status, name)).map(|_| node)),
         }
     };
+    let mut created = None;
     // Every agent is asked, however many there are: an agent that is left out could be working on a
     // call.
     for some in call.ask_first.chunks(ASKED_AT_ONCE_MAX) {
-        try_join_all(some.iter().cloned().map(ask)).await?;
+        let answered = try_join_all(some.iter().cloned().map(ask)).await?;
+        created = created.or_else(|| answered.into_iter().flatten().next());
     }
-    Ok(())
+    Ok(created)
+}
+
+/// Whether a controller there has created the thing of this name.
+fn has_created(status: &AgentStatus, name: &str) -> bool {
+    status.late.iter().any(|late| late.name == name)
 }
 
 /// The controller call for the volume that an agent is at, in words.

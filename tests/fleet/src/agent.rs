@@ -16,7 +16,7 @@ use berth_csi::advertised::{
 };
 use berth_csi::fingerprint::NodeFingerprint;
 use berth_domain::{NodeId, PluginId};
-use berth_node_agent::controller::{self, AnsweredNames, ControllerHosting, HostedControllers};
+use berth_node_agent::controller::{self, ControllerHosting, CreationAnswers, HostedControllers};
 use berth_node_agent::events::EventPublisher;
 use berth_node_agent::executor::VolumeExecutor;
 use berth_node_agent::gate::Gate;
@@ -126,7 +126,7 @@ impl Place {
             hosted: HostedControllers::default(),
             events: EventPublisher::new(events, node.clone()),
             sealing: sealing.clone(),
-            names: AnsweredNames::default(),
+            answers: CreationAnswers::default(),
             drain: config.drain,
         };
         tokio::spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));

@@ -33,7 +33,7 @@ pub(super) struct ControllerExecutor {
     pub(super) bus: Bus,
     pub(super) events: EventPublisher,
     pub(super) sealing: SealingKey,
-    pub(super) names: super::AnsweredNames,
+    pub(super) answers: super::CreationAnswers,
 }
 
 impl ControllerExecutor {

@@ -10,9 +10,9 @@
 //!
 //! **Never** knows which volume is attached where: a call carries all that it needs.
 
+mod answers;
 mod confirm;
 mod execute;
-mod names;
 mod provision;
 mod query;
 
@@ -42,9 +42,9 @@ use crate::executor::VolumeExecutor;
 use crate::plugin::{InstanceView, Plugin};
 use crate::secret::SealingKey;
 
+pub use answers::CreationAnswers;
 use execute::ControllerExecutor;
 pub(crate) use execute::may_be_at_work;
-pub use names::AnsweredNames;
 pub(crate) use provision::{range, storage_problem};
 
 /// Largest number of calls of one kind that are under way.
@@ -89,8 +89,8 @@ pub struct ControllerHosting {
     pub events: EventPublisher,
     /// The key that secrets are sealed for.
     pub sealing: SealingKey,
-    /// Which id each plugin answered for which name.
-    pub names: AnsweredNames,
+    /// What each plugin answered for which name.
+    pub answers: CreationAnswers,
     /// How long calls may go on after the shutdown.
     pub drain: Duration,
 }
@@ -167,7 +167,7 @@ async fn serve(plugin: &Plugin, hosting: &ControllerHosting) -> Result<Service, 
         bus: hosting.bus.clone(),
         events: hosting.events.clone(),
         sealing: hosting.sealing.clone(),
-        names: hosting.names.clone(),
+        answers: hosting.answers.clone(),
     };
     let on = ControllerEndpoints { service: &service, executor: &executor };
     let any = &plugin.id;

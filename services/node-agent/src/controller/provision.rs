@@ -60,11 +60,17 @@ impl ControllerExecutor {
         let deadline = call.deadline.min(clock::now().after(request.remaining()));
         let plugin = self.plugin.with_trace(request.trace);
         let secrets = self.secrets(call.volume_key(), call.secrets.as_ref(), deadline, &request);
+        let answers = self.answers.clone();
         let provisioner =
-            Provisioner { plugin: plugin.clone(), names: self.names.clone(), call: call.clone() };
+            Provisioner { plugin: plugin.clone(), answers: answers.clone(), call: call.clone() };
         let work = async move {
+            if let Some(answer) = answers.find(&provisioner.call) {
+                return Ok(StorageCalled { answer: Some(answer) });
+            }
             let secrets = Secrets(secrets.await?).for_call(provisioner.call.call.secrets());
-            provisioner.make(secrets).await
+            let called = provisioner.make(secrets).await?;
+            answers.keep(&provisioner.call, deadline, called.answer.as_ref());
+            Ok(called)
         };
         self.run_storage_call(&call, &request, &plugin, deadline, work).await.map_err(locate)
     }
@@ -104,7 +110,7 @@ impl ControllerExecutor {
 /// Makes one call of the storage.
 struct Provisioner {
     plugin: Plugin,
-    names: super::AnsweredNames,
+    answers: super::CreationAnswers,
     call: StorageCall,
 }
 
@@ -116,7 +122,7 @@ impl Provisioner {
                 let mut request = create_request(&self.plugin, new);
                 request.secrets = secrets;
                 let made = self.ask_plugin(request.clone()).await?.volume.unwrap_or_default();
-                self.names.check(&new.name, &made.volume_id)?;
+                self.answers.check(&new.name, &made.volume_id)?;
                 Some(StorageAnswer::Volume(created(&request, made)))
             }
             StorageWork::Delete => {

@@ -46,7 +46,7 @@ use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_domain::{Namespace, PluginId, Timestamp, VolumeKey};
 
-use crate::controller::HostedControllers;
+use crate::controller::{CreationAnswers, HostedControllers};
 use crate::events::EventPublisher;
 use crate::executor::VolumeExecutor;
 use crate::gate::Gate;
@@ -96,6 +96,8 @@ pub struct MounterContext {
     pub hosted: HostedControllers,
     /// Runs the calls of those controllers, for the status.
     pub controllers: VolumeExecutor,
+    /// What controllers here answered for the names of new things.
+    pub answers: CreationAnswers,
     pub events: EventPublisher,
     /// Refuses mounts while it is closed.
     pub gate: Gate,

@@ -23,6 +23,7 @@ impl Mounter {
             status.mounts.retain(|mount| mount.namespace == *namespace);
             status.work.retain(|work| work.namespace == *namespace);
             status.storage.retain(|call| call.namespace == *namespace);
+            status.late.retain(|answer| answer.namespace == *namespace);
             status.failures.retain(|failure| failure.namespace == *namespace);
             status.guards.retain(|guard| guard.namespace == *namespace);
             status.strays.clear();
@@ -49,6 +50,7 @@ impl Mounter {
                 self.shared.controllers.storage_under_way(),
             ]
             .concat(),
+            late: self.shared.answers.late(),
             failures: self.shared.executor.failures(),
             controllers: self.shared.hosted.list(),
             guards: self.guards().await?,

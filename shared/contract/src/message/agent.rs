@@ -211,6 +211,10 @@ pub struct AgentStatus {
     /// Calls of the storage that are under way: for a volume itself, or for a snapshot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub storage: Vec<StorageCallStatus>,
+    /// Answers of plugins that came after their callers had stopped waiting. The next call for the
+    /// same name gets them; none is older than ten minutes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<LateAnswer>,
     /// What did not succeed when it was tried last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailureStatus>,
@@ -367,6 +371,21 @@ pub struct StorageCallStatus {
     pub since: Timestamp,
     /// Whether it is past its deadline: its caller was told that it hangs.
     pub hung: bool,
+}
+
+/// What a plugin created, and said after its caller had stopped waiting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateAnswer {
+    /// The volume's namespace.
+    pub namespace: Namespace,
+    /// The volume, or the volume of the snapshot.
+    pub volume: VolumeId,
+    /// The call, such as `controller.create`.
+    pub step: String,
+    /// The plugin's name of what it created.
+    pub name: String,
+    /// When it answered.
+    pub at: Timestamp,
 }
 
 /// Something that an agent tried for a volume, and that has not succeeded since.

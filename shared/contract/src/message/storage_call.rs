@@ -196,6 +196,19 @@ pub struct CopySource {
 }
 decode_struct!(CopySource { kind, external_id });
 
+impl StorageWork {
+    /// The plugin's name of what the call is to create. None if that is cut already.
+    pub fn creates(&self) -> Option<&str> {
+        match self {
+            Self::Create(new) => Some(&new.name),
+            Self::Snapshot { name, cut: None, .. } | Self::Group { name, cut: None, .. } => {
+                Some(name)
+            }
+            _ => None,
+        }
+    }
+}
+
 impl StorageCall {
     /// The volume in its namespace.
     pub fn volume_key(&self) -> VolumeKey {

@@ -344,6 +344,13 @@ fn agents_and_allocs() {
                 since: sample::at(1),
                 hung: true,
             }],
+            late: vec![agent::LateAnswer {
+                namespace: sample::namespace(),
+                volume: sample::volume(),
+                step: "controller.create".to_owned(),
+                name: "berth-data-1".to_owned(),
+                at: sample::at(4),
+            }],
             failures: vec![failure],
             controllers: vec![sample::plugin()],
             guards: vec![agent::GuardStatus {

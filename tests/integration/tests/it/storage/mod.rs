@@ -3,6 +3,7 @@
 mod bound;
 mod classes;
 mod expansion;
+mod late;
 mod life;
 mod listed;
 mod refusals;
