@@ -7,12 +7,14 @@
 //! - before its deadline;
 //! - if no newer call was seen for its volume;
 //! - if it was requested after this process started;
-//! - while no other work for that volume is under way, even if that work's caller has given up.
+//! - while no other work for that volume is under way, even if that work's caller has given up;
+//! - once for an attempt ([`Attempts`]).
 //!
 //! Each caller gets an answer by its deadline.
 //!
 //! **Never** ends work that has started: only the plugin knows when it has ended.
 
+mod attempts;
 mod ledger;
 
 use std::collections::{BTreeSet, HashMap};
@@ -22,7 +24,8 @@ use std::time::{Duration, Instant};
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{FailureStatus, StorageCallStatus, WorkStatus};
-use berth_contract::message::storage_call::StorageCall;
+use berth_contract::message::call::Called;
+use berth_contract::message::storage_call::{StorageCall, StorageCalled};
 use berth_contract::problem::Problem;
 use berth_domain::limits::{CALL_TIMEOUT_MAX, CLOCK_MARGIN};
 use berth_domain::{PluginId, Timestamp, VolumeKey};
@@ -34,6 +37,7 @@ use tokio::time::timeout;
 use crate::start_revision::StartRevision;
 pub use ledger::ExecutorWork;
 
+use attempts::Attempts;
 use ledger::WorkLedger;
 
 /// Largest number of works that are under way or wait for their volume.
@@ -122,6 +126,10 @@ pub struct VolumeExecutor {
     newest: Arc<Mutex<NewestRevisions>>,
     free: Arc<Semaphore>,
     ledger: WorkLedger,
+    /// The attempts of claims' calls.
+    pub called: Attempts<Called>,
+    /// The attempts of calls of the storage.
+    pub stored: Attempts<StorageCalled>,
 }
 
 /// How work is listed while it is under way.
@@ -142,6 +150,8 @@ impl VolumeExecutor {
             newest: Arc::default(),
             free: Arc::new(Semaphore::new(WORKS_MAX as usize)),
             ledger: WorkLedger::default(),
+            called: Attempts::default(),
+            stored: Attempts::default(),
         }
     }
 

@@ -3,7 +3,9 @@
 //! **Promises** that an outcome says no more than is known (rule 6): only a response counts as an
 //! answer.
 //!
-//! **Never** repeats a call: a retry is a new attempt, which is recorded first (rule 2).
+//! **Never** repeats a call: a retry is a new attempt, which is recorded first (rule 2). One that
+//! goes to a single executor is sent again when the connection was made anew: the executor makes
+//! each attempt once, and gives the second copy the first one's answer.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -17,16 +19,21 @@ use berth_contract::message::storage_call::{StorageCall, StorageCalled};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
+use berth_domain::retry::Schedule;
 use berth_domain::volume::{CallFailure, CallKind, FailureFacts, Outcome};
 use berth_domain::{Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
 use futures_util::future::try_join_all;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep};
 
 use crate::clock;
 
 /// How the steps of controller calls begin.
 const CONTROLLER: &str = "controller.";
+/// When a copy of a call is sent that reached nobody.
+const AGAIN: Schedule =
+    Schedule { first: Duration::from_millis(50), max: Duration::from_millis(500) };
 /// Agents that are asked at once.
 const ASKED_AT_ONCE_MAX: usize = 64;
 
@@ -54,6 +61,7 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
         plugin: &call.plugin,
         executor,
         node: (!call.call.is_controller()).then_some(&call.node),
+        is_for_one: !call.call.is_controller() || call.controller.is_some(),
         ask_first: &call.ask_first,
         creates: None,
     };
@@ -95,6 +103,7 @@ pub async fn make_storage(bus: &Bus, call: &StorageCall, trace: TraceContext) ->
         plugin: &call.plugin,
         executor,
         node: call.node.as_ref(),
+        is_for_one: call.node.is_some(),
         ask_first: &call.ask_first,
         creates: call.work.creates(),
     };
@@ -130,6 +139,8 @@ struct Sending<'a> {
     executor: String,
     /// The node whose agent has to get it, if it has to be that one.
     node: Option<&'a NodeId>,
+    /// Whether only one executor can get it.
+    is_for_one: bool,
     ask_first: &'a [NodeId],
     /// The plugin's name of what is to be created.
     creates: Option<&'a str>,
@@ -154,7 +165,12 @@ impl Sending<'_> {
         match ask_other_controllers(bus, self, trace).await {
             Ok(answered) => {
                 let (subject, sent) = send_to(answered);
-                match bus.request::<R>(&subject, &sent, &within).await {
+                let answer = if self.is_for_one {
+                    ask_across_connections(bus, &subject, &sent, &within).await
+                } else {
+                    bus.request::<R>(&subject, &sent, &within).await
+                };
+                match answer {
                     Ok(called) => done(called),
                     Err(error) => self.outcome(error, left),
                 }
@@ -200,6 +216,49 @@ impl Sending<'_> {
             },
         }
     }
+}
+
+/// Sends the call, and again whenever the connection was made anew before the answer: an answer to
+/// the connection that was lost does not come. The executor may have to connect anew, too.
+///
+/// What a copy did not do, the first call may have done. So of a copy only that counts which cannot
+/// be taken for "not done": an executor that was restarted refuses the copy, and one of the last
+/// release makes it, which its plugin may refuse as done.
+async fn ask_across_connections<R: DeserializeOwned + Send + 'static>(
+    bus: &Bus,
+    subject: &str,
+    sent: &(impl Serialize + Sync),
+    within: &berth_bus::Call,
+) -> Result<R, RequestError> {
+    let began = Instant::now();
+    let mut copies = 0;
+    loop {
+        let connects = bus.counts().connects;
+        let answer = tokio::select! {
+            answer = bus.request::<R>(subject, sent, within) => answer,
+            _ = bus.await_connection(connects) => {
+                copies += 1;
+                continue;
+            }
+        };
+        match answer {
+            Err(error) if copies > 0 && !is_failure_of_plugin(&error) => {
+                let pause = AGAIN.wait(copies, clock::jitter());
+                if error.is_undone() && Instant::now() + pause < within.deadline {
+                    copies += 1;
+                    sleep(pause).await;
+                    continue;
+                }
+                let (subject, within) = (subject.to_owned(), began.elapsed());
+                return Err(RequestError::NoAnswer { subject, within, source: None });
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn is_failure_of_plugin(error: &RequestError) -> bool {
+    matches!(error, RequestError::Problem(problem) if problem.code == Code::PluginFailed)
 }
 
 /// Checks that no controller is working on an earlier call for one of the volumes (safety rule 4).

@@ -36,11 +36,11 @@ const KEPT_FOR: Duration = Duration::from_secs(600);
 /// The answers, by name. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct CreationAnswers {
-    memory: Arc<Mutex<Memory>>,
+    memory: Arc<Mutex<AnswerMemory>>,
 }
 
 #[derive(Debug, Default)]
-struct Memory {
+struct AnswerMemory {
     ids: HashMap<String, String>,
     answers: HashMap<String, KeptAnswer>,
 }
@@ -113,7 +113,7 @@ impl CreationAnswers {
         kept.filter_map(|kept| kept.late.clone()).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Memory> {
+    fn lock(&self) -> MutexGuard<'_, AnswerMemory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -149,6 +149,8 @@ fn id_of(answer: &StorageAnswer) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use berth_contract::message::storage_call::GroupIds;
     use berth_domain::volume::{CallKind, CreatedVolume, CutSnapshot};
     use berth_domain::{AttemptId, Namespace, PluginId, VolumeId};
@@ -176,7 +178,7 @@ mod tests {
 
     fn cut(name: &str, cut: Option<&str>) -> StorageCall {
         let (name, cut) = (name.to_owned(), cut.map(str::to_owned));
-        call(StorageWork::Snapshot { name, parameters: Default::default(), cut })
+        call(StorageWork::Snapshot { name, parameters: BTreeMap::default(), cut })
     }
 
     fn answered(id: &str) -> StorageAnswer {
@@ -218,7 +220,7 @@ mod tests {
         let group = StorageWork::Group {
             name: "group".to_owned(),
             sources: Vec::new(),
-            parameters: Default::default(),
+            parameters: BTreeMap::default(),
             cut: None,
         };
         let of_group = StorageAnswer::Group {

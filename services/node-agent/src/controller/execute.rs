@@ -39,6 +39,11 @@ pub(super) struct ControllerExecutor {
 impl ControllerExecutor {
     /// `ControllerPublishVolume`.
     pub(super) async fn publish(self, call: Call, request: Request) -> Result<Called, Problem> {
+        let (attempts, attempt) = (self.executor.called.clone(), call.attempt.clone());
+        attempts.once(&attempt, Box::pin(self.make_publish(call, request))).await
+    }
+
+    async fn make_publish(self, call: Call, request: Request) -> Result<Called, Problem> {
         let locate = |problem: Problem| self.locate_problem(problem, &call);
         self.check_addressee(&call, CallKind::ControllerPublish).map_err(locate)?;
         let plugin = self.plugin.with_trace(request.trace);
@@ -57,6 +62,11 @@ impl ControllerExecutor {
     /// `ControllerUnpublishVolume`. That the plugin does not know the volume or the node is no
     /// success: a plugin that is sure that nothing is attached answers OK.
     pub(super) async fn unpublish(self, call: Call, request: Request) -> Result<Called, Problem> {
+        let (attempts, attempt) = (self.executor.called.clone(), call.attempt.clone());
+        attempts.once(&attempt, Box::pin(self.make_unpublish(call, request))).await
+    }
+
+    async fn make_unpublish(self, call: Call, request: Request) -> Result<Called, Problem> {
         let locate = |problem: Problem| self.locate_problem(problem, &call);
         self.check_addressee(&call, CallKind::ControllerUnpublish).map_err(locate)?;
         let plugin = self.plugin.with_trace(request.trace);

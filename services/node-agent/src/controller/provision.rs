@@ -46,6 +46,15 @@ impl ControllerExecutor {
         call: StorageCall,
         request: Request,
     ) -> Result<StorageCalled, Problem> {
+        let (attempts, attempt) = (self.executor.stored.clone(), call.attempt.clone());
+        attempts.once(&attempt, Box::pin(self.make_storage_call(call, request))).await
+    }
+
+    async fn make_storage_call(
+        self,
+        call: StorageCall,
+        request: Request,
+    ) -> Result<StorageCalled, Problem> {
         let locate = |problem: Problem| {
             let volume = call.volume_key();
             problem.at_step(call.call).volume(volume).plugin(&self.plugin.id).node(&self.node)

@@ -70,6 +70,11 @@ impl Mounter {
         call: Call,
         context: RequestContext,
     ) -> Result<Called, Problem> {
+        let (attempts, attempt) = (self.shared.executor.called.clone(), call.attempt.clone());
+        attempts.once(&attempt, Box::pin(self.make_detach(call, context))).await
+    }
+
+    async fn make_detach(self, call: Call, context: RequestContext) -> Result<Called, Problem> {
         let (volume, trace) = (call.volume_key(), context.trace);
         let locate = |problem: Problem, plugin: &PluginId| {
             let problem = self.locate_problem(problem, &volume).at_step(CallKind::NodeDetach);

@@ -53,6 +53,15 @@ impl Mounter {
         call: StorageCall,
         context: RequestContext,
     ) -> Result<StorageCalled, Problem> {
+        let (attempts, attempt) = (self.shared.executor.stored.clone(), call.attempt.clone());
+        attempts.once(&attempt, Box::pin(self.make_expansion(call, context))).await
+    }
+
+    async fn make_expansion(
+        self,
+        call: StorageCall,
+        context: RequestContext,
+    ) -> Result<StorageCalled, Problem> {
         let volume = call.volume_key();
         let locate = |problem: Problem| {
             let problem = self.locate_problem(problem, &volume).at_step(CallKind::NodeExpand);

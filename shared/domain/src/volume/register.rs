@@ -91,8 +91,8 @@ pub(super) fn register(
 }
 
 /// The home of a volume that is registered so: what the plugin's answers showed now. If they showed
-/// nothing, the known one stays, as long as nothing says that the volume is elsewhere. The home of a
-/// volume that Berth created stays.
+/// nothing, the known one stays, as long as nothing says that the volume is elsewhere. The home of
+/// a volume that Berth created stays.
 fn home_after(known: Option<&VolumeSpec>, spec: &VolumeSpec) -> Option<NodeId> {
     let shown = spec.home();
     let moves = |known: &VolumeSpec| {

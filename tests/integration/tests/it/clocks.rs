@@ -102,8 +102,8 @@ async fn an_attempt_of_a_clock_that_was_ahead_locks_the_volume_for_one_call_only
     assert_eq!(system.claims("data").await.claims[0].state, State::Taken);
 }
 
-/// The same, and the service lives on, while the agent that made the call is killed: its answer does
-/// not come. The service's own memory believed the deadline until then.
+/// The same, and the service lives on, while the agent that made the call is killed: its answer
+/// does not come. The service's own memory believed the deadline until then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_does_not_believe_its_own_deadlines_after_its_clock_was_set_back() {
     if !or_skip("real mounts") {

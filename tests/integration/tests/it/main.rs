@@ -10,6 +10,7 @@
 mod anydriver;
 mod clocks;
 mod config;
+mod cut_off;
 mod enabled;
 mod existence;
 mod failing;
