@@ -18,6 +18,7 @@ use berth_bus::caller::wait_aside;
 use berth_contract::code::Code;
 use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Grant, Take};
+use berth_contract::message::work::WorkCall;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
@@ -437,7 +438,7 @@ impl ClaimRequest<'_> {
 
 /// The arrow `controller.<plugin>.publish`.
 async fn publish(state: &State, call: &Call, trace: TraceContext) -> Outcome {
-    call::make(&state.bus, call, trace).await
+    call::make(&state.bus, &WorkCall::Claim(Box::new(call.clone())), trace).await
 }
 
 /// The arrow `taken`: records the controller's answer, for as long as its attempt may still act. A

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use berth_contract::code::Code;
 use berth_contract::message::agent::{FailureStatus, StorageCallStatus, WorkStatus};
 use berth_contract::message::call::Called;
-use berth_contract::message::storage_call::{StorageCall, StorageCalled};
+use berth_contract::message::storage_call::StorageCall;
 use berth_contract::problem::Problem;
 use berth_domain::limits::{CALL_TIMEOUT_MAX, CLOCK_MARGIN};
 use berth_domain::{PluginId, Timestamp, VolumeKey};
@@ -126,10 +126,8 @@ pub struct VolumeExecutor {
     newest: Arc<Mutex<NewestRevisions>>,
     free: Arc<Semaphore>,
     ledger: WorkLedger,
-    /// The attempts of claims' calls.
-    pub called: Attempts<Called>,
-    /// The attempts of calls of the storage.
-    pub stored: Attempts<StorageCalled>,
+    /// The attempts that came to it.
+    pub attempts: Attempts<Called>,
 }
 
 /// How work is listed while it is under way.
@@ -150,8 +148,7 @@ impl VolumeExecutor {
             newest: Arc::default(),
             free: Arc::new(Semaphore::new(WORKS_MAX as usize)),
             ledger: WorkLedger::default(),
-            called: Attempts::default(),
-            stored: Attempts::default(),
+            attempts: Attempts::default(),
         }
     }
 

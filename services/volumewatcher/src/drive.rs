@@ -102,7 +102,7 @@ impl Driver {
             let error = match answer {
                 Ok(WorkCheckpointed { call: Some(next), .. }) => {
                     let held = self.slot_for(slot.take(), &executor_of(&next));
-                    let outcome = self.make(&next, trace).await;
+                    let outcome = berth_service::call::make(&self.bus, &next, trace).await;
                     drop(held);
                     deliver_until = next.deadline().after(limits::CLOCK_MARGIN);
                     let detached = next.kind() == CallKind::NodeDetach && is_done(&outcome);
@@ -147,16 +147,6 @@ impl Driver {
     /// The question for the next call.
     fn question(&self, (volume, owner): &WorkKey) -> WorkCheckpoint {
         WorkCheckpoint::new(volume.volume.clone(), owner.clone(), self.worker.clone())
-    }
-
-    /// Makes the call, once.
-    async fn make(&self, call: &WorkCall, trace: TraceContext) -> Outcome {
-        match call {
-            WorkCall::Claim(call) => berth_service::call::make(&self.bus, call, trace).await,
-            WorkCall::Storage(call) => {
-                berth_service::call::make_storage(&self.bus, call, trace).await
-            }
-        }
     }
 
     /// How long to wait after a question that was not answered.

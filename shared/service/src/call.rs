@@ -7,24 +7,21 @@
 //! goes to a single executor is sent again when the connection was made anew: the executor makes
 //! each attempt once, and gives the second copy the first one's answer.
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
 use berth_bus::{Bus, RequestError};
 use berth_contract::code::Code;
 use berth_contract::message::agent::{self, AgentStatus};
-use berth_contract::message::call::{Call, Called};
-use berth_contract::message::storage_call::{StorageCall, StorageCalled};
+use berth_contract::message::call::Called;
+use berth_contract::message::work::WorkCall;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{CallFailure, CallKind, FailureFacts, Outcome};
-use berth_domain::{Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
+use berth_domain::{Namespace, NodeId, VolumeId, VolumeKey};
 use futures_util::future::try_join_all;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
 use crate::clock;
@@ -42,179 +39,101 @@ pub fn was_not_there(failure: &CallFailure) -> bool {
     failure.facts.code == Some(Code::NoResponder.into())
 }
 
-/// Sends the call to its executor and waits for the answer until the call's deadline.
-pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
+/// Sends the call to its executor and waits for the answer until the call's deadline. A creation
+/// goes to the controller that has answered it already, after its caller had stopped waiting.
+pub async fn make(bus: &Bus, call: &WorkCall, trace: TraceContext) -> Outcome {
     // The attempt's own span, which the claim service records. A span of this process would be lost
     // with it, and the executor's span would have no parent.
-    let trace = call.span.unwrap_or(trace);
-    // Only the caller uses the list, which may be longer than a request allows.
-    let sent = Call { ask_first: Vec::new(), ..call.clone() };
-    let executor = if call.call.is_controller() {
-        format!("the controller of plugin {}", call.plugin)
-    } else {
-        format!("the agent of node {}", call.node)
+    let (trace, alloc) = match call {
+        WorkCall::Claim(call) => (call.span.unwrap_or(trace), Some(&call.alloc)),
+        WorkCall::Storage(_) => (trace, None),
     };
-    let sending = Sending {
-        kind: call.call,
-        deadline: call.deadline,
-        volumes: vec![call.volume_key()],
-        plugin: &call.plugin,
-        executor,
-        node: (!call.call.is_controller()).then_some(&call.node),
-        is_for_one: !call.call.is_controller() || call.controller.is_some(),
-        ask_first: &call.ask_first,
-        creates: None,
-    };
-    let done = |called: Called| Outcome::Done { publish_context: called.publish_context };
-    let outcome = sending.make(bus, |_| (call.subject(), sent), done, trace).await;
+    let outcome = send(bus, call, trace).await;
     tracing::info!(
-        call = %call.call,
-        volume = %call.volume_key(),
-        alloc = %call.alloc,
-        node = %call.node,
-        attempt = %call.attempt,
+        call = %call.kind(),
+        volume = call.volumes().first().map(tracing::field::display),
+        alloc = alloc.map(tracing::field::display),
+        node = call.executor().map(tracing::field::display),
+        attempt = %call.attempt(),
         trace = trace.trace_id(),
         outcome = describe(&outcome),
         "called"
     );
-    // A plugin that did nothing may be asked again, as one that failed.
-    match outcome {
+    match (call, outcome) {
         // No plugin was called. The controller's agent is not there, so it works on no earlier call
         // either.
-        Outcome::Unasked(failure) if call.call.is_controller() && was_not_there(&failure) => {
+        (WorkCall::Claim(_), Outcome::Unasked(failure))
+            if call.kind().is_controller() && was_not_there(&failure) =>
+        {
             Outcome::Failed(failure)
         }
-        outcome => outcome,
+        (_, outcome) => outcome,
     }
 }
 
-/// As [`make`], a call of the storage. A creation goes to the controller that has answered it
-/// already, after its caller had stopped waiting.
-pub async fn make_storage(bus: &Bus, call: &StorageCall, trace: TraceContext) -> Outcome {
-    let executor = match (&call.node, call.call.is_controller()) {
-        (Some(node), false) => format!("the agent of node {node}"),
-        (Some(node), true) => format!("the controller of plugin {} on node {node}", call.plugin),
-        (None, _) => format!("the controller of plugin {}", call.plugin),
+async fn send(bus: &Bus, call: &WorkCall, trace: TraceContext) -> Outcome {
+    let left = call.deadline().since(clock::now());
+    if left.is_zero() {
+        // Nothing was sent, so the call was certainly not made.
+        return Outcome::Unasked(fail(call, Code::Late, "its deadline passed before it was sent"));
+    }
+    let within = berth_bus::Call::within(trace, left).as_it_is();
+    let answered = match ask_other_controllers(bus, call, trace).await {
+        Ok(answered) => answered,
+        Err(why) => {
+            let why = format_args!("not made yet: {why}");
+            return Outcome::Unasked(fail(call, Code::StillBusy, why));
+        }
     };
-    let sending = Sending {
-        kind: call.call,
-        deadline: call.deadline,
-        volumes: call.volume_keys(),
-        plugin: &call.plugin,
-        executor,
-        node: call.node.as_ref(),
-        is_for_one: call.node.is_some(),
-        ask_first: &call.ask_first,
-        creates: call.work.creates(),
-    };
-    let done = |called: StorageCalled| match called.answer {
-        Some(answer) => Outcome::Stored(answer),
-        None => Outcome::Done { publish_context: BTreeMap::new() },
-    };
-    let send_to = |answered: Option<NodeId>| {
-        let node = call.node.clone().or(answered);
-        let sent = StorageCall { ask_first: Vec::new(), node, ..call.clone() };
-        (sent.subject(), sent)
-    };
-    let outcome = sending.make(bus, send_to, done, trace).await;
-    tracing::info!(
-        call = %call.call,
-        volume = %call.volume_key(),
-        attempt = %call.attempt,
-        trace = trace.trace_id(),
-        outcome = describe(&outcome),
-        "called"
-    );
-    outcome
+    match ask_across_connections(bus, &call.to_send(answered), &within).await {
+        Ok(called) => called.into(),
+        Err(error) => outcome_of(call, error, left),
+    }
 }
 
-/// A call that is about to be sent.
-struct Sending<'a> {
-    kind: CallKind,
-    deadline: Timestamp,
-    /// Several only for a group.
-    volumes: Vec<VolumeKey>,
-    plugin: &'a PluginId,
-    /// The executor, in words.
-    executor: String,
-    /// The node whose agent has to get it, if it has to be that one.
-    node: Option<&'a NodeId>,
-    /// Whether only one executor can get it.
-    is_for_one: bool,
-    ask_first: &'a [NodeId],
-    /// The plugin's name of what is to be created.
-    creates: Option<&'a str>,
+fn outcome_of(call: &WorkCall, error: RequestError, left: Duration) -> Outcome {
+    let to = executor_in_words(call);
+    match error {
+        RequestError::Problem(problem) => answered(call.kind(), &problem),
+        RequestError::NoResponder { .. } => Outcome::Unasked(fail(
+            call,
+            Code::NoResponder,
+            format_args!("{to} is not there: no responders"),
+        )),
+        RequestError::Unavailable { .. }
+        | RequestError::NotAllowed { .. }
+        | RequestError::TooLarge { .. }
+        | RequestError::Unsendable { .. } => {
+            let message = format_args!("not sent to {to}: {error}");
+            Outcome::Unasked(fail(call, Code::BusUnavailable, message))
+        }
+        // The call was sent. Whatever came back, the executor may be working on it.
+        RequestError::NoAnswer { .. } => {
+            let message = format_args!("{to} did not answer within {left:?}");
+            Outcome::Unanswered(fail(call, Code::NoAnswer, message))
+        }
+        RequestError::BadReply { .. } => {
+            let message = format_args!("{to} answered what cannot be read");
+            Outcome::Unanswered(fail(call, Code::NoAnswer, message))
+        }
+    }
 }
 
-impl Sending<'_> {
-    async fn make<R: DeserializeOwned + Send + 'static, S: Serialize + Sync>(
-        &self,
-        bus: &Bus,
-        send_to: impl FnOnce(Option<NodeId>) -> (String, S),
-        done: impl FnOnce(R) -> Outcome,
-        trace: TraceContext,
-    ) -> Outcome {
-        let left = self.deadline.since(clock::now());
-        if left.is_zero() {
-            // Nothing was sent, so the call was certainly not made.
-            return Outcome::Unasked(
-                self.fail(Code::Late, "its deadline passed before it was sent"),
-            );
-        }
-        let within = berth_bus::Call::within(trace, left).as_it_is();
-        match ask_other_controllers(bus, self, trace).await {
-            Ok(answered) => {
-                let (subject, sent) = send_to(answered);
-                let answer = if self.is_for_one {
-                    ask_across_connections(bus, &subject, &sent, &within).await
-                } else {
-                    bus.request::<R>(&subject, &sent, &within).await
-                };
-                match answer {
-                    Ok(called) => done(called),
-                    Err(error) => self.outcome(error, left),
-                }
-            }
-            Err(why) => {
-                Outcome::Unasked(self.fail(Code::StillBusy, format_args!("not made yet: {why}")))
-            }
-        }
+fn executor_in_words(call: &WorkCall) -> String {
+    let plugin = call.plugin();
+    match (call.kind().is_controller(), call.executor()) {
+        (false, Some(node)) => format!("the agent of node {node}"),
+        (true, Some(node)) => format!("the controller of plugin {plugin} on node {node}"),
+        (_, None) => format!("the controller of plugin {plugin}"),
     }
+}
 
-    fn outcome(&self, error: RequestError, left: Duration) -> Outcome {
-        let to = &self.executor;
-        match error {
-            RequestError::Problem(problem) => answered(self.kind, &problem),
-            RequestError::NoResponder { .. } => Outcome::Unasked(
-                self.fail(Code::NoResponder, format_args!("{to} is not there: no responders")),
-            ),
-            RequestError::Unavailable { .. }
-            | RequestError::NotAllowed { .. }
-            | RequestError::TooLarge { .. }
-            | RequestError::Unsendable { .. } => {
-                let message = format_args!("not sent to {to}: {error}");
-                Outcome::Unasked(self.fail(Code::BusUnavailable, message))
-            }
-            // The call was sent. Whatever came back, the executor may be working on it.
-            RequestError::NoAnswer { .. } => Outcome::Unanswered(
-                self.fail(Code::NoAnswer, format_args!("{to} did not answer within {left:?}")),
-            ),
-            RequestError::BadReply { .. } => Outcome::Unanswered(
-                self.fail(Code::NoAnswer, format_args!("{to} answered what cannot be read")),
-            ),
-        }
-    }
-
-    /// A failure of which the executor said nothing.
-    fn fail(&self, code: Code, message: impl Display) -> CallFailure {
-        CallFailure {
-            message: format!("{}: {message}", self.kind),
-            facts: FailureFacts {
-                code: Some(code.into()),
-                node: self.node.cloned(),
-                ..FailureFacts::default()
-            },
-        }
+/// A failure of which the executor said nothing.
+fn fail(call: &WorkCall, code: Code, message: impl Display) -> CallFailure {
+    let (code, node) = (Some(code.into()), call.executor().cloned());
+    CallFailure {
+        message: format!("{}: {message}", call.kind()),
+        facts: FailureFacts { code, node, ..FailureFacts::default() },
     }
 }
 
@@ -224,18 +143,26 @@ impl Sending<'_> {
 /// What a copy did not do, the first call may have done. So of a copy only that counts which cannot
 /// be taken for "not done": an executor that was restarted refuses the copy, and one of the last
 /// release makes it, which its plugin may refuse as done.
-async fn ask_across_connections<R: DeserializeOwned + Send + 'static>(
+async fn ask_across_connections(
     bus: &Bus,
-    subject: &str,
-    sent: &(impl Serialize + Sync),
+    call: &WorkCall,
     within: &berth_bus::Call,
-) -> Result<R, RequestError> {
+) -> Result<Called, RequestError> {
+    let subject = call.subject();
+    let send = async || match call {
+        WorkCall::Claim(call) => bus.request::<Called>(&subject, call, within).await,
+        WorkCall::Storage(call) => bus.request(&subject, call, within).await,
+    };
+    if call.executor().is_none() {
+        // Another controller would make it a second time.
+        return send().await;
+    }
     let began = Instant::now();
     let mut copies = 0;
     loop {
         let connects = bus.counts().connects;
         let answer = tokio::select! {
-            answer = bus.request::<R>(subject, sent, within) => answer,
+            answer = send() => answer,
             _ = bus.await_connection(connects) => {
                 copies += 1;
                 continue;
@@ -249,7 +176,7 @@ async fn ask_across_connections<R: DeserializeOwned + Send + 'static>(
                     sleep(pause).await;
                     continue;
                 }
-                let (subject, within) = (subject.to_owned(), began.elapsed());
+                let within = began.elapsed();
                 return Err(RequestError::NoAnswer { subject, within, source: None });
             }
             answer => return answer,
@@ -270,11 +197,12 @@ fn is_failure_of_plugin(error: &RequestError) -> bool {
 /// Returns a node whose controller has created what the call is to create.
 async fn ask_other_controllers(
     bus: &Bus,
-    call: &Sending<'_>,
+    call: &WorkCall,
     trace: TraceContext,
 ) -> Result<Option<NodeId>, String> {
     // The other half of the time is for the call itself.
-    let within = call.deadline.since(clock::now()) / 2;
+    let within = call.deadline().since(clock::now()) / 2;
+    let volumes = &call.volumes();
     let within = berth_bus::Call::within(trace, within).as_it_is();
     let ask = |node: NodeId| async move {
         let everything = verb::NodeAndNamespace::any_of(node.clone());
@@ -286,18 +214,18 @@ async fn ask_other_controllers(
                  does not say whether its controller is still working on it: {error}"
             )
         })?;
-        match call.volumes.iter().find_map(|volume| find_controller_call(&status, volume)) {
+        match volumes.iter().find_map(|volume| find_controller_call(&status, volume)) {
             Some(at) => Err(format!(
                 "the controller of plugin {} on node {node} is still at {at}",
-                call.plugin
+                call.plugin()
             )),
-            None => Ok(call.creates.filter(|name| has_created(&status, name)).map(|_| node)),
+            None => Ok(call.creates().filter(|name| has_created(&status, name)).map(|_| node)),
         }
     };
     let mut created = None;
     // Every agent is asked, however many there are: an agent that is left out could be working on a
     // call.
-    for some in call.ask_first.chunks(ASKED_AT_ONCE_MAX) {
+    for some in call.ask_first().chunks(ASKED_AT_ONCE_MAX) {
         let answered = try_join_all(some.iter().cloned().map(ask)).await?;
         created = created.or_else(|| answered.into_iter().flatten().next());
     }

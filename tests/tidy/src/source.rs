@@ -60,6 +60,68 @@ pub fn types(text: &str) -> Vec<(&str, usize)> {
     found
 }
 
+/// Places where the program takes a text for people apart, with their lines, counted from 1: a call
+/// such as `message.contains(…)`.
+pub fn readings_of_text(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut chain = String::new();
+    for (index, line) in text.lines().enumerate() {
+        // A chain that rustfmt broke is one.
+        if !line.trim_start().starts_with('.') {
+            chain.clear();
+        }
+        let before = chain.len();
+        chain.push_str(line.trim());
+        for reader in READERS {
+            for (at, _) in chain.match_indices(reader).filter(|(at, _)| *at >= before) {
+                if TEXTS.contains(&receiver(&chain[..at])) {
+                    found.push((index + 1, format!("{}{reader}", receiver(&chain[..at]))));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What takes a text apart.
+const READERS: [&str; 7] = [
+    ".contains(",
+    ".starts_with(",
+    ".ends_with(",
+    ".split",
+    ".strip_prefix(",
+    ".strip_suffix(",
+    ".find(",
+];
+
+/// How texts for people are called.
+const TEXTS: [&str; 8] =
+    ["error", "hint", "message", "next", "problem", "reason", "waits_for", "words"];
+
+/// The name of what a method is called on: `message` of `problem.message.as_str()`.
+fn receiver(chain: &str) -> &str {
+    const SAME_TEXT: [&str; 8] = [
+        "as_deref",
+        "as_ref",
+        "as_str",
+        "to_lowercase",
+        "to_owned",
+        "to_string",
+        "trim",
+        "unwrap_or_default",
+    ];
+    let mut rest = chain;
+    loop {
+        rest = rest.trim_end_matches(['(', ')', '?']);
+        let start = rest.rfind(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        let name = &rest[start.map_or(0, |at| at + 1)..];
+        match rest[..rest.len() - name.len()].strip_suffix('.') {
+            Some(before) if SAME_TEXT.contains(&name) => rest = before,
+            _ => return name,
+        }
+    }
+}
+
 fn function_name(line: &str) -> Option<&str> {
     let mut rest = after_visibility(line)?;
     for word in ["const ", "async "] {
@@ -139,6 +201,15 @@ pub(crate) async fn outer() {
                     // enum Words\nlet kind = enumerate();\n";
         let expected = [("Open", 1), ("Inner", 2), ("Short", 4), ("Shape", 5), ("Unit", 9)];
         assert_eq!(types(text), expected);
+    }
+
+    #[test]
+    fn a_text_that_is_taken_apart_is_found_across_lines() {
+        let text = "if problem.message.as_str().contains(\"x\") {}\nlet key = failure.error()\n    \
+                    .to_lowercase()\n    .split_whitespace();\nids.contains(&id);\n\
+                    failure.processes.iter().find(|one| one.is());\nmessages.contains(\"x\");\n";
+        let expected = [(1, "message.contains(".to_owned()), (4, "error.split".to_owned())];
+        assert_eq!(readings_of_text(text), expected);
     }
 
     #[test]

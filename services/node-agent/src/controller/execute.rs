@@ -39,7 +39,7 @@ pub(super) struct ControllerExecutor {
 impl ControllerExecutor {
     /// `ControllerPublishVolume`.
     pub(super) async fn publish(self, call: Call, request: Request) -> Result<Called, Problem> {
-        let (attempts, attempt) = (self.executor.called.clone(), call.attempt.clone());
+        let (attempts, attempt) = (self.executor.attempts.clone(), call.attempt.clone());
         attempts.once(&attempt, Box::pin(self.make_publish(call, request))).await
     }
 
@@ -54,7 +54,7 @@ impl ControllerExecutor {
             wanted.secrets = Secrets(secrets.await?).for_call(SecretCall::Publish).0;
             let answer = asked.call(wanted).await;
             let answer = answer.map_err(|error| plugin::problem_from_call(&error))?;
-            Ok(Called { publish_context: answer.publish_context })
+            Ok(Called { publish_context: answer.publish_context, answer: None })
         };
         self.run_call(&call, &request, &plugin, work).await.map_err(locate)
     }
@@ -62,7 +62,7 @@ impl ControllerExecutor {
     /// `ControllerUnpublishVolume`. That the plugin does not know the volume or the node is no
     /// success: a plugin that is sure that nothing is attached answers OK.
     pub(super) async fn unpublish(self, call: Call, request: Request) -> Result<Called, Problem> {
-        let (attempts, attempt) = (self.executor.called.clone(), call.attempt.clone());
+        let (attempts, attempt) = (self.executor.attempts.clone(), call.attempt.clone());
         attempts.once(&attempt, Box::pin(self.make_unpublish(call, request))).await
     }
 

@@ -16,9 +16,10 @@ use std::future::Future;
 
 use berth_bus::Request;
 use berth_contract::code::Code;
+use berth_contract::message::call::Called;
 use berth_contract::message::secret::Secrets;
 use berth_contract::message::storage_call::{
-    CopySource, GroupIds, NewVolume, StorageCall, StorageCalled, StorageWork,
+    CopySource, GroupIds, NewVolume, StorageCall, StorageWork,
 };
 use berth_contract::problem::Problem;
 use berth_csi::answer::{self, is_map_storable};
@@ -45,8 +46,8 @@ impl ControllerExecutor {
         self,
         call: StorageCall,
         request: Request,
-    ) -> Result<StorageCalled, Problem> {
-        let (attempts, attempt) = (self.executor.stored.clone(), call.attempt.clone());
+    ) -> Result<Called, Problem> {
+        let (attempts, attempt) = (self.executor.attempts.clone(), call.attempt.clone());
         attempts.once(&attempt, Box::pin(self.make_storage_call(call, request))).await
     }
 
@@ -54,7 +55,7 @@ impl ControllerExecutor {
         self,
         call: StorageCall,
         request: Request,
-    ) -> Result<StorageCalled, Problem> {
+    ) -> Result<Called, Problem> {
         let locate = |problem: Problem| {
             let volume = call.volume_key();
             problem.at_step(call.call).volume(volume).plugin(&self.plugin.id).node(&self.node)
@@ -74,7 +75,7 @@ impl ControllerExecutor {
             Provisioner { plugin: plugin.clone(), answers: answers.clone(), call: call.clone() };
         let work = async move {
             if let Some(answer) = answers.find(&provisioner.call) {
-                return Ok(StorageCalled { answer: Some(answer) });
+                return Ok(answer.into());
             }
             let secrets = Secrets(secrets.await?).for_call(provisioner.call.call.secrets());
             let called = provisioner.make(secrets).await?;
@@ -90,8 +91,8 @@ impl ControllerExecutor {
         request: &Request,
         plugin: &Plugin,
         deadline: Timestamp,
-        work: impl Future<Output = Result<StorageCalled, Problem>> + Send + 'static,
-    ) -> Result<StorageCalled, Problem> {
+        work: impl Future<Output = Result<Called, Problem>> + Send + 'static,
+    ) -> Result<Called, Problem> {
         let began = Instant::now();
         let turn = WorkTurn::of_storage(call, deadline);
         let done = self.executor.run_storage(turn, call, work).await;
@@ -124,7 +125,7 @@ struct Provisioner {
 }
 
 impl Provisioner {
-    async fn make(&self, Secrets(secrets): Secrets) -> Result<StorageCalled, Problem> {
+    async fn make(&self, Secrets(secrets): Secrets) -> Result<Called, Problem> {
         let volume_id = self.call.external_id.clone();
         let answer = match &self.call.work {
             StorageWork::Create(new) => {
@@ -210,7 +211,7 @@ impl Provisioner {
                 None
             }
         };
-        Ok(StorageCalled { answer })
+        Ok(Called { answer, ..Called::default() })
     }
 
     /// A snapshot that was cut before, by its id; none if the plugin does not tell of one snapshot.

@@ -70,7 +70,7 @@ impl Mounter {
         call: Call,
         context: RequestContext,
     ) -> Result<Called, Problem> {
-        let (attempts, attempt) = (self.shared.executor.called.clone(), call.attempt.clone());
+        let (attempts, attempt) = (self.shared.executor.attempts.clone(), call.attempt.clone());
         attempts.once(&attempt, Box::pin(self.make_detach(call, context))).await
     }
 

@@ -10,9 +10,10 @@
 use std::path::{Path, PathBuf};
 
 use berth_contract::code::Code;
+use berth_contract::message::call::Called;
 use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
-use berth_contract::message::storage_call::{StorageCall, StorageCalled, StorageWork};
+use berth_contract::message::storage_call::{StorageCall, StorageWork};
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
 use berth_csi::v1;
@@ -52,8 +53,8 @@ impl Mounter {
         self,
         call: StorageCall,
         context: RequestContext,
-    ) -> Result<StorageCalled, Problem> {
-        let (attempts, attempt) = (self.shared.executor.stored.clone(), call.attempt.clone());
+    ) -> Result<Called, Problem> {
+        let (attempts, attempt) = (self.shared.executor.attempts.clone(), call.attempt.clone());
         attempts.once(&attempt, Box::pin(self.make_expansion(call, context))).await
     }
 
@@ -61,7 +62,7 @@ impl Mounter {
         self,
         call: StorageCall,
         context: RequestContext,
-    ) -> Result<StorageCalled, Problem> {
+    ) -> Result<Called, Problem> {
         let volume = call.volume_key();
         let locate = |problem: Problem| {
             let problem = self.locate_problem(problem, &volume).at_step(CallKind::NodeExpand);
@@ -106,7 +107,7 @@ impl Mounter {
         plugin: &Plugin,
         wish: NodeExpansion,
         context: RequestContext,
-    ) -> Result<StorageCalled, Problem> {
+    ) -> Result<Called, Problem> {
         let journal = self.shared.journal.volume(volume);
         let boot_id = &self.shared.host.boot_id;
         // Another volume of that name may be mounted.
@@ -139,7 +140,7 @@ impl Mounter {
         };
         let bytes = self.expand_and_check(&caller, (volume, alloc), &wish, secrets).await?;
         let answer = StorageAnswer::Capacity { bytes, node_expansion_required: false };
-        Ok(StorageCalled { answer: Some(answer) })
+        Ok(answer.into())
     }
 
     /// Expands a volume for a grant, if an expansion was pending when it was granted. A failure

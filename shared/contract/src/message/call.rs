@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::proof::Proof;
-use berth_domain::volume::{CallKind, MountOptions};
+use berth_domain::volume::{CallKind, MountOptions, Outcome, StorageAnswer};
 use berth_domain::{
     AllocId, AttemptId, Namespace, NodeId, PluginId, SecretsId, Timestamp, VolumeId, VolumeKey,
 };
@@ -100,12 +100,30 @@ fn writes() -> Mode {
     Mode::Write
 }
 
-/// It succeeded.
+/// A call succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Called {
     /// What the controller said the node needs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub publish_context: BTreeMap<String, String>,
+    /// What the plugin returned, for a call of the storage that returns anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<StorageAnswer>,
+}
+
+impl From<Called> for Outcome {
+    fn from(called: Called) -> Self {
+        match called.answer {
+            Some(answer) => Self::Stored(answer),
+            None => Self::Done { publish_context: called.publish_context },
+        }
+    }
+}
+
+impl From<StorageAnswer> for Called {
+    fn from(answer: StorageAnswer) -> Self {
+        Self { answer: Some(answer), ..Self::default() }
+    }
 }
 
 /// A question to a controller: can the volume be used so (A3)? `ValidateVolumeCapabilities`.

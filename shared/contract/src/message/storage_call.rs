@@ -257,14 +257,6 @@ decode_struct!(StorageCall {
     work,
 });
 
-/// A call of the storage succeeded.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct StorageCalled {
-    /// What the plugin returned; absent for a call that returns nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<StorageAnswer>,
-}
-
 /// `controller.query`: a question to a controller. It changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageQuery {

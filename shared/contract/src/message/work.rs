@@ -10,7 +10,8 @@ use berth_domain::volume::{
     StorageAnswer,
 };
 use berth_domain::{
-    AllocId, AttemptId, GrpcCode, NodeId, PluginId, SnapshotId, Timestamp, VolumeId, WorkerId,
+    AllocId, AttemptId, GrpcCode, NodeId, PluginId, SnapshotId, Timestamp, VolumeId, VolumeKey,
+    WorkerId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -172,6 +173,63 @@ impl WorkCall {
         match self {
             Self::Claim(call) => call.call,
             Self::Storage(call) => call.call,
+        }
+    }
+
+    /// Where it is sent.
+    pub fn subject(&self) -> String {
+        match self {
+            Self::Claim(call) => call.subject(),
+            Self::Storage(call) => call.subject(),
+        }
+    }
+
+    /// The volumes that it is a call of: several only for a group.
+    pub fn volumes(&self) -> Vec<VolumeKey> {
+        match self {
+            Self::Claim(call) => vec![call.volume_key()],
+            Self::Storage(call) => call.volume_keys(),
+        }
+    }
+
+    /// The node whose executor has to get it; none if any controller of the plugin may.
+    pub fn executor(&self) -> Option<&NodeId> {
+        match self {
+            Self::Claim(call) if self.kind().is_controller() => call.controller.as_ref(),
+            Self::Claim(call) => Some(&call.node),
+            Self::Storage(call) => call.node.as_ref(),
+        }
+    }
+
+    /// Whose agents are asked before whether their controller is at an earlier call.
+    pub fn ask_first(&self) -> &[NodeId] {
+        match self {
+            Self::Claim(call) => &call.ask_first,
+            Self::Storage(call) => &call.ask_first,
+        }
+    }
+
+    /// The plugin's name of what it is to create.
+    pub fn creates(&self) -> Option<&str> {
+        match self {
+            Self::Claim(_) => None,
+            Self::Storage(call) => call.work.creates(),
+        }
+    }
+
+    /// The call as it is sent: only the sender uses the list of those to ask, which may be longer
+    /// than a request allows. It goes to `answered` if any controller may get it.
+    #[must_use]
+    pub fn to_send(&self, answered: Option<NodeId>) -> Self {
+        match self {
+            Self::Claim(call) => {
+                Self::Claim(Box::new(Call { ask_first: Vec::new(), ..(**call).clone() }))
+            }
+            Self::Storage(call) => {
+                let node = call.node.clone().or(answered);
+                let sent = StorageCall { ask_first: Vec::new(), node, ..(**call).clone() };
+                Self::Storage(Box::new(sent))
+            }
         }
     }
 

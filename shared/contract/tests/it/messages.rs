@@ -328,7 +328,10 @@ fn calls() {
             secrets: Some(sample::secrets_id()),
         },
     );
-    reply("reply-call", &call::Called { publish_context: sample::map("device", "/dev/xvdba") });
+    reply(
+        "reply-call",
+        &call::Called { publish_context: sample::map("device", "/dev/xvdba"), answer: None },
+    );
     reply(
         "reply-controller-validate",
         &call::Validated {

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use berth_contract::decode::{self, Unknown};
+use berth_contract::message::call::Called;
 use berth_contract::message::storage_call::{
-    Answered, CopySource, GroupIds, GroupVolume, NewVolume, Question, StorageCall, StorageCalled,
+    Answered, CopySource, GroupIds, GroupVolume, NewVolume, Question, StorageCall,
     StorageCheckpoint, StorageCheckpointed, StorageQuery, StorageReport, StorageWork,
 };
 use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed, WorkReport};
@@ -166,10 +167,9 @@ fn answers() -> [StorageAnswer; 4] {
 
 #[test]
 fn answers_of_the_storage() {
-    let [volume, capacity, snapshot, group] =
-        answers().map(|answer| StorageCalled { answer: Some(answer) });
+    let [volume, capacity, snapshot, group] = answers().map(|answer| Called::from(answer));
     reply("reply-controller-provision", &volume);
-    reply("reply-controller-provision-on-node", &StorageCalled { answer: None });
+    reply("reply-controller-provision-on-node", &Called::default());
     reply("reply-controller-provision-snapshot", &snapshot);
     reply("reply-controller-provision-group", &group);
     reply("reply-agent-expand", &capacity);

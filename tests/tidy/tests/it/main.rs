@@ -12,6 +12,7 @@ mod files;
 mod names;
 mod safety;
 mod setup;
+mod texts;
 mod version;
 mod words;
 

@@ -56,7 +56,7 @@ verbs! {
         step: "agent.expand", endpoint: "expand",
         subject: "berth.v1.agent.<node>.expand", to: NodeId,
         service: NODE_AGENT, senders: [VOLUMEWATCHER], effect: Change,
-        request: storage_call::StorageCall, reply: storage_call::StorageCalled,
+        request: storage_call::StorageCall, reply: call::Called,
         errors: [OldCall, NotDue, PluginUnable, MountFailed] + PLUGIN_FAILED,
     }
 

@@ -38,7 +38,7 @@ verbs! {
         step: "controller.provision", endpoint: "provision",
         subject: "berth.v1.controller.<plugin>.provision", to: PluginId,
         service: CONTROLLER, senders: [VOLUMEWATCHER], effect: Change,
-        request: storage_call::StorageCall, reply: storage_call::StorageCalled,
+        request: storage_call::StorageCall, reply: call::Called,
         errors: [OldCall, PluginUnable] + PLUGIN_FAILED,
     }
 
@@ -83,7 +83,7 @@ verbs! {
         step: "controller.provision-on-node", endpoint: "provision-on-node",
         subject: "berth.v1.agent.<node>.controller.<plugin>.provision", to: PluginOnNode,
         service: CONTROLLER, senders: [VOLUMEWATCHER], effect: Change,
-        request: storage_call::StorageCall, reply: storage_call::StorageCalled,
+        request: storage_call::StorageCall, reply: call::Called,
         errors: [OldCall, PluginUnable] + PLUGIN_FAILED,
     }
 

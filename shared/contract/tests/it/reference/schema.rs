@@ -40,10 +40,7 @@ const MORE_EXAMPLES: [(&str, &[&str]); 7] = [
             "request-controller-provision-delete-group",
         ],
     ),
-    (
-        "storage_call::StorageCalled",
-        &["reply-controller-provision-snapshot", "reply-controller-provision-group"],
-    ),
+    ("call::Called", &["reply-controller-provision-snapshot", "reply-controller-provision-group"]),
     (
         "storage_call::StorageQuery",
         &[
