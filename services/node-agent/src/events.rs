@@ -14,7 +14,8 @@ use berth_contract::service::NODE_AGENT;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::UnaccountedMount;
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey};
+use berth_domain::volume::CallKind;
+use berth_domain::{AllocId, AttemptId, Namespace, NodeId, PluginId, SnapshotId, VolumeKey};
 use berth_service::clock;
 use berth_service::refusals::{RefusalTeller, RequestSubject};
 
@@ -116,57 +117,40 @@ impl EventPublisher {
         self.publish(event, clock::begin_trace());
     }
 
-    /// A call of the claim protocol was executed: `call.done`, `call.failed`.
+    /// A call was executed: `call.done`, `call.failed`.
     pub fn publish_call(
         &self,
         executed: ExecutedCall<'_>,
         error: Option<&Problem>,
         trace: TraceContext,
     ) {
-        let ExecutedCall { call, took, calls } = executed;
-        self.learn(&call.namespace, &call.alloc, call.by.as_ref());
+        let ExecutedCall { call, attempt, volume, snapshot, alloc, plugin, took, calls } = executed;
+        tracing::info!(
+            call = %call,
+            %volume,
+            alloc = alloc.as_ref().map(tracing::field::display),
+            attempt = %attempt,
+            plugin = %plugin,
+            trace = trace.trace_id(),
+            outcome = error.map_or_else(|| "done".to_owned(), ToString::to_string),
+            "executed"
+        );
         let name = match error {
             None => EventName::CallDone,
             Some(_) => EventName::CallFailed,
         };
         let detail = match error {
-            None => call.call.to_string(),
-            Some(error) => format!("{}: {error}", call.call),
+            None => call.to_string(),
+            Some(error) => format!("{call}: {error}"),
         };
         let event = Event {
-            detail: Some(detail),
-            attempt: Some(call.attempt.clone()),
-            took_us: u64::try_from(took.as_micros()).ok(),
-            calls,
-            ..mount_event(name, &call.volume_key(), &call.alloc, &call.plugin)
-        };
-        self.publish(event, trace);
-    }
-
-    /// A call of the storage was executed: `call.done`, `call.failed`.
-    pub fn publish_storage_call(
-        &self,
-        executed: ExecutedStorageCall<'_>,
-        error: Option<&Problem>,
-        trace: TraceContext,
-    ) {
-        let ExecutedStorageCall { call, alloc, took, calls } = executed;
-        let name = match error {
-            None => EventName::CallDone,
-            Some(_) => EventName::CallFailed,
-        };
-        let detail = match error {
-            None => call.call.to_string(),
-            Some(error) => format!("{}: {error}", call.call),
-        };
-        let event = Event {
-            namespace: Some(call.namespace.clone()),
-            volume: Some(call.volume.clone()),
-            snapshot: call.snapshot.clone(),
+            namespace: Some(volume.namespace),
+            volume: Some(volume.volume),
+            snapshot: snapshot.cloned(),
             alloc,
-            plugin: Some(call.plugin.clone()),
+            plugin: Some(plugin.clone()),
             detail: Some(detail),
-            attempt: Some(call.attempt.clone()),
+            attempt: Some(attempt.clone()),
             took_us: u64::try_from(took.as_micros()).ok(),
             calls,
             ..Event::new(name, clock::now(), NODE_AGENT)
@@ -218,28 +202,55 @@ fn was_told_by_claim(problem: &Problem) -> bool {
     !on_the_way && problem.step.as_deref() == Some(verb::ClaimTake::STEP)
 }
 
-/// A call of the claim protocol, and what it took.
+/// A call, and what it took.
 #[derive(Debug)]
 pub struct ExecutedCall<'a> {
-    /// The call.
-    pub call: &'a Call,
+    call: CallKind,
+    attempt: &'a AttemptId,
+    volume: VolumeKey,
+    snapshot: Option<&'a SnapshotId>,
+    /// The alloc whose claim or mount it changes.
+    alloc: Option<AllocId>,
+    plugin: &'a PluginId,
     /// How long it took here.
-    pub took: Duration,
+    took: Duration,
     /// The calls made of the plugin.
-    pub calls: Vec<PluginCall>,
+    calls: Vec<PluginCall>,
 }
 
-/// A call of the storage, and what it took.
-#[derive(Debug)]
-pub struct ExecutedStorageCall<'a> {
-    /// The call.
-    pub call: &'a StorageCall,
-    /// The alloc whose mount it changes; none for a controller's call.
-    pub alloc: Option<AllocId>,
-    /// How long it took here.
-    pub took: Duration,
-    /// The calls made of the plugin.
-    pub calls: Vec<PluginCall>,
+impl<'a> ExecutedCall<'a> {
+    /// A call for a claim.
+    pub fn of_claim(call: &'a Call, took: Duration, calls: Vec<PluginCall>) -> Self {
+        Self {
+            call: call.call,
+            attempt: &call.attempt,
+            volume: call.volume_key(),
+            snapshot: None,
+            alloc: Some(call.alloc.clone()),
+            plugin: &call.plugin,
+            took,
+            calls,
+        }
+    }
+
+    /// A call of the storage; with the alloc whose mount it changes, if it is not a controller's.
+    pub fn of_storage(
+        call: &'a StorageCall,
+        alloc: Option<AllocId>,
+        took: Duration,
+        calls: Vec<PluginCall>,
+    ) -> Self {
+        Self {
+            call: call.call,
+            attempt: &call.attempt,
+            volume: call.volume_key(),
+            snapshot: call.snapshot.as_ref(),
+            alloc,
+            plugin: &call.plugin,
+            took,
+            calls,
+        }
+    }
 }
 
 /// Who uses what, by which plugin.

@@ -132,11 +132,25 @@ pub struct VolumeExecutor {
 
 /// How work is listed while it is under way.
 #[derive(Debug)]
-enum Shown {
+pub enum ShownWork {
+    /// Not at all.
     Nothing,
-    Work(ExecutorWork),
+    /// With its alloc.
+    OfAlloc(ExecutorWork),
     /// A call of the storage: its volumes and its name.
-    Storage(Vec<VolumeKey>, &'static str),
+    OfStorage(Vec<VolumeKey>, &'static str),
+}
+
+impl From<ExecutorWork> for ShownWork {
+    fn from(work: ExecutorWork) -> Self {
+        Self::OfAlloc(work)
+    }
+}
+
+impl From<&StorageCall> for ShownWork {
+    fn from(call: &StorageCall) -> Self {
+        Self::OfStorage(call.volume_keys(), call.call.as_str())
+    }
 }
 
 impl VolumeExecutor {
@@ -159,28 +173,17 @@ impl VolumeExecutor {
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
         // Boxed, so that the future is not copied into each future around it.
-        self.take_turn(turn, Shown::Nothing, Box::pin(work)).await
+        self.take_turn(turn, ShownWork::Nothing, Box::pin(work)).await
     }
 
     /// As [`Self::run`], and lists the work while it is under way.
     pub async fn run_shown<T: Send + 'static>(
         &self,
         turn: WorkTurn,
-        shown: ExecutorWork,
+        shown: impl Into<ShownWork>,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
-        self.take_turn(turn, Shown::Work(shown), Box::pin(work)).await
-    }
-
-    /// As [`Self::run`], for a call of the storage, which is listed while it is under way.
-    pub async fn run_storage<T: Send + 'static>(
-        &self,
-        turn: WorkTurn,
-        call: &StorageCall,
-        work: impl Future<Output = Result<T, Problem>> + Send + 'static,
-    ) -> Result<T, Problem> {
-        let shown = Shown::Storage(call.volume_keys(), call.call.as_str());
-        self.take_turn(turn, shown, Box::pin(work)).await
+        self.take_turn(turn, shown.into(), Box::pin(work)).await
     }
 
     /// As [`Self::run_shown`], and lists the work's failure.
@@ -220,7 +223,7 @@ impl VolumeExecutor {
     async fn take_turn<T: Send + 'static>(
         &self,
         turn: WorkTurn,
-        shown: Shown,
+        shown: ShownWork,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
         check_deadline(turn.deadline)?;
@@ -242,17 +245,17 @@ impl VolumeExecutor {
         let (ledger, plugin) = (self.ledger.clone(), turn.plugin().to_owned());
         let working = tokio::spawn(async move {
             let entry = match &shown {
-                Shown::Nothing => None,
-                Shown::Work(work) => {
+                ShownWork::Nothing => None,
+                ShownWork::OfAlloc(work) => {
                     Some(ledger.start_work(Some(work.clone()), turn.deadline, clock::now()))
                 }
-                Shown::Storage(volumes, step) => {
+                ShownWork::OfStorage(volumes, step) => {
                     Some(ledger.start_storage(volumes.clone(), step, turn.deadline, clock::now()))
                 }
             };
             let done = work.await;
             // Even if the caller was answered at its deadline.
-            if let (Ok(_), Shown::Work(shown)) = (&done, &shown) {
+            if let (Ok(_), ShownWork::OfAlloc(shown)) = (&done, &shown) {
                 ledger.record_success(shown);
             }
             drop((entry, held, permit));

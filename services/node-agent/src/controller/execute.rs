@@ -167,19 +167,9 @@ impl ControllerExecutor {
             calls: Some(plugin.calls().clone()),
         };
         let done = self.executor.run_shown(turn, shown, work).await;
-        let outcome = done.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
-        tracing::info!(
-            call = %call.call,
-            volume = %call.volume_key(),
-            alloc = %call.alloc,
-            attempt = %call.attempt,
-            plugin = %call.plugin,
-            trace = request.trace.trace_id(),
-            outcome,
-            "executed"
-        );
-        let told = ExecutedCall { call, took: began.elapsed(), calls: plugin.calls().list() };
-        self.events.publish_call(told, done.as_ref().err(), request.trace);
+        self.events.learn(&call.namespace, &call.alloc, call.by.as_ref());
+        let executed = ExecutedCall::of_claim(call, began.elapsed(), plugin.calls().list());
+        self.events.publish_call(executed, done.as_ref().err(), request.trace);
         done
     }
 

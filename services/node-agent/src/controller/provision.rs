@@ -36,7 +36,7 @@ use berth_service::clock;
 use tokio::time::Instant;
 
 use super::execute::ControllerExecutor;
-use crate::events::ExecutedStorageCall;
+use crate::events::ExecutedCall;
 use crate::executor::WorkTurn;
 use crate::plugin::{self, Plugin};
 
@@ -95,24 +95,10 @@ impl ControllerExecutor {
     ) -> Result<Called, Problem> {
         let began = Instant::now();
         let turn = WorkTurn::of_storage(call, deadline);
-        let done = self.executor.run_storage(turn, call, work).await;
-        let outcome = done.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
-        tracing::info!(
-            call = %call.call,
-            volume = %call.volume_key(),
-            attempt = %call.attempt,
-            plugin = %call.plugin,
-            trace = request.trace.trace_id(),
-            outcome,
-            "executed"
-        );
-        let told = ExecutedStorageCall {
-            call,
-            alloc: None,
-            took: began.elapsed(),
-            calls: plugin.calls().list(),
-        };
-        self.events.publish_storage_call(told, done.as_ref().err(), request.trace);
+        let done = self.executor.run_shown(turn, call, work).await;
+        let calls = plugin.calls().list();
+        let executed = ExecutedCall::of_storage(call, None, began.elapsed(), calls);
+        self.events.publish_call(executed, done.as_ref().err(), request.trace);
         done
     }
 }

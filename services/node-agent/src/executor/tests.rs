@@ -116,7 +116,7 @@ async fn each_volume_of_a_group_waits_for_its_call_and_lists_it() {
         Ok(())
     };
     let group = WorkTurn::of_storage(&call, turn(5, 30).deadline);
-    assert_eq!(code(executor.run_storage(group, &call, work).await), Code::NoAnswer);
+    assert_eq!(code(executor.run_shown(group, &call, work).await), Code::NoAnswer);
     let listed = executor.storage_under_way();
     let volumes: Vec<_> = listed.iter().map(|call| call.volume.as_str()).collect();
     assert_eq!(volumes, ["data", "logs"], "{listed:?}");

@@ -92,18 +92,8 @@ impl Mounter {
         let context = RequestContext { deadline: call.deadline.min(context.deadline), trace };
         let order = Some((volume.clone(), call.revision));
         let (done, calls) = self.run_take_down(leaving, order, context).await;
-        let outcome = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
-        tracing::info!(
-            call = %call.call,
-            %volume,
-            alloc = %call.alloc,
-            epoch = call.epoch,
-            attempt = %call.attempt,
-            trace = trace.trace_id(),
-            outcome,
-            "executed"
-        );
-        let executed = ExecutedCall { call: &call, took: began.elapsed(), calls };
+        self.shared.events.learn(&call.namespace, &call.alloc, call.by.as_ref());
+        let executed = ExecutedCall::of_claim(&call, began.elapsed(), calls);
         self.shared.events.publish_call(executed, done.as_ref().err(), trace);
         done.map(|()| Called::default()).map_err(|problem| locate(problem, &plugin))
     }

@@ -28,7 +28,7 @@ use super::endpoints::RequestContext;
 use super::volume_size::read_size;
 use super::{Mounter, local_problem, no_plugin, read_mount_table};
 use crate::controller::{range, storage_problem};
-use crate::events::ExecutedStorageCall;
+use crate::events::ExecutedCall;
 use crate::executor::{WorkTurn, check_deadline};
 use crate::host_pool::VolumeHost;
 use crate::journal::{JournalledExpansion, JournalledUse, UseState};
@@ -92,10 +92,9 @@ impl Mounter {
             let context = RequestContext { deadline, ..context };
             async move { mounter.expand_staged(&volume, &call, &plugin, wish, context).await }
         };
-        let done = self.shared.executor.run_storage(turn, &call, work).await;
-        let executed =
-            ExecutedStorageCall { call: &call, alloc, took: began.elapsed(), calls: calls.list() };
-        self.shared.events.publish_storage_call(executed, done.as_ref().err(), context.trace);
+        let done = self.shared.executor.run_shown(turn, &call, work).await;
+        let executed = ExecutedCall::of_storage(&call, alloc, began.elapsed(), calls.list());
+        self.shared.events.publish_call(executed, done.as_ref().err(), context.trace);
         done.map_err(locate)
     }
 
