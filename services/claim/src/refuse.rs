@@ -87,6 +87,14 @@ fn next_step(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
             )
         }
         Refusal::MayBeMounted { mounts } => mounts.iter().find_map(next_of_mount)?,
+        // Nobody has to stop anything.
+        Refusal::Provisioned { .. } => {
+            let volume = volume_argument(volume);
+            format!(
+                "repeat these fields as `berth volume status {volume} --json` shows them: the rest \
+                 of the document can change"
+            )
+        }
         Refusal::OtherVolumesClaims { holders } => {
             let first = &holders.named.first()?.alloc;
             let volume = volume_argument(volume);
@@ -143,4 +151,20 @@ pub fn can_wait(refusal: &Refusal) -> bool {
 /// may recover.
 pub fn may_pass(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NoSuchVolume) || refusal.may_pass()
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::{Namespace, VolumeId};
+
+    use super::*;
+
+    #[test]
+    fn a_created_volume_keeps_its_fields_whether_or_not_it_has_holders() {
+        let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+        let refused = to_problem(&volume, &Refusal::Provisioned { fields: vec!["context"] });
+        assert_eq!(refused.code, Code::UnsafeUpdate);
+        assert!(refused.next.contains("`berth volume status data --json`"), "{refused}");
+        assert!(!refused.next.contains("holders"), "{refused}");
+    }
 }

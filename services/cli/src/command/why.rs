@@ -35,7 +35,8 @@ pub async fn why(args: &Why, global: &Global) -> Result<u8, Failure> {
 fn unknown(args: &Why, session: &Session) -> Problem {
     let (name, namespace) = (&args.name, &session.namespace);
     let message = format!(
-        "no volume or alloc in namespace {namespace}, no node and no plugin is called {name:?}"
+        "no volume, alloc or snapshot in namespace {namespace}, no node and no plugin is called \
+         {name:?}"
     );
     Problem::new(Code::NoSuchVolume, message).at_step("why").next(
         "list what there is with `berth volume list`, `berth alloc list --all`, `berth node list` \

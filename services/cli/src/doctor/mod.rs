@@ -194,7 +194,10 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
         | C::PluginDown
         | C::PluginHangs
         | C::HeldByProcess
+        | C::ForeignMount
+        | C::MountLeft
         | C::PluginRefuses
+        | C::CreationInDoubt
         | C::MountFails
         | C::MountHangs
         | C::MountDead

@@ -10,6 +10,7 @@ use berth_domain::{NodeId, PluginId, Timestamp};
 use super::{health_word, listed};
 use crate::span::ago;
 use crate::table::{Table, pairs};
+use crate::why::node_state;
 
 /// The columns of a list of plugins.
 pub const PLUGIN_COLUMNS: [&str; 6] =
@@ -122,10 +123,11 @@ pub fn nodes(nodes: &Nodes, sort: Option<&str>, now: Timestamp) -> String {
     }
     let mut table = Table::new(NODE_COLUMNS);
     for node in &nodes.nodes {
+        let (state, since) = node_state(node);
         table.row([
             node.id.to_string(),
-            node.gone.as_ref().map_or_else(|| node.state.to_string(), |_| "gone".to_owned()),
-            ago(node.gone.as_ref().map_or(node.since, |proof| proof.at), now),
+            state,
+            ago(since, now),
             skew(node),
             node.version.clone(),
             served(node),
@@ -137,9 +139,10 @@ pub fn nodes(nodes: &Nodes, sort: Option<&str>, now: Timestamp) -> String {
 
 /// One node.
 pub fn node(node: &NodeStatus, now: Timestamp) -> String {
+    let (state, since) = node_state(node);
     let lines = [
         ("id", node.id.to_string()),
-        ("state", format!("{} for {}", node.state, ago(node.since, now))),
+        ("state", format!("{state} for {}", ago(since, now))),
         ("revision", node.revision.to_string()),
         ("clock skew", skew(node)),
         ("version", node.version.clone()),

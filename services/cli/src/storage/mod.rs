@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep};
 
 pub use goal::{GoalState, StorageGoal};
 pub use left::AtStorage;
-pub use snapshots::{SnapshotGoal, await_snapshots, delete_command, read_snapshot};
+pub use snapshots::{SnapshotGoal, await_snapshots, delete_command, list_one, read_snapshot};
 pub use words::{describe_operation, describe_snapshot, name_operation, name_snapshot};
 
 use crate::exit;

@@ -164,7 +164,7 @@ async fn read_one(
 }
 
 /// The list that begins with this snapshot: an id comes before all ids that it begins.
-fn list_one(volume: &VolumeId, id: &SnapshotId, newer: Newer) -> List {
+pub fn list_one(volume: &VolumeId, id: &SnapshotId, newer: Newer) -> List {
     List {
         volume: Some(volume.clone()),
         prefix: id.to_string(),

@@ -12,6 +12,7 @@ use berth_domain::{AllocId, VolumeId, VolumeKey};
 use super::claim::{self, Case};
 use super::volume::{is_of_claim, last_refusal, not_known, worst};
 use super::{Actor, Cause, Diagnosis, Facts, Finding, is_none, next, node, read_record, service};
+use crate::span::ago;
 
 /// The diagnosis of an alloc of the names' namespace; none when there is no such alloc.
 pub fn diagnose(facts: &Facts, id: &AllocId) -> Option<Diagnosis> {
@@ -42,6 +43,9 @@ fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
         (None, Some(finding)) => {
             diagnosis(format!("{} on {}, without its volumes", alloc.state, alloc.node), finding)
         }
+        (None, None) if alloc.state == AllocState::Failed => {
+            diagnosis(alloc.state.to_string(), failed(facts, alloc))
+        }
         (None, None) => {
             let sentence = match alloc.state {
                 AllocState::Live => "it asks for no volume; nothing to do",
@@ -54,6 +58,23 @@ fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
     let mut also = told.also;
     also.extend(unowned(alloc));
     Diagnosis { since, also, ..told }
+}
+
+/// It failed, and all its volumes are free: nothing but the reason is left to tell.
+fn failed(facts: &Facts, alloc: &AllocStatus) -> Finding {
+    let refusal = alloc.last_refusal.as_ref().filter(|one| is_of_claim(one));
+    let volume = refusal.and_then(|one| facts.volume(one.volume.as_ref()?)?.as_ref().ok());
+    if let Some((refusal, volume)) = refusal.zip(volume) {
+        let (since, message) = (ago(refusal.at, facts.now), &refusal.message);
+        let sentence =
+            format!("it failed, and the last request of it was refused {since} ago: {message}");
+        let finding = last_refusal(facts, &volume.plugin, refusal);
+        return Finding { sentence, ..finding }.shown_by(alloc.note.clone());
+    }
+    let why = alloc.note.as_deref().unwrap_or("its runner did not say why");
+    let sentence =
+        format!("it failed: {why}; all its volumes are free, and there is nothing to do");
+    Finding::new(Cause::Nothing, Actor::NOBODY, sentence)
 }
 
 /// That its owner is gone, and who may take it over.

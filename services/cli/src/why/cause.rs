@@ -50,6 +50,10 @@ pub enum Cause {
     PluginHangs,
     /// Processes on the node use the volume.
     HeldByProcess,
+    /// Something else is mounted where the volume was.
+    ForeignMount,
+    /// The volume is still mounted after the plugin's call, and no process is seen that uses it.
+    MountLeft,
     /// An agent refused the request as older than another one (rule 4). The plugin was not called.
     RequestOutdated,
     /// The plugin answers with a permanent error.
@@ -58,6 +62,8 @@ pub enum Cause {
     PluginRetries,
     /// The plugin has no room for the volume.
     NoRoom,
+    /// The plugin refuses to create a volume that an earlier call may have made.
+    CreationInDoubt,
     /// The storage refused a change of the volume, or a snapshot, for good.
     ChangeRefused,
     /// Other claims hold the volume, or come first in the queue.

@@ -10,7 +10,9 @@ use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
 use berth_contract::problem::Problem;
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
+use berth_domain::{
+    AllocId, Namespace, NodeId, PluginId, SnapshotId, Timestamp, VolumeId, VolumeKey,
+};
 
 /// A source's answer, or why it did not answer.
 pub type SourceAnswer<T> = Result<T, Problem>;
@@ -26,6 +28,17 @@ pub struct Names {
     pub node: Option<NodeId>,
     /// A plugin.
     pub plugin: Option<PluginId>,
+    /// A snapshot of a volume of the namespace.
+    pub snapshot: Option<SnapshotName>,
+}
+
+/// `VOLUME@SNAPSHOT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotName {
+    /// Its volume, which may be gone.
+    pub volume: VolumeId,
+    /// Its id.
+    pub snapshot: SnapshotId,
 }
 
 /// The state that one replica of a service reports.
@@ -50,6 +63,8 @@ pub struct Facts {
     pub volumes: BTreeMap<VolumeKey, SourceAnswer<VolumeStatus>>,
     /// Snapshots of a volume that are not ready.
     pub snapshots: BTreeMap<VolumeKey, SourceAnswer<Vec<SnapshotStub>>>,
+    /// Snapshots that were named, in any state.
+    pub named_snapshots: BTreeMap<(VolumeKey, SnapshotId), SourceAnswer<SnapshotStub>>,
     /// Allocs with their claims.
     pub allocs: BTreeMap<(Namespace, AllocId), SourceAnswer<AllocStatus>>,
     /// Nodes, by the registry.

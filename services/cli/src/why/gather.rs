@@ -11,6 +11,7 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::{self, AgentStatus, MountHealth, MountStatus};
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::claim::{self, ClaimStatus};
+use berth_contract::message::query::Newer;
 use berth_contract::message::registry::{NodeQuery, PluginQuery};
 use berth_contract::message::snapshot::{self, SnapshotStub};
 use berth_contract::message::volume::{self, Placement};
@@ -21,14 +22,15 @@ use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::plugin::Half;
 use berth_domain::volume::storage::SnapshotState;
 use berth_domain::volume::{CallKind, State};
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, SnapshotId, VolumeId, VolumeKey};
 use berth_service::clock;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::facts::{Facts, Names, ServiceInfo, SourceAnswer};
+use super::facts::{Facts, Names, ServiceInfo, SnapshotName, SourceAnswer};
 use crate::session::Session;
+use crate::storage::list_one;
 
 /// Deadline of one answer, unless `--timeout` is given.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -48,6 +50,7 @@ const CLAIMS_READ_MAX: u32 = 500;
 enum Inquiry {
     Volume(VolumeKey),
     Snapshots(VolumeKey),
+    Snapshot(VolumeKey, SnapshotId),
     Alloc(Namespace, AllocId),
     Node(NodeId),
     Plugin(PluginId),
@@ -85,6 +88,8 @@ pub async fn complete(session: &Session, facts: &mut Facts) {
 fn answered(facts: &Facts) -> BTreeSet<Inquiry> {
     let volumes = facts.volumes.keys().cloned().map(Inquiry::Volume);
     let snapshots = facts.snapshots.keys().cloned().map(Inquiry::Snapshots);
+    let named = facts.named_snapshots.keys().cloned();
+    let snapshots = snapshots.chain(named.map(|(key, id)| Inquiry::Snapshot(key, id)));
     let allocs = facts.allocs.keys().cloned().map(|(namespace, id)| Inquiry::Alloc(namespace, id));
     let nodes = facts.nodes.keys().cloned().map(Inquiry::Node);
     let plugins = facts.plugins.keys().cloned().map(Inquiry::Plugin);
@@ -102,13 +107,20 @@ fn answered(facts: &Facts) -> BTreeSet<Inquiry> {
 fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
     let services = [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER].map(|one| Inquiry::Service(one.name));
     let mut wanted = BTreeSet::from(services);
-    let Names { volume, alloc, node, plugin } = &facts.names;
+    let Names { volume, alloc, node, plugin, snapshot } = &facts.names;
     let namespace = &facts.namespace;
     let key = |id| VolumeKey::new(namespace.clone(), id);
     wanted.extend(volume.clone().map(|id| Inquiry::Volume(key(id))));
     wanted.extend(alloc.clone().map(|id| Inquiry::Alloc(namespace.clone(), id)));
     wanted.extend(node.clone().map(Inquiry::Node));
     wanted.extend(plugin.clone().map(Inquiry::Plugin));
+    if let Some(SnapshotName { volume, snapshot }) = snapshot.clone() {
+        wanted.insert(Inquiry::Snapshot(key(volume), snapshot));
+    }
+    for found in facts.named_snapshots.values().filter_map(|answer| answer.as_ref().ok()) {
+        wanted.insert(Inquiry::Plugin(found.plugin.clone()));
+        wanted.extend(controllers(facts, &found.plugin).map(Inquiry::Agent));
+    }
     if let Some(id) = volume
         && let Some(Ok(known)) = facts.volume(id)
         && known.claims.is_empty()
@@ -239,6 +251,15 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
         Inquiry::Snapshots(key) => {
             let answer = unready_snapshots(session, &key).await;
             Box::new(move |facts| drop(facts.snapshots.insert(key, answer)))
+        }
+        Inquiry::Snapshot(key, id) => {
+            let of = list_one(&key.volume, &id, Newer::default());
+            let answer = once::<verb::SnapshotList>(session, &key.namespace, &of).await;
+            let answer = answer.and_then(|found| {
+                let found = found.snapshots.into_iter().find(|one| one.snapshot == id);
+                found.ok_or_else(|| Problem::new(Code::NoSuchSnapshot, &id))
+            });
+            Box::new(move |facts| drop(facts.named_snapshots.insert((key, id), answer)))
         }
         Inquiry::Alloc(namespace, id) => {
             let of = alloc::Status::current(id.clone());

@@ -14,18 +14,20 @@ mod gather;
 mod name;
 pub mod next;
 mod node;
+mod obstacle;
 mod plugin;
 mod rights;
 mod service;
+mod snapshot;
 mod storage;
 mod volume;
 
 pub use cause::{Actor, Cause, Diagnoses, Diagnosis, Finding};
 pub use claim::unreadable_record;
-pub use facts::{Facts, Names, ServiceInfo, SourceAnswer};
+pub use facts::{Facts, Names, ServiceInfo, SnapshotName, SourceAnswer};
 pub use gather::{complete, gather};
 pub use name::names;
-pub use node::{troubles as node_troubles, wrong_clock as wrong_node_clock};
+pub use node::{state as node_state, troubles as node_troubles, wrong_clock as wrong_node_clock};
 pub use plugin::troubles as plugin_troubles;
 pub use service::{bus_away, is_wrong as is_wrong_skew, skew as words_of_skew};
 pub use storage::{find_change, find_refusal, find_snapshot};
@@ -39,12 +41,13 @@ const NOT_KNOWN: &str = "not known";
 
 /// The diagnoses of everything with this name; nothing when nothing has it.
 pub fn diagnose(facts: &Facts) -> Vec<Diagnosis> {
-    let Names { volume, alloc, node, plugin } = &facts.names;
+    let Names { volume, alloc, node, plugin, snapshot } = &facts.names;
     let mut found: Vec<Diagnosis> = Vec::new();
     found.extend(volume.as_ref().and_then(|id| volume::diagnose(facts, id)));
     found.extend(alloc.as_ref().and_then(|id| alloc::diagnose(facts, id)));
     found.extend(node.as_ref().and_then(|id| node::diagnose(facts, id)));
     found.extend(plugin.as_ref().and_then(|id| plugin::diagnose(facts, id)));
+    found.extend(snapshot.as_ref().and_then(|name| snapshot::diagnose(facts, name)));
     if found.is_empty() {
         found.extend(service::unanswered(facts));
     }
@@ -76,7 +79,10 @@ fn read_record<'a, T>(
 /// Whether the answer says that there is no such thing.
 fn is_none(problem: &Problem) -> bool {
     use Code as C;
-    matches!(problem.code, C::NoSuchVolume | C::NoSuchAlloc | C::NoSuchNode | C::NoSuchPlugin)
+    matches!(
+        problem.code,
+        C::NoSuchVolume | C::NoSuchAlloc | C::NoSuchNode | C::NoSuchPlugin | C::NoSuchSnapshot
+    )
 }
 
 /// Whether the answer says that a record cannot be read.

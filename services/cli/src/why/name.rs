@@ -1,13 +1,15 @@
 //! The things that a name may mean.
 
-use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
+use berth_domain::{AllocId, NodeId, PluginId, SnapshotId, VolumeId};
 
-use super::Names;
+use super::{Names, SnapshotName};
 
 /// Everything that may have the name: things of each kind, or of the kind before the first slash.
 pub fn names(text: &str) -> Names {
     let (kind, id) = match text.split_once('/') {
-        Some((kind @ ("volume" | "alloc" | "node" | "plugin"), id)) => (Some(kind), id),
+        Some((kind @ ("volume" | "alloc" | "node" | "plugin" | "snapshot"), id)) => {
+            (Some(kind), id)
+        }
         _ => (None, text),
     };
     let is = |one: &str| kind.is_none_or(|kind| kind == one);
@@ -16,7 +18,14 @@ pub fn names(text: &str) -> Names {
         alloc: AllocId::new(id).ok().filter(|_| is("alloc")),
         node: NodeId::new(id).ok().filter(|_| is("node")),
         plugin: PluginId::new(id).ok().filter(|_| is("plugin")),
+        snapshot: snapshot(id).filter(|_| is("snapshot")),
     }
+}
+
+/// `VOLUME@SNAPSHOT`
+fn snapshot(text: &str) -> Option<SnapshotName> {
+    let (volume, id) = text.rsplit_once('@')?;
+    Some(SnapshotName { volume: VolumeId::new(volume).ok()?, snapshot: SnapshotId::new(id).ok()? })
 }
 
 #[cfg(test)]
@@ -34,5 +43,10 @@ mod tests {
         let path = names("team/data");
         assert_eq!(path.volume, VolumeId::new("team/data").ok());
         assert_eq!(names(""), Names::default());
+        let snapshot = names("data@monday").snapshot.unwrap();
+        assert_eq!((snapshot.volume.as_str(), snapshot.snapshot.as_str()), ("data", "monday"));
+        let one = names("snapshot/data@monday");
+        assert_eq!(one, Names { snapshot: Some(snapshot), ..Names::default() });
+        assert_eq!(names("volume/data@monday").snapshot, None);
     }
 }

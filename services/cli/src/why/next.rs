@@ -8,6 +8,11 @@ pub fn node_status(node: &NodeId) -> String {
     format!("berth node status {}", hint::quoted(node.as_str()))
 }
 
+/// What the node's agent advises, in words.
+pub fn advice(node: &NodeId, advice: &str) -> String {
+    format!("# on node {node}: {advice}")
+}
+
 /// Shows a plugin's process on a node.
 pub fn plugin_process(node: &NodeId, plugin: &PluginId) -> String {
     format!(

@@ -7,12 +7,13 @@ use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
 use berth_contract::problem::Problem;
 use berth_contract::service::PLUGIN_REGISTRY;
-use berth_domain::NodeId;
 use berth_domain::plugin::{Half, NodeState};
+use berth_domain::{NodeId, Timestamp};
 
 use super::claim::{self, Case};
 use super::{
-    Actor, Cause, Diagnosis, Facts, Finding, next, plugin, read_record, rights, service, volume,
+    Actor, Cause, Diagnosis, Facts, Finding, next, obstacle, plugin, read_record, rights, service,
+    volume,
 };
 use crate::span::ago;
 
@@ -40,8 +41,7 @@ pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
     let finding = trouble(facts, node)
         .or_else(|| volume::worst_finding(facts, &known, |cause| cause < Cause::UnderWay))
         .unwrap_or_else(|| well(facts, node, claims));
-    let state = if node.gone.is_some() { "gone".to_owned() } else { node.state.to_string() };
-    let since = node.gone.as_ref().map_or(node.since, |proof| proof.at);
+    let (state, since) = state(node);
     let mut told = Diagnosis { since: Some(since), ..Diagnosis::new(subject, state, finding) };
     told.also = known.iter().filter_map(|one| also(facts, one)).take(ALSO_MAX).collect();
     if let Some(Err(problem)) = facts.agents.get(id) {
@@ -51,6 +51,14 @@ pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
         told.not_known.push(format!("its claims: {}", problem.message));
     }
     Some(told)
+}
+
+/// The node's state in a word, and since when.
+pub fn state(node: &NodeStatus) -> (String, Timestamp) {
+    match &node.gone {
+        Some(proof) => ("gone".to_owned(), proof.at),
+        None => (node.state.to_string(), node.since),
+    }
 }
 
 fn also(facts: &Facts, one: &ClaimStatus) -> Option<String> {
@@ -93,29 +101,53 @@ pub fn troubles(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
 /// The node is gone or down, or its agent does not answer.
 fn away(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
     if let Some(proof) = &node.gone {
-        // Only a running agent undoes anything: the attribute remains after the agent's end.
-        let agent_answers = matches!(facts.agents.get(&node.id), Some(Ok(_)));
-        let keeps = node.attributes.get(RETURNING).filter(|_| agent_answers);
-        let (who, sentence) = match keeps {
-            Some(keeps) => (
-                Actor::NOBODY,
-                format!("it counts as gone, and undoes its mounts before it is back: {keeps}"),
-            ),
-            None => (
-                Actor::You,
-                "somebody said that nothing there can write; it takes nothing before it is back \
-                 and has undone its mounts"
-                    .to_owned(),
-            ),
-        };
-        let finding = Finding::new(Cause::NodeGone, who, sentence);
-        return Some(finding.shown_by([proof.to_string()]).next(next::start_agent(&node.id)));
+        return Some(gone(facts, node).shown_by([proof.to_string()]));
     }
     if node.state == NodeState::Down {
         return Some(down(facts, node));
     }
     let problem = facts.agents.get(&node.id)?.as_ref().err()?;
     Some(agent_away(node, problem))
+}
+
+/// The node counts as gone. Its agent undoes what is mounted there before it is back.
+fn gone(facts: &Facts, node: &NodeStatus) -> Finding {
+    let Some(Ok(agent)) = facts.agents.get(&node.id) else {
+        let sentence = "somebody said that nothing there can write; it takes nothing before it is \
+                        back and has undone its mounts";
+        return Finding::new(Cause::NodeGone, Actor::You, sentence)
+            .next(next::start_agent(&node.id));
+    };
+    let sentence = "it counts as gone, and undoes its mounts before it is back";
+    // The attribute remains after the agent's end, so it is read only while the agent answers.
+    let keeps = node.attributes.get(RETURNING).cloned();
+    let mut obstacles = agent.failures.iter().filter_map(|one| {
+        obstacle::find(&node.id, &one.failure).map(|obstacle| (&one.volume, obstacle))
+    });
+    let finding = match obstacles.next() {
+        Some((volume, obstacle)) => {
+            let what = match obstacle.cause {
+                Cause::HeldByProcess => {
+                    format!(
+                        "volume {volume} is still in use there, by {}",
+                        obstacle.name_processes()
+                    )
+                }
+                Cause::ForeignMount => {
+                    format!("something else is mounted there where volume {volume} was")
+                }
+                _ => format!("volume {volume} is still mounted there"),
+            };
+            Finding {
+                cause: Cause::NodeGone,
+                ..obstacle.explain(format!("{sentence}, and {what}"))
+            }
+        }
+        None => {
+            Finding::new(Cause::NodeGone, Actor::NOBODY, sentence).next(next::node_status(&node.id))
+        }
+    };
+    finding.shown_by(keeps)
 }
 
 /// The node's clock is too far from the registry's.

@@ -43,6 +43,8 @@ struct ChangeCase<'a> {
     failure: Option<&'a CallFailure>,
     /// A call of a node's agent, and not of a controller.
     at_nodes: bool,
+    /// A creation of which an earlier call, which was not answered, may have made the volume.
+    in_doubt: bool,
 }
 
 /// The state of a volume that is not simply ready, and since when.
@@ -122,6 +124,7 @@ pub fn find_snapshot(facts: &Facts, snapshot: &SnapshotStub) -> Option<Finding> 
                 next_try: snapshot.next_try,
                 failure,
                 at_nodes: false,
+                in_doubt: false,
             };
             Some(match (snapshot.waits_for, state, failure) {
                 (Some(waits_for), ..) => work.waits_for(waits_for),
@@ -179,6 +182,7 @@ fn find_operation(facts: &Facts, volume: &VolumeStatus, operation: &OperationSta
         next_try: operation.next_try,
         failure: operation.failure.as_ref(),
         at_nodes: operation.call.starts_with("agent."),
+        in_doubt: operation.uncertain && operation.operation == OperationKind::Create,
     };
     match operation.waits_for {
         Some(StorageWait::Controller) => work.waits_for(StorageWait::Controller),
@@ -343,10 +347,34 @@ impl ChangeCase<'_> {
         Some(if code.is_temporary() && is_young {
             let sentence = format!("{what}, which it calls temporary; it is asked again");
             finding(Cause::PluginRetries, self.nobody(), sentence).next(process)
+        } else if self.in_doubt {
+            self.refused_in_doubt(&what)
         } else {
             let sentence = format!("{what}: that is to be mended in the storage");
             finding(Cause::PluginRefuses, self.operator(), sentence).next(process)
         })
+    }
+
+    /// The plugin refuses to create the volume, and may have created it already. Berth neither gives
+    /// it up nor calls it failed, because a volume that nobody owns would be left.
+    fn refused_in_doubt(&self, what: &str) -> Finding {
+        let sentence = format!(
+            "{}: {what}, and an earlier call, which it did not answer, may have made the volume: \
+             it is asked until it names the volume",
+            self.name
+        );
+        let plugin = hint::quoted(self.plugin.as_str());
+        Finding::new(Cause::CreationInDoubt, Actor::You, sentence)
+            .shown_by(self.evidence())
+            .next(format!(
+                "berth volume list --external {plugin}   # whether it is there; its log may say why \
+                 it refuses"
+            ))
+            .next(format!(
+                "berth volume deregister {} --force   # to give it up: what was made is left at the \
+                 storage, to be deleted there, or registered by its external id",
+                volume_argument(&self.key)
+            ))
     }
 
     fn under_way(&self) -> Finding {
@@ -373,208 +401,4 @@ impl ChangeCase<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use berth_contract::code::Code;
-    use berth_contract::problem::Problem;
-    use berth_domain::{Namespace, VolumeId};
-    use serde_json::{Value, json};
-
-    use super::super::facts::ServiceInfo;
-    use super::super::{Diagnosis, Names, diagnose};
-    use super::*;
-
-    fn at(s: u64) -> Timestamp {
-        Timestamp::from_unix_ms(1_795_262_400_000 + s * 1000)
-    }
-
-    fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
-        serde_json::from_value(value).unwrap()
-    }
-
-    fn operation(kind: &str, more: &Value) -> Value {
-        let mut operation = json!({"operation": kind, "since": at(0), "call": "controller.create"});
-        operation.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        operation
-    }
-
-    /// The volume `data` with this life at the storage; its plugin is healthy.
-    fn facts(storage: &Value, claims: &[Value]) -> Facts {
-        let key = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
-        let count = json!({"healthy": 1, "expected": 1});
-        let volume = json!({"id": "data", "namespace": "default", "plugin": "p",
-            "external_id": "", "capabilities": [], "claims": claims, "create_index": 1,
-            "modify_index": 2, "storage": storage,
-            "health": {"healthy": true, "description": "", "nodes": count}});
-        let plugin = json!({"id": "p", "provider": "p", "versions": [], "controllers": count,
-            "nodes": count, "attaches": true, "instances": []});
-        let mut facts = Facts {
-            now: at(100),
-            names: Names { volume: Some(key.volume.clone()), ..Names::default() },
-            ..Facts::default()
-        };
-        facts.volumes.insert(key, Ok(read(volume)));
-        facts.plugins.insert(PluginId::new("p").unwrap(), Ok(read(plugin)));
-        for name in [CLAIM.name, VOLUMEWATCHER.name] {
-            facts.services.insert(name, Ok(ServiceInfo { clock_skew_ms: Some(0), access: None }));
-        }
-        facts
-    }
-
-    fn diagnosis(facts: &Facts) -> Diagnosis {
-        let mut all = diagnose(facts);
-        assert_eq!(all.len(), 1);
-        all.remove(0)
-    }
-
-    /// A volume that is created, whose last try failed with this error.
-    fn failing(error: &str, failure: &Value) -> Facts {
-        let tried = json!({"tries": 3, "error": error, "failure": failure, "next_try": at(105)});
-        facts(&json!({"stage": "creating", "operation": operation("create", &tried)}), &[])
-    }
-
-    #[test]
-    fn a_change_that_fails_names_what_the_plugin_said() {
-        let answered = |grpc| {
-            json!({"code": Code::PluginFailed, "rpc": "CreateVolume", "grpc": grpc,
-                "node": "n1"})
-        };
-        for (failure, cause, sentence) in [
-            (
-                answered("ABORTED"),
-                Cause::PluginRetries,
-                "creating: plugin p on node n1 answers CreateVolume with ABORTED, which it calls",
-            ),
-            (
-                answered("INTERNAL"),
-                Cause::PluginRefuses,
-                "creating: plugin p on node n1 answers CreateVolume with INTERNAL: that is to be",
-            ),
-            (
-                answered("RESOURCE_EXHAUSTED"),
-                Cause::NoRoom,
-                "creating: plugin p has no room for it",
-            ),
-            (
-                json!({"code": Code::NoAnswer, "node": "n1"}),
-                Cause::PluginHangs,
-                "creating: plugin p on node n1 has not answered the call for 100s",
-            ),
-            (json!({}), Cause::PluginRefuses, "the last try failed: ABORTED, it says"),
-        ] {
-            let error = "ABORTED, it says";
-            let told = diagnosis(&failing(error, &failure));
-            let finding = &told.finding;
-            assert_eq!(finding.cause, cause, "{finding:?}");
-            assert!(finding.sentence.contains(sentence), "{finding:?}");
-            assert_eq!((told.state.as_str(), told.since), ("creating", Some(at(0))));
-            assert_eq!(finding.evidence, [format!("3 tries; {error}")]);
-            assert!(!finding.next.is_empty());
-        }
-    }
-
-    #[test]
-    fn what_is_away_comes_before_what_it_said() {
-        let mut no_plugin = failing("no responders", &json!({}));
-        let plugins = &mut no_plugin.plugins;
-        let Some(Ok(plugin)) = plugins.get_mut(&PluginId::new("p").unwrap()) else { panic!() };
-        plugin.controllers = Some(read(json!({"healthy": 0, "expected": 1})));
-        assert_eq!(diagnosis(&no_plugin).finding.cause, Cause::PluginDown);
-        let mut no_watcher = no_plugin.clone();
-        let away = Problem::new(Code::NoResponder, "nobody answers");
-        no_watcher.services.insert(VOLUMEWATCHER.name, Err(away));
-        assert_eq!(diagnosis(&no_watcher).finding.cause, Cause::NobodyWorks);
-        let mut hangs = failing("unanswered", &json!({}));
-        let call = json!({"namespace": "default", "volume": "data", "step": "controller.create",
-            "since": at(60), "hung": true});
-        let agent = json!({"node": "n1", "since": at(0), "mounts": [], "storage": [call],
-            "controllers": []});
-        hangs.agents.insert(NodeId::new("n1").unwrap(), Ok(read(agent)));
-        let finding = diagnosis(&hangs).finding;
-        assert_eq!(finding.cause, Cause::PluginHangs);
-        assert!(finding.sentence.contains("has not answered controller.create for 40s"));
-    }
-
-    #[test]
-    fn a_change_that_goes_on_needs_nobody() {
-        let calls = json!({"calling": true});
-        let grows = operation("expand", &json!({"to_bytes": 20_u64 << 30, "calling": true}));
-        for (storage, state) in [
-            (json!({"stage": "creating", "operation": operation("create", &calls)}), "creating"),
-            (json!({"stage": "deleting", "operation": operation("delete", &calls)}), "deleting"),
-            (json!({"stage": "ready", "operation": grows}), "expanding to 20GiB"),
-        ] {
-            let told = diagnosis(&facts(&storage, &[]));
-            assert_eq!((told.finding.cause, told.state.as_str()), (Cause::UnderWay, state));
-            assert_eq!(told.finding.who, Actor::NOBODY);
-        }
-    }
-
-    #[test]
-    fn a_creation_that_was_refused_is_corrected_by_its_requester() {
-        let failure = json!({"operation": "create", "at": at(90), "error": "INVALID_ARGUMENT: x"});
-        let storage = json!({"stage": "failed", "class": "fast", "failure": failure});
-        let told = diagnosis(&facts(&storage, &[]));
-        assert_eq!((told.finding.cause, &told.finding.who), (Cause::ChangeRefused, &Actor::You));
-        assert_eq!((told.state.as_str(), told.since), ("not created", Some(at(90))));
-        assert_eq!(told.finding.evidence, ["INVALID_ARGUMENT: x"]);
-        let next = told.finding.next.join("\n");
-        assert!(next.contains("berth class status fast") && next.contains("volume delete data"));
-        // A change of a volume that is used as before.
-        let failure = json!({"operation": "expand", "at": at(90), "error": "OUT_OF_RANGE"});
-        let told = diagnosis(&facts(&json!({"stage": "ready", "failure": failure}), &[]));
-        assert_eq!(told.finding.cause, Cause::ChangeRefused);
-        assert!(told.finding.sentence.contains("refused to expand it 10s ago: OUT_OF_RANGE"));
-    }
-
-    #[test]
-    fn an_expansion_names_who_has_to_let_go_of_the_volume() {
-        let claim = json!({"namespace": "default", "volume": "data", "alloc": "web", "node": "n1",
-            "state": "taken", "mode": "write", "since": at(0), "epoch": 7});
-        let told = |more: &Value, call: &str| {
-            let mut operation = operation("expand", more);
-            operation["call"] = json!(call);
-            let storage = json!({"stage": "ready", "operation": operation});
-            find_change_of(&facts(&storage, std::slice::from_ref(&claim)))
-        };
-        let free = told(&json!({"waits_for": "volume-free"}), "controller.expand");
-        assert_eq!(free.cause, Cause::HeldByOthers);
-        assert!(free.next[0].starts_with("berth alloc stop web"), "{free:?}");
-        let next = told(&json!({"waits_for": "next-staging"}), "agent.expand");
-        assert_eq!((next.cause, next.next.len()), (Cause::UnderWay, 0));
-        let again = json!({"waits_for": "staged-again", "nodes_left": ["n1"]});
-        let again = told(&again, "agent.expand");
-        assert_eq!((again.cause, &again.who), (Cause::PluginRefuses, &Actor::You));
-        assert!(again.next[0].starts_with("berth alloc stop web"), "{again:?}");
-    }
-
-    fn find_change_of(facts: &Facts) -> Finding {
-        let volume = facts.volumes.values().next().unwrap().as_ref().unwrap();
-        find_change(facts, volume).unwrap()
-    }
-
-    #[test]
-    fn a_snapshot_that_is_not_ready_is_told_of_beside_its_volume() {
-        let snapshot = |state: &str, more: &Value| {
-            let mut snapshot = json!({"namespace": "default", "volume": "data", "snapshot": "s",
-                "state": state, "since": at(0), "plugin": "p", "modify_index": 3});
-            snapshot.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            read::<SnapshotStub>(snapshot)
-        };
-        let mut facts = facts(&json!({"stage": "ready"}), &[]);
-        let of = |facts: &Facts, snapshot: &SnapshotStub| find_snapshot(facts, snapshot);
-        assert_eq!(of(&facts, &snapshot("ready", &json!({}))), None);
-        let cut = of(&facts, &snapshot("cut", &json!({"tries": 4}))).unwrap();
-        assert_eq!((cut.cause, &cut.who), (Cause::UnderWay, &Actor::NOBODY));
-        let failed = snapshot("failed", &json!({"error": "INVALID_ARGUMENT"}));
-        let told = of(&facts, &failed).unwrap();
-        assert_eq!(told.cause, Cause::ChangeRefused);
-        assert!(told.next[0].starts_with("berth snapshot delete data@s "), "{told:?}");
-        let retries = json!({"tries": 2, "error": "no", "failure": {"grpc": "UNAVAILABLE"}});
-        let retries = of(&facts, &snapshot("creating", &retries)).unwrap();
-        assert_eq!(retries.cause, Cause::PluginRetries);
-        let key = facts.volumes.keys().next().unwrap().clone();
-        facts.snapshots.insert(key, Ok(vec![failed]));
-        let told = diagnosis(&facts);
-        assert!(told.finding.sentence.contains("refused to cut snapshot data@s"), "{told:?}");
-    }
-}
+mod tests;

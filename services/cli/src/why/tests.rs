@@ -1,12 +1,15 @@
 //! Each cause from its own facts.
 
+mod golden;
 mod order;
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
-use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
+use berth_domain::{
+    AllocId, Namespace, NodeId, PluginId, SnapshotId, Timestamp, VolumeId, VolumeKey,
+};
 use clap::Parser as _;
 use serde_json::{Value, json};
 

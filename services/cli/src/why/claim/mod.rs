@@ -94,7 +94,8 @@ pub fn state(case: &Case<'_>) -> String {
         return of;
     }
     let beyond = match (case.agent(), case.mount(), case.work()) {
-        (None | Some(Err(_)), ..) => "whether it is mounted is not known".to_owned(),
+        // It is told with what is not known: the agent's silence is not as old as the claim.
+        (None | Some(Err(_)), ..) => return of,
         (_, _, Some(work)) => mount::doing(work).to_owned(),
         (_, Some(mount), None) => mount::word(mount).to_owned(),
         (_, None, None) => "not mounted".to_owned(),

@@ -59,7 +59,8 @@ pub fn work(case: &Case<'_>) -> Option<Finding> {
     }
     let sentence = format!("node {node} could not mount the volume: {failure}");
     let finding = Finding::new(Cause::MountFails, Actor::You, sentence).shown_by([told]);
-    Some(finding.next(next::node_status(node)))
+    let advice = failure.facts.next.as_ref().map(|advice| next::advice(node, advice));
+    Some(finding.next_if_known(advice).next(next::node_status(node)))
 }
 
 /// The last failure to mount: from the agent, or else from its last report.

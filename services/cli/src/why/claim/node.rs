@@ -4,11 +4,12 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
 use berth_domain::plugin::{Half, NodeState};
-use berth_domain::volume::{CallFailure, CallKind, State};
+use berth_domain::volume::{CallKind, State};
 
 use super::{Case, hangs, refused};
 use crate::span::ago;
-use crate::why::{Cause, Finding, next, node, plugin, rights};
+use crate::why::obstacle::{self, Obstacle};
+use crate::why::{Actor, Cause, Finding, next, node, plugin, rights};
 
 /// The node is gone, down or unknown, or its agent does not answer.
 pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
@@ -105,11 +106,11 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
             "it cannot be seen on node {node} whether alloc {} still runs, so its volumes stay",
             claim.alloc
         );
-        let finding = Finding::new(Cause::RunUnknown, crate::why::Actor::You, sentence);
+        let finding = Finding::new(Cause::RunUnknown, Actor::You, sentence);
         return Some(finding.shown_by([failure.to_string()]).next(next::node_status(node)));
     }
-    if plugin::is_code(failure, &[Code::VolumeHeldByProcess]) {
-        return Some(held_by_process(case, failure));
+    if let Some(obstacle) = obstacle::find(node, failure) {
+        return Some(kept_mounted(case, &obstacle));
     }
     if let Some(work) = case.work().filter(|work| work.rpc.is_some())
         && plugin::is_code(failure, &[Code::StillBusy])
@@ -121,32 +122,28 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     }
     let sentence =
         format!("node {node} could not unmount it, for {}", ago(claim.since, case.now()));
-    let finding = Finding::new(Cause::MountFails, case.plugin_operator(), sentence);
+    // An older record does not say where it failed.
+    let is_of_agent = failure.facts.code.is_some_and(|code| !Code::from(code).is_of_plugin());
+    let who = if is_of_agent { Actor::You } else { case.plugin_operator() };
+    let finding = Finding::new(Cause::MountFails, who, sentence);
     Some(finding.shown_by(case.evidence()).next(next::node_status(node)))
 }
 
-/// Processes on the node use the volume.
-fn held_by_process(case: &Case<'_>, failure: &CallFailure) -> Finding {
-    let claim = case.claim;
-    let processes = &failure.facts.processes;
-    let named: Vec<String> =
-        processes.iter().map(|one| format!("process {} ({})", one.pid, one.command)).collect();
-    let who = if named.is_empty() { "processes".to_owned() } else { named.join(", ") };
-    let sentence = format!(
-        "the volume is still in use on node {}, by {who}, after alloc {} was to give it up",
-        claim.node, claim.alloc
-    );
-    let pids: Vec<String> = processes.iter().map(|one| one.pid.to_string()).collect();
-    let look = (!pids.is_empty()).then(|| {
-        format!(
-            "ps -o pid,user,etime,args -p {}   # on node {}: end what does not end by itself, and \
-             the release goes on",
-            pids.join(","),
-            claim.node
-        )
-    });
-    Finding::new(Cause::HeldByProcess, crate::why::Actor::You, sentence)
-        .shown_by([failure.to_string()])
-        .next_if_known(look)
-        .next(next::node_status(&claim.node))
+/// A person has to end on the node what keeps the volume mounted.
+fn kept_mounted(case: &Case<'_>, obstacle: &Obstacle<'_>) -> Finding {
+    let ClaimStatus { node, alloc, since, .. } = case.claim;
+    obstacle.explain(match obstacle.cause {
+        Cause::HeldByProcess => format!(
+            "the volume is still in use on node {node}, by {}, after alloc {alloc} was to give it up",
+            obstacle.name_processes()
+        ),
+        Cause::ForeignMount => format!(
+            "something else is mounted on node {node} where the volume was, so the plugin is not \
+             told to unmount it"
+        ),
+        _ => format!(
+            "node {node} has not unmounted it, for {}, and no process is seen that uses it",
+            ago(*since, case.now())
+        ),
+    })
 }

@@ -84,7 +84,7 @@ async fn why_tells_an_agent_that_is_away_from_a_node_that_is_down() {
     set_lease(&system, || Change::Put("held by the test".into())).await;
     let hangs = "the agent of node n2 does not answer: it hangs, or is cut off";
     let told = tells(&system, "data", "agent-away", YOU, hangs).await;
-    assert_eq!(told["state"], "taken by a on n2, whether it is mounted is not known");
+    assert_eq!(told["state"], "taken by a on n2");
     tells(&system, "n2", "agent-away", YOU, hangs).await;
     agent.kill9();
     let ended = "the agent of node n2 has ended or just restarts: …";

@@ -61,7 +61,7 @@ async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
     system.kill9(Part::Agent(0));
     let sentence = "node n1 is down for …: its agent renews no lease. …";
     let down = tells(&system, "kept", "node-down", YOU, sentence).await;
-    assert_eq!(down["state"], "taken by of-kept on n1, whether it is mounted is not known");
+    assert_eq!(down["state"], "taken by of-kept on n1");
     assert!(down["not_known"][0].as_str().unwrap().starts_with("what node n1 has mounted"));
     tells(&system, "n1", "node-down", YOU, sentence).await;
     system.stop("of-kept").await;

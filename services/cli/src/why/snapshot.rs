@@ -1,0 +1,30 @@
+//! Explains the state of a snapshot.
+
+use berth_contract::message::snapshot::SnapshotStub;
+use berth_contract::service::CLAIM;
+use berth_domain::VolumeKey;
+
+use super::{Actor, Cause, Diagnosis, Facts, Finding, SnapshotName, read_record, service, storage};
+
+/// The diagnosis of a snapshot of the names' namespace; none when there is no such snapshot.
+pub fn diagnose(facts: &Facts, name: &SnapshotName) -> Option<Diagnosis> {
+    let SnapshotName { volume, snapshot } = name;
+    let subject = format!("snapshot {volume}@{snapshot}");
+    let key = VolumeKey::new(facts.namespace.clone(), volume.clone());
+    let answer = facts.named_snapshots.get(&(key, snapshot.clone()))?;
+    let unanswered = |problem: &_| Some(service::away(facts, CLAIM.name, problem));
+    let told = match read_record(answer, &subject, unanswered) {
+        Ok(found) => Some(of_record(facts, found, &subject)),
+        Err(told) => told,
+    };
+    told.map(|told| told.in_namespace(&facts.namespace))
+}
+
+fn of_record(facts: &Facts, found: &SnapshotStub, subject: &str) -> Diagnosis {
+    let finding = storage::find_snapshot(facts, found).unwrap_or_else(|| {
+        let sentence = "a volume can be made of it; nothing to do";
+        Finding::new(Cause::Nothing, Actor::NOBODY, sentence)
+    });
+    let since = Some(found.since);
+    Diagnosis { since, ..Diagnosis::new(subject, found.state.to_string(), finding) }
+}

@@ -1,0 +1,193 @@
+//! Answers that were once wrong: facts as a system gave them, and who must do what.
+
+use super::*;
+
+/// What the answer is to say.
+struct Expected {
+    cause: Cause,
+    who: &'static str,
+    sentence: &'static str,
+    /// A part of one of the next commands.
+    next: &'static str,
+}
+
+/// The release failed on node n1 with this.
+fn refused_by_node(failure: Value) -> Facts {
+    let mut facts = well();
+    releasing(&mut facts, "unpublishing", "agent.detach: the words of the agent", failure);
+    facts
+}
+
+fn assert_told(told: &Diagnosis, expected: &Expected) {
+    let Expected { cause, who, sentence, next } = expected;
+    let finding = &told.finding;
+    assert_eq!(finding.cause, *cause, "{told:#?}");
+    assert_eq!(finding.who.to_string(), *who, "{told:#?}");
+    assert!(finding.sentence.contains(sentence), "{told:#?}");
+    assert!(finding.next.iter().any(|one| one.contains(next)), "{told:#?}");
+}
+
+/// A shell with its working directory in the mount: the plugin says that the target is busy.
+#[test]
+fn a_process_in_the_mount_is_yours_to_end() {
+    let facts = refused_by_node(json!({"code": Code::VolumeHeldByProcess, "node": "n1",
+        "rpc": "NodeUnpublishVolume", "grpc": "INTERNAL",
+        "processes": [{"pid": 4711, "command": "bash"}]}));
+    let expected = Expected {
+        cause: Cause::HeldByProcess,
+        who: "you",
+        sentence: "still in use on node n1, by process 4711 (bash)",
+        next: "ps -o pid,user,etime,args -p 4711",
+    };
+    assert_told(&first(&facts), &expected);
+}
+
+/// No process is seen that uses the mount, and it is still there.
+#[test]
+fn a_mount_that_a_plugin_leaves_is_looked_at_on_the_node() {
+    let facts = refused_by_node(json!({"code": Code::UnmountFailed, "node": "n1",
+        "rpc": "NodeUnpublishVolume", "grpc": "INTERNAL",
+        "next": "see with `fuser -vm /s/target` which processes use it"}));
+    let expected = Expected {
+        cause: Cause::MountLeft,
+        who: "you",
+        sentence: "node n1 has not unmounted it, for 100s",
+        next: "# on node n1: see with `fuser -vm /s/target`",
+    };
+    assert_told(&first(&facts), &expected);
+}
+
+#[test]
+fn a_foreign_mount_is_yours_to_unmount() {
+    let facts = refused_by_node(json!({"code": Code::ForeignMount, "node": "n1",
+        "next": "`umount /s/target` once you know what it is"}));
+    let expected = Expected {
+        cause: Cause::ForeignMount,
+        who: "you",
+        sentence: "something else is mounted on node n1 where the volume was",
+        next: "# on node n1: `umount /s/target`",
+    };
+    assert_told(&first(&facts), &expected);
+}
+
+/// The node counts as gone, its agent is there, and something of `failures` keeps a mount.
+fn gone(failures: &[Value]) -> Facts {
+    let mut facts = well();
+    facts.names = Names { node: Some(n1()), ..Names::default() };
+    let proof = json!({"kind": "confirmed", "by": "ada", "at": at(50), "note": ""});
+    let returning = json!({"returning": "volume data is still held on node n1"});
+    set_node(&mut facts, json!({"state": "down", "gone": proof, "attributes": returning}));
+    set_agent(&mut facts, &agent(&[mount(json!({}))], &[], failures));
+    facts.claims_on.insert(n1(), Ok(Vec::new()));
+    facts
+}
+
+#[test]
+fn a_gone_node_that_a_process_keeps_back_is_yours() {
+    let failure = json!({"namespace": "default", "volume": "data", "alloc": "a",
+        "step": "agent.detach", "tries": 9, "at": at(90), "error": "it is held",
+        "failure": {"code": Code::VolumeHeldByProcess, "node": "n1",
+            "processes": [{"pid": 4711, "command": "bash"}]}});
+    let expected = Expected {
+        cause: Cause::NodeGone,
+        who: "you",
+        sentence: "and volume data is still in use there, by process 4711 (bash)",
+        next: "ps -o pid,user,etime,args -p 4711",
+    };
+    let told = first(&gone(&[failure]));
+    assert_told(&told, &expected);
+    assert!(!told.finding.next.iter().any(|one| one.contains("systemctl")), "{told:#?}");
+    // It undoes its mounts, and nothing keeps it from that.
+    let told = first(&gone(&[]));
+    assert_eq!((told.finding.cause, told.finding.who), (Cause::NodeGone, Actor::NOBODY));
+    assert!(!told.finding.next.iter().any(|one| one.contains("systemctl")), "nothing to start");
+}
+
+/// It is the claim that is 100 s old, and not the agent's silence.
+#[test]
+fn an_agent_that_is_frozen_for_a_moment_is_not_silent_for_the_claims_age() {
+    let mut facts = well();
+    facts.agents.insert(n1(), Err(Problem::new(Code::NoAnswer, "no answer within 2s")));
+    let told = first(&facts);
+    assert_eq!((told.state.as_str(), told.since), ("taken by a on n1", Some(at(0))));
+    assert_eq!(told.not_known, ["what node n1 has mounted: no answer within 2s"]);
+    assert_eq!(told.finding.cause, Cause::AgentAway);
+}
+
+fn of_alloc(alloc: Value) -> Facts {
+    let mut facts = well();
+    let id = AllocId::new("a").unwrap();
+    facts.names = Names { alloc: Some(id.clone()), ..Names::default() };
+    let base = json!({"id": "a", "namespace": "default", "state": "failed", "node": "n1",
+        "since": at(98), "volumes": [{"source": "data"}]});
+    facts.allocs.insert((Namespace::default(), id), Ok(read(with(base, alloc))));
+    facts
+}
+
+#[test]
+fn an_alloc_that_failed_to_start_is_told_with_the_reason() {
+    let refusal = json!({"at": at(97), "step": "agent.mount", "code": Code::PluginFailed,
+        "message": "NodeStageVolume: INTERNAL: wrong fs type", "volume": "data"});
+    let told = first(&of_alloc(json!({"last_refusal": refusal})));
+    let expected = Expected {
+        cause: Cause::Refused,
+        who: OPERATOR,
+        sentence: "it failed, and the last request of it was refused 3.0s ago: NodeStageVolume: \
+                   INTERNAL: wrong fs type",
+        next: "berth explain",
+    };
+    assert_told(&told, &expected);
+    let told = first(&of_alloc(json!({"note": "its command could not be started"})));
+    assert_eq!(told.finding.cause, Cause::Nothing);
+    assert!(told.finding.sentence.contains("its command could not be started"), "{told:#?}");
+}
+
+#[test]
+fn a_snapshot_is_explained_by_its_own_name() {
+    let mut facts = well();
+    facts.names = crate::why::names("data@monday");
+    let key = (data(), SnapshotId::new("monday").unwrap());
+    let mut set = |more: Value| {
+        let snapshot = json!({"namespace": "default", "volume": "data", "snapshot": "monday",
+            "state": "ready", "since": at(40), "plugin": "p", "modify_index": 3});
+        facts.named_snapshots.insert(key.clone(), Ok(read(with(snapshot, more))));
+        first(&facts)
+    };
+    let told = set(json!({}));
+    assert_eq!((told.subject.as_str(), told.since), ("snapshot data@monday", Some(at(40))));
+    assert_eq!((told.state.as_str(), told.finding.cause), ("ready", Cause::Nothing));
+    let expected = Expected {
+        cause: Cause::ChangeRefused,
+        who: "you",
+        sentence: "refused to cut snapshot data@monday: INVALID_ARGUMENT",
+        next: "berth snapshot delete data@monday",
+    };
+    assert_told(&set(json!({"state": "failed", "error": "INVALID_ARGUMENT"})), &expected);
+    facts.named_snapshots.insert(key, Err(Problem::new(Code::NoSuchSnapshot, "none")));
+    assert_eq!(diagnose(&facts), []);
+}
+
+/// The driver made the volume too late, and does not recognise its own retry.
+#[test]
+fn a_creation_in_doubt_that_is_refused_names_the_way_out() {
+    let mut facts = well();
+    let failure = json!({"code": Code::PluginFailed, "rpc": "CreateVolume",
+        "grpc": "ALREADY_EXISTS", "node": "n1"});
+    let operation = json!({"operation": "create", "since": at(0), "call": "controller.create",
+        "tries": 3, "uncertain": true, "error": "it is there", "failure": failure});
+    let storage = json!({"stage": "creating", "operation": operation});
+    set_volume(&mut facts, &[], json!({"storage": storage}));
+    let told = first(&facts);
+    for next in ["berth volume list --external p", "berth volume deregister data --force"] {
+        let expected = Expected {
+            cause: Cause::CreationInDoubt,
+            who: "you",
+            sentence: "with ALREADY_EXISTS, and an earlier call, which it did not answer, may have \
+                       made the volume",
+            next,
+        };
+        assert_told(&told, &expected);
+    }
+    assert!(told.finding.next[1].contains("what was made is left at the storage"), "{told:#?}");
+    assert!(!told.finding.next.iter().any(|one| one.contains("restart")), "{told:#?}");
+}
