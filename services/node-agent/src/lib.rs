@@ -51,6 +51,7 @@ mod identity;
 mod journal;
 pub mod lease;
 mod mount_health;
+mod mount_users;
 mod node;
 mod paths;
 mod plan;

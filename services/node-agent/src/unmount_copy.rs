@@ -18,11 +18,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use berth_host::{Holder, MountTable};
+use berth_host::{Holder, HolderProcess, MountTable};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use nix::sched::{CloneFlags, setns};
 use thiserror::Error;
+
+use crate::mount_users::list_users;
 
 /// The first argument of the process.
 const COMMAND: &str = "unmount-copy";
@@ -157,34 +159,13 @@ pub fn unmount_of(holder: &Holder) -> CopyUnmount {
     last
 }
 
-/// The processes in the holder's namespace that use its mount: they have a file of it open, or are
-/// in it. At most `max`.
-pub fn users_of(holder: &Holder, max: usize) -> Vec<String> {
-    let mut found = Vec::new();
-    for pid in berth_host::process::list_pids().unwrap_or_default() {
+/// The processes in the holder's namespace that use its mount, at most `max`.
+pub fn users_of(holder: &Holder, max: usize) -> Vec<HolderProcess> {
+    let is_there = |pid| {
         let namespace = berth_host::process::read_mount_namespace(pid).ok().flatten();
-        if namespace.is_none_or(|one| one.as_os_str().as_bytes() != holder.namespace.as_bytes()) {
-            continue;
-        }
-        if found.len() >= max {
-            break;
-        }
-        let process = Path::new("/proc").join(pid.to_string());
-        let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-        let mut links = files
-            .map(|file| file.path())
-            .chain(["cwd", "root", "exe"].map(|name| process.join(name)));
-        // The link says where the file is, and leads there: reading it does not touch the mount.
-        let is_user = links.any(|link| {
-            fs::read_link(link).is_ok_and(|file| file.starts_with(&holder.mount.point))
-        });
-        if is_user {
-            let stat = berth_host::process::read_stat(pid).ok().flatten();
-            let name = stat.map_or_else(|| "ended".to_owned(), |stat| stat.comm);
-            found.push(format!("process {pid} ({name})"));
-        }
-    }
-    found
+        namespace.is_some_and(|one| one.as_os_str().as_bytes() == holder.namespace.as_bytes())
+    };
+    list_users(&holder.mount.point, max, is_there)
 }
 
 #[cfg(test)]

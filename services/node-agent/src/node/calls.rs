@@ -19,7 +19,7 @@ use berth_domain::{AllocId, Timestamp, VolumeKey};
 use berth_service::clock;
 
 use super::unstaged::RefusedPaths;
-use super::{Mounter, dirs, local_problem, read_mount_table};
+use super::{Mounter, dirs, local_problem, read_mount_table, still_mounted};
 use crate::controller::may_be_at_work;
 use crate::executor::check_deadline;
 use crate::host_pool::VolumeHost;
@@ -226,7 +226,7 @@ impl NodeCaller {
         let shown = path.display();
         if read_mount_table(Code::UnmountFailed).await?.has(path) {
             let message = format!("{}; the volume is still mounted at {shown}", problem.message);
-            return Err(still_mounted(message, path));
+            return Err(still_mounted::explain(Problem { message, ..problem }, path).await);
         }
         if !dirs::is_bare(&self.host, path).await {
             let message = format!("{}; something lies at {shown}", problem.message);
@@ -258,7 +258,12 @@ impl NodeCaller {
                 self.plugin.id,
                 path.display()
             );
-            return Err(still_mounted(message, path));
+            let problem = Problem::new(Code::UnmountFailed, message);
+            return Err(still_mounted::explain(
+                Problem { rpc: Some(rpc.to_string()), ..problem },
+                path,
+            )
+            .await);
         }
         dirs::remove_unless_used(&self.host, path).await.map_err(local_problem(Code::UnmountFailed))
     }
@@ -268,17 +273,6 @@ impl NodeCaller {
         let later_modes = self.plugin.node().is_some_and(|can| can.single_node_multi_writer);
         volume_capability(capability, &grant.mount, later_modes)
     }
-}
-
-/// The plugin left a mount. The problem says what a person does about it.
-fn still_mounted(message: String, path: &Path) -> Problem {
-    let path = path.display();
-    let next = format!(
-        "on this node, see with `findmnt --mountpoint {path}` what it is and with `fuser -vm \
-         {path}` which processes use it; once none does, `umount {path}`; the release goes on by \
-         itself then"
-    );
-    Problem::new(Code::UnmountFailed, message).retryable().next(next)
 }
 
 /// Why a volume is not published.

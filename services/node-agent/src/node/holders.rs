@@ -214,6 +214,12 @@ impl Mounter {
     }
 }
 
+/// `process 7 (sh), process 8 (cat)`
+pub(super) fn name_all(processes: &[HolderProcess]) -> String {
+    let named = processes.iter().map(|one| format!("process {} ({})", one.pid, one.command));
+    named.collect::<Vec<_>>().join(", ")
+}
+
 /// A process, as a failure names it.
 pub(super) fn fact_of(process: &HolderProcess) -> HoldingProcess {
     HoldingProcess { pid: process.pid, command: process.command.clone() }
@@ -323,9 +329,8 @@ async fn unmount_copies(
                 CopyUnmount::Changed => {}
                 CopyUnmount::Done => tracing::info!(%point, namespace, "a copy was unmounted"),
                 CopyUnmount::Busy => {
-                    let users = unmount_copy::users_of(copy, NAMED_MAX);
-                    let users =
-                        if users.is_empty() { "a process".into() } else { users.join(", ") };
+                    let users = name_all(&unmount_copy::users_of(copy, NAMED_MAX));
+                    let users = if users.is_empty() { "a process".to_owned() } else { users };
                     left.push(format!("{users} uses it there, in {namespace}"));
                 }
                 CopyUnmount::Refused(why) => {

@@ -30,6 +30,7 @@ mod mount_all;
 mod observe;
 mod republish;
 mod status;
+mod still_mounted;
 mod undo;
 mod unmount;
 mod unstaged;

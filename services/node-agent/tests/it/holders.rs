@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use berth_contract::code::Code;
@@ -255,4 +256,37 @@ async fn a_mount_in_use_that_would_not_go_with_ours_keeps_the_volume() {
     world.detach("a", 7, 13).await.unwrap();
     umount2(&dir, MntFlags::empty()).unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+}
+
+/// A shell whose working directory is in the mount, and a program with a file of it open: the
+/// kernel refuses the unmount, and the plugin says so in its own words.
+#[tokio::test]
+async fn a_plain_process_in_the_mount_is_named_with_its_pid() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world = without_attach().await;
+    world.grant("a", 7, &BTreeMap::new());
+    let path = world.mount("a").await.unwrap().path;
+    let held_by = |refused: &Problem, pid: u32| {
+        assert_eq!(refused.code, Code::VolumeHeldByProcess, "{refused}");
+        assert!(refused.retryable && refused.message.contains("still mounted at"), "{refused}");
+        // A child that another test is just starting may be named as well.
+        assert!(refused.processes.iter().any(|one| one.pid == pid), "{refused}");
+        assert!(refused.next.contains("end these processes"), "{}", refused.next);
+    };
+    let mut shell = Command::new("sleep").arg("1000").current_dir(&path).spawn().unwrap();
+    let refused = world.detach("a", 7, 11).await.unwrap_err();
+    held_by(&refused, shell.id());
+    assert!(refused.message.contains("(sleep)"), "{refused}");
+    let status = world.status().await.unwrap();
+    assert_eq!(status.failures[0].failure.facts.processes, refused.processes, "{status:?}");
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    let file = fs::File::create(Path::new(&path).join("open")).unwrap();
+    held_by(&world.detach("a", 7, 12).await.unwrap_err(), std::process::id());
+    drop(file);
+    world.detach("a", 7, 13).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    world.judge();
 }

@@ -180,8 +180,10 @@ async fn a_volume_is_put_at_a_path_of_the_callers_and_taken_from_there() {
     // A use that is under way keeps the volume, and says where.
     let busy = fs::File::open(real.join("file")).unwrap();
     let refused = world.detach("a", 7, 11).await.unwrap_err();
-    assert_eq!((refused.code, refused.retryable), (Code::UnmountFailed, true), "{refused}");
+    assert_eq!((refused.code, refused.retryable), (Code::VolumeHeldByProcess, true), "{refused}");
     assert!(refused.message.contains(real.to_str().unwrap()), "{refused}");
+    let own = std::process::id();
+    assert!(refused.processes.iter().any(|one| one.pid == own), "{refused}");
     assert_eq!(world.count("NodeUnpublishVolume OK"), 0);
     drop(busy);
     for (alloc, revision) in [("a", 12), ("b", 13), ("c", 14)] {

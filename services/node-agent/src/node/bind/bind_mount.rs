@@ -59,6 +59,12 @@ pub(super) struct ForeignMount {
 }
 
 impl ForeignMount {
+    /// What a person does about it.
+    pub(super) fn advise(&self) -> String {
+        let path = self.path.display();
+        format!("`umount {path}` once you know what it is; the release goes on by itself")
+    }
+
     fn from_mount(mount: &Mount, why: &'static str) -> Self {
         Self {
             path: mount.point.clone(),

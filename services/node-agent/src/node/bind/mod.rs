@@ -32,9 +32,11 @@ use berth_contract::problem::Problem;
 use berth_domain::access::AttachmentMode;
 use berth_host::{HostOperation, HostPool, HostPoolError};
 use berth_service::locks::KeyedLocks;
+use nix::errno::Errno;
 use tokio::time::timeout;
 
-use super::{local_problem, read_mount_table};
+use self::bind_mount::UnbindError;
+use super::{local_problem, read_mount_table, still_mounted};
 use crate::host_pool::{CHANGE_MAX, INSPECT_MAX, VolumeHost};
 use crate::paths::{Paths, VolumePaths};
 pub(super) use bind_path::BindPath;
@@ -189,9 +191,19 @@ impl Binds {
     ) -> Result<(), Problem> {
         let (place, boot_id) = (place.clone(), Arc::clone(&self.boot_id));
         let undone = host.run("unmount", move || bind_mount::remove_binds(&place, &boot_id)).await;
-        undone.map_err(local_problem(Code::UnmountFailed))?.map_err(|error| match error {
-            bind_mount::UnbindError::Foreign(_) => local_problem(Code::ForeignMount)(error),
-            error => local_problem(Code::UnmountFailed)(error),
+        let Err(error) = undone.map_err(local_problem(Code::UnmountFailed))? else {
+            return Ok(());
+        };
+        Err(match &error {
+            UnbindError::Foreign(foreign) => {
+                let next = foreign.advise();
+                local_problem(Code::ForeignMount)(error).next(next)
+            }
+            UnbindError::Unmount(path, Errno::EBUSY) => {
+                let path = path.clone();
+                still_mounted::explain(local_problem(Code::UnmountFailed)(error), &path).await
+            }
+            _ => local_problem(Code::UnmountFailed)(error),
         })
     }
 }
