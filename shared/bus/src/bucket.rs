@@ -77,6 +77,10 @@ impl FaultSource for Shape {
         let bucket = &self.name;
         Some(format!("nats-server stores no writes to bucket {bucket} since {since}: {reason}"))
     }
+
+    fn store_fault(&self) -> Option<String> {
+        self.fault()
+    }
 }
 
 impl fmt::Debug for Bucket {

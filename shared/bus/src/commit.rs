@@ -67,6 +67,10 @@ use crate::{caller, filter, headers};
 /// The outcome of a stored write, in spans and metrics.
 const STORED: &str = "stored";
 
+/// Lost acknowledgements of one write after which the server counts as storing nothing, if it
+/// answers that the write is not there.
+const LOST_OF_FAULT: u32 = 2;
+
 const GROUP_IS_SLOW: &str = "the writes before it were not answered in time";
 
 /// How often a write was sent.
@@ -259,6 +263,9 @@ impl Bucket {
                     WriteTrace::Unread(unread) => {
                         tracing::debug!(key = writes[0].key, %unread, "the write is not resolved");
                         return Err(unknown(cause));
+                    }
+                    WriteTrace::None if tries.lost >= LOST_OF_FAULT && self.bus.connected() => {
+                        self.shape.health.record_failed_write(bucket, &cause);
                     }
                     WriteTrace::None => {}
                 }

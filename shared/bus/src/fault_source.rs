@@ -10,6 +10,11 @@ use std::sync::{PoisonError, RwLock, Weak};
 pub(crate) trait FaultSource: Send + Sync {
     /// Its fault now, in words.
     fn fault(&self) -> Option<String>;
+
+    /// That the server does not store what this process writes, in words.
+    fn store_fault(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The open buckets and mirrors of a connection.
@@ -22,6 +27,12 @@ impl FaultSources {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known| known.strong_count() > 0);
         all.push(source);
+    }
+
+    /// The buckets whose writes are not stored now.
+    pub(crate) fn list_store_faults(&self) -> Vec<String> {
+        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(|source| source.upgrade()?.store_fault()).collect()
     }
 
     /// The faults now.

@@ -106,5 +106,5 @@ pub use request::{Call, RequestError};
 pub use serve::{EndpointSpec, Listen, Request, Service, ServiceSpec, VerbRequest};
 pub use store_health::StoreFault;
 pub use stream::{Drift, OpenError};
-pub use stream_report::{ServerReport, StreamReport};
+pub use stream_report::{ServerReport, StaleCopy, StreamReport};
 pub use write::{Change, CommitError, Guard, Write};

@@ -1,7 +1,7 @@
 //! Whether the server stores what this process writes to a bucket.
 //!
-//! **Promises** one warning in the log, with the server's reason, when a write is given up, and one
-//! line when a write is stored again.
+//! **Promises** one warning in the log, with the server's reason, when a write is given up or was
+//! lost twice, and one line when a write is stored again.
 //!
 //! **Never** counts a write that lost a race, or a connection that is lost.
 
@@ -48,7 +48,7 @@ impl StoreHealth {
         recent.map(|faulty| faulty.fault.clone())
     }
 
-    /// Records that a write was given up.
+    /// Records that a write was given up, or lost twice.
     pub(crate) fn record_failed_write(&self, bucket: &str, cause: &Cause) {
         let mut faulty = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (reason, newest) = (cause.to_string(), Instant::now());

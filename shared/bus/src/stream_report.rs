@@ -37,12 +37,21 @@ pub struct StreamReport {
     pub name: String,
     /// How many servers are to keep a copy.
     pub copies: u64,
-    /// The servers whose copies are not current: their names and why.
-    pub behind: Vec<String>,
+    /// The copies that are not current.
+    pub behind: Vec<StaleCopy>,
     /// Settings that are not as expected.
     pub drift: Vec<Drift>,
     /// How far this process's clock is ahead of the leader's, in milliseconds.
     pub clock_skew_ms: Option<i64>,
+}
+
+/// A server whose copy of a stream is not current.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StaleCopy {
+    /// The server.
+    pub server: String,
+    /// How many messages it lacks; none if the server is away.
+    pub lag: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -114,7 +123,7 @@ impl Bus {
         Ok(Some(StreamReport {
             name: stream.to_owned(),
             copies,
-            behind: peers.iter().filter_map(describe_peer).collect(),
+            behind: peers.into_iter().filter_map(stale_copy).collect(),
             drift: expected
                 .map(|expected| compare(&comparable(&expected, &info.config), &info.config))
                 .unwrap_or_default(),
@@ -124,11 +133,8 @@ impl Bus {
     }
 }
 
-/// What is wrong with the copy at a server; none if it is current.
-fn describe_peer(peer: &PeerInfo) -> Option<String> {
-    let name = &peer.name;
-    if peer.offline {
-        return Some(format!("server {name} is away"));
-    }
-    (!peer.current).then(|| format!("server {name} is {} messages behind", peer.lag))
+/// The copy at a server, unless it is current.
+fn stale_copy(peer: PeerInfo) -> Option<StaleCopy> {
+    let PeerInfo { name: server, current, offline, lag } = peer;
+    (offline || !current).then_some(StaleCopy { server, lag: (!offline).then_some(lag) })
 }

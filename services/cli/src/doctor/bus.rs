@@ -24,8 +24,13 @@ pub fn examine(facts: &SystemFacts) -> Examined {
 }
 
 /// The bus cannot be reached.
-pub fn away(problem: &Problem) -> Examined {
-    let finding = why::bus_away("the bus", problem).finding;
-    let fault = Ailment::from_finding("the bus", finding);
+pub fn away(problem: &Problem, has_expired: bool) -> Examined {
+    let fault = if has_expired {
+        // No server is to be started: it, or this process, refuses what has expired.
+        let again = "berth doctor   # again, once what has expired is renewed";
+        Some(Ailment::fault("the bus", problem.message.clone()).next(again))
+    } else {
+        Ailment::from_finding("the bus", why::bus_away("the bus", problem).finding)
+    };
     Examined::new("not connected; nothing else can be checked", fault.into_iter().collect())
 }

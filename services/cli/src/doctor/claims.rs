@@ -19,9 +19,15 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         Ok(list) => list,
         Err(problem) => return Examined::not_made("claims", problem),
     };
-    let mut ailments: Vec<Ailment> =
+    let found: Vec<(Cause, Ailment)> =
         list.claims.iter().filter_map(|claim| stuck(facts, claim)).collect();
-    let stuck = ailments.len();
+    let stuck = found.len();
+    // A server that stores nothing stops every claim: the first stands for all.
+    let mut is_store_told = false;
+    let found = found.into_iter().filter(|(cause, _)| {
+        *cause != Cause::StoreFault || !std::mem::replace(&mut is_store_told, true)
+    });
+    let mut ailments: Vec<Ailment> = found.map(|(_, ailment)| ailment).collect();
     if list.is_cut {
         let what = format!("there are more claims than the {} that were read", list.claims.len());
         ailments.push(Ailment::warning("claims", what).next("berth claim list -n '*'"));
@@ -34,7 +40,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     Examined::new(summary, ailments)
 }
 
-fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<Ailment> {
+fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<(Cause, Ailment)> {
     // What keeps the holder is told of the holder.
     if claim.state == State::Waiting {
         return None;
@@ -49,9 +55,10 @@ fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<Ailment> {
     if finding.cause == Cause::UnderWay && since >= SLOW_AFTER {
         let what =
             format!("{} for {}: {}", claim.state, ago(claim.since, facts.now), finding.sentence);
-        return Some(Ailment::warning(place, what).next(why));
+        return Some((finding.cause, Ailment::warning(place, what).next(why)));
     }
+    let cause = finding.cause;
     let ailment = Ailment::from_finding(place, finding)?;
     let what = format!("{} on {}: {}", claim.state, claim.node, ailment.what);
-    Some(Ailment { what, ..ailment }.next(why))
+    Some((cause, Ailment { what, ..ailment }.next(why)))
 }

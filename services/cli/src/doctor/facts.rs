@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_bus::replication::CopiesReport;
 use berth_bus::{Certificate, Identity, ServerReport, StreamReport};
+use berth_contract::message::alloc::AllocStub;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::snapshot::SnapshotStub;
@@ -37,6 +38,8 @@ pub struct SystemFacts {
     pub claims: SourceAnswer<ClaimList>,
     /// Volumes that are changed at their storage, and snapshots, by the claim service.
     pub storage: SourceAnswer<StorageFacts>,
+    /// Live allocs whose owner's lease has ended, by the claim service.
+    pub unowned: SourceAnswer<UnownedAllocs>,
     /// Volumes and allocs that cannot be read, by the claim service.
     pub volume_records: SourceAnswer<Vec<UnreadableRecord>>,
     /// The same facts as `berth why` judges them; also the answers of agents.
@@ -74,6 +77,15 @@ pub struct ClaimList {
     pub claims: Vec<ClaimStatus>,
     /// Claims that cannot be read.
     pub unreadable: Vec<UnreadableRecord>,
+    /// Whether the list is cut.
+    pub is_cut: bool,
+}
+
+/// The live allocs of all namespaces whose owner's lease has ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnownedAllocs {
+    /// The allocs.
+    pub allocs: Vec<AllocStub>,
     /// Whether the list is cut.
     pub is_cut: bool,
 }

@@ -27,7 +27,9 @@ use futures_util::future::join_all;
 use futures_util::stream;
 use tokio::time::{Instant, timeout};
 
-use super::facts::{AccessFacts, ClaimList, RegistryLists, StorageFacts, SystemFacts};
+use super::facts::{
+    AccessFacts, ClaimList, RegistryLists, StorageFacts, SystemFacts, UnownedAllocs,
+};
 use super::replica::Replica;
 use crate::session::Session;
 use crate::why::{self, Facts, ServiceInfo, SourceAnswer};
@@ -67,11 +69,12 @@ pub async fn gather(session: &Session) -> SystemFacts {
             by_deadline("claim.status", within, claims(session)),
             by_deadline("volume.list", within, storage(session)),
             by_deadline("volume.list", within, volume_records(session)),
+            by_deadline("alloc.list", within, unowned(session)),
         )
     };
     let (of_bus, of_services) = tokio::join!(of_bus, of_services);
     let (certificates, streams, copies, replicas) = of_bus;
-    let (registry, claims, storage, volume_records) = of_services;
+    let (registry, claims, storage, volume_records, unowned) = of_services;
     let mut why = Facts { now: clock::now(), ..Facts::default() };
     for (name, answer) in &replicas {
         let answer = answer.as_ref().map_err(Clone::clone).and_then(|all| worst_replica(name, all));
@@ -119,6 +122,7 @@ pub async fn gather(session: &Session) -> SystemFacts {
         registry,
         claims,
         storage,
+        unowned,
         volume_records,
         why,
         agents_left_out: left_out,
@@ -135,7 +139,7 @@ pub async fn gather_access(config: &berth_bus::Config) -> AccessFacts {
 
 /// Whether the agent of the node is to answer.
 fn is_up(node: &NodeStatus) -> bool {
-    node.state == NodeState::Ready && node.gone.is_none()
+    node.state == NodeState::Ready && node.gone.is_none() || why::is_returning(node)
 }
 
 /// Whether the claim is not at rest, or its mount is not well.
@@ -282,6 +286,18 @@ async fn storage(session: &Session) -> SourceAnswer<StorageFacts> {
 
 fn has_operation(volume: &VolumeStatus) -> bool {
     volume.storage.as_ref().is_some_and(|storage| storage.operation.is_some())
+}
+
+/// The live allocs whose owner's lease has ended.
+async fn unowned(session: &Session) -> SourceAnswer<UnownedAllocs> {
+    let of_gone = alloc::List { unowned: true, ..alloc::List::default() };
+    let mut found = UnownedAllocs::default();
+    let all = Namespace::wildcard();
+    let read = pages::<verb::AllocList>(session, &all, of_gone, |page| {
+        found.allocs.extend(page.allocs);
+    });
+    found.is_cut = !read.await?;
+    Ok(found)
 }
 
 /// The records of volumes and allocs that cannot be read. One entry of each list is enough: a page

@@ -20,6 +20,7 @@ mod gather;
 mod level;
 mod nodes;
 mod operations;
+mod owners;
 mod permissions;
 mod plugins;
 mod records;
@@ -28,7 +29,7 @@ mod services;
 mod storage;
 mod streams;
 
-pub use facts::{AccessFacts, ClaimList, RegistryLists, StorageFacts, SystemFacts};
+pub use facts::{AccessFacts, ClaimList, RegistryLists, StorageFacts, SystemFacts, UnownedAllocs};
 pub use gather::{gather, gather_access};
 pub use replica::Replica;
 
@@ -54,7 +55,7 @@ const EXPIRY: &str = "expiry";
 
 /// Every check, in the order of the report: a fault of an earlier one may explain those of later
 /// ones.
-pub const CHECKS: [Check; 13] = [
+pub const CHECKS: [Check; 14] = [
     Check { name: "bus", examine: bus::examine },
     Check { name: EXPIRY, examine: expiry::examine },
     Check { name: "permissions", examine: permissions::examine },
@@ -65,6 +66,7 @@ pub const CHECKS: [Check; 13] = [
     Check { name: "nodes", examine: nodes::examine },
     Check { name: "plugins", examine: plugins::examine },
     Check { name: "claims", examine: claims::examine },
+    Check { name: "owners", examine: owners::examine },
     Check { name: "storage", examine: storage::examine },
     Check { name: "operations", examine: operations::examine },
     Check { name: "records", examine: records::examine },
@@ -205,6 +207,7 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
         | C::NobodyWorks => Some(Verdict::Fault),
         C::MountUnaccounted
         | C::NodeGone
+        | C::PluginFile
         | C::RequestOutdated
         | C::PluginRetries
         | C::VolumeUnwell
@@ -267,15 +270,16 @@ pub struct DoctorReport {
 
 /// Makes every check.
 pub fn examine(facts: &SystemFacts) -> DoctorReport {
+    let facts = &permissions::tell_denied(facts.clone());
     DoctorReport::from_checks(CHECKS.iter().map(|check| report(check.name, (check.examine)(facts))))
 }
 
 /// The report when the bus cannot be reached. Only what the connection depends on can be checked.
 pub fn bus_away(problem: &Problem, access: &AccessFacts, now: Timestamp) -> DoctorReport {
-    let bus = report(CHECKS[0].name, bus::away(problem));
     let expiry = report(EXPIRY, expiry::judge_access(access, now));
     // Servers that do not answer are a finding of the bus.
     let is_cause = expiry.verdict == Verdict::Fault;
+    let bus = report(CHECKS[0].name, bus::away(problem, is_cause));
     DoctorReport::from_checks(std::iter::once(bus).chain(is_cause.then_some(expiry)))
 }
 

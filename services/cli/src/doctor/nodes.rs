@@ -1,10 +1,11 @@
 //! The nodes: each holds its lease, and its agent answers and can work.
 
+use berth_contract::code::Code;
 use berth_contract::message::registry::NodeStatus;
 use berth_domain::plugin::NodeState;
 
-use super::{Ailment, Examined, SystemFacts};
-use crate::why::{Cause, node_troubles};
+use super::{Ailment, Examined, RegistryLists, SystemFacts};
+use crate::why::{Actor, Cause, Finding, node_troubles};
 
 /// The causes that are told here; the others belong to other checks.
 const TOLD: [Cause; 6] = [
@@ -25,6 +26,12 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let troubles = nodes.iter().flat_map(|node| {
         let told = node_troubles(&facts.why, node).into_iter();
         let told = told.filter(|finding| TOLD.contains(&finding.cause));
+        // An operator said that it is gone. Nobody has to act unless it comes back, and cannot.
+        let is_awaited = |finding: &Finding| {
+            let answers = matches!(facts.why.agents.get(&node.id), Some(Ok(_)));
+            finding.cause != Cause::NodeGone || answers && finding.who == Actor::You
+        };
+        let told = told.filter(is_awaited);
         told.filter_map(move |finding| Ailment::from_finding(format!("node {}", node.id), finding))
     });
     let mut ailments: Vec<Ailment> = troubles.collect();
@@ -33,6 +40,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         let start = crate::why::next::start_service("berth-node-agent", "each host that mounts");
         ailments.push(Ailment::warning("every host", what).next(start));
     }
+    ailments.extend(unread(facts, registry));
     if facts.agents_left_out > 0 {
         let what = format!("{} agents were not asked: there are too many", facts.agents_left_out);
         ailments.push(Ailment::warning("agents", what).next("berth node list"));
@@ -48,4 +56,21 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let counts = [(nodes.len() - gone - down, "ready")].into_iter().chain(others);
     let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
     Examined::new(counts.join(", "), ailments)
+}
+
+/// Nodes of which nothing, or too little, could be read: it is not known whether they are well.
+fn unread(facts: &SystemFacts, registry: &RegistryLists) -> Vec<Ailment> {
+    let records = registry.unreadable.len();
+    let of_records = (records > 0).then(|| {
+        let what =
+            format!("{records} records of nodes or plugins cannot be read: not known how they are");
+        Ailment::warning("the registry", what)
+            .next("berth doctor   # the check `records` names them")
+    });
+    let denied = facts.why.agents.values().filter_map(|answer| answer.as_ref().err());
+    let mut denied = denied.filter(|problem| problem.code == Code::NotAllowed);
+    let of_agents = denied
+        .next()
+        .map(|problem| Ailment::not_checked("what the agents of the nodes say", problem));
+    of_records.into_iter().chain(of_agents).collect()
 }

@@ -4,8 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_contract::actor::Actor;
+use berth_contract::code::Code;
 use berth_contract::message::access::AccessReport;
 use berth_contract::permissions::{MissingRight, Permissions, derive_permissions};
+use berth_contract::problem::Problem;
 use berth_contract::role::{Grants, Role};
 use berth_contract::verb::{self, Capability, Verb as _};
 use berth_domain::Namespace;
@@ -18,7 +20,7 @@ const RIGHTS_MAX: usize = 12;
 const PLACES_MAX: usize = 8;
 
 /// What each check reads: verbs, or the beginnings of subjects.
-pub(super) const NEEDS: [(&str, &[&str]); 10] = [
+pub(super) const NEEDS: [(&str, &[&str]); 11] = [
     ("streams", &["$JS.API.STREAM.INFO."]),
     ("clocks", &["$SRV.STATS.", "node.status"]),
     ("services", &["$SRV.STATS."]),
@@ -26,6 +28,7 @@ pub(super) const NEEDS: [(&str, &[&str]); 10] = [
     ("nodes", &["node.status", "agent.status"]),
     ("plugins", &["node.status", "plugin.status"]),
     ("claims", &["claim.status"]),
+    ("owners", &["alloc.list"]),
     ("storage", &["volume.list", "volume.status", "snapshot.list"]),
     ("operations", &["node.status", "agent.status"]),
     ("records", &["node.status", "plugin.status", "claim.status", "volume.list", "alloc.list"]),
@@ -35,6 +38,37 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let Examined { summary, mut ailments } = examine_caller(facts);
     ailments.extend(find_lacking(facts));
     Examined::new(summary, ailments)
+}
+
+/// Says of each source that did not answer, and that the caller may not read, that it was not
+/// allowed. Nothing is known of such a source then.
+pub(super) fn tell_denied(mut facts: SystemFacts) -> SystemFacts {
+    let denied: BTreeSet<&str> =
+        find_unmade(&lacks_of_operator(&facts)).into_values().flatten().collect();
+    let tell = |need: &str, problem: &mut Problem| {
+        if denied.contains(need) {
+            let step = need.trim_end_matches('.');
+            let message = format!("these credentials may not read {step}");
+            *problem = Problem::new(Code::NotAllowed, message).at_step(step);
+        }
+    };
+    let streams = facts.streams.values_mut().filter_map(|answer| answer.as_mut().err());
+    streams.for_each(|problem| tell("$JS.API.STREAM.INFO.", problem));
+    let replicas = facts.replicas.values_mut().filter_map(|answer| answer.as_mut().err());
+    let services = facts.why.services.values_mut().filter_map(|answer| answer.as_mut().err());
+    replicas.chain(services).for_each(|problem| tell("$SRV.STATS.", problem));
+    let agents = facts.why.agents.values_mut().filter_map(|answer| answer.as_mut().err());
+    agents.for_each(|problem| tell("agent.status", problem));
+    facts
+}
+
+/// What the caller lacks to read everything; nothing where that is not known.
+fn lacks_of_operator(facts: &SystemFacts) -> Vec<MissingRight> {
+    let identity = facts.access.identity.as_ref();
+    let held = identity.and_then(|one| Some((one, one.permissions.as_ref()?)));
+    let Some((identity, permissions)) = held else { return Vec::new() };
+    let operator = Grants { operator: true, ..Grants::default() };
+    find_missing(permissions, identity.name.as_deref().unwrap_or(&identity.key), operator)
 }
 
 /// Each identity that lacks rights, once, with the processes that have it.
@@ -97,8 +131,7 @@ fn examine_caller(facts: &SystemFacts) -> Examined {
     let held = if held.is_empty() { "has no capability".to_owned() } else { held.join(", ") };
     let summary = format!("{name}: {held}");
     // An operator may read everything.
-    let operator = Grants { operator: true, ..Grants::default() };
-    let unmade = find_unmade(&find_missing(permissions, name, operator));
+    let unmade = find_unmade(&lacks_of_operator(facts));
     if unmade.is_empty() {
         return Examined::new(summary, Vec::new());
     }

@@ -5,7 +5,7 @@ use berth_domain::NodeId;
 use berth_domain::plugin::{Count, Half, NodeState};
 
 use super::{Ailment, Examined, SystemFacts};
-use crate::why::{Finding, next, plugin_troubles};
+use crate::why::{Cause, Finding, next, node_troubles, plugin_troubles};
 
 pub fn examine(facts: &SystemFacts) -> Examined {
     let registry = match &facts.registry {
@@ -27,6 +27,12 @@ pub fn examine(facts: &SystemFacts) -> Examined {
             );
         }
         ailments.extend(troubles);
+    }
+    for node in &registry.nodes {
+        let files = node_troubles(&facts.why, node).into_iter();
+        let files = files.filter(|finding| finding.cause == Cause::PluginFile);
+        let place = format!("node {}", node.id);
+        ailments.extend(files.filter_map(|finding| Ailment::from_finding(&place, finding)));
     }
     let healthy = |count: &Count| count.healthy >= count.expected;
     let well = registry

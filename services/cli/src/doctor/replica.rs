@@ -24,6 +24,9 @@ pub struct Replica {
     /// What its identity lacks; none if it lacks nothing.
     #[serde(default)]
     pub access: Option<AccessReport>,
+    /// The buckets whose writes nats-server does not store, in words.
+    #[serde(default)]
+    pub store_faults: Vec<String>,
     /// Its events that nats-server refused.
     #[serde(default)]
     pub events: KeptCounts,

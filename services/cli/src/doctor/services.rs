@@ -33,7 +33,7 @@ const OWN_ERRORS: [Code; 4] =
     [Code::Internal, Code::BusUnavailable, Code::Overloaded, Code::BucketLost];
 
 pub fn examine(facts: &SystemFacts) -> Examined {
-    let (mut ailments, mut counts) = (Vec::new(), Vec::new());
+    let (mut ailments, mut counts, mut denied) = (Vec::new(), Vec::new(), None);
     for (service, lost, severity) in NEEDED {
         let name = service.name;
         match facts.replicas.get(name) {
@@ -52,6 +52,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
                     .next(format!("nats micro ping {name}"))
                     .next(next::start_service(name, "a host where it is to run")),
             ),
+            Some(Err(problem)) if problem.code == Code::NotAllowed => denied = Some(problem),
             Some(Err(problem)) => ailments.push(
                 Ailment::new(severity, name, format!("{name} is there and does not answer"))
                     .shown_by(problem.message.clone())
@@ -60,6 +61,8 @@ pub fn examine(facts: &SystemFacts) -> Examined {
             ),
         }
     }
+    let is_denied = denied.is_some();
+    ailments.extend(denied.map(|problem| Ailment::not_checked("the services", problem)));
     ailments.extend(no_collector_leads(facts));
     for (service, replica) in facts.all_replicas() {
         ailments.extend(troubled_endpoint(facts, service, replica));
@@ -68,7 +71,9 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         facts.all_replicas().map(|(_, one)| one.version.as_str()).collect();
     ailments.extend(mixed_versions(facts, &versions));
     let versions = versions.into_iter().collect::<Vec<_>>().join(", ");
-    let summary = if counts.is_empty() {
+    let summary = if is_denied {
+        "not checked".to_owned()
+    } else if counts.is_empty() {
         "none answers".to_owned()
     } else {
         format!("{}; version {versions}", counts.join(", "))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_contract::hint::volume_argument;
 use berth_contract::message::snapshot::SnapshotStub;
-use berth_contract::message::storage::OperationStatus;
+use berth_contract::message::storage::{OperationStatus, StorageWait};
 use berth_contract::message::volume::VolumeStatus;
 use berth_domain::volume::storage::{OperationKind, SnapshotState};
 use berth_domain::{Timestamp, VolumeKey};
@@ -62,6 +62,10 @@ fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<Ailment> {
         });
         return Ailment::from_finding(place, finding?);
     };
+    // It has its new size, and whoever mounts it next expands its file system.
+    if operation.waits_for == Some(StorageWait::NextStaging) {
+        return None;
+    }
     let is_stuck = is_stuck(facts.now, operation.since, operation.tries);
     let finding = find_change(&facts.why, volume).filter(|_| is_stuck)?;
     let name = name_operation(operation);

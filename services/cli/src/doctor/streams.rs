@@ -2,26 +2,38 @@
 //!
 //! How often the server syncs its disk (`sync_interval`) is in no answer to a client.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use berth_bus::StreamReport;
 use berth_bus::replication::{CopiesReport, StreamCopies};
+use berth_bus::{StaleCopy, StreamReport};
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
 use berth_contract::stream::stream_owner;
 
 use super::{Ailment, Examined, SystemFacts};
+use crate::why;
+
+/// The most processes that are named whose writes are not stored.
+const SHOWN_MAX: usize = 5;
 
 pub fn examine(facts: &SystemFacts) -> Examined {
     let (mut ailments, mut known) = (Vec::new(), Vec::new());
+    let (mut denied, mut unanswered) = (None, Vec::new());
     for (name, answer) in &facts.streams {
         match answer {
             Ok(Some(stream)) => {
                 known.push(stream);
-                ailments.extend(examine_stream(stream));
+                ailments.extend(drifted(stream));
             }
             Ok(None) => ailments.push(missing(name)),
-            Err(problem) => ailments.push(unanswered(name, &problem.message)),
+            Err(problem) if problem.code == Code::NotAllowed => denied = Some(problem),
+            Err(problem) => unanswered.push((name, problem)),
         }
     }
+    ailments.extend(denied.map(|problem| Ailment::not_checked("all streams", problem)));
+    ailments.extend(tell_unanswered(&unanswered));
+    ailments.extend(stale_copies(&known));
+    ailments.extend(stores_nothing(facts));
     ailments.extend(facts.copies.iter().flat_map(CopiesReport::short).filter_map(short));
     let copies: BTreeSet<String> = known.iter().map(|one| one.copies.to_string()).collect();
     let copies = copies.into_iter().collect::<Vec<_>>().join(" or ");
@@ -41,18 +53,59 @@ fn short(stream: &StreamCopies) -> Option<Ailment> {
     Some(Ailment::warning(format!("stream {stream}"), what).next("berth bus copies --raise"))
 }
 
-fn examine_stream(stream: &StreamReport) -> Vec<Ailment> {
-    let StreamReport { name, behind, drift, .. } = stream;
+/// The copies that are not current, by their servers: a server that is away is one finding.
+fn stale_copies(streams: &[&StreamReport]) -> Vec<Ailment> {
+    let mut by_server: BTreeMap<&str, Vec<(&str, Option<u64>)>> = BTreeMap::new();
+    for stream in streams {
+        for StaleCopy { server, lag } in &stream.behind {
+            by_server.entry(server).or_default().push((&stream.name, *lag));
+        }
+    }
+    let found = by_server.into_iter().map(|(server, stale)| {
+        let count = stale.len();
+        let is_away = stale.iter().any(|(_, lag)| lag.is_none());
+        let what = if is_away {
+            format!("server {server} is away: its copies of {count} streams are not current")
+        } else {
+            format!("the copies of {count} streams at server {server} are not current")
+        };
+        let told = stale.iter().map(|(stream, lag)| match lag {
+            Some(lag) => format!("{stream}: {lag} messages behind"),
+            None => format!("{stream}: away"),
+        });
+        let mut found = Ailment::warning(format!("server {server}"), what);
+        found.evidence = told.collect();
+        found
+            .next(
+                "nats server report jetstream   # with the system account: which servers are there",
+            )
+            .next(format!(
+                "systemctl restart nats-server   # on the host of {server}, if it stays so"
+            ))
+    });
+    found.collect()
+}
+
+/// The processes whose writes are not stored: one finding, as one server stores them.
+fn stores_nothing(facts: &SystemFacts) -> Option<Ailment> {
+    let faults = facts.all_replicas().flat_map(|(service, one)| {
+        one.store_faults.iter().map(move |fault| format!("{service} {}: {fault}", one.name()))
+    });
+    let evidence: Vec<String> = faults.take(SHOWN_MAX).collect();
+    if evidence.is_empty() {
+        return None;
+    }
+    let mut found = Ailment::fault("nats-server", why::STORES_NOTHING);
+    found.evidence = evidence;
+    let next = why::next::after_full_store();
+    Some(next.into_iter().fold(found, Ailment::next))
+}
+
+/// The settings that are not as expected.
+fn drifted(stream: &StreamReport) -> Vec<Ailment> {
+    let StreamReport { name, drift, .. } = stream;
     let place = format!("stream {name}");
     let mut ailments = Vec::new();
-    if !behind.is_empty() {
-        let what = format!("not every copy is current: {}", behind.join(", "));
-        ailments.push(
-            Ailment::warning(&place, what)
-                .next(format!("nats stream info {name}"))
-                .next("systemctl restart nats-server   # on the host of a server that stays away"),
-        );
-    }
     for setting in drift {
         let what = format!("a setting is not as expected: {setting}");
         let is_words = setting.field == "description" || setting.field.starts_with("metadata.");
@@ -81,9 +134,21 @@ fn missing(name: &str) -> Ailment {
     )
 }
 
-fn unanswered(name: &str, why: &str) -> Ailment {
-    Ailment::fault(format!("stream {name}"), "its leader does not answer, or it has none")
-        .shown_by(why)
-        .next(format!("nats stream info {name}"))
-        .next("nats server report jetstream   # with the system account: which servers are there")
+/// The streams whose leaders do not answer: all for one reason.
+fn tell_unanswered(streams: &[(&String, &Problem)]) -> Option<Ailment> {
+    let (first, problem) = streams.first()?;
+    let names: Vec<&str> = streams.iter().map(|(name, _)| name.as_str()).collect();
+    let what = match names.len() {
+        1 => "its leader does not answer, or it has none".to_owned(),
+        many => format!("the leaders of {many} streams do not answer, or they have none"),
+    };
+    let word = if names.len() == 1 { "stream" } else { "streams" };
+    let found = Ailment::fault(format!("{word} {}", names.join(", ")), what)
+        .shown_by(problem.message.clone())
+        .next(format!("nats stream info {first}"));
+    Some(
+        found.next(
+            "nats server report jetstream   # with the system account: which servers are there",
+        ),
+    )
 }

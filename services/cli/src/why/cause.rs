@@ -44,6 +44,8 @@ pub enum Cause {
     HostHangs,
     /// The plugin gives two nodes one id.
     SharedNodeId,
+    /// A file that names a plugin has faults.
+    PluginFile,
     /// The plugin has no healthy instance where one is needed.
     PluginDown,
     /// The plugin took a call and does not answer.

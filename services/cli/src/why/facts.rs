@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use berth_contract::code::Code;
 use berth_contract::message::access::AccessReport;
 use berth_contract::message::agent::AgentStatus;
 use berth_contract::message::alloc::AllocStatus;
@@ -98,6 +99,12 @@ impl Facts {
     /// An alloc of the names' namespace.
     pub fn alloc(&self, id: &AllocId) -> Option<&SourceAnswer<AllocStatus>> {
         self.allocs.get(&(self.namespace.clone(), id.clone()))
+    }
+
+    /// Why no replica of a service answers. That the caller may not ask says nothing of it.
+    pub fn service_away(&self, name: &str) -> Option<&Problem> {
+        let problem = self.services.get(name)?.as_ref().err()?;
+        (problem.code != Code::NotAllowed).then_some(problem)
     }
 
     /// A known plugin.

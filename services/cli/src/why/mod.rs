@@ -23,11 +23,13 @@ mod storage;
 mod volume;
 
 pub use cause::{Actor, Cause, Diagnoses, Diagnosis, Finding};
-pub use claim::unreadable_record;
+pub use claim::{STORES_NOTHING, unreadable_record};
 pub use facts::{Facts, Names, ServiceInfo, SnapshotName, SourceAnswer};
 pub use gather::{complete, gather};
 pub use name::names;
-pub use node::{state as node_state, troubles as node_troubles, wrong_clock as wrong_node_clock};
+pub use node::{
+    is_returning, state as node_state, troubles as node_troubles, wrong_clock as wrong_node_clock,
+};
 pub use plugin::troubles as plugin_troubles;
 pub use service::{bus_away, is_wrong as is_wrong_skew, skew as words_of_skew};
 pub use storage::{find_change, find_refusal, find_snapshot};

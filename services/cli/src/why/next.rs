@@ -33,6 +33,12 @@ pub fn start_service(service: &str, host: &str) -> String {
     format!("systemctl restart {service}   # on {host}")
 }
 
+/// Frees the disk of a server that stores nothing, and starts it again.
+pub fn after_full_store() -> [String; 2] {
+    let disk = "df -h   # on the host of nats-server: free some space first".to_owned();
+    [disk, start_service("nats-server", "the same host")]
+}
+
 /// Sets the clock of a host.
 pub fn set_clock(host: &str) -> String {
     format!("chronyc makestep   # on {host}; or whatever sets its clock")

@@ -22,6 +22,7 @@ const JOURNAL: &str = "journal";
 const HOST_HANGS: &str = "hung";
 const RUNS: &str = "runs";
 const RETURNING: &str = "returning";
+const PLUGIN_FILES: &str = "plugin-faults";
 /// The most claims of one node that are shown besides its own cause.
 const ALSO_MAX: usize = 5;
 
@@ -90,10 +91,12 @@ pub fn trouble(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
 pub fn troubles(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
     let clock = wrong_clock(node);
     if let Some(away) = away(facts, node) {
+        let clock = clock.filter(|_| away.cause != Cause::ClockWrong);
         return clock.into_iter().chain([away]).collect();
     }
     let of_agent =
-        [journal(node), runs_unseen(node), host_hangs(node), unhealthy(node)].into_iter().flatten();
+        [journal(node), runs_unseen(node), host_hangs(node), unhealthy(node), plugin_files(node)];
+    let of_agent = of_agent.into_iter().flatten();
     let found = rights::of_agent(facts, &node.id).into_iter().chain(clock).chain(of_agent);
     found.chain(hung_work(facts, node)).chain(unaccounted(node)).collect()
 }
@@ -107,7 +110,7 @@ fn away(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
         return Some(down(facts, node));
     }
     let problem = facts.agents.get(&node.id)?.as_ref().err()?;
-    Some(agent_away(node, problem))
+    agent_away(node, problem)
 }
 
 /// The node counts as gone. Its agent undoes what is mounted there before it is back.
@@ -190,19 +193,34 @@ pub fn unknown(id: &NodeId) -> Finding {
         .next(next::node_gone(id, 0))
 }
 
-/// The node holds its lease, and its agent does not answer.
-pub fn agent_away(node: &NodeStatus, problem: &Problem) -> Finding {
+/// The node holds its lease, and its agent does not answer. None if the caller may not ask it.
+pub fn agent_away(node: &NodeStatus, problem: &Problem) -> Option<Finding> {
     let id = &node.id;
     let sentence = match problem.code {
+        Code::NotAllowed => return None,
+        // It answers. Which of the clocks is wrong is told by those that measure them.
+        Code::Late => return Some(wrong_clock(node).unwrap_or_else(|| late(node, problem))),
         Code::NoResponder => format!(
             "the agent of node {id} has ended or just restarts: it serves nobody, and its lease \
              has not run out yet"
         ),
         _ => format!("the agent of node {id} does not answer: it hangs, or is cut off"),
     };
-    Finding::new(Cause::AgentAway, Actor::You, sentence)
+    let finding = Finding::new(Cause::AgentAway, Actor::You, sentence)
+        .shown_by([format!("agent.status of {id}: {}", problem.message)]);
+    Some(finding.next(next::start_agent(id)).next(next::node_status(id)))
+}
+
+/// The agent answers that a request came after its deadline.
+fn late(node: &NodeStatus, problem: &Problem) -> Finding {
+    let id = &node.id;
+    let sentence = format!(
+        "the agent of node {id} says that requests reach it after their deadlines: its clock, or \
+         that of this host, is wrong"
+    );
+    Finding::new(Cause::ClockWrong, Actor::You, sentence)
         .shown_by([format!("agent.status of {id}: {}", problem.message)])
-        .next(next::start_agent(id))
+        .next(next::set_clock(&format!("node {id}")))
         .next(next::node_status(id))
 }
 
@@ -230,6 +248,20 @@ fn runs_unseen(node: &NodeStatus) -> Option<Finding> {
     );
     let finding = Finding::new(Cause::RunUnknown, Actor::You, sentence);
     Some(finding.shown_by([format!("node {}: {why}", node.id)]).next(next::node_status(&node.id)))
+}
+
+/// Files and sockets that are no plugin.
+fn plugin_files(node: &NodeStatus) -> Option<Finding> {
+    let faults = node.attributes.get(PLUGIN_FILES)?;
+    let sentence =
+        format!("node {} has files of plugins with faults, and does not serve them", node.id);
+    let finding = Finding::new(Cause::PluginFile, Actor::You, sentence).shown_by([faults.clone()]);
+    Some(finding.next(format!("berth plugin instances {}", hint::quoted(node.id.as_str()))))
+}
+
+/// Whether the node's agent says what keeps it from coming back.
+pub fn is_returning(node: &NodeStatus) -> bool {
+    node.gone.is_some() && node.attributes.contains_key(RETURNING)
 }
 
 fn host_hangs(node: &NodeStatus) -> Option<Finding> {

@@ -109,7 +109,7 @@ pub fn skew(skew_ms: i64) -> String {
 
 /// A change of the storage without a volumewatcher to make its calls; `what` is the change.
 pub fn no_watcher(facts: &Facts, what: &str) -> Option<Finding> {
-    let problem = facts.services.get(VOLUMEWATCHER.name)?.as_ref().err()?;
+    let problem = facts.service_away(VOLUMEWATCHER.name)?;
     let sentence =
         format!("{what}: no berth-volumewatcher answers, and it makes each call of the storage");
     let finding = Finding::new(Cause::NobodyWorks, Actor::You, sentence);
@@ -144,7 +144,7 @@ fn is_release(claim: &ClaimStatus) -> bool {
 
 /// A release without a volumewatcher to make its calls.
 fn no_release_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
-    let problem = facts.services.get(VOLUMEWATCHER.name)?.as_ref().err()?;
+    let problem = facts.service_away(VOLUMEWATCHER.name)?;
     let under_way = claim.attempt.as_ref().is_some_and(|attempt| facts.now <= attempt.ends());
     if !is_release(claim) || under_way {
         return None;

@@ -90,7 +90,7 @@ async fn the_doctor_finds_what_is_wrong_with_a_system() {
     is_well(&system).await;
     let ran = system.berth(&["doctor"]);
     let lines: Vec<&str> = ran.out.lines().collect();
-    assert_eq!(lines.len(), 14, "a heading and thirteen checks: {ran:?}");
+    assert_eq!(lines.len(), 15, "a heading and fourteen checks: {ran:?}");
     assert!(lines[1..].iter().all(|line| line.contains("✓ well")), "{ran:?}");
     assert!(ran.out.contains("JetStream is on") && ran.out.contains("2 ready"), "{ran:?}");
     let quiet = system.berth(&["doctor", "--quiet"]);

@@ -59,6 +59,7 @@ pub(super) async fn start(
             if verb == Verb::Stats {
                 answer["buckets"] = bus.standings().describe();
                 answer["events"] = json!(bus.kept_events());
+                answer["store_faults"] = json!(bus.fault_sources().list_store_faults());
             }
             if let Some(access) = bus.access().filter(|_| verb != Verb::Ping) {
                 answer["access"] = json!(access);

@@ -25,6 +25,10 @@ use berth_domain::{NodeId, PluginId, Timestamp};
 use super::{Actor, Cause, Facts, Finding, SourceAnswer, is_unreadable, next, service};
 use crate::span::ago;
 
+/// What a server does whose disk was full.
+pub const STORES_NOTHING: &str = "nats-server stores no writes: its disk is or was full, and it stores \
+                                  nothing until it is restarted";
+
 /// How long an error that the plugin calls temporary needs no operator.
 const TEMPORARY_MAX: Duration = Duration::from_secs(300);
 
@@ -271,15 +275,9 @@ fn store(case: &Case<'_>) -> Option<Finding> {
     let ClaimStatus { wait, waits_for, alloc, .. } = case.claim;
     (*wait == Some(ClaimWait::Store)).then(|| {
         let words = waits_for.as_deref().unwrap_or("the server");
-        Finding::new(
-            Cause::StoreFault,
-            Actor::You,
-            "nats-server stores no writes: its disk is or was full, and it stores nothing until \
-             it is restarted",
-        )
-        .shown_by([format!("the claim of {alloc} waits for {words}")])
-        .next("df -h   # on the host of nats-server: free some space first")
-        .next(next::start_service("nats-server", "the same host"))
+        let finding = Finding::new(Cause::StoreFault, Actor::You, STORES_NOTHING)
+            .shown_by([format!("the claim of {alloc} waits for {words}")]);
+        next::after_full_store().into_iter().fold(finding, Finding::next)
     })
 }
 

@@ -46,7 +46,7 @@ fn needs_node(case: &Case<'_>) -> bool {
 
 fn agent_away(case: &Case<'_>, node: &NodeStatus) -> Option<Finding> {
     let problem = case.agent()?.as_ref().err()?;
-    let finding = node::agent_away(node, problem).shown_by(case.evidence());
+    let finding = node::agent_away(node, problem)?.shown_by(case.evidence());
     Some(finding.shown_by(last_reported(case)))
 }
 

@@ -1,0 +1,58 @@
+//! The owners of allocs: no live alloc belongs to an owner that is gone. Nobody stops such an alloc.
+
+use std::collections::BTreeMap;
+
+use berth_contract::hint;
+use berth_contract::message::alloc::AllocStub;
+use berth_domain::{Namespace, OwnerId, Timestamp};
+
+use super::{Ailment, Examined, SystemFacts};
+use crate::span::ago;
+
+/// The most allocs of one owner that are named.
+const NAMED_MAX: usize = 5;
+
+pub fn examine(facts: &SystemFacts) -> Examined {
+    let unowned = match &facts.unowned {
+        Ok(unowned) => unowned,
+        Err(problem) => return Examined::not_made("allocs without an owner", problem),
+    };
+    let mut by_owner: BTreeMap<(&Namespace, &OwnerId), Vec<&AllocStub>> = BTreeMap::new();
+    for alloc in &unowned.allocs {
+        let Some(owner) = &alloc.owner else { continue };
+        by_owner.entry((&alloc.namespace, owner)).or_default().push(alloc);
+    }
+    let mut ailments: Vec<Ailment> = by_owner
+        .into_iter()
+        .map(|((namespace, owner), allocs)| gone(namespace, owner, &allocs, facts.now))
+        .collect();
+    if unowned.is_cut {
+        let what = "there are more allocs without an owner than were read";
+        ailments.push(Ailment::warning("allocs", what).next("berth alloc list --unowned -n '*'"));
+    }
+    let summary = match unowned.allocs.len() {
+        0 => "every live alloc that has an owner is held by it".to_owned(),
+        count => format!("{count} live without their owner"),
+    };
+    Examined::new(summary, ailments)
+}
+
+fn gone(namespace: &Namespace, owner: &OwnerId, allocs: &[&AllocStub], now: Timestamp) -> Ailment {
+    let since = allocs.iter().filter_map(|one| one.unowned_since).min().unwrap_or(now);
+    let what = format!(
+        "owner {owner} has held no lease for {}, and nobody stops its {} live allocs",
+        ago(since, now),
+        allocs.len()
+    );
+    let named: Vec<String> =
+        allocs.iter().take(NAMED_MAX).map(|one| format!("{} on {}", one.id, one.node)).collect();
+    let more = allocs.len() - named.len();
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    let option = hint::namespace_option(namespace);
+    Ailment::warning(format!("owner {namespace}/{owner}"), what)
+        .shown_by(format!("{}{more}", named.join(", ")))
+        .next(format!(
+            "berth alloc list --unowned{option}   # start the owner's program again, or give them \
+             to another owner with `berth alloc adopt {owner} NEW-OWNER`"
+        ))
+}
