@@ -22,7 +22,6 @@ pub mod doctor;
 pub mod exit;
 pub mod failure;
 mod history;
-mod missing_rights;
 pub mod output;
 mod privilege;
 pub mod release;

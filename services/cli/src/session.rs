@@ -24,9 +24,9 @@ use tokio::time::Instant;
 use crate::args::Global;
 use crate::connection;
 use crate::failure::Failure;
-use crate::missing_rights;
 use crate::output::{Output, print_note};
 use crate::span;
+use berth_explain::missing_rights;
 
 /// How long a request is retried, unless `--timeout` says otherwise.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! The processes that use a mount: they work in it, run a program of it, or have a file of it open.
 //!
-//! **Promises** that the walk of `/proc` ends after [`WALK_MAX`], off the async threads, and that it
-//! touches no mount: where a link leads is read, and the link is not followed.
+//! **Promises** that the walk of `/proc` ends after [`WALK_MAX`], off the async threads, and that
+//! it touches no mount: where a link leads is read, and the link is not followed.
 //!
 //! **Never** fails: what is not seen in time is not named.
 

@@ -13,7 +13,8 @@ use super::volume_create::place_text;
 use crate::args::VolumeDelete;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::storage::{AtStorage, StorageGoal};
+use crate::storage::StorageGoal;
+use berth_explain::AtStorage;
 
 /// Deletes a volume at its storage, after it was confirmed.
 pub async fn delete(args: &VolumeDelete, session: &Session) -> Result<(), Failure> {

@@ -10,7 +10,8 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::session::Session;
 use crate::show;
-use crate::why::{Cause, Diagnoses, bus_away, diagnose, gather, names};
+use crate::why::gather;
+use berth_explain::{Cause, Diagnoses, bus_away, diagnose, names};
 
 /// Prints the findings for everything with this name; returns the exit code.
 pub async fn why(args: &Why, global: &Global) -> Result<u8, Failure> {

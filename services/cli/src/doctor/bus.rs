@@ -3,7 +3,6 @@
 use berth_contract::problem::Problem;
 
 use super::{Ailment, Examined, SystemFacts};
-use crate::why;
 
 const PLACE: &str = "nats-server";
 
@@ -30,7 +29,7 @@ pub fn away(problem: &Problem, has_expired: bool) -> Examined {
         let again = "berth doctor   # again, once what has expired is renewed";
         Some(Ailment::fault("the bus", problem.message.clone()).next(again))
     } else {
-        Ailment::from_finding("the bus", why::bus_away("the bus", problem).finding)
+        Ailment::from_finding("the bus", berth_explain::bus_away("the bus", problem).finding)
     };
     Examined::new("not connected; nothing else can be checked", fault.into_iter().collect())
 }

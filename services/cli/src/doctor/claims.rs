@@ -7,7 +7,7 @@ use berth_domain::volume::State;
 
 use super::{Ailment, Examined, SystemFacts};
 use crate::span::ago;
-use crate::why::{Cause, find_claim, next};
+use berth_explain::{Cause, find_claim, next};
 
 /// How long a step may take, or fail, before the claim counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);

@@ -4,7 +4,7 @@
 use berth_domain::limits::CLOCK_SKEW_REPORTED_MS;
 
 use super::{Ailment, Examined, SystemFacts, Verdict};
-use crate::why::{is_wrong_skew, next, words_of_skew, wrong_node_clock};
+use berth_explain::{is_wrong_skew, next, words_of_skew, wrong_node_clock};
 
 /// One measured clock.
 struct Clock {

@@ -13,7 +13,7 @@ use berth_contract::record::UnreadableRecord;
 use berth_domain::Timestamp;
 
 use super::replica::Replica;
-use crate::why::{Facts, SourceAnswer};
+use berth_explain::{Facts, SourceAnswer};
 
 /// Everything that was read.
 #[derive(Debug, Clone)]

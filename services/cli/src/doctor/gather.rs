@@ -32,7 +32,8 @@ use super::facts::{
 };
 use super::replica::Replica;
 use crate::session::Session;
-use crate::why::{self, Facts, ServiceInfo, SourceAnswer};
+use crate::why;
+use berth_explain::{Facts, ServiceInfo, SourceAnswer};
 
 /// Deadline of a source, unless `--timeout` is given.
 const SOURCE_MAX: Duration = Duration::from_secs(8);
@@ -139,7 +140,7 @@ pub async fn gather_access(config: &berth_bus::Config) -> AccessFacts {
 
 /// Whether the agent of the node is to answer.
 fn is_up(node: &NodeStatus) -> bool {
-    node.state == NodeState::Ready && node.gone.is_none() || why::is_returning(node)
+    node.state == NodeState::Ready && node.gone.is_none() || berth_explain::is_returning(node)
 }
 
 /// Whether the claim is not at rest, or its mount is not well.

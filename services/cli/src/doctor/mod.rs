@@ -7,7 +7,7 @@
 //! - that [`examine`] is pure: the same facts give the same report;
 //! - that the sources are read at the same time, each by a deadline, and that a source that does
 //!   not answer is a finding of each check that needs it;
-//! - that a fault is explained in the words of [`why`](crate::why), by the same rules.
+//! - that a fault is explained in the words of `berth why`, by the same rules ([`berth_explain`]).
 //!
 //! **Never** changes anything.
 
@@ -41,7 +41,7 @@ use berth_domain::Timestamp;
 use serde::Serialize;
 
 use crate::exit;
-use crate::why::{Cause, Finding};
+use berth_explain::{Cause, Finding};
 
 /// A check: its name, and what it makes of the facts.
 pub struct Check {

@@ -5,7 +5,7 @@ use berth_contract::message::registry::NodeStatus;
 use berth_domain::plugin::NodeState;
 
 use super::{Ailment, Examined, RegistryLists, SystemFacts};
-use crate::why::{Actor, Cause, Finding, node_troubles};
+use berth_explain::{Actor, Cause, Finding, node_troubles};
 
 /// The causes that are told here; the others belong to other checks.
 const TOLD: [Cause; 6] = [
@@ -37,7 +37,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let mut ailments: Vec<Ailment> = troubles.collect();
     if nodes.is_empty() {
         let what = "no agent has reported, so nothing can be mounted";
-        let start = crate::why::next::start_service("berth-node-agent", "each host that mounts");
+        let start = berth_explain::next::start_service("berth-node-agent", "each host that mounts");
         ailments.push(Ailment::warning("every host", what).next(start));
     }
     ailments.extend(unread(facts, registry));

@@ -1,7 +1,7 @@
 //! Operations that do not return: plugin calls past their deadlines, and operations of a host.
 
 use super::{Ailment, Examined, SystemFacts};
-use crate::why::{Cause, node_troubles};
+use berth_explain::{Cause, node_troubles};
 
 pub fn examine(facts: &SystemFacts) -> Examined {
     let registry = match &facts.registry {

@@ -1,4 +1,4 @@
-//! The owners of allocs: no live alloc belongs to an owner that is gone. Nobody stops such an alloc.
+//! The owners of allocs: no live alloc belongs to an owner that is gone. Nobody would stop it.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use berth_contract::verb::{self, Capability, Verb as _};
 use berth_domain::Namespace;
 
 use super::{Ailment, Examined, SystemFacts};
-use crate::missing_rights;
+use berth_explain::missing_rights;
 
 /// The most rights, and the most processes, that one finding names.
 const RIGHTS_MAX: usize = 12;

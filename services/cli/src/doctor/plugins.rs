@@ -5,7 +5,7 @@ use berth_domain::NodeId;
 use berth_domain::plugin::{Count, Half, NodeState};
 
 use super::{Ailment, Examined, SystemFacts};
-use crate::why::{Cause, Finding, next, node_troubles, plugin_troubles};
+use berth_explain::{Cause, Finding, next, node_troubles, plugin_troubles};
 
 pub fn examine(facts: &SystemFacts) -> Examined {
     let registry = match &facts.registry {

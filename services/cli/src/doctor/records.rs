@@ -4,7 +4,7 @@ use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 
 use super::{Ailment, Examined, SystemFacts};
-use crate::why::unreadable_record;
+use berth_explain::unreadable_record;
 
 pub fn examine(facts: &SystemFacts) -> Examined {
     let sources: [(&str, Result<&[UnreadableRecord], &Problem>); 3] = [

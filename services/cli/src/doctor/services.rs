@@ -11,7 +11,7 @@ use berth_contract::verb::Verb as _;
 use super::replica::EndpointStats;
 use super::{Ailment, Examined, Replica, SystemFacts, Verdict};
 use crate::span::ago;
-use crate::why::next;
+use berth_explain::next;
 
 /// Services without which something does not work, what that is, and how bad it is.
 const NEEDED: [(ServiceName, &str, Verdict); 4] = [

@@ -11,8 +11,8 @@ use berth_domain::{Timestamp, VolumeKey};
 
 use super::{Ailment, Examined, SystemFacts};
 use crate::span::ago;
-use crate::storage::name_operation;
-use crate::why::{Cause, Finding, find_change, find_refusal, find_snapshot, next};
+use berth_explain::name_operation;
+use berth_explain::{Cause, Finding, find_change, find_refusal, find_snapshot, next};
 
 /// How long a call may take, or fail, before the change counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);

@@ -11,7 +11,6 @@ use berth_contract::problem::Problem;
 use berth_contract::stream::stream_owner;
 
 use super::{Ailment, Examined, SystemFacts};
-use crate::why;
 
 /// The most processes that are named whose writes are not stored.
 const SHOWN_MAX: usize = 5;
@@ -95,9 +94,9 @@ fn stores_nothing(facts: &SystemFacts) -> Option<Ailment> {
     if evidence.is_empty() {
         return None;
     }
-    let mut found = Ailment::fault("nats-server", why::STORES_NOTHING);
+    let mut found = Ailment::fault("nats-server", berth_explain::STORES_NOTHING);
     found.evidence = evidence;
-    let next = why::next::after_full_store();
+    let next = berth_explain::next::after_full_store();
     Some(next.into_iter().fold(found, Ailment::next))
 }
 

@@ -22,7 +22,7 @@ use super::Verdict::{Fault, Warning};
 use super::*;
 use crate::args::Cli;
 use crate::show;
-use crate::why::{Facts, ServiceInfo};
+use berth_explain::{Facts, ServiceInfo};
 
 const VERSION: &str = "0.1.0";
 const DAY_S: u64 = 24 * 3600;

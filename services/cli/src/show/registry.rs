@@ -10,7 +10,7 @@ use berth_domain::{NodeId, PluginId, Timestamp};
 use super::{health_word, listed};
 use crate::span::ago;
 use crate::table::{Table, pairs};
-use crate::why::node_state;
+use berth_explain::node_state;
 
 /// The columns of a list of plugins.
 pub const PLUGIN_COLUMNS: [&str; 6] =

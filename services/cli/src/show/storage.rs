@@ -8,7 +8,7 @@ use berth_domain::{NodeId, Timestamp};
 
 use super::listed;
 use crate::span::{ago, until};
-use crate::storage::name_operation;
+use berth_explain::name_operation;
 
 /// What Berth did to the volume at its storage, and is doing.
 pub fn storage_lines(volume: &VolumeStatus, now: Timestamp) -> Vec<(&'static str, String)> {

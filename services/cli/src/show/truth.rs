@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{ClaimKey, registry, within};
 use crate::span::{ago, until};
 use crate::table::{Table, plain};
-use crate::why::next;
+use berth_explain::next;
 
 /// All that is known of a node. As JSON: the node's record, with the other facts beside it.
 #[derive(Debug, Serialize)]

@@ -4,7 +4,7 @@ use berth_domain::Timestamp;
 
 use crate::span::ago;
 use crate::table::plain;
-use crate::why::{Cause, Diagnoses, Diagnosis};
+use berth_explain::{Cause, Diagnoses, Diagnosis};
 
 /// All findings, one screen after another.
 pub fn why(told: &Diagnoses, now: Timestamp) -> String {
@@ -35,4 +35,31 @@ fn screen(told: &Diagnosis, now: Timestamp) -> String {
         })
     });
     format!("{}\n{}", plain(&head), lines.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_explain::{Actor, Finding};
+
+    use super::*;
+
+    #[test]
+    fn what_is_well_is_one_line_and_what_is_not_is_one_screen() {
+        let (since, now) = (Timestamp::from_unix_ms(0), Timestamp::from_unix_ms(100_000));
+        let shown = |finding: Finding| {
+            let told = Diagnosis::new("volume data", "taken by a on n1, mounted", finding);
+            let not_known = vec!["what node n1 has mounted: nobody answers".to_owned()];
+            let told = Diagnosis { since: Some(since), not_known, ..told };
+            why(&Diagnoses { diagnoses: vec![told] }, now)
+        };
+        let well = shown(Finding::new(Cause::Nothing, Actor::NOBODY, "nothing to do"));
+        let line = "volume data: taken by a on n1, mounted for 100s; nothing to do\n";
+        assert!(well.starts_with(line) && well.lines().count() == 2, "{well}");
+        let away = Finding::new(Cause::AgentAway, Actor::You, "the agent of node n1 has ended");
+        let screen = shown(away.shown_by(["agent.status: none".to_owned()]).next("berth doctor"));
+        for label in ["cause:", "evidence:", "who acts:  you", "next:", "not known:"] {
+            assert!(screen.contains(label), "{label} is not in\n{screen}");
+        }
+        assert!(screen.lines().count() < 24, "{screen}");
+    }
 }

@@ -6,7 +6,6 @@
 //! **Never** drives a change: the volumewatcher does, whether anybody waits or not.
 
 mod goal;
-mod left;
 mod snapshots;
 mod words;
 
@@ -27,9 +26,8 @@ use berth_service::clock;
 use tokio::time::{Instant, sleep};
 
 pub use goal::{GoalState, StorageGoal};
-pub use left::AtStorage;
-pub use snapshots::{SnapshotGoal, await_snapshots, delete_command, list_one, read_snapshot};
-pub use words::{describe_operation, describe_snapshot, name_operation, name_snapshot};
+pub use snapshots::{SnapshotGoal, await_snapshots, list_one, read_snapshot};
+pub use words::{describe_operation, describe_snapshot, name_snapshot};
 
 use crate::exit;
 use crate::failure::Failure;

@@ -10,6 +10,7 @@ use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::volume::storage::SnapshotState;
 use berth_domain::{SnapshotId, VolumeId};
+use berth_explain::delete_command;
 use berth_service::clock;
 use tokio::time::Instant;
 
@@ -125,18 +126,6 @@ fn deleted_meanwhile(session: &Session, snapshot: &SnapshotStub) -> Failure {
             quoted(snapshot.volume.as_str()),
             namespace_option(&session.namespace)
         ),
-    }
-}
-
-/// The command that deletes a snapshot, or its group.
-pub fn delete_command(snapshot: &SnapshotStub) -> String {
-    let SnapshotStub { namespace, volume, snapshot: id, group, .. } = snapshot;
-    let (volume, id) = (quoted(volume.as_str()), quoted(id.as_str()));
-    let namespace = namespace_option(namespace);
-    if group.is_empty() {
-        format!("berth snapshot delete {volume}@{id}{namespace}")
-    } else {
-        format!("berth snapshot group delete {volume}@{id}{namespace}")
     }
 }
 

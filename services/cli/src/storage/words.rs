@@ -3,25 +3,11 @@
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::storage::{OperationStatus, StorageWait};
 use berth_domain::Timestamp;
-use berth_domain::volume::storage::{OperationKind, SnapshotState};
+use berth_domain::volume::storage::SnapshotState;
+use berth_explain::name_operation;
 
-use crate::size;
 use crate::span::until;
 use crate::table::plain;
-
-/// `creating`, `creating, then deleting`, `expanding to 20GiB`
-pub fn name_operation(operation: &OperationStatus) -> String {
-    match (operation.operation, operation.to_bytes) {
-        (OperationKind::Create, _) if operation.then_deleted => {
-            "creating, then deleting".to_owned()
-        }
-        (OperationKind::Create, _) => "creating".to_owned(),
-        (OperationKind::Delete, _) => "deleting".to_owned(),
-        (OperationKind::Modify, _) => "modifying".to_owned(),
-        (OperationKind::Expand, Some(bytes)) => format!("expanding to {}", size::short(bytes)),
-        (OperationKind::Expand, None) => "expanding".to_owned(),
-    }
-}
 
 /// A change in one line: `creating; try 2 failed: no room, next in 3.0s`.
 pub fn describe_operation(operation: &OperationStatus, now: Timestamp) -> String {
@@ -93,6 +79,7 @@ fn failed_try(
 #[cfg(test)]
 mod tests {
     use berth_contract::message::storage::StorageWait;
+    use berth_domain::volume::storage::OperationKind;
     use berth_domain::{Namespace, NodeId, PluginId, SnapshotId, VolumeId};
 
     use super::*;

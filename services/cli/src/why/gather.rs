@@ -23,12 +23,12 @@ use berth_domain::plugin::Half;
 use berth_domain::volume::storage::SnapshotState;
 use berth_domain::volume::{CallKind, State};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, SnapshotId, VolumeId, VolumeKey};
+use berth_explain::{Facts, Names, ServiceInfo, SnapshotName, SourceAnswer};
 use berth_service::clock;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::facts::{Facts, Names, ServiceInfo, SnapshotName, SourceAnswer};
 use crate::session::Session;
 use crate::storage::list_one;
 

@@ -19,6 +19,7 @@ const ALL_SHARED: &[&str] = &[
     "berth-client",
     "berth-access",
     "berth-csi",
+    "berth-explain",
     "berth-service",
 ];
 
@@ -35,6 +36,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-bus", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
     // This crate is for any client of the bus: it does not know how our services are run.
     ("berth-client", &["berth-domain", "berth-contract", "berth-bus"]),
+    // Pure: whoever explains gathers the facts, and prints.
+    ("berth-explain", &["berth-domain", "berth-contract"]),
     // Identities are made offline, on a machine without a bus.
     ("berth-access", &["berth-domain", "berth-contract"]),
     ("berth-csi", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
@@ -142,6 +145,7 @@ const KEPT_BEHIND: &[(&str, &[&str])] = &[
 const NOT_IN: &[(&str, &[&str])] = &[
     ("berth-domain", &["tokio", "futures-util", "rand", "nix", "tracing"]),
     ("berth-contract", &["tokio", "futures-util", "nix", "tracing"]),
+    ("berth-explain", &["tokio", "futures-util", "rand", "nix", "tracing"]),
 ];
 
 fn packages() -> Vec<Package> {

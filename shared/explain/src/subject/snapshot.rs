@@ -4,7 +4,11 @@ use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::service::CLAIM;
 use berth_domain::VolumeKey;
 
-use super::{Actor, Cause, Diagnosis, Facts, Finding, SnapshotName, read_record, service, storage};
+use crate::cause::{Actor, Cause};
+use crate::facts::{Facts, SnapshotName};
+use crate::finding::{Diagnosis, Finding};
+use crate::record::read_record;
+use crate::{service, storage};
 
 /// The diagnosis of a snapshot of the names' namespace; none when there is no such snapshot.
 pub fn diagnose(facts: &Facts, name: &SnapshotName) -> Option<Diagnosis> {

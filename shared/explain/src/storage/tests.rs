@@ -6,8 +6,9 @@ use berth_domain::{Namespace, VolumeId};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::why::facts::ServiceInfo;
-use crate::why::{Diagnosis, Names, diagnose};
+use crate::facts::{Names, ServiceInfo};
+use crate::finding::Diagnosis;
+use crate::subject::diagnose;
 
 fn at(s: u64) -> Timestamp {
     Timestamp::from_unix_ms(1_795_262_400_000 + s * 1000)

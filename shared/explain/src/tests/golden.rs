@@ -145,7 +145,7 @@ fn an_alloc_that_failed_to_start_is_told_with_the_reason() {
 #[test]
 fn a_snapshot_is_explained_by_its_own_name() {
     let mut facts = well();
-    facts.names = crate::why::names("data@monday");
+    facts.names = crate::names("data@monday");
     let key = (data(), SnapshotId::new("monday").unwrap());
     let mut set = |more: Value| {
         let snapshot = json!({"namespace": "default", "volume": "data", "snapshot": "monday",

@@ -2,7 +2,7 @@
 
 use berth_domain::{AllocId, NodeId, PluginId, SnapshotId, VolumeId};
 
-use super::{Names, SnapshotName};
+use crate::facts::{Names, SnapshotName};
 
 /// Everything that may have the name: things of each kind, or of the kind before the first slash.
 pub fn names(text: &str) -> Names {

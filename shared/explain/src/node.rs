@@ -1,21 +1,18 @@
-//! Explains the state of a node.
+//! Faults of a node.
 
 use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::message::agent::{AgentStatus, WorkStatus};
-use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
 use berth_contract::problem::Problem;
-use berth_contract::service::PLUGIN_REGISTRY;
-use berth_domain::plugin::{Half, NodeState};
+use berth_domain::plugin::NodeState;
 use berth_domain::{NodeId, Timestamp};
 
-use super::claim::{self, Case};
-use super::{
-    Actor, Cause, Diagnosis, Facts, Finding, next, obstacle, plugin, read_record, rights, service,
-    volume,
-};
+use crate::cause::{Actor, Cause};
+use crate::facts::Facts;
+use crate::finding::Finding;
 use crate::span::ago;
+use crate::{instance, next, obstacle, rights, service};
 
 /// Attributes of a node with which its agent reports a fault.
 const JOURNAL: &str = "journal";
@@ -23,36 +20,6 @@ const HOST_HANGS: &str = "hung";
 const RUNS: &str = "runs";
 const RETURNING: &str = "returning";
 const PLUGIN_FILES: &str = "plugin-faults";
-/// The most claims of one node that are shown besides its own cause.
-const ALSO_MAX: usize = 5;
-
-/// The diagnosis of a node; none when there is no such node.
-pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
-    let subject = format!("node {id}");
-    // For a name of another kind the cause may be another one, which is reported instead.
-    let is_only = facts.names.volume.is_none() && facts.names.plugin.is_none();
-    let unanswered =
-        |problem: &_| is_only.then(|| service::away(facts, PLUGIN_REGISTRY.name, problem));
-    let node = match read_record(facts.nodes.get(id)?, &subject, unanswered) {
-        Ok(node) => node,
-        Err(told) => return told,
-    };
-    let claims = facts.claims_on.get(id).and_then(|claims| claims.as_ref().ok());
-    let known = volume::known_claims(facts, claims);
-    let finding = trouble(facts, node)
-        .or_else(|| volume::worst_finding(facts, &known, |cause| cause < Cause::UnderWay))
-        .unwrap_or_else(|| well(facts, node, claims));
-    let (state, since) = state(node);
-    let mut told = Diagnosis { since: Some(since), ..Diagnosis::new(subject, state, finding) };
-    told.also = known.iter().filter_map(|one| also(facts, one)).take(ALSO_MAX).collect();
-    if let Some(Err(problem)) = facts.agents.get(id) {
-        told.not_known.push(format!("what it has mounted: {}", problem.message));
-    }
-    if let Some(Err(problem)) = facts.claims_on.get(id) {
-        told.not_known.push(format!("its claims: {}", problem.message));
-    }
-    Some(told)
-}
 
 /// The node's state in a word, and since when.
 pub fn state(node: &NodeStatus) -> (String, Timestamp) {
@@ -60,26 +27,6 @@ pub fn state(node: &NodeStatus) -> (String, Timestamp) {
         Some(proof) => ("gone".to_owned(), proof.at),
         None => (node.state.to_string(), node.since),
     }
-}
-
-fn also(facts: &Facts, one: &ClaimStatus) -> Option<String> {
-    let case = Case { facts, claim: one };
-    let found = claim::find(&case);
-    let told = format!("volume {} {}: {}", one.volume, claim::state(&case), found.sentence);
-    (found.cause < Cause::UnderWay).then_some(told)
-}
-
-/// Nothing is wrong.
-fn well(facts: &Facts, node: &NodeStatus, claims: Option<&Vec<ClaimStatus>>) -> Finding {
-    let agent = facts.agents.get(&node.id).and_then(|agent| agent.as_ref().ok());
-    let mounts = agent.map_or(0, |agent| agent.mounts.len());
-    let plugins = node.instances.iter().filter(|one| one.half == Half::Node).count();
-    let claims = claims.map_or("not known".to_owned(), |claims| claims.len().to_string());
-    let told = format!(
-        "its agent answers, plugins: {plugins}, all healthy, claims: {claims}, mounts: {mounts}; \
-         nothing to do"
-    );
-    Finding::new(Cause::Nothing, Actor::NOBODY, told)
 }
 
 /// The decisive fault of the node itself.
@@ -276,7 +223,7 @@ fn host_hangs(node: &NodeStatus) -> Option<Finding> {
 
 fn unhealthy(node: &NodeStatus) -> Option<Finding> {
     let half = node.instances.iter().find(|one| !one.healthy)?;
-    Some(plugin::instance_down(half))
+    Some(instance::instance_down(half))
 }
 
 /// Plugin calls on the node that are past their deadlines.

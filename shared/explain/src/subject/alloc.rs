@@ -9,10 +9,14 @@ use berth_contract::service::{CLAIM, PLUGIN_REGISTRY};
 use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, VolumeId, VolumeKey};
 
-use super::claim::{self, Case};
-use super::volume::{is_of_claim, last_refusal, not_known, worst};
-use super::{Actor, Cause, Diagnosis, Facts, Finding, is_none, next, node, read_record, service};
+use super::worst::{is_of_claim, last_refusal, not_known, worst};
+use crate::cause::{Actor, Cause};
+use crate::claim::{self, Case};
+use crate::facts::Facts;
+use crate::finding::{Diagnosis, Finding};
+use crate::record::{is_none, read_record};
 use crate::span::ago;
+use crate::{next, node, service};
 
 /// The diagnosis of an alloc of the names' namespace; none when there is no such alloc.
 pub fn diagnose(facts: &Facts, id: &AllocId) -> Option<Diagnosis> {
@@ -151,7 +155,7 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
     let volume = facts.volume(id).and_then(|volume| volume.as_ref().ok());
     if let Some(volume) = volume.filter(|_| obstacle.code == Code::Held)
         && let Some(finding) =
-            claim::line::behind_holder(facts, &volume.claims, &alloc.id, &obstacle.message)
+            claim::behind_holder(facts, &volume.claims, &alloc.id, &obstacle.message)
     {
         return finding.next(next::why_volume(id, &facts.namespace));
     }

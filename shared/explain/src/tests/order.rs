@@ -48,20 +48,6 @@ fn the_earlier_cause_hides_the_later_one() {
 }
 
 #[test]
-fn what_is_well_is_one_line_and_what_is_not_is_one_screen() {
-    let mut facts = well();
-    let shown = |facts: &Facts| show::why(&Diagnoses { diagnoses: diagnose(facts) }, facts.now);
-    let line = "volume data: taken by a on n1, mounted for 100s; nothing to do\n";
-    assert_eq!(shown(&facts), line);
-    no_agent(&mut facts);
-    let screen = shown(&facts);
-    for label in ["cause:", "evidence:", "who acts:  you", "next:", "not known:"] {
-        assert!(screen.contains(label), "{label} is not in\n{screen}");
-    }
-    assert!(screen.lines().count() < 24, "{screen}");
-}
-
-#[test]
 fn nothing_is_told_of_what_nobody_has() {
     let mut facts = well();
     facts.volumes.insert(data(), Err(Problem::new(Code::NoSuchVolume, "none")));

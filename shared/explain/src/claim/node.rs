@@ -6,10 +6,12 @@ use berth_contract::message::registry::NodeStatus;
 use berth_domain::plugin::{Half, NodeState};
 use berth_domain::volume::{CallKind, State};
 
-use super::{Case, hangs, refused};
+use super::case::{Case, hangs, refused};
+use crate::cause::{Actor, Cause};
+use crate::finding::Finding;
+use crate::obstacle::{self, Obstacle};
 use crate::span::ago;
-use crate::why::obstacle::{self, Obstacle};
-use crate::why::{Actor, Cause, Finding, next, node, plugin, rights};
+use crate::{failure as of_failure, instance, next, node, rights};
 
 /// The node is gone, down or unknown, or its agent does not answer.
 pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
@@ -84,7 +86,7 @@ pub fn plugin_down(case: &Case<'_>) -> Option<Finding> {
     match halves.find(|one| one.plugin == *id) {
         Some(half) if half.healthy => None,
         found => Some(
-            plugin::down_on(id, &node.id, found.map(|half| &half.description[..]))
+            instance::down_on(id, &node.id, found.map(|half| &half.description[..]))
                 .shown_by(case.evidence()),
         ),
     }
@@ -98,10 +100,10 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         return Some(hangs(case, node, work));
     }
     let failure = claim.failure.as_ref().filter(|_| claim.tries > 0)?;
-    if let Some(finding) = plugin::not_called(&case.plugin_name(), failure, case.nobody()) {
+    if let Some(finding) = of_failure::not_called(&case.plugin_name(), failure, case.nobody()) {
         return Some(finding);
     }
-    if plugin::is_code(failure, &[Code::RunUnknown]) {
+    if of_failure::is_code(failure, &[Code::RunUnknown]) {
         let sentence = format!(
             "it cannot be seen on node {node} whether alloc {} still runs, so its volumes stay",
             claim.alloc
@@ -113,7 +115,7 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         return Some(kept_mounted(case, &obstacle));
     }
     if let Some(work) = case.work().filter(|work| work.rpc.is_some())
-        && plugin::is_code(failure, &[Code::StillBusy])
+        && of_failure::is_code(failure, &[Code::StillBusy])
     {
         return Some(hangs(case, node, work));
     }
@@ -134,7 +136,8 @@ fn kept_mounted(case: &Case<'_>, obstacle: &Obstacle<'_>) -> Finding {
     let ClaimStatus { node, alloc, since, .. } = case.claim;
     obstacle.explain(match obstacle.cause {
         Cause::HeldByProcess => format!(
-            "the volume is still in use on node {node}, by {}, after alloc {alloc} was to give it up",
+            "the volume is still in use on node {node}, by {}, after alloc {alloc} was to give it \
+             up",
             obstacle.name_processes()
         ),
         Cause::ForeignMount => format!(

@@ -19,9 +19,14 @@ use berth_domain::volume::storage::{OperationKind, SnapshotState, Stage};
 use berth_domain::volume::{CallFailure, FailureFacts, State};
 use berth_domain::{GrpcCode, NodeId, PluginId, Timestamp, VolumeKey};
 
-use super::{Actor, Cause, Facts, Finding, next, plugin, rights, service};
+use crate::at_storage::AtStorage;
+use crate::cause::{Actor, Cause};
+use crate::change::{delete_command, name_operation};
+use crate::facts::Facts;
+use crate::finding::Finding;
+use crate::record::is_none;
 use crate::span::ago;
-use crate::storage::{AtStorage, delete_command, name_operation};
+use crate::{failure as of_failure, instance, next, rights, service};
 
 /// How long an error that the plugin calls temporary needs no operator.
 const TEMPORARY_MAX: Duration = Duration::from_secs(300);
@@ -296,13 +301,13 @@ impl ChangeCase<'_> {
     fn plugin_down(&self) -> Option<Finding> {
         let Some(known) = self.facts.plugin(self.plugin) else {
             let asked = self.facts.plugins.get(self.plugin)?;
-            let is_none = asked.as_ref().is_err_and(super::is_none);
-            return is_none.then(|| plugin::not_known(self.plugin).shown_by(self.evidence()));
+            let is_none = asked.as_ref().is_err_and(is_none);
+            return is_none.then(|| instance::not_known(self.plugin).shown_by(self.evidence()));
         };
         let no_controller = || known.controllers.is_none_or(|count| count.healthy == 0);
         let none = if self.at_nodes { known.nodes.healthy == 0 } else { no_controller() };
         let half = if self.at_nodes { Half::Node } else { Half::Controller };
-        none.then(|| plugin::down(known, half).shown_by(self.evidence()))
+        none.then(|| instance::down(known, half).shown_by(self.evidence()))
     }
 
     /// What the plugin answered to the last call.
@@ -310,7 +315,7 @@ impl ChangeCase<'_> {
         let failure = self.failure.filter(|_| self.tries > 0)?;
         let plugin = self.plugin;
         let name = format!("plugin {plugin}");
-        if let Some(mut found) = plugin::not_called(&name, failure, self.nobody()) {
+        if let Some(mut found) = of_failure::not_called(&name, failure, self.nobody()) {
             found.sentence = format!("{}: {}", self.name, found.sentence);
             return Some(found);
         }
@@ -323,7 +328,7 @@ impl ChangeCase<'_> {
             let sentence = format!("{}: {sentence}", self.name);
             Finding::new(cause, who, sentence).shown_by(self.evidence())
         };
-        if plugin::is_unanswered(failure) {
+        if of_failure::is_unanswered(failure) {
             let sentence = format!(
                 "plugin {plugin}{on} has not answered {rpc} for {}",
                 ago(self.since, self.facts.now)
@@ -355,8 +360,8 @@ impl ChangeCase<'_> {
         })
     }
 
-    /// The plugin refuses to create the volume, and may have created it already. Berth neither gives
-    /// it up nor calls it failed, because a volume that nobody owns would be left.
+    /// The plugin refuses to create the volume, and may have created it already. Berth neither
+    /// gives it up nor calls it failed, because a volume that nobody owns would be left.
     fn refused_in_doubt(&self, what: &str) -> Finding {
         let sentence = format!(
             "{}: {what}, and an earlier call, which it did not answer, may have made the volume: \
@@ -367,12 +372,12 @@ impl ChangeCase<'_> {
         Finding::new(Cause::CreationInDoubt, Actor::You, sentence)
             .shown_by(self.evidence())
             .next(format!(
-                "berth volume list --external {plugin}   # whether it is there; its log may say why \
-                 it refuses"
+                "berth volume list --external {plugin}   # whether it is there; its log may say \
+                 why it refuses"
             ))
             .next(format!(
-                "berth volume deregister {} --force   # to give it up: what was made is left at the \
-                 storage, to be deleted there, or registered by its external id",
+                "berth volume deregister {} --force   # to give it up: what was made is left at \
+                 the storage, to be deleted there, or registered by its external id",
                 volume_argument(&self.key)
             ))
     }

@@ -5,7 +5,9 @@ use berth_contract::code::Code;
 use berth_domain::NodeId;
 use berth_domain::volume::{CallFailure, FailureFacts, HoldingProcess};
 
-use super::{Actor, Cause, Finding, next};
+use crate::cause::{Actor, Cause};
+use crate::finding::Finding;
+use crate::next;
 
 /// What keeps the volume mounted.
 pub struct Obstacle<'a> {

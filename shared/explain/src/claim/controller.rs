@@ -5,18 +5,20 @@ use berth_domain::plugin::Half;
 use berth_domain::volume::{CallFailure, State};
 use berth_domain::{NodeId, VolumeKey};
 
-use super::{Case, hangs, refused};
+use super::case::{Case, hangs, refused};
+use crate::cause::{Actor, Cause};
+use crate::finding::Finding;
 use crate::span::ago;
-use crate::why::{Actor, Cause, Finding, next, plugin};
+use crate::{failure as of_failure, instance, next};
 
 /// No controller of the plugin is healthy.
 pub fn down(case: &Case<'_>) -> Option<Finding> {
     let id = case.plugin_id()?;
     let Some(found) = case.plugin() else {
-        return Some(plugin::not_known(id).shown_by(case.evidence()));
+        return Some(instance::not_known(id).shown_by(case.evidence()));
     };
     let none = found.controllers.is_some_and(|count| count.healthy == 0);
-    none.then(|| plugin::down(found, Half::Controller).shown_by(case.evidence()))
+    none.then(|| instance::down(found, Half::Controller).shown_by(case.evidence()))
 }
 
 /// The cause that blocks the attach or the detach.
@@ -29,10 +31,10 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     if claim.exhausted {
         return Some(no_room(case, failure));
     }
-    if let Some(finding) = plugin::not_called(&case.plugin_name(), failure, case.nobody()) {
+    if let Some(finding) = of_failure::not_called(&case.plugin_name(), failure, case.nobody()) {
         return Some(finding);
     }
-    if plugin::is_unanswered(failure) {
+    if of_failure::is_unanswered(failure) {
         return Some(not_answered(case, failure));
     }
     if let Some(finding) = refused(case, failure, failure.facts.node.as_ref()) {

@@ -10,7 +10,9 @@ use berth_contract::service::{CLAIM, NODE_AGENT, ServiceName, VOLUMEWATCHER};
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::NodeId;
 
-use super::{Actor, Cause, Facts, Finding};
+use crate::cause::{Actor, Cause};
+use crate::facts::Facts;
+use crate::finding::Finding;
 use crate::missing_rights;
 
 /// The most rights of one identity that a finding shows after the first.
@@ -123,9 +125,9 @@ mod tests {
     use berth_contract::service::PLUGIN_REGISTRY;
     use serde_json::json;
 
-    use super::super::facts::ServiceInfo;
-    use super::super::service;
     use super::*;
+    use crate::facts::ServiceInfo;
+    use crate::service;
 
     fn lacking(service: ServiceName, right: serde_json::Value) -> Facts {
         let access = json!({"identity": "claim", "missing": [right],

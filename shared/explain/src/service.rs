@@ -7,7 +7,11 @@ use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
 use berth_domain::limits::CLOCK_MARGIN;
 use berth_domain::volume::{CallKind, State};
 
-use super::{Actor, Cause, Diagnosis, Facts, Finding, NOT_KNOWN, next, rights};
+use crate::cause::{Actor, Cause};
+use crate::facts::Facts;
+use crate::finding::{Diagnosis, Finding};
+use crate::record::{NOT_KNOWN, is_none};
+use crate::{next, rights};
 
 /// The finding for a name when the bus cannot be reached.
 pub fn bus_away(name: &str, problem: &Problem) -> Diagnosis {
@@ -24,7 +28,7 @@ pub fn unanswered(facts: &Facts) -> Option<Diagnosis> {
     let of_nodes = facts.nodes.values().filter_map(|answer| answer.as_ref().err());
     let of_nodes =
         of_nodes.chain(facts.plugins.values().filter_map(|answer| answer.as_ref().err()));
-    let unanswered = |problem: &&Problem| !super::is_none(problem);
+    let unanswered = |problem: &&Problem| !is_none(problem);
     let claim = of_claim.map(|one| (CLAIM.name, one)).find(|(_, one)| unanswered(one));
     let registry = of_nodes.map(|one| (PLUGIN_REGISTRY.name, one)).find(|(_, one)| unanswered(one));
     let (service, problem) = claim.or(registry)?;

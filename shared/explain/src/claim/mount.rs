@@ -5,9 +5,11 @@ use std::time::Duration;
 use berth_contract::message::agent::{MountHealth, MountState, MountStatus, WorkStatus};
 use berth_domain::volume::{CallFailure, NodeMountState};
 
-use super::{Case, hangs, refused};
+use super::case::{Case, hangs, refused};
+use crate::cause::{Actor, Cause};
+use crate::finding::Finding;
+use crate::next;
 use crate::span::ago;
-use crate::why::{Actor, Cause, Finding, next};
 
 /// How soon after the grant a mount usually begins.
 const MOUNT_BEGINS: Duration = Duration::from_secs(5);

@@ -8,14 +8,16 @@ use berth_contract::message::storage::StorageWait;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
-use berth_domain::{PluginId, VolumeId, VolumeKey};
+use berth_domain::{VolumeId, VolumeKey};
 
-use super::claim::{self, Case};
-use super::{
-    Actor, Cause, Diagnosis, Facts, Finding, is_none, next, node, plugin, read_record, service,
-    storage,
-};
+use super::worst::{is_of_claim, last_refusal, not_known, worst};
+use crate::cause::{Actor, Cause};
+use crate::claim::{self, Case};
+use crate::facts::Facts;
+use crate::finding::{Diagnosis, Finding};
+use crate::record::{read_record, unreadable_record};
 use crate::span::ago;
+use crate::{instance, next, node, plugin, service, storage};
 
 /// The most claims of one volume that are shown besides the deciding one.
 const ALSO_MAX: usize = 5;
@@ -122,35 +124,6 @@ fn other_names(facts: &Facts) -> bool {
     nodes.is_some_and(Result::is_ok) || plugins.is_some_and(Result::is_ok)
 }
 
-/// The claim with the first cause in the order, and its finding.
-pub fn worst<'a>(facts: &'a Facts, claims: &'a [ClaimStatus]) -> Option<(Case<'a>, Finding)> {
-    let found = claims.iter().map(|one| {
-        let case = Case { facts, claim: one };
-        (case, claim::find(&case))
-    });
-    found.min_by_key(|(case, found)| (found.cause, case.claim.since))
-}
-
-/// Claims whose volumes were read.
-pub fn known_claims(facts: &Facts, claims: Option<&Vec<ClaimStatus>>) -> Vec<ClaimStatus> {
-    let known = claims.into_iter().flatten().filter(|one| facts.volume_of(one).is_some());
-    known.cloned().collect()
-}
-
-/// The finding of the first claim in the order of causes, if `decides` accepts its cause. The
-/// finding names the volume.
-pub fn worst_finding(
-    facts: &Facts,
-    claims: &[ClaimStatus],
-    decides: impl FnOnce(Cause) -> bool,
-) -> Option<Finding> {
-    let (case, found) = worst(facts, claims)?;
-    let ClaimStatus { volume, namespace, .. } = case.claim;
-    let sentence = format!("volume {volume}: {}", found.sentence);
-    let why_volume = next::why_volume(volume, namespace);
-    decides(found.cause).then(|| Finding { sentence, ..found }.next(why_volume))
-}
-
 /// The other claims, one line each.
 fn also(facts: &Facts, claims: &[ClaimStatus], told: &ClaimStatus) -> Vec<String> {
     let others = claims.iter().filter(|one| one.alloc != told.alloc);
@@ -166,23 +139,11 @@ fn also(facts: &Facts, claims: &[ClaimStatus], told: &ClaimStatus) -> Vec<String
     lines
 }
 
-/// The unreadable facts about a claim.
-pub fn not_known(case: &Case<'_>) -> Vec<String> {
-    let node = &case.claim.node;
-    let told = |what: &str, problem: &Problem| format!("{what}: {}", problem.message);
-    let of_node = case.node().and_then(|one| one.as_ref().err());
-    let of_node = of_node.filter(|problem| !is_none(problem));
-    let of_agent = case.agent().and_then(|one| one.as_ref().err());
-    let of_node = of_node.map(|problem| told(&format!("how node {node} is"), problem));
-    let of_agent = of_agent.map(|problem| told(&format!("what node {node} has mounted"), problem));
-    of_node.into_iter().chain(of_agent).collect()
-}
-
 /// A fault of the volume itself, for every claim.
 fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<Finding> {
     let id = &volume.id;
     if let Some(record) = volume.unreadable.first() {
-        return Some(claim::unreadable_record(&record.problem()));
+        return Some(unreadable_record(&record.problem()));
     }
     if !volume.registered_twice.is_empty() {
         let others = volume.registered_twice.join(" and ");
@@ -219,7 +180,7 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
     if !volume.health.healthy {
         return Some(match facts.plugin(&volume.plugin) {
             Some(found) => plugin::worst_half(facts, found),
-            None => plugin::not_known(&volume.plugin),
+            None => instance::not_known(&volume.plugin),
         });
     }
     let key = VolumeKey::new(volume.namespace.clone(), id.clone());
@@ -277,29 +238,6 @@ fn mounted(volume: &VolumeStatus) -> Option<Finding> {
         hint::namespace_option(&volume.namespace)
     );
     Some(finding.next_if_known(volume.mounts.is_empty().then_some(named)))
-}
-
-/// Whether the request was to use the volume, and not to change its registration.
-pub fn is_of_claim(refusal: &RefusedRequest) -> bool {
-    let step = refusal.step.as_str();
-    step.starts_with("node.") || ["claim.take", "controller.publish", "agent.mount"].contains(&step)
-}
-
-/// The error of the last request for a volume: nothing has been granted since.
-pub fn last_refusal(facts: &Facts, plugin: &PluginId, refusal: &RefusedRequest) -> Finding {
-    let RefusedRequest { at, step, code, message, trace, .. } = refusal;
-    let who = match code {
-        Code::OldCall => Actor::NOBODY,
-        code if code.is_of_plugin() => Actor::PluginOperator(plugin.clone()),
-        _ => Actor::You,
-    };
-    let since = ago(*at, facts.now);
-    let sentence = format!("the last request for it was refused {since} ago: {message}");
-    let told = format!("{step} was refused at {at} with {code}");
-    let finding = Finding::new(Cause::Refused, who, sentence).shown_by([told]);
-    finding
-        .next(format!("berth explain {code}"))
-        .next_if_known(trace.as_ref().map(|trace| format!("berth trace {trace}")))
 }
 
 /// No node may host the volume.

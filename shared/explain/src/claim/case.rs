@@ -1,0 +1,183 @@
+//! A claim with all that was read about it.
+
+use std::time::Duration;
+
+use berth_contract::message::agent::{AgentStatus, FailureStatus, MountStatus, WorkStatus};
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::registry::{NodeStatus, PluginStatus};
+use berth_contract::message::volume::VolumeStatus;
+use berth_domain::volume::{Attempt, CallFailure, State};
+use berth_domain::{NodeId, PluginId, Timestamp};
+
+use crate::cause::{Actor, Cause};
+use crate::facts::{Facts, SourceAnswer};
+use crate::finding::Finding;
+use crate::next;
+use crate::span::ago;
+
+/// How long an error that the plugin calls temporary needs no operator.
+const TEMPORARY_MAX: Duration = Duration::from_secs(300);
+
+/// A claim with all that was read about it.
+#[derive(Clone, Copy)]
+pub struct Case<'a> {
+    pub facts: &'a Facts,
+    pub claim: &'a ClaimStatus,
+}
+
+impl<'a> Case<'a> {
+    /// Granted, and still wanted.
+    pub fn is_granted(&self) -> bool {
+        self.claim.state == State::Taken && self.claim.step.is_none()
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.facts.now
+    }
+
+    pub fn volume(&self) -> Option<&'a VolumeStatus> {
+        self.facts.volume_of(self.claim)
+    }
+
+    pub fn node(&self) -> Option<&'a SourceAnswer<NodeStatus>> {
+        self.facts.nodes.get(&self.claim.node)
+    }
+
+    pub fn agent(&self) -> Option<&'a SourceAnswer<AgentStatus>> {
+        self.facts.agents.get(&self.claim.node)
+    }
+
+    pub fn agent_known(&self) -> Option<&'a AgentStatus> {
+        self.agent()?.as_ref().ok()
+    }
+
+    pub fn plugin_id(&self) -> Option<&'a PluginId> {
+        self.volume().map(|volume| &volume.plugin).or(self.claim.plugin.as_ref())
+    }
+
+    pub fn plugin(&self) -> Option<&'a PluginStatus> {
+        self.facts.plugin(self.plugin_id()?)
+    }
+
+    /// The operator of the plugin; the operator of Berth when the plugin is unknown.
+    pub fn plugin_operator(&self) -> Actor {
+        self.plugin_id().map_or(Actor::You, |id| Actor::PluginOperator(id.clone()))
+    }
+
+    /// `plugin dev.berth`
+    pub fn plugin_name(&self) -> String {
+        self.plugin_id().map_or_else(|| "its plugin".to_owned(), |id| format!("plugin {id}"))
+    }
+
+    pub fn mount(&self) -> Option<&'a MountStatus> {
+        let ClaimStatus { namespace, volume, alloc, .. } = self.claim;
+        let mut mounts = self.agent_known()?.mounts.iter();
+        mounts.find(|one| (&one.namespace, &one.volume, &one.alloc) == (namespace, volume, alloc))
+    }
+
+    /// The node's operation for the claim; or one for another alloc that hangs and blocks it.
+    pub fn work(&self) -> Option<&'a WorkStatus> {
+        let ClaimStatus { namespace, volume, alloc, .. } = self.claim;
+        let here = |one: &&WorkStatus| {
+            (&one.namespace, &one.volume) == (namespace, volume)
+                && !one.step.starts_with("controller.")
+        };
+        let work = &self.agent_known()?.work;
+        let own = work.iter().filter(here).find(|one| one.alloc == *alloc);
+        own.or_else(|| work.iter().filter(here).find(|one| one.hung))
+    }
+
+    pub fn failure(&self) -> Option<&'a FailureStatus> {
+        let ClaimStatus { namespace, volume, alloc, .. } = self.claim;
+        let mut failures = self.agent_known()?.failures.iter();
+        failures.find(|one| (&one.namespace, &one.volume, &one.alloc) == (namespace, volume, alloc))
+    }
+
+    /// A controller's operation for the volume, with its node; one that hangs comes first.
+    pub fn controller_work(&self) -> Option<(&'a NodeId, &'a WorkStatus)> {
+        let ClaimStatus { namespace, volume, .. } = self.claim;
+        let agents = self.facts.agents.iter().filter_map(|(id, agent)| {
+            let agent = agent.as_ref().ok()?;
+            Some(agent.work.iter().map(move |work| (id, work)))
+        });
+        let here = |(_, work): &(&NodeId, &WorkStatus)| {
+            (&work.namespace, &work.volume) == (namespace, volume)
+                && work.step.starts_with("controller.")
+        };
+        agents.flatten().filter(here).max_by_key(|(_, work)| work.hung)
+    }
+
+    /// No action is needed: it continues by itself, at the latest at that time.
+    pub fn nobody(&self) -> Actor {
+        let until = self.claim.attempt.as_ref().map(Attempt::ends);
+        let by = self.claim.next_try.or(until).filter(|by| *by > self.now());
+        Actor::Nobody { by }
+    }
+
+    /// The tries, the wait and the error on the claim's record.
+    pub fn evidence(&self) -> Vec<String> {
+        let claim = self.claim;
+        let tries = (claim.tries > 0).then(|| format!("{} tries", claim.tries));
+        let failure = claim.failure.as_ref().filter(|_| claim.tries > 0);
+        let waits = claim.waits_for.as_ref().map(|waits| format!("waits for {waits}"));
+        let told: Vec<String> =
+            [tries, waits, failure.map(ToString::to_string)].into_iter().flatten().collect();
+        if told.is_empty() {
+            return Vec::new();
+        }
+        vec![format!("the claim of {}: {}", claim.alloc, told.join("; "))]
+    }
+
+    /// The finding when no rule has one.
+    pub fn at_rest(&self) -> Finding {
+        let claim = self.claim;
+        if self.is_granted() {
+            return Finding::new(Cause::Nothing, Actor::NOBODY, "nothing to do")
+                .shown_by(self.mount().map(|mount| {
+                    format!("the agent of {}: mounted at {}", claim.node, mount.path)
+                }));
+        }
+        let sentence = match &claim.waits_for {
+            Some(waits) => format!("it waits for {waits}"),
+            None => "its next step is due".to_owned(),
+        };
+        Finding::new(Cause::UnderWay, self.nobody(), sentence).shown_by(self.evidence())
+    }
+}
+
+/// The meaning of a plugin's error, and the actor.
+pub fn refused(case: &Case<'_>, failure: &CallFailure, node: Option<&NodeId>) -> Option<Finding> {
+    let code = failure.facts.grpc?;
+    let rpc = failure.facts.rpc.as_deref().unwrap_or("the call");
+    let claim = case.claim;
+    let plugin = case.plugin_name();
+    let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
+    let what = format!("{plugin}{on} answers {rpc} with {code}");
+    let finding = if code.is_temporary() && case.now().since(claim.since) < TEMPORARY_MAX {
+        let sentence = format!("{what}, which it calls temporary; it is asked again");
+        Finding::new(Cause::PluginRetries, case.nobody(), sentence)
+    } else {
+        let sentence = format!("{what}: that is to be mended in the storage");
+        Finding::new(Cause::PluginRefuses, case.plugin_operator(), sentence)
+    };
+    let process = node.zip(case.plugin_id()).map(|(node, id)| next::plugin_process(node, id));
+    Some(finding.shown_by([failure.to_string()]).next_if_known(process))
+}
+
+/// A plugin call without an answer.
+pub fn hangs(case: &Case<'_>, node: &NodeId, work: &WorkStatus) -> Finding {
+    let now = case.now();
+    let plugin = case.plugin_name();
+    let (what, since) = match &work.rpc {
+        Some(rpc) => (rpc.as_str(), work.rpc_since.unwrap_or(work.since)),
+        None => (work.step.as_str(), work.since),
+    };
+    let sentence =
+        format!("{plugin} on node {node} has not answered {what} for {}", ago(since, now));
+    let told = format!("the agent of {node}: {} for {}", work.step, ago(work.since, now));
+    Finding::new(Cause::PluginHangs, case.plugin_operator(), sentence)
+        .shown_by([told])
+        .shown_by(case.evidence())
+        .next_if_known(case.plugin_id().map(|plugin| next::plugin_process(node, plugin)))
+        .next(next::node_status(node))
+}

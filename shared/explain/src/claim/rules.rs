@@ -1,0 +1,226 @@
+//! Explains the state of one claim.
+//!
+//! Rules are tried in the order of [`Cause`]: the first finding decides. A claim that waits is
+//! explained by what blocks the holder of the volume, with the same rules.
+
+use berth_contract::hint;
+use berth_contract::message::claim::{ClaimStatus, ClaimWait};
+use berth_contract::record::UnreadableRecord;
+use berth_domain::AllocId;
+use berth_domain::volume::State;
+
+use super::case::Case;
+use super::{controller, mount, node};
+use crate::cause::{Actor, Cause};
+use crate::facts::Facts;
+use crate::finding::Finding;
+use crate::record::{is_unreadable, unreadable_record};
+use crate::span::ago;
+use crate::{next, service};
+
+/// What a server does whose disk was full.
+pub const STORES_NOTHING: &str = "nats-server stores no writes: its disk is or was full, and it \
+                                  stores nothing until it is restarted";
+
+/// Checks for one kind of cause.
+type Rule = fn(&Case<'_>) -> Option<Finding>;
+
+/// Rules for a claim that must be mounted and used.
+const GRANTED: [Rule; 9] = [
+    unreadable,
+    stray,
+    store,
+    node::gone_or_away,
+    node::missing_right,
+    node::journal,
+    mount::work,
+    mount::trouble,
+    mount::absent,
+];
+
+/// Rules for a claim that is being granted or released.
+const MOVING: [Rule; 11] = [
+    unreadable,
+    store,
+    clock,
+    node::gone_or_away,
+    node::missing_right,
+    node::journal,
+    standing_use,
+    turn,
+    plugin_down,
+    last_error,
+    held_back,
+];
+
+/// Granted for a volume that is registered under its name no more.
+fn stray(case: &Case<'_>) -> Option<Finding> {
+    let ClaimStatus { alloc, namespace, plugin, external_id, hint, .. } = case.claim;
+    let of = plugin.as_ref().zip(external_id.as_ref());
+    let sentence = "the registration of the volume that it was granted for is lost: the claim can \
+                    be released, and is not granted again";
+    let finding = Finding::new(Cause::RegistrationLost, Actor::You, sentence)
+        .shown_by(of.map(|(plugin, id)| format!("it is of {plugin}: {id}")))
+        .shown_by(hint.clone())
+        .next(next::stop_alloc(alloc, namespace, "once its workload has ended"));
+    case.claim.stray.then_some(finding)
+}
+
+/// The decisive cause.
+pub fn find(case: &Case<'_>) -> Finding {
+    let rules: &[Rule] = if case.is_granted() { &GRANTED } else { &MOVING };
+    let found = rules.iter().find_map(|rule| rule(case));
+    found.unwrap_or_else(|| case.at_rest())
+}
+
+/// The claim's state in words, with the state of its mount on the node.
+pub fn state(case: &Case<'_>) -> String {
+    let claim = case.claim;
+    let of = format!("{} by {} on {}", claim.state, claim.alloc, claim.node);
+    if !case.is_granted() {
+        return of;
+    }
+    let beyond = match (case.agent(), case.mount(), case.work()) {
+        // It is told with what is not known: the agent's silence is not as old as the claim.
+        (None | Some(Err(_)), ..) => return of,
+        (_, _, Some(work)) => mount::doing(work).to_owned(),
+        (_, Some(mount), None) => mount::word(mount).to_owned(),
+        (_, None, None) => "not mounted".to_owned(),
+    };
+    format!("{of}, {beyond}")
+}
+
+/// A record that the claim needs is unreadable.
+fn unreadable(case: &Case<'_>) -> Option<Finding> {
+    let ClaimStatus { namespace, alloc, .. } = case.claim;
+    let alloc = case.facts.allocs.get(&(namespace.clone(), alloc.clone()));
+    let node = case.node().and_then(|one| one.as_ref().err());
+    let of_volume = case.volume().and_then(|volume| volume.unreadable.first());
+    let problems = [alloc.and_then(|one| one.as_ref().err()), node];
+    let mut problems = problems.into_iter().flatten().filter(|problem| is_unreadable(problem));
+    let problem = of_volume.map(UnreadableRecord::problem).or_else(|| problems.next().cloned())?;
+    Some(unreadable_record(&problem))
+}
+
+/// The server stores no writes.
+fn store(case: &Case<'_>) -> Option<Finding> {
+    let ClaimStatus { wait, waits_for, alloc, .. } = case.claim;
+    (*wait == Some(ClaimWait::Store)).then(|| {
+        let words = waits_for.as_deref().unwrap_or("the server");
+        let finding = Finding::new(Cause::StoreFault, Actor::You, STORES_NOTHING)
+            .shown_by([format!("the claim of {alloc} waits for {words}")]);
+        next::after_full_store().into_iter().fold(finding, Finding::next)
+    })
+}
+
+/// A wrong clock, or no volumewatcher.
+fn clock(case: &Case<'_>) -> Option<Finding> {
+    service::in_the_way(case.facts, case.claim)
+        .or_else(|| crate::node::wrong_clock(case.node()?.as_ref().ok()?))
+}
+
+/// The plugin has no healthy instance for the step.
+fn plugin_down(case: &Case<'_>) -> Option<Finding> {
+    if case.claim.step?.is_controller() { controller::down(case) } else { node::plugin_down(case) }
+}
+
+/// The result of the last try, or the state of the present one.
+fn last_error(case: &Case<'_>) -> Option<Finding> {
+    if case.claim.step?.is_controller() { controller::trouble(case) } else { node::trouble(case) }
+}
+
+/// A volumewatcher runs, and has not begun the next call of the release.
+fn held_back(case: &Case<'_>) -> Option<Finding> {
+    let claim = case.claim;
+    let is_due = claim.attempt.is_none() && claim.next_try.is_none_or(|next| next <= case.now());
+    let waits = case.now().since(claim.since).as_secs() >= 5;
+    (claim.step.is_some() && is_due && waits && claim.state != State::Publishing).then(|| {
+        Finding::new(
+            Cause::UnderWay,
+            Actor::NOBODY,
+            format!(
+                "its next call is due and not begun, for {}: the volumewatcher has no room for \
+                 it, or another claim of the volume is at its call",
+                ago(claim.since, case.now())
+            ),
+        )
+        .shown_by(case.evidence())
+        .next(format!(
+            "berth claim status --volume {}{}",
+            hint::quoted(claim.volume.as_str()),
+            hint::namespace_option(&claim.namespace)
+        ))
+    })
+}
+
+/// Another claim uses the attachment that this claim must release.
+fn standing_use(case: &Case<'_>) -> Option<Finding> {
+    let claim = case.claim;
+    if claim.state != State::NodeDetached || claim.attempt.is_some() {
+        return None;
+    }
+    let kind = match claim.wait? {
+        ClaimWait::OtherName => Cause::RegisteredTwice,
+        ClaimWait::Attachment => Cause::HeldByOthers,
+        _ => return None,
+    };
+    let sentence = format!("its detach waits for {}", claim.waits_for.as_ref()?);
+    let finding = Finding::new(kind, Actor::You, sentence);
+    Some(
+        finding
+            .shown_by(claim.hint.clone())
+            .next(next::why_volume(&claim.volume, &claim.namespace)),
+    )
+}
+
+/// A waiting claim: the cause is what blocks the first holder of the volume.
+fn turn(case: &Case<'_>) -> Option<Finding> {
+    let claim = case.claim;
+    if claim.state != State::Waiting {
+        return None;
+    }
+    let waits_for = claim.waits_for.clone().unwrap_or_else(|| "its turn".to_owned());
+    let claims = &case.volume()?.claims;
+    Some(behind_holder(case.facts, claims, &claim.alloc, &waits_for).unwrap_or_else(|| {
+        let sentence = format!("it waits for {waits_for}");
+        Finding::new(Cause::UnderWay, Actor::NOBODY, sentence)
+    }))
+}
+
+/// The cause that blocks the holder of the volume, for an alloc that waits for it; none when no
+/// claim holds the volume.
+pub fn behind_holder(
+    facts: &Facts,
+    claims: &[ClaimStatus],
+    waiter: &AllocId,
+    waits_for: &str,
+) -> Option<Finding> {
+    let holder = holder(claims)?;
+    let of_holder = Case { claim: holder, facts };
+    let since = ago(holder.since, facts.now);
+    let (alloc, node) = (&holder.alloc, &holder.node);
+    let told = format!("{alloc} holds the volume on {node}: {} for {since}", holder.state);
+    if of_holder.is_granted() {
+        let sentence = format!(
+            "{alloc} on node {node} has held the volume for {since}; {waiter} is granted it in its \
+             turn"
+        );
+        let finding = Finding::new(Cause::HeldByOthers, Actor::NOBODY, sentence)
+            .shown_by([format!("{waiter} waits for {waits_for}")]);
+        let when = "once its workload has ended, if it is to end now";
+        return Some(finding.next(next::stop_alloc(alloc, &holder.namespace, when)));
+    }
+    let mut finding = find(&of_holder);
+    finding.sentence = format!("{waiter} waits for {alloc}: {}", finding.sentence);
+    finding.evidence.insert(0, told);
+    Some(finding)
+}
+
+/// The claim that holds the volume and must end first.
+fn holder(claims: &[ClaimStatus]) -> Option<&ClaimStatus> {
+    let holds = |claim: &&ClaimStatus| claim.state != State::Waiting;
+    // A claim that is being released ends next; its cause blocks the queue.
+    let mut holders: Vec<&ClaimStatus> = claims.iter().filter(holds).collect();
+    holders.sort_by_key(|claim| (claim.state == State::Taken, claim.since));
+    holders.into_iter().next()
+}

@@ -1,0 +1,105 @@
+//! A finding: a cause with its sentence, what shows it, who acts and what to try.
+
+use std::fmt;
+
+use berth_domain::{Namespace, Timestamp};
+use serde::Serialize;
+
+use crate::cause::{Actor, Cause};
+
+/// A cause with its details.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The kind of the cause, for programs.
+    pub cause: Cause,
+    /// The cause in one sentence, with the names of this case.
+    pub sentence: String,
+    /// The facts that show it, and their sources.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<String>,
+    /// Who must act.
+    pub who: Actor,
+    /// Commands that help, in order. Text after a `#` is a comment for the shell.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<String>,
+}
+
+impl Finding {
+    /// A cause, and the sentence for it.
+    pub fn new(cause: Cause, who: Actor, sentence: impl Into<String>) -> Self {
+        Self { cause, sentence: sentence.into(), evidence: Vec::new(), who, next: Vec::new() }
+    }
+
+    /// Adds the facts that show the cause.
+    #[must_use]
+    pub fn shown_by(mut self, evidence: impl IntoIterator<Item = String>) -> Self {
+        self.evidence.extend(evidence);
+        self
+    }
+
+    /// Adds a command that helps.
+    #[must_use]
+    pub fn next(mut self, command: impl Into<String>) -> Self {
+        self.next.push(command.into());
+        self
+    }
+
+    /// Adds a command that helps, if the names that it needs are known.
+    #[must_use]
+    pub fn next_if_known(mut self, command: Option<String>) -> Self {
+        self.next.extend(command);
+        self
+    }
+}
+
+/// The findings for one volume, alloc, node or plugin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnosis {
+    /// `volume data`, `node n1`.
+    pub subject: String,
+    /// Its namespace, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Namespace>,
+    /// Its state.
+    pub state: String,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The decisive cause.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// Other faults, one line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+    /// Facts that could not be read, with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_known: Vec<String>,
+}
+
+impl Diagnosis {
+    /// A diagnosis without a namespace and without further details.
+    pub fn new(subject: impl fmt::Display, state: impl Into<String>, finding: Finding) -> Self {
+        Self {
+            subject: subject.to_string(),
+            namespace: None,
+            state: state.into(),
+            since: None,
+            finding,
+            also: Vec::new(),
+            not_known: Vec::new(),
+        }
+    }
+
+    /// The same in a namespace.
+    #[must_use]
+    pub fn in_namespace(self, namespace: &Namespace) -> Self {
+        Self { namespace: Some(namespace.clone()), ..self }
+    }
+}
+
+/// All findings for a name, as `--json` prints them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnoses {
+    /// One for each thing that has the name.
+    pub diagnoses: Vec<Diagnosis>,
+}

@@ -1,0 +1,55 @@
+//! What a thing waits for, who acts and what to try: the decisive cause, from facts.
+//!
+//! **Owns** the facts ([`facts`]), the kinds of causes with their order ([`Cause`]: one cause hides
+//! a later one), the rules that find them, and their words. **Promises** that everything here is
+//! pure: the same facts give the same finding. A source that did not answer is a fact, too.
+//!
+//! **Never** asks a service, reads a clock or prints: whoever explains gathers the facts and shows
+//! the finding.
+
+mod at_storage;
+mod cause;
+mod change;
+mod claim;
+pub mod facts;
+mod failure;
+mod finding;
+mod instance;
+pub mod missing_rights;
+mod name;
+pub mod next;
+mod node;
+mod obstacle;
+mod plugin;
+mod record;
+mod rights;
+mod service;
+pub mod span;
+mod storage;
+mod subject;
+
+pub use at_storage::AtStorage;
+pub use cause::{Actor, Cause};
+pub use change::{delete_command, name_operation};
+pub use claim::STORES_NOTHING;
+pub use facts::{Facts, Names, ServiceInfo, SnapshotName, SourceAnswer};
+pub use finding::{Diagnoses, Diagnosis, Finding};
+pub use name::names;
+pub use node::{
+    is_returning, state as node_state, troubles as node_troubles, wrong_clock as wrong_node_clock,
+};
+pub use plugin::troubles as plugin_troubles;
+pub use record::unreadable_record;
+pub use service::{bus_away, is_wrong as is_wrong_skew, skew as words_of_skew};
+pub use storage::{find_change, find_refusal, find_snapshot};
+pub use subject::diagnose;
+
+use berth_contract::message::claim::ClaimStatus;
+
+/// The decisive cause of what one claim waits for.
+pub fn find_claim(facts: &Facts, claim: &ClaimStatus) -> Finding {
+    claim::find(&claim::Case { facts, claim })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,34 @@
+//! Faults of the instances of a plugin.
+
+use berth_contract::message::registry::{InstanceStatus, PluginStatus};
+use berth_domain::plugin::{Half, NodeState};
+
+use crate::facts::Facts;
+use crate::finding::Finding;
+use crate::instance::{down, instance_down};
+use crate::node;
+
+/// Every fault of a plugin's instances; a half without a healthy instance decides.
+pub fn troubles(facts: &Facts, plugin: &PluginStatus) -> Vec<Finding> {
+    let no_controller = plugin.controllers.is_some_and(|count| count.healthy == 0);
+    if no_controller || plugin.nodes.healthy == 0 {
+        return vec![worst_half(facts, plugin)];
+    }
+    plugin.instances.iter().filter(|one| !one.healthy).map(instance_down).collect()
+}
+
+/// The half of a plugin that has no healthy instance.
+pub fn worst_half(facts: &Facts, plugin: &PluginStatus) -> Finding {
+    let no_controller = plugin.controllers.is_some_and(|count| count.healthy == 0);
+    let half = if no_controller { Half::Controller } else { Half::Node };
+    // No instance is healthy on a node that is down.
+    let there = |one: &&InstanceStatus| one.half == half;
+    let nodes = plugin.instances.iter().filter(there).map(|one| facts.nodes.get(&one.node));
+    let nodes: Vec<_> = nodes.map(|node| node.and_then(|node| node.as_ref().ok())).collect();
+    match nodes.first() {
+        Some(Some(first)) if nodes.iter().flatten().all(|node| node.state == NodeState::Down) => {
+            node::down(facts, first)
+        }
+        _ => down(plugin, half),
+    }
+}

@@ -1,0 +1,67 @@
+//! Explains the state of a node.
+
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::registry::NodeStatus;
+use berth_contract::service::PLUGIN_REGISTRY;
+use berth_domain::NodeId;
+use berth_domain::plugin::Half;
+
+use super::worst;
+use crate::cause::{Actor, Cause};
+use crate::claim::{self, Case};
+use crate::facts::Facts;
+use crate::finding::{Diagnosis, Finding};
+use crate::node::{state, trouble};
+use crate::record::read_record;
+use crate::service;
+
+/// The most claims of one node that are shown besides its own cause.
+const ALSO_MAX: usize = 5;
+
+/// The diagnosis of a node; none when there is no such node.
+pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
+    let subject = format!("node {id}");
+    // For a name of another kind the cause may be another one, which is reported instead.
+    let is_only = facts.names.volume.is_none() && facts.names.plugin.is_none();
+    let unanswered =
+        |problem: &_| is_only.then(|| service::away(facts, PLUGIN_REGISTRY.name, problem));
+    let node = match read_record(facts.nodes.get(id)?, &subject, unanswered) {
+        Ok(node) => node,
+        Err(told) => return told,
+    };
+    let claims = facts.claims_on.get(id).and_then(|claims| claims.as_ref().ok());
+    let known = worst::known_claims(facts, claims);
+    let finding = trouble(facts, node)
+        .or_else(|| worst::worst_finding(facts, &known, |cause| cause < Cause::UnderWay))
+        .unwrap_or_else(|| well(facts, node, claims));
+    let (state, since) = state(node);
+    let mut told = Diagnosis { since: Some(since), ..Diagnosis::new(subject, state, finding) };
+    told.also = known.iter().filter_map(|one| also(facts, one)).take(ALSO_MAX).collect();
+    if let Some(Err(problem)) = facts.agents.get(id) {
+        told.not_known.push(format!("what it has mounted: {}", problem.message));
+    }
+    if let Some(Err(problem)) = facts.claims_on.get(id) {
+        told.not_known.push(format!("its claims: {}", problem.message));
+    }
+    Some(told)
+}
+
+fn also(facts: &Facts, one: &ClaimStatus) -> Option<String> {
+    let case = Case { facts, claim: one };
+    let found = claim::find(&case);
+    let told = format!("volume {} {}: {}", one.volume, claim::state(&case), found.sentence);
+    (found.cause < Cause::UnderWay).then_some(told)
+}
+
+/// Nothing is wrong.
+fn well(facts: &Facts, node: &NodeStatus, claims: Option<&Vec<ClaimStatus>>) -> Finding {
+    let agent = facts.agents.get(&node.id).and_then(|agent| agent.as_ref().ok());
+    let mounts = agent.map_or(0, |agent| agent.mounts.len());
+    let plugins = node.instances.iter().filter(|one| one.half == Half::Node).count();
+    let claims = claims.map_or("not known".to_owned(), |claims| claims.len().to_string());
+    let told = format!(
+        "its agent answers, plugins: {plugins}, all healthy, claims: {claims}, mounts: {mounts}; \
+         nothing to do"
+    );
+    Finding::new(Cause::Nothing, Actor::NOBODY, told)
+}
