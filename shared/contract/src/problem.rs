@@ -55,6 +55,9 @@ pub struct Problem {
     /// The processes that keep the volume on the node, the first few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<HoldingProcess>,
+    /// The key of the record that cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<String>,
     /// The next thing to try.
     pub next: String,
     /// The trace that holds the whole story.
@@ -80,6 +83,7 @@ impl Problem {
             rpc: None,
             grpc: None,
             processes: Vec::new(),
+            record: None,
             next: code.next().to_owned(),
             trace: None,
             faults: Vec::new(),

@@ -45,7 +45,7 @@ pub fn is_unreadable(problem: &Problem) -> bool {
 
 /// The finding for an unreadable record.
 pub fn unreadable_record(problem: &Problem) -> Finding {
-    let key = problem.message.split_whitespace().nth(2).unwrap_or_default();
+    let key = problem.record.as_deref().unwrap_or_default();
     let (bucket, reader) = if key::parse_volume(key).is_some() {
         (&bucket::VOLUMES, CLAIM.name)
     } else if key::parse_alloc(key).is_some() {
@@ -67,9 +67,12 @@ pub fn unreadable_record(problem: &Problem) -> Finding {
         let damaged = "a record is damaged, and until it can be read nothing is decided about it";
         (damaged.to_owned(), None)
     };
+    // Services of the last release name it in words only.
+    let look = problem.record.as_ref();
+    let look = look.map(|key| format!("nats kv get {} {} --raw", bucket.name, hint::quoted(key)));
     Finding::new(Cause::RecordUnreadable, Actor::You, sentence)
         .shown_by([problem.message.clone()])
         .next_if_known(upgrade)
-        .next(format!("nats kv get {} {} --raw", bucket.name, hint::quoted(key)))
+        .next_if_known(look)
         .next(format!("berth explain {}", problem.code))
 }

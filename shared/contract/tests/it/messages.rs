@@ -328,10 +328,8 @@ fn calls() {
             secrets: Some(sample::secrets_id()),
         },
     );
-    reply(
-        "reply-call",
-        &call::Called { publish_context: sample::map("device", "/dev/xvdba"), answer: None },
-    );
+    let publish_context = sample::map("device", "/dev/xvdba");
+    reply("reply-call", &call::Called { publish_context, answer: None });
     reply(
         "reply-controller-validate",
         &call::Validated {

@@ -6,7 +6,7 @@ use berth_tidy::source::readings_of_text;
 use crate::assert_none;
 
 /// Places that have to, with the reason.
-const HAVE_TO: [(&str, &str); 6] = [
+const HAVE_TO: [(&str, &str); 5] = [
     ("shared/bus/src/denial.rs", "nats-server says only in words what it refuses"),
     ("shared/bus/src/link.rs", "the same, for the log"),
     ("shared/csi/src/client.rs", "tonic says only in words that an answer is too large"),
@@ -16,7 +16,6 @@ const HAVE_TO: [(&str, &str); 6] = [
         "services of the last release say in words only that they \
         are older; and the placeholders of a command are filled in",
     ),
-    ("services/cli/src/args/", "what a person typed is read"),
 ];
 
 #[test]
