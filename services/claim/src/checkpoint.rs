@@ -9,7 +9,9 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::proof::Proven;
-use berth_domain::volume::{Claim, Command, Refusal, State as ClaimState, Volume, Write};
+use berth_domain::volume::{
+    Begin, CallOwner, Claim, Command, Refusal, State as ClaimState, Volume, Write,
+};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey, WorkerId};
 use tokio::time::Instant;
 
@@ -65,7 +67,7 @@ pub async fn checkpoint(
     store_missing_node(state, &volume, &alloc, STEP, trace).await?;
     if let Some(report) = request.report {
         let reported = Command::Answer {
-            alloc: alloc.clone(),
+            owner: CallOwner::Claim(alloc.clone()),
             attempt: report.attempt.clone(),
             outcome: report.into_outcome(),
             worker: (!request.report_only).then(|| request.worker.clone()),
@@ -84,7 +86,7 @@ pub async fn checkpoint(
     if request.report_only {
         return Ok(show_claim(state, &volume, &alloc));
     }
-    let mut begin = Begin {
+    let mut begin = NextCall {
         // The release of a claim goes on, wanted or not. For other claims the leader is asked.
         wanted: match show_claim(state, &volume, &alloc).state {
             Some(claim_state) if is_leaving(claim_state) => None,
@@ -139,7 +141,7 @@ fn is_attach_held(state: &State, volume: &VolumeKey, alloc: &AllocId) -> bool {
 }
 
 /// A worker's request for the next call.
-struct Begin<'a> {
+struct NextCall<'a> {
     alloc: &'a AllocId,
     worker: &'a WorkerId,
     /// None for a claim whose release goes on in any case.
@@ -148,16 +150,17 @@ struct Begin<'a> {
     proven: Option<Proven>,
 }
 
-impl Begin<'_> {
+impl NextCall<'_> {
     fn command(&self) -> Command {
-        Command::Begin {
-            alloc: self.alloc.clone(),
+        Command::Begin(Begin {
+            owner: CallOwner::Claim(self.alloc.clone()),
             worker: self.worker.clone(),
             // A claim of an alloc that may be live is not released.
             wanted: self.wanted.unwrap_or(true),
             early: self.early,
             proven: self.proven.clone(),
-        }
+            executor: None,
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::class::{ClassRefusal, ClassUse};
 use berth_domain::volume::storage::{Origin, SnapshotState, Stage};
-use berth_domain::volume::{Command, Step, Volume, VolumeSpec, Write};
+use berth_domain::volume::{CallOwner, Command, Step, Volume, VolumeSpec, Write};
 use berth_domain::{ClassId, Namespace, VolumeKey};
 use berth_service::projection::Volumes;
 
@@ -24,7 +24,7 @@ use crate::query::covers;
 pub fn copies_of(volumes: &Volumes, volume: &VolumeKey, command: &Command) -> Vec<String> {
     let snapshot = match command {
         Command::Delete { .. } | Command::Deregister { .. } | Command::Register(_) => None,
-        Command::Drive(drive) if drive.snapshot.is_none() => None,
+        Command::Begin(begin) if begin.owner == CallOwner::Volume => None,
         Command::DeleteSnapshot { snapshot, .. } => Some(snapshot.clone()),
         _ => return Vec::new(),
     };

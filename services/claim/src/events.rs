@@ -8,7 +8,7 @@ use berth_domain::alloc::Alloc;
 use berth_domain::proof::Proof;
 use berth_domain::volume::storage::{OperationKind, Snapshot, SnapshotState, Work};
 use berth_domain::volume::{
-    CallFailure, Claim, Command, Outcome, Policy, State, VolumeSpec, Write,
+    Begin, CallFailure, Claim, Command, Outcome, Policy, State, VolumeSpec, Write,
 };
 use berth_domain::{AllocId, Namespace, SnapshotId, Timestamp, VolumeKey};
 use berth_service::clock;
@@ -188,7 +188,7 @@ impl StoredTransition<'_> {
     fn snapshot_event(&self, id: &SnapshotId, snapshot: &Snapshot) -> Event {
         let failed = matches!(
             self.command,
-            Command::Settle {
+            Command::Answer {
                 outcome: Outcome::Failed(_)
                     | Outcome::NotDone(_)
                     | Outcome::Exhausted(_)
@@ -249,7 +249,7 @@ impl StoredTransition<'_> {
             State::NodeDetached => EventName::ClaimNodeDetached,
         };
         let proof = match self.command {
-            Command::Begin { proven: Some(_), .. } => claim.proof.as_ref(),
+            Command::Begin(Begin { proven: Some(_), .. }) => claim.proof.as_ref(),
             _ => None,
         };
         let detail = match (&claim.failure, &claim.attempt) {
@@ -290,10 +290,10 @@ impl StoredTransition<'_> {
             Command::Confirm { word, .. } => {
                 format!("the plugin could not say that it is detached: {word}")
             }
-            Command::Begin { proven: Some(proven), .. } => {
+            Command::Begin(Begin { proven: Some(proven), .. }) => {
                 format!("node {} is gone: {}", proven.node, proven.proof)
             }
-            Command::Begin { wanted: true, .. } if self.was(State::Waiting) => {
+            Command::Begin(Begin { wanted: true, .. }) if self.was(State::Waiting) => {
                 "nobody asked for it any more".to_owned()
             }
             _ => "nothing of it was left to detach".to_owned(),

@@ -14,7 +14,9 @@
 use berth_contract::key;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::class::ClassUse;
-use berth_domain::volume::{Command, Handle, HandleUse, Outcome, StorageAnswer, VolumeSpec, Write};
+use berth_domain::volume::{
+    CallOwner, Command, Handle, HandleUse, Outcome, StorageAnswer, VolumeSpec, Write,
+};
 use berth_domain::{ClassId, Namespace, VolumeKey};
 use berth_service::projection::{HandleEntry, HandleGuard, Subtree, Volumes};
 
@@ -61,7 +63,11 @@ pub fn handle_use(volumes: &Volumes, volume: &VolumeKey, command: &Command) -> H
     match command {
         Command::Register(spec) => use_of(spec.handle(&volume.volume)),
         // The id that the plugin returned is about to become the volume's.
-        Command::Settle { outcome: Outcome::Stored(StorageAnswer::Volume(made)), .. } => {
+        Command::Answer {
+            owner: CallOwner::Volume,
+            outcome: Outcome::Stored(StorageAnswer::Volume(made)),
+            ..
+        } => {
             let subtree = volumes.get(volume);
             let spec = subtree.and_then(|subtree| subtree.volume.spec.as_ref());
             use_of(spec.map(|spec| Handle {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_domain::PluginId;
 use berth_domain::Timestamp;
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Command, Outcome, State as ClaimState, Volume, Write,
+    Attempt, CallKind, CallOwner, Claim, Command, Outcome, State as ClaimState, Volume, Write,
 };
 use berth_telemetry::metric::{
     ATTEMPTS, ATTEMPTS_RETRIED, CLAIMS_GRANTED, CLAIMS_RELEASED, CLAIMS_STATE_DURATION,
@@ -80,13 +80,14 @@ pub struct AnsweredChange {
 impl AnsweredChange {
     /// The change that the command brings the answer of.
     pub fn answered_by(volume: &Volume, command: &Command) -> Option<Self> {
-        let Command::Settle { snapshot, attempt, outcome } = command else { return None };
-        let (progress, since) = match snapshot {
-            None => {
+        let Command::Answer { owner, attempt, outcome, .. } = command else { return None };
+        let (progress, since) = match owner {
+            CallOwner::Claim(_) => return None,
+            CallOwner::Volume => {
                 let operation = volume.spec.as_ref()?.operation()?;
                 (&operation.progress, operation.since)
             }
-            Some(id) => {
+            CallOwner::Snapshot(id) => {
                 let snapshot = volume.snapshots.get(id)?;
                 (&snapshot.progress, snapshot.since)
             }

@@ -7,7 +7,7 @@ use berth_bus::caller;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_domain::VolumeKey;
-use berth_domain::volume::{Command, Handle, MountDoubt, Volume};
+use berth_domain::volume::{CallOwner, Command, Handle, MountDoubt, Volume};
 use berth_service::projection::Volumes;
 use tokio::time::Instant;
 
@@ -76,7 +76,7 @@ pub async fn forget_reported(state: State) {
 fn needs_mounts(command: &Command) -> bool {
     match command {
         Command::Delete { .. } | Command::Deregister { .. } | Command::Register(_) => true,
-        Command::Drive(drive) => drive.snapshot.is_none(),
+        Command::Begin(begin) => begin.owner == CallOwner::Volume,
         _ => false,
     }
 }

@@ -27,8 +27,8 @@ use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::limits::HELD_MAX;
 use berth_domain::volume::storage::Stage;
 use berth_domain::volume::{
-    Attempt, Command, Outcome, Refusal, Route, State as ClaimState, Step, Take as TakeCommand,
-    Volume,
+    Attempt, CallOwner, Command, Outcome, Refusal, Route, State as ClaimState, Step,
+    Take as TakeCommand, Volume,
 };
 use berth_domain::{Namespace, NodeId, PluginId, Timestamp, VolumeKey};
 use berth_service::locks::KeyGuard;
@@ -452,7 +452,7 @@ async fn record_answer(
 ) {
     let (volume, id, trace_id) = (call.volume_key(), &attempt.id, trace.trace_id());
     let answer = Command::Answer {
-        alloc: call.alloc.clone(),
+        owner: CallOwner::Claim(call.alloc.clone()),
         attempt: id.clone(),
         outcome: outcome.clone(),
         worker: None,

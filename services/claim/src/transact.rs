@@ -533,12 +533,7 @@ fn is_of_absence(command: &Command, refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NoSuchVolume | Refusal::NoSuchClaim(_) | Refusal::NoSuchSnapshot(_))
         && !matches!(
             command,
-            Command::Begin { .. }
-                | Command::Answer { .. }
-                | Command::Observe { .. }
-                | Command::Reserve
-                | Command::Drive(_)
-                | Command::Settle { .. }
+            Command::Begin(_) | Command::Answer { .. } | Command::Observe { .. } | Command::Reserve
         )
 }
 

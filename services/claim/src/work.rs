@@ -64,7 +64,7 @@ pub async fn volume_checkpoint(
 ) -> Result<StorageCheckpointed, Problem> {
     let StorageCheckpoint { volume, snapshot, worker, report, early, report_only } = older;
     let report = report.map(|it| WorkReport::new(it.attempt.clone(), it.into_outcome()));
-    let owner = snapshot.map_or(CallOwner::Volume, CallOwner::Snapshot);
+    let owner = CallOwner::of_storage(snapshot);
     let request = WorkCheckpoint { volume, owner, worker, report, early, report_only };
     let WorkCheckpointed { pending, call, next_try, .. } =
         work_checkpoint(state, namespace, request, trace, deadline).await?;

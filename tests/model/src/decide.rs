@@ -300,7 +300,9 @@ impl Decider {
 
 /// Whether a call that did not succeed, and is to be made again, leaves the claim without a word.
 fn is_silent(volume: &Volume, command: &Command, step: &Step) -> bool {
-    let Command::Answer { alloc, outcome, .. } = command else { return false };
+    let Command::Answer { owner: CallOwner::Claim(alloc), outcome, .. } = command else {
+        return false;
+    };
     let (Some(before), Some(Write::PutClaim(_, after))) = (volume.claims.get(alloc), &step.write)
     else {
         return false;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use berth_domain::access::{AttachmentMode, Capability, CapabilityFilter};
 use berth_domain::proof::{Proof as DomainProof, ProofKind, Proven};
 use berth_domain::volume::{
-    Attempt as DomainAttempt, CallKind, Claim as DomainClaim, Closing, Command, MountOptions,
-    NoRoute, Outcome as Came, Route, State, Take, Volume, VolumeSpec,
+    Attempt as DomainAttempt, Begin, CallKind, CallOwner, Claim as DomainClaim, Closing, Command,
+    MountOptions, NoRoute, Outcome as Came, Route, State, Take, Volume, VolumeSpec,
 };
 use berth_domain::{AllocId, AttemptId as DomainId, NodeId, Timestamp, WorkerId};
 
@@ -257,13 +257,20 @@ impl Translation {
                     Proof::Good => Some(proven(now)),
                 };
                 let alloc = self.allocs[alloc].clone();
-                Command::Begin { alloc, worker, wanted, early: false, proven }
+                Command::Begin(Begin {
+                    owner: CallOwner::Claim(alloc),
+                    worker,
+                    wanted,
+                    early: false,
+                    proven,
+                    executor: None,
+                })
             }
             Ask::Answer { alloc, attempt, outcome } => {
                 let on_record = record.claims[alloc].and_then(|claim| claim.attempt);
                 let publishes = on_record.is_some_and(|on| on.kind == CallKind::ControllerPublish);
                 Command::Answer {
-                    alloc: self.allocs[alloc].clone(),
+                    owner: CallOwner::Claim(self.allocs[alloc].clone()),
                     attempt: self.attempt(attempt).clone(),
                     outcome: self.outcome(alloc, outcome),
                     // The claim service records what came of a publish, and releases nothing.

@@ -15,7 +15,7 @@ use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::volume::{Command, Drive, Outcome, Refusal, Volume};
+use berth_domain::volume::{Begin, CallOwner, Command, Outcome, Refusal, Volume};
 use berth_domain::{Namespace, NodeId, SecretsId, SnapshotId, Timestamp, VolumeKey};
 use berth_service::clock;
 use berth_service::projection::Volumes;
@@ -76,11 +76,12 @@ pub async fn checkpoint(
         // What was read of the run says nothing of a volume that was made since.
         let made = now.spec.as_ref().map(|spec| spec.create_index);
         let wanted = judged.is_none_or(|over| made != Some(over));
-        Ok(Command::Drive(Drive {
-            snapshot: snapshot.cloned(),
+        Ok(Command::Begin(Begin {
+            owner: CallOwner::of_storage(snapshot.cloned()),
             worker: request.worker.clone(),
             wanted,
             early: request.early,
+            proven: None,
             executor: executor_of(state, &members, now, snapshot)?,
         }))
     };
@@ -140,10 +141,11 @@ async fn settle(
 ) -> Result<GroupCommitted, (VolumeKey, TransactError)> {
     let command = |_: &VolumeKey, now: &Volume| {
         check_members(now, snapshot, members)?;
-        Ok(Command::Settle {
-            snapshot: snapshot.cloned(),
+        Ok(Command::Answer {
+            owner: CallOwner::of_storage(snapshot.cloned()),
             attempt: attempt.clone(),
             outcome: outcome.clone(),
+            worker: None,
         })
     };
     transact_members(state, members, trace, None, command).await

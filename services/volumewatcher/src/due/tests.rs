@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter, Mode};
 use berth_domain::volume::{
-    Attempt, CallKind, Claims, Command, Context, HandleUse, Outcome, Policy, Route, Step, Take,
-    VolumeSpec, Write, step,
+    Attempt, Begin, CallKind, CallOwner, Claims, Command, Context, HandleUse, Outcome, Policy,
+    Route, Step, Take, VolumeSpec, Write, step,
 };
 use berth_domain::{AttemptId, WorkerId};
 
@@ -89,7 +89,12 @@ impl Site {
 
     fn outcome(&mut self, at: usize, attempt: &Attempt, outcome: Outcome) -> Step {
         let attempt = attempt.id.clone();
-        self.apply(&Command::Answer { alloc: alloc(at), attempt, outcome, worker: None })
+        self.apply(&Command::Answer {
+            owner: CallOwner::Claim(alloc(at)),
+            attempt,
+            outcome,
+            worker: None,
+        })
     }
 
     fn begin(&mut self, at: usize) -> Attempt {
@@ -97,13 +102,14 @@ impl Site {
     }
 
     fn try_begin(&mut self, at: usize) -> Option<Attempt> {
-        let begin = Command::Begin {
-            alloc: alloc(at),
+        let begin = Command::Begin(Begin {
+            owner: CallOwner::Claim(alloc(at)),
             worker: WorkerId::new("w").unwrap(),
             wanted: false,
             early: false,
             proven: None,
-        };
+            executor: None,
+        });
         step(&self.0, &begin, &context(self.1 + 10)).ok()?;
         self.apply(&begin).call
     }

@@ -11,8 +11,8 @@ use berth_domain::alloc::{Alloc, AllocState};
 use berth_domain::plugin::{Instance, Job, Node, NodeState};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    Claim, Command, Context, HandleUse, Policy, Route, State, Step, Take, Volume, VolumeSpec,
-    Write, step,
+    Begin, CallOwner, Claim, Command, Context, HandleUse, Policy, Route, State, Step, Take, Volume,
+    VolumeSpec, Write, step,
 };
 use berth_domain::{AllocId, Timestamp};
 use proptest::option;
@@ -154,8 +154,14 @@ fn decided(claim: &Claim, command: &Command) -> Option<Step> {
 }
 
 fn frees(claim: &Claim) -> bool {
-    let (alloc, worker) = (sample::alloc_id(), sample::worker());
-    let ended = Command::Begin { alloc, worker, wanted: false, early: false, proven: None };
+    let ended = Command::Begin(Begin {
+        owner: CallOwner::Claim(sample::alloc_id()),
+        worker: sample::worker(),
+        wanted: false,
+        early: false,
+        proven: None,
+        executor: None,
+    });
     let decided = decided(claim, &ended);
     decided.is_some_and(|step| matches!(step.write, Some(Write::DeleteClaim(_))))
 }

@@ -10,7 +10,7 @@ use super::{Volume, leave};
 use crate::{AllocId, AttemptId, Timestamp, WorkerId};
 
 /// Applies an outcome to the claim, if the claim still has the attempt. Otherwise it is refused.
-pub(super) fn answer(
+pub(super) fn answer_claim(
     volume: &Volume,
     alloc: &AllocId,
     attempt: &AttemptId,

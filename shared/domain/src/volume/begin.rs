@@ -2,33 +2,26 @@
 //! [`leave`](super::leave).
 
 use super::claim::{Claim, State};
-use super::command::{Context, Step, Write};
+use super::command::{Begin, Context, Step, Write};
 use super::refusal::Refusal;
 use super::{Volume, leave, release};
 use crate::proof::Proven;
-use crate::{AllocId, Timestamp, WorkerId};
-
-/// What the worker knows in addition to the record.
-pub(super) struct WorkerFacts<'a> {
-    pub wanted: bool,
-    pub early: bool,
-    pub proven: Option<&'a Proven>,
-}
+use crate::{AllocId, Timestamp};
 
 /// Starts the next call of a claim's release, if the claim is to be released and the call may start
 /// now.
-pub(super) fn begin(
+pub(super) fn begin_release(
     volume: &Volume,
     alloc: &AllocId,
-    worker: &WorkerId,
-    known: &WorkerFacts<'_>,
+    begin: &Begin,
     context: &Context,
 ) -> Result<Step, Refusal> {
     let claim = volume.claims.get(alloc).ok_or_else(|| Refusal::NoSuchClaim(alloc.clone()))?;
     let not_due = |next_try| Refusal::NotDue { state: claim.state, next_try };
-    let proven = known.proven.filter(|proven| is_of(proven, claim));
+    let worker = &begin.worker;
+    let proven = begin.proven.as_ref().filter(|proven| is_of(proven, claim));
     let reason = match proven {
-        _ if !known.wanted => Some(ALLOC_ENDED.to_owned()),
+        _ if !begin.wanted => Some(ALLOC_ENDED.to_owned()),
         Some(proven) => Some(format!("node {} is gone", proven.node)),
         None => None,
     };
@@ -60,7 +53,7 @@ pub(super) fn begin(
             })
         }
         (State::Unpublishing | State::NodeDetached, _) => {
-            go_on(volume, alloc, claim, worker, &WorkerFacts { proven, ..*known }, context)
+            go_on(volume, alloc, claim, begin, proven, context)
         }
     }
 }
@@ -70,17 +63,18 @@ fn go_on(
     volume: &Volume,
     alloc: &AllocId,
     claim: &Claim,
-    worker: &WorkerId,
-    known: &WorkerFacts<'_>,
+    begin: &Begin,
+    proven: Option<&Proven>,
     context: &Context,
 ) -> Result<Step, Refusal> {
+    let worker = &begin.worker;
     let not_due = |next_try| Err(Refusal::NotDue { state: claim.state, next_try });
-    if let (State::Unpublishing, Some(proven)) = (claim.state, known.proven) {
+    if let (State::Unpublishing, Some(proven)) = (claim.state, proven) {
         return Ok(leave::by_proof(volume, alloc, claim.clone(), proven, worker, context));
     }
     if let Some(next_try) = claim.next_try
         && next_try > context.now
-        && !known.early
+        && !begin.early
     {
         return not_due(Some(next_try));
     }

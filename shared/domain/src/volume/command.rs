@@ -12,6 +12,7 @@ use super::handle::Handle;
 use super::handle_use::HandleUse;
 use super::mounted::MountDoubt;
 use super::node_mount::NodeMount;
+use super::owner::CallOwner;
 use super::spec::VolumeSpec;
 use super::storage::{Snapshot, SnapshotWish, Topology};
 use crate::access::{Capability, CapabilityFilter, Mode};
@@ -60,20 +61,19 @@ pub enum Command {
         /// Who confirms it, and their note.
         word: Proof,
     },
-    /// A worker asks for the next call of a claim's release.
-    Begin {
-        /// The claim's alloc.
-        alloc: AllocId,
-        /// The worker that will make the call.
-        worker: WorkerId,
-        /// Whether the alloc still runs, and so wants the claim.
-        wanted: bool,
-        /// Whether something changed that may let the failed call succeed now: then it is made
-        /// before its next try is due.
-        early: bool,
-        /// The proof that replaces the node's answer, if the node is gone (rule 12). The claim is
-        /// released even if the alloc is recorded as running.
-        proven: Option<Proven>,
+    /// A worker asks for the next call of a claim's release, of the volume's operation, or of a
+    /// snapshot.
+    Begin(Begin),
+    /// The outcome of a call.
+    Answer {
+        /// Whose call it was.
+        owner: CallOwner,
+        /// The attempt that made the call.
+        attempt: AttemptId,
+        /// The outcome.
+        outcome: Outcome,
+        /// The worker that makes the next call of a claim's release with this write, if any does.
+        worker: Option<WorkerId>,
     },
     /// The node's agent reports what it does with a granted claim.
     Observe {
@@ -138,42 +138,25 @@ pub enum Command {
         /// Only the record goes, as a volume's does that is deregistered.
         forget: bool,
     },
-    /// A worker asks for the next call of the volume's operation, or of a snapshot.
-    Drive(Drive),
-    /// The outcome of a call of the volume's operation, or of a snapshot.
-    Settle {
-        /// The snapshot; none for the volume's operation.
-        snapshot: Option<SnapshotId>,
-        /// The attempt that made the call.
-        attempt: AttemptId,
-        /// The outcome.
-        outcome: Outcome,
-    },
-    /// The outcome of a call.
-    Answer {
-        /// The claim's alloc.
-        alloc: AllocId,
-        /// The attempt that made the call.
-        attempt: AttemptId,
-        /// The outcome.
-        outcome: Outcome,
-        /// The worker that makes the next call, if any does.
-        worker: Option<WorkerId>,
-    },
 }
 
-/// A worker's request for the next call of an operation or a snapshot.
+/// A worker's request for the next call of a claim's release, of the volume's operation, or of a
+/// snapshot, with what it knows beside the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drive {
-    /// The snapshot; none for the volume's operation.
-    pub snapshot: Option<SnapshotId>,
+pub struct Begin {
+    /// Whose call it is to be.
+    pub owner: CallOwner,
     /// The worker that will make the call.
     pub worker: WorkerId,
-    /// Whether the alloc that the volume was created for still runs.
+    /// Whether the alloc that has the claim, or that the volume was created for, still runs.
     pub wanted: bool,
-    /// Whether something changed that may let the failed call succeed now.
+    /// Whether something changed that may let the failed call succeed now: then it is made before
+    /// its next try is due.
     pub early: bool,
-    /// The node whose controller has to get the call; none if any may.
+    /// The proof that replaces the node's answer, if the claim's node is gone (rule 12). The claim
+    /// is released even if the alloc is recorded as running.
+    pub proven: Option<Proven>,
+    /// The node whose controller has to get a call of the storage; none if any may.
     pub executor: Option<NodeId>,
 }
 

@@ -80,7 +80,7 @@ pub use attempt::{Attempt, CallKind};
 pub use claim::{Claim, State};
 pub use claims::{Claims, Iter};
 pub use command::{
-    Command, Context, CreatedVolume, CutSnapshot, Drive, LostClaim, NoRoute, Outcome, Policy,
+    Begin, Command, Context, CreatedVolume, CutSnapshot, LostClaim, NoRoute, Outcome, Policy,
     Route, Step, StorageAnswer, Take, Write,
 };
 pub use failure::{CallFailure, ErrorCode, FailureFacts, HoldingProcess};

@@ -18,6 +18,18 @@ pub enum CallOwner {
     Snapshot(SnapshotId),
 }
 
+impl CallOwner {
+    /// The snapshot, or the volume itself.
+    pub fn of_storage(snapshot: Option<SnapshotId>) -> Self {
+        snapshot.map_or(Self::Volume, Self::Snapshot)
+    }
+
+    /// Whether its calls change the storage itself.
+    pub const fn is_of_storage(&self) -> bool {
+        !matches!(self, Self::Claim(_))
+    }
+}
+
 impl fmt::Display for CallOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,6 +2,7 @@
 
 use super::claim::Claim;
 use super::command::{Command, Context, Step, Write};
+use super::owner::CallOwner;
 use super::refusal::Refusal;
 use super::{
     Volume, answer, begin, confirm, node_mount, recover, register, release, storage, take,
@@ -45,11 +46,22 @@ fn decide(volume: &Volume, command: &Command, context: &Context) -> Result<Step,
         Command::Confirm { alloc, epoch, call, word } => {
             confirm::confirm(volume, alloc, *epoch, *call, word, context)
         }
-        Command::Begin { alloc, worker, wanted, early, proven } => {
-            let (wanted, early, proven) = (*wanted, *early, proven.as_ref());
-            let known = begin::WorkerFacts { wanted, early, proven };
-            begin::begin(volume, alloc, worker, &known, context)
-        }
+        Command::Begin(begin) => match &begin.owner {
+            CallOwner::Claim(alloc) => begin::begin_release(volume, alloc, begin, context),
+            CallOwner::Volume => storage::begin_operation(volume, begin, context),
+            CallOwner::Snapshot(snapshot) => {
+                storage::begin_snapshot(volume, snapshot, begin, context)
+            }
+        },
+        Command::Answer { owner, attempt, outcome, worker } => match owner {
+            CallOwner::Claim(alloc) => {
+                answer::answer_claim(volume, alloc, attempt, outcome, worker.as_ref(), context)
+            }
+            CallOwner::Volume => storage::answer_operation(volume, attempt, outcome, context),
+            CallOwner::Snapshot(snapshot) => {
+                storage::answer_snapshot(volume, snapshot, attempt, outcome, context)
+            }
+        },
         Command::Observe { alloc, epoch, mount, node } => {
             node_mount::observe(volume, alloc, *epoch, mount, node.as_ref())
         }
@@ -72,19 +84,6 @@ fn decide(volume: &Volume, command: &Command, context: &Context) -> Result<Step,
         }
         Command::DeleteSnapshot { snapshot, as_group, forget } => {
             storage::delete_snapshot(volume, snapshot, (*as_group, *forget), context)
-        }
-        Command::Drive(drive) => match &drive.snapshot {
-            Some(snapshot) => storage::drive_snapshot(volume, snapshot, drive, context),
-            None => storage::drive_operation(volume, drive, context),
-        },
-        Command::Settle { snapshot: Some(snapshot), attempt, outcome } => {
-            storage::settle_snapshot(volume, snapshot, attempt, outcome, context)
-        }
-        Command::Settle { snapshot: None, attempt, outcome } => {
-            storage::settle_operation(volume, attempt, outcome, context)
-        }
-        Command::Answer { alloc, attempt, outcome, worker } => {
-            answer::answer(volume, alloc, attempt, outcome, worker.as_ref(), context)
         }
     }
 }

@@ -7,7 +7,8 @@ use berth_domain::volume::storage::{
     SnapshotState, SnapshotWish, StorageFailure, StorageLife, Work,
 };
 use berth_domain::volume::{
-    Attempt, CallKind, Command, CreatedVolume, CutSnapshot, Drive, Outcome, StorageAnswer,
+    Attempt, Begin, CallKind, CallOwner, Command, CreatedVolume, CutSnapshot, Outcome,
+    StorageAnswer,
 };
 use berth_domain::{NodeId, SnapshotId};
 use proptest::collection::{btree_map, vec};
@@ -266,10 +267,10 @@ pub fn storage_command() -> impl Strategy<Value = Command> {
             Command::DeleteSnapshot { snapshot, as_group, forget }
         }),
         3 => (option::of(snapshot()), flags).prop_map(|(snapshot, (wanted, early, executor))| {
-            Command::Drive(Drive { snapshot, worker: worker(), wanted, early, executor })
+            Command::Begin(Begin { owner: CallOwner::of_storage(snapshot), worker: worker(), wanted, early, proven: None, executor })
         }),
         4 => (option::of(snapshot()), name('t', 3), outcome).prop_map(
-            |(snapshot, attempt, outcome)| Command::Settle { snapshot, attempt, outcome }
+            |(snapshot, attempt, outcome)| Command::Answer { owner: CallOwner::of_storage(snapshot), attempt, outcome, worker: None }
         ),
     ]
 }

@@ -7,7 +7,7 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFil
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    Attempt, CallFailure, CallKind, CallOwner, Claim, Closing, Command, Context, Drive, ErrorCode,
+    Attempt, Begin, CallFailure, CallKind, CallOwner, Claim, Closing, Command, Context, ErrorCode,
     FailureFacts, Handle, HandleUse, HoldingProcess, LostClaim, MountOptions, NoRoute, NodeMount,
     NodeMountState, Outcome, Policy, Route, State, Step, Take, Volume, VolumeSpec, Write,
     invariant, step,
@@ -258,11 +258,11 @@ pub fn command() -> impl Strategy<Value = Command> {
             }),
         4 => (alloc(), any::<bool>(), any::<bool>(), option::of(proven)).prop_map(
             |(alloc, wanted, early, proven)| {
-                Command::Begin { alloc, worker: worker(), wanted, early, proven }
+                Command::Begin(Begin { owner: CallOwner::Claim(alloc), worker: worker(), wanted, early, proven, executor: None })
             }
         ),
         4 => (alloc(), name('t', 3), outcome(), option::of(name('w', 2))).prop_map(
-            |(alloc, attempt, outcome, worker)| Command::Answer { alloc, attempt, outcome, worker }
+            |(alloc, attempt, outcome, worker)| Command::Answer { owner: CallOwner::Claim(alloc), attempt, outcome, worker }
         ),
         12 => storage_command(),
     ]
@@ -311,21 +311,16 @@ pub fn subject(command: &Command) -> CallOwner {
         | Command::Create(_)
         | Command::Delete { .. }
         | Command::Expand { .. }
-        | Command::Modify { .. }
-        | Command::Drive(Drive { snapshot: None, .. })
-        | Command::Settle { snapshot: None, .. } => CallOwner::Volume,
+        | Command::Modify { .. } => CallOwner::Volume,
         Command::CutSnapshot { snapshot, .. }
         | Command::AdoptSnapshot { snapshot, .. }
-        | Command::DeleteSnapshot { snapshot, .. }
-        | Command::Drive(Drive { snapshot: Some(snapshot), .. })
-        | Command::Settle { snapshot: Some(snapshot), .. } => CallOwner::Snapshot(snapshot.clone()),
+        | Command::DeleteSnapshot { snapshot, .. } => CallOwner::Snapshot(snapshot.clone()),
         Command::Take(Take { alloc, .. })
         | Command::Recover(LostClaim { alloc, .. })
         | Command::Release { alloc, .. }
         | Command::Confirm { alloc, .. }
-        | Command::Begin { alloc, .. }
-        | Command::Observe { alloc, .. }
-        | Command::Answer { alloc, .. } => CallOwner::Claim(alloc.clone()),
+        | Command::Observe { alloc, .. } => CallOwner::Claim(alloc.clone()),
+        Command::Begin(Begin { owner, .. }) | Command::Answer { owner, .. } => owner.clone(),
     }
 }
 

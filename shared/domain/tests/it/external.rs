@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use berth_domain::Timestamp;
 use berth_domain::access::AccessMode;
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Command, Outcome, Refusal, Route, State, Step, Take, Volume, Write,
+    Attempt, CallKind, CallOwner, Claim, Command, Outcome, Refusal, Route, State, Step, Take,
+    Volume, Write,
 };
 
 use crate::fixture::{asks, claim, decide, live, volume, with};
@@ -70,7 +71,7 @@ fn a_node_that_says_it_has_detached_is_not_detached_under_another() {
     let leaving = with(on(State::Unpublishing, "h4", "x"), live(CallKind::NodeDetach));
     let volume = volume(SHARED, [("leaving", leaving), ("other", on(State::Taken, "h1", "x"))]);
     let answer = Command::Answer {
-        alloc: alloc("leaving"),
+        owner: CallOwner::Claim(alloc("leaving")),
         attempt: live(CallKind::NodeDetach).id,
         outcome: Outcome::Done { publish_context: BTreeMap::default() },
         worker: Some(worker()),

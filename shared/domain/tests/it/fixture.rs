@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Command, Context, HandleUse, Outcome, Policy, Refusal, State, Step,
-    Take, Volume, step,
+    Attempt, CallKind, CallOwner, Claim, Command, Context, HandleUse, Outcome, Policy, Refusal,
+    State, Step, Take, Volume, step,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, Timestamp};
 
@@ -118,5 +118,13 @@ pub fn answer(
     outcome: Outcome,
 ) -> Result<Step, Refusal> {
     let attempt = AttemptId::new(attempt).unwrap();
-    decide(volume, &Command::Answer { alloc, attempt, outcome, worker: Some(worker()) })
+    decide(
+        volume,
+        &Command::Answer {
+            owner: CallOwner::Claim(alloc),
+            attempt,
+            outcome,
+            worker: Some(worker()),
+        },
+    )
 }

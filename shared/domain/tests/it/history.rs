@@ -5,8 +5,8 @@ use std::time::Duration;
 use berth_domain::access::{AccessMode, CapabilityFilter, Mode};
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Command, Context, Drive, NoRoute, Outcome, Policy, Refusal, Route,
-    State, Step, Take, Volume, VolumeSpec,
+    Attempt, Begin, CallKind, CallOwner, Claim, Command, Context, NoRoute, Outcome, Policy,
+    Refusal, Route, State, Step, Take, Volume, VolumeSpec,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, Timestamp};
 use proptest::collection::vec;
@@ -141,15 +141,32 @@ fn command(world: &World, event: &Event) -> Option<Command> {
         Event::Begin { alloc, wanted, early, seen } => {
             let claim = world.volume.claims.get(&alloc);
             let proven = seen.zip(claim).map(|(seen, claim)| proven(seen, claim));
-            Command::Begin { alloc, worker: worker(), wanted, early, proven }
+            Command::Begin(Begin {
+                owner: CallOwner::Claim(alloc),
+                worker: worker(),
+                wanted,
+                early,
+                proven,
+                executor: None,
+            })
         }
         Event::Answer { alloc, outcome, goes_on } => {
             let attempt = world.volume.claims.get(&alloc)?.attempt.as_ref()?.id.clone();
-            Command::Answer { alloc, attempt, outcome, worker: goes_on.then(worker) }
+            Command::Answer {
+                owner: CallOwner::Claim(alloc),
+                attempt,
+                outcome,
+                worker: goes_on.then(worker),
+            }
         }
         Event::Late { alloc, attempt, outcome } => {
             let attempt = AttemptId::new(format!("attempt-{attempt}")).unwrap();
-            Command::Answer { alloc, attempt, outcome, worker: Some(worker()) }
+            Command::Answer {
+                owner: CallOwner::Claim(alloc),
+                attempt,
+                outcome,
+                worker: Some(worker()),
+            }
         }
         Event::Storage(event) => return storage_command(world, &event),
     })
@@ -268,7 +285,7 @@ fn what_is_new_was_said(old: &Claim, new: &Claim, command: &Command) -> Result<(
 
 /// Whether the command brings a proof for this very claim.
 fn proves(command: &Command, claim: &Claim) -> bool {
-    let Command::Begin { proven: Some(proven), .. } = command else { return false };
+    let Command::Begin(Begin { proven: Some(proven), .. }) = command else { return false };
     proven.node == claim.node && proven.epoch == claim.epoch
 }
 
@@ -343,7 +360,7 @@ fn freed_for_a_reason(
     let proven = proves(command, old);
     let fits = match old.state {
         State::Waiting => match command {
-            Command::Release { .. } | Command::Begin { wanted: false, .. } => true,
+            Command::Release { .. } | Command::Begin(Begin { wanted: false, .. }) => true,
             _ => proven || old.place_until.is_some_and(|until| until < context.now),
         },
         State::Taken => proven && (!old.controller || others_stay),
@@ -364,12 +381,15 @@ fn freed_for_a_reason(
 
 /// The same once more, as when a reply was lost: nothing, or a refusal that says so.
 fn again_is_harmless(world: &mut World, command: &Command) -> Result<(), TestCaseError> {
-    let begins = matches!(command, Command::Take(_) | Command::Begin { .. });
+    let begins = matches!(command, Command::Take(_))
+        || matches!(command, Command::Begin(begin) if !begin.owner.is_of_storage());
     match world.apply(command) {
         // A run that is over has its volume deleted, which the next one drives.
-        Ok(_) if matches!(command, Command::Drive(drive) if !drive.wanted) => {}
+        Ok(_) if matches!(command, Command::Begin(begin) if begin.owner.is_of_storage() && !begin.wanted) =>
+            {}
         Ok(again) => prop_assert_eq!(again, Step::nothing(), "{:?}", command),
-        Err(Refusal::OperationNotDue { .. }) if matches!(command, Command::Drive(_)) => {}
+        Err(Refusal::OperationNotDue { .. }) if matches!(command, Command::Begin(begin) if begin.owner.is_of_storage()) =>
+            {}
         Err(Refusal::NoSuchSnapshot(_)) => {}
         // `NotReady`: the first claim only began the creation.
         Err(Refusal::NotReady { .. } | Refusal::Busy { .. } | Refusal::NotDue { .. }) if begins => {
@@ -387,7 +407,7 @@ fn again_is_harmless(world: &mut World, command: &Command) -> Result<(), TestCas
 fn is_at_rest(world: &World, drive: &Command) -> bool {
     let expands = world.volume.spec.as_ref().and_then(VolumeSpec::operation);
     let expands = expands.is_some_and(|it| it.call() == CallKind::NodeExpand);
-    let Command::Drive(Drive { snapshot: None, .. }) = drive else { return false };
+    let Command::Begin(Begin { owner: CallOwner::Volume, .. }) = drive else { return false };
     expands && world.volume.claims.is_empty()
 }
 
@@ -399,9 +419,12 @@ fn wind_down(world: &mut World) -> Result<(), TestCaseError> {
             return Ok(());
         }
         for drive in drives {
-            let Command::Drive(Drive { snapshot, .. }) = &drive else { continue };
-            let answer =
-                StorageEvent::Settle { snapshot: snapshot.clone(), outcome: None, flag: true };
+            let Command::Begin(Begin { owner, .. }) = &drive else { continue };
+            let snapshot = match owner {
+                CallOwner::Snapshot(id) => Some(id.clone()),
+                _ => None,
+            };
+            let answer = StorageEvent::Settle { snapshot, outcome: None, flag: true };
             world.apply(&drive).ok();
             happen(world, &Event::Storage(answer))?;
         }

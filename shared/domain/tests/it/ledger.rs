@@ -3,7 +3,7 @@
 
 use berth_domain::volume::storage::Work;
 use berth_domain::volume::{
-    Attempt, CallKind, CallOwner, Command, Context, Drive, Outcome, Step, StorageAnswer, Volume,
+    Attempt, Begin, CallKind, CallOwner, Command, Context, Outcome, Step, StorageAnswer, Volume,
     Write,
 };
 use berth_domain::{AttemptId, NodeId};
@@ -74,10 +74,10 @@ impl Ledger {
 
     fn record_answer(&mut self, before: &Volume, command: &Command, context: &Context) {
         let (id, outcome) = match command {
-            Command::Answer { attempt, outcome, .. } | Command::Settle { attempt, outcome, .. } => {
-                (attempt.clone(), outcome)
-            }
-            Command::Begin { alloc, proven: Some(proven), .. } => {
+            Command::Answer { attempt, outcome, .. } => (attempt.clone(), outcome),
+            Command::Begin(Begin {
+                owner: CallOwner::Claim(alloc), proven: Some(proven), ..
+            }) => {
                 let claim = before.claims.get(alloc);
                 let claim =
                     claim.filter(|claim| claim.node == proven.node && claim.epoch == proven.epoch);
@@ -121,7 +121,7 @@ impl Ledger {
         let is_deleted = match command {
             // The operator keeps what is at the storage.
             Command::Deregister { .. } | Command::DeleteSnapshot { forget: true, .. } => true,
-            Command::Settle {
+            Command::Answer {
                 attempt, outcome: Outcome::Done { .. } | Outcome::Stored(_), ..
             } => {
                 use CallKind::{GroupDelete, SnapshotDelete, VolumeDelete};
@@ -142,7 +142,7 @@ impl Ledger {
 
 /// Rule 22: an expansion ends by the answer of a call for its own size.
 fn check_expansion(ledger: &mut Ledger, before: &Volume, command: &Command, write: &Write) {
-    let Command::Settle { snapshot: None, attempt, .. } = command else { return };
+    let Command::Answer { owner: CallOwner::Volume, attempt, .. } = command else { return };
     let expansion = |work: &Work| match work {
         Work::Expand(expansion) => Some((expansion.required_bytes, expansion.at_nodes)),
         _ => None,
@@ -161,7 +161,14 @@ fn check_expansion(ledger: &mut Ledger, before: &Volume, command: &Command, writ
 pub fn drives(volume: &Volume) -> Vec<Command> {
     let drive = |snapshot| {
         let worker = crate::world::worker();
-        Command::Drive(Drive { snapshot, worker, wanted: true, early: false, executor: None })
+        Command::Begin(Begin {
+            owner: CallOwner::of_storage(snapshot),
+            worker,
+            wanted: true,
+            early: false,
+            proven: None,
+            executor: None,
+        })
     };
     let operation = volume.spec.as_ref().and_then(|spec| spec.operation());
     let snapshots = volume.snapshots.iter().filter(|(_, snapshot)| snapshot.call().is_some());

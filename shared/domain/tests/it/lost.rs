@@ -3,8 +3,8 @@
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::volume::{
-    Claim, Claims, Command, Context, Drive, Handle, HandleUse, LostClaim, Refusal, State, Step,
-    Volume, VolumeSpec, Write, step,
+    Begin, CallOwner, Claim, Claims, Command, Context, Handle, HandleUse, LostClaim, Refusal,
+    State, Step, Volume, VolumeSpec, Write, step,
 };
 use berth_domain::{NodeId, PluginId};
 
@@ -167,11 +167,12 @@ fn a_volume_is_not_deleted_at_its_storage_before_a_recovered_claim_is_released()
     put(&mut volume, delete);
     let recovered = decide(&volume, &recover(), "old").unwrap();
     put(&mut volume, recovered);
-    let drive = Command::Drive(Drive {
-        snapshot: None,
+    let drive = Command::Begin(Begin {
+        owner: CallOwner::Volume,
         worker: worker(),
         wanted: false,
         early: true,
+        proven: None,
         executor: None,
     });
     let waits = decide(&volume, &drive, "old");

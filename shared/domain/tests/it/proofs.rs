@@ -5,7 +5,9 @@ use std::time::Duration;
 use berth_domain::access::AccessMode;
 use berth_domain::plugin::Node;
 use berth_domain::proof::{Proof, ProofKind, Proven};
-use berth_domain::volume::{CallKind, Command, Outcome, Refusal, Route, State, Take};
+use berth_domain::volume::{
+    Begin, CallKind, CallOwner, Command, Outcome, Refusal, Route, State, Take,
+};
 use berth_domain::{NodeId, Timestamp};
 
 use crate::world::{World, alloc, begin, take, worker};
@@ -25,7 +27,14 @@ fn proof() -> Proof {
 /// That `n1` is gone, for the claim of this epoch; the alloc is still thought to live.
 fn gone(name: &str, epoch: u64) -> Command {
     let proven = Some(Proven { node: NodeId::new("n1").unwrap(), epoch, proof: proof() });
-    Command::Begin { alloc: alloc(name), worker: worker(), wanted: true, early: false, proven }
+    Command::Begin(Begin {
+        owner: CallOwner::Claim(alloc(name)),
+        worker: worker(),
+        wanted: true,
+        early: false,
+        proven,
+        executor: None,
+    })
 }
 
 fn taken(access: &[AccessMode], claims: &[(&str, &str)]) -> World {
@@ -76,13 +85,30 @@ fn rule_12_a_proof_is_for_the_claim_that_was_seen_before_it_was_read() {
     // Nor does one for another node.
     let epoch = world.claim("a").epoch;
     let proven = Some(Proven { node: NodeId::new("n2").unwrap(), epoch, proof: proof() });
-    let of_n2 =
-        Command::Begin { alloc: alloc("a"), worker: worker(), wanted: true, early: true, proven };
+    let of_n2 = Command::Begin(Begin {
+        owner: CallOwner::Claim(alloc("a")),
+        worker: worker(),
+        wanted: true,
+        early: true,
+        proven,
+        executor: None,
+    });
     assert!(matches!(world.apply(&of_n2), Err(Refusal::NotDue { .. })));
     assert_eq!(world.volume, before);
     // It does not keep from going what goes anyway; but then the node is asked.
-    let Command::Begin { alloc, worker, proven, .. } = gone("a", seen) else { unreachable!() };
-    let ended = Command::Begin { alloc, worker, wanted: false, early: false, proven };
+    let Command::Begin(Begin { owner: CallOwner::Claim(alloc), worker, proven, .. }) =
+        gone("a", seen)
+    else {
+        unreachable!()
+    };
+    let ended = Command::Begin(Begin {
+        owner: CallOwner::Claim(alloc),
+        worker,
+        wanted: false,
+        early: false,
+        proven,
+        executor: None,
+    });
     assert_eq!(world.apply(&ended).unwrap().call.unwrap().call, CallKind::NodeDetach);
 }
 
@@ -98,7 +124,7 @@ fn rule_12_a_proof_ends_a_call_that_the_node_never_answered() {
     assert_eq!(call.call, CallKind::ControllerUnpublish);
     assert_eq!(world.claim("a").reason.as_deref(), Some("the alloc has ended"), "it still has");
     let late = Command::Answer {
-        alloc: alloc("a"),
+        owner: CallOwner::Claim(alloc("a")),
         attempt: asked,
         outcome: Outcome::Done { publish_context: [].into() },
         worker: Some(worker()),
@@ -166,7 +192,14 @@ fn rule_12_reservations_and_places_in_line_go_too() {
 fn rule_14_an_early_look_ignores_the_next_try_and_nothing_else() {
     let early = |name| {
         let alloc = alloc(name);
-        Command::Begin { alloc, worker: worker(), wanted: false, early: true, proven: None }
+        Command::Begin(Begin {
+            owner: CallOwner::Claim(alloc),
+            worker: worker(),
+            wanted: false,
+            early: true,
+            proven: None,
+            executor: None,
+        })
     };
     let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
     world.apply(&begin("a", false)).unwrap();

@@ -97,7 +97,7 @@ fn rule_5_an_answer_of_another_attempt_changes_nothing() {
     let before = world.volume.clone();
     for outcome in [Outcome::Done { publish_context: [].into() }, failed(), unanswered()] {
         let answer = Command::Answer {
-            alloc: alloc("a"),
+            owner: CallOwner::Claim(alloc("a")),
             attempt: old.clone(),
             outcome,
             worker: Some(worker()),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use berth_domain::access::AccessMode;
 use berth_domain::volume::storage::{Operation, OperationKind, Provision, Stage, Topology, Work};
 use berth_domain::volume::{
-    CallKind, Command, CreatedVolume, Drive, Outcome, Refusal, Route, State, Step, StorageAnswer,
-    Take, VolumeSpec, Write,
+    Begin, CallKind, CallOwner, Command, CreatedVolume, Outcome, Refusal, Route, State, Step,
+    StorageAnswer, Take, VolumeSpec, Write,
 };
 use berth_domain::{NodeId, SnapshotId, VolumeId};
 
@@ -111,7 +111,7 @@ impl World {
 
     fn settle(&mut self, outcome: Outcome) -> Result<Step, Refusal> {
         let attempt = self.operation().progress.attempt.clone().unwrap().id;
-        self.apply(&Command::Settle { snapshot: None, attempt, outcome })
+        self.apply(&Command::Answer { owner: CallOwner::Volume, attempt, outcome, worker: None })
     }
 
     fn spec(&self) -> &VolumeSpec {
@@ -157,7 +157,14 @@ impl World {
 fn drive_by(snapshot: Option<&str>, wanted: bool, executor: Option<&str>) -> Command {
     let snapshot = snapshot.map(|id| SnapshotId::new(id).unwrap());
     let executor = executor.map(|node| NodeId::new(node).unwrap());
-    Command::Drive(Drive { snapshot, worker: worker(), wanted, early: false, executor })
+    Command::Begin(Begin {
+        owner: CallOwner::of_storage(snapshot),
+        worker: worker(),
+        wanted,
+        early: false,
+        proven: None,
+        executor,
+    })
 }
 
 fn call_of(step: &Step) -> Option<CallKind> {

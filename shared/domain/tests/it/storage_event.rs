@@ -6,8 +6,8 @@ use berth_domain::volume::storage::{
     Operation, Provision, Reclaim, SnapshotWish, StorageLife, Work,
 };
 use berth_domain::volume::{
-    CallKind, Command, CreatedVolume, CutSnapshot, Drive, Outcome, StorageAnswer, Volume,
-    VolumeSpec,
+    Begin, CallKind, CallOwner, Command, CreatedVolume, CutSnapshot, Outcome, StorageAnswer,
+    Volume, VolumeSpec,
 };
 use berth_domain::{AttemptId, NodeId, SnapshotId, Timestamp};
 use proptest::option;
@@ -136,18 +136,33 @@ pub fn storage_command(world: &World, event: &StorageEvent) -> Option<Command> {
         StorageEvent::DeleteSnapshot { snapshot } => {
             Command::DeleteSnapshot { snapshot, as_group: true, forget: false }
         }
-        StorageEvent::Drive { snapshot, wanted, early, executor } => {
-            Command::Drive(Drive { snapshot, worker: worker(), wanted, early, executor })
-        }
+        StorageEvent::Drive { snapshot, wanted, early, executor } => Command::Begin(Begin {
+            owner: CallOwner::of_storage(snapshot),
+            worker: worker(),
+            wanted,
+            early,
+            proven: None,
+            executor,
+        }),
         StorageEvent::Settle { snapshot, outcome, flag } => {
             let (attempt, call) = current_call(&world.volume, snapshot.as_ref())?;
             let outcome =
                 outcome.unwrap_or_else(|| success(&world.volume, snapshot.as_ref(), call, flag));
-            Command::Settle { snapshot, attempt, outcome }
+            Command::Answer {
+                owner: CallOwner::of_storage(snapshot),
+                attempt,
+                outcome,
+                worker: None,
+            }
         }
         StorageEvent::Late { snapshot, attempt, outcome } => {
             let attempt = AttemptId::new(format!("attempt-{attempt}")).unwrap();
-            Command::Settle { snapshot, attempt, outcome }
+            Command::Answer {
+                owner: CallOwner::of_storage(snapshot),
+                attempt,
+                outcome,
+                worker: None,
+            }
         }
     })
 }

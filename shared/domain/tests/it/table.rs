@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use berth_domain::access::AccessMode;
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{
-    CallKind, Claim, Command, Handle, HandleUse, OtherClaim, Outcome, Refusal, State, Step, Volume,
-    VolumeSpec, Write, name_in,
+    CallKind, CallOwner, Claim, Command, Handle, HandleUse, OtherClaim, Outcome, Refusal, State,
+    Step, Volume, VolumeSpec, Write, name_in,
 };
 use berth_domain::{Namespace, Timestamp, VolumeKey};
 
@@ -350,7 +350,12 @@ fn rule_18_when_a_word_for_the_node_counts() {
         let answer = |outcome| {
             let volume = volume(SHARED, [("a1", asked.clone())]);
             let attempt = asked.attempt.as_ref().unwrap().id.clone();
-            let command = Command::Answer { alloc: alloc("a1"), attempt, outcome, worker: None };
+            let command = Command::Answer {
+                owner: CallOwner::Claim(alloc("a1")),
+                attempt,
+                outcome,
+                worker: None,
+            };
             match decide(&volume, &command).unwrap().write {
                 Some(Write::PutClaim(_, claim)) => (claim.state, claim.unstaged_by.is_some()),
                 other => panic!("{other:?}"),

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::proof::{Proof, ProofKind, Proven};
 use berth_domain::volume::{
-    Attempt, CallKind, Claim, Closing, Command, Handle, LostClaim, NodeMount, NodeMountState,
-    Outcome, Refusal, State, Step, Take, Volume, VolumeSpec, Write,
+    Attempt, Begin, CallKind, CallOwner, Claim, Closing, Command, Handle, LostClaim, NodeMount,
+    NodeMountState, Outcome, Refusal, State, Step, Take, Volume, VolumeSpec, Write,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, Timestamp};
 
@@ -111,7 +111,14 @@ fn proven(epoch: u64) -> Proven {
 }
 
 fn begins(wanted: bool, early: bool, proven: Option<Proven>) -> Command {
-    Command::Begin { alloc: alloc("a1"), worker: worker(), wanted, early, proven }
+    Command::Begin(Begin {
+        owner: CallOwner::Claim(alloc("a1")),
+        worker: worker(),
+        wanted,
+        early,
+        proven,
+        executor: None,
+    })
 }
 
 fn answers(current: Option<&Attempt>) -> Vec<(String, Command)> {
@@ -130,7 +137,8 @@ fn answers(current: Option<&Attempt>) -> Vec<(String, Command)> {
         for (name, outcome) in outcomes.clone() {
             let Some(attempt) = id.cloned() else { continue };
             let worker = Some(worker());
-            let command = Command::Answer { alloc: alloc("a1"), attempt, outcome, worker };
+            let command =
+                Command::Answer { owner: CallOwner::Claim(alloc("a1")), attempt, outcome, worker };
             answers.push((format!("{of} call: {name}"), command));
         }
     }

@@ -11,8 +11,8 @@ use berth_domain::volume::storage::{
     SnapshotWish, StorageFailure, StorageLife, Work,
 };
 use berth_domain::volume::{
-    Attempt, CallKind, Command, Drive, Outcome, Refusal, State, Step, StorageAnswer, Volume,
-    VolumeSpec, Write,
+    Attempt, Begin, CallKind, CallOwner, Command, Outcome, Refusal, State, Step, StorageAnswer,
+    Volume, VolumeSpec, Write,
 };
 use berth_domain::{AttemptId, PluginId, SnapshotId, Timestamp};
 
@@ -188,7 +188,15 @@ fn answers(volume: &Volume) -> Vec<(String, Command)> {
     }
     let settle = |(name, outcome): (&str, Outcome)| {
         let (snapshot, attempt) = (owner.clone(), attempt.id.clone());
-        (format!("answer: {name}"), Command::Settle { snapshot, attempt, outcome })
+        (
+            format!("answer: {name}"),
+            Command::Answer {
+                owner: CallOwner::of_storage(snapshot),
+                attempt,
+                outcome,
+                worker: None,
+            },
+        )
     };
     outcomes.into_iter().map(settle).collect()
 }
@@ -203,7 +211,14 @@ fn commands(volume: &Volume) -> Vec<(String, Command)> {
         when_free,
     };
     let drive = |snapshot: Option<SnapshotId>, wanted| {
-        Command::Drive(Drive { snapshot, worker: worker(), wanted, early: false, executor: None })
+        Command::Begin(Begin {
+            owner: CallOwner::of_storage(snapshot),
+            worker: worker(),
+            wanted,
+            early: false,
+            proven: None,
+            executor: None,
+        })
     };
     let deregister =
         |force| Command::Deregister { force, reason: "gone".to_owned(), running: Vec::new() };
@@ -237,7 +252,10 @@ fn commands(volume: &Volume) -> Vec<(String, Command)> {
         ("register another name", named.unwrap_or(Command::Reserve)),
         ("deregister", deregister(false)),
         ("deregister by force", deregister(true)),
-        ("answer of another attempt", Command::Settle { snapshot: None, attempt, outcome }),
+        (
+            "answer of another attempt",
+            Command::Answer { owner: CallOwner::Volume, attempt, outcome, worker: None },
+        ),
     ];
     let commands = commands.map(|(name, command)| (name.to_owned(), command));
     commands.into_iter().chain(answers(volume)).collect()

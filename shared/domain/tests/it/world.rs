@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter, Mode};
 use berth_domain::volume::{
-    Claim, Command, Context, HandleUse, MountDoubt, MountOptions, Outcome, Policy, Refusal, Route,
-    Step, Take, Volume, VolumeSpec, Write, invariant, step,
+    Begin, CallOwner, Claim, Command, Context, HandleUse, MountDoubt, MountOptions, Outcome,
+    Policy, Refusal, Route, Step, Take, Volume, VolumeSpec, Write, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, PluginId, Timestamp, WorkerId};
 
@@ -78,7 +78,14 @@ pub fn take(name: &str, node: &str) -> Take {
 }
 
 pub fn begin(name: &str, wanted: bool) -> Command {
-    Command::Begin { alloc: alloc(name), worker: worker(), wanted, early: false, proven: None }
+    Command::Begin(Begin {
+        owner: CallOwner::Claim(alloc(name)),
+        worker: worker(),
+        wanted,
+        early: false,
+        proven: None,
+        executor: None,
+    })
 }
 
 pub fn release(name: &str) -> Command {
@@ -176,7 +183,7 @@ impl World {
     pub fn answer(&mut self, name: &str, outcome: Outcome) -> Result<Step, Refusal> {
         let attempt = self.claim(name).attempt.clone().unwrap().id;
         self.apply(&Command::Answer {
-            alloc: alloc(name),
+            owner: CallOwner::Claim(alloc(name)),
             attempt,
             outcome,
             worker: Some(worker()),

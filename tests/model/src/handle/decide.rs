@@ -8,8 +8,8 @@ use berth_claim::handle::{self, Beside, Repair};
 use berth_domain::VolumeKey;
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    CallKind, Command, Context, Handle, HandleUse, Outcome, Policy, Refusal, State, Step,
-    Write as DomainWrite, step,
+    Begin, CallKind, CallOwner, Command, Context, Handle, HandleUse, Outcome, Policy, Refusal,
+    State, Step, Write as DomainWrite, step,
 };
 use berth_service::projection::Volumes;
 
@@ -287,11 +287,16 @@ impl Decider {
                 Command::Deregister { force: false, reason: String::new(), running: Vec::new() }
             }
             Ask::Take(name) => Command::Take(self.values.take(name)),
-            Ask::Begin(_) => {
-                Command::Begin { alloc, worker, wanted: false, early: true, proven: None }
-            }
+            Ask::Begin(_) => Command::Begin(Begin {
+                owner: CallOwner::Claim(alloc),
+                worker,
+                wanted: false,
+                early: true,
+                proven: None,
+                executor: None,
+            }),
             Ask::Answer(_) => Command::Answer {
-                alloc,
+                owner: CallOwner::Claim(alloc),
                 attempt: self.values.attempt.clone(),
                 outcome: Outcome::Done { publish_context: BTreeMap::new() },
                 worker: Some(worker),

@@ -8,8 +8,8 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFil
 use berth_domain::retry::Schedule;
 use berth_domain::volume::deadlock::{Deadlock, InLine, take_order};
 use berth_domain::volume::{
-    Command, Context, HandleUse, MountOptions, Outcome, Policy, Route, State, Take, Volume,
-    VolumeSpec, Write as Stored, invariant, step,
+    Begin, CallOwner, Command, Context, HandleUse, MountOptions, Outcome, Policy, Route, State,
+    Take, Volume, VolumeSpec, Write as Stored, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, Timestamp, VolumeId, WorkerId};
 
@@ -268,18 +268,19 @@ impl World {
         let wanted = self.callers[who].progress != Progress::Ended;
         let command = match &claim.attempt {
             Some(attempt) => Command::Answer {
-                alloc: alloc(who),
+                owner: CallOwner::Claim(alloc(who)),
                 attempt: attempt.id.clone(),
                 outcome: Outcome::Done { publish_context: BTreeMap::new() },
                 worker: None,
             },
-            None => Command::Begin {
-                alloc: alloc(who),
+            None => Command::Begin(Begin {
+                owner: CallOwner::Claim(alloc(who)),
                 worker: worker(),
                 wanted,
                 early: false,
                 proven: None,
-            },
+                executor: None,
+            }),
         };
         // A place in line is kept by asking again, and both callers ask.
         let leaves = claim.state != State::Waiting || !wanted;

@@ -9,8 +9,9 @@ use berth_domain::placement::check_mounts_elsewhere;
 use berth_domain::retry::Schedule;
 use berth_domain::volume::storage::{Provision, Reclaim, StorageLife};
 use berth_domain::volume::{
-    Claim, Command, Context, Drive, HandleUse, MountDoubt, MountOptions, NoRoute, Outcome, Policy,
-    Route, State, Step, Take, UnaccountedMount, Volume, VolumeSpec, Write, invariant, step,
+    Begin, CallOwner, Claim, Command, Context, HandleUse, MountDoubt, MountOptions, NoRoute,
+    Outcome, Policy, Route, State, Step, Take, UnaccountedMount, Volume, VolumeSpec, Write,
+    invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, Namespace, NodeId, Timestamp, VolumeId, WorkerId};
 
@@ -232,30 +233,35 @@ fn command(volume: &Volume, question: Question) -> Option<Command> {
                 worker: worker(),
             })
         }
-        Ask::Begin(at) => Command::Begin {
-            alloc: alloc(at),
+        Ask::Begin(at) => Command::Begin(Begin {
+            owner: CallOwner::Claim(alloc(at)),
             worker: worker(),
             wanted: is_wanted,
             early: false,
             proven: None,
-        },
+            executor: None,
+        }),
         Ask::Answer(at, of) => Command::Answer {
-            alloc: alloc(at),
+            owner: CallOwner::Claim(alloc(at)),
             attempt: attempt(of),
             outcome: done(),
             worker: Some(worker()),
         },
         Ask::Delete => Command::Delete { reason: String::new() },
-        Ask::Drive => Command::Drive(Drive {
-            snapshot: None,
+        Ask::Drive => Command::Begin(Begin {
+            owner: CallOwner::Volume,
             worker: worker(),
             wanted: true,
             early: false,
+            proven: None,
             executor: None,
         }),
-        Ask::Settle(of) => {
-            Command::Settle { snapshot: None, attempt: attempt(of), outcome: done() }
-        }
+        Ask::Settle(of) => Command::Answer {
+            owner: CallOwner::Volume,
+            attempt: attempt(of),
+            outcome: done(),
+            worker: None,
+        },
     })
 }
 

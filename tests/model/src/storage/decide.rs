@@ -9,7 +9,7 @@ use berth_domain::volume::storage::{
     Operation, Progress, SnapshotState, SnapshotWish, Stage, Work as StorageWork,
 };
 use berth_domain::volume::{
-    Attempt, CallOwner, Claims, Command, Context, CreatedVolume, CutSnapshot, Drive, HandleUse,
+    Attempt, Begin, CallOwner, Claims, Command, Context, CreatedVolume, CutSnapshot, HandleUse,
     Outcome as Came, Policy, Route, State, Step, StorageAnswer, Take, Volume, VolumeSpec, Write,
     step,
 };
@@ -167,7 +167,11 @@ impl Decider {
     fn command(&self, volume: &Volume, ask: Ask) -> Option<Command> {
         let records = &self.records;
         let worker = || records.worker.clone();
-        let snapshot_of = |owner| (owner == Owner::Snapshot).then(|| records.snapshot.clone());
+        let owner_of = |owner| match owner {
+            Owner::Claim => CallOwner::Claim(records.alloc.clone()),
+            Owner::Operation => CallOwner::Volume,
+            Owner::Snapshot => CallOwner::Snapshot(records.snapshot.clone()),
+        };
         Some(match ask {
             Ask::Create { name, of, first_use } => {
                 Command::Create(records.spec(name, of, first_use))
@@ -207,36 +211,38 @@ impl Decider {
                 route: Ok(Route { controller: true, ..Route::default() }),
                 worker: worker(),
             }),
-            Ask::Release => Command::Begin {
-                alloc: records.alloc.clone(),
+            Ask::Release => Command::Begin(Begin {
+                owner: CallOwner::Claim(records.alloc.clone()),
                 worker: worker(),
                 wanted: false,
                 early: false,
                 proven: None,
-            },
-            Ask::Drive { owner, executor } => Command::Drive(Drive {
-                snapshot: snapshot_of(owner),
+                executor: None,
+            }),
+            Ask::Drive { owner, executor } => Command::Begin(Begin {
+                owner: owner_of(owner),
                 worker: worker(),
                 wanted: true,
                 early: false,
+                proven: None,
                 executor: executor.map(|executor| records.host(executor).clone()),
             }),
-            Ask::Answer { owner: Owner::Claim, outcome } => {
-                let claim = volume.claims.get(&records.alloc)?;
-                // The claim service records what came of a publish, and releases nothing.
-                let releases = claim.state != State::Publishing;
+            Ask::Answer { owner, outcome } => {
+                let worker = match owner {
+                    // The claim service records what came of a publish, and releases nothing.
+                    Owner::Claim => {
+                        let claim = volume.claims.get(&records.alloc)?;
+                        (claim.state != State::Publishing).then(worker)
+                    }
+                    Owner::Operation | Owner::Snapshot => None,
+                };
                 Command::Answer {
-                    alloc: records.alloc.clone(),
+                    owner: owner_of(owner),
                     attempt: records.attempt.clone(),
                     outcome: self.outcome(volume, outcome),
-                    worker: releases.then(worker),
+                    worker,
                 }
             }
-            Ask::Answer { owner, outcome } => Command::Settle {
-                snapshot: snapshot_of(owner),
-                attempt: records.attempt.clone(),
-                outcome: self.outcome(volume, outcome),
-            },
         })
     }
 

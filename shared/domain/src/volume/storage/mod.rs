@@ -35,10 +35,10 @@ pub use progress::Progress;
 pub use provision::{Origin, OriginKind, Provision, Reclaim, Topology};
 pub use snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};
 
-pub(super) use operation_calls::{drive_operation, settle_operation};
+pub(super) use operation_calls::{answer_operation, begin_operation};
 pub(super) use request::{ExpansionWish, create, delete, expand, modify};
 pub(super) use snapshot_calls::{
-    adopt_snapshot, cut, delete_snapshot, drive_snapshot, settle_snapshot,
+    adopt_snapshot, answer_snapshot, begin_snapshot, cut, delete_snapshot,
 };
 
 use std::collections::BTreeMap;

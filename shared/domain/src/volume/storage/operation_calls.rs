@@ -13,20 +13,20 @@ use super::operation::{Expansion, Operation, OperationKind, Work};
 use super::provision::Provision;
 use super::{Stage, StorageFailure, StorageLife, request};
 use crate::volume::claim::Claim;
-use crate::volume::command::{Context, CreatedVolume, Outcome, Step, StorageAnswer};
+use crate::volume::command::{Begin, Context, CreatedVolume, Outcome, Step, StorageAnswer};
 use crate::volume::failure::CallFailure;
 use crate::volume::refusal::Refusal;
-use crate::volume::{Drive, State, Volume, VolumeSpec};
+use crate::volume::{State, Volume, VolumeSpec};
 use crate::{AttemptId, NodeId, Timestamp};
 
 /// Starts the next call of the volume's operation, if it may start now.
-pub(in crate::volume) fn drive_operation(
+pub(in crate::volume) fn begin_operation(
     volume: &Volume,
-    drive: &Drive,
+    begin: &Begin,
     context: &Context,
 ) -> Result<Step, Refusal> {
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
-    if volume.is_run_over(drive.wanted) {
+    if volume.is_run_over(begin.wanted) {
         return request::delete(volume, "the run that it was created for is over", context);
     }
     let not_due = |next_try| Err(Refusal::OperationNotDue { next_try });
@@ -54,7 +54,7 @@ pub(in crate::volume) fn drive_operation(
     if let Some(call) = busy {
         return not_due(Some(call.until));
     }
-    if let Some(next_try) = operation.progress.ahead(drive.early, context) {
+    if let Some(next_try) = operation.progress.ahead(begin.early, context) {
         return not_due(Some(next_try));
     }
     // The mount may have been found after the deletion was accepted.
@@ -67,8 +67,8 @@ pub(in crate::volume) fn drive_operation(
         None => {}
     }
     let call = operation.call();
-    let executor = drive.executor.as_ref();
-    let attempt = operation.progress.start(call, &drive.worker, executor, context);
+    let executor = begin.executor.as_ref();
+    let attempt = operation.progress.start(call, &begin.worker, executor, context);
     Ok(Step { call: Some(attempt), ..Step::put_spec(spec.living(storage)) })
 }
 
@@ -137,7 +137,7 @@ fn newest_epoch(volume: &Volume, node: &NodeId) -> u64 {
 }
 
 /// Applies the outcome of the operation's call, if it is the call on the record.
-pub(in crate::volume) fn settle_operation(
+pub(in crate::volume) fn answer_operation(
     volume: &Volume,
     attempt: &AttemptId,
     outcome: &Outcome,

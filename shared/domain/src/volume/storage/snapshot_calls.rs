@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use super::provision::Topology;
 use super::request::ready;
 use super::snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};
-use crate::volume::command::{Context, CutSnapshot, Outcome, Step, StorageAnswer};
+use crate::volume::command::{Begin, Context, CutSnapshot, Outcome, Step, StorageAnswer};
 use crate::volume::refusal::Refusal;
-use crate::volume::{BusyCall, CallOwner, Drive, Volume};
+use crate::volume::{BusyCall, CallOwner, Volume};
 use crate::{AttemptId, NodeId, PluginId, SnapshotId, limits};
 use std::collections::BTreeMap;
 
@@ -165,10 +165,10 @@ pub(in crate::volume) fn delete_snapshot(
 }
 
 /// Starts the next call of a snapshot, if it may start now.
-pub(in crate::volume) fn drive_snapshot(
+pub(in crate::volume) fn begin_snapshot(
     volume: &Volume,
     id: &SnapshotId,
-    drive: &Drive,
+    begin: &Begin,
     context: &Context,
 ) -> Result<Step, Refusal> {
     let known = volume.snapshots.get(id).ok_or_else(|| Refusal::NoSuchSnapshot(id.clone()))?;
@@ -177,17 +177,17 @@ pub(in crate::volume) fn drive_snapshot(
     if let Some(busy) = volume.busy(context.now, &context.policy) {
         return not_due(Some(busy.until));
     }
-    if let Some(next_try) = known.progress.ahead(drive.early, context) {
+    if let Some(next_try) = known.progress.ahead(begin.early, context) {
         return not_due(Some(next_try));
     }
     let mut snapshot = Snapshot::clone(known);
-    let executor = drive.executor.as_ref();
-    let attempt = snapshot.progress.start(call, &drive.worker, executor, context);
+    let executor = begin.executor.as_ref();
+    let attempt = snapshot.progress.start(call, &begin.worker, executor, context);
     Ok(Step { call: Some(attempt), ..Step::put_snapshot(id, snapshot) })
 }
 
 /// Applies the outcome of a snapshot's call, if it is the call on the record.
-pub(in crate::volume) fn settle_snapshot(
+pub(in crate::volume) fn answer_snapshot(
     volume: &Volume,
     id: &SnapshotId,
     attempt: &AttemptId,

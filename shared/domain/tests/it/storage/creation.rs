@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_domain::volume::storage::{OperationKind, Origin, Provision, Stage, Work};
 use berth_domain::volume::{
-    CallKind, Closing, Command, CreatedVolume, Refusal, Step, VolumeSpec, Write,
+    CallKind, CallOwner, Closing, Command, CreatedVolume, Refusal, Step, VolumeSpec, Write,
 };
 use berth_domain::{Timestamp, VolumeId};
 
@@ -168,7 +168,12 @@ fn answer_of_an_earlier_attempt_is_not_taken() {
     let mut world = World::creating();
     let first = world.drive().unwrap().call.unwrap().id;
     world.drive_again().unwrap();
-    let late = Command::Settle { snapshot: None, attempt: first, outcome: created(made()) };
+    let late = Command::Answer {
+        owner: CallOwner::Volume,
+        attempt: first,
+        outcome: created(made()),
+        worker: None,
+    };
     assert_eq!(world.apply(&late), Err(Refusal::StaleAttempt));
 }
 

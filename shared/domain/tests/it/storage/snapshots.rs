@@ -69,7 +69,12 @@ impl World {
 
     fn settle_snapshot(&mut self, outcome: Outcome) -> Result<Step, Refusal> {
         let attempt = self.snapshot().progress.attempt.clone().unwrap().id;
-        self.apply(&Command::Settle { snapshot: Some(snapshot_id()), attempt, outcome })
+        self.apply(&Command::Answer {
+            owner: CallOwner::Snapshot(snapshot_id()),
+            attempt,
+            outcome,
+            worker: None,
+        })
     }
 
     fn snapshot(&self) -> &Snapshot {

@@ -1,7 +1,7 @@
 //! What `invariant` says of records that no history leads to.
 
 use berth_domain::volume::storage::{Expansion, Progress, Snapshot, SnapshotGroup, SnapshotState};
-use berth_domain::volume::{Attempt, Policy, Volume, invariant};
+use berth_domain::volume::{Attempt, CallOwner, Policy, Volume, invariant};
 
 use super::*;
 use crate::fixture::{dead, live};
@@ -19,7 +19,14 @@ fn cut() -> Volume {
     let attempt = world.volume.snapshots[&snapshot_id()].progress.attempt.clone().unwrap().id;
     let answer = StorageAnswer::Snapshot(crate::storage_event::cut(true));
     let (snapshot, outcome) = (Some(snapshot_id()), Outcome::Stored(answer));
-    world.apply(&Command::Settle { snapshot, attempt, outcome }).unwrap();
+    world
+        .apply(&Command::Answer {
+            owner: CallOwner::of_storage(snapshot),
+            attempt,
+            outcome,
+            worker: None,
+        })
+        .unwrap();
     world.volume
 }
 
