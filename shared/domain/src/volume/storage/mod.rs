@@ -21,6 +21,7 @@
 //!
 //! **Never** takes silence or a later refusal as proof that an earlier call did nothing.
 
+mod life;
 mod operation;
 mod operation_calls;
 mod progress;

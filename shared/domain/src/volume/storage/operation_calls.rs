@@ -9,11 +9,13 @@
 
 use std::collections::BTreeSet;
 
+use super::life::{self, VolumeStage};
 use super::operation::{Expansion, Operation, OperationKind, Work};
+use super::progress::Progress;
 use super::provision::Provision;
 use super::{Stage, StorageFailure, StorageLife, request};
 use crate::volume::claim::Claim;
-use crate::volume::command::{Begin, Context, CreatedVolume, Outcome, Step, StorageAnswer};
+use crate::volume::command::{Begin, Context, CreatedVolume, Outcome, Step};
 use crate::volume::failure::CallFailure;
 use crate::volume::refusal::Refusal;
 use crate::volume::{State, Volume, VolumeSpec};
@@ -150,103 +152,39 @@ pub(in crate::volume) fn answer_operation(
     if current.is_none() {
         return Err(Refusal::StaleAttempt);
     }
-    let kind = operation.kind();
-    match (&mut operation.work, outcome) {
-        _ if operation.progress.inherited => {
+    match life::next_of_volume(&operation.work, &operation.progress, outcome) {
+        VolumeStage::Gone => return Ok(Step::delete_spec()),
+        VolumeStage::Created(made) => {
+            storage.home = operation.progress.executor.take();
+            let is_doomed = matches!(operation.work, Work::Create { doomed: true });
+            return Ok(Step::put_spec(created(spec, storage, made, is_doomed, context)));
+        }
+        VolumeStage::Grown { bytes, at_nodes } => {
+            return Ok(Step::put_spec(grown(spec, storage, operation, bytes, at_nodes)));
+        }
+        VolumeStage::GrownAtNode => {
+            storage.operation = grown_at_node(volume, operation);
+        }
+        VolumeStage::RefusedByNode(failure) => {
+            refused_by_node(volume, &mut operation);
+            operation.progress = Progress::failed(failure.clone());
+            storage.operation = Some(operation);
+        }
+        VolumeStage::Modified => {
+            if let Work::Modify { parameters } = &mut operation.work {
+                storage.mutable.append(parameters);
+            }
+            storage.failure = None;
+        }
+        VolumeStage::Refused(error) => {
+            storage.failure = Some(failure(operation.kind(), error, context.now));
+            storage.operation = replaced_by(operation);
+        }
+        VolumeStage::AsBefore => {
             operation.progress.end_inherited(outcome);
             storage.operation = Some(operation);
         }
-        (Work::Create { doomed }, Outcome::Stored(StorageAnswer::Volume(made))) => {
-            storage.home = operation.progress.executor.take();
-            return Ok(Step::put_spec(created(spec, storage, made, *doomed, context)));
-        }
-        (Work::Delete { .. }, Outcome::Done { .. } | Outcome::Stored(_)) => {
-            return Ok(Step::delete_spec());
-        }
-        (
-            Work::Expand(expansion),
-            Outcome::Stored(StorageAnswer::Capacity { bytes, node_expansion_required }),
-        ) if !expansion.at_nodes => {
-            storage.failure = None;
-            let short = *bytes > 0 && *bytes < expansion.required_bytes;
-            let required = expansion.required_bytes;
-            if short {
-                storage.faults.push(format!(
-                    "it expanded the volume to {bytes} bytes, and {required} were requested"
-                ));
-            }
-            if let Some(limit) = expansion.limit_bytes.filter(|limit| *bytes > *limit) {
-                storage.faults.push(format!(
-                    "it expanded the volume to {bytes} bytes, more than the limit {limit}"
-                ));
-            }
-            // No volume shrinks: a smaller size than before is no size of this volume.
-            let before = spec.capacity_bytes.unwrap_or_default();
-            let capacity = if *bytes > 0 { (*bytes).max(before) } else { required };
-            storage.expanded_for = (!short).then_some(required);
-            // Nodes that had to follow a smaller one have to follow this one.
-            let nodes_behind = expansion.all_replaced().any(|before| before.at_nodes);
-            if *node_expansion_required || nodes_behind {
-                expansion.at_nodes = true;
-                expansion.replaced = None;
-                operation.progress = super::Progress::default();
-                storage.operation = Some(operation);
-            }
-            let spec = VolumeSpec { capacity_bytes: Some(capacity), ..spec.clone() };
-            return Ok(Step::put_spec(spec.living(bounded(storage))));
-        }
-        (Work::Expand(expansion), Outcome::Done { .. } | Outcome::Stored(_))
-            if expansion.at_nodes =>
-        {
-            expansion.expanded.extend(expansion.node.clone());
-            forget_former_nodes(volume, expansion);
-            let is_done = next_node(volume, expansion) == NextStorageCall::Finish;
-            operation.progress = super::Progress::default();
-            storage.operation = (!is_done).then_some(operation);
-        }
-        (Work::Expand(expansion), Outcome::Refused(failure)) if expansion.at_nodes => {
-            if let Some(node) = expansion.node.clone() {
-                let newest = newest_epoch(volume, &node);
-                expansion.refused.insert(node, newest);
-            }
-            forget_former_nodes(volume, expansion);
-            operation.progress = super::Progress::failed(failure.clone());
-            storage.operation = Some(operation);
-        }
-        (Work::Modify { parameters }, Outcome::Done { .. } | Outcome::Stored(_)) => {
-            storage.mutable.append(parameters);
-            storage.failure = None;
-        }
-        // The plugin refused for good. What an earlier call may have created or deleted stays in
-        // doubt (rule 19).
-        (work, Outcome::Refused(error))
-            if !operation.progress.uncertain
-                || matches!(work, Work::Expand(_) | Work::Modify { .. }) =>
-        {
-            if matches!(work, Work::Create { doomed: true }) {
-                return Ok(Step::delete_spec());
-            }
-            storage.failure = Some(failure(kind, error, context.now));
-            let before = match work {
-                Work::Expand(refused) => refused.replaced.take().map(|it| Work::Expand(*it)),
-                Work::Delete { replaced, .. } => replaced.take().map(|it| *it),
-                Work::Create { .. } | Work::Modify { .. } => None,
-            };
-            // It was acknowledged, and the volume stays.
-            storage.operation = before.map(|before| {
-                let before = Operation::new(before, operation.since);
-                let tries = operation.progress.tries;
-                let progress = super::Progress { tries, ..before.progress.clone() };
-                Operation { progress, ..before }
-            });
-        }
-        // It is not there, and is not wanted any more.
-        (Work::Create { doomed: true }, Outcome::NotDone(_) | Outcome::Exhausted(_))
-            if !operation.progress.uncertain =>
-        {
-            return Ok(Step::delete_spec());
-        }
-        _ => {
+        VolumeStage::Again => {
             operation.progress.fail(outcome, context);
             storage.operation = Some(operation);
         }
@@ -255,6 +193,76 @@ pub(in crate::volume) fn answer_operation(
         return Ok(Step::nothing());
     }
     Ok(Step::put_spec(spec.living(storage)))
+}
+
+/// What the operation replaced, which goes on: it was acknowledged, and the volume stays.
+fn replaced_by(operation: Operation) -> Option<Operation> {
+    let before = match operation.work {
+        Work::Expand(refused) => Work::Expand(*refused.replaced?),
+        Work::Delete { replaced, .. } => *replaced?,
+        Work::Create { .. } | Work::Modify { .. } => return None,
+    };
+    let before = Operation::new(before, operation.since);
+    let progress = Progress { tries: operation.progress.tries, ..Progress::default() };
+    Some(Operation { progress, ..before })
+}
+
+/// The volume with the size that the controller made.
+fn grown(
+    spec: &VolumeSpec,
+    mut storage: StorageLife,
+    mut operation: Operation,
+    bytes: u64,
+    at_nodes: bool,
+) -> VolumeSpec {
+    let Work::Expand(expansion) = &mut operation.work else { return spec.clone() };
+    storage.failure = None;
+    let required = expansion.required_bytes;
+    let short = bytes > 0 && bytes < required;
+    if short {
+        storage.faults.push(format!(
+            "it expanded the volume to {bytes} bytes, and {required} were requested"
+        ));
+    }
+    if let Some(limit) = expansion.limit_bytes.filter(|limit| bytes > *limit) {
+        storage
+            .faults
+            .push(format!("it expanded the volume to {bytes} bytes, more than the limit {limit}"));
+    }
+    // No volume shrinks: a smaller size than before is no size of this volume.
+    let before = spec.capacity_bytes.unwrap_or_default();
+    let capacity = if bytes > 0 { bytes.max(before) } else { required };
+    storage.expanded_for = (!short).then_some(required);
+    // Nodes that had to follow a smaller one have to follow this one.
+    let nodes_behind = expansion.all_replaced().any(|before| before.at_nodes);
+    if at_nodes || nodes_behind {
+        expansion.at_nodes = true;
+        expansion.replaced = None;
+        operation.progress = Progress::default();
+        storage.operation = Some(operation);
+    }
+    let spec = VolumeSpec { capacity_bytes: Some(capacity), ..spec.clone() };
+    spec.living(bounded(storage))
+}
+
+/// The expansion after a node has expanded the volume; none if it was the last one.
+fn grown_at_node(volume: &Volume, mut operation: Operation) -> Option<Operation> {
+    let Work::Expand(expansion) = &mut operation.work else { return None };
+    expansion.expanded.extend(expansion.node.clone());
+    forget_former_nodes(volume, expansion);
+    let is_done = next_node(volume, expansion) == NextStorageCall::Finish;
+    operation.progress = Progress::default();
+    (!is_done).then_some(operation)
+}
+
+/// Notes that the node of the last call does not expand the volume as it is staged there.
+fn refused_by_node(volume: &Volume, operation: &mut Operation) {
+    let Work::Expand(expansion) = &mut operation.work else { return };
+    if let Some(node) = expansion.node.clone() {
+        let newest = newest_epoch(volume, &node);
+        expansion.refused.insert(node, newest);
+    }
+    forget_former_nodes(volume, expansion);
 }
 
 /// The volume with what the plugin returned, and what is wrong with that (rule 19).

@@ -176,6 +176,13 @@ impl Snapshot {
         self.plugin == *plugin && (is_being_cut || self.ids().any(|id| *id == listed.external_id))
     }
 
+    /// Whether the plugin cut another snapshot than this one. The agent takes no other group than
+    /// the one that was cut.
+    pub(super) fn is_another(&self, made: &CutSnapshot) -> bool {
+        let is_another = self.external_id.as_ref().is_some_and(|id| *id != made.external_id);
+        is_another && self.group.is_none()
+    }
+
     /// The plugin's ids of it; of a group that is wrong, those of all its snapshots.
     pub fn ids(&self) -> impl Iterator<Item = &String> {
         let of_group = self.group.iter().flat_map(|group| &group.snapshots);

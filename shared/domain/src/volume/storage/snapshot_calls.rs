@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use super::life::{self, SnapshotStage};
+use super::progress::Progress;
 use super::provision::Topology;
 use super::request::ready;
 use super::snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};
@@ -47,7 +49,7 @@ pub(in crate::volume) fn cut(
     let snapshot = Snapshot {
         state: SnapshotState::Creating,
         since: context.now,
-        progress: super::Progress::default(),
+        progress: Progress::default(),
         doomed: false,
         was_ready: false,
         external_id: None,
@@ -97,7 +99,7 @@ pub(in crate::volume) fn adopt_snapshot(
     let snapshot = Snapshot {
         state: if cut.ready { SnapshotState::Ready } else { SnapshotState::Cut },
         since: context.now,
-        progress: super::Progress::default(),
+        progress: Progress::default(),
         doomed: false,
         external_id: Some(cut.external_id.clone()),
         second_id: None,
@@ -200,62 +202,39 @@ pub(in crate::volume) fn answer_snapshot(
         return Err(Refusal::StaleAttempt);
     }
     let mut snapshot = Snapshot::clone(known);
-    // The agent takes no other group than the one that was cut.
-    let is_other = |made: &CutSnapshot| {
-        let is_other = known.external_id.as_ref().is_some_and(|id| *id != made.external_id);
-        is_other && known.group.is_none()
-    };
     let made = match outcome {
-        Outcome::Stored(answer) => part_of(answer, known).map(|made| (made, answer)),
+        Outcome::Stored(answer) => part_of(answer, known),
         _ => None,
     };
-    match (known.state, outcome) {
-        // Also the answer to a poll that came before the deletion.
-        (SnapshotState::Cut | SnapshotState::Deleting, _)
-            if made.as_ref().is_some_and(|(made, _)| is_other(made)) =>
-        {
-            snapshot.second_id = made.map(|(made, _)| made.external_id);
-            snapshot.progress = super::Progress::default();
-            let fault = snapshot.second_id.as_ref().map(|second| {
-                format!(
-                    "the plugin cut another snapshot, {second:?}, when it was asked whether this \
-                     one is ready; delete it: both are deleted"
-                )
-            });
-            snapshot.progress.failure = fault.map(|fault| Box::new(fault.into()));
+    match life::next_of_snapshot(known, made, outcome) {
+        SnapshotStage::Gone => return Ok(Step::drop_snapshot(id)),
+        SnapshotStage::Cut(made, answer) => apply_cut(&mut snapshot, &made, answer, context),
+        SnapshotStage::CutAgain(second) => {
+            let second = second.external_id;
+            let fault = format!(
+                "the plugin cut another snapshot, {second:?}, when it was asked whether this one \
+                 is ready; delete it: both are deleted"
+            );
+            snapshot.progress = Progress::failed(fault.into());
+            snapshot.second_id = Some(second);
         }
-        _ if known.progress.inherited => snapshot.progress.end_inherited(outcome),
-        (SnapshotState::Creating | SnapshotState::Cut, Outcome::Stored(_)) => match made {
-            Some((made, answer)) => apply_cut(&mut snapshot, &made, answer, context),
-            None if apply_wrong_group(&mut snapshot, outcome, context) => {}
-            None => snapshot.progress.fail(outcome, context),
-        },
-        (SnapshotState::Deleting, Outcome::Done { .. }) => {
-            let Some(second) = snapshot.second_id.take() else {
-                return Ok(Step::drop_snapshot(id));
-            };
-            snapshot.external_id = Some(second);
+        SnapshotStage::Other if apply_wrong_group(&mut snapshot, outcome, context) => {}
+        SnapshotStage::FirstGone => {
+            snapshot.external_id = snapshot.second_id.take();
             snapshot.enter(SnapshotState::Deleting, context.now);
         }
-        (SnapshotState::Creating, Outcome::Refused(failure)) if !known.progress.uncertain => {
-            if known.doomed {
-                return Ok(Step::drop_snapshot(id));
-            }
+        SnapshotStage::Failed(failure) => {
             snapshot.enter(SnapshotState::Failed, context.now);
-            snapshot.progress.failure = Some(Box::new(failure.clone()));
+            snapshot.progress = Progress::failed(failure.clone());
         }
-        (SnapshotState::Creating, Outcome::NotDone(_) | Outcome::Exhausted(_))
-            if known.doomed && !known.progress.uncertain =>
-        {
-            return Ok(Step::drop_snapshot(id));
-        }
-        (SnapshotState::Deleting, Outcome::Refused(failure)) if !known.progress.uncertain => {
+        SnapshotStage::Kept(failure) => {
             let state = if known.was_ready { SnapshotState::Ready } else { SnapshotState::Cut };
             snapshot.enter(state, context.now);
             snapshot.was_ready = false;
-            snapshot.progress.failure = Some(Box::new(failure.clone()));
+            snapshot.progress = Progress::failed(failure.clone());
         }
-        _ => snapshot.progress.fail(outcome, context),
+        SnapshotStage::AsBefore => snapshot.progress.end_inherited(outcome),
+        SnapshotStage::Other | SnapshotStage::Again => snapshot.progress.fail(outcome, context),
     }
     if snapshot == **known {
         return Ok(Step::nothing());
@@ -368,11 +347,11 @@ fn apply_cut(
         // Each poll waits longer than the last one.
         let tries = polls.saturating_add(1);
         let wait = context.policy.retry.wait(tries, context.jitter);
-        snapshot.progress = super::Progress {
+        snapshot.progress = Progress {
             tries,
             next_try: Some(context.now.after(wait)),
             executor: snapshot.progress.executor.take(),
-            ..super::Progress::default()
+            ..Progress::default()
         };
     }
 }
