@@ -9,9 +9,9 @@
 use super::Volume;
 use super::attempt::{Attempt, CallKind};
 use super::claim::{Claim, State};
-use super::command::{Context, Step};
+use super::command::{Context, Policy, Step};
 use crate::proof::Proven;
-use crate::{AllocId, WorkerId};
+use crate::{AllocId, Timestamp, WorkerId};
 
 /// `unpublishing`: calls the node's agent, unless an earlier call may still act (rule 3).
 pub(super) fn node(
@@ -54,34 +54,58 @@ pub(super) fn controller(
     worker: Option<&WorkerId>,
     context: &Context,
 ) -> Step {
-    let margin = context.policy.clock_margin;
-    // An abandoned publish or an unanswered unpublish may still act: wait for it, even if another
-    // claim would detach for this one.
-    let own = claim.attempt.as_ref();
-    if own.is_some_and(|attempt| attempt.may_still_act(context.now, margin)) {
-        return Step::put(alloc, claim, None);
-    }
-    if !claim.controller || volume.claims.others_will_unpublish(alloc, &claim) {
-        return Step::free(alloc);
-    }
-    // Another claim uses the attachment and will not unpublish. `take` admits no such claim, but an
-    // older version may have written one.
-    if volume.claims.others_use_attachment(alloc, &claim) {
-        return Step::put(alloc, claim, None);
-    }
-    // Rule 3. `volume` still has this claim's own attempt, although it is answered: it does not
-    // count. `calling` returns the latest deadline first.
-    let mut others = volume.claims.calling().filter(|(other, _)| *other != alloc);
-    let last = others.next().and_then(|(_, other)| other.attempt.as_ref());
-    let busy_elsewhere = last.is_some_and(|last| last.may_still_act(context.now, margin))
-        || volume.busy_at_storage(context.now, &context.policy).is_some();
     // The same storage volume under another name.
-    let other_name = context.handle.in_the_way(&claim, context.now, margin);
-    match worker {
-        Some(worker) if !busy_elsewhere && other_name.is_none() => {
+    let other_name = || context.handle.in_the_way(&claim, context.now, context.policy.clock_margin);
+    match (detachment(volume, alloc, &claim, context.now, &context.policy), worker) {
+        (Detachment::Free, _) => Step::free(alloc),
+        (Detachment::Call, Some(worker)) if other_name().is_none() => {
             let attempt = Attempt::new(CallKind::ControllerUnpublish, worker, context);
             Step::put(alloc, claim.attempting(&attempt), Some(attempt))
         }
         _ => Step::put(alloc, claim, None),
     }
+}
+
+/// What a claim that has left its node needs before it is freed.
+pub(super) enum Detachment {
+    /// Nothing: no call of the controller, or another claim is sure to make it later.
+    Free,
+    /// The call.
+    Call,
+    /// The call, once none may act that it must not be beside.
+    Busy(Timestamp),
+    /// Another claim uses the attachment and will not unpublish. `take` admits no such claim, but
+    /// an older version may have written one.
+    InUse,
+}
+
+/// What a claim that has left its node needs. `volume` may still have the claim as it was before
+/// its own call was answered.
+pub(super) fn detachment(
+    volume: &Volume,
+    alloc: &AllocId,
+    claim: &Claim,
+    now: Timestamp,
+    policy: &Policy,
+) -> Detachment {
+    let margin = policy.clock_margin;
+    let until = |attempt: Option<&Attempt>| {
+        attempt.filter(|it| it.may_still_act(now, margin)).map(|it| it.free_at(margin))
+    };
+    // An abandoned publish or an unanswered unpublish may still act: wait for it, even if another
+    // claim would detach for this one.
+    if let Some(own) = until(claim.attempt.as_ref()) {
+        return Detachment::Busy(own);
+    }
+    if !claim.controller || volume.claims.others_will_unpublish(alloc, claim) {
+        return Detachment::Free;
+    }
+    if volume.claims.others_use_attachment(alloc, claim) {
+        return Detachment::InUse;
+    }
+    // Rule 3. `calling` returns the latest deadline first.
+    let mut others = volume.claims.calling().filter(|(other, _)| *other != alloc);
+    let last = until(others.next().and_then(|(_, other)| other.attempt.as_ref()));
+    let at_storage = volume.busy_at_storage(now, policy).map(|busy| busy.until);
+    last.max(at_storage).map_or(Detachment::Call, Detachment::Busy)
 }

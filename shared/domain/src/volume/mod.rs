@@ -56,6 +56,7 @@ mod claims;
 mod command;
 mod confirm;
 pub mod deadlock;
+mod due;
 mod external;
 mod failure;
 mod handle;
@@ -83,6 +84,7 @@ pub use command::{
     Begin, Command, Context, CreatedVolume, CutSnapshot, LostClaim, NoRoute, Outcome, Policy,
     Route, Step, StorageAnswer, Take, Write,
 };
+pub use due::{Due, DueCall, DueFacts};
 pub use failure::{CallFailure, ErrorCode, FailureFacts, HoldingProcess};
 pub use handle::{Handle, HandleOwner};
 pub use handle_use::{HandleUse, OtherClaim, name_in};

@@ -18,7 +18,7 @@ use crate::volume::claim::Claim;
 use crate::volume::command::{Begin, Context, CreatedVolume, Outcome, Step};
 use crate::volume::failure::CallFailure;
 use crate::volume::refusal::Refusal;
-use crate::volume::{State, Volume, VolumeSpec};
+use crate::volume::{Due, DueCall, State, Volume, VolumeSpec};
 use crate::{AttemptId, NodeId, Timestamp};
 
 /// Starts the next call of the volume's operation, if it may start now.
@@ -34,30 +34,15 @@ pub(in crate::volume) fn begin_operation(
     let not_due = |next_try| Err(Refusal::OperationNotDue { next_try });
     let mut storage = spec.life();
     let Some(operation) = &mut storage.operation else { return not_due(None) };
-    // Its own call, too: the node of a call that may act must stay on the record.
-    if let Some(call) = volume.busy_at_storage(context.now, &context.policy) {
-        return not_due(Some(call.until));
-    }
-    match (volume.next_storage_call(operation), &mut operation.work) {
-        (NextStorageCall::Await, _) => return not_due(None),
-        (NextStorageCall::Finish, _) => {
+    match (volume.due_for_operation(&begin.facts(context)), &mut operation.work) {
+        (Due::At(at), _) => return not_due(Some(at)),
+        (Due::Rest, _) => return not_due(None),
+        (Due::Now(DueCall::Nobody), _) => {
             storage.operation = None;
             return Ok(Step::put_spec(spec.living(storage)));
         }
-        (NextStorageCall::Node(node), Work::Expand(expansion)) => expansion.node = Some(node),
-        (NextStorageCall::Controller | NextStorageCall::Node(_), _) => {}
-    }
-    let busy = match (&operation.work, operation.call().is_controller()) {
-        (Work::Expand(Expansion { node: Some(node), .. }), false) => {
-            volume.busy_on(node, context.now, &context.policy)
-        }
-        _ => volume.busy(context.now, &context.policy),
-    };
-    if let Some(call) = busy {
-        return not_due(Some(call.until));
-    }
-    if let Some(next_try) = operation.progress.ahead(begin.early, context) {
-        return not_due(Some(next_try));
+        (Due::Now(DueCall::Node(node)), Work::Expand(expansion)) => expansion.node = Some(node),
+        (Due::Now(_), _) => {}
     }
     // The mount may have been found after the deletion was accepted.
     let mounted = operation.needs_unmounted().then(|| context.mounts.first()).flatten();

@@ -12,7 +12,7 @@ use super::request::ready;
 use super::snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};
 use crate::volume::command::{Begin, Context, CutSnapshot, Outcome, Step, StorageAnswer};
 use crate::volume::refusal::Refusal;
-use crate::volume::{BusyCall, CallOwner, Volume};
+use crate::volume::{BusyCall, CallOwner, Due, Volume};
 use crate::{AttemptId, NodeId, PluginId, SnapshotId, limits};
 use std::collections::BTreeMap;
 
@@ -176,11 +176,10 @@ pub(in crate::volume) fn begin_snapshot(
     let known = volume.snapshots.get(id).ok_or_else(|| Refusal::NoSuchSnapshot(id.clone()))?;
     let not_due = |next_try| Err(Refusal::OperationNotDue { next_try });
     let Some(call) = known.call() else { return not_due(None) };
-    if let Some(busy) = volume.busy(context.now, &context.policy) {
-        return not_due(Some(busy.until));
-    }
-    if let Some(next_try) = known.progress.ahead(begin.early, context) {
-        return not_due(Some(next_try));
+    match volume.due_for_snapshot(known, &begin.facts(context)) {
+        Due::At(at) => return not_due(Some(at)),
+        Due::Rest => return not_due(None),
+        Due::Now(_) => {}
     }
     let mut snapshot = Snapshot::clone(known);
     let executor = begin.executor.as_ref();
