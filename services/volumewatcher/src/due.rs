@@ -12,8 +12,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use berth_domain::volume::storage::Snapshot;
-use berth_domain::volume::{self, Claim, DueCall, DueFacts, Policy, State, Volume};
+use berth_domain::volume::{self, CallOwner, Claim, DueCall, DueFacts, Policy, State, Volume};
 use berth_domain::{AllocId, NodeId, PluginId, Timestamp, limits};
 
 /// Who executes a call, and so what calls wait for.
@@ -36,14 +35,14 @@ pub enum Due {
     Rest,
 }
 
-/// What is known of a claim besides its record.
+/// What is known of a claim, an operation or a snapshot besides its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClaimFacts {
-    /// Its alloc has not ended.
+pub struct WorkFacts {
+    /// The alloc that has the claim, or that the volume was created for, has not ended.
     pub wanted: bool,
-    /// Its node is gone: a proof says that nothing there can write any more (rule 12).
+    /// The claim's node is gone: a proof says that nothing there can write any more (rule 12).
     pub gone: bool,
-    /// Something changed that the claim's last failed call may have waited for.
+    /// Something changed that the last failed call may have waited for.
     pub early: bool,
 }
 
@@ -70,15 +69,14 @@ impl<'a> VolumeLook<'a> {
     /// that rule 3 keeps apart. So when one of thousands of claims that leave one volume has moved,
     /// the others do not all ask. The oldest claim comes first: if allocs come and go all the time,
     /// none is overtaken for ever.
-    pub fn may_go_on(self, known: impl Fn(&AllocId, &Claim) -> ClaimFacts) -> Vec<&'a AllocId> {
+    pub fn may_go_on(self, known: impl Fn(&AllocId, &Claim) -> WorkFacts) -> Vec<&'a AllocId> {
         let mut found = Vec::new();
         let (mut at_controller, mut at_nodes) = (false, BTreeSet::new());
         // A granted or waiting claim goes on when its alloc changes.
         for (alloc, claim) in self.volume.claims.moving() {
-            let facts = self.facts(known(alloc, claim));
-            let volume::Due::Now(call) = self.volume.due_for_claim(alloc, claim, &facts) else {
-                continue;
-            };
+            let owner = CallOwner::Claim(alloc.clone());
+            let due = self.domain_due(&owner, known(alloc, claim));
+            let volume::Due::Now(call) = due else { continue };
             let waits = match (claim.state, &call) {
                 (State::Unpublishing, DueCall::Node(node)) => {
                     at_controller || at_nodes.contains(node)
@@ -99,27 +97,15 @@ impl<'a> VolumeLook<'a> {
         found
     }
 
-    /// What is due for one claim.
-    pub fn due(&self, alloc: &AllocId, claim: &Claim, known: ClaimFacts) -> Due {
-        self.by_executor(self.volume.due_for_claim(alloc, claim, &self.facts(known)))
+    /// What is due for a claim, the volume's operation or a snapshot.
+    pub fn due(&self, owner: &CallOwner, known: WorkFacts) -> Due {
+        self.by_executor(self.domain_due(owner, known))
     }
 
-    /// What is due for the volume's operation. `wanted` says whether the run that the volume was
-    /// created for goes on.
-    pub fn due_operation(&self, wanted: bool, early: bool) -> Due {
-        let facts = self.facts(ClaimFacts { wanted, gone: false, early });
-        self.by_executor(self.volume.due_for_operation(&facts))
-    }
-
-    /// What is due for a snapshot.
-    pub fn due_snapshot(&self, snapshot: &Snapshot, early: bool) -> Due {
-        let facts = self.facts(ClaimFacts { wanted: true, gone: false, early });
-        self.by_executor(self.volume.due_for_snapshot(snapshot, &facts))
-    }
-
-    fn facts(&self, known: ClaimFacts) -> DueFacts<'_> {
-        let ClaimFacts { wanted, gone, early } = known;
-        DueFacts { now: self.now, policy: &self.policy, wanted, gone, early }
+    fn domain_due(&self, owner: &CallOwner, known: WorkFacts) -> volume::Due {
+        let WorkFacts { wanted, gone, early } = known;
+        let facts = DueFacts { now: self.now, policy: &self.policy, wanted, gone, early };
+        self.volume.due(owner, &facts)
     }
 
     /// The same with the executor of the call. What needs no call waits for the controller's turn.

@@ -20,7 +20,7 @@ use berth_service::first_seen::FirstSeen;
 use berth_service::projection::{Allocs, Nodes};
 use berth_service::reconcile::Next;
 
-use crate::due::{ClaimFacts, Due, Executor, VolumeLook};
+use crate::due::{Due, Executor, VolumeLook, WorkFacts};
 use crate::early::EarlyTries;
 use crate::watch::{
     ClaimKey, WatchedAllocs, WatchedChange, WatchedInstances, WatchedNodes, WatchedVolumes, WorkKey,
@@ -56,28 +56,23 @@ impl WatchView {
         let (volume, owner) = key;
         let looked = self.read_volume(volume, |found, allocs, nodes| {
             let look = VolumeLook::new(found, clock::now())?;
-            match owner {
+            let (facts, tries) = match owner {
                 CallOwner::Claim(alloc) => {
                     let claim = found.claims.get(alloc)?;
-                    let facts = claim_facts(allocs, nodes, volume, alloc, claim);
-                    let due = look.due(alloc, claim, ClaimFacts { early, ..facts });
-                    Some((due, claim.tries > 0))
+                    (claim_facts(allocs, nodes, volume, alloc, claim), claim.tries)
                 }
                 CallOwner::Volume => {
                     let operation = found.spec.as_ref()?.operation();
-                    let again = operation.is_some_and(|operation| operation.progress.tries > 0);
-                    Some((
-                        look.due_operation(self.is_run_wanted(allocs, volume, found), early),
-                        again,
-                    ))
+                    let tries = operation.map_or(0, |operation| operation.progress.tries);
+                    (storage_facts(self.is_run_wanted(allocs, volume, found)), tries)
                 }
                 CallOwner::Snapshot(id) => {
-                    let snapshot = found.snapshots.get(id)?;
-                    let again = snapshot.progress.tries > 0;
-                    let is_led = snapshot.is_led_by(&volume.volume);
-                    is_led.then(|| (look.due_snapshot(snapshot, early), again))
+                    let snapshot = found.snapshots.get(id);
+                    let led = snapshot.filter(|it| it.is_led_by(&volume.volume))?;
+                    (storage_facts(true), led.progress.tries)
                 }
-            }
+            };
+            Some((look.due(owner, WorkFacts { early, ..facts }), tries > 0))
         });
         match looked {
             Some((Due::Now(executor), again)) => Ok(CallLane { executor, again }),
@@ -113,7 +108,8 @@ impl WatchView {
             let Some(look) = VolumeLook::new(found, now) else { return };
             for (alloc, claim) in &found.claims {
                 let stays = matches!(claim.state, State::Taken | State::Waiting);
-                if stays && matches!(look.due(alloc, claim, known(alloc, claim)), Due::Now(_)) {
+                if stays && is_due(&look.due(&CallOwner::Claim(alloc.clone()), known(alloc, claim)))
+                {
                     all.push(claim_key(volume, alloc));
                 }
             }
@@ -233,17 +229,17 @@ impl WatchView {
     /// The volume's operation and its snapshots, as far as something may be done for them now.
     fn storage_due(&self, key: &VolumeKey, volume: &Volume, allocs: &Allocs) -> Vec<WorkKey> {
         let Some(look) = VolumeLook::new(volume, clock::now()) else { return Vec::new() };
-        let is_due = |due: Due| matches!(due, Due::Now(_));
         let mut all = Vec::new();
-        if is_due(look.due_operation(self.is_run_wanted(allocs, key, volume), false)) {
+        let wanted = self.is_run_wanted(allocs, key, volume);
+        if is_due(&look.due(&CallOwner::Volume, storage_facts(wanted))) {
             all.push((key.clone(), CallOwner::Volume));
         }
         for (id, snapshot) in &volume.snapshots {
+            let owner = CallOwner::Snapshot(id.clone());
             // The call of a group may have waited for this volume.
-            if is_due(look.due_snapshot(snapshot, false)) {
+            if is_due(&look.due(&owner, storage_facts(true))) {
                 let leader = snapshot.leader(&key.volume).clone();
-                let leader = VolumeKey::new(key.namespace.clone(), leader);
-                all.push((leader, CallOwner::Snapshot(id.clone())));
+                all.push((VolumeKey::new(key.namespace.clone(), leader), owner));
             }
         }
         all
@@ -322,12 +318,20 @@ fn claim_facts(
     volume: &VolumeKey,
     alloc: &AllocId,
     claim: &Claim,
-) -> ClaimFacts {
-    ClaimFacts {
+) -> WorkFacts {
+    WorkFacts {
         wanted: allocs.is_live(&volume.namespace, alloc),
         gone: is_gone(nodes, &claim.node),
         early: false,
     }
+}
+
+const fn storage_facts(wanted: bool) -> WorkFacts {
+    WorkFacts { wanted, gone: false, early: false }
+}
+
+const fn is_due(due: &Due) -> bool {
+    matches!(due, Due::Now(_))
 }
 
 fn is_gone(nodes: &Nodes, node: &NodeId) -> bool {

@@ -12,8 +12,8 @@ use berth_domain::{AttemptId, WorkerId};
 
 use super::*;
 
-const WANTED: ClaimFacts = ClaimFacts { wanted: true, gone: false, early: false };
-const ENDED: ClaimFacts = ClaimFacts { wanted: false, gone: false, early: false };
+const WANTED: WorkFacts = WorkFacts { wanted: true, gone: false, early: false };
+const ENDED: WorkFacts = WorkFacts { wanted: false, gone: false, early: false };
 
 fn alloc(at: usize) -> AllocId {
     AllocId::new(format!("a{at}")).unwrap()
@@ -114,9 +114,9 @@ impl Site {
         self.apply(&begin).call
     }
 
-    fn due(&self, at: usize, known: ClaimFacts) -> Due {
+    fn due(&self, at: usize, known: WorkFacts) -> Due {
         let look = VolumeLook::new(&self.0, Timestamp::from_unix_ms(self.1 + 10)).unwrap();
-        look.due(&alloc(at), self.0.claims.get(&alloc(at)).unwrap(), known)
+        look.due(&CallOwner::Claim(alloc(at)), known)
     }
 
     fn going(&self) -> BTreeSet<&str> {
@@ -160,7 +160,7 @@ fn a_failed_call_waits_for_its_time_unless_something_changed() {
     site.outcome(1, &detach, Outcome::Failed("no".into()));
     let next_try = site.0.claims.get(&alloc(1)).unwrap().next_try.unwrap();
     assert_eq!(site.due(1, ENDED), Due::At(next_try));
-    assert_eq!(site.due(1, ClaimFacts { early: true, ..ENDED }), on_node(1));
+    assert_eq!(site.due(1, WorkFacts { early: true, ..ENDED }), on_node(1));
     site.1 = next_try.unix_ms();
     assert_eq!(site.due(1, ENDED), on_node(1), "its time has come");
 }
@@ -205,13 +205,13 @@ fn an_unanswered_call_is_not_passed_early() {
     let mut site = Site::new(&[(1, 1)]);
     let detach = site.begin(1);
     site.outcome(1, &detach, Outcome::Unanswered("silence".into()));
-    assert_eq!(site.due(1, ClaimFacts { early: true, ..ENDED }), Due::At(detach.deadline));
+    assert_eq!(site.due(1, WorkFacts { early: true, ..ENDED }), Due::At(detach.deadline));
 }
 
 #[test]
 fn what_is_on_a_node_that_is_gone_leaves_it_wanted_or_not() {
     let mut site = Site::new(&[(1, 1), (2, 2)]);
-    let gone = ClaimFacts { gone: true, ..WANTED };
+    let gone = WorkFacts { gone: true, ..WANTED };
     assert_eq!(site.due(1, gone), controller());
     // Nothing acts there any more, whatever the record says is under way.
     site.begin(1);

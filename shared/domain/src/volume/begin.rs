@@ -1,5 +1,5 @@
-//! The next call of a claim's release, if it is [due](super::due): rules 6, 12 and 14. The calls are
-//! in [`leave`](super::leave).
+//! The next call of a claim's release, if it is [due](super::due): rules 6, 12 and 14. The calls
+//! are in [`leave`](super::leave).
 
 use super::claim::{Claim, State};
 use super::command::{Begin, Context, Step, Write};
@@ -22,7 +22,7 @@ pub(super) fn begin_release(
     let worker = &begin.worker;
     let proven = begin.proven.as_ref().filter(|proven| is_of(proven, claim));
     let facts = DueFacts { gone: proven.is_some(), ..begin.facts(context) };
-    match volume.due_for_claim(alloc, claim, &facts) {
+    match volume.due(&begin.owner, &facts) {
         Due::Now(_) => {}
         Due::At(at) => return not_due(Some(at)),
         Due::Rest => return not_due(None),

@@ -69,8 +69,7 @@ impl Volume {
         due.unwrap_or(Due::Rest)
     }
 
-    /// What is due for a claim of the volume.
-    pub fn due_for_claim(&self, alloc: &AllocId, claim: &Claim, facts: &DueFacts<'_>) -> Due {
+    fn due_for_claim(&self, alloc: &AllocId, claim: &Claim, facts: &DueFacts<'_>) -> Due {
         let is_kept = facts.wanted && !facts.gone;
         match claim.state {
             // A record without `place_until` keeps its place in line.
@@ -105,7 +104,7 @@ impl Volume {
     }
 
     /// What is due for the volume's operation, or for a volume whose run is over.
-    pub fn due_for_operation(&self, facts: &DueFacts<'_>) -> Due {
+    fn due_for_operation(&self, facts: &DueFacts<'_>) -> Due {
         if self.is_run_over(facts.wanted) {
             return Due::Now(DueCall::Controller);
         }
@@ -129,8 +128,7 @@ impl Volume {
         waits.or_else(|| facts.next_try(operation.progress.next_try)).unwrap_or(Due::Now(call))
     }
 
-    /// What is due for a snapshot of the volume.
-    pub fn due_for_snapshot(&self, snapshot: &Snapshot, facts: &DueFacts<'_>) -> Due {
+    fn due_for_snapshot(&self, snapshot: &Snapshot, facts: &DueFacts<'_>) -> Due {
         if snapshot.call().is_none() {
             return Due::Rest;
         }

@@ -267,10 +267,15 @@ pub fn storage_command() -> impl Strategy<Value = Command> {
             Command::DeleteSnapshot { snapshot, as_group, forget }
         }),
         3 => (option::of(snapshot()), flags).prop_map(|(snapshot, (wanted, early, executor))| {
-            Command::Begin(Begin { owner: CallOwner::of_storage(snapshot), worker: worker(), wanted, early, proven: None, executor })
+            let owner = CallOwner::of_storage(snapshot);
+            let (worker, proven) = (worker(), None);
+            Command::Begin(Begin { owner, worker, wanted, early, proven, executor })
         }),
         4 => (option::of(snapshot()), name('t', 3), outcome).prop_map(
-            |(snapshot, attempt, outcome)| Command::Answer { owner: CallOwner::of_storage(snapshot), attempt, outcome, worker: None }
+            |(snapshot, attempt, outcome)| {
+                let owner = CallOwner::of_storage(snapshot);
+                Command::Answer { owner, attempt, outcome, worker: None }
+            }
         ),
     ]
 }

@@ -258,11 +258,15 @@ pub fn command() -> impl Strategy<Value = Command> {
             }),
         4 => (alloc(), any::<bool>(), any::<bool>(), option::of(proven)).prop_map(
             |(alloc, wanted, early, proven)| {
-                Command::Begin(Begin { owner: CallOwner::Claim(alloc), worker: worker(), wanted, early, proven, executor: None })
+                let (owner, worker) = (CallOwner::Claim(alloc), worker());
+                Command::Begin(Begin { owner, worker, wanted, early, proven, executor: None })
             }
         ),
         4 => (alloc(), name('t', 3), outcome(), option::of(name('w', 2))).prop_map(
-            |(alloc, attempt, outcome, worker)| Command::Answer { owner: CallOwner::Claim(alloc), attempt, outcome, worker }
+            |(alloc, attempt, outcome, worker)| {
+                let owner = CallOwner::Claim(alloc);
+                Command::Answer { owner, attempt, outcome, worker }
+            }
         ),
         12 => storage_command(),
     ]

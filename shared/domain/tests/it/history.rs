@@ -381,15 +381,17 @@ fn freed_for_a_reason(
 
 /// The same once more, as when a reply was lost: nothing, or a refusal that says so.
 fn again_is_harmless(world: &mut World, command: &Command) -> Result<(), TestCaseError> {
+    let of_storage = match command {
+        Command::Begin(begin) if begin.owner.is_of_storage() => Some(begin),
+        _ => None,
+    };
     let begins = matches!(command, Command::Take(_))
         || matches!(command, Command::Begin(begin) if !begin.owner.is_of_storage());
     match world.apply(command) {
         // A run that is over has its volume deleted, which the next one drives.
-        Ok(_) if matches!(command, Command::Begin(begin) if begin.owner.is_of_storage() && !begin.wanted) =>
-            {}
+        Ok(_) if of_storage.is_some_and(|begin| !begin.wanted) => {}
         Ok(again) => prop_assert_eq!(again, Step::nothing(), "{:?}", command),
-        Err(Refusal::OperationNotDue { .. }) if matches!(command, Command::Begin(begin) if begin.owner.is_of_storage()) =>
-            {}
+        Err(Refusal::OperationNotDue { .. }) if of_storage.is_some() => {}
         Err(Refusal::NoSuchSnapshot(_)) => {}
         // `NotReady`: the first claim only began the creation.
         Err(Refusal::NotReady { .. } | Refusal::Busy { .. } | Refusal::NotDue { .. }) if begins => {

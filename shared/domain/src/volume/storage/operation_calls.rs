@@ -34,7 +34,7 @@ pub(in crate::volume) fn begin_operation(
     let not_due = |next_try| Err(Refusal::OperationNotDue { next_try });
     let mut storage = spec.life();
     let Some(operation) = &mut storage.operation else { return not_due(None) };
-    match (volume.due_for_operation(&begin.facts(context)), &mut operation.work) {
+    match (volume.due(&begin.owner, &begin.facts(context)), &mut operation.work) {
         (Due::At(at), _) => return not_due(Some(at)),
         (Due::Rest, _) => return not_due(None),
         (Due::Now(DueCall::Nobody), _) => {

@@ -176,7 +176,7 @@ pub(in crate::volume) fn begin_snapshot(
     let known = volume.snapshots.get(id).ok_or_else(|| Refusal::NoSuchSnapshot(id.clone()))?;
     let not_due = |next_try| Err(Refusal::OperationNotDue { next_try });
     let Some(call) = known.call() else { return not_due(None) };
-    match volume.due_for_snapshot(known, &begin.facts(context)) {
+    match volume.due(&begin.owner, &begin.facts(context)) {
         Due::At(at) => return not_due(Some(at)),
         Due::Rest => return not_due(None),
         Due::Now(_) => {}
