@@ -27,7 +27,7 @@ async fn an_answer_that_came_too_late_is_given_to_the_next_call() {
     })
     .await;
     system.staged_as("data", Stage::Ready).await;
-    is_made_once(&system, "CreateVolume").await;
+    is_made_once(&system, "CreateVolume");
 
     system.created("second", json!({"size": "1MiB"})).await;
     for (rpc, volumes, id) in [
@@ -43,7 +43,7 @@ async fn an_answer_that_came_too_late_is_given_to_the_next_call() {
         })
         .await;
         system.snapshot_is("data", id, SnapshotState::Ready).await;
-        is_made_once(&system, rpc).await;
+        is_made_once(&system, rpc);
     }
 
     system.snapshot_deleted("data", "s", false).await;
@@ -92,7 +92,7 @@ async fn answers_late(system: &System, rpc: &str, gave_up: impl AsyncFn() -> Res
 }
 
 /// One call did it, and no later one was made.
-async fn is_made_once(system: &System, rpc: &str) {
+fn is_made_once(system: &System, rpc: &str) {
     let calls = system.calls();
     let begun = calls.iter().filter(|call| call["entry"] == "begin" && call["rpc"] == rpc);
     assert_eq!(begun.count(), 1, "{rpc} was called once");
