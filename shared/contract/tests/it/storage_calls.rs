@@ -167,7 +167,7 @@ fn answers() -> [StorageAnswer; 4] {
 
 #[test]
 fn answers_of_the_storage() {
-    let [volume, capacity, snapshot, group] = answers().map(|answer| Called::from(answer));
+    let [volume, capacity, snapshot, group] = answers().map(Called::from);
     reply("reply-controller-provision", &volume);
     reply("reply-controller-provision-on-node", &Called::default());
     reply("reply-controller-provision-snapshot", &snapshot);
