@@ -57,7 +57,7 @@ pub struct Problem {
     pub processes: Vec<HoldingProcess>,
     /// The key of the record that cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub record: Option<Box<str>>,
+    pub record: Option<String>,
     /// The next thing to try.
     pub next: String,
     /// The trace that holds the whole story.

@@ -93,7 +93,7 @@ impl RecordError {
 impl UnreadableRecord {
     /// The refusal of whatever would have to know what the record says.
     pub fn problem(&self) -> Problem {
-        Problem { record: Some(self.key.as_str().into()), ..Problem::new(self.code, self) }
+        Problem { record: Some(self.key.clone()), ..Problem::new(self.code, self) }
     }
 }
 
