@@ -74,30 +74,20 @@ fn gone(facts: &Facts, node: &NodeStatus) -> Finding {
     let mut obstacles = agent.failures.iter().filter_map(|one| {
         obstacle::find(&node.id, &one.failure).map(|obstacle| (&one.volume, obstacle))
     });
-    let finding = match obstacles.next() {
-        Some((volume, obstacle)) => {
-            let what = match obstacle.cause {
-                Cause::HeldByProcess => {
-                    format!(
-                        "volume {volume} is still in use there, by {}",
-                        obstacle.name_processes()
-                    )
-                }
-                Cause::ForeignMount => {
-                    format!("something else is mounted there where volume {volume} was")
-                }
-                _ => format!("volume {volume} is still mounted there"),
-            };
-            Finding {
-                cause: Cause::NodeGone,
-                ..obstacle.explain(format!("{sentence}, and {what}"))
-            }
-        }
-        None => {
-            Finding::new(Cause::NodeGone, Actor::NOBODY, sentence).next(next::node_status(&node.id))
-        }
+    let Some((volume, obstacle)) = obstacles.next() else {
+        let why = keeps.map(|keeps| format!(": {keeps}")).unwrap_or_default();
+        return Finding::new(Cause::NodeGone, Actor::NOBODY, format!("{sentence}{why}"))
+            .next(next::node_status(&node.id));
     };
-    finding.shown_by(keeps)
+    let what = match obstacle.cause {
+        Cause::HeldByProcess => {
+            format!("volume {volume} is still in use there, by {}", obstacle.name_processes())
+        }
+        Cause::ForeignMount => format!("something else is mounted there where volume {volume} was"),
+        _ => format!("volume {volume} is still mounted there"),
+    };
+    let found = obstacle.explain(format!("{sentence}, and {what}"));
+    Finding { cause: Cause::NodeGone, ..found }.shown_by(keeps)
 }
 
 /// The node's clock is too far from the registry's.

@@ -2,8 +2,8 @@
 //! another mount, or a mount that the plugin left.
 
 use berth_contract::code::Code;
-use berth_domain::NodeId;
 use berth_domain::volume::{CallFailure, FailureFacts, HoldingProcess};
+use berth_domain::{GrpcCode, NodeId};
 
 use crate::cause::{Actor, Cause};
 use crate::finding::Finding;
@@ -18,12 +18,14 @@ pub struct Obstacle<'a> {
 
 /// What this failure of an unmount says that a person has to end on the node.
 pub fn find<'a>(node: &'a NodeId, failure: &'a CallFailure) -> Option<Obstacle<'a>> {
-    let FailureFacts { code, next, .. } = &failure.facts;
+    let FailureFacts { code, grpc, next, .. } = &failure.facts;
+    // The plugin is asked again, and nothing says that a person could do more.
+    let is_temporary = grpc.is_some_and(GrpcCode::is_temporary);
     let cause = match Code::from((*code)?) {
         Code::VolumeHeldByProcess => Cause::HeldByProcess,
         Code::ForeignMount => Cause::ForeignMount,
         // The agent knows what to look at. Otherwise the agent itself failed.
-        Code::UnmountFailed if next.is_some() => Cause::MountLeft,
+        Code::UnmountFailed if next.is_some() && !is_temporary => Cause::MountLeft,
         _ => return None,
     };
     Some(Obstacle { cause, node, failure })

@@ -55,6 +55,10 @@ fn a_mount_that_a_plugin_leaves_is_looked_at_on_the_node() {
         next: "# on node n1: see with `fuser -vm /s/target`",
     };
     assert_told(&first(&facts), &expected);
+    // The plugin calls it temporary.
+    let facts = refused_by_node(json!({"code": Code::UnmountFailed, "node": "n1",
+        "rpc": "NodeUnpublishVolume", "grpc": "UNAVAILABLE", "next": "see with `fuser`"}));
+    assert_eq!(first(&facts).finding.cause, Cause::PluginRetries);
 }
 
 #[test]
@@ -100,6 +104,7 @@ fn a_gone_node_that_a_process_keeps_back_is_yours() {
     // It undoes its mounts, and nothing keeps it from that.
     let told = first(&gone(&[]));
     assert_eq!((told.finding.cause, told.finding.who), (Cause::NodeGone, Actor::NOBODY));
+    assert!(told.finding.sentence.ends_with(": volume data is still held on node n1"));
     assert!(!told.finding.next.iter().any(|one| one.contains("systemctl")), "nothing to start");
 }
 
