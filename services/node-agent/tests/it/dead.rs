@@ -293,9 +293,9 @@ async fn a_hung_unmount_is_shown_as_hung_with_its_age_and_its_tries() {
     world.plant(&serde_json::json!([{"rpc": "NodeUnpublishVolume", "hang": true}]));
     let mut call = crate::world::call(berth_domain::volume::CallKind::NodeDetach, "a", 7, 11);
     call.deadline = berth_service::clock::now().after(Duration::from_millis(300));
-    let late = world.call(call.clone()).await.unwrap_err();
+    let late = world.call(call).await.unwrap_err();
     assert_eq!((late.code, late.retryable), (Code::NoAnswer, true), "{late}");
-    call.revision = 12;
+    let mut call = crate::world::call(berth_domain::volume::CallKind::NodeDetach, "a", 7, 12);
     call.deadline = berth_service::clock::now().after(Duration::from_millis(300));
     let busy = world.call(call).await.unwrap_err();
     assert_eq!(busy.code, Code::StillBusy, "{busy}");

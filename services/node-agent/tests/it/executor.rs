@@ -60,13 +60,13 @@ async fn the_next_call_waits_until_the_plugin_has_answered_the_one_before() {
 #[tokio::test]
 async fn a_plugins_no_is_told_apart_from_its_failure() {
     let world = World::start().await;
-    for (code, expected, retryable) in [
-        ("INVALID_ARGUMENT", Code::PluginRefused, false),
-        ("INTERNAL", Code::PluginFailed, true),
-        ("NOT_FOUND", Code::PluginFailed, true),
+    for (revision, code, expected, retryable) in [
+        (10, "INVALID_ARGUMENT", Code::PluginRefused, false),
+        (11, "INTERNAL", Code::PluginFailed, true),
+        (12, "NOT_FOUND", Code::PluginFailed, true),
     ] {
         world.plant(&json!([{"rpc": "ControllerUnpublishVolume", "code": code}]));
-        let problem = world.call(call(ControllerUnpublish, "a", 1, 10)).await.unwrap_err();
+        let problem = world.call(call(ControllerUnpublish, "a", 1, revision)).await.unwrap_err();
         assert_eq!((problem.code, problem.retryable), (expected, retryable), "{problem}");
         assert!(problem.message.contains(code), "{problem}");
         assert_eq!(problem.step.as_deref(), Some("controller.unpublish"));

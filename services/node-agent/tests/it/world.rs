@@ -406,7 +406,7 @@ pub fn grant(alloc: &str, epoch: u64, publish_context: &BTreeMap<String, String>
 pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
     Call {
         call: kind,
-        attempt: AttemptId::new(format!("attempt-{revision}")).unwrap(),
+        attempt: AttemptId::new(format!("attempt-{kind}-{revision}")).unwrap(),
         revision,
         deadline: clock::now().after(PATIENCE),
         namespace: Namespace::default(),
