@@ -3,6 +3,8 @@
 //! Owns: comparing the end of each node call with the mounts at the call's paths. Promises: a line
 //! that lacks those mounts is a finding too. Never: uses the driver's own account of mounts.
 
+use std::collections::BTreeSet;
+
 use berth_csi::Rpc;
 use serde_json::Value;
 
@@ -41,8 +43,9 @@ pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
 }
 
 /// Where the kernel has a deleted volume mounted: a workload there writes into nothing. The
-/// directory of a volume has the volume's id in its path.
-pub(super) fn find_destroyed(row: &LogRow) -> Option<(Rule, String)> {
+/// directory of a volume has the volume's id in its path. What a fenced node has mounted, at the
+/// paths that are cut off, could not write before either.
+pub(super) fn find_destroyed(row: &LogRow, cut_off: &BTreeSet<String>) -> Option<(Rule, String)> {
     if row.rpc != Some(Rpc::DeleteVolume) || row.effect != Some(CallEffect::Done) {
         return None;
     }
@@ -51,7 +54,7 @@ pub(super) fn find_destroyed(row: &LogRow) -> Option<(Rule, String)> {
     let kernel = row.kernel.as_deref().unwrap_or_default();
     let there: Vec<&str> = kernel
         .iter()
-        .filter(|there| there.mounts.iter().any(is_of_it))
+        .filter(|there| there.mounts.iter().any(is_of_it) && !cut_off.contains(&there.path))
         .map(|there| &*there.path)
         .collect();
     let what = || format!("its data is gone, and it is mounted at {}", there.join(", "));

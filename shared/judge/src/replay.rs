@@ -4,7 +4,7 @@
 //! use. Promises: each broken rule is one finding with its proof. Keeps only what later calls can
 //! be judged by. Never: looks ahead.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use berth_csi::Rpc;
@@ -302,9 +302,14 @@ impl<'a> Replay<'a> {
         } else {
             self.apply_begin(&call, row.time_us());
         }
+        let cut_off = |volume: &VolumeModel| -> BTreeSet<String> {
+            let cut = volume.uses().filter(|(_, thing)| thing.is_cut);
+            cut.filter_map(|(place, _)| place.path()).map(str::to_owned).collect()
+        };
+        let cut_off = self.volumes.get(&row.args.volume_id).map(cut_off).unwrap_or_default();
         let is_gone = self.in_flight.remove(by).is_some_and(|open| open.is_gone);
         self.apply_end(&call, row, row.is_known_success() && !is_gone);
-        let destroyed = find_destroyed(row).map(|found| (FindingKind::Violation, found));
+        let destroyed = find_destroyed(row, &cut_off).map(|found| (FindingKind::Violation, found));
         let false_reports = find_false_reports(row).into_iter();
         let false_reports = false_reports.map(|found| (FindingKind::FalseReport, found));
         for (kind, (rule, what)) in false_reports.chain(destroyed) {

@@ -37,6 +37,9 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     Examined::new(summary, ailments)
 }
 
+/// What shows the allocs.
+const LIST: &str = "berth alloc list --unowned";
+
 fn gone(namespace: &Namespace, owner: &OwnerId, allocs: &[&AllocStub], now: Timestamp) -> Ailment {
     let since = allocs.iter().filter_map(|one| one.unowned_since).min().unwrap_or(now);
     let what = format!(
@@ -52,7 +55,7 @@ fn gone(namespace: &Namespace, owner: &OwnerId, allocs: &[&AllocStub], now: Time
     Ailment::warning(format!("owner {namespace}/{owner}"), what)
         .shown_by(format!("{}{more}", named.join(", ")))
         .next(format!(
-            "berth alloc list --unowned{option}   # start the owner's program again, or give them \
+            "{LIST}{option}   # start the owner's program again, or give them \
              to another owner with `berth alloc adopt {owner} NEW-OWNER`"
         ))
 }

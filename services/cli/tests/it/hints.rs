@@ -105,7 +105,7 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries {
         let path = entry.unwrap().path();
-        if path.is_dir() {
+        if path.is_dir() && !path.ends_with("tests") {
             collect(&path, files);
         } else if path.extension().is_some_and(|kind| kind == "rs") && !path.ends_with("tests.rs") {
             files.push(path);

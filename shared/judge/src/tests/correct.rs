@@ -106,7 +106,15 @@ fn a_fenced_node_loses_its_volumes_and_undoes_what_it_has_before_it_gets_others(
 
 #[test]
 fn a_volume_is_deleted_although_a_fenced_node_had_it_mounted() {
-    published().fence("n1", true).ok("n2", DETACH, on("n1")).ok("n2", DELETE, v()).proves_nothing();
+    let published = || published().fence("n1", true).ok("n2", DETACH, on("n1"));
+    published().ok("n2", DELETE, v()).proves_nothing();
+    // Also while it undoes its mounts, and the kernel still has them.
+    let deleted = ["/s", "/t"].map(|path| {
+        json!({"path": path, "mounts": [
+            {"device": "8:1", "root": "/backend/v/data//deleted", "read_only": false},
+        ]})
+    });
+    published().ok("n2", DELETE, v()).kernel(json!(deleted)).proves_nothing();
 }
 
 #[test]

@@ -69,7 +69,7 @@ async fn see_newer(system: &System, call: CallKind, node: usize, volume: &str) {
     let plugin = PluginId::new("dev.berth").unwrap();
     let newer = Call {
         call,
-        attempt: AttemptId::new("newer").unwrap(),
+        attempt: AttemptId::new(format!("newer-{node}-{volume}")).unwrap(),
         revision: 1_000_000,
         deadline: clock::now().after(REMEMBERED),
         namespace: Namespace::default(),
