@@ -14,7 +14,7 @@ use berth_host::{HolderProcess, name_process};
 
 use crate::host_pool::with_processes;
 
-/// Longest walk of `/proc`. Whoever waits for the unmount waits for it.
+/// Longest walk of `/proc`. The answer to the unmount is delayed by it.
 const WALK_MAX: Duration = Duration::from_secs(2);
 
 /// Finds the processes that use the mount at this path, in any mount namespace; at most `max`.

@@ -3,9 +3,9 @@
 //! **Promises** that an outcome says no more than is known (rule 6): only a response counts as an
 //! answer.
 //!
-//! **Never** repeats a call: a retry is a new attempt, which is recorded first (rule 2). One that
-//! goes to a single executor is sent again when the connection was made anew: the executor makes
-//! each attempt once, and gives the second copy the first one's answer.
+//! **Never** makes a call twice: a retry is a new attempt, which is recorded first (rule 2). After
+//! a reconnect a copy is sent, if only one executor can get it: that one makes each attempt once,
+//! and gives the copy the answer of the first.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -137,12 +137,12 @@ fn fail(call: &WorkCall, code: Code, message: impl Display) -> CallFailure {
     }
 }
 
-/// Sends the call, and again whenever the connection was made anew before the answer: an answer to
-/// the connection that was lost does not come. The executor may have to connect anew, too.
+/// Sends the call. Sends a copy after each reconnect, because the answer to the earlier connection
+/// is lost. A copy that reaches nobody is repeated: the executor may have to reconnect, too.
 ///
-/// What a copy did not do, the first call may have done. So of a copy only that counts which cannot
-/// be taken for "not done": an executor that was restarted refuses the copy, and one of the last
-/// release makes it, which its plugin may refuse as done.
+/// The answer to a copy counts if it says that the call succeeded or failed. "Refused" and "not
+/// done" say nothing of the first call: an executor that was restarted refuses the copy, and one of
+/// the last release makes it, and its plugin may refuse it because the first call succeeded.
 async fn ask_across_connections(
     bus: &Bus,
     call: &WorkCall,

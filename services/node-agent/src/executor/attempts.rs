@@ -1,7 +1,7 @@
 //! The attempts that came to this agent: each is made once (rule 2).
 //!
-//! **Why.** A worker sends a call again when its connection was made anew, because an answer to the
-//! old one is lost.
+//! **Why.** A worker sends a copy of a call after a reconnect, because the answer to the earlier
+//! connection is lost.
 //!
 //! **Promises** that a second copy of an attempt gets the first copy's answer, and calls nothing;
 //! and that the number of attempts is bounded: the oldest are forgotten, long after their
