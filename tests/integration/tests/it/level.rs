@@ -14,7 +14,7 @@ use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::{AllocId, Namespace, NodeId, OwnerId, VolumeId};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, Part, System, Version};
+use berth_integration::{Options, PLUGIN, Part, System, Version};
 use berth_service::clock;
 use serde_json::{Value, json};
 
@@ -109,7 +109,9 @@ async fn nothing_newer_is_written_until_every_replica_can_read_it_and_nobody_hol
     if !or_skip("real mounts") || !Version::LastRelease.is_here_or_skip() {
         return;
     }
-    let options = Options { version: Version::LastRelease, replicas: 2, ..Options::default() };
+    let driver = |node| vec!["--topology".to_owned(), format!("host=h{}", node + 1)];
+    let options =
+        Options { version: Version::LastRelease, replicas: 2, driver, ..Options::default() };
     let system = System::start(options).await;
     system.volume("data", &["single-node-writer"]).await;
     let last = Part::SecondClaim;
@@ -138,6 +140,12 @@ async fn nothing_newer_is_written_until_every_replica_can_read_it_and_nobody_hol
         let problem = refused(&system, &subject, &request, " holds it ").await;
         assert!(!problem.retryable && problem.next.contains("level release"), "{problem:?}");
     }
+    // Where one node alone has it, its home would need the newer schema.
+    system.provision("placed");
+    let placed = json!({"id": "placed", "plugin": PLUGIN, "topology": [{"host": "h1"}],
+        "capability": [{"access": "single-node-writer"}]});
+    let subject = verb::VolumeRegister::subject(&Namespace::default());
+    let _: Value = system.persist(&subject, &placed).await.unwrap();
     nothing_newer_is_written(&system).await;
     let told = berth(&system, &["doctor"]).await;
     assert!(told.contains("held at 1, and every replica reads schema 2"), "{told}");
