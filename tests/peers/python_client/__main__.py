@@ -36,7 +36,7 @@ def explain(fault):
 
 
 async def tell(system, example):
-    plain.check(say)
+    await plain.check(say)
     async with Fleet(system, example) as fleet:
         try:
             for check in (life, refusals, bulk, owners, restart):

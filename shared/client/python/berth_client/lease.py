@@ -11,6 +11,7 @@ import secrets
 import socket
 import time
 
+from . import tasks
 from .errors import Refused
 from .retry import Backoff
 from .wire import Wire
@@ -56,8 +57,7 @@ class Lease:
     async def abandon(self) -> None:
         """Renews it no more: it ends by itself."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await tasks.end(self._task)
             self._task = None
 
     async def _renew(self) -> None:

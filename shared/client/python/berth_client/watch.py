@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from . import tasks
 from .errors import Json, Refused, refuse
 from .retry import PAUSE_MAX, PAUSE_MIN
 from .view import View
@@ -65,8 +66,7 @@ class Watch:
     async def close(self) -> None:
         """Ends. What waits is refused."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await tasks.end(self._task)
             self._task = None
         self._fail(set(self._followed), closed())
 
