@@ -4,7 +4,7 @@
 
 use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Release, Released};
-use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed};
+use berth_contract::message::work::{WorkCheckpoint, WorkCheckpointed};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
@@ -180,8 +180,8 @@ fn answer(claim: Option<&Claim>, call: Option<Call>) -> WorkCheckpointed {
     WorkCheckpointed {
         pending: claim.is_some(),
         state: claim.map(|claim| claim.state),
-        call: call.map(|call| WorkCall::Claim(Box::new(call))),
-        next_try: claim.and_then(|claim| claim.next_try),
+        call,
+        next_try: claim.and_then(|claim| claim.progress.next_try),
     }
 }
 
@@ -203,7 +203,8 @@ async fn finish(
         let claim = subtree.and_then(|subtree| subtree.volume.claims.get(alloc));
         let call = done.step.call.as_ref().zip(subtree).and_then(|(attempt, subtree)| {
             let call = plan::call(volume, subtree, alloc, record.as_ref(), attempt, done.revision)?;
-            Some(state.with_controller(state.with_external_node(call), &subtree.volume))
+            let call = state.with_controller(state.with_external_node(call), &subtree.volume);
+            Some(call.into())
         });
         answer(claim, call)
     })

@@ -138,14 +138,16 @@ impl StoredTransition<'_> {
             spec.storage.as_ref().map(|storage| storage.faults.clone()).unwrap_or_default()
         };
         let retried = is.filter(|is| {
-            was.is_some_and(|was| was.kind() == is.kind() && is.progress.tries > was.progress.tries)
+            was.is_some_and(|was| {
+                was.kind() == is.kind() && is.progress.calls.tries > was.progress.calls.tries
+            })
         });
         let (name, detail) = match (was, is) {
             _ if failure.is_some() => {
                 (EventName::VolumeFailed, failure.map(|failed| failed.failure.message.clone()))
             }
             (_, Some(is)) if retried.is_some() => {
-                (EventName::VolumeRetried, words(is.progress.failure.as_deref()))
+                (EventName::VolumeRetried, words(is.progress.calls.failure.as_deref()))
             }
             (_, Some(is)) => {
                 let name = match is.work {
@@ -154,7 +156,7 @@ impl StoredTransition<'_> {
                     Work::Expand(_) => EventName::VolumeExpanding,
                     Work::Modify { .. } => EventName::VolumeModifying,
                 };
-                let attempt = is.progress.attempt.as_ref();
+                let attempt = is.progress.calls.attempt.as_ref();
                 let attempt =
                     attempt.map(|attempt| format!("{} by {}", attempt.call, attempt.worker));
                 let waits = is.mounted.as_ref().map(|mounted| format!("it waits: {mounted}"));
@@ -174,7 +176,7 @@ impl StoredTransition<'_> {
             // It is created when the first claim says where.
             (None, None) => (EventName::VolumeRegistered, None),
         };
-        let attempt = is.or(was).and_then(|operation| operation.progress.attempt.as_ref());
+        let attempt = is.or(was).and_then(|operation| operation.progress.calls.attempt.as_ref());
         let took = was.filter(|_| is.is_none()).map(|was| self.now.since(was.since));
         Event {
             plugin: Some(spec.plugin.clone()),
@@ -197,7 +199,7 @@ impl StoredTransition<'_> {
                 ..
             }
         );
-        let refused = snapshot.call().is_none() && snapshot.progress.failure.is_some();
+        let refused = snapshot.call().is_none() && snapshot.progress.calls.failure.is_some();
         let name = match snapshot.state {
             _ if refused => EventName::SnapshotFailed,
             _ if failed => EventName::SnapshotRetried,
@@ -210,8 +212,8 @@ impl StoredTransition<'_> {
         Event {
             snapshot: Some(id.clone()),
             plugin: Some(snapshot.plugin.clone()),
-            detail: words(snapshot.progress.failure.as_deref()),
-            attempt: snapshot.progress.attempt.as_ref().map(|attempt| attempt.id.clone()),
+            detail: words(snapshot.progress.calls.failure.as_deref()),
+            attempt: snapshot.progress.calls.attempt.as_ref().map(|attempt| attempt.id.clone()),
             ..self.new_event(name)
         }
     }
@@ -252,7 +254,7 @@ impl StoredTransition<'_> {
             Command::Begin(Begin { proven: Some(_), .. }) => claim.proof.as_ref(),
             _ => None,
         };
-        let detail = match (&claim.failure, &claim.attempt) {
+        let detail = match (&claim.progress.failure, &claim.progress.attempt) {
             (Some(failure), _) if failed => words(Some(failure)),
             _ if proof.is_some() => proof.map(|proof| format!("its node is gone: {proof}")),
             _ if claim.unstaged_by.is_some() => {
@@ -261,13 +263,13 @@ impl StoredTransition<'_> {
             (_, Some(attempt)) => Some(format!("{} by {}", attempt.call, attempt.worker)),
             _ => claim.reason.clone(),
         };
-        let answered = self.before.and_then(|before| before.claim.attempt.as_ref());
+        let answered = self.before.and_then(|before| before.claim.progress.attempt.as_ref());
         let took = match claim.state {
             State::Taken => self.trail.map(|trail| self.now.since(trail.since)),
             _ if failed => answered.map(|attempt| self.now.since(recorded_at(attempt, policy))),
             _ => None,
         };
-        let attempt = if failed { answered } else { claim.attempt.as_ref() };
+        let attempt = if failed { answered } else { claim.progress.attempt.as_ref() };
         Event {
             alloc: Some(alloc.clone()),
             node: Some(claim.node.clone()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_domain::PluginId;
 use berth_domain::Timestamp;
 use berth_domain::volume::{
-    Attempt, CallKind, CallOwner, Claim, Command, Outcome, State as ClaimState, Volume, Write,
+    Attempt, CallKind, CallOwner, Command, Outcome, State as ClaimState, Volume, Write,
 };
 use berth_telemetry::metric::{
     ATTEMPTS, ATTEMPTS_RETRIED, CLAIMS_GRANTED, CLAIMS_RELEASED, CLAIMS_STATE_DURATION,
@@ -40,13 +40,15 @@ pub fn count_write(
             CLAIMS_RELEASED.add(1, [plugin()]);
         }
     }
-    let stood = before.and_then(|claim| claim.attempt.as_ref());
-    let stands = passage.after.and_then(|claim| claim.attempt.as_ref());
+    let stood = before.and_then(|claim| claim.progress.attempt.as_ref());
+    let stands = passage.after.and_then(|claim| claim.progress.attempt.as_ref());
     if let Some(ended) = stood.filter(|stood| stands.is_none_or(|stands| stands.id != stood.id)) {
         ATTEMPTS.add(1, [ended.call.as_str().into(), outcome_label(command, ended).into()]);
     }
     let begun = stands.filter(|stands| stood.is_none_or(|stood| stood.id != stands.id));
-    if let (Some(begun), Some(Claim { tries: 1.., .. })) = (begun, passage.after) {
+    if let Some(begun) = begun
+        && passage.after.is_some_and(|after| after.progress.tries > 0)
+    {
         ATTEMPTS_RETRIED.add(1, [begun.call.as_str().into()]);
     }
 }
@@ -92,7 +94,7 @@ impl AnsweredChange {
                 (&snapshot.progress, snapshot.since)
             }
         };
-        let made = progress.attempt.as_ref().filter(|made| made.id == *attempt)?;
+        let made = progress.calls.attempt.as_ref().filter(|made| made.id == *attempt)?;
         Some(Self { call: made.call, since, outcome: label(outcome) })
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use berth_contract::message::call::Call;
+use berth_contract::message::call::{Call, ClaimCall, ClaimDetails};
 use berth_contract::message::claim::{Grant, Take, View};
 use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
@@ -42,13 +42,29 @@ pub fn call(
     alloc: Option<&Alloc>,
     attempt: &Attempt,
     revision: u64,
-) -> Option<Call> {
+) -> Option<ClaimCall> {
     let claim = subtree.volume.claims.get(alloc_id)?;
     let handle = claimed_volume(volume, &subtree.volume, claim)?;
     // The registration may be another volume's by now.
     let spec = subtree.volume.spec.as_ref();
     let spec = spec.filter(|spec| spec.handle(&volume.volume).as_ref() == Some(&handle));
     let unstaged_by = claim.unstaged_by.as_ref().filter(|_| attempt.call == CallKind::NodeDetach);
+    let details = ClaimDetails {
+        alloc: alloc_id.clone(),
+        epoch: claim.epoch,
+        node: claim.node.clone(),
+        external_node: claim.external_node.clone(),
+        controller: None,
+        claims_beside: Some(claims_beside(&subtree.volume, alloc_id, claim)),
+        unstaged_by: unstaged_by.cloned(),
+        by: alloc.and_then(|alloc| alloc.by.clone()),
+        access: claim.access,
+        mode: claim.mode,
+        attachment: claim.attachment,
+        mount: spec.map(|spec| mount(spec, volume, alloc)).unwrap_or_default(),
+        context: spec.map(|spec| spec.context.clone()).unwrap_or_default(),
+        span: subtree.trail(alloc_id).and_then(|trail| trail.attempt),
+    };
     Some(Call {
         call: attempt.call,
         attempt: attempt.id.clone(),
@@ -58,22 +74,9 @@ pub fn call(
         volume: volume.volume.clone(),
         external_id: handle.external_id,
         plugin: handle.plugin,
-        alloc: alloc_id.clone(),
-        epoch: claim.epoch,
-        node: claim.node.clone(),
-        external_node: claim.external_node.clone(),
-        controller: None,
         ask_first: Vec::new(),
-        claims_beside: Some(claims_beside(&subtree.volume, alloc_id, claim)),
-        unstaged_by: unstaged_by.cloned(),
-        by: alloc.and_then(|alloc| alloc.by.clone()),
-        access: claim.access,
-        mode: claim.mode,
-        attachment: claim.attachment,
-        mount: spec.map(|spec| mount(spec, volume, alloc)).unwrap_or_default(),
-        context: spec.map(|spec| spec.context.clone()).unwrap_or_default(),
         secrets: spec.and_then(|spec| spec.secrets.clone()),
-        span: subtree.trail(alloc_id).and_then(|trail| trail.attempt),
+        details,
     })
 }
 
@@ -142,39 +145,21 @@ fn view(spec: &VolumeSpec, claim: &Claim, alloc: &Alloc, take: &Take) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
-    use berth_domain::access::{AccessMode, AttachmentMode};
+    use berth_domain::access::{AccessMode, AttachmentMode, Capability};
     use berth_domain::volume::State;
     use berth_domain::{NodeId, Timestamp};
 
     use super::*;
 
     fn claim(state: State, node: &str) -> Claim {
+        let access = AccessMode::SingleNodeMultiWriter;
+        let capability = Capability { access, attachment: AttachmentMode::FileSystem };
+        let (node, since) = (NodeId::new(node).unwrap(), Timestamp::from_unix_ms(0));
         Claim {
-            state,
-            node: NodeId::new(node).unwrap(),
-            mode: Mode::Write,
-            tries: 0,
-            failure: None,
-            next_try: None,
-            since: Timestamp::from_unix_ms(0),
-            reason: None,
-            place_until: None,
-            exhausted: false,
-            denied: false,
-            unstaged_by: None,
-            proof: None,
-            attempt: None,
             epoch: 7,
-            access: AccessMode::SingleNodeMultiWriter,
-            attachment: AttachmentMode::FileSystem,
             controller: true,
-            external_node: None,
-            publish_context: BTreeMap::new(),
-            mount: None,
-            plugin: None,
-            external_id: None,
+            ..Claim::new(state, node, Mode::Write, capability, since)
         }
     }
 

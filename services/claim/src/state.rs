@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_bus::{Bus, Events, Incarnation, Mirror, MirrorOptions};
-use berth_contract::message::call::Call;
+use berth_contract::message::call::ClaimCall;
 use berth_contract::problem::Problem;
 use berth_contract::record::{self, UnreadableRecord};
 use berth_contract::service::CLAIM;
@@ -220,11 +220,12 @@ impl StateInner {
     /// The call with the plugin's id of the node. A claim of an older version has none (D9): then
     /// it is the id that the plugin's instance there last reported. No controller is called without
     /// it, because CSI takes an unpublish without a node as one from every node.
-    pub fn with_external_node(&self, mut call: Call) -> Call {
-        if call.external_node.is_none() {
-            call.external_node = self.plugins.mirror.read(|plugins| {
+    pub fn with_external_node(&self, mut call: ClaimCall) -> ClaimCall {
+        if call.details.external_node.is_none() {
+            call.details.external_node = self.plugins.mirror.read(|plugins| {
                 let instances = &plugins.get(&call.plugin)?.instances;
-                let abilities = instances.get(&(call.node.clone(), Half::Node))?.node.as_ref()?;
+                let abilities =
+                    instances.get(&(call.details.node.clone(), Half::Node))?.node.as_ref()?;
                 Some(abilities.external_node.clone()).filter(|node| !node.is_empty())
             });
         }
@@ -239,7 +240,7 @@ impl StateInner {
 
     /// A controller call with the controller that has to get it, and with the agents that may still
     /// be at an earlier one (rule 4). A node call is returned as it is.
-    pub fn with_controller(&self, mut call: Call, volume: &Volume) -> Call {
+    pub fn with_controller(&self, mut call: ClaimCall, volume: &Volume) -> ClaimCall {
         if !call.call.is_controller() {
             return call;
         }
@@ -254,16 +255,17 @@ impl StateInner {
             self.plugins.mirror.read(|plugins| {
                 let Some(plugin) = plugins.get(&call.plugin) else { return };
                 let ready = |node: &NodeId| nodes.is_ready(node);
-                call.controller = plugin.controller_beside(&call.node, topologies, ready);
+                call.details.controller =
+                    plugin.controller_beside(&call.details.node, topologies, ready);
                 // Where the volume can be reached went with its registration. Another controller
                 // may not know the volume, and answer OK.
                 if spec.is_none() && !plugin.local_hosts().is_empty() {
-                    call.controller = Some(call.node.clone());
+                    call.details.controller = Some(call.details.node.clone());
                 }
-                let owner = CallOwner::Claim(call.alloc.clone());
+                let owner = CallOwner::Claim(call.details.alloc.clone());
                 let others = busy_controllers(volume, &owner, plugin, ready).into_iter();
                 // The controller that gets the call makes one call after the other.
-                let others = others.filter(|node| Some(*node) != call.controller.as_ref());
+                let others = others.filter(|node| Some(*node) != call.details.controller.as_ref());
                 call.ask_first = others.cloned().collect();
             });
         });
@@ -303,7 +305,7 @@ pub fn busy_controllers<'a>(
             let mut groups = volume.snapshots.values().filter(|one| one.group.is_some());
             groups.any(|one| {
                 one.call().is_some()
-                    && one.progress.is_unsettled()
+                    && one.progress.calls.is_unsettled()
                     && one.progress.executor.as_ref() != Some(node)
             })
         };

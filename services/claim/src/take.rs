@@ -16,9 +16,8 @@ use std::time::Duration;
 
 use berth_bus::caller::wait_aside;
 use berth_contract::code::Code;
-use berth_contract::message::call::Call;
+use berth_contract::message::call::ClaimCall;
 use berth_contract::message::claim::{Grant, Take};
-use berth_contract::message::work::WorkCall;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
@@ -215,7 +214,12 @@ impl ClaimRequest<'_> {
     }
 
     /// The controller call of an attempt that is on the record; none if the reservation was undone.
-    fn controller_call(&self, alloc: &Alloc, attempt: &Attempt, revision: u64) -> Option<Call> {
+    fn controller_call(
+        &self,
+        alloc: &Alloc,
+        attempt: &Attempt,
+        revision: u64,
+    ) -> Option<ClaimCall> {
         let id = &self.request.alloc;
         self.state.volumes.mirror.read(|volumes| {
             let subtree = volumes.get(&self.volume)?;
@@ -404,12 +408,12 @@ impl ClaimRequest<'_> {
         let problem = state.volumes.mirror.read(|volumes| {
             let now = volumes.get(volume).map(|subtree| &subtree.volume)?;
             if let Some(spec) = now.spec.as_ref().filter(|spec| spec.stage() != Stage::Ready) {
-                let failure = spec.operation().and_then(|it| it.progress.failure.clone());
+                let failure = spec.operation().and_then(|it| it.progress.calls.failure.clone());
                 let refusal = Refusal::NotReady { stage: spec.stage(), failure };
                 return Some(refuse::to_problem(volume, &refusal));
             }
             let claim = now.claims.get(&request.alloc)?;
-            Some(match (&claim.failure, claim.state) {
+            Some(match (&claim.progress.failure, claim.state) {
                 (_, ClaimState::Waiting) => {
                     let line = VolumeQueue::new(now);
                     let context = ClaimContext {
@@ -437,22 +441,22 @@ impl ClaimRequest<'_> {
 }
 
 /// The arrow `controller.<plugin>.publish`.
-async fn publish(state: &State, call: &Call, trace: TraceContext) -> Outcome {
-    call::make(&state.bus, &WorkCall::Claim(Box::new(call.clone())), trace).await
+async fn publish(state: &State, call: &ClaimCall, trace: TraceContext) -> Outcome {
+    call::make(&state.bus, &call.clone().into(), trace).await
 }
 
 /// The arrow `taken`: records the controller's answer, for as long as its attempt may still act. A
 /// later answer does not matter: another attempt may follow by then (rule 6).
 async fn record_answer(
     state: &State,
-    call: &Call,
+    call: &ClaimCall,
     attempt: &Attempt,
     outcome: &Outcome,
     trace: TraceContext,
 ) {
     let (volume, id, trace_id) = (call.volume_key(), &attempt.id, trace.trace_id());
     let answer = Command::Answer {
-        owner: CallOwner::Claim(call.alloc.clone()),
+        owner: CallOwner::Claim(call.details.alloc.clone()),
         attempt: id.clone(),
         outcome: outcome.clone(),
         worker: None,

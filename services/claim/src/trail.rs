@@ -43,7 +43,8 @@ impl Passage<'_> {
         if leaves && trail.released.is_none() {
             trail.released = Some(now);
         }
-        let attempt = |claim: &Claim| claim.attempt.as_ref().map(|attempt| attempt.id.clone());
+        let attempt =
+            |claim: &Claim| claim.progress.attempt.as_ref().map(|attempt| attempt.id.clone());
         let stood = self.before.and_then(|before| attempt(&before.claim));
         match self.after.and_then(|claim| Some((claim, attempt(claim)?))) {
             None => trail.attempt = None,
@@ -91,8 +92,10 @@ impl Passage<'_> {
     /// Emits the span of the attempt that the write took from the record.
     fn emit_attempt(&self, policy: &Policy) {
         let Some(Trailed { claim, trail: Some(trail) }) = self.before else { return };
-        let (Some(attempt), Some(context)) = (&claim.attempt, trail.attempt) else { return };
-        let goes_on = self.after.and_then(|claim| claim.attempt.as_ref());
+        let (Some(attempt), Some(context)) = (&claim.progress.attempt, trail.attempt) else {
+            return;
+        };
+        let goes_on = self.after.and_then(|claim| claim.progress.attempt.as_ref());
         if goes_on.is_some_and(|goes_on| goes_on.id == attempt.id) {
             return;
         }
@@ -108,7 +111,7 @@ impl Passage<'_> {
             .with_names(span)
             .with(attribute::ATTEMPT, attempt.id.as_str())
             .with(attribute::WORKER, attempt.worker.as_str());
-        let failed = self.after.is_some_and(|after| after.tries > claim.tries);
+        let failed = self.after.is_some_and(|after| after.progress.tries > claim.progress.tries);
         if failed {
             span.fail("the call did not succeed; the claim's error says why");
         } else if goes_on.is_some() && !advanced(claim, self.after) {

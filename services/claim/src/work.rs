@@ -2,9 +2,11 @@
 //!
 //! **Promises** that all three do the same.
 
+use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Checkpoint, Checkpointed};
-use berth_contract::message::storage_call::{StorageCheckpoint, StorageCheckpointed};
-use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed, WorkReport};
+use berth_contract::message::work::{
+    StorageCheckpoint, StorageCheckpointed, WorkCheckpoint, WorkCheckpointed, WorkReport,
+};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::Namespace;
@@ -47,11 +49,7 @@ pub async fn claim_checkpoint(
     let request = WorkCheckpoint { volume, owner, worker, report, early, report_only };
     let WorkCheckpointed { state, call, next_try, .. } =
         work_checkpoint(state, namespace, request, trace, deadline).await?;
-    let call = match call {
-        Some(WorkCall::Claim(call)) => Some(*call),
-        Some(WorkCall::Storage(_)) | None => None,
-    };
-    Ok(Checkpointed { state, call, next_try })
+    Ok(Checkpointed { state, call: call.and_then(Call::for_claim), next_try })
 }
 
 /// `volume.checkpoint`.
@@ -68,10 +66,7 @@ pub async fn volume_checkpoint(
     let request = WorkCheckpoint { volume, owner, worker, report, early, report_only };
     let WorkCheckpointed { pending, call, next_try, .. } =
         work_checkpoint(state, namespace, request, trace, deadline).await?;
-    let call = match call {
-        Some(WorkCall::Storage(call)) => Some(*call),
-        Some(WorkCall::Claim(_)) | None => None,
-    };
+    let call = call.and_then(Call::for_storage);
     let trace = call.is_some().then_some(trace);
     Ok(StorageCheckpointed { pending, call, next_try, trace })
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use berth_bus::EventSender;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName, PluginCall};
-use berth_contract::message::call::Call;
-use berth_contract::message::storage_call::StorageCall;
+use berth_contract::message::call::{ClaimCall, StorageCall};
+use berth_contract::message::storage_call::StorageDetails;
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::trace::TraceContext;
@@ -220,13 +220,13 @@ pub struct ExecutedCall<'a> {
 
 impl<'a> ExecutedCall<'a> {
     /// A call for a claim.
-    pub fn of_claim(call: &'a Call, took: Duration, calls: Vec<PluginCall>) -> Self {
+    pub fn of_claim(call: &'a ClaimCall, took: Duration, calls: Vec<PluginCall>) -> Self {
         Self {
             call: call.call,
             attempt: &call.attempt,
             volume: call.volume_key(),
             snapshot: None,
-            alloc: Some(call.alloc.clone()),
+            alloc: Some(call.details.alloc.clone()),
             plugin: &call.plugin,
             took,
             calls,
@@ -244,7 +244,7 @@ impl<'a> ExecutedCall<'a> {
             call: call.call,
             attempt: &call.attempt,
             volume: call.volume_key(),
-            snapshot: call.snapshot.as_ref(),
+            snapshot: call.details.snapshot.as_ref(),
             alloc,
             plugin: &call.plugin,
             took,

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{FailureStatus, StorageCallStatus, WorkStatus};
-use berth_contract::message::call::Called;
-use berth_contract::message::storage_call::StorageCall;
+use berth_contract::message::call::{Called, StorageCall};
+use berth_contract::message::storage_call::StorageDetails;
 use berth_contract::problem::Problem;
 use berth_domain::limits::{CALL_TIMEOUT_MAX, CLOCK_MARGIN};
 use berth_domain::{PluginId, Timestamp, VolumeKey};
@@ -103,7 +103,7 @@ impl WorkTurn {
     /// The turn of a call of the storage.
     pub fn of_storage(call: &StorageCall, deadline: Timestamp) -> Self {
         let volumes = call.external_ids().map(|id| PluginVolume::new(&call.plugin, id));
-        let order = WorkOrder { volumes: call.volume_keys(), revision: call.revision };
+        let order = WorkOrder { volumes: call.volumes(), revision: call.revision };
         Self { volumes: volumes.collect(), order: Some(order), deadline }
     }
 
@@ -149,7 +149,7 @@ impl From<ExecutorWork> for ShownWork {
 
 impl From<&StorageCall> for ShownWork {
     fn from(call: &StorageCall) -> Self {
-        Self::OfStorage(call.volume_keys(), call.call.as_str())
+        Self::OfStorage(call.volumes(), call.call.as_str())
     }
 }
 

@@ -5,8 +5,9 @@
 
 use berth_bus::{Bus, Call as BusCall, RequestError};
 use berth_contract::message::claim::{Checkpoint, Report};
-use berth_contract::message::storage_call::{StorageCheckpoint, StorageReport};
-use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed};
+use berth_contract::message::work::{
+    StorageCheckpoint, StorageReport, WorkCheckpoint, WorkCheckpointed,
+};
 use berth_contract::verb;
 use berth_domain::volume::CallOwner;
 use berth_domain::{AllocId, Namespace, SnapshotId};
@@ -41,7 +42,7 @@ async fn ask_older(
             Ok(WorkCheckpointed {
                 pending: answer.state.is_some() || answer.call.is_some(),
                 state: answer.state,
-                call: answer.call.map(|call| WorkCall::Claim(Box::new(call))),
+                call: answer.call.map(Into::into),
                 next_try: answer.next_try,
             })
         }
@@ -71,7 +72,7 @@ async fn ask_of_storage(
     Ok(WorkCheckpointed {
         pending: answer.pending,
         state: None,
-        call: answer.call.map(|call| WorkCall::Storage(Box::new(call))),
+        call: answer.call.map(Into::into),
         next_try: answer.next_try,
     })
 }

@@ -21,7 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_bus::{Bus, Call, RequestError};
-use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed, WorkReport};
+use berth_contract::message::call;
+use berth_contract::message::work::{WorkCheckpoint, WorkCheckpointed, WorkReport};
 use berth_contract::trace::TraceContext;
 use berth_domain::volume::{CallKind, CallOwner, Outcome, State};
 use berth_domain::{Timestamp, WorkerId, limits};
@@ -104,11 +105,11 @@ impl Driver {
                     let held = self.slot_for(slot.take(), &executor_of(&next));
                     let outcome = berth_service::call::make(&self.bus, &next, trace).await;
                     drop(held);
-                    deliver_until = next.deadline().after(limits::CLOCK_MARGIN);
-                    let detached = next.kind() == CallKind::NodeDetach && is_done(&outcome);
-                    let plugin = next.plugin().clone();
+                    deliver_until = next.deadline.after(limits::CLOCK_MARGIN);
+                    let detached = next.call == CallKind::NodeDetach && is_done(&outcome);
+                    let plugin = next.plugin.clone();
                     question = self.question(&work);
-                    question.report = Some(WorkReport::new(next.attempt().clone(), outcome));
+                    question.report = Some(WorkReport::new(next.attempt.clone(), outcome));
                     if detached {
                         // The write that records it may begin the controller's call: not without a
                         // slot for it, because its deadline would run while it waits for one.
@@ -248,8 +249,8 @@ impl Driver {
 }
 
 /// Who carries the call out.
-fn executor_of(call: &WorkCall) -> Executor {
-    let plugin = call.plugin().clone();
+fn executor_of(call: &call::Call) -> Executor {
+    let plugin = call.plugin.clone();
     match call.node() {
         Some(node) => Executor::Node(plugin, node.clone()),
         None => Executor::Controller(plugin),

@@ -59,17 +59,17 @@ impl WatchView {
             let (facts, tries) = match owner {
                 CallOwner::Claim(alloc) => {
                     let claim = found.claims.get(alloc)?;
-                    (claim_facts(allocs, nodes, volume, alloc, claim), claim.tries)
+                    (claim_facts(allocs, nodes, volume, alloc, claim), claim.progress.tries)
                 }
                 CallOwner::Volume => {
                     let operation = found.spec.as_ref()?.operation();
-                    let tries = operation.map_or(0, |operation| operation.progress.tries);
+                    let tries = operation.map_or(0, |operation| operation.progress.calls.tries);
                     (storage_facts(self.is_run_wanted(allocs, volume, found)), tries)
                 }
                 CallOwner::Snapshot(id) => {
                     let snapshot = found.snapshots.get(id);
                     let led = snapshot.filter(|it| it.is_led_by(&volume.volume))?;
-                    (storage_facts(true), led.progress.tries)
+                    (storage_facts(true), led.progress.calls.tries)
                 }
             };
             Some((look.due(owner, WorkFacts { early, ..facts }), tries > 0))
@@ -131,7 +131,7 @@ impl WatchView {
             let of_spec = found.spec.as_ref().map(|spec| &spec.plugin);
             let concerned = found.claims.iter().filter(|(_, claim)| {
                 let Some(plugin) = claim.plugin.as_ref().or(of_spec) else { return false };
-                claim.tries > 0
+                claim.progress.tries > 0
                     && match (change, claim.state) {
                         (WatchedChange::Controller(of), State::NodeDetached) => of == plugin,
                         (WatchedChange::Plugin(of, on), State::Unpublishing) => {
@@ -152,7 +152,7 @@ impl WatchView {
         self.read_volume(volume, |found, _, _| {
             let others = found.claims.iter().filter(|(alloc, claim)| {
                 let leaves = matches!(claim.state, State::Unpublishing | State::NodeDetached);
-                *alloc != changed && leaves && claim.tries > 0
+                *alloc != changed && leaves && claim.progress.tries > 0
             });
             Some(others.map(|(alloc, _)| claim_key(volume, alloc)).collect())
         })
@@ -292,7 +292,7 @@ fn storage_held_up(
     };
     let mut all = Vec::new();
     if let Some(spec) = &volume.spec
-        && let Some(operation) = spec.operation().filter(|it| it.progress.tries > 0)
+        && let Some(operation) = spec.operation().filter(|it| it.progress.calls.tries > 0)
     {
         let node = match volume.next_storage_call(operation) {
             NextStorageCall::Node(node) => Some(node),
@@ -305,7 +305,7 @@ fn storage_held_up(
     let waiting = volume
         .snapshots
         .iter()
-        .filter(|(_, snapshot)| snapshot.call().is_some() && snapshot.progress.tries > 0);
+        .filter(|(_, snapshot)| snapshot.call().is_some() && snapshot.progress.calls.tries > 0);
     for (id, _) in waiting.filter(|(_, snapshot)| concerns(&snapshot.plugin, None)) {
         all.push((key.clone(), CallOwner::Snapshot(id.clone())));
     }

@@ -213,7 +213,8 @@ mod tests {
         assert_eq!(faults[0].line, Some(2));
     }
 
-    /// Each line counted the lines above it: twenty thousand of them took 25 s.
+    /// Each line counted the lines above it: ten times as many took a hundred times as long, these
+    /// 2500 s.
     #[test]
     fn very_many_faulty_lines_are_read_at_once() {
         let lines = |value: &str| {
@@ -225,7 +226,7 @@ mod tests {
             let faults = read::<Register>(&text, Format::Toml).unwrap_err();
             assert_eq!(faults.len(), FAULTS_MAX + 1, "{:?}", faults.last());
         }
-        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+        assert!(began.elapsed().as_secs() < 200, "{:?}", began.elapsed());
     }
 
     #[test]

@@ -13,8 +13,7 @@ use std::time::Duration;
 use berth_bus::{Bus, RequestError};
 use berth_contract::code::Code;
 use berth_contract::message::agent::{self, AgentStatus};
-use berth_contract::message::call::Called;
-use berth_contract::message::work::WorkCall;
+use berth_contract::message::call::{Call, CallDetails, Called};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
@@ -41,29 +40,29 @@ pub fn was_not_there(failure: &CallFailure) -> bool {
 
 /// Sends the call to its executor and waits for the answer until the call's deadline. A creation
 /// goes to the controller that has answered it already, after its caller had stopped waiting.
-pub async fn make(bus: &Bus, call: &WorkCall, trace: TraceContext) -> Outcome {
+pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     // The attempt's own span, which the claim service records. A span of this process would be lost
     // with it, and the executor's span would have no parent.
-    let (trace, alloc) = match call {
-        WorkCall::Claim(call) => (call.span.unwrap_or(trace), Some(&call.alloc)),
-        WorkCall::Storage(_) => (trace, None),
+    let (trace, alloc) = match &call.details {
+        CallDetails::Claim(of) => (of.span.unwrap_or(trace), Some(&of.alloc)),
+        CallDetails::Storage(_) => (trace, None),
     };
     let outcome = send(bus, call, trace).await;
     tracing::info!(
-        call = %call.kind(),
+        call = %call.call,
         volume = call.volumes().first().map(tracing::field::display),
         alloc = alloc.map(tracing::field::display),
         node = call.executor().map(tracing::field::display),
-        attempt = %call.attempt(),
+        attempt = %call.attempt,
         trace = trace.trace_id(),
         outcome = describe(&outcome),
         "called"
     );
-    match (call, outcome) {
+    match (&call.details, outcome) {
         // No plugin was called. The controller's agent is not there, so it works on no earlier call
         // either.
-        (WorkCall::Claim(_), Outcome::Unasked(failure))
-            if call.kind().is_controller() && was_not_there(&failure) =>
+        (CallDetails::Claim(_), Outcome::Unasked(failure))
+            if call.call.is_controller() && was_not_there(&failure) =>
         {
             Outcome::Failed(failure)
         }
@@ -71,8 +70,8 @@ pub async fn make(bus: &Bus, call: &WorkCall, trace: TraceContext) -> Outcome {
     }
 }
 
-async fn send(bus: &Bus, call: &WorkCall, trace: TraceContext) -> Outcome {
-    let left = call.deadline().since(clock::now());
+async fn send(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
+    let left = call.deadline.since(clock::now());
     if left.is_zero() {
         // Nothing was sent, so the call was certainly not made.
         return Outcome::Unasked(fail(call, Code::Late, "its deadline passed before it was sent"));
@@ -91,10 +90,10 @@ async fn send(bus: &Bus, call: &WorkCall, trace: TraceContext) -> Outcome {
     }
 }
 
-fn outcome_of(call: &WorkCall, error: RequestError, left: Duration) -> Outcome {
+fn outcome_of(call: &Call, error: RequestError, left: Duration) -> Outcome {
     let to = executor_in_words(call);
     match error {
-        RequestError::Problem(problem) => answered(call.kind(), &problem),
+        RequestError::Problem(problem) => answered(call.call, &problem),
         RequestError::NoResponder { .. } => Outcome::Unasked(fail(
             call,
             Code::NoResponder,
@@ -119,9 +118,9 @@ fn outcome_of(call: &WorkCall, error: RequestError, left: Duration) -> Outcome {
     }
 }
 
-fn executor_in_words(call: &WorkCall) -> String {
-    let plugin = call.plugin();
-    match (call.kind().is_controller(), call.executor()) {
+fn executor_in_words(call: &Call) -> String {
+    let plugin = &call.plugin;
+    match (call.call.is_controller(), call.executor()) {
         (false, Some(node)) => format!("the agent of node {node}"),
         (true, Some(node)) => format!("the controller of plugin {plugin} on node {node}"),
         (_, None) => format!("the controller of plugin {plugin}"),
@@ -129,10 +128,10 @@ fn executor_in_words(call: &WorkCall) -> String {
 }
 
 /// A failure of which the executor said nothing.
-fn fail(call: &WorkCall, code: Code, message: impl Display) -> CallFailure {
+fn fail(call: &Call, code: Code, message: impl Display) -> CallFailure {
     let (code, node) = (Some(code.into()), call.executor().cloned());
     CallFailure {
-        message: format!("{}: {message}", call.kind()),
+        message: format!("{}: {message}", call.call),
         facts: FailureFacts { code, node, ..FailureFacts::default() },
     }
 }
@@ -145,14 +144,11 @@ fn fail(call: &WorkCall, code: Code, message: impl Display) -> CallFailure {
 /// the last release makes it, and its plugin may refuse it because the first call succeeded.
 async fn ask_across_connections(
     bus: &Bus,
-    call: &WorkCall,
+    call: &Call,
     within: &berth_bus::Call,
 ) -> Result<Called, RequestError> {
     let subject = call.subject();
-    let send = async || match call {
-        WorkCall::Claim(call) => bus.request::<Called>(&subject, call, within).await,
-        WorkCall::Storage(call) => bus.request(&subject, call, within).await,
-    };
+    let send = async || bus.request::<Called>(&subject, call, within).await;
     if call.executor().is_none() {
         // Another controller would make it a second time.
         return send().await;
@@ -197,11 +193,11 @@ fn is_failure_of_plugin(error: &RequestError) -> bool {
 /// Returns a node whose controller has created what the call is to create.
 async fn ask_other_controllers(
     bus: &Bus,
-    call: &WorkCall,
+    call: &Call,
     trace: TraceContext,
 ) -> Result<Option<NodeId>, String> {
     // The other half of the time is for the call itself.
-    let within = call.deadline().since(clock::now()) / 2;
+    let within = call.deadline.since(clock::now()) / 2;
     let volumes = &call.volumes();
     let within = berth_bus::Call::within(trace, within).as_it_is();
     let ask = |node: NodeId| async move {
@@ -217,7 +213,7 @@ async fn ask_other_controllers(
         match volumes.iter().find_map(|volume| find_controller_call(&status, volume)) {
             Some(at) => Err(format!(
                 "the controller of plugin {} on node {node} is still at {at}",
-                call.plugin()
+                call.plugin
             )),
             None => Ok(call.creates().filter(|name| has_created(&status, name)).map(|_| node)),
         }
@@ -225,7 +221,7 @@ async fn ask_other_controllers(
     let mut created = None;
     // Every agent is asked, however many there are: an agent that is left out could be working on a
     // call.
-    for some in call.ask_first().chunks(ASKED_AT_ONCE_MAX) {
+    for some in call.ask_first.chunks(ASKED_AT_ONCE_MAX) {
         let answered = try_join_all(some.iter().cloned().map(ask)).await?;
         created = created.or_else(|| answered.into_iter().flatten().next());
     }

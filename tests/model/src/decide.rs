@@ -163,8 +163,10 @@ impl Decider {
     fn miswrite(&self, step: &mut Step, ask: Ask) {
         let Some(Write::PutClaim(_, claim)) = &mut step.write else { return };
         match (self.scenario.mutation, ask) {
-            (Some(Mutation::UnwrittenCall), _) if step.call.is_some() => claim.attempt = None,
-            (Some(Mutation::SilentFailures), Ask::Answer { .. }) => claim.failure = None,
+            (Some(Mutation::UnwrittenCall), _) if step.call.is_some() => {
+                claim.progress.attempt = None
+            }
+            (Some(Mutation::SilentFailures), Ask::Answer { .. }) => claim.progress.failure = None,
             _ => {}
         }
     }
@@ -187,17 +189,19 @@ impl Decider {
                     (claim.state != State::Taken).then_some(claim)
                 }
                 Some(Mutation::AnyWord) if confirms && alloc == own => {
-                    let denied = claim.state == State::NodeDetached;
-                    Some(Claim { denied, attempt: None, ..claim })
+                    claim.denied = claim.state == State::NodeDetached;
+                    claim.progress.attempt = None;
+                    Some(claim)
                 }
                 Some(Mutation::RelyOnDenied) if !confirms && alloc != own => {
                     Some(Claim { denied: false, ..claim })
                 }
                 Some(Mutation::ForgetCalls) if alloc != own => {
-                    Some(Claim { attempt: None, ..claim })
+                    claim.progress.attempt = None;
+                    Some(claim)
                 }
                 Some(Mutation::TakeOldAnswers) if answers_late && alloc == own => {
-                    if let Some(attempt) = &mut claim.attempt {
+                    if let Some(attempt) = &mut claim.progress.attempt {
                         attempt.id = self.translation.attempt(AttemptId::Old).clone();
                     }
                     Some(claim)
@@ -249,10 +253,12 @@ impl Decider {
         }
         let mut volume = self.translation.volume(record);
         if self.scenario.is(Mutation::AskTheUnheard) {
-            let claims = volume.claims.iter();
-            let untried = |claim: &Claim| Claim { tries: 0, ..claim.clone() };
-            let claims = claims.map(|(alloc, claim)| (alloc.clone(), untried(claim)));
-            volume.claims = claims.collect();
+            let untried = volume.claims.iter().map(|(alloc, claim)| {
+                let mut claim = claim.clone();
+                claim.progress.tries = 0;
+                (alloc.clone(), claim)
+            });
+            volume.claims = untried.collect();
         }
         let own = self.translation.node(alloc);
         let calling = CallOwner::Claim(self.translation.alloc(alloc).clone());
@@ -309,10 +315,12 @@ fn is_silent(volume: &Volume, command: &Command, step: &Step) -> bool {
     };
     let is_done = matches!(outcome, Came::Done { .. });
     // The publish of a claim that was given up is not made again.
-    let call = before.attempt.as_ref().map(|attempt| attempt.call);
+    let call = before.progress.attempt.as_ref().map(|attempt| attempt.call);
     let is_undone =
         before.state == State::NodeDetached && call == Some(CallKind::ControllerPublish);
-    let is_told = after.tries > before.tries && after.failure.is_some() && after.next_try.is_some();
+    let is_told = after.progress.tries > before.progress.tries
+        && after.progress.failure.is_some()
+        && after.progress.next_try.is_some();
     before.state == after.state && !is_done && !is_undone && !is_told
 }
 

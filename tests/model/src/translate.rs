@@ -12,7 +12,7 @@ use berth_domain::access::{AttachmentMode, Capability, CapabilityFilter};
 use berth_domain::proof::{Proof as DomainProof, ProofKind, Proven};
 use berth_domain::volume::{
     Attempt as DomainAttempt, Begin, CallKind, CallOwner, Claim as DomainClaim, Closing, Command,
-    MountOptions, NoRoute, Outcome as Came, Route, State, Take, Volume, VolumeSpec,
+    MountOptions, NoRoute, Outcome as Came, Progress, Route, State, Take, Volume, VolumeSpec,
 };
 use berth_domain::{AllocId, AttemptId as DomainId, NodeId, Timestamp, WorkerId};
 
@@ -108,25 +108,19 @@ impl Translation {
             bound: None,
         });
         let is_granted = matches!(claim.state, State::Taken | State::Unpublishing);
+        let capability =
+            Capability { access: self.scenario.access, attachment: AttachmentMode::FileSystem };
+        let node = self.nodes[placed.node].clone();
+        let since = Timestamp::default();
         DomainClaim {
-            state: claim.state,
-            node: self.nodes[placed.node].clone(),
-            mode: placed.mode,
-            tries: u32::from(claim.failed),
-            failure: None,
-            next_try: None,
-            since: Timestamp::default(),
-            reason: None,
+            progress: Progress { tries: u32::from(claim.failed), attempt, ..Progress::default() },
             // Long ago: a retry in time is no different from a first request.
             place_until: (claim.state == State::Waiting).then(Timestamp::default),
             exhausted: claim.exhausted,
             denied: claim.denied,
             unstaged_by: claim.word.then(proof),
             proof: claim.proof.then(proof),
-            attempt,
             epoch: epoch(alloc, claim),
-            access: self.scenario.access,
-            attachment: AttachmentMode::FileSystem,
             controller: claim.controller,
             // In line nothing is reserved, so nothing is known of the way there.
             external_node: (claim.state != State::Waiting).then(|| self.external_node(alloc)),
@@ -135,9 +129,7 @@ impl Translation {
             } else {
                 BTreeMap::new()
             },
-            mount: None,
-            plugin: None,
-            external_id: None,
+            ..DomainClaim::new(claim.state, node, placed.mode, capability, since)
         }
     }
 
@@ -162,7 +154,7 @@ impl Translation {
         written: &DomainClaim,
     ) -> Result<Claim, Breach> {
         let old = before.claims[alloc];
-        let attempt = written.attempt.as_ref().map(|attempt| Attempt {
+        let attempt = written.progress.attempt.as_ref().map(|attempt| Attempt {
             kind: attempt.call,
             id: match &attempt.id {
                 id if id == self.attempt(AttemptId::New) => AttemptId::New,
@@ -175,7 +167,7 @@ impl Translation {
             state: written.state,
             controller: written.controller,
             // Where executors are not asked, it makes no difference.
-            failed: written.tries > 0 && self.scenario.has(Trouble::OwnControllers),
+            failed: written.progress.tries > 0 && self.scenario.has(Trouble::OwnControllers),
             exhausted: written.exhausted,
             // Without an operator's confirmation, the controller's answer makes no difference.
             denied: written.denied && self.is_answered_for(written.state),
@@ -189,18 +181,20 @@ impl Translation {
             },
             attempt,
         };
+        let own = self.claim(alloc, claim);
         let due = DomainClaim {
             // The epoch stays, also of a claim that leaves the line; that of a new one is 0.
             epoch: old.map_or(0, |old| epoch(alloc, old)),
-            tries: written.tries,
+            progress: Progress {
+                attempt: own.progress.attempt.clone(),
+                ..written.progress.clone()
+            },
             denied: written.denied,
             unstaged_by: written.unstaged_by.clone(),
-            failure: written.failure.clone(),
-            next_try: written.next_try,
             since: written.since,
             reason: written.reason.clone(),
             place_until: written.place_until,
-            ..self.claim(alloc, claim)
+            ..own
         };
         // What was attached may stay known until the controller has detached it.
         let due = match claim.state {

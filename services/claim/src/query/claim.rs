@@ -253,15 +253,15 @@ impl<'a> ShownVolume<'a> {
             waits_for,
             position,
             ahead: ahead.unwrap_or_default(),
-            tries: claim.tries,
-            failure: claim.failure.as_deref().cloned(),
-            next_try: claim.next_try,
+            tries: claim.progress.tries,
+            failure: claim.progress.failure.as_deref().cloned(),
+            next_try: claim.progress.next_try,
             exhausted: claim.exhausted,
             reason: claim.reason.clone(),
             proof: claim.proof.clone(),
             unstaged_by: claim.unstaged_by.clone(),
             hint,
-            attempt: claim.attempt.as_ref().map(Attempt::with_believed_deadline),
+            attempt: claim.progress.attempt.as_ref().map(Attempt::with_believed_deadline),
             plugin: plugin_of(subtree, claim).cloned(),
             external_id: claim.external_id.clone(),
             stray: is_stray(key, subtree, claim),
@@ -355,8 +355,9 @@ fn waits_for_other_name(
     clock_margin: Duration,
 ) -> Option<(String, String)> {
     let (key, claim) = (context.volume, context.claim);
-    let leaves =
-        claim.state == ClaimState::NodeDetached && claim.controller && claim.attempt.is_none();
+    let leaves = claim.state == ClaimState::NodeDetached
+        && claim.controller
+        && claim.progress.attempt.is_none();
     let known = leaves.then(|| handle::current_use(volumes, key))?;
     let other = known.in_the_way(claim, context.now, clock_margin)?;
     let name = name_in(&key.namespace, &other.volume);

@@ -139,7 +139,7 @@ fn build_status(
         context: spec.context.clone(),
         has_secrets: spec.secrets.is_some(),
         exhausted: full.map(|claim| {
-            let told = claim.failure.as_ref().map(|failure| failure.message.clone());
+            let told = claim.progress.failure.as_ref().map(|failure| failure.message.clone());
             told.unwrap_or_else(|| "the plugin has no room for it".to_owned())
         }),
         hint: hint(key, subtree, spec, &known, &health, full)

@@ -64,7 +64,7 @@ impl ClaimContext<'_> {
 
     /// The present or next call.
     pub fn step(&self) -> Option<CallKind> {
-        if let Some(attempt) = &self.claim.attempt {
+        if let Some(attempt) = &self.claim.progress.attempt {
             return Some(attempt.call);
         }
         match self.claim.state {
@@ -79,7 +79,7 @@ impl ClaimContext<'_> {
     /// What the claim waits for, with words for people; none for a claim at rest.
     pub fn waits_for(&self) -> Option<(ClaimWait, String)> {
         let Self { now, claim, .. } = self;
-        if let Some(attempt) = &claim.attempt {
+        if let Some(attempt) = &claim.progress.attempt {
             let who = &attempt.worker;
             let words = if *now <= attempt.ends() {
                 format!("{} by {who}, until {}", attempt.call, attempt.ends())
@@ -88,7 +88,7 @@ impl ClaimContext<'_> {
             };
             return Some((ClaimWait::Call, words));
         }
-        let next = claim.next_try.filter(|next| next > now);
+        let next = claim.progress.next_try.filter(|next| next > now);
         let again = |call: CallKind, next| (ClaimWait::NextTry, format!("{call}, again at {next}"));
         let step = |call: CallKind| match next {
             Some(next) => again(call, next),
@@ -175,7 +175,7 @@ impl ClaimContext<'_> {
         match node {
             Some((Node { gone: Some(_), .. }, _)) => return None,
             Some((Node { state: NodeState::Ready, .. }, _))
-                if self.claim.failure.as_deref().is_some_and(was_not_there) =>
+                if self.claim.progress.failure.as_deref().is_some_and(was_not_there) =>
             {
                 return Some(format!(
                     "the agent of node {node_id} did not listen at the last try, and the node is \
@@ -250,7 +250,7 @@ impl ClaimContext<'_> {
 
     /// What the executor of the last call advised.
     fn own_advice(&self) -> Option<&str> {
-        self.claim.failure.as_ref()?.facts.next.as_deref()
+        self.claim.progress.failure.as_ref()?.facts.next.as_deref()
     }
 
     /// A storage may keep a volume attached to a host that still reaches it, also after an operator
@@ -318,7 +318,7 @@ impl ClaimContext<'_> {
 
     /// Advice for a call that has failed and is repeated by itself.
     fn advice_after_failure(&self, what: String) -> Option<String> {
-        (self.claim.tries > 0).then(|| what + ". The call is repeated by itself")
+        (self.claim.progress.tries > 0).then(|| what + ". The call is repeated by itself")
     }
 }
 

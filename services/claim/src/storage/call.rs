@@ -11,8 +11,9 @@
 use std::collections::BTreeSet;
 
 use berth_contract::code::Code;
+use berth_contract::message::call::{Call, StorageCall};
 use berth_contract::message::storage_call::{
-    CopySource, GroupIds, GroupVolume, NewVolume, StorageCall, StorageWork,
+    CopySource, GroupIds, GroupVolume, NewVolume, StorageDetails, StorageWork,
 };
 use berth_contract::problem::Problem;
 use berth_domain::plugin::{ControllerChoice, Plugin};
@@ -98,7 +99,8 @@ impl StateInner {
                 Some(id) => &volume.snapshots.get(id)?.progress,
                 None => &volume.spec.as_ref()?.operation()?.progress,
             };
-            let is_its_call = progress.attempt.as_ref() == Some(attempt) && !progress.inherited;
+            let is_its_call =
+                progress.calls.attempt.as_ref() == Some(attempt) && !progress.inherited;
             if !is_its_call {
                 return None;
             }
@@ -107,7 +109,7 @@ impl StateInner {
                 None => self.plan_operation(key, volume, attempt)?,
             };
             let owner = snapshot.cloned().map_or(CallOwner::Volume, CallOwner::Snapshot);
-            let others = planned.others.iter().filter_map(|other| {
+            let others = planned.details.others.iter().filter_map(|other| {
                 let other = VolumeKey::new(key.namespace.clone(), other.volume.clone());
                 volumes.get(&other)
             });
@@ -123,22 +125,19 @@ impl StateInner {
                 BTreeSet::new()
             };
             // The controller that gets the call makes one call after the other.
-            ask_first.retain(|node| Some(node) != planned.node.as_ref());
-            Some(StorageCall {
+            ask_first.retain(|node| Some(node) != planned.details.node.as_ref());
+            Some(Call {
                 call: attempt.call,
                 attempt: attempt.id.clone(),
                 revision,
                 deadline: attempt.deadline,
                 namespace: key.namespace.clone(),
                 volume: key.volume.clone(),
-                snapshot: snapshot.cloned(),
                 external_id: planned.external_id,
-                others: planned.others,
                 plugin: planned.plugin,
-                node: planned.node,
                 ask_first: ask_first.into_iter().collect(),
                 secrets: planned.secrets,
-                work: planned.work,
+                details: planned.details,
             })
         })
     }
@@ -180,11 +179,9 @@ impl StateInner {
         };
         Some(PlannedCall {
             external_id,
-            others: Vec::new(),
             plugin: spec.plugin.clone(),
-            node,
             secrets: spec.secrets.clone(),
-            work,
+            details: StorageDetails { snapshot: None, others: Vec::new(), node, work },
         })
     }
 
@@ -204,7 +201,7 @@ impl StateInner {
         let mut topologies: Vec<Topology> =
             if knows_topology { provision.requisite.clone() } else { Vec::new() };
         let places = topologies.len().max(1);
-        topologies.rotate_left(operation.progress.tries as usize % places);
+        topologies.rotate_left(operation.progress.calls.tries as usize % places);
         NewVolume {
             name: provision.name.clone(),
             required_bytes: provision.required_bytes,
@@ -225,11 +222,9 @@ impl StateInner {
 /// What a call is about, without its attempt.
 struct PlannedCall {
     external_id: String,
-    others: Vec<GroupVolume>,
     plugin: PluginId,
-    node: Option<NodeId>,
     secrets: Option<berth_domain::SecretsId>,
-    work: StorageWork,
+    details: StorageDetails,
 }
 
 fn plan_snapshot(
@@ -265,11 +260,14 @@ fn plan_snapshot(
     });
     Some(PlannedCall {
         external_id: snapshot.source.clone(),
-        others: others.collect(),
         plugin: snapshot.plugin.clone(),
-        node: snapshot.progress.executor.clone(),
         secrets: snapshot.secrets.clone(),
-        work,
+        details: StorageDetails {
+            snapshot: Some(id.clone()),
+            others: others.collect(),
+            node: snapshot.progress.executor.clone(),
+            work,
+        },
     })
 }
 

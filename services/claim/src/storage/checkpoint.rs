@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed};
+use berth_contract::message::work::{WorkCheckpoint, WorkCheckpointed};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
@@ -88,7 +88,7 @@ pub async fn checkpoint(
     match transact_members(state, &members, trace, None, drive).await {
         Ok(GroupCommitted { call: Some((leader, attempt, revision)), .. }) => {
             let call = state.storage_call(&leader, snapshot, &attempt, revision);
-            let call = call.map(|call| WorkCall::Storage(Box::new(call)));
+            let call = call.map(Into::into);
             Ok(WorkCheckpointed { pending: true, call, ..WorkCheckpointed::default() })
         }
         Ok(_) => {
@@ -218,9 +218,11 @@ fn show(
         match snapshot {
             Some(id) => {
                 let snapshot = now.snapshots.get(id)?;
-                snapshot.call().map(|_| snapshot.progress.next_try)
+                snapshot.call().map(|_| snapshot.progress.calls.next_try)
             }
-            None => now.spec.as_ref()?.operation().map(|operation| operation.progress.next_try),
+            None => {
+                now.spec.as_ref()?.operation().map(|operation| operation.progress.calls.next_try)
+            }
         }
     });
     WorkCheckpointed {

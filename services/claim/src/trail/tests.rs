@@ -1,9 +1,9 @@
 //! A claim's trail through every kind of life.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
+use berth_domain::volume::Progress;
 use berth_domain::{AttemptId, Namespace, NodeId, VolumeId, WorkerId};
 
 use super::*;
@@ -31,30 +31,13 @@ fn attempt(id: &str, call: CallKind) -> Attempt {
 }
 
 fn claim(state: State, attempt: Option<Attempt>) -> Claim {
+    let (node, access) = (NodeId::new("n1").unwrap(), AccessMode::SingleNodeWriter);
+    let capability = Capability { access, attachment: AttachmentMode::FileSystem };
     Claim {
-        state,
-        node: NodeId::new("n1").unwrap(),
-        mode: Mode::Write,
-        tries: 0,
-        failure: None,
-        next_try: None,
-        since: at(0),
-        reason: None,
-        place_until: None,
-        exhausted: false,
-        denied: false,
-        unstaged_by: None,
-        proof: None,
-        attempt,
+        progress: Progress { attempt, ..Progress::default() },
         epoch: 7,
-        access: AccessMode::SingleNodeWriter,
-        attachment: AttachmentMode::FileSystem,
         controller: true,
-        external_node: None,
-        publish_context: BTreeMap::new(),
-        mount: None,
-        plugin: None,
-        external_id: None,
+        ..Claim::new(state, node, Mode::Write, capability, at(0))
     }
 }
 

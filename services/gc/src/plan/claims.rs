@@ -70,9 +70,11 @@ impl SweepView<'_> {
 
 /// A claim that is being released for long, and why it is not released yet.
 fn stuck(volume: &VolumeKey, alloc: &AllocId, claim: &Claim) -> String {
-    let Claim { state, since, node, tries, .. } = claim;
-    let why = match (&claim.failure, &claim.attempt) {
-        (Some(failure), _) => format!("{tries} tries failed, the last with: {failure}"),
+    let Claim { state, since, node, progress, .. } = claim;
+    let why = match (&progress.failure, &progress.attempt) {
+        (Some(failure), _) => {
+            format!("{} tries failed, the last with: {failure}", progress.tries)
+        }
         (None, Some(attempt)) => {
             format!("{} by {} has not been answered yet", attempt.call, attempt.worker)
         }

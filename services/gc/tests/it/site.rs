@@ -210,31 +210,8 @@ const CAPABILITY: Capability =
     Capability { access: AccessMode::MultiNodeMultiWriter, attachment: AttachmentMode::FileSystem };
 
 fn claim(state: State) -> Claim {
-    Claim {
-        state,
-        node: NodeId::new("n1").unwrap(),
-        mode: Mode::Write,
-        tries: 0,
-        failure: None,
-        next_try: None,
-        since: Timestamp::from_unix_ms(1_700_000_000_000),
-        reason: None,
-        place_until: None,
-        exhausted: false,
-        denied: false,
-        unstaged_by: None,
-        proof: None,
-        attempt: None,
-        epoch: 0,
-        access: CAPABILITY.access,
-        attachment: CAPABILITY.attachment,
-        controller: false,
-        external_node: None,
-        publish_context: BTreeMap::new(),
-        mount: None,
-        plugin: None,
-        external_id: None,
-    }
+    let since = Timestamp::from_unix_ms(1_700_000_000_000);
+    Claim::new(state, NodeId::new("n1").unwrap(), Mode::Write, CAPABILITY, since)
 }
 
 pub fn namespace() -> Namespace {

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::LateAnswer;
-use berth_contract::message::storage_call::{StorageCall, StorageWork};
+use berth_contract::message::call::{Call, StorageCall};
+use berth_contract::message::storage_call::{StorageDetails, StorageWork};
 use berth_contract::problem::Problem;
 use berth_domain::Timestamp;
 use berth_domain::volume::StorageAnswer;
@@ -78,7 +79,7 @@ impl CreationAnswers {
     pub(super) fn find(&self, call: &StorageCall) -> Option<StorageAnswer> {
         let mut memory = self.lock();
         memory.answers.retain(|_, kept| kept.at.elapsed() < KEPT_FOR);
-        Some(memory.answers.get(call.work.creates()?)?.answer.clone())
+        Some(memory.answers.get(call.details.work.creates()?)?.answer.clone())
     }
 
     /// Keeps the answer of a call, if it created something, and drops what the call deleted.
@@ -93,7 +94,7 @@ impl CreationAnswers {
         if let Some(deleted) = deleted_id(call) {
             answers.retain(|_, kept| id_of(&kept.answer) != Some(deleted));
         }
-        let (Some(name), Some(answer)) = (call.work.creates(), answer) else { return };
+        let (Some(name), Some(answer)) = (call.details.work.creates(), answer) else { return };
         let is_late = clock::now().after(ANSWER_BEFORE_DEADLINE) >= deadline;
         let late = is_late.then(|| late_answer(call, name));
         let kept = KeptAnswer { answer: answer.clone(), at: Instant::now(), late };
@@ -130,7 +131,7 @@ fn late_answer(call: &StorageCall, name: &str) -> LateAnswer {
 
 /// The plugin's id of what the call deletes.
 fn deleted_id(call: &StorageCall) -> Option<&str> {
-    match &call.work {
+    match &call.details.work {
         StorageWork::Delete => Some(&call.external_id),
         StorageWork::DeleteSnapshot { id } => Some(id),
         StorageWork::DeleteGroup(ids) => Some(&ids.group),
@@ -158,21 +159,18 @@ mod tests {
     use super::*;
 
     fn call(work: StorageWork) -> StorageCall {
-        StorageCall {
+        Call {
             call: CallKind::SnapshotCreate,
             attempt: AttemptId::new("a-1").unwrap(),
             revision: 1,
             deadline: Timestamp::default(),
             namespace: Namespace::default(),
             volume: VolumeId::new("data").unwrap(),
-            snapshot: None,
             external_id: "vol-1".to_owned(),
-            others: Vec::new(),
             plugin: PluginId::new("p").unwrap(),
-            node: None,
             ask_first: Vec::new(),
             secrets: None,
-            work,
+            details: StorageDetails { snapshot: None, others: Vec::new(), node: None, work },
         }
     }
 

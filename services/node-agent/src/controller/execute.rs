@@ -6,7 +6,7 @@ use std::future::Future;
 use berth_bus::{Bus, Request};
 use berth_contract::code::Code;
 use berth_contract::hint::volume_argument;
-use berth_contract::message::call::{Call, Called, Validate, Validated};
+use berth_contract::message::call::{Called, ClaimCall, Validate, Validated};
 use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
@@ -38,12 +38,16 @@ pub(super) struct ControllerExecutor {
 
 impl ControllerExecutor {
     /// `ControllerPublishVolume`.
-    pub(super) async fn publish(self, call: Call, request: Request) -> Result<Called, Problem> {
+    pub(super) async fn publish(
+        self,
+        call: ClaimCall,
+        request: Request,
+    ) -> Result<Called, Problem> {
         let (attempts, attempt) = (self.executor.attempts.clone(), call.attempt.clone());
         attempts.once(&attempt, Box::pin(self.make_publish(call, request))).await
     }
 
-    async fn make_publish(self, call: Call, request: Request) -> Result<Called, Problem> {
+    async fn make_publish(self, call: ClaimCall, request: Request) -> Result<Called, Problem> {
         let locate = |problem: Problem| self.locate_problem(problem, &call);
         self.check_addressee(&call, CallKind::ControllerPublish).map_err(locate)?;
         let plugin = self.plugin.with_trace(request.trace);
@@ -61,12 +65,16 @@ impl ControllerExecutor {
 
     /// `ControllerUnpublishVolume`. That the plugin does not know the volume or the node is no
     /// success: a plugin that is sure that nothing is attached answers OK.
-    pub(super) async fn unpublish(self, call: Call, request: Request) -> Result<Called, Problem> {
+    pub(super) async fn unpublish(
+        self,
+        call: ClaimCall,
+        request: Request,
+    ) -> Result<Called, Problem> {
         let (attempts, attempt) = (self.executor.attempts.clone(), call.attempt.clone());
         attempts.once(&attempt, Box::pin(self.make_unpublish(call, request))).await
     }
 
-    async fn make_unpublish(self, call: Call, request: Request) -> Result<Called, Problem> {
+    async fn make_unpublish(self, call: ClaimCall, request: Request) -> Result<Called, Problem> {
         let locate = |problem: Problem| self.locate_problem(problem, &call);
         self.check_addressee(&call, CallKind::ControllerUnpublish).map_err(locate)?;
         let plugin = self.plugin.with_trace(request.trace);
@@ -77,7 +85,7 @@ impl ControllerExecutor {
             node_id: external_node(&call).map_err(locate)?,
             ..v1::ControllerUnpublishVolumeRequest::default()
         };
-        let (volume, node) = (volume_argument(&call.volume_key()), call.node.clone());
+        let (volume, node) = (volume_argument(&call.volume_key()), call.details.node.clone());
         let work = async move {
             wanted.secrets = Secrets(secrets.await?).for_call(SecretCall::Publish).0;
             asked.call(wanted).await.map_err(|error| not_detached(&volume, &node, &error))?;
@@ -121,7 +129,7 @@ impl ControllerExecutor {
 
     fn secrets_of_call(
         &self,
-        call: &Call,
+        call: &ClaimCall,
         request: &Request,
     ) -> impl Future<Output = Result<BTreeMap<String, String>, Problem>> + Send + use<> {
         let deadline = deadline(call, request);
@@ -150,7 +158,7 @@ impl ControllerExecutor {
 
     async fn run_call(
         &self,
-        call: &Call,
+        call: &ClaimCall,
         request: &Request,
         plugin: &Plugin,
         work: impl Future<Output = Result<Called, Problem>> + Send + 'static,
@@ -161,20 +169,20 @@ impl ControllerExecutor {
             .in_order(call.volume_key(), call.revision);
         let shown = ExecutorWork {
             volume: call.volume_key(),
-            alloc: call.alloc.clone(),
-            epoch: Some(call.epoch),
+            alloc: call.details.alloc.clone(),
+            epoch: Some(call.details.epoch),
             step: call.call.as_str(),
             calls: Some(plugin.calls().clone()),
         };
         let done = self.executor.run_shown(turn, shown, work).await;
-        self.events.learn(&call.namespace, &call.alloc, call.by.as_ref());
+        self.events.learn(&call.namespace, &call.details.alloc, call.details.by.as_ref());
         let executed = ExecutedCall::of_claim(call, began.elapsed(), plugin.calls().list());
         self.events.publish_call(executed, done.as_ref().err(), request.trace);
         done
     }
 
     /// A call that came to the wrong subject does nothing.
-    fn check_addressee(&self, call: &Call, kind: CallKind) -> Result<(), Problem> {
+    fn check_addressee(&self, call: &ClaimCall, kind: CallKind) -> Result<(), Problem> {
         if call.plugin != self.plugin.id {
             return Err(self.misdirected(&call.plugin));
         }
@@ -190,7 +198,7 @@ impl ControllerExecutor {
         Problem::new(Code::BadInput, message)
     }
 
-    fn locate_problem(&self, problem: Problem, call: &Call) -> Problem {
+    fn locate_problem(&self, problem: Problem, call: &ClaimCall) -> Problem {
         let volume = call.volume_key();
         problem.at_step(call.call).volume(volume).plugin(&self.plugin.id).node(&self.node)
     }
@@ -239,25 +247,26 @@ pub(crate) fn may_be_at_work(error: &CallError) -> bool {
 }
 
 /// The earlier of what the attempt and what the caller allow.
-fn deadline(call: &Call, request: &Request) -> Timestamp {
+fn deadline(call: &ClaimCall, request: &Request) -> Timestamp {
     call.deadline.min(clock::now().after(request.remaining()))
 }
 
 fn publish_request(
-    call: &Call,
+    call: &ClaimCall,
     plugin: &Plugin,
 ) -> Result<v1::ControllerPublishVolumeRequest, Problem> {
-    let capability = Capability { access: call.access, attachment: call.attachment };
+    let capability =
+        Capability { access: call.details.access, attachment: call.details.attachment };
     let later_modes = knows_later_modes(plugin);
     let knows_readonly = plugin.controller().is_some_and(|can| can.publish_readonly);
     Ok(v1::ControllerPublishVolumeRequest {
         volume_id: call.external_id.clone(),
         node_id: external_node(call)?,
-        volume_capability: Some(volume_capability(capability, &call.mount, later_modes)),
+        volume_capability: Some(volume_capability(capability, &call.details.mount, later_modes)),
         // Plugins without `PUBLISH_READONLY` must not be asked for it (CSI,
         // `ControllerPublishVolume`).
-        readonly: knows_readonly && call.access.attaches_read_only(call.mode),
-        volume_context: call.context.clone(),
+        readonly: knows_readonly && call.details.access.attaches_read_only(call.details.mode),
+        volume_context: call.details.context.clone(),
         ..v1::ControllerPublishVolumeRequest::default()
     })
 }
@@ -267,9 +276,10 @@ fn knows_later_modes(plugin: &Plugin) -> bool {
 }
 
 /// What the plugin calls the node. An empty name would mean "all nodes" to an unpublish.
-fn external_node(call: &Call) -> Result<String, Problem> {
-    call.external_node.clone().filter(|node| !node.is_empty()).ok_or_else(|| {
-        let message = format!("the call does not say what the plugin calls node {}", call.node);
+fn external_node(call: &ClaimCall) -> Result<String, Problem> {
+    call.details.external_node.clone().filter(|node| !node.is_empty()).ok_or_else(|| {
+        let message =
+            format!("the call does not say what the plugin calls node {}", call.details.node);
         Problem::new(Code::BadInput, message)
             .next("see `berth node status`: the plugin's node service must say its node id")
     })

@@ -16,10 +16,10 @@ use std::future::Future;
 
 use berth_bus::Request;
 use berth_contract::code::Code;
-use berth_contract::message::call::Called;
+use berth_contract::message::call::{Called, StorageCall};
 use berth_contract::message::secret::Secrets;
 use berth_contract::message::storage_call::{
-    CopySource, GroupIds, NewVolume, StorageCall, StorageWork,
+    CopySource, GroupIds, NewVolume, StorageDetails, StorageWork,
 };
 use berth_contract::problem::Problem;
 use berth_csi::answer::{self, is_map_storable};
@@ -113,7 +113,7 @@ struct Provisioner {
 impl Provisioner {
     async fn make(&self, Secrets(secrets): Secrets) -> Result<Called, Problem> {
         let volume_id = self.call.external_id.clone();
-        let answer = match &self.call.work {
+        let answer = match &self.call.details.work {
             StorageWork::Create(new) => {
                 let mut request = create_request(&self.plugin, new);
                 request.secrets = secrets;

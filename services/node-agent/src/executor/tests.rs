@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use berth_contract::message::call::{Call, StorageCall};
 use berth_contract::message::storage_call::{GroupVolume, StorageWork};
 use berth_domain::volume::CallKind;
 use berth_domain::{Namespace, VolumeId};
@@ -79,24 +80,26 @@ async fn the_next_waits_for_the_answer_and_not_for_the_caller() {
 
 /// The call of a group of the volumes `data` and `logs`.
 fn group_call(revision: u64) -> StorageCall {
-    StorageCall {
+    Call {
         call: CallKind::GroupCreate,
         attempt: "t".parse().unwrap(),
         revision,
         deadline: clock::now(),
         namespace: Namespace::default(),
         volume: VolumeId::new("data").unwrap(),
-        snapshot: None,
         external_id: "vol-1".to_owned(),
-        others: vec![GroupVolume {
-            volume: VolumeId::new("logs").unwrap(),
-            external_id: "vol-0".to_owned(),
-        }],
         plugin: PluginId::new("p").unwrap(),
-        node: None,
         ask_first: Vec::new(),
         secrets: None,
-        work: StorageWork::Delete,
+        details: StorageDetails {
+            snapshot: None,
+            others: vec![GroupVolume {
+                volume: VolumeId::new("logs").unwrap(),
+                external_id: "vol-0".to_owned(),
+            }],
+            node: None,
+            work: StorageWork::Delete,
+        },
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use berth_contract::code::Code;
 use berth_contract::hint::volume_argument;
-use berth_contract::message::call::Call;
+use berth_contract::message::call::ClaimCall;
 use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
 use berth_domain::{AllocId, VolumeKey};
@@ -34,8 +34,8 @@ pub(super) struct ClaimsBeside {
 
 impl ClaimsBeside {
     /// The list that a detach carries.
-    pub(super) fn from_call(call: &Call) -> Option<Self> {
-        let allocs = call.claims_beside.as_ref()?.iter().cloned().collect();
+    pub(super) fn from_call(call: &ClaimCall) -> Option<Self> {
+        let allocs = call.details.claims_beside.as_ref()?.iter().cloned().collect();
         Some(Self { allocs, until_epoch: call.revision })
     }
 

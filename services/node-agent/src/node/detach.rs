@@ -2,7 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::event::PluginCall;
-use berth_contract::message::call::{Call, Called};
+use berth_contract::message::call::{Called, ClaimCall};
 use berth_contract::problem::Problem;
 use berth_domain::proof::Proof;
 use berth_domain::volume::CallKind;
@@ -42,15 +42,15 @@ pub(super) struct DepartingUse {
 }
 
 impl DepartingUse {
-    fn from_call(call: &Call) -> Self {
+    fn from_call(call: &ClaimCall) -> Self {
         Self {
             volume: call.volume_key(),
-            alloc: call.alloc.clone(),
-            epoch: call.epoch,
+            alloc: call.details.alloc.clone(),
+            epoch: call.details.epoch,
             plugin: call.plugin.clone(),
             external_id: call.external_id.clone(),
             beside: ClaimsBeside::from_call(call),
-            unstaged_by: call.unstaged_by.clone(),
+            unstaged_by: call.details.unstaged_by.clone(),
             is_journalled: false,
         }
     }
@@ -67,14 +67,18 @@ impl Mounter {
     /// Takes the alloc's use of the volume down. Success if nothing is here.
     pub(super) async fn detach(
         self,
-        call: Call,
+        call: ClaimCall,
         context: RequestContext,
     ) -> Result<Called, Problem> {
         let (attempts, attempt) = (self.shared.executor.attempts.clone(), call.attempt.clone());
         attempts.once(&attempt, Box::pin(self.make_detach(call, context))).await
     }
 
-    async fn make_detach(self, call: Call, context: RequestContext) -> Result<Called, Problem> {
+    async fn make_detach(
+        self,
+        call: ClaimCall,
+        context: RequestContext,
+    ) -> Result<Called, Problem> {
         let (volume, trace) = (call.volume_key(), context.trace);
         let locate = |problem: Problem, plugin: &PluginId| {
             let problem = self.locate_problem(problem, &volume).at_step(CallKind::NodeDetach);
@@ -84,7 +88,9 @@ impl Mounter {
         let (began, mut leaving) = (Instant::now(), DepartingUse::from_call(&call));
         // The call may name another volume: the registration was lost, and the name given again.
         let known = self.shared.journal.volume(&volume).uses;
-        if let Some(entry) = known.get(&call.alloc).filter(|entry| entry.epoch == call.epoch) {
+        if let Some(entry) =
+            known.get(&call.details.alloc).filter(|entry| entry.epoch == call.details.epoch)
+        {
             leaving.plugin = entry.plugin.clone();
             leaving.external_id.clone_from(&entry.external_id);
         }
@@ -92,7 +98,7 @@ impl Mounter {
         let context = RequestContext { deadline: call.deadline.min(context.deadline), trace };
         let order = Some((volume.clone(), call.revision));
         let (done, calls) = self.run_take_down(leaving, order, context).await;
-        self.shared.events.learn(&call.namespace, &call.alloc, call.by.as_ref());
+        self.shared.events.learn(&call.namespace, &call.details.alloc, call.details.by.as_ref());
         let executed = ExecutedCall::of_claim(&call, began.elapsed(), calls);
         self.shared.events.publish_call(executed, done.as_ref().err(), trace);
         done.map(|()| Called::default()).map_err(|problem| locate(problem, &plugin))
@@ -135,14 +141,14 @@ impl Mounter {
     }
 
     /// Refuses a call that is for another node or of another kind.
-    fn check_addressee(&self, call: &Call) -> Result<(), Problem> {
+    fn check_addressee(&self, call: &ClaimCall) -> Result<(), Problem> {
         if call.call != CallKind::NodeDetach {
             let message = format!("a call of {} came to an agent", call.call);
             return Err(Problem::new(Code::BadInput, message));
         }
-        if call.node != self.shared.host.node {
+        if call.details.node != self.shared.host.node {
             let message =
-                format!("a call for node {} came to {}", call.node, self.shared.host.node);
+                format!("a call for node {} came to {}", call.details.node, self.shared.host.node);
             return Err(Problem::new(Code::BadInput, message));
         }
         Ok(())

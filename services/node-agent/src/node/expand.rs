@@ -10,10 +10,10 @@
 use std::path::{Path, PathBuf};
 
 use berth_contract::code::Code;
-use berth_contract::message::call::Called;
+use berth_contract::message::call::{Called, StorageCall};
 use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
-use berth_contract::message::storage_call::{StorageCall, StorageWork};
+use berth_contract::message::storage_call::{StorageDetails, StorageWork};
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
 use berth_csi::v1;
@@ -68,7 +68,8 @@ impl Mounter {
             let problem = self.locate_problem(problem, &volume).at_step(CallKind::NodeExpand);
             problem.plugin(&call.plugin)
         };
-        let StorageWork::Expand { required_bytes, limit_bytes, capability, mount } = &call.work
+        let StorageWork::Expand { required_bytes, limit_bytes, capability, mount } =
+            &call.details.work
         else {
             let message = format!("a call of {} came to an agent", call.call);
             return Err(locate(Problem::new(Code::BadInput, message)));

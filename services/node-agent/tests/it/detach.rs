@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use berth_contract::code::Code;
+use berth_contract::message::call::{Call, Called};
 use berth_domain::NodeId;
 use berth_domain::volume::CallKind;
 use berth_harness::{namespace, root, wait};
@@ -281,9 +282,9 @@ async fn a_call_for_another_node_does_nothing() {
     }
     let world = without_attach().await;
     let mut other = call(CallKind::NodeDetach, "a", 7, 11);
-    let here = other.subject();
-    other.node = NodeId::new("n2").unwrap();
-    let refused = world.ask::<berth_contract::message::call::Called>(&here, &other, PATIENCE).await;
+    let here = Call::from(other.clone()).subject();
+    other.details.node = NodeId::new("n2").unwrap();
+    let refused = world.ask::<Called>(&here, &other, PATIENCE).await;
     assert_eq!(refused.unwrap_err().code, Code::BadInput);
     let empty =
         world.ask::<serde_json::Value>(&here, &json!({"call": "agent.detach"}), PATIENCE).await;

@@ -80,7 +80,7 @@ async fn a_plugins_no_is_told_apart_from_its_failure() {
 async fn a_call_that_cannot_be_meant_does_nothing() {
     let world = World::start().await;
     let mut nowhere = call(ControllerUnpublish, "a", 1, 10);
-    nowhere.external_node = None;
+    nowhere.details.external_node = None;
     // To the plugin, no node means every node.
     assert_eq!(world.call(nowhere).await.unwrap_err().code, Code::BadInput);
     let astray = call(ControllerUnpublish, "a", 1, 10);

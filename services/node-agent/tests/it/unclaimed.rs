@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{MountState, Unmounted};
-use berth_contract::message::call::Call;
+use berth_contract::message::call::{Call, ClaimDetails};
 use berth_contract::message::claim::Grant;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::AccessMode;
@@ -84,9 +84,10 @@ async fn nothing_is_gone_while_a_mount_is_here_that_no_claim_covers() {
         claims_beside: Some(beside.iter().map(|alloc| id(alloc)).collect()),
         ..grant(alloc, epoch, &BTreeMap::new())
     };
-    let leave = |revision: u64, beside: &[&str]| Call {
-        claims_beside: Some(beside.iter().map(|alloc| id(alloc)).collect()),
-        ..call(CallKind::NodeDetach, "b", 8, revision)
+    let leave = |revision: u64, beside: &[&str]| {
+        let mut call = call(CallKind::NodeDetach, "b", 8, revision);
+        call.details.claims_beside = Some(beside.iter().map(|alloc| id(alloc)).collect());
+        call
     };
     world.answer_take("a", Ok(claimed("a", 7, &[])));
     let path = world.mount("a").await.unwrap().path;
@@ -199,7 +200,8 @@ async fn a_mount_of_a_later_epoch_than_the_restored_records_is_accounted_for_fir
         if refused.code == Code::MountUnaccounted { Ok(()) } else { Err(refused.to_string()) }
     })
     .await;
-    let leave = Call { claims_beside: alone, ..call(CallKind::NodeDetach, "b", 8, 11) };
+    let mut leave = call(CallKind::NodeDetach, "b", 8, 11);
+    leave.details.claims_beside = alone;
     let refused = world.call(leave).await.unwrap_err();
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
     assert!(refused.message.contains(&path) && refused.message.contains("alloc a"), "{refused}");

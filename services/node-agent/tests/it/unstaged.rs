@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use berth_contract::code::Code;
-use berth_contract::message::call::Call;
+use berth_contract::message::call::{Call, ClaimDetails};
 use berth_contract::problem::Problem;
 use berth_domain::Timestamp;
 use berth_domain::proof::{Proof, ProofKind};
@@ -25,8 +25,8 @@ async fn by_word(world: &World, alloc: &str, epoch: u64, revision: u64) -> Resul
     let by = "ann".to_owned();
     let (at, note) = (Timestamp::default(), String::new());
     let proof = Proof { kind: ProofKind::Confirmed, by, at, note };
-    let call =
-        Call { unstaged_by: Some(proof), ..call(CallKind::NodeDetach, alloc, epoch, revision) };
+    let mut call = call(CallKind::NodeDetach, alloc, epoch, revision);
+    call.details.unstaged_by = Some(proof);
     world.call(call).await.map(drop)
 }
 

@@ -16,7 +16,7 @@ use berth_bus::{Bus, Call as Sending, Change, Config, Guard, Service, Write};
 use berth_contract::bucket;
 use berth_contract::message::agent::{AgentStatus, Mount, Mounted, Status};
 use berth_contract::message::alloc::Stop;
-use berth_contract::message::call::{Call, Called};
+use berth_contract::message::call::{Call, Called, ClaimCall, ClaimDetails};
 use berth_contract::message::claim::Grant;
 use berth_contract::message::registry::{Report, Reported, ReportedInstance};
 use berth_contract::problem::Problem;
@@ -262,13 +262,13 @@ impl World {
     ) -> Result<Called, Problem> {
         let call = call(CallKind::NodeDetach, alloc, epoch, revision);
         let _held = namespace::lock_for_release().await;
-        self.ask(&call.subject(), &call, within).await
+        self.ask(&Call::from(call.clone()).subject(), &call, within).await
     }
 
     /// Sends a call to where it belongs.
-    pub async fn call(&self, call: Call) -> Result<Called, Problem> {
+    pub async fn call(&self, call: ClaimCall) -> Result<Called, Problem> {
         let _held = namespace::lock_for_release().await;
-        self.ask(&call.subject(), &call, PATIENCE).await
+        self.ask(&Call::from(call.clone()).subject(), &call, PATIENCE).await
     }
 
     /// Somebody writes the record of a volume; answers its revision.
@@ -403,7 +403,7 @@ pub fn grant(alloc: &str, epoch: u64, publish_context: &BTreeMap<String, String>
 }
 
 /// A call with time to spare.
-pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
+pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> ClaimCall {
     Call {
         call: kind,
         attempt: AttemptId::new(format!("attempt-{kind}-{revision}")).unwrap(),
@@ -413,22 +413,24 @@ pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> Call {
         volume: volume(),
         external_id: EXTERNAL.to_owned(),
         plugin: plugin(),
-        alloc: id(alloc),
-        epoch,
-        node: node(),
-        external_node: Some("node-1".to_owned()),
-        controller: None,
         ask_first: Vec::new(),
-        claims_beside: None,
-        by: None,
-        unstaged_by: None,
-        access: AccessMode::SingleNodeMultiWriter,
-        mode: Mode::Write,
-        attachment: AttachmentMode::FileSystem,
-        mount: MountOptions::default(),
-        context: BTreeMap::new(),
         secrets: None,
-        span: None,
+        details: ClaimDetails {
+            alloc: id(alloc),
+            epoch,
+            node: node(),
+            external_node: Some("node-1".to_owned()),
+            controller: None,
+            claims_beside: None,
+            by: None,
+            unstaged_by: None,
+            access: AccessMode::SingleNodeMultiWriter,
+            mode: Mode::Write,
+            attachment: AttachmentMode::FileSystem,
+            mount: MountOptions::default(),
+            context: BTreeMap::new(),
+            span: None,
+        },
     }
 }
 

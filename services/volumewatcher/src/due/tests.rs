@@ -158,7 +158,7 @@ fn a_failed_call_waits_for_its_time_unless_something_changed() {
     let mut site = Site::new(&[(1, 1)]);
     let detach = site.begin(1);
     site.outcome(1, &detach, Outcome::Failed("no".into()));
-    let next_try = site.0.claims.get(&alloc(1)).unwrap().next_try.unwrap();
+    let next_try = site.0.claims.get(&alloc(1)).unwrap().progress.next_try.unwrap();
     assert_eq!(site.due(1, ENDED), Due::At(next_try));
     assert_eq!(site.due(1, WorkFacts { early: true, ..ENDED }), on_node(1));
     site.1 = next_try.unix_ms();
@@ -171,7 +171,7 @@ fn a_reservation_is_looked_at_when_its_publish_may_act_no_more() {
     let mut site = Site::new(&[(1, 1)]);
     let deadline = Timestamp::from_unix_ms(site.1 + 5_000);
     let mut claim = site.0.claims.remove(&alloc(1)).unwrap();
-    (claim.state, claim.attempt) = (State::Publishing, Some(attempt(deadline)));
+    (claim.state, claim.progress.attempt) = (State::Publishing, Some(attempt(deadline)));
     site.0.claims.insert(alloc(1), claim);
     let last = deadline.after(limits::CLOCK_MARGIN);
     assert_eq!(site.due(1, WANTED), Due::At(last));
@@ -191,10 +191,10 @@ fn a_claim_that_needs_no_call_waits_for_none_of_others() {
     left.state = State::NodeDetached;
     site.0.claims.insert(alloc(1), left.clone());
     assert_eq!(site.due(1, ENDED), controller());
-    left.attempt = Some(attempt(others.deadline));
+    left.progress.attempt = Some(attempt(others.deadline));
     site.0.claims.insert(alloc(1), left.clone());
     assert_eq!(site.due(1, ENDED), Due::At(others.deadline), "its own publish may act");
-    left.attempt = None;
+    left.progress.attempt = None;
     site.0.claims.insert(alloc(1), left);
     site.0.claims.remove(&alloc(2));
     assert_eq!(site.due(1, ENDED), Due::At(others.deadline), "now it needs a call");

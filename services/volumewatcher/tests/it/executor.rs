@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use berth_bus::{Bus, EndpointSpec, Service, ServiceSpec};
 use berth_contract::code::Code;
-use berth_contract::message::call::{Call, Called};
+use berth_contract::message::call::{Called, ClaimCall};
 use berth_contract::problem::Problem;
 use berth_contract::subject::controller_queue;
 use berth_contract::verb::{self, NodeAndNamespace, PluginOnNode, Verb as _};
@@ -26,7 +26,7 @@ pub enum Answer {
 /// One call.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    pub call: Call,
+    pub call: ClaimCall,
     pub began: Timestamp,
     pub answered: bool,
 }
@@ -105,12 +105,12 @@ impl Executor {
         let executor = self.clone();
         let answer = move |request: berth_bus::Request| {
             let executor = executor.clone();
-            async move { executor.answer(request.decode::<Call>("test")?).await }
+            async move { executor.answer(request.decode::<ClaimCall>("test")?).await }
         };
         self.service.endpoint(spec, answer).await.unwrap();
     }
 
-    async fn answer(&self, call: Call) -> Result<Called, Problem> {
+    async fn answer(&self, call: ClaimCall) -> Result<Called, Problem> {
         let answer = self.answer_to(&call);
         let at = {
             let mut seen = self.seen.lock().unwrap();
@@ -128,7 +128,7 @@ impl Executor {
         Ok(Called::default())
     }
 
-    fn answer_to(&self, call: &Call) -> Answer {
+    fn answer_to(&self, call: &ClaimCall) -> Answer {
         let told = self.answers.lock().unwrap();
         let to = |of: &str| told.get(&(of.to_owned(), call.call.as_str())).copied();
         let answer = to(call.volume.as_str()).or_else(|| to(call.plugin.as_str()));

@@ -16,10 +16,11 @@ macro_rules! decode_leaf {
     )*};
 }
 
-/// Reads fields that several types have in common, by their own names or by others.
+/// Reads fields that several types have in common, by their own names or by others. `= default`
+/// replaces an absent field.
 #[macro_export]
 macro_rules! decode_part {
-    ($name:ty { $($field:ident $(as $called:literal)?),* $(,)? }) => {
+    ($name:ty { $($field:ident $(as $called:literal)? $(= $default:expr)?),* $(,)? }) => {
         impl $crate::decode::Part for $name {
             const FIELDS: &'static [&'static str] =
                 &[$($crate::decode_part!(@called $field $($called)?)),*];
@@ -28,8 +29,10 @@ macro_rules! decode_part {
                 object: &mut serde_json::Map<String, serde_json::Value>,
                 decoder: &mut $crate::decode::Decoder,
             ) -> Option<Self> {
-                $(let $field =
-                    decoder.field(object, $crate::decode_part!(@called $field $($called)?));)*
+                $(let $field = $crate::decode_struct!(
+                    @field decoder, object,
+                    $crate::decode_part!(@called $field $($called)?) $(, $default)?
+                );)*
                 Some(Self { $($field: $field?),* })
             }
         }
@@ -63,7 +66,7 @@ macro_rules! decode_struct {
             ) -> Option<Self> {
                 let mut object = decoder.object(value)?;
                 $(let $field = $crate::decode_struct!(
-                    @field decoder, object,
+                    @field decoder, &mut object,
                     $crate::decode_part!(@called $field $($called)?) $(, $default)?
                 );)*
                 decoder.finish(
@@ -86,7 +89,7 @@ macro_rules! decode_struct {
                 let mut object = decoder.object(value)?;
                 let mut known = vec![$($crate::decode_part!(@called $field $($called)?)),*];
                 $(let $field = $crate::decode_struct!(
-                    @field decoder, object,
+                    @field decoder, &mut object,
                     $crate::decode_part!(@called $field $($called)?) $(, $default)?
                 );)*
                 $(let $part = decoder.part(&mut object, &mut known);)+
@@ -95,11 +98,11 @@ macro_rules! decode_struct {
             }
         }
     };
-    (@field $decoder:ident, $object:ident, $called:expr) => {
-        $decoder.field(&mut $object, $called)
+    (@field $decoder:ident, $object:expr, $called:expr) => {
+        $decoder.field($object, $called)
     };
-    (@field $decoder:ident, $object:ident, $called:expr, $default:expr) => {
-        match $decoder.field::<Option<_>>(&mut $object, $called) {
+    (@field $decoder:ident, $object:expr, $called:expr, $default:expr) => {
+        match $decoder.field::<Option<_>>($object, $called) {
             Some(None) => Some($default),
             Some(some) => some,
             None => None,
@@ -145,7 +148,7 @@ macro_rules! decode_variants {
     }) => {{
         let mut object = $decoder.object($value)?;
         $(let $field = $crate::decode_struct!(
-            @field $decoder, object, stringify!($field) $(, $default)?
+            @field $decoder, &mut object, stringify!($field) $(, $default)?
         );)*
         $decoder.finish(&object, &[$(stringify!($field)),*]);
         Some($name::$variant { $($field: $field?),* })

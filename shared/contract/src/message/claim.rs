@@ -17,7 +17,7 @@ use berth_domain::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::call::Call;
+use super::call::ClaimCall;
 use super::query::{Newer, Page, UnreadableRecord};
 use crate::shorten::shorten;
 use crate::{decode_leaf, decode_struct};
@@ -228,7 +228,7 @@ pub struct Checkpointed {
     pub state: Option<State>,
     /// The call to make next, once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call: Option<Call>,
+    pub call: Option<ClaimCall>,
     /// When to ask again at the latest, when there is no call to make.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<Timestamp>,

@@ -1,66 +1,34 @@
 //! Calls that change the storage, as the volumewatcher sends them to controllers and agents, and
 //! questions to a controller.
 //!
-//! **Owns** the messages of `controller.provision`, `agent.expand` and `controller.query`, and the
-//! volumewatcher's own message to the claim service, `volume.checkpoint`.
+//! **Owns** what `controller.provision` and `agent.expand` say beside any
+//! [`Call`](super::call::Call), and the messages of `controller.query`.
 //!
-//! **Never** carries a secret: a call has the id of its secrets, and the executor fetches them.
+//! **Never** carries a secret: a question has the id of its secrets, and the executor fetches them.
 
 use std::collections::BTreeMap;
 
 use berth_domain::access::Capability;
+use berth_domain::volume::MountOptions;
 use berth_domain::volume::storage::{OriginKind, Topology};
-use berth_domain::volume::{
-    CallKind, CreatedVolume, CutSnapshot, FailureFacts, MountOptions, Outcome, StorageAnswer,
-};
-use berth_domain::{
-    AttemptId, Namespace, NodeId, PluginId, SecretsId, SnapshotId, Timestamp, VolumeId, VolumeKey,
-    WorkerId,
-};
+use berth_domain::{NodeId, PluginId, SnapshotId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 
-use super::work::{WorkOutcome, WorkReport};
-use crate::trace::TraceContext;
-use crate::{decode_leaf, decode_struct, decode_variants};
+use crate::{decode_leaf, decode_part, decode_struct, decode_variants};
 
-/// One call of one attempt, with all that its executor needs: it looks nothing up.
+/// The details of `controller.provision` and `agent.expand`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StorageCall {
-    /// The call.
-    pub call: CallKind,
-    /// The attempt that it is the call of.
-    pub attempt: AttemptId,
-    /// The revision of the write that named the attempt: a call is refused when a higher one was
-    /// seen for the volume, or when its executor began later (rule 4).
-    pub revision: u64,
-    /// The executor does nothing after this time (safety rule 8).
-    pub deadline: Timestamp,
-    /// The volume's namespace.
-    pub namespace: Namespace,
-    /// The volume; of a group's call, the first volume of the group.
-    pub volume: VolumeId,
+pub struct StorageDetails {
     /// The snapshot; absent for a call of the volume itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotId>,
-    /// The plugin's id of the volume, which the executor locks; of a creation, the volume's name
-    /// for the plugin.
-    pub external_id: String,
     /// The other volumes of a group, which the executor locks too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<GroupVolume>,
-    /// The plugin.
-    pub plugin: PluginId,
     /// The node whose agent gets the call: for `agent.expand` always, for a controller's call only
     /// if that node's controller has to get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// Nodes whose agents are asked first whether their controller is still at an earlier call for
-    /// the volume: while one is, this call is not made.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ask_first: Vec<NodeId>,
-    /// The id of the secrets that the plugin is called with; the executor fetches them (A9).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secrets: Option<SecretsId>,
     /// What the plugin is asked to do.
     pub work: StorageWork,
 }
@@ -209,26 +177,6 @@ impl StorageWork {
     }
 }
 
-impl StorageCall {
-    /// The volume in its namespace.
-    pub fn volume_key(&self) -> VolumeKey {
-        VolumeKey::new(self.namespace.clone(), self.volume.clone())
-    }
-
-    /// All volumes that it is a call of.
-    pub fn volume_keys(&self) -> Vec<VolumeKey> {
-        let others = self.others.iter().map(|other| &other.volume);
-        let volumes = std::iter::once(&self.volume).chain(others);
-        volumes.map(|volume| VolumeKey::new(self.namespace.clone(), volume.clone())).collect()
-    }
-
-    /// The plugin's ids of them.
-    pub fn external_ids(&self) -> impl Iterator<Item = &str> {
-        let others = self.others.iter().map(|other| other.external_id.as_str());
-        std::iter::once(self.external_id.as_str()).chain(others)
-    }
-}
-
 decode_leaf!(OriginKind);
 decode_variants!(StorageWork {
     "create" => Create(Box<NewVolume>),
@@ -240,22 +188,7 @@ decode_variants!(StorageWork {
     "group" => Group { name, sources, parameters, cut },
     "delete-group" => DeleteGroup(GroupIds),
 });
-decode_struct!(StorageCall {
-    call,
-    attempt,
-    revision,
-    deadline,
-    namespace,
-    volume,
-    snapshot,
-    external_id,
-    others,
-    plugin,
-    node,
-    ask_first,
-    secrets,
-    work,
-});
+decode_part!(StorageDetails { snapshot, others, node, work });
 
 /// `controller.query`: a question to a controller. It changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -380,98 +313,4 @@ pub struct PluginSnapshotStatus {
     /// Where the controller is that listed it, if each controller has a storage of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub topologies: Vec<Topology>,
-}
-
-/// `volume.checkpoint`: a volumewatcher reports the outcome of its call, if it made one, and asks
-/// for the next call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StorageCheckpoint {
-    /// The volume.
-    pub volume: VolumeId,
-    /// The snapshot; absent for the volume's own operation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub snapshot: Option<SnapshotId>,
-    /// The volumewatcher that makes the calls.
-    pub worker: WorkerId,
-    /// The outcome of its call; absent if it made none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<StorageReport>,
-    /// Whether something changed that may let a failed call succeed: its next try is made at once.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub early: bool,
-    /// Whether the worker has no room for another call now: then no call is begun, so that no
-    /// deadline runs while it waits.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub report_only: bool,
-}
-decode_struct!(StorageCheckpoint {
-    volume,
-    snapshot,
-    worker,
-    report,
-    early = false,
-    report_only = false,
-});
-
-/// The outcome of a call of the storage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StorageReport {
-    /// The attempt that made the call.
-    pub attempt: AttemptId,
-    /// The outcome.
-    pub outcome: WorkOutcome,
-    /// The error, if the call did not succeed. A longer one is cut at 1024 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// What the plugin returned, if the call succeeded and returns anything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<StorageAnswer>,
-}
-decode_struct!(StorageReport { attempt, outcome, error, answer });
-decode_variants!(StorageAnswer {
-    "volume" => Volume(CreatedVolume),
-    "capacity" => Capacity { bytes, node_expansion_required },
-    "snapshot" => Snapshot(CutSnapshot),
-    "group" => Group { external_id, ready = false, snapshots },
-});
-decode_struct!(CutSnapshot { external_id, source, size_bytes = 0, cut_at, ready = false });
-decode_struct!(CreatedVolume {
-    external_id,
-    capacity_bytes = 0,
-    context = BTreeMap::new(),
-    topologies = Vec::new(),
-    is_copy = false,
-    unusable
-});
-
-impl StorageReport {
-    /// A report of this outcome. An older claim service knows the failure in words only.
-    pub fn new(attempt: AttemptId, outcome: Outcome) -> Self {
-        let WorkReport { attempt, outcome, error, answer, .. } = WorkReport::new(attempt, outcome);
-        Self { attempt, outcome, error, answer }
-    }
-
-    /// The outcome reported.
-    pub fn into_outcome(self) -> Outcome {
-        let Self { attempt, outcome, error, answer } = self;
-        let failure = FailureFacts::default();
-        WorkReport { attempt, outcome, error, failure, answer }.into_outcome()
-    }
-}
-
-/// `volume.checkpoint` was recorded.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct StorageCheckpointed {
-    /// Whether the operation or snapshot still needs a call, now or later.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub pending: bool,
-    /// The call to make next, once; absent if none is due.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call: Option<StorageCall>,
-    /// When to send this request again at the latest, if there is no call to make.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_try: Option<Timestamp>,
-    /// The trace of the operation's last change, which the spans of the call belong to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace: Option<TraceContext>,
 }

@@ -1,23 +1,20 @@
 //! `work.checkpoint`: a volumewatcher reports what came of a call, and asks for the next one.
 //!
 //! **Owns** the question, which is the same for a claim, for a change of a volume at its storage
-//! and for a snapshot, and the answer.
+//! and for a snapshot, and the answer; and the older form of both, `volume.checkpoint`.
 
 use std::collections::BTreeMap;
 
 use berth_domain::volume::{
-    CallFailure, CallKind, CallOwner, ErrorCode, FailureFacts, HoldingProcess, Outcome, State,
-    StorageAnswer,
+    CallFailure, CallOwner, CreatedVolume, CutSnapshot, ErrorCode, FailureFacts, HoldingProcess,
+    Outcome, State, StorageAnswer,
 };
-use berth_domain::{
-    AllocId, AttemptId, GrpcCode, NodeId, PluginId, SnapshotId, Timestamp, VolumeId, VolumeKey,
-    WorkerId,
-};
+use berth_domain::{AllocId, AttemptId, GrpcCode, SnapshotId, Timestamp, VolumeId, WorkerId};
 use serde::{Deserialize, Serialize};
 
-use super::call::Call;
-use super::storage_call::StorageCall;
+use super::call::{Call, StorageCall};
 use crate::shorten::shorten;
+use crate::trace::TraceContext;
 use crate::{decode_leaf, decode_struct, decode_variants};
 
 /// `work.checkpoint`: the outcome of the last call, if there was one, and the question for the
@@ -151,118 +148,102 @@ pub struct WorkCheckpointed {
     pub state: Option<State>,
     /// The call to make next, once; absent if none is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call: Option<WorkCall>,
+    pub call: Option<Call>,
     /// When to send this request again at the latest, if there is no call to make.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<Timestamp>,
 }
 
-/// A call that was recorded, to be made once.
+/// `volume.checkpoint`: a volumewatcher reports the outcome of its call, if it made one, and asks
+/// for the next call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WorkCall {
-    /// For a claim.
-    Claim(Box<Call>),
-    /// For the volume itself, or a snapshot.
-    Storage(Box<StorageCall>),
+pub struct StorageCheckpoint {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The snapshot; absent for the volume's own operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotId>,
+    /// The volumewatcher that makes the calls.
+    pub worker: WorkerId,
+    /// The outcome of its call; absent if it made none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<StorageReport>,
+    /// Whether something changed that may let a failed call succeed: its next try is made at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub early: bool,
+    /// Whether the worker has no room for another call now: then no call is begun, so that no
+    /// deadline runs while it waits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub report_only: bool,
+}
+decode_struct!(StorageCheckpoint {
+    volume,
+    snapshot,
+    worker,
+    report,
+    early = false,
+    report_only = false,
+});
+
+/// The outcome of a call of the storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageReport {
+    /// The attempt that made the call.
+    pub attempt: AttemptId,
+    /// The outcome.
+    pub outcome: WorkOutcome,
+    /// The error, if the call did not succeed. A longer one is cut at 1024 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What the plugin returned, if the call succeeded and returns anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<StorageAnswer>,
+}
+decode_struct!(StorageReport { attempt, outcome, error, answer });
+decode_variants!(StorageAnswer {
+    "volume" => Volume(CreatedVolume),
+    "capacity" => Capacity { bytes, node_expansion_required },
+    "snapshot" => Snapshot(CutSnapshot),
+    "group" => Group { external_id, ready = false, snapshots },
+});
+decode_struct!(CutSnapshot { external_id, source, size_bytes = 0, cut_at, ready = false });
+decode_struct!(CreatedVolume {
+    external_id,
+    capacity_bytes = 0,
+    context = BTreeMap::new(),
+    topologies = Vec::new(),
+    is_copy = false,
+    unusable
+});
+
+impl StorageReport {
+    /// A report of this outcome. An older claim service knows the failure in words only.
+    pub fn new(attempt: AttemptId, outcome: Outcome) -> Self {
+        let WorkReport { attempt, outcome, error, answer, .. } = WorkReport::new(attempt, outcome);
+        Self { attempt, outcome, error, answer }
+    }
+
+    /// The outcome reported.
+    pub fn into_outcome(self) -> Outcome {
+        let Self { attempt, outcome, error, answer } = self;
+        let failure = FailureFacts::default();
+        WorkReport { attempt, outcome, error, failure, answer }.into_outcome()
+    }
 }
 
-impl WorkCall {
-    /// The call.
-    pub fn kind(&self) -> CallKind {
-        match self {
-            Self::Claim(call) => call.call,
-            Self::Storage(call) => call.call,
-        }
-    }
-
-    /// Where it is sent.
-    pub fn subject(&self) -> String {
-        match self {
-            Self::Claim(call) => call.subject(),
-            Self::Storage(call) => call.subject(),
-        }
-    }
-
-    /// The volumes that it is a call of: several only for a group.
-    pub fn volumes(&self) -> Vec<VolumeKey> {
-        match self {
-            Self::Claim(call) => vec![call.volume_key()],
-            Self::Storage(call) => call.volume_keys(),
-        }
-    }
-
-    /// The node whose executor has to get it; none if any controller of the plugin may.
-    pub fn executor(&self) -> Option<&NodeId> {
-        match self {
-            Self::Claim(call) if self.kind().is_controller() => call.controller.as_ref(),
-            Self::Claim(call) => Some(&call.node),
-            Self::Storage(call) => call.node.as_ref(),
-        }
-    }
-
-    /// Whose agents are asked before whether their controller is at an earlier call.
-    pub fn ask_first(&self) -> &[NodeId] {
-        match self {
-            Self::Claim(call) => &call.ask_first,
-            Self::Storage(call) => &call.ask_first,
-        }
-    }
-
-    /// The plugin's name of what it is to create.
-    pub fn creates(&self) -> Option<&str> {
-        match self {
-            Self::Claim(_) => None,
-            Self::Storage(call) => call.work.creates(),
-        }
-    }
-
-    /// The call as it is sent: only the sender uses the list of those to ask, which may be longer
-    /// than a request allows. It goes to `answered` if any controller may get it.
-    #[must_use]
-    pub fn to_send(&self, answered: Option<NodeId>) -> Self {
-        match self {
-            Self::Claim(call) => {
-                Self::Claim(Box::new(Call { ask_first: Vec::new(), ..(**call).clone() }))
-            }
-            Self::Storage(call) => {
-                let node = call.node.clone().or(answered);
-                let sent = StorageCall { ask_first: Vec::new(), node, ..(**call).clone() };
-                Self::Storage(Box::new(sent))
-            }
-        }
-    }
-
-    /// The plugin that is called.
-    pub fn plugin(&self) -> &PluginId {
-        match self {
-            Self::Claim(call) => &call.plugin,
-            Self::Storage(call) => &call.plugin,
-        }
-    }
-
-    /// The node whose agent gets the call, if it is not one of a controller.
-    pub fn node(&self) -> Option<&NodeId> {
-        let node = match self {
-            Self::Claim(call) => Some(&call.node),
-            Self::Storage(call) => call.node.as_ref(),
-        };
-        node.filter(|_| !self.kind().is_controller())
-    }
-
-    /// The attempt that it is the call of.
-    pub fn attempt(&self) -> &AttemptId {
-        match self {
-            Self::Claim(call) => &call.attempt,
-            Self::Storage(call) => &call.attempt,
-        }
-    }
-
-    /// The executor does nothing after this time.
-    pub fn deadline(&self) -> Timestamp {
-        match self {
-            Self::Claim(call) => call.deadline,
-            Self::Storage(call) => call.deadline,
-        }
-    }
+/// `volume.checkpoint` was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StorageCheckpointed {
+    /// Whether the operation or snapshot still needs a call, now or later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pending: bool,
+    /// The call to make next, once; absent if none is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<StorageCall>,
+    /// When to send this request again at the latest, if there is no call to make.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<Timestamp>,
+    /// The trace of the operation's last change, which the spans of the call belong to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
 }

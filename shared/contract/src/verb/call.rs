@@ -1,5 +1,6 @@
 //! The subject of a call.
 
+use berth_domain::NodeId;
 use berth_domain::volume::CallKind;
 
 use super::table::{
@@ -8,34 +9,25 @@ use super::table::{
 };
 use super::{PluginOnNode, Verb as _};
 use crate::message::call::Call;
-use crate::message::storage_call::StorageCall;
 
 impl Call {
-    /// Where it is sent: to the node, or to an agent that hosts a healthy controller.
-    pub fn subject(&self) -> String {
-        let node = self.controller.clone();
-        let on_node = node.map(|node| PluginOnNode { plugin: self.plugin.clone(), node });
-        match (self.call, on_node) {
-            (CallKind::NodeDetach, _) => AgentDetach::subject(&self.node),
-            (CallKind::ControllerPublish, None) => ControllerPublish::subject(&self.plugin),
-            (CallKind::ControllerPublish, Some(to)) => ControllerPublishOnNode::subject(&to),
-            (_, None) => ControllerUnpublish::subject(&self.plugin),
-            // No other call is one for a claim.
-            (_, Some(to)) => ControllerUnpublishOnNode::subject(&to),
-        }
-    }
-}
-
-impl StorageCall {
     /// Where it is sent: to the node's agent, or to an agent that hosts a healthy controller.
     pub fn subject(&self) -> String {
-        let plugin = || self.plugin.clone();
-        match (self.call, self.node.clone()) {
+        use CallKind::{ControllerPublish as Publish, ControllerUnpublish as Unpublish};
+        let node = self.executor().cloned();
+        match (self.call, node) {
+            (CallKind::NodeDetach, Some(node)) => AgentDetach::subject(&node),
             (CallKind::NodeExpand, Some(node)) => AgentExpand::subject(&node),
-            (_, Some(node)) => {
-                ControllerProvisionOnNode::subject(&PluginOnNode { plugin: plugin(), node })
-            }
-            (_, None) => ControllerProvision::subject(&plugin()),
+            (Publish, Some(node)) => ControllerPublishOnNode::subject(&self.on_node(node)),
+            (Publish, None) => ControllerPublish::subject(&self.plugin),
+            (Unpublish, Some(node)) => ControllerUnpublishOnNode::subject(&self.on_node(node)),
+            (Unpublish, None) => ControllerUnpublish::subject(&self.plugin),
+            (_, Some(node)) => ControllerProvisionOnNode::subject(&self.on_node(node)),
+            (_, None) => ControllerProvision::subject(&self.plugin),
         }
+    }
+
+    fn on_node(&self, node: NodeId) -> PluginOnNode {
+        PluginOnNode { plugin: self.plugin.clone(), node }
     }
 }

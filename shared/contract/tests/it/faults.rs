@@ -3,7 +3,7 @@
 
 use berth_contract::decode::{self, Decode, Fault, Unknown};
 use berth_contract::document::{Format, read};
-use berth_contract::message::{claim, class, snapshot, storage, storage_call, work};
+use berth_contract::message::{claim, class, snapshot, storage, work};
 use berth_domain::limits;
 use berth_domain::volume::Outcome;
 use serde_json::{Value, json};
@@ -305,8 +305,8 @@ fn requests_about_snapshots_are_refused_with_every_fault() {
 fn a_report_is_read_whatever_the_plugin_said() {
     let error = "é".repeat(limits::TEXT_BYTES_MAX);
     let failed = || Outcome::Failed(error.clone().into());
-    let storage = storage_call::StorageReport::new(sample::attempt_id(), failed());
-    let storage: storage_call::StorageReport = sent(&storage);
+    let storage = work::StorageReport::new(sample::attempt_id(), failed());
+    let storage: work::StorageReport = sent(&storage);
     let claim: claim::Report = sent(&claim::Report::new(sample::attempt_id(), failed()));
     let work: work::WorkReport = sent(&work::WorkReport::new(sample::attempt_id(), failed()));
     for error in [storage.error.unwrap(), claim.error.unwrap(), work.error.unwrap()] {

@@ -53,9 +53,8 @@ pub fn reply<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, me
     insta::assert_snapshot!(name, serde_json::to_string_pretty(message).unwrap());
 }
 
-fn a_call() -> call::Call {
+fn a_call() -> call::ClaimCall {
     call::Call {
-        by: Some("user.anna".to_owned()),
         call: CallKind::ControllerPublish,
         attempt: sample::attempt_id(),
         revision: 42,
@@ -64,21 +63,24 @@ fn a_call() -> call::Call {
         volume: sample::volume(),
         external_id: "vol-0a1b".to_owned(),
         plugin: sample::plugin(),
-        alloc: sample::alloc_id(),
-        epoch: 41,
-        node: sample::node_id(),
-        external_node: Some("i-0abc".to_owned()),
-        controller: Some(sample::node_id()),
         ask_first: vec![sample::node_id()],
-        claims_beside: Some([sample::alloc_id()].into()),
-        unstaged_by: Some(sample::proof()),
-        access: AccessMode::SingleNodeWriter,
-        mode: Mode::Write,
-        attachment: AttachmentMode::FileSystem,
-        mount: sample::mount(),
-        context: sample::map("pool", "p1"),
         secrets: Some(sample::secrets_id()),
-        span: sample::trail().attempt,
+        details: call::ClaimDetails {
+            by: Some("user.anna".to_owned()),
+            alloc: sample::alloc_id(),
+            epoch: 41,
+            node: sample::node_id(),
+            external_node: Some("i-0abc".to_owned()),
+            controller: Some(sample::node_id()),
+            claims_beside: Some([sample::alloc_id()].into()),
+            unstaged_by: Some(sample::proof()),
+            access: AccessMode::SingleNodeWriter,
+            mode: Mode::Write,
+            attachment: AttachmentMode::FileSystem,
+            mount: sample::mount(),
+            context: sample::map("pool", "p1"),
+            span: sample::trail().attempt,
+        },
     }
 }
 

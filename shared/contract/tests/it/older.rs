@@ -11,8 +11,8 @@ use berth_domain::alloc::{Alloc, AllocState};
 use berth_domain::plugin::{Instance, Job, Node, NodeState};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
-    Begin, CallOwner, Claim, Command, Context, HandleUse, Policy, Route, State, Step, Take, Volume,
-    VolumeSpec, Write, step,
+    Begin, CallOwner, Claim, Command, Context, HandleUse, Policy, Progress, Route, State, Step,
+    Take, Volume, VolumeSpec, Write, step,
 };
 use berth_domain::{AllocId, Timestamp};
 use proptest::option;
@@ -50,11 +50,14 @@ fn claim() -> impl Strategy<Value = Claim> {
         denied: flags.2,
         proof: flags.3.then(sample::proof),
         since: times.0,
-        next_try: times.1,
         place_until: times.2,
-        tries: rest.0,
         epoch: rest.1,
-        failure: rest.2.map(|words| Box::new(words.into())),
+        progress: Progress {
+            tries: rest.0,
+            next_try: times.1,
+            failure: rest.2.map(|words| Box::new(words.into())),
+            attempt: sample::claim(state).progress.attempt,
+        },
         ..sample::claim(state)
     })
 }

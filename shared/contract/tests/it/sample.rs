@@ -19,12 +19,12 @@ use berth_domain::owner::AllocOwner;
 use berth_domain::plugin::{ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::storage::{
-    Expansion, Operation, OperationKind, Origin, Progress, Provision, Reclaim, Snapshot,
-    SnapshotGroup, SnapshotState, Stage, StorageFailure, StorageLife, Work,
+    Expansion, Operation, OperationKind, Origin, Provision, Reclaim, Snapshot, SnapshotGroup,
+    SnapshotState, Stage, StorageFailure, StorageLife, StorageProgress, Work,
 };
 use berth_domain::volume::{
     Attempt, CallFailure, CallKind, Claim, FailureFacts, HoldingProcess, MountDoubt, MountOptions,
-    NodeMount, NodeMountState, State, VolumeSpec,
+    NodeMount, NodeMountState, Progress, State, VolumeSpec,
 };
 use berth_domain::{
     AllocId, AttemptId, ClassId, GrpcCode, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId,
@@ -142,29 +142,34 @@ pub fn origin() -> Origin {
 }
 
 /// A call that failed, and the next one, which is under way.
-pub fn progress(call: CallKind) -> Progress {
-    Progress {
-        tries: 1,
-        next_try: None,
-        failure: Some(Box::new(CallFailure {
-            message: format!("{call}: INTERNAL: the backend is away"),
-            ..call_failure()
-        })),
+pub fn progress(call: CallKind) -> StorageProgress {
+    StorageProgress {
+        calls: Progress {
+            tries: 1,
+            next_try: None,
+            failure: Some(Box::new(CallFailure {
+                message: format!("{call}: INTERNAL: the backend is away"),
+                ..call_failure()
+            })),
+            attempt: Some(Attempt { call, ..attempt() }),
+        },
         uncertain: true,
         executor: Some(node_id()),
-        attempt: Some(Attempt { call, ..attempt() }),
         inherited: true,
     }
 }
 
 /// A call that failed, and the next one, which is due later.
-pub fn waiting_progress(call: CallKind) -> Progress {
-    Progress { next_try: Some(at(4)), attempt: None, inherited: false, ..progress(call) }
+pub fn waiting_progress(call: CallKind) -> StorageProgress {
+    let mut waiting = StorageProgress { inherited: false, ..progress(call) };
+    waiting.calls = Progress { next_try: Some(at(4)), attempt: None, ..waiting.calls };
+    waiting
 }
 
 /// A spec with this operation under way.
 pub fn changing_spec(work: Work) -> VolumeSpec {
-    let operation = Operation { work, since: at(0), progress: Progress::default(), mounted: None };
+    let operation =
+        Operation { work, since: at(0), progress: StorageProgress::default(), mounted: None };
     let progress = progress(operation.call());
     let is_created = operation.kind() != OperationKind::Create;
     let storage = StorageLife {
@@ -239,11 +244,13 @@ pub fn snapshot(state: SnapshotState) -> Snapshot {
         progress: match state {
             Creating => progress(CallKind::GroupCreate),
             Cut => waiting_progress(CallKind::GroupCreate),
-            Ready => Progress::default(),
-            Failed => Progress {
-                failure: Some(Box::new("CreateVolumeGroupSnapshot: OUT_OF_RANGE: too many".into())),
-                ..Progress::default()
-            },
+            Ready => StorageProgress::default(),
+            Failed => {
+                let failure = "CreateVolumeGroupSnapshot: OUT_OF_RANGE: too many".into();
+                let failure = Some(Box::new(failure));
+                let calls = Progress { failure, ..Progress::default() };
+                StorageProgress { calls, ..StorageProgress::default() }
+            }
             Deleting => progress(CallKind::GroupDelete),
         },
         doomed: state == Creating,
@@ -362,9 +369,12 @@ pub fn claim(state: State) -> Claim {
         state,
         node: node_id(),
         mode: Mode::Write,
-        tries: if released { 3 } else { 0 },
-        failure: released.then(|| Box::new(call_failure())),
-        next_try: released.then(|| at(4)),
+        progress: Progress {
+            tries: if released { 3 } else { 0 },
+            failure: released.then(|| Box::new(call_failure())),
+            next_try: released.then(|| at(4)),
+            attempt: (state == State::Unpublishing).then(attempt),
+        },
         since: at(0),
         reason: released.then(|| "the alloc has ended".to_owned()),
         place_until: None,
@@ -372,7 +382,6 @@ pub fn claim(state: State) -> Claim {
         denied: false,
         unstaged_by: None,
         proof: None,
-        attempt: (state == State::Unpublishing).then(attempt),
         epoch: 41,
         access: AccessMode::SingleNodeWriter,
         attachment: AttachmentMode::FileSystem,

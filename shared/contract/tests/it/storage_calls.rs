@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 
 use berth_contract::decode::{self, Unknown};
-use berth_contract::message::call::Called;
+use berth_contract::message::call::{Call, Called, StorageCall};
 use berth_contract::message::storage_call::{
-    Answered, CopySource, GroupIds, GroupVolume, NewVolume, Question, StorageCall,
-    StorageCheckpoint, StorageCheckpointed, StorageQuery, StorageReport, StorageWork,
+    Answered, CopySource, GroupIds, GroupVolume, NewVolume, Question, StorageDetails, StorageQuery,
+    StorageWork,
 };
-use berth_contract::message::work::{WorkCall, WorkCheckpoint, WorkCheckpointed, WorkReport};
+use berth_contract::message::work::{
+    StorageCheckpoint, StorageCheckpointed, StorageReport, WorkCheckpoint, WorkCheckpointed,
+    WorkReport,
+};
 use berth_domain::volume::storage::OriginKind;
 use berth_domain::volume::{
     CallKind, CallOwner, CreatedVolume, CutSnapshot, Outcome, State, StorageAnswer,
@@ -20,32 +23,43 @@ use crate::sample;
 use crate::storage::{GIB, listed_snapshot, listed_volume};
 
 fn call(call: CallKind, work: StorageWork) -> StorageCall {
-    StorageCall {
+    Call {
         call,
         attempt: sample::attempt_id(),
         revision: 42,
         deadline: sample::at(60),
         namespace: sample::namespace(),
         volume: sample::volume(),
-        snapshot: Some(sample::snapshot_id()),
-        others: Vec::new(),
         external_id: "vol-0a1b".to_owned(),
         plugin: sample::plugin(),
-        node: Some(sample::node_id()),
         ask_first: vec![sample::node_id()],
         secrets: Some(sample::secrets_id()),
-        work,
+        details: StorageDetails {
+            snapshot: Some(sample::snapshot_id()),
+            others: Vec::new(),
+            node: Some(sample::node_id()),
+            work,
+        },
     }
 }
 
 fn of_volume(kind: CallKind, work: StorageWork) -> StorageCall {
-    StorageCall { snapshot: None, ..call(kind, work) }
+    let mut call = call(kind, work);
+    call.details.snapshot = None;
+    call
+}
+
+fn anywhere(mut call: StorageCall) -> StorageCall {
+    call.details.node = None;
+    call
 }
 
 fn of_group(kind: CallKind, work: StorageWork) -> StorageCall {
     let volume = "orders-log".parse().unwrap();
     let others = vec![GroupVolume { volume, external_id: "vol-0a2b".to_owned() }];
-    StorageCall { others, ..call(kind, work) }
+    let mut call = call(kind, work);
+    call.details.others = others;
+    call
 }
 
 fn create_work() -> StorageWork {
@@ -75,7 +89,7 @@ fn expand_work() -> StorageWork {
 #[test]
 fn calls_of_the_storage() {
     let creation = of_volume(CallKind::VolumeCreate, create_work());
-    request("request-controller-provision", &StorageCall { node: None, ..creation.clone() });
+    request("request-controller-provision", &anywhere(creation.clone()));
     request("request-controller-provision-on-node", &creation);
     let group = || GroupIds {
         group: "group-0e2f".to_owned(),
@@ -232,7 +246,7 @@ fn checkpoints_of_work() {
         &WorkCheckpointed {
             pending: true,
             state: Some(State::NodeDetached),
-            call: Some(WorkCall::Storage(Box::new(call))),
+            call: Some(call.into()),
             next_try: Some(sample::at(4)),
         },
     );
@@ -291,11 +305,12 @@ fn questions_to_a_controller() {
 /// A call goes to the agent of its node, or to any controller of its plugin.
 #[test]
 fn each_call_has_its_subject() {
-    let any = StorageCall { node: None, ..of_volume(CallKind::VolumeCreate, create_work()) };
-    assert_eq!(any.subject(), "berth.v1.controller.ebs=2Ecsi=2Eaws=2Ecom.provision");
+    let subject = |call: StorageCall| Call::from(call).subject();
+    let any = anywhere(of_volume(CallKind::VolumeCreate, create_work()));
+    assert_eq!(subject(any), "berth.v1.controller.ebs=2Ecsi=2Eaws=2Ecom.provision");
     let on_node = of_volume(CallKind::VolumeCreate, create_work());
-    let subject = "berth.v1.agent.host=2Eexample.controller.ebs=2Ecsi=2Eaws=2Ecom.provision";
-    assert_eq!(on_node.subject(), subject);
+    let there = "berth.v1.agent.host=2Eexample.controller.ebs=2Ecsi=2Eaws=2Ecom.provision";
+    assert_eq!(subject(on_node), there);
     let node = of_volume(CallKind::NodeExpand, expand_work());
-    assert_eq!(node.subject(), "berth.v1.agent.host=2Eexample.expand");
+    assert_eq!(subject(node), "berth.v1.agent.host=2Eexample.expand");
 }

@@ -50,30 +50,11 @@ fn volume(access: AccessMode) -> Volume {
 }
 
 fn held(access: AccessMode, state: State, node: &str) -> Volume {
+    let capability = Capability { access, attachment: AttachmentMode::FileSystem };
     let claim = Claim {
-        state,
-        node: node_id(node),
-        tries: 0,
-        next_try: None,
-        failure: None,
-        mode: Mode::Write,
-        since: NOW,
-        place_until: None,
-        exhausted: false,
-        denied: false,
-        unstaged_by: None,
-        reason: None,
-        proof: None,
-        attempt: None,
         epoch: 7,
-        access,
-        attachment: AttachmentMode::FileSystem,
         controller: true,
-        external_node: None,
-        publish_context: BTreeMap::new(),
-        mount: None,
-        plugin: None,
-        external_id: None,
+        ..Claim::new(state, node_id(node), Mode::Write, capability, NOW)
     };
     let claims = Claims::from([(alloc_id("holder"), claim)]);
     Volume { claims, ..volume(access) }

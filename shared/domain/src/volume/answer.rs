@@ -3,11 +3,10 @@
 use super::attempt::CallKind;
 use super::claim::{Claim, State};
 use super::command::{Context, Outcome, Step};
-use super::failure::CallFailure;
 use super::refusal::Refusal;
 use super::release::undo;
 use super::{Volume, leave};
-use crate::{AllocId, AttemptId, Timestamp, WorkerId};
+use crate::{AllocId, AttemptId, WorkerId};
 
 /// Applies an outcome to the claim, if the claim still has the attempt. Otherwise it is refused.
 pub(super) fn answer_claim(
@@ -20,17 +19,22 @@ pub(super) fn answer_claim(
 ) -> Result<Step, Refusal> {
     use CallKind::{ControllerPublish, ControllerUnpublish, NodeDetach};
     let claim = volume.claims.get(alloc).ok_or(Refusal::StaleAttempt)?;
-    let Some(current) = claim.attempt.as_ref().filter(|current| current.id == *attempt) else {
+    let Some(current) = claim.progress.attempt.as_ref().filter(|current| current.id == *attempt)
+    else {
         return Err(Refusal::StaleAttempt);
     };
-    let answered = Claim { attempt: None, ..claim.clone() };
+    let mut answered = claim.clone();
+    answered.progress.attempt = None;
     match (claim.state, current.call, outcome) {
         // An attempt starts without a next try. If there is one, this outcome was recorded before.
-        (_, _, Outcome::Unanswered(_)) if is_ahead(claim.next_try, context) => Ok(Step::nothing()),
+        (_, _, Outcome::Unanswered(_)) if claim.progress.ahead(context.now).is_some() => {
+            Ok(Step::nothing())
+        }
         // A timeout is no answer: the attempt stays, and may act until its deadline.
         (_, _, Outcome::Unanswered(failure)) => {
-            let claim = Claim { denied: false, ..claim.clone() };
-            Ok(Step::put(alloc, failed(claim, failure, context), None))
+            let mut claim = Claim { denied: false, ..claim.clone() };
+            claim.progress.fail(failure.clone(), context);
+            Ok(Step::put(alloc, claim, None))
         }
 
         (State::Publishing, ControllerPublish, Outcome::Done { publish_context }) => {
@@ -42,8 +46,8 @@ pub(super) fn answer_claim(
         }
         // A refused publish is undone by an unpublish, too (rule 6).
         (State::Publishing, ControllerPublish, Outcome::Refused(failure)) => {
-            let refused = Claim { failure: Some(Box::new(failure.clone())), ..answered };
-            Ok(Step::put(alloc, undo(&refused, "the plugin refused it", context), None))
+            answered.progress.failure = Some(Box::new(failure.clone()));
+            Ok(Step::put(alloc, undo(&answered, "the plugin refused it", context), None))
         }
 
         (State::Unpublishing, NodeDetach, Outcome::Done { .. }) => {
@@ -57,7 +61,7 @@ pub(super) fn answer_claim(
         // gone may still act (safety rule 4).
         (State::NodeDetached, ControllerPublish, _) => {
             let unasked = u32::from(matches!(outcome, Outcome::Unasked(_)));
-            let answered = Claim { tries: answered.tries.saturating_add(unasked), ..answered };
+            answered.progress.tries = answered.progress.tries.saturating_add(unasked);
             Ok(leave::controller(volume, alloc, answered, worker, context))
         }
 
@@ -77,24 +81,12 @@ pub(super) fn answer_claim(
             // An operator's confirmation counts for one call of the node (rule 18).
             let unstaged_by =
                 answered.unstaged_by.clone().filter(|_| claim.state != State::Unpublishing);
-            let failed = failed(answered, failure, context);
-            let claim = Claim { exhausted, denied, unstaged_by, ..failed };
+            let mut claim = Claim { exhausted, denied, unstaged_by, ..answered };
+            claim.progress.fail(failure.clone(), context);
             Ok(Step::put(alloc, claim, None))
         }
 
         // No claim in this state has such an attempt (see `invariant`).
         _ => Err(Refusal::StaleAttempt),
     }
-}
-
-fn is_ahead(next_try: Option<Timestamp>, context: &Context) -> bool {
-    next_try.is_some_and(|next_try| next_try > context.now)
-}
-
-/// The claim stays in its state, with the failure and the time of the next try.
-fn failed(claim: Claim, failure: &CallFailure, context: &Context) -> Claim {
-    let tries = claim.tries.saturating_add(1);
-    let wait = context.policy.retry.wait(tries, context.jitter);
-    let (failure, next_try) = (Some(Box::new(failure.clone())), Some(context.now.after(wait)));
-    Claim { tries, next_try, failure, ..claim }
 }

@@ -6,9 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::attempt::Attempt;
-use super::failure::CallFailure;
 use super::handle::Handle;
 use super::node_mount::NodeMount;
+use super::progress::Progress;
 use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
 use crate::proof::Proof;
 use crate::{NodeId, PluginId, Timestamp, limits};
@@ -56,15 +56,9 @@ pub struct Claim {
     pub state: State,
     /// The node it is for.
     pub node: NodeId,
-    /// Calls of the present state that did not succeed.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub tries: u32,
-    /// When the next call is due. Absent while a call is under way, or if it is due at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_try: Option<Timestamp>,
-    /// Why the last call that did not succeed did not.
+    /// The calls of the present state.
     #[serde(flatten)]
-    pub failure: Option<Box<CallFailure>>,
+    pub progress: Progress,
     /// Read or write. It stays during release, so that a read-only publish is undone as one (B7).
     pub mode: Mode,
     /// When it entered its state.
@@ -93,9 +87,6 @@ pub struct Claim {
     /// The proof by which the claim left its node without the node's answer (rule 12).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,
-    /// The call that may be under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<Attempt>,
     /// The revision of the write that created this claim. A later claim of the same alloc has a
     /// higher one. A write cannot know its own revision: the record has 0 until the next write, and
     /// its reader fills in the revision.
@@ -132,6 +123,39 @@ pub(super) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
 }
 
 impl Claim {
+    /// A claim that has come no further than its state: no call was made for it, and no controller
+    /// attaches the volume.
+    pub fn new(
+        state: State,
+        node: NodeId,
+        mode: Mode,
+        capability: Capability,
+        since: Timestamp,
+    ) -> Self {
+        Self {
+            state,
+            node,
+            progress: Progress::default(),
+            mode,
+            since,
+            place_until: None,
+            exhausted: false,
+            denied: false,
+            reason: None,
+            unstaged_by: None,
+            proof: None,
+            epoch: 0,
+            access: capability.access,
+            attachment: capability.attachment,
+            controller: false,
+            external_node: None,
+            publish_context: BTreeMap::new(),
+            mount: None,
+            plugin: None,
+            external_id: None,
+        }
+    }
+
     /// How the volume is used while this claim exists.
     pub fn capability(&self) -> Capability {
         Capability { access: self.access, attachment: self.attachment }
@@ -165,8 +189,8 @@ impl Claim {
     /// that was ahead, and is no sign.
     pub fn last_sign(&self, now: Timestamp) -> Timestamp {
         let since = Some(self.since).filter(|since| *since <= now.after(limits::CLOCK_MARGIN));
-        let deadline = self.attempt.as_ref().map(Attempt::ends);
-        [since, deadline, self.next_try].into_iter().flatten().max().unwrap_or_default()
+        let deadline = self.progress.attempt.as_ref().map(Attempt::ends);
+        [since, deadline, self.progress.next_try].into_iter().flatten().max().unwrap_or_default()
     }
 
     /// Whether something on its node may use the attachment, or is about to.
@@ -189,16 +213,15 @@ impl Claim {
             && match self.state {
                 State::Waiting => false,
                 State::Publishing | State::Taken | State::Unpublishing => true,
-                State::NodeDetached => self.attempt.is_none() && !self.denied,
+                State::NodeDetached => self.progress.attempt.is_none() && !self.denied,
             }
     }
 
-    /// This claim with a call under way. There is no next try until the call is answered. An
-    /// earlier call without an answer counts as a try.
+    /// This claim with a call under way.
     #[must_use]
-    pub(super) fn attempting(self, attempt: &Attempt) -> Self {
-        let tries = if self.attempt.is_some() { self.tries.max(1) } else { self.tries };
-        Self { attempt: Some(attempt.clone()), tries, next_try: None, ..self }
+    pub(super) fn attempting(mut self, attempt: &Attempt) -> Self {
+        self.progress.start(attempt.clone());
+        self
     }
 
     /// This claim in another state: the retries and the error of the old one are over.
@@ -207,13 +230,10 @@ impl Claim {
         Self {
             state,
             since: now,
-            tries: 0,
-            failure: None,
-            next_try: None,
+            progress: Progress::default(),
             place_until: None,
             exhausted: false,
             denied: false,
-            attempt: None,
             mount: None,
             ..self
         }
@@ -242,7 +262,8 @@ mod tests {
         }
         let ahead = since(now.after(hour));
         assert_eq!(ahead.last_sign(now), Timestamp::default());
-        let next_try = Some(now.after(second));
-        assert_eq!(Claim { next_try, ..ahead }.last_sign(now), now.after(second), "another sign");
+        let mut failed = ahead;
+        failed.progress.next_try = Some(now.after(second));
+        assert_eq!(failed.last_sign(now), now.after(second), "another sign");
     }
 }

@@ -37,11 +37,13 @@ pub(super) fn confirm(
     let awaits = match claim.state {
         State::Unpublishing => CallKind::NodeDetach,
         State::NodeDetached => CallKind::ControllerUnpublish,
-        State::Waiting | State::Publishing | State::Taken => return not_due(claim.next_try),
+        State::Waiting | State::Publishing | State::Taken => {
+            return not_due(claim.progress.next_try);
+        }
     };
     // A call on the record may be at work, even after its deadline. The next try will show.
-    if call != awaits || !claim.denied || claim.attempt.is_some() {
-        return not_due(claim.next_try);
+    if call != awaits || !claim.denied || claim.progress.attempt.is_some() {
+        return not_due(claim.progress.next_try);
     }
     let busy = match call {
         CallKind::NodeDetach => volume.busy_on(&claim.node, context.now, &context.policy),
@@ -53,8 +55,9 @@ pub(super) fn confirm(
     Ok(match call {
         CallKind::NodeDetach if claim.unstaged_by.is_some() => Step::nothing(),
         CallKind::NodeDetach => {
-            let word = Some(word.clone());
-            Step::put(alloc, Claim { unstaged_by: word, next_try: None, ..claim.clone() }, None)
+            let mut claim = Claim { unstaged_by: Some(word.clone()), ..claim.clone() };
+            claim.progress.next_try = None;
+            Step::put(alloc, claim, None)
         }
         _ => Step::free(alloc),
     })

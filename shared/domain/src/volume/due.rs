@@ -87,12 +87,12 @@ impl Volume {
             State::Taken | State::Unpublishing if facts.gone => Due::Now(DueCall::Controller),
             // Also while rule 3 forbids the call: the record shows that it is being released.
             State::Taken => Due::Now(DueCall::Node(claim.node.clone())),
-            State::Unpublishing => facts.next_try(claim.next_try).unwrap_or_else(|| {
+            State::Unpublishing => facts.next_try(claim.progress.next_try).unwrap_or_else(|| {
                 let busy = self.busy_on(&claim.node, facts.now, facts.policy);
                 let call = || DueCall::Node(claim.node.clone());
                 busy.map_or_else(|| Due::Now(call()), |busy| Due::At(busy.until))
             }),
-            State::NodeDetached => facts.next_try(claim.next_try).unwrap_or_else(|| {
+            State::NodeDetached => facts.next_try(claim.progress.next_try).unwrap_or_else(|| {
                 match leave::detachment(self, alloc, claim, facts.now, facts.policy) {
                     Detachment::Free => Due::Now(DueCall::Nobody),
                     Detachment::Call => Due::Now(DueCall::Controller),
@@ -125,7 +125,9 @@ impl Volume {
             }
         };
         let waits = busy.map(|busy| Due::At(busy.until));
-        waits.or_else(|| facts.next_try(operation.progress.next_try)).unwrap_or(Due::Now(call))
+        waits
+            .or_else(|| facts.next_try(operation.progress.calls.next_try))
+            .unwrap_or(Due::Now(call))
     }
 
     fn due_for_snapshot(&self, snapshot: &Snapshot, facts: &DueFacts<'_>) -> Due {
@@ -133,7 +135,7 @@ impl Volume {
             return Due::Rest;
         }
         let busy = self.busy(facts.now, facts.policy).map(|busy| Due::At(busy.until));
-        let waits = busy.or_else(|| facts.next_try(snapshot.progress.next_try));
+        let waits = busy.or_else(|| facts.next_try(snapshot.progress.calls.next_try));
         waits.unwrap_or(Due::Now(DueCall::Controller))
     }
 }

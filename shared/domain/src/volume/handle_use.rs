@@ -57,7 +57,7 @@ impl OtherClaim {
         claim: &Claim,
     ) -> Option<Self> {
         let stands = matches!(claim.state, State::Publishing | State::Taken | State::Unpublishing);
-        let call = claim.attempt.clone().filter(|attempt| attempt.call.is_controller());
+        let call = claim.progress.attempt.clone().filter(|attempt| attempt.call.is_controller());
         (stands || call.is_some()).then(|| Self {
             volume: volume.clone(),
             handle: handle.clone(),

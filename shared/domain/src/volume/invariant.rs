@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::storage::{Progress, Snapshot, SnapshotState, Stage, Work};
+use super::storage::{Snapshot, SnapshotState, Stage, StorageProgress, Work};
 use super::{CallKind, CallOwner, Claim, Policy, State, Volume};
 use crate::access::{Bound, Mode};
 use crate::{NodeId, Timestamp};
@@ -27,7 +27,7 @@ pub fn broken(volume: &Volume) -> Option<String> {
 /// nodes may.
 pub fn overlapping_calls(volume: &Volume, now: Timestamp, policy: &Policy) -> Option<String> {
     let of_claims = volume.claims.iter().map(|(alloc, claim)| {
-        (CallOwner::Claim(alloc.clone()), claim.attempt.as_ref(), Some(&claim.node))
+        (CallOwner::Claim(alloc.clone()), claim.progress.attempt.as_ref(), Some(&claim.node))
     });
     let operation = volume.spec.as_ref().and_then(|spec| spec.operation());
     let of_operation = operation.map(|operation| {
@@ -35,10 +35,10 @@ pub fn overlapping_calls(volume: &Volume, now: Timestamp, policy: &Policy) -> Op
             Work::Expand(expansion) => expansion.node.as_ref(),
             Work::Create { .. } | Work::Delete { .. } | Work::Modify { .. } => None,
         };
-        (CallOwner::Volume, operation.progress.attempt.as_ref(), node)
+        (CallOwner::Volume, operation.progress.calls.attempt.as_ref(), node)
     });
     let of_snapshots = volume.snapshots.iter().map(|(id, snapshot)| {
-        (CallOwner::Snapshot(id.clone()), snapshot.progress.attempt.as_ref(), None)
+        (CallOwner::Snapshot(id.clone()), snapshot.progress.calls.attempt.as_ref(), None)
     });
     let live = of_claims.chain(of_operation).chain(of_snapshots).filter_map(|(owner, call, on)| {
         let call = call.filter(|attempt| attempt.may_still_act(now, policy.clock_margin))?.call;
@@ -88,7 +88,7 @@ fn is_recovered(claim: &Claim) -> bool {
 
 /// What is wrong with one claim by itself.
 fn unsound(claim: &Claim) -> Option<&'static str> {
-    let call = claim.attempt.as_ref().map(|attempt| attempt.call);
+    let call = claim.progress.attempt.as_ref().map(|attempt| attempt.call);
     let fits = match claim.state {
         State::Waiting | State::Taken => call.is_none(),
         State::Publishing => matches!(call, None | Some(CallKind::ControllerPublish)),
@@ -186,7 +186,7 @@ fn unsound_storage(volume: &Volume) -> Option<String> {
                     operation.kind()
                 ));
             }
-            let call = operation.progress.attempt.as_ref().map(|attempt| attempt.call);
+            let call = operation.progress.calls.attempt.as_ref().map(|attempt| attempt.call);
             if call.is_some_and(|call| !may_call(&operation.work, call)) {
                 return Some(format!("{} has an attempt that it cannot have", operation.kind()));
             }
@@ -219,8 +219,8 @@ fn may_call(work: &Work, call: CallKind) -> bool {
 }
 
 /// Rule 4 asks after calls that did not succeed by the number of tries.
-fn unsound_progress(progress: &Progress) -> Option<&'static str> {
-    let is_forgotten = progress.uncertain && progress.tries == 0;
+fn unsound_progress(progress: &StorageProgress) -> Option<&'static str> {
+    let is_forgotten = progress.uncertain && progress.calls.tries == 0;
     is_forgotten.then_some("is uncertain, and no call of it failed")
 }
 
@@ -232,7 +232,7 @@ fn unsound_snapshot(snapshot: &Snapshot) -> Option<&'static str> {
         None => (SnapshotCreate, SnapshotDelete),
         Some(_) => (GroupCreate, GroupDelete),
     };
-    let call = snapshot.progress.attempt.as_ref().map(|attempt| attempt.call);
+    let call = snapshot.progress.calls.attempt.as_ref().map(|attempt| attempt.call);
     let fits = call.is_none_or(|call| match state {
         Creating | Cut => call == create,
         // A snapshot that is deleted while it is polled keeps that call.
@@ -242,7 +242,7 @@ fn unsound_snapshot(snapshot: &Snapshot) -> Option<&'static str> {
     if !fits {
         return Some("has an attempt that its state cannot have");
     }
-    if matches!(state, Ready | Failed) && snapshot.progress.is_unsettled() {
+    if matches!(state, Ready | Failed) && snapshot.progress.calls.is_unsettled() {
         return Some("is at rest, and a call of it may be under way");
     }
     let of_wrong_group =

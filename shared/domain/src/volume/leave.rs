@@ -94,7 +94,7 @@ pub(super) fn detachment(
     };
     // An abandoned publish or an unanswered unpublish may still act: wait for it, even if another
     // claim would detach for this one.
-    if let Some(own) = until(claim.attempt.as_ref()) {
+    if let Some(own) = until(claim.progress.attempt.as_ref()) {
         return Detachment::Busy(own);
     }
     if !claim.controller || volume.claims.others_will_unpublish(alloc, claim) {
@@ -105,7 +105,7 @@ pub(super) fn detachment(
     }
     // Rule 3. `calling` returns the latest deadline first.
     let mut others = volume.claims.calling().filter(|(other, _)| *other != alloc);
-    let last = until(others.next().and_then(|(_, other)| other.attempt.as_ref()));
+    let last = until(others.next().and_then(|(_, other)| other.progress.attempt.as_ref()));
     let at_storage = volume.busy_at_storage(now, policy).map(|busy| busy.until);
     last.max(at_storage).map_or(Detachment::Call, Detachment::Busy)
 }

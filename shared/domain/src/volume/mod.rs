@@ -66,6 +66,7 @@ mod leave;
 mod mounted;
 mod node_mount;
 mod owner;
+mod progress;
 mod recover;
 mod refusal;
 mod register;
@@ -91,6 +92,7 @@ pub use handle_use::{HandleUse, OtherClaim, name_in};
 pub use mounted::{DoubtReason, MountDoubt, MountUse, UnaccountedMount};
 pub use node_mount::{NodeMount, NodeMountState};
 pub use owner::CallOwner;
+pub use progress::Progress;
 pub use refusal::{Holder, Holders, Refusal};
 pub use secrets_due::SecretCall;
 pub use spec::{Closing, MountOptions, VolumeSpec};
@@ -140,17 +142,19 @@ impl Volume {
 
     /// The call of the volume's operation or of a snapshot, if it may still act.
     pub fn busy_at_storage(&self, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
+        let calls = self.storage_progress();
+        let busy = calls.filter_map(|(owner, calls)| BusyCall::of(owner, calls, now, policy));
+        busy.max_by_key(|busy| busy.until)
+    }
+
+    /// The calls of the volume's operation, and of each snapshot that needs one.
+    fn storage_progress(&self) -> impl Iterator<Item = (CallOwner, &Progress)> {
         let operation = self.spec.as_ref().and_then(VolumeSpec::operation);
-        let operation = operation.map(|operation| (CallOwner::Volume, &operation.progress));
+        let operation = operation.map(|operation| (CallOwner::Volume, &operation.progress.calls));
         let snapshots = self.snapshots.iter().filter(|(_, snapshot)| snapshot.call().is_some());
-        let snapshots =
-            snapshots.map(|(id, snapshot)| (CallOwner::Snapshot(id.clone()), &snapshot.progress));
-        let calls = operation.into_iter().chain(snapshots).filter_map(|(owner, progress)| {
-            let attempt = progress.attempt.as_ref()?;
-            let acts = attempt.may_still_act(now, policy.clock_margin);
-            acts.then(|| BusyCall::new(owner, attempt, policy))
-        });
-        calls.max_by_key(|busy| busy.until)
+        operation
+            .into_iter()
+            .chain(snapshots.map(|(id, it)| (CallOwner::Snapshot(id.clone()), &it.progress.calls)))
     }
 
     /// The controller's call of an expansion that must not be beside a claim, if it may still act.
@@ -165,25 +169,14 @@ impl Volume {
     /// The call of the volume's operation, if it may still act.
     fn busy_operation(&self, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
         let operation = self.spec.as_ref().and_then(VolumeSpec::operation)?;
-        let attempt = operation.progress.attempt.as_ref()?;
-        let acts = attempt.may_still_act(now, policy.clock_margin);
-        acts.then(|| BusyCall::new(CallOwner::Volume, attempt, policy))
+        BusyCall::of(CallOwner::Volume, &operation.progress.calls, now, policy)
     }
 
     /// Whether a controller call of the volume's operation or of a snapshot, other than the one of
     /// `calling`, did not succeed. Its executor may still work on it, after every deadline.
     pub fn is_storage_unsettled(&self, calling: &CallOwner) -> bool {
-        let operation = self.spec.as_ref().and_then(VolumeSpec::operation);
-        let of_operation = operation.is_some_and(|operation| {
-            let own = *calling == CallOwner::Volume;
-            operation.progress.tries > 0 || (operation.progress.attempt.is_some() && !own)
-        });
-        let mut snapshots = self.snapshots.iter().filter(|(_, snapshot)| snapshot.call().is_some());
-        of_operation
-            || snapshots.any(|(id, snapshot)| {
-                let own = matches!(calling, CallOwner::Snapshot(calling) if calling == id);
-                snapshot.progress.tries > 0 || (snapshot.progress.attempt.is_some() && !own)
-            })
+        self.storage_progress()
+            .any(|(owner, calls)| calls.tries > 0 || (calls.attempt.is_some() && owner != *calling))
     }
 
     /// Rule 3 for node calls: a controller call anywhere, or a node call on this node.
@@ -205,11 +198,12 @@ impl Volume {
     /// may still work on it, after every deadline.
     pub fn unsettled(&self, calling: &CallOwner) -> impl Iterator<Item = &NodeId> {
         let unsettled = self.claims.moving().filter(move |(alloc, claim)| {
-            let unheard = claim.attempt.as_ref().is_some_and(|last| last.call.is_controller());
+            let unheard =
+                claim.progress.attempt.as_ref().is_some_and(|last| last.call.is_controller());
             let own = matches!(calling, CallOwner::Claim(calling) if calling == *alloc);
             claim.controller
                 && matches!(claim.state, State::Publishing | State::NodeDetached)
-                && (claim.tries > 0 || (unheard && !own))
+                && (claim.progress.tries > 0 || (unheard && !own))
         });
         unsettled.map(|(_, claim)| &claim.node)
     }
@@ -217,9 +211,7 @@ impl Volume {
     /// The call with the latest deadline, if it may still act. If it may not, none of them may.
     fn live(&self, of: Calls<'_>, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
         let (alloc, claim) = self.claims.get_key_value(self.claims.last_call(of)?)?;
-        let attempt = claim.attempt.as_ref()?;
-        let acts = attempt.may_still_act(now, policy.clock_margin);
-        acts.then(|| BusyCall::new(CallOwner::Claim(alloc.clone()), attempt, policy))
+        BusyCall::of(CallOwner::Claim(alloc.clone()), &claim.progress, now, policy)
     }
 }
 
@@ -235,8 +227,12 @@ pub struct BusyCall {
 }
 
 impl BusyCall {
-    fn new(owner: CallOwner, attempt: &Attempt, policy: &Policy) -> Self {
-        Self { owner, call: attempt.call, until: attempt.free_at(policy.clock_margin) }
+    /// The last of these calls, if it may still act.
+    fn of(owner: CallOwner, calls: &Progress, now: Timestamp, policy: &Policy) -> Option<Self> {
+        let attempt = calls.attempt.as_ref()?;
+        let until = attempt.free_at(policy.clock_margin);
+        let acts = attempt.may_still_act(now, policy.clock_margin);
+        acts.then_some(Self { owner, call: attempt.call, until })
     }
 
     /// The refusal of a call that would be beside this one.

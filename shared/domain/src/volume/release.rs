@@ -4,6 +4,7 @@
 use super::Volume;
 use super::claim::{Claim, State};
 use super::command::{Context, Step};
+use super::progress::Progress;
 use super::refusal::Refusal;
 use crate::AllocId;
 
@@ -42,10 +43,9 @@ pub(super) fn release(
 /// - That a try failed stays, as one try: the failed call may still act after its deadline (safety
 ///   rule 4). The backoff starts again.
 pub(super) fn undo(claim: &Claim, reason: &str, context: &Context) -> Claim {
+    let tries = claim.progress.tries.min(1);
     Claim {
-        attempt: claim.attempt.clone(),
-        tries: claim.tries.min(1),
-        failure: claim.failure.clone(),
+        progress: Progress { tries, next_try: None, ..claim.progress.clone() },
         reason: Some(reason.to_owned()),
         ..claim.clone().enter(State::NodeDetached, context.now)
     }

@@ -115,7 +115,7 @@ impl Volume {
         let operation = operation.map(|operation| (own, &operation.progress));
         let snapshots = self.snapshots.values().map(|it| (it.secrets.as_ref(), &it.progress));
         let calls = operation.into_iter().chain(snapshots).filter_map(|(secrets, progress)| {
-            let attempt = progress.attempt.as_ref()?;
+            let attempt = progress.calls.attempt.as_ref()?;
             let acts =
                 attempt.call.is_controller() && attempt.may_still_act(now, policy.clock_margin);
             let is_sent_here = progress.executor.as_ref().is_none_or(|executor| executor == node);

@@ -74,11 +74,11 @@ impl Summary {
         let moving = !matches!(state, State::Waiting | State::Taken);
         change.member_if(moving, &mut self.moving, by_epoch);
         change.member_if(*exhausted, &mut self.exhausted, || alloc.clone());
-        let (at_node, at_controller) = match &claim.attempt {
+        let (at_node, at_controller) = match &claim.progress.attempt {
             Some(attempt) => (!attempt.call.is_controller(), attempt.call.is_controller()),
             None => (false, false),
         };
-        let deadline = claim.attempt.as_ref().map(Attempt::ends).unwrap_or_default();
+        let deadline = claim.progress.attempt.as_ref().map(Attempt::ends).unwrap_or_default();
         let call = || (deadline, alloc.clone());
         change.member_if(at_node || at_controller, &mut self.calls, call);
         change.member_if(at_controller, &mut self.controller_calls, call);

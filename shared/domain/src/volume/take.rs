@@ -38,7 +38,7 @@ pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<St
             State::Unpublishing | State::NodeDetached => Err(Refusal::Releasing {
                 state: own.state,
                 since: own.since,
-                failure: own.failure.clone(),
+                failure: own.progress.failure.clone(),
             }),
         },
     }
@@ -109,7 +109,7 @@ fn take_new(
     }
     let attempt = Attempt::new(CallKind::ControllerPublish, &take.worker, context);
     claim.state = State::Publishing;
-    claim.attempt = Some(attempt.clone());
+    claim.progress.attempt = Some(attempt.clone());
     Ok(Step::put(&take.alloc, claim, Some(attempt)))
 }
 
@@ -191,8 +191,8 @@ fn admitted_by_each(
     full.map_or(Ok(()), |(alloc, claim)| {
         Err(Refusal::Exhausted {
             holder: Holder::from_claim(alloc, claim),
-            failure: claim.failure.clone(),
-            next_try: claim.next_try,
+            failure: claim.progress.failure.clone(),
+            next_try: claim.progress.next_try,
         })
     })
 }
@@ -272,14 +272,14 @@ fn publish_again(
     context: &Context,
 ) -> Result<Step, Refusal> {
     if let Some(busy) = volume.busy(context.now, &context.policy) {
-        return Err(busy.refusal(own.failure.clone()));
+        return Err(busy.refusal(own.progress.failure.clone()));
     }
-    if let Some(next_try) = own.next_try.filter(|next_try| *next_try > context.now) {
+    if let Some(next_try) = own.progress.next_try.filter(|next_try| *next_try > context.now) {
         return Err(Refusal::Busy {
             owner: CallOwner::Claim(take.alloc.clone()),
             call: CallKind::ControllerPublish,
             until: next_try,
-            failure: own.failure.clone(),
+            failure: own.progress.failure.clone(),
         });
     }
     if let Err(why) = &take.route {
@@ -305,29 +305,9 @@ pub(super) fn new_claim(
     context: &Context,
 ) -> Claim {
     Claim {
-        state,
-        node: node.clone(),
-        mode,
-        tries: 0,
-        failure: None,
-        next_try: None,
-        since: context.now,
-        place_until: None,
-        exhausted: false,
-        denied: false,
-        unstaged_by: None,
-        reason: None,
-        proof: None,
-        attempt: None,
-        epoch: 0,
-        access: capability.access,
-        attachment: capability.attachment,
         controller: route.controller,
         external_node: route.external_node.clone(),
-        publish_context: std::collections::BTreeMap::new(),
-        mount: None,
-        plugin: None,
-        external_id: None,
+        ..Claim::new(state, node.clone(), mode, capability, context.now)
     }
     .of_volume(context.handle.own.as_ref())
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use berth_domain::volume::storage::{
-    Expansion, Operation, Origin, Progress, Provision, Reclaim, Snapshot, SnapshotGroup,
-    SnapshotState, SnapshotWish, StorageFailure, StorageLife, Work,
+    Expansion, Operation, Origin, Provision, Reclaim, Snapshot, SnapshotGroup, SnapshotState,
+    SnapshotWish, StorageFailure, StorageLife, StorageProgress, Work,
 };
 use berth_domain::volume::{
-    Attempt, Begin, CallKind, CallOwner, Command, CreatedVolume, CutSnapshot, Outcome,
+    Attempt, Begin, CallKind, CallOwner, Command, CreatedVolume, CutSnapshot, Outcome, Progress,
     StorageAnswer,
 };
 use berth_domain::{NodeId, SnapshotId};
@@ -43,16 +43,13 @@ fn attempt() -> impl Strategy<Value = Attempt> {
     })
 }
 
-fn progress() -> impl Strategy<Value = Progress> {
+fn progress() -> impl Strategy<Value = StorageProgress> {
     let tried = (any::<u32>(), option::of(time()), boxed_failure(), any::<bool>());
     (tried, option::of(name('n', 2)), option::of(attempt()), any::<bool>()).prop_map(
-        |((tries, next_try, failure, uncertain), executor, attempt, inherited)| Progress {
-            tries,
-            next_try,
-            failure,
+        |((tries, next_try, failure, uncertain), executor, attempt, inherited)| StorageProgress {
+            calls: Progress { tries, next_try, failure, attempt },
             uncertain,
             executor,
-            attempt,
             inherited,
         },
     )
@@ -134,7 +131,8 @@ pub fn storage_life() -> impl Strategy<Value = StorageLife> {
     });
     let failure = (work(), time(), failure()).prop_map(|(work, at, failure)| {
         let operation =
-            Operation { work, since: at, progress: Progress::default(), mounted: None }.kind();
+            Operation { work, since: at, progress: StorageProgress::default(), mounted: None }
+                .kind();
         StorageFailure { operation, at, failure }
     });
     let rest = (vec(text(), 0..10), any::<bool>(), option::of(provision()), map());

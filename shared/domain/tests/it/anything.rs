@@ -9,7 +9,7 @@ use berth_domain::retry::Schedule;
 use berth_domain::volume::{
     Attempt, Begin, CallFailure, CallKind, CallOwner, Claim, Closing, Command, Context, ErrorCode,
     FailureFacts, Handle, HandleUse, HoldingProcess, LostClaim, MountOptions, NoRoute, NodeMount,
-    NodeMountState, Outcome, Policy, Route, State, Step, Take, Volume, VolumeSpec, Write,
+    NodeMountState, Outcome, Policy, Progress, Route, State, Step, Take, Volume, VolumeSpec, Write,
     invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, GrpcCode, Timestamp};
@@ -126,10 +126,12 @@ pub fn claim() -> impl Strategy<Value = Claim> {
         node: about.1,
         mode: about.2,
         since: about.3,
-        attempt: about.4,
-        tries: tries.0,
-        failure: tries.1,
-        next_try: tries.2,
+        progress: Progress {
+            tries: tries.0,
+            failure: tries.1,
+            next_try: tries.2,
+            attempt: about.4,
+        },
         reason: tries.3,
         epoch: kept.0,
         access: kept.1,
@@ -343,9 +345,9 @@ pub fn may_write(command: &Command, write: &Write) -> bool {
 /// The attempt that a write names.
 pub fn named_attempt(write: &Write) -> Option<&Attempt> {
     match write {
-        Write::PutClaim(_, claim) => claim.attempt.as_ref(),
-        Write::PutSpec(spec) => spec.operation()?.progress.attempt.as_ref(),
-        Write::PutSnapshot(_, snapshot) => snapshot.progress.attempt.as_ref(),
+        Write::PutClaim(_, claim) => claim.progress.attempt.as_ref(),
+        Write::PutSpec(spec) => spec.operation()?.progress.calls.attempt.as_ref(),
+        Write::PutSnapshot(_, snapshot) => snapshot.progress.calls.attempt.as_ref(),
         Write::DeleteSpec | Write::DeleteClaim(_) | Write::DeleteSnapshot(_) => None,
     }
 }

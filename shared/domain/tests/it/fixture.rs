@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::volume::{
-    Attempt, CallKind, CallOwner, Claim, Command, Context, HandleUse, Outcome, Policy, Refusal,
-    State, Step, Take, Volume, step,
+    Attempt, CallKind, CallOwner, Claim, Command, Context, HandleUse, Outcome, Policy, Progress,
+    Refusal, State, Step, Take, Volume, step,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, Timestamp};
 
@@ -27,9 +27,7 @@ pub fn claim(access: AccessMode, state: State, node: &str) -> Claim {
         state,
         node: NodeId::new(node).unwrap(),
         mode: Mode::Write,
-        tries: 0,
-        failure: None,
-        next_try: None,
+        progress: Progress::default(),
         since: ago(Duration::from_secs(600)),
         reason: None,
         place_until: None,
@@ -37,7 +35,6 @@ pub fn claim(access: AccessMode, state: State, node: &str) -> Claim {
         denied: false,
         unstaged_by: None,
         proof: None,
-        attempt: None,
         epoch: 10,
         access,
         attachment: AttachmentMode::FileSystem,
@@ -70,8 +67,15 @@ pub fn dead(call: CallKind) -> Attempt {
     Attempt { id: AttemptId::new("dead").unwrap(), deadline, ..live(call) }
 }
 
-pub fn with(claim: Claim, attempt: Attempt) -> Claim {
-    Claim { attempt: Some(attempt), ..claim }
+pub fn with(mut claim: Claim, attempt: Attempt) -> Claim {
+    claim.progress.attempt = Some(attempt);
+    claim
+}
+
+/// The claim after a call that did not succeed.
+pub fn failed(mut claim: Claim, next_try: Option<Timestamp>) -> Claim {
+    claim.progress = Progress { tries: 1, next_try, ..claim.progress };
+    claim
 }
 
 /// A volume that offers one access mode, with these claims.

@@ -151,7 +151,7 @@ fn command(world: &World, event: &Event) -> Option<Command> {
             })
         }
         Event::Answer { alloc, outcome, goes_on } => {
-            let attempt = world.volume.claims.get(&alloc)?.attempt.as_ref()?.id.clone();
+            let attempt = world.volume.claims.get(&alloc)?.progress.attempt.as_ref()?.id.clone();
             Command::Answer {
                 owner: CallOwner::Claim(alloc),
                 attempt,
@@ -237,7 +237,8 @@ fn is_live(attempt: &Attempt, context: &Context) -> bool {
 /// Rule 3: a controller call that may act is alone on the volume, a node call alone on its node.
 fn calls_are_alone(volume: &Volume, context: &Context) -> Result<(), TestCaseError> {
     let live = volume.claims.values().filter_map(|claim| {
-        let attempt = claim.attempt.as_ref().filter(|attempt| is_live(attempt, context))?;
+        let attempt =
+            claim.progress.attempt.as_ref().filter(|attempt| is_live(attempt, context))?;
         Some((&claim.node, attempt.call))
     });
     let live: Vec<_> = live.collect();
@@ -310,9 +311,9 @@ fn attempts_end_by_answers(
     command: &Command,
     context: &Context,
 ) -> Result<(), TestCaseError> {
-    let Some(attempt) = &old.attempt else { return Ok(()) };
-    let stays = new.attempt.as_ref() == Some(attempt);
-    let replaced = new.attempt.is_some() && !is_live(attempt, context);
+    let Some(attempt) = &old.progress.attempt else { return Ok(()) };
+    let stays = new.progress.attempt.as_ref() == Some(attempt);
+    let replaced = new.progress.attempt.is_some() && !is_live(attempt, context);
     let answered = outcome_of(command, attempt).is_some();
     let proven = attempt.call == CallKind::NodeDetach && proves(command, old);
     prop_assert!(stays || replaced || answered || proven, "{command:?} ended {attempt:?}");
@@ -340,18 +341,18 @@ fn freed_for_a_reason(
     command: &Command,
     context: &Context,
 ) -> Result<(), TestCaseError> {
-    let outcome = old.attempt.as_ref().and_then(|attempt| outcome_of(command, attempt));
-    let succeeded = match (&old.attempt, outcome) {
+    let outcome = old.progress.attempt.as_ref().and_then(|attempt| outcome_of(command, attempt));
+    let succeeded = match (&old.progress.attempt, outcome) {
         (Some(attempt), Some(Outcome::Done { .. })) => Some(attempt.call),
         _ => None,
     };
-    let may_act = old.attempt.as_ref().is_some_and(|attempt| is_live(attempt, context));
+    let may_act = old.progress.attempt.as_ref().is_some_and(|attempt| is_live(attempt, context));
     let is_idle = outcome.is_some() || !may_act;
     let is_relied_on = |(other, claim): (&AllocId, &Claim)| {
         let will_unpublish = match claim.state {
             State::Waiting => false,
             State::Publishing | State::Taken | State::Unpublishing => true,
-            State::NodeDetached => claim.attempt.is_none() && !claim.denied,
+            State::NodeDetached => claim.progress.attempt.is_none() && !claim.denied,
         };
         let alike = claim.external_node == old.external_node;
         other != alloc && alike && claim.controller && will_unpublish

@@ -81,7 +81,7 @@ impl Ledger {
                 let claim = before.claims.get(alloc);
                 let claim =
                     claim.filter(|claim| claim.node == proven.node && claim.epoch == proven.epoch);
-                let attempt = claim.and_then(|claim| claim.attempt.as_ref());
+                let attempt = claim.and_then(|claim| claim.progress.attempt.as_ref());
                 if let Some(attempt) = attempt.filter(|it| it.call == CallKind::NodeDetach) {
                     self.find(&attempt.id).into_iter().for_each(|call| call.is_over = true);
                 }

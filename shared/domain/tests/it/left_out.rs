@@ -13,7 +13,7 @@ use berth_domain::plugin::{
     ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState, UnaccountedMount,
 };
 use berth_domain::proof::{Proof, ProofKind};
-use berth_domain::volume::storage::{Operation, Progress, Provision, Snapshot, StorageLife};
+use berth_domain::volume::storage::{Operation, Provision, Snapshot, StorageLife, StorageProgress};
 use berth_domain::volume::{
     CallKind, Claim, Command, MountOptions, MountUse, Refusal, State, Volume, VolumeSpec,
 };
@@ -281,9 +281,9 @@ fn an_instance() -> impl Strategy<Value = Instance> {
 fn in_our_time(mut claim: Claim) -> Claim {
     let end = Timestamp::from_unix_ms(253_402_207_200_999);
     claim.since = claim.since.min(end);
-    claim.next_try = claim.next_try.map(|at| at.min(end));
+    claim.progress.next_try = claim.progress.next_try.map(|at| at.min(end));
     claim.place_until = claim.place_until.map(|at| at.min(end));
-    if let Some(attempt) = &mut claim.attempt {
+    if let Some(attempt) = &mut claim.progress.attempt {
         attempt.deadline = attempt.deadline.min(end);
     }
     claim
@@ -349,7 +349,7 @@ proptest! {
         if let Some(operation) = &life.operation {
             let optional = [("progress", json!({})), ("mounted", json!(null))];
             read_without::<Operation>(operation, &optional, &other)?;
-            read_without::<Progress>(&operation.progress, &optional_of_a_progress(), &other)?;
+            read_without::<StorageProgress>(&operation.progress, &optional_of_a_progress(), &other)?;
         }
         if let Some(provision) = &life.provision {
             read_without::<Provision>(provision, &optional_of_a_provision(), &other)?;

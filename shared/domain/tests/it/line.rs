@@ -95,7 +95,7 @@ fn a7_no_room_is_remembered_and_in_the_way_of_others() {
     assert!(world.claim("a").exhausted);
     let refused = world.apply(&Command::Take(take("b", "n2"))).unwrap_err();
     let Refusal::Exhausted { holder, failure, next_try } = &refused else { panic!("{refused}") };
-    assert_eq!((holder.alloc.as_str(), *next_try), ("a", world.claim("a").next_try));
+    assert_eq!((holder.alloc.as_str(), *next_try), ("a", world.claim("a").progress.next_try));
     assert!(failure.as_ref().unwrap().message.contains("16 volumes"));
     // In line one may get all the same.
     world.apply(&waits("c", "n2")).unwrap();
@@ -153,7 +153,7 @@ fn a7_a_release_that_finds_no_room_is_retried() {
     world.apply(&begin("a", false)).unwrap();
     for call in [CallKind::NodeDetach, CallKind::ControllerUnpublish] {
         world.answer("a", full()).unwrap();
-        assert!(world.claim("a").failure.is_some() && !world.claim("a").exhausted);
+        assert!(world.claim("a").progress.failure.is_some() && !world.claim("a").exhausted);
         world.pass_all_deadlines();
         assert_eq!(world.apply(&begin("a", false)).unwrap().call.unwrap().call, call);
         world.done("a").unwrap();

@@ -117,7 +117,7 @@ fn rule_12_a_proof_is_for_the_claim_that_was_seen_before_it_was_read() {
 fn rule_12_a_proof_ends_a_call_that_the_node_never_answered() {
     let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
     world.apply(&begin("a", false)).unwrap();
-    let asked = world.claim("a").attempt.clone().unwrap().id;
+    let asked = world.claim("a").progress.attempt.clone().unwrap().id;
     world.answer("a", Outcome::Unanswered("silence".into())).unwrap();
     let epoch = world.claim("a").epoch;
     let call = world.apply(&gone("a", epoch)).unwrap().call.unwrap();
@@ -179,7 +179,7 @@ fn rule_12_reservations_and_places_in_line_go_too() {
     assert!(world.apply(&gone("a", a)).unwrap().call.is_none(), "the publish may still act");
     let claim = world.claim("a");
     assert_eq!(claim.state, State::NodeDetached);
-    assert_eq!(claim.attempt.as_ref().unwrap().call, CallKind::ControllerPublish);
+    assert_eq!(claim.progress.attempt.as_ref().unwrap().call, CallKind::ControllerPublish);
     assert_eq!((claim.reason.as_deref(), &claim.proof), (Some("node n1 is gone"), &None));
     world.pass_all_deadlines();
     let call = world.apply(&gone("a", a)).unwrap().call.unwrap();
@@ -208,9 +208,9 @@ fn rule_14_an_early_look_ignores_the_next_try_and_nothing_else() {
     assert!(matches!(world.apply(&begin("a", false)), Err(Refusal::NotDue { .. })));
     let call = world.apply(&early("a")).unwrap().call.unwrap();
     assert_eq!(call.call, CallKind::NodeDetach);
-    assert_eq!(world.claim("a").tries, 1, "what failed before is not forgotten");
+    assert_eq!(world.claim("a").progress.tries, 1, "what failed before is not forgotten");
     world.answer("a", Outcome::Unanswered("silence".into())).unwrap();
-    assert_eq!(world.claim("a").tries, 2, "and that this one failed is noted");
+    assert_eq!(world.claim("a").progress.tries, 2, "and that this one failed is noted");
 }
 
 /// Whoever read a proof may use it late: a claim of before the node was back is not granted again.

@@ -72,9 +72,9 @@ proptest! {
     fn a_claim_survives_its_record(mut claim in claim(), deadline in time()) {
         // No time of ours is beyond the year 9999, in which writing them ends.
         claim.since = claim.since.min(deadline);
-        claim.next_try = claim.next_try.map(|at| at.min(deadline));
+        claim.progress.next_try = claim.progress.next_try.map(|at| at.min(deadline));
         claim.place_until = claim.place_until.map(|at| at.min(deadline));
-        if let Some(attempt) = &mut claim.attempt {
+        if let Some(attempt) = &mut claim.progress.attempt {
             attempt.deadline = attempt.deadline.min(deadline);
         }
         let text = serde_json::to_string(&claim).unwrap();

@@ -76,13 +76,16 @@ fn rule_3_a_new_attempt_waits_until_no_other_may_act() {
     assert!(world.apply(&begin("b", false)).unwrap().call.is_some());
     world.done("a").unwrap();
     assert_eq!(world.claim("a").state, State::NodeDetached);
-    assert!(world.claim("a").attempt.is_none(), "b's call may still act");
+    assert!(world.claim("a").progress.attempt.is_none(), "b's call may still act");
     world.done("b").unwrap();
-    assert_eq!(world.claim("b").attempt.as_ref().unwrap().call, CallKind::ControllerUnpublish);
+    assert_eq!(
+        world.claim("b").progress.attempt.as_ref().unwrap().call,
+        CallKind::ControllerUnpublish
+    );
     let Err(Refusal::NotDue { next_try, .. }) = world.apply(&begin("a", false)) else {
         panic!("b's call may still act")
     };
-    let deadline = world.claim("b").attempt.as_ref().unwrap().deadline;
+    let deadline = world.claim("b").progress.attempt.as_ref().unwrap().deadline;
     assert_eq!(next_try, Some(deadline.after(world.context().policy.clock_margin)));
 }
 
@@ -91,7 +94,7 @@ fn rule_3_a_new_attempt_waits_until_no_other_may_act() {
 fn rule_5_an_answer_of_another_attempt_changes_nothing() {
     let mut world = World::with(EXCLUSIVE);
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
-    let old = world.claim("a").attempt.clone().unwrap().id;
+    let old = world.claim("a").progress.attempt.clone().unwrap().id;
     world.pass_all_deadlines();
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
     let before = world.volume.clone();
@@ -119,9 +122,12 @@ fn rule_6_a_timeout_is_not_an_answer() {
     for tries in 1..=50 {
         world.answer("a", unanswered()).unwrap();
         let claim = world.claim("a");
-        assert_eq!((claim.state, claim.tries), (State::Unpublishing, tries));
-        assert!(claim.attempt.is_some(), "it may still act");
-        assert!(claim.failure.is_some() && claim.next_try.is_some(), "what is wrong is on it");
+        assert_eq!((claim.state, claim.progress.tries), (State::Unpublishing, tries));
+        assert!(claim.progress.attempt.is_some(), "it may still act");
+        assert!(
+            claim.progress.failure.is_some() && claim.progress.next_try.is_some(),
+            "what is wrong is on it"
+        );
         world.pass_all_deadlines();
         world.apply(&begin("a", false)).unwrap();
     }
@@ -136,9 +142,9 @@ fn rule_6_a_new_state_begins_with_a_first_try() {
         let now = world.context().now;
         let claim = world.claim("a");
         assert_eq!((claim.state, claim.since), (state, now));
-        assert_eq!((claim.tries, &claim.failure), (0, &None));
+        assert_eq!((claim.progress.tries, &claim.progress.failure), (0, &None));
         world.answer("a", failed()).unwrap();
-        assert_eq!((world.claim("a").tries, world.claim("a").since), (1, now));
+        assert_eq!((world.claim("a").progress.tries, world.claim("a").since), (1, now));
         world.pass_all_deadlines();
         match state {
             State::Publishing => world.apply(&Command::Take(take("a", "n1"))),
@@ -159,7 +165,7 @@ fn rule_6_a_refused_publish_is_undone_by_an_unpublish() {
     world.answer("a", Outcome::Refused("no such volume".into())).unwrap();
     assert_eq!(world.claim("a").state, State::NodeDetached);
     assert_eq!(
-        world.claim("a").failure.as_ref().map(|it| it.message.as_str()),
+        world.claim("a").progress.failure.as_ref().map(|it| it.message.as_str()),
         Some("no such volume"),
         "who looks is told why"
     );
@@ -211,7 +217,7 @@ fn rule_8_a_second_claim_waits_for_the_calls_that_may_act() {
     let beside = Command::Take(take("c", "n1"));
     world.apply(&begin("b", false)).unwrap();
     for call in [CallKind::NodeDetach, CallKind::ControllerUnpublish] {
-        assert_eq!(world.claim("b").attempt.as_ref().unwrap().call, call);
+        assert_eq!(world.claim("b").progress.attempt.as_ref().unwrap().call, call);
         let refused = world.apply(&beside).unwrap_err();
         assert!(matches!(refused, Refusal::Busy { .. }), "{refused}");
         world.done("b").unwrap();
@@ -229,7 +235,10 @@ fn rule_9_who_leaves_a_shared_node_relies_on_a_fresh_unpublish_only() {
     assert!(!world.volume.claims.contains_key(&alloc("a")));
     world.apply(&begin("b", false)).unwrap();
     world.done("b").unwrap();
-    assert_eq!(world.claim("b").attempt.as_ref().unwrap().call, CallKind::ControllerUnpublish);
+    assert_eq!(
+        world.claim("b").progress.attempt.as_ref().unwrap().call,
+        CallKind::ControllerUnpublish
+    );
     // b's own unpublish is uncertain; c comes, is published again, and goes.
     world.answer("b", unanswered()).unwrap();
     world.pass_all_deadlines();
@@ -310,7 +319,7 @@ fn rule_14_a_try_is_due_at_its_time() {
     let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
     world.apply(&begin("a", false)).unwrap();
     world.answer("a", failed()).unwrap();
-    let wait = world.claim("a").next_try.unwrap().since(world.context().now);
+    let wait = world.claim("a").progress.next_try.unwrap().since(world.context().now);
     let millisecond = Duration::from_millis(1);
     world.pass(wait.checked_sub(millisecond).unwrap());
     assert!(matches!(world.apply(&begin("a", false)), Err(Refusal::NotDue { .. })));
@@ -325,11 +334,11 @@ fn rule_6_a_timeout_counts_once_until_the_next_try_is_due() {
     let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
     world.apply(&begin("a", false)).unwrap();
     world.answer("a", unanswered()).unwrap();
-    let wait = world.claim("a").next_try.unwrap().since(world.context().now);
+    let wait = world.claim("a").progress.next_try.unwrap().since(world.context().now);
     assert_eq!(world.answer("a", unanswered()).unwrap().write, None);
     world.pass(wait);
     world.answer("a", unanswered()).unwrap();
-    assert_eq!(world.claim("a").tries, 2);
+    assert_eq!(world.claim("a").progress.tries, 2);
 }
 
 /// Rule 15: no claim, no volume; by force it closes and goes with its last claim.
@@ -497,16 +506,16 @@ fn a_publish_that_was_given_up_leaves_its_node_unsettled() {
     noted.pass_all_deadlines();
     noted.apply(&Command::Take(take("a", "n1"))).unwrap();
     noted.answer("a", unasked()).unwrap();
-    assert_eq!(noted.claim("a").tries, 2);
+    assert_eq!(noted.claim("a").progress.tries, 2);
     give_up(&mut noted);
-    assert_eq!(noted.claim("a").tries, 1, "the waits between tries begin anew");
+    assert_eq!(noted.claim("a").progress.tries, 1, "the waits between tries begin anew");
     assert!(!settled(&noted), "its first call was not answered");
 
     let mut never_noted = World::with(SHARED);
     never_noted.apply(&Command::Take(take("a", "n1"))).unwrap();
     never_noted.pass_all_deadlines();
     never_noted.apply(&Command::Take(take("a", "n1"))).unwrap();
-    assert_eq!(never_noted.claim("a").tries, 1, "a call that nobody answered was a try");
+    assert_eq!(never_noted.claim("a").progress.tries, 1, "a call that nobody answered was a try");
     give_up(&mut never_noted);
     assert!(!settled(&never_noted), "nobody has said what came of either");
 
@@ -514,7 +523,11 @@ fn a_publish_that_was_given_up_leaves_its_node_unsettled() {
     beside.apply(&Command::Take(take("a", "n1"))).unwrap();
     give_up(&mut beside);
     beside.answer("a", unasked()).unwrap();
-    assert_eq!(beside.claim("a").tries, 1, "something was under way there before its first");
+    assert_eq!(
+        beside.claim("a").progress.tries,
+        1,
+        "something was under way there before its first"
+    );
     assert!(!settled(&beside));
     beside.pass_all_deadlines();
     beside.apply(&begin("a", false)).unwrap();
@@ -530,7 +543,7 @@ fn rule_6_a_publish_is_tried_again_at_its_time() {
     let asks = Command::Take(take("a", "n1"));
     world.apply(&asks).unwrap();
     world.answer("a", failed()).unwrap();
-    let wait = world.claim("a").next_try.unwrap().since(world.context().now);
+    let wait = world.claim("a").progress.next_try.unwrap().since(world.context().now);
     let millisecond = Duration::from_millis(1);
     world.pass(wait.checked_sub(millisecond).unwrap());
     assert!(matches!(world.apply(&asks), Err(Refusal::Busy { .. })));

@@ -110,7 +110,7 @@ impl World {
     }
 
     fn settle(&mut self, outcome: Outcome) -> Result<Step, Refusal> {
-        let attempt = self.operation().progress.attempt.clone().unwrap().id;
+        let attempt = self.operation().progress.calls.attempt.clone().unwrap().id;
         self.apply(&Command::Answer { owner: CallOwner::Volume, attempt, outcome, worker: None })
     }
 

@@ -177,7 +177,7 @@ fn current_call(volume: &Volume, snapshot: Option<&SnapshotId>) -> Option<(Attem
         Some(snapshot) => &volume.snapshots.get(snapshot)?.progress,
         None => &volume.spec.as_ref()?.operation()?.progress,
     };
-    let attempt = progress.attempt.as_ref()?;
+    let attempt = progress.calls.attempt.as_ref()?;
     Some((attempt.id.clone(), attempt.call))
 }
 

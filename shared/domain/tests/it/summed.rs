@@ -82,10 +82,10 @@ proptest! {
         prop_assert_eq!(named(found), those(&moving));
         let calling: Vec<_> = claims.calling().collect();
         let deadline = |(_, claim): &(&AllocId, &Claim)| {
-            std::cmp::Reverse(claim.attempt.as_ref().map(|attempt| attempt.deadline))
+            std::cmp::Reverse(claim.progress.attempt.as_ref().map(|attempt| attempt.deadline))
         };
         prop_assert!(calling.is_sorted_by_key(deadline));
-        prop_assert_eq!(named(calling), those(&|claim| claim.attempt.is_some()));
+        prop_assert_eq!(named(calling), those(&|claim| claim.progress.attempt.is_some()));
         let full = |claim: &Claim| claim.exhausted;
         prop_assert_eq!(named(claims.exhausted().collect()), those(&full));
         for node in ["n0", "n1", "n2"].map(|node| NodeId::new(node).unwrap()) {

@@ -12,7 +12,9 @@ use berth_domain::volume::{
 };
 use berth_domain::{Namespace, Timestamp, VolumeKey};
 
-use crate::fixture::{answer, asks, claim, dead, decide, decide_beside, live, volume, with};
+use crate::fixture::{
+    answer, asks, claim, dead, decide, decide_beside, failed, live, volume, with,
+};
 use crate::world::{alloc, begin, spec, take};
 
 use CallKind::{ControllerPublish, ControllerUnpublish, NodeDetach};
@@ -31,7 +33,7 @@ fn words(decided: &Result<Step, Refusal>) -> String {
         Ok(step) => match &step.write {
             None => "nothing".to_owned(),
             Some(Write::DeleteClaim(_)) => "freed".to_owned(),
-            Some(Write::PutClaim(_, claim)) => match (&step.call, &claim.attempt) {
+            Some(Write::PutClaim(_, claim)) => match (&step.call, &claim.progress.attempt) {
                 (Some(attempt), _) => format!("{} + {}", claim.state, attempt.call),
                 (None, Some(attempt)) => format!("{} ~ {}", claim.state, attempt.call),
                 (None, None) => claim.state.to_string(),
@@ -327,7 +329,7 @@ fn rule_18_when_a_word_for_the_node_counts() {
     let later = Some(Timestamp::from_unix_ms(u64::MAX / 2));
     for (found, call, beside, counts) in [
         (denied(), NodeDetach, None, true),
-        (Claim { next_try: later, ..denied() }, NodeDetach, None, true),
+        (failed(denied(), later), NodeDetach, None, true),
         (denied(), NodeDetach, beside("n2"), true),
         (denied(), NodeDetach, beside("n1"), false),
         (leaving(), NodeDetach, None, false),
@@ -342,14 +344,15 @@ fn rule_18_when_a_word_for_the_node_counts() {
             continue;
         };
         assert!(counts, "{found:?}");
-        let due = Claim { unstaged_by: Some(word.clone()), next_try: None, ..found };
+        let mut due = Claim { unstaged_by: Some(word.clone()), ..found };
+        due.progress.next_try = None;
         assert_eq!(*noted, due, "it frees nothing");
         assert_eq!(say(noted.clone(), call, None), Ok(Step::nothing()), "again");
         // One answer uses it up; only with success does the claim leave its node.
         let asked = with(noted.clone(), live(NodeDetach));
         let answer = |outcome| {
             let volume = volume(SHARED, [("a1", asked.clone())]);
-            let attempt = asked.attempt.as_ref().unwrap().id.clone();
+            let attempt = asked.progress.attempt.as_ref().unwrap().id.clone();
             let command = Command::Answer {
                 owner: CallOwner::Claim(alloc("a1")),
                 attempt,

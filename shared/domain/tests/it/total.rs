@@ -12,7 +12,7 @@ use berth_domain::volume::{
 };
 use berth_domain::{AllocId, AttemptId, NodeId, Timestamp};
 
-use crate::fixture::{claim, dead, decide, live, volume, with};
+use crate::fixture::{claim, dead, decide, failed, live, volume, with};
 use crate::world::{alloc, spec, take, worker};
 
 use CallKind::{ControllerPublish, ControllerUnpublish, NodeDetach};
@@ -41,13 +41,13 @@ fn words(decided: &Result<Step, Refusal>) -> String {
         Some(Write::PutSnapshot(..) | Write::DeleteSnapshot(_)) => "snapshot".to_owned(),
         Some(Write::PutClaim(_, claim)) => {
             let made = call.map(|call| format!(" + {}", call.call));
-            let kept = claim.attempt.as_ref().filter(|_| call.is_none());
+            let kept = claim.progress.attempt.as_ref().filter(|_| call.is_none());
             let kept = kept.map(|kept| format!(" ~ {}", kept.call));
             let marks = [
                 claim.exhausted.then_some(" full"),
                 claim.denied.then_some(" denied"),
                 claim.unstaged_by.as_ref().map(|_| " with a word"),
-                claim.next_try.map(|_| " retry"),
+                claim.progress.next_try.map(|_| " retry"),
                 claim.proof.as_ref().map(|_| " proof"),
                 claim.place_until.map(|_| " place kept"),
             ];
@@ -73,13 +73,10 @@ fn states() -> Vec<(String, Claim)> {
         ("waiting".to_owned(), of(Waiting)),
         ("waiting, place kept".to_owned(), Claim { place_until: Some(ahead()), ..of(Waiting) }),
         ("waiting, place lost".to_owned(), Claim { place_until: Some(past()), ..of(Waiting) }),
-        ("publishing, just failed".to_owned(), Claim { next_try: Some(ahead()), ..of(Publishing) }),
+        ("publishing, just failed".to_owned(), failed(of(Publishing), Some(ahead()))),
         ("publishing, found no room".to_owned(), Claim { exhausted: true, ..of(Publishing) }),
         ("taken".to_owned(), of(Taken)),
-        (
-            "unpublishing, just failed".to_owned(),
-            Claim { next_try: Some(ahead()), ..of(Unpublishing) },
-        ),
+        ("unpublishing, just failed".to_owned(), failed(of(Unpublishing), Some(ahead()))),
     ];
     for (state, calls) in [
         (Publishing, &[ControllerPublish][..]),
@@ -91,11 +88,11 @@ fn states() -> Vec<(String, Claim)> {
             states.push((format!("{state}, {call} may act"), with(of(state), live(*call))));
             states.push((format!("{state}, {call} unanswered"), with(of(state), dead(*call))));
         }
-        states.push((format!("{state}, failed"), Claim { tries: 1, ..of(state) }));
+        states.push((format!("{state}, failed"), failed(of(state), None)));
     }
-    let denied = || Claim { tries: 1, denied: true, ..of(NodeDetached) };
+    let denied = || Claim { denied: true, ..failed(of(NodeDetached), None) };
     states.push((format!("{NodeDetached}, denied"), denied()));
-    let on_node = || Claim { tries: 1, denied: true, ..of(Unpublishing) };
+    let on_node = || Claim { denied: true, ..failed(of(Unpublishing), None) };
     states.push((format!("{Unpublishing}, denied"), on_node()));
     states
         .push((format!("{Unpublishing}, denied, asked again"), with(on_node(), dead(NodeDetach))));
@@ -205,7 +202,7 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
         ("deregister by force, in use", deregister(true, &[alloc("a1")])),
     ];
     let own = own.map(|(name, command)| (name.to_owned(), command));
-    let current = claim.and_then(|claim| claim.attempt.as_ref());
+    let current = claim.and_then(|claim| claim.progress.attempt.as_ref());
     own.into_iter().chain(answers(current)).collect()
 }
 
@@ -229,7 +226,7 @@ fn every_command_in_every_state() {
     }
     let closing = Some(Closing { since: past(), reason: "gone".to_owned() });
     for (name, claim) in states() {
-        if claim.attempt.is_none() {
+        if claim.progress.attempt.is_none() {
             let mut volume = volume(SHARED, [("a1", claim)]);
             volume.spec = Some(VolumeSpec { closing: closing.clone(), ..of.clone() });
             section(&mut table, &format!("closing; {name}"), &volume, &of);

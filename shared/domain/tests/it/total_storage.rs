@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 
 use berth_domain::access::AccessMode;
 use berth_domain::volume::storage::{
-    Expansion, Operation, OperationKind, Progress, Provision, Snapshot, SnapshotState,
-    SnapshotWish, StorageFailure, StorageLife, Work,
+    Expansion, Operation, OperationKind, Provision, Snapshot, SnapshotState, SnapshotWish,
+    StorageFailure, StorageLife, StorageProgress, Work,
 };
 use berth_domain::volume::{
-    Attempt, Begin, CallKind, CallOwner, Command, Outcome, Refusal, State, Step, StorageAnswer,
-    Volume, VolumeSpec, Write,
+    Attempt, Begin, CallKind, CallOwner, Command, Outcome, Progress, Refusal, State, Step,
+    StorageAnswer, Volume, VolumeSpec, Write,
 };
 use berth_domain::{AttemptId, PluginId, SnapshotId, Timestamp};
 
@@ -38,14 +38,14 @@ fn volume(external_id: Option<&str>, storage: StorageLife) -> Volume {
     Volume { spec: Some(spec), ..Volume::default() }
 }
 
-fn under_way(work: Work, progress: Progress) -> Volume {
+fn under_way(work: Work, progress: StorageProgress) -> Volume {
     let creates = matches!(work, Work::Create { .. });
     let operation = Some(Operation { work, since: Timestamp::default(), progress, mounted: None });
     let storage = StorageLife { operation, ..StorageLife::default() };
     volume((!creates).then_some("vol-1"), storage)
 }
 
-fn with_snapshot(volume: Volume, state: SnapshotState, progress: Progress) -> Volume {
+fn with_snapshot(volume: Volume, state: SnapshotState, progress: StorageProgress) -> Volume {
     let is_cut = !matches!(state, SnapshotState::Creating | SnapshotState::Failed);
     let snapshot = Snapshot {
         state,
@@ -80,19 +80,26 @@ fn expansion(at_nodes: bool) -> Work {
     Work::Expand(Expansion { required_bytes: 20, at_nodes, ..Expansion::default() })
 }
 
-fn calling(attempt: Attempt) -> Progress {
-    Progress { attempt: Some(attempt), ..Progress::default() }
+fn calling(attempt: Attempt) -> StorageProgress {
+    let calls = Progress { attempt: Some(attempt), ..Progress::default() };
+    StorageProgress { calls, ..StorageProgress::default() }
+}
+
+/// One call did not succeed.
+fn failed(mut progress: StorageProgress) -> StorageProgress {
+    progress.calls.tries = 1;
+    progress
 }
 
 /// Nothing was called; a call may act; it was not answered; it failed, and is uncertain or not.
-fn progresses(call: CallKind) -> [(&'static str, Progress); 5] {
-    let failed = Progress { tries: 1, ..Progress::default() };
+fn progresses(call: CallKind) -> [(&'static str, StorageProgress); 5] {
+    let did_nothing = failed(StorageProgress::default());
     [
-        ("not called", Progress::default()),
+        ("not called", StorageProgress::default()),
         ("may act", calling(live(call))),
-        ("unanswered", Progress { tries: 1, uncertain: true, ..calling(dead(call)) }),
-        ("did nothing", failed.clone()),
-        ("uncertain", Progress { uncertain: true, ..failed }),
+        ("unanswered", StorageProgress { uncertain: true, ..failed(calling(dead(call))) }),
+        ("did nothing", did_nothing.clone()),
+        ("uncertain", StorageProgress { uncertain: true, ..did_nothing }),
     ]
 }
 
@@ -129,11 +136,12 @@ fn volumes() -> Vec<(String, Volume)> {
             volumes.push((format!("{name}, {how}"), under_way(work.clone(), progress)));
         }
     }
-    let inherited = Progress { tries: 1, inherited: true, ..calling(live(CallKind::VolumeModify)) };
+    let inherited = failed(calling(live(CallKind::VolumeModify)));
+    let inherited = StorageProgress { inherited: true, ..inherited };
     let deleting = Work::Delete { reason: String::new(), replaced: None };
     volumes.push(("deleting, after a change".to_owned(), under_way(deleting, inherited)));
     let nodes = expansion(true);
-    volumes.push(("expanding at nodes".to_owned(), under_way(nodes, Progress::default())));
+    volumes.push(("expanding at nodes".to_owned(), under_way(nodes, StorageProgress::default())));
     for (state, call) in [
         (SnapshotState::Creating, CallKind::SnapshotCreate),
         (SnapshotState::Cut, CallKind::SnapshotCreate),
@@ -144,17 +152,18 @@ fn volumes() -> Vec<(String, Volume)> {
             volumes.push((format!("snapshot {state}, {how}"), volume));
         }
     }
-    let mut unfinished = with_snapshot(ready(), SnapshotState::Deleting, Progress::default());
+    let mut unfinished =
+        with_snapshot(ready(), SnapshotState::Deleting, StorageProgress::default());
     unfinished.snapshots.values_mut().for_each(|snapshot| snapshot.was_ready = false);
     volumes.push(("snapshot deleting, never ready".to_owned(), unfinished));
     for state in [SnapshotState::Ready, SnapshotState::Failed] {
-        let volume = with_snapshot(ready(), state, Progress::default());
+        let volume = with_snapshot(ready(), state, StorageProgress::default());
         volumes.push((format!("snapshot {state}"), volume));
     }
     let mut held = ready();
     held.claims.insert(alloc("a1"), claim(SHARED, State::Taken, "n1"));
     volumes.push(("held".to_owned(), held));
-    let mut expanded = under_way(expansion(true), Progress::default());
+    let mut expanded = under_way(expansion(true), StorageProgress::default());
     expanded.claims.insert(alloc("a1"), claim(SHARED, State::Taken, "n1"));
     volumes.push(("held, expanding at nodes".to_owned(), expanded));
     volumes
@@ -170,7 +179,7 @@ fn answers(volume: &Volume) -> Vec<(String, Command)> {
     let of_operation = volume.spec.as_ref().and_then(|it| it.operation()).map(|it| &it.progress);
     let owner = of_snapshot.map(|_| snapshot_id());
     let Some(progress) = of_snapshot.or(of_operation) else { return Vec::new() };
-    let Some(attempt) = &progress.attempt else { return Vec::new() };
+    let Some(attempt) = &progress.calls.attempt else { return Vec::new() };
     let no = || "no".into();
     let mut outcomes = vec![
         ("done", success(volume, owner.as_ref(), attempt.call, true)),
@@ -292,7 +301,8 @@ fn words(decided: &Result<Step, Refusal>) -> String {
         Some(Write::DeleteClaim(_)) => ("claim freed".to_owned(), None),
     };
     let made = step.call.as_ref().map(|call| format!(" + {}", call.call));
-    let kept = progress.and_then(|it| it.attempt.as_ref()).map(|it| format!(" ~ {}", it.call));
+    let kept =
+        progress.and_then(|it| it.calls.attempt.as_ref()).map(|it| format!(" ~ {}", it.call));
     let call = made.or(kept).unwrap_or_default();
     let uncertain = progress.is_some_and(|it| it.uncertain);
     format!("{what}{call}{}", if uncertain { " uncertain" } else { "" })

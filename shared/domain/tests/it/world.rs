@@ -181,7 +181,7 @@ impl World {
 
     /// The answer to the call that is under way for a claim.
     pub fn answer(&mut self, name: &str, outcome: Outcome) -> Result<Step, Refusal> {
-        let attempt = self.claim(name).attempt.clone().unwrap().id;
+        let attempt = self.claim(name).progress.attempt.clone().unwrap().id;
         self.apply(&Command::Answer {
             owner: CallOwner::Claim(alloc(name)),
             attempt,

@@ -6,8 +6,7 @@
 
 use std::time::Duration;
 
-use berth_domain::volume::storage::Progress;
-use berth_domain::volume::{Attempt, Claim, Policy};
+use berth_domain::volume::{Claim, Policy, Progress};
 use berth_domain::{Timestamp, limits};
 
 /// How far ahead of the reader's clock the times of a record may be.
@@ -31,25 +30,16 @@ impl TimeBounds {
     }
 
     pub(super) fn bound_claim(self, claim: &mut Claim, now: Timestamp) {
-        self.bound_call(claim.attempt.as_mut(), &mut claim.next_try, now);
+        self.bound_progress(&mut claim.progress, now);
         bound(&mut claim.place_until, now, self.place_kept);
     }
 
-    /// The times of an operation or a snapshot.
-    pub(super) fn bound_progress(self, progress: &mut Progress, now: Timestamp) {
-        self.bound_call(progress.attempt.as_mut(), &mut progress.next_try, now);
-    }
-
-    fn bound_call(
-        self,
-        attempt: Option<&mut Attempt>,
-        next_try: &mut Option<Timestamp>,
-        now: Timestamp,
-    ) {
-        if let Some(attempt) = attempt {
+    /// The times of the calls of a claim, an operation or a snapshot.
+    pub(super) fn bound_progress(self, calls: &mut Progress, now: Timestamp) {
+        if let Some(attempt) = &mut calls.attempt {
             attempt.bound_deadline(now, self.call_timeout);
         }
-        bound(next_try, now, self.retry_max);
+        bound(&mut calls.next_try, now, self.retry_max);
     }
 }
 

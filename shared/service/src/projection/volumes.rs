@@ -235,13 +235,15 @@ impl Volumes {
         for subtree in self.subtrees.values_mut() {
             let Volume { spec, claims, snapshots, .. } = &mut subtree.volume;
             if let Some(operation) = spec.as_mut().and_then(operation_of) {
-                self.bounds.bound_progress(&mut operation.progress, now);
+                self.bounds.bound_progress(&mut operation.progress.calls, now);
             }
             for snapshot in snapshots.values_mut() {
-                self.bounds.bound_progress(&mut snapshot.progress, now);
+                self.bounds.bound_progress(&mut snapshot.progress.calls, now);
             }
             let timed = claims.iter().filter(|(_, claim)| {
-                claim.attempt.is_some() || claim.next_try.is_some() || claim.place_until.is_some()
+                claim.progress.attempt.is_some()
+                    || claim.progress.next_try.is_some()
+                    || claim.place_until.is_some()
             });
             let timed: Vec<_> = timed.map(|(alloc, one)| (alloc.clone(), one.clone())).collect();
             for (alloc, mut claim) in timed {
@@ -338,7 +340,7 @@ impl Fold for Volumes {
                     let is_busy = spec.operation().is_some();
                     subtree.keep_trace(None, record.trace.filter(|_| is_busy));
                     if let Some(operation) = operation_of(&mut spec) {
-                        bounds.bound_progress(&mut operation.progress, clock::now());
+                        bounds.bound_progress(&mut operation.progress.calls, clock::now());
                     }
                     subtree.volume.spec = Some(spec);
                     NodeChange::default()
@@ -377,7 +379,7 @@ impl Fold for Volumes {
                     if snapshot.create_index == 0 {
                         snapshot.create_index = revision;
                     }
-                    bounds.bound_progress(&mut snapshot.progress, clock::now());
+                    bounds.bound_progress(&mut snapshot.progress.calls, clock::now());
                     let is_busy = snapshot.call().is_some();
                     subtree.keep_trace(Some(id.clone()), record.trace.filter(|_| is_busy));
                     subtree.volume.snapshots.insert(id, Box::new(snapshot));

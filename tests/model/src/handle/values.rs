@@ -108,30 +108,13 @@ impl Values {
 
     /// A claim that an older version granted.
     pub(super) fn taken(&self) -> Claim {
+        let access = AccessMode::SingleNodeWriter;
+        let capability = Capability { access, attachment: AttachmentMode::FileSystem };
+        let (node, since) = (self.node.clone(), Timestamp::default());
         Claim {
-            state: State::Taken,
-            node: self.node.clone(),
-            tries: 0,
-            next_try: None,
-            failure: None,
-            mode: Mode::Write,
-            since: Timestamp::default(),
-            place_until: None,
-            exhausted: false,
-            denied: false,
-            unstaged_by: None,
-            reason: None,
-            proof: None,
-            attempt: None,
-            epoch: 0,
-            access: AccessMode::SingleNodeWriter,
-            attachment: AttachmentMode::FileSystem,
             controller: self.controller,
             external_node: Some("the plugin's n1".to_owned()),
-            publish_context: BTreeMap::new(),
-            mount: None,
-            plugin: None,
-            external_id: None,
+            ..Claim::new(State::Taken, node, Mode::Write, capability, since)
         }
     }
 

@@ -108,7 +108,7 @@ impl World {
         for volume in &self.volumes {
             for (alloc, claim) in &volume.claims {
                 let rank = ranks.iter().position(|epoch| *epoch == claim.epoch);
-                let calls = claim.attempt.is_some();
+                let calls = claim.progress.attempt.is_some();
                 // Writing to a string does not fail.
                 let _ = write!(print, "|{alloc}{:?}{rank:?}{calls}", claim.state);
             }
@@ -266,7 +266,7 @@ impl World {
     fn worker_acts(&self, who: usize, at: usize) -> Option<Self> {
         let claim = self.volumes[at].claims.get(&alloc(who))?;
         let wanted = self.callers[who].progress != Progress::Ended;
-        let command = match &claim.attempt {
+        let command = match &claim.progress.attempt {
             Some(attempt) => Command::Answer {
                 owner: CallOwner::Claim(alloc(who)),
                 attempt: attempt.id.clone(),

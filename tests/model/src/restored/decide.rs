@@ -122,8 +122,9 @@ impl Decider {
     pub(super) fn awaits(&self, record: Record, number: u8) -> bool {
         let volume = self.volume(record);
         let operation = volume.spec.as_ref().and_then(|spec| spec.operation());
-        let of_operation = operation.and_then(|operation| operation.progress.attempt.as_ref());
-        let of_claims = volume.claims.values().filter_map(|claim| claim.attempt.as_ref());
+        let of_operation =
+            operation.and_then(|operation| operation.progress.calls.attempt.as_ref());
+        let of_claims = volume.claims.values().filter_map(|claim| claim.progress.attempt.as_ref());
         of_claims.chain(of_operation).any(|call| call.id == attempt(number))
     }
 

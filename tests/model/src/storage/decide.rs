@@ -6,7 +6,7 @@ use std::time::Duration;
 use berth_domain::access::{CapabilityFilter, Mode};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::storage::{
-    Operation, Progress, SnapshotState, SnapshotWish, Stage, Work as StorageWork,
+    Operation, SnapshotState, SnapshotWish, Stage, StorageProgress, Work as StorageWork,
 };
 use berth_domain::volume::{
     Attempt, Begin, CallOwner, Claims, Command, Context, CreatedVolume, CutSnapshot, HandleUse,
@@ -332,7 +332,7 @@ impl Decider {
                 }
             }
             (Some(Mutation::ForgetCalls), Ask::Drive { .. } | Ask::Take | Ask::Release) => {
-                each_progress(volume, |progress| progress.attempt = None);
+                each_progress(volume, |progress| progress.calls.attempt = None);
             }
             (Some(Mutation::TakeInherited), Ask::Answer { .. }) => {
                 each_progress(volume, |progress| progress.inherited = false);
@@ -358,20 +358,20 @@ impl Decider {
                     let operation = storage.operation.as_mut();
                     let operation = operation.filter(|operation| operation.progress.inherited);
                     if let Some(operation) = operation {
-                        operation.progress = Progress::default();
+                        operation.progress = StorageProgress::default();
                     }
                 }
                 Some(Write::PutSnapshot(_, snapshot)) if snapshot.progress.inherited => {
-                    snapshot.progress = Progress::default();
+                    snapshot.progress = StorageProgress::default();
                 }
                 _ => {}
             },
             (Some(Mutation::ForgetFailures), Ask::DeleteSnapshot { .. }) => {
                 if let Some(Write::PutSnapshot(_, snapshot)) = &mut step.write
-                    && snapshot.progress.attempt.is_none()
+                    && snapshot.progress.calls.attempt.is_none()
                     && snapshot.state == SnapshotState::Deleting
                 {
-                    snapshot.progress.tries = 0;
+                    snapshot.progress.calls.tries = 0;
                 }
             }
             _ => {}
@@ -380,9 +380,10 @@ impl Decider {
 
     fn call_to_make(&self, after: &Volume, call: &Attempt) -> CallToMake {
         let records = &self.records;
-        let is_of_claim = after.claims.values().any(|it| it.attempt.as_ref() == Some(call));
+        let is_of_claim =
+            after.claims.values().any(|it| it.progress.attempt.as_ref() == Some(call));
         let of_snapshot = after.snapshots.values().next();
-        let of_snapshot = of_snapshot.filter(|it| it.progress.attempt.as_ref() == Some(call));
+        let of_snapshot = of_snapshot.filter(|it| it.progress.calls.attempt.as_ref() == Some(call));
         let (owner, caller) = match of_snapshot {
             Some(_) => (Owner::Snapshot, CallOwner::Snapshot(records.snapshot.clone())),
             None if is_of_claim => (Owner::Claim, CallOwner::Claim(records.alloc.clone())),
@@ -410,7 +411,7 @@ impl Decider {
         };
         let mut asked = after.clone();
         if self.scenario.is(Mutation::AskTheUnheard) {
-            each_progress(&mut asked, |progress| progress.tries = 0);
+            each_progress(&mut asked, |progress| progress.calls.tries = 0);
         }
         let is_unsettled =
             asked.unsettled(&caller).next().is_some() || asked.is_storage_unsettled(&caller);
@@ -445,7 +446,7 @@ fn operation_work(volume: &Volume) -> Work {
     }
 }
 
-fn each_progress(volume: &mut Volume, mut change: impl FnMut(&mut Progress)) {
+fn each_progress(volume: &mut Volume, mut change: impl FnMut(&mut StorageProgress)) {
     if let Some(storage) = volume.spec.as_mut().and_then(|spec| spec.storage.as_mut())
         && let Some(operation) = &mut storage.operation
     {

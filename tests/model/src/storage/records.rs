@@ -8,11 +8,11 @@ use std::fmt::Write as _;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability};
 use berth_domain::volume::storage::{
-    Operation, Origin, Progress, Provision, Reclaim, SnapshotState, Stage, StorageLife, Topology,
-    Work as StorageWork,
+    Operation, Origin, Provision, Reclaim, SnapshotState, Stage, StorageLife, StorageProgress,
+    Topology, Work as StorageWork,
 };
 use berth_domain::volume::{
-    Attempt, Claim, MountOptions, Policy, State, Volume, VolumeSpec, invariant,
+    Attempt, Claim, MountOptions, Policy, Progress, State, Volume, VolumeSpec, invariant,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, SnapshotId, Timestamp, VolumeId, WorkerId};
 
@@ -157,13 +157,13 @@ impl Records {
     /// What a record says, in words.
     pub(super) fn picture(&self, record: Record) -> String {
         let volume = self.volume(record);
-        let calls = |progress: &Progress| {
-            let call = progress.attempt.as_ref().map(|attempt| {
+        let calls = |progress: &StorageProgress| {
+            let call = progress.calls.attempt.as_ref().map(|attempt| {
                 let live = if attempt.deadline >= NOW { "may act" } else { "unanswered" };
                 format!(" {} {live}", attempt.call)
             });
             let uncertain = if progress.uncertain { " uncertain" } else { "" };
-            format!("{}{uncertain} tries {}", call.unwrap_or_default(), progress.tries)
+            format!("{}{uncertain} tries {}", call.unwrap_or_default(), progress.calls.tries)
         };
         // Writing to a String cannot fail.
         let mut picture = String::from("absent");
@@ -182,7 +182,7 @@ impl Records {
             let _ = write!(picture, ", snapshot {}{doomed}{calls}", snapshot.state);
         }
         for claim in volume.claims.values() {
-            let call = claim.attempt.as_ref().map(|attempt| format!(" {}", attempt.call));
+            let call = claim.progress.attempt.as_ref().map(|attempt| format!(" {}", attempt.call));
             let _ = write!(picture, ", claim {}{}", claim.state, call.unwrap_or_default());
         }
         picture
@@ -298,15 +298,15 @@ fn each_attempt(volume: &mut Volume, mut change: impl FnMut(&mut Attempt)) {
     if let Some(storage) = volume.spec.as_mut().and_then(|spec| spec.storage.as_mut())
         && let Some(operation) = &mut storage.operation
     {
-        operation.progress.attempt.iter_mut().for_each(&mut change);
+        operation.progress.calls.attempt.iter_mut().for_each(&mut change);
     }
     for snapshot in volume.snapshots.values_mut() {
-        snapshot.progress.attempt.iter_mut().for_each(&mut change);
+        snapshot.progress.calls.attempt.iter_mut().for_each(&mut change);
     }
     let claims = volume.claims.iter().map(|(alloc, claim)| (alloc.clone(), claim.clone()));
     let claims: Vec<_> = claims.collect();
     for (alloc, mut claim) in claims {
-        claim.attempt.iter_mut().for_each(&mut change);
+        claim.progress.attempt.iter_mut().for_each(&mut change);
         volume.claims.insert(alloc, claim);
     }
 }
@@ -325,7 +325,7 @@ fn strip(volume: &mut Volume) {
             }
             if let Some(Operation { work, since, progress, .. }) = &mut storage.operation {
                 *since = NOW;
-                strip_progress(progress);
+                strip_progress(&mut progress.calls);
                 if let StorageWork::Delete { reason, .. } = work {
                     reason.clear();
                 }
@@ -335,18 +335,11 @@ fn strip(volume: &mut Volume) {
     for snapshot in volume.snapshots.values_mut() {
         snapshot.since = NOW;
         snapshot.create_index = 1;
-        strip_progress(&mut snapshot.progress);
+        strip_progress(&mut snapshot.progress.calls);
     }
     let claims = volume.claims.iter().map(|(alloc, claim)| {
-        let claim = Claim {
-            tries: claim.tries.min(1),
-            failure: None,
-            next_try: None,
-            since: NOW,
-            reason: None,
-            denied: false,
-            ..claim.clone()
-        };
+        let mut claim = Claim { since: NOW, reason: None, denied: false, ..claim.clone() };
+        strip_progress(&mut claim.progress);
         (alloc.clone(), claim)
     });
     volume.claims = claims.collect();
@@ -362,8 +355,8 @@ fn strip_progress(progress: &mut Progress) {
 fn read_facts(volume: &Volume) -> Facts {
     let mut facts = Facts::default();
     let host = |node: &NodeId| node.as_str()[1..].parse::<u8>().expect("a number");
-    let call_facts = |progress: &Progress| CallFacts {
-        sticks: progress.uncertain || progress.attempt.is_some(),
+    let call_facts = |progress: &StorageProgress| CallFacts {
+        sticks: progress.uncertain || progress.calls.attempt.is_some(),
         executor: progress.executor.as_ref().map(host),
     };
     let mut calls = Vec::new();
@@ -379,9 +372,12 @@ fn read_facts(volume: &Volume) -> Facts {
             facts.operation = Some(call_facts(&operation.progress));
             let at_nodes =
                 matches!(&operation.work, StorageWork::Expand(expansion) if expansion.at_nodes);
-            let live = operation.progress.attempt.as_ref().filter(|call| call.deadline >= NOW);
+            let live =
+                operation.progress.calls.attempt.as_ref().filter(|call| call.deadline >= NOW);
             facts.awaits_node = at_nodes && live.is_none();
-            calls.extend(operation.progress.attempt.as_ref().map(|call| (Owner::Operation, call)));
+            calls.extend(
+                operation.progress.calls.attempt.as_ref().map(|call| (Owner::Operation, call)),
+            );
         }
     }
     if let Some(snapshot) = volume.snapshots.values().next() {
@@ -392,11 +388,11 @@ fn read_facts(volume: &Volume) -> Facts {
             id: snapshot.external_id.as_deref().map(read_id),
             source: read_id(&snapshot.source),
         });
-        calls.extend(progress.attempt.as_ref().map(|call| (Owner::Snapshot, call)));
+        calls.extend(progress.calls.attempt.as_ref().map(|call| (Owner::Snapshot, call)));
     }
     if let Some(claim) = volume.claims.values().next() {
         facts.claim = Some(claim.state);
-        calls.extend(claim.attempt.as_ref().map(|call| (Owner::Claim, call)));
+        calls.extend(claim.progress.attempt.as_ref().map(|call| (Owner::Claim, call)));
     }
     facts.is_live = calls.iter().any(|(_, call)| call.deadline >= NOW);
     facts.calling = calls.into_iter().map(|(owner, _)| owner).collect();

@@ -1,8 +1,6 @@
 //! Every state of a mount, and what is said of it.
 
-use std::collections::BTreeMap;
-
-use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::volume::State;
 use berth_domain::{Namespace, NodeId, VolumeId};
 
@@ -10,30 +8,14 @@ use super::*;
 
 fn claim(state: NodeMountState, rpc: Option<&str>) -> Claim {
     let since = Timestamp::from_unix_ms(1_000);
+    let (node, access) = (NodeId::new("n1").unwrap(), AccessMode::SingleNodeWriter);
+    let capability = Capability { access, attachment: AttachmentMode::FileSystem };
+    let rpc = rpc.map(str::to_owned);
     Claim {
-        state: State::Taken,
-        node: NodeId::new("n1").unwrap(),
-        tries: 0,
-        next_try: None,
-        failure: None,
-        mode: Mode::Write,
-        since,
-        place_until: None,
-        exhausted: false,
-        denied: false,
-        unstaged_by: None,
-        reason: None,
-        proof: None,
-        attempt: None,
         epoch: 7,
-        access: AccessMode::SingleNodeWriter,
-        attachment: AttachmentMode::FileSystem,
         controller: true,
-        external_node: None,
-        publish_context: BTreeMap::new(),
-        mount: Some(NodeMount { state, since, rpc: rpc.map(str::to_owned), tries: 0, error: None }),
-        plugin: None,
-        external_id: None,
+        mount: Some(NodeMount { state, since, rpc, tries: 0, error: None }),
+        ..Claim::new(State::Taken, node, Mode::Write, capability, since)
     }
 }
 

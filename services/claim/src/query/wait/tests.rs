@@ -1,13 +1,12 @@
 //! Every state of a claim with every cause that keeps it there, and what is shown of it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::plugin::Instance;
 use berth_domain::proof::Proof;
-use berth_domain::volume::{CallFailure, FailureFacts};
+use berth_domain::volume::{CallFailure, FailureFacts, Progress};
 use berth_domain::{Namespace, VolumeId};
 
 use super::*;
@@ -15,31 +14,9 @@ use super::*;
 const NOW: Timestamp = Timestamp::from_unix_ms(1_000_000_000);
 
 fn claim(state: State, epoch: u64) -> Claim {
-    Claim {
-        state,
-        node: NodeId::new("n1").unwrap(),
-        tries: 0,
-        next_try: None,
-        failure: None,
-        mode: Mode::Write,
-        since: NOW,
-        place_until: None,
-        exhausted: false,
-        denied: false,
-        unstaged_by: None,
-        reason: None,
-        proof: None,
-        attempt: None,
-        epoch,
-        access: AccessMode::SingleNodeWriter,
-        attachment: AttachmentMode::FileSystem,
-        controller: true,
-        external_node: None,
-        publish_context: BTreeMap::new(),
-        mount: None,
-        plugin: None,
-        external_id: None,
-    }
+    let (node, access) = (NodeId::new("n1").unwrap(), AccessMode::SingleNodeWriter);
+    let capability = Capability { access, attachment: AttachmentMode::FileSystem };
+    Claim { epoch, controller: true, ..Claim::new(state, node, Mode::Write, capability, NOW) }
 }
 
 fn volume<const N: usize>(claims: [(&str, Claim); N]) -> Volume {
@@ -143,10 +120,8 @@ fn the_step_is_named() {
             assert_eq!(told, lacks_controller || state == State::Taken && !wanted, "{state}");
         }
     }
-    let again = Claim {
-        next_try: Some(NOW.after(Duration::from_secs(5))),
-        ..claim(State::Unpublishing, 1)
-    };
+    let mut again = claim(State::Unpublishing, 1);
+    again.progress.next_try = Some(NOW.after(Duration::from_secs(5)));
     let context = subject.context(&again, &line, false);
     let (wait, waits) = context.waits_for().unwrap();
     assert!(wait == ClaimWait::NextTry && waits.starts_with("agent.detach, again at"), "{waits}");
@@ -204,7 +179,8 @@ fn a_stuck_release_says_what_to_do() {
         (off, 3, None, Some(&ill), Some("have a controller of plugin p run")),
     ];
     for (at, (state, tries, node, plugin, expected)) in rows.into_iter().enumerate() {
-        let claim = Claim { tries, ..claim(state, 1) };
+        let mut claim = claim(state, 1);
+        claim.progress.tries = tries;
         let context = subject.context(&claim, &line, false);
         let hint =
             context
@@ -235,7 +211,11 @@ fn a_way_out_names_the_volume_the_node_and_the_revision() {
     let empty = Volume::default();
     let (line, subject) = (VolumeQueue::new(&empty), Subject::new("team"));
     let down = node(NodeState::Down);
-    let stuck = Claim { tries: 3, ..claim(State::Unpublishing, 1) };
+    let tried = |failure| Claim {
+        progress: Progress { tries: 3, failure, ..Progress::default() },
+        ..claim(State::Unpublishing, 1)
+    };
+    let stuck = tried(None);
     let hint = |claim: &Claim, node| {
         let (id, well) = (PluginId::new("p").unwrap(), plugin(true));
         subject.context(claim, &line, false).hint(node, Some((&id, &well)), |_| true).unwrap()
@@ -250,14 +230,14 @@ fn a_way_out_names_the_volume_the_node_and_the_revision() {
         |facts| Some(Box::new(CallFailure { facts, ..CallFailure::new("agent.detach: no") }));
     let code = Some(Code::NoResponder.into());
     let not_there = failed(FailureFacts { code, ..FailureFacts::default() });
-    let away = Claim { failure: not_there, ..stuck.clone() };
+    let away = tried(not_there);
     let told = hint(&away, Some((&ready, 1042)));
     assert!(told.starts_with("the agent of node n1 did not listen at the last try"), "{told}");
     assert!(told.contains("`berth node status n1`") && !told.contains("1042"), "{told}");
 
     let next = Some("look at /x".to_owned());
     let advised = failed(FailureFacts { next, ..FailureFacts::default() });
-    let mounted = Claim { failure: advised, ..stuck.clone() };
+    let mounted = tried(advised);
     let told = hint(&mounted, Some((&ready, 1042)));
     assert_eq!(told, "look at /x. The call is repeated by itself");
 

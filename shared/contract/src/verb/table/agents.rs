@@ -2,7 +2,7 @@
 
 use berth_domain::NodeId;
 
-use crate::message::{agent, call, plugin, storage_call};
+use crate::message::{agent, call, plugin};
 use crate::verb::NodeAndNamespace;
 
 verbs! {
@@ -44,7 +44,7 @@ verbs! {
         step: "agent.detach", endpoint: "detach",
         subject: "berth.v1.agent.<node>.detach", to: NodeId,
         service: NODE_AGENT, senders: [VOLUMEWATCHER], effect: Change,
-        request: call::Call, reply: call::Called,
+        request: call::ClaimCall, reply: call::Called,
         errors: [
             OldCall, UnmountFailed, VolumeHeldByProcess, RunUnknown, MountUnaccounted,
             ForeignMount, NodeReturning,
@@ -56,7 +56,7 @@ verbs! {
         step: "agent.expand", endpoint: "expand",
         subject: "berth.v1.agent.<node>.expand", to: NodeId,
         service: NODE_AGENT, senders: [VOLUMEWATCHER], effect: Change,
-        request: storage_call::StorageCall, reply: call::Called,
+        request: call::StorageCall, reply: call::Called,
         errors: [OldCall, NotDue, PluginUnable, MountFailed] + PLUGIN_FAILED,
     }
 

@@ -11,7 +11,7 @@ verbs! {
         step: "controller.publish", endpoint: "publish",
         subject: "berth.v1.controller.<plugin>.publish", to: PluginId,
         service: CONTROLLER, senders: [CLAIM], effect: Change,
-        request: call::Call, reply: call::Called,
+        request: call::ClaimCall, reply: call::Called,
         errors: [OldCall] + PLUGIN_FAILED,
     }
 
@@ -20,7 +20,7 @@ verbs! {
         step: "controller.unpublish", endpoint: "unpublish",
         subject: "berth.v1.controller.<plugin>.unpublish", to: PluginId,
         service: CONTROLLER, senders: [VOLUMEWATCHER], effect: Change,
-        request: call::Call, reply: call::Called,
+        request: call::ClaimCall, reply: call::Called,
         errors: [OldCall] + PLUGIN_FAILED,
     }
 
@@ -38,7 +38,7 @@ verbs! {
         step: "controller.provision", endpoint: "provision",
         subject: "berth.v1.controller.<plugin>.provision", to: PluginId,
         service: CONTROLLER, senders: [VOLUMEWATCHER], effect: Change,
-        request: storage_call::StorageCall, reply: call::Called,
+        request: call::StorageCall, reply: call::Called,
         errors: [OldCall, PluginUnable] + PLUGIN_FAILED,
     }
 
@@ -56,7 +56,7 @@ verbs! {
         step: "controller.publish-on-node", endpoint: "publish-on-node",
         subject: "berth.v1.agent.<node>.controller.<plugin>.publish", to: PluginOnNode,
         service: CONTROLLER, senders: [CLAIM], effect: Change,
-        request: call::Call, reply: call::Called,
+        request: call::ClaimCall, reply: call::Called,
         errors: [OldCall] + PLUGIN_FAILED,
     }
 
@@ -65,7 +65,7 @@ verbs! {
         step: "controller.unpublish-on-node", endpoint: "unpublish-on-node",
         subject: "berth.v1.agent.<node>.controller.<plugin>.unpublish", to: PluginOnNode,
         service: CONTROLLER, senders: [VOLUMEWATCHER], effect: Change,
-        request: call::Call, reply: call::Called,
+        request: call::ClaimCall, reply: call::Called,
         errors: [OldCall] + PLUGIN_FAILED,
     }
 
@@ -83,7 +83,7 @@ verbs! {
         step: "controller.provision-on-node", endpoint: "provision-on-node",
         subject: "berth.v1.agent.<node>.controller.<plugin>.provision", to: PluginOnNode,
         service: CONTROLLER, senders: [VOLUMEWATCHER], effect: Change,
-        request: storage_call::StorageCall, reply: call::Called,
+        request: call::StorageCall, reply: call::Called,
         errors: [OldCall, PluginUnable] + PLUGIN_FAILED,
     }
 

@@ -2,7 +2,7 @@
 
 use berth_domain::Namespace;
 
-use crate::message::{storage, storage_call};
+use crate::message::{storage, work};
 
 verbs! {
     /// Create a volume at its storage: the volume's document
@@ -62,7 +62,7 @@ verbs! {
         step: "volume.checkpoint", endpoint: "volume-checkpoint",
         subject: "berth.v1.volume.checkpoint.<ns>", to: Namespace,
         service: CLAIM, senders: [VOLUMEWATCHER], effect: Change,
-        request: storage_call::StorageCheckpoint, reply: storage_call::StorageCheckpointed,
+        request: work::StorageCheckpoint, reply: work::StorageCheckpointed,
         errors: [NoSuchVolume, NoSuchSnapshot, StaleAttempt, NotDue],
     }
 

@@ -126,7 +126,7 @@ pub fn golden(message: &str, direction: &str, one: &Row) -> String {
         return own;
     }
     match message {
-        "call::Call" | "call::Called" => format!("{direction}-call"),
+        "call::ClaimCall" | "call::StorageCall" | "call::Called" => format!("{direction}-call"),
         "alloc::AllocStatus" => "reply-alloc-status".to_owned(),
         _ => own,
     }

@@ -29,7 +29,7 @@ const MORE_EXAMPLES: [(&str, &[&str]); 7] = [
     ("secret::Envelope", &["sealed-envelope", "sealed-envelope-of-class"]),
     ("storage::Create", &["request-volume-create-of-class", "request-volume-create-copy"]),
     (
-        "storage_call::StorageCall",
+        "call::StorageCall",
         &[
             "request-controller-provision-delete",
             "request-controller-provision-expand",

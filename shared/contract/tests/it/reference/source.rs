@@ -3,13 +3,15 @@
 //! Promises that the text of a field in the reference is its doc comment in the source. That the
 //! text is true is tested with real messages, in [`super::hold`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use berth_contract::message::secret::list_secret_calls;
 use berth_contract::message::volume::{DOCUMENT_FIELDS, SEALED_FIELD};
-use syn::{Attribute, Expr, Fields, GenericArgument, Item, Lit, Meta, PathArguments, Type};
+use syn::{
+    Attribute, Expr, Fields, GenericArgument, Item, ItemType, Lit, Meta, PathArguments, Type,
+};
 
 /// Every type that may stand in a message or record, by name; those of messages with their module
 /// in front, `claim::Take`.
@@ -30,7 +32,7 @@ pub enum Form {
 }
 
 /// One variant of an enum.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Variant {
     pub name: String,
     pub meaning: String,
@@ -38,7 +40,7 @@ pub struct Variant {
 }
 
 /// How a variant is written.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Content {
     /// Its name, as a text.
     Name,
@@ -92,15 +94,26 @@ impl Source {
         }
         let mut names = Vec::new();
         for (module, items) in &files {
-            names
-                .extend(items.iter().filter_map(wire_name).map(|name| key(module.as_ref(), &name)));
+            names.extend(
+                items
+                    .iter()
+                    .filter_map(|item| wire_name(item, items))
+                    .map(|name| key(module.as_ref(), &name)),
+            );
         }
         let mut types = BTreeMap::new();
         for (module, items) in &files {
             for item in items {
-                let Some(name) = wire_name(item) else { continue };
+                let Some(name) = wire_name(item, items) else { continue };
                 let name = key(module.as_ref(), &name);
-                let before = types.insert(name.clone(), shape(item, module.as_ref(), &names));
+                let shape = match item {
+                    Item::Type(alias) => {
+                        let of = aliased(alias, items).unwrap();
+                        shape(of, Some(alias), module.as_ref(), &names)
+                    }
+                    item => shape(item, None, module.as_ref(), &names),
+                };
+                let before = types.insert(name.clone(), shape);
                 assert!(before.is_none(), "two types are called {name}");
             }
         }
@@ -108,25 +121,46 @@ impl Source {
     }
 
     /// The same, with the fields of each part in its place.
-    fn flattened(mut self) -> Self {
-        let mut parts = BTreeMap::new();
-        for (name, shape) in &self.0 {
-            if let Form::Object(fields) = &shape.form {
-                parts.insert(name.clone(), fields.clone());
-            }
-        }
-        for shape in self.0.values_mut() {
-            let Form::Object(fields) = &mut shape.form else { continue };
-            *fields = std::mem::take(fields)
-                .into_iter()
-                .flat_map(|field| match &field.kind {
-                    Kind::Named(part) if field.is_part => part_of(&parts[part], field.optional),
-                    Kind::Plain("secrets") => secret_fields(&field.meaning).to_vec(),
-                    _ => vec![field],
+    fn flattened(self) -> Self {
+        let flat = self.0.iter().map(|(name, shape)| {
+            let form = match &shape.form {
+                Form::Object(fields) => Form::Object(self.with_parts(fields)),
+                Form::Choice(variants) => Form::Choice(variants.clone()),
+            };
+            (name.clone(), Shape { meaning: shape.meaning.clone(), form })
+        });
+        Self(flat.collect())
+    }
+
+    fn with_parts(&self, fields: &[Field]) -> Vec<Field> {
+        let in_place = fields.iter().flat_map(|field| match &field.kind {
+            Kind::Named(part) if field.is_part => self.part(part, field.optional),
+            Kind::Plain("secrets") => secret_fields(&field.meaning).to_vec(),
+            _ => vec![field.clone()],
+        });
+        in_place.collect()
+    }
+
+    /// The fields of a part, in the place of the field that holds it. Of a choice, those of each
+    /// variant: none has to be there.
+    fn part(&self, name: &str, may_be_absent: bool) -> Vec<Field> {
+        let mut fields: Vec<Field> = match &self.0[name].form {
+            Form::Object(fields) => self.with_parts(fields),
+            Form::Choice(variants) => variants
+                .iter()
+                .flat_map(|variant| match &variant.content {
+                    Content::Value(Kind::Named(name)) => self.part(name, true),
+                    _ => panic!("a variant of {name} is no part"),
                 })
-                .collect();
+                .collect(),
+        };
+        // Two variants may have a field of the same name.
+        let mut names = BTreeSet::new();
+        fields.retain(|field| names.insert(field.name.clone()));
+        for field in &mut fields {
+            field.optional |= may_be_absent;
         }
-        self
+        fields
     }
 
     /// The type of this name; generic arguments make no difference.
@@ -197,21 +231,18 @@ fn paths() -> Vec<(PathBuf, bool)> {
     paths
 }
 
-/// The fields of a part, in the place of the field that holds it.
-fn part_of(fields: &[Field], may_be_absent: bool) -> Vec<Field> {
-    let optional = |field: Field| Field { optional: field.optional || may_be_absent, ..field };
-    fields.iter().cloned().map(optional).collect()
-}
-
 fn key(module: Option<&String>, name: &str) -> String {
     module.map_or_else(|| name.to_owned(), |module| format!("{module}::{name}"))
 }
 
 /// The name of a struct or enum that goes over the wire as it is declared.
-fn wire_name(item: &Item) -> Option<String> {
+fn wire_name(item: &Item, items: &[Item]) -> Option<String> {
     let (name, attrs) = match item {
         Item::Struct(item) if matches!(item.fields, Fields::Named(_)) => (&item.ident, &item.attrs),
         Item::Enum(item) => (&item.ident, &item.attrs),
+        Item::Type(alias) => {
+            return aliased(alias, items).map(|_| alias.ident.to_string());
+        }
         _ => return None,
     };
     let derives = attrs.iter().filter(|attr| attr.path().is_ident("derive"));
@@ -220,15 +251,39 @@ fn wire_name(item: &Item) -> Option<String> {
     (is_sent && name != "SentSecrets").then(|| name.to_string())
 }
 
-fn shape(item: &Item, module: Option<&String>, names: &[String]) -> Shape {
+/// The generic struct of the same file that an alias names.
+fn aliased<'a>(alias: &ItemType, items: &'a [Item]) -> Option<&'a Item> {
+    items.iter().find(|item| match item {
+        Item::Struct(item) => is(&alias.ty, &item.ident.to_string()),
+        _ => false,
+    })
+}
+
+/// The shape of a type. A generic field has the type that the alias gives, or else its default; one
+/// that has neither is left out.
+fn shape(
+    item: &Item,
+    alias: Option<&ItemType>,
+    module: Option<&String>,
+    names: &[String],
+) -> Shape {
     match item {
         Item::Struct(item) => {
-            let generic = |field: &&syn::Field| {
-                item.generics.type_params().any(|one| is(&field.ty, &one.ident.to_string()))
-            };
-            let fields = item.fields.iter().filter(|field| !generic(field));
-            let fields = fields.map(|one| field(one, module, names));
-            Shape { meaning: meaning(&item.attrs), form: Form::Object(fields.collect()) }
+            let given = alias.and_then(|alias| match &*alias.ty {
+                Type::Path(path) => arguments(&path.path.segments.last()?.arguments).pop(),
+                _ => None,
+            });
+            let fields = item.fields.iter().filter_map(|one| {
+                let mut generics = item.generics.type_params();
+                let generic = generics.find(|generic| is(&one.ty, &generic.ident.to_string()));
+                let ty = match generic {
+                    None => &one.ty,
+                    Some(generic) => given.or(generic.default.as_ref().map(|(_, ty)| ty))?,
+                };
+                Some(field(one, ty, module, names))
+            });
+            let attrs = alias.map_or(&item.attrs, |alias| &alias.attrs);
+            Shape { meaning: meaning(attrs), form: Form::Object(fields.collect()) }
         }
         Item::Enum(item) => {
             let variants = item.variants.iter().map(|variant| Variant {
@@ -241,7 +296,8 @@ fn shape(item: &Item, module: Option<&String>, names: &[String]) -> Shape {
                         Content::Value(kind(&one.ty, module, names))
                     }
                     Fields::Named(fields) => {
-                        let fields = fields.named.iter().map(|one| field(one, module, names));
+                        let fields =
+                            fields.named.iter().map(|one| field(one, &one.ty, module, names));
                         Content::Fields(fields.collect())
                     }
                 },
@@ -252,11 +308,11 @@ fn shape(item: &Item, module: Option<&String>, names: &[String]) -> Shape {
     }
 }
 
-fn field(field: &syn::Field, module: Option<&String>, names: &[String]) -> Field {
+fn field(field: &syn::Field, ty: &Type, module: Option<&String>, names: &[String]) -> Field {
     Field {
         name: renamed(&field.attrs).unwrap_or_else(|| field.ident.as_ref().unwrap().to_string()),
-        kind: kind(&field.ty, module, names),
-        optional: is(&field.ty, "Option") || says(&field.attrs, "default"),
+        kind: kind(ty, module, names),
+        optional: is(ty, "Option") || says(&field.attrs, "default"),
         meaning: meaning(&field.attrs),
         is_part: says(&field.attrs, "flatten"),
     }

@@ -7,7 +7,7 @@
 //! **Never** changes a record: `operation_calls` and `snapshot_calls` do.
 
 use super::operation::{Expansion, Work};
-use super::progress::Progress;
+use super::progress::StorageProgress;
 use super::snapshot::{Snapshot, SnapshotState};
 use crate::volume::command::{CreatedVolume, CutSnapshot, Outcome, StorageAnswer};
 use crate::volume::failure::CallFailure;
@@ -37,7 +37,7 @@ pub(super) enum VolumeStage<'a> {
 /// What comes next in a volume's life at its storage.
 pub(super) fn next_of_volume<'a>(
     work: &Work,
-    progress: &Progress,
+    progress: &StorageProgress,
     outcome: &'a Outcome,
 ) -> VolumeStage<'a> {
     use Outcome::{Done, Exhausted, NotDone, Refused, Stored};

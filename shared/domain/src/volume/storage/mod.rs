@@ -32,7 +32,7 @@ mod snapshot_calls;
 
 pub use operation::{Expansion, Operation, OperationKind, Work};
 pub use operation_calls::NextStorageCall;
-pub use progress::Progress;
+pub use progress::StorageProgress;
 pub use provision::{Origin, OriginKind, Provision, Reclaim, Topology};
 pub use snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};
 

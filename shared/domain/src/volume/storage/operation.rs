@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::progress::Progress;
+use super::progress::StorageProgress;
 use crate::volume::attempt::CallKind;
 use crate::volume::mounted::MountDoubt;
 use crate::{NodeId, Timestamp};
@@ -19,7 +19,7 @@ pub struct Operation {
     pub since: Timestamp,
     /// How far its calls have come.
     #[serde(default)]
-    pub progress: Progress,
+    pub progress: StorageProgress,
     /// The mount without a claim that its next call waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounted: Option<Box<MountDoubt>>,
@@ -126,7 +126,7 @@ impl fmt::Display for OperationKind {
 impl Operation {
     /// A change that is requested now.
     pub(super) fn new(work: Work, now: Timestamp) -> Self {
-        Self { work, since: now, progress: Progress::default(), mounted: None }
+        Self { work, since: now, progress: StorageProgress::default(), mounted: None }
     }
 
     /// Whether its next call must not be made while the volume may be mounted.

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::life::{self, VolumeStage};
 use super::operation::{Expansion, Operation, OperationKind, Work};
-use super::progress::Progress;
+use super::progress::StorageProgress;
 use super::provision::Provision;
 use super::{Stage, StorageFailure, StorageLife, request};
 use crate::volume::claim::Claim;
@@ -133,7 +133,8 @@ pub(in crate::volume) fn answer_operation(
     let spec = volume.spec.as_ref().ok_or(Refusal::StaleAttempt)?;
     let mut storage = spec.life();
     let Some(mut operation) = storage.operation.take() else { return Err(Refusal::StaleAttempt) };
-    let current = operation.progress.attempt.as_ref().filter(|current| current.id == *attempt);
+    let current =
+        operation.progress.calls.attempt.as_ref().filter(|current| current.id == *attempt);
     if current.is_none() {
         return Err(Refusal::StaleAttempt);
     }
@@ -152,7 +153,7 @@ pub(in crate::volume) fn answer_operation(
         }
         VolumeStage::RefusedByNode(failure) => {
             refused_by_node(volume, &mut operation);
-            operation.progress = Progress::failed(failure.clone());
+            operation.progress = StorageProgress::failed(failure.clone());
             storage.operation = Some(operation);
         }
         VolumeStage::Modified => {
@@ -187,9 +188,9 @@ fn replaced_by(operation: Operation) -> Option<Operation> {
         Work::Delete { replaced, .. } => *replaced?,
         Work::Create { .. } | Work::Modify { .. } => return None,
     };
-    let before = Operation::new(before, operation.since);
-    let progress = Progress { tries: operation.progress.tries, ..Progress::default() };
-    Some(Operation { progress, ..before })
+    let mut before = Operation::new(before, operation.since);
+    before.progress.calls.tries = operation.progress.calls.tries;
+    Some(before)
 }
 
 /// The volume with the size that the controller made.
@@ -223,7 +224,7 @@ fn grown(
     if at_nodes || nodes_behind {
         expansion.at_nodes = true;
         expansion.replaced = None;
-        operation.progress = Progress::default();
+        operation.progress = StorageProgress::default();
         storage.operation = Some(operation);
     }
     let spec = VolumeSpec { capacity_bytes: Some(capacity), ..spec.clone() };
@@ -236,7 +237,7 @@ fn grown_at_node(volume: &Volume, mut operation: Operation) -> Option<Operation>
     expansion.expanded.extend(expansion.node.clone());
     forget_former_nodes(volume, expansion);
     let is_done = next_node(volume, expansion) == NextStorageCall::Finish;
-    operation.progress = Progress::default();
+    operation.progress = StorageProgress::default();
     (!is_done).then_some(operation)
 }
 
@@ -333,7 +334,7 @@ fn bounded(mut storage: StorageLife) -> StorageLife {
 impl Refusal {
     /// The refusal of a use of a volume whose storage is not ready.
     pub(in crate::volume) fn not_ready(spec: &VolumeSpec) -> Self {
-        let of_operation = spec.operation().and_then(|it| it.progress.failure.clone());
+        let of_operation = spec.operation().and_then(|it| it.progress.calls.failure.clone());
         let of_failure = || spec.failure().map(|it| Box::new(it.failure.clone()));
         let failure = match spec.stage() {
             Stage::Failed => of_failure(),

@@ -1,25 +1,19 @@
-//! How far the calls of an operation or a snapshot have come.
+//! How far the calls of an operation or a snapshot have come, and what they may have done.
 
 use serde::{Deserialize, Serialize};
 
 use crate::volume::attempt::{Attempt, CallKind};
-use crate::volume::claim::is_zero;
 use crate::volume::command::{Context, Outcome};
 use crate::volume::failure::CallFailure;
-use crate::{NodeId, Timestamp, WorkerId};
+use crate::volume::progress::Progress;
+use crate::{NodeId, WorkerId};
 
-/// The calls of one operation or snapshot. The order of the fields is for people (see `Claim`).
+/// The calls of one operation or snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Progress {
-    /// Calls that did not succeed.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub tries: u32,
-    /// When the next call is due. Absent while a call is under way, or if it is due at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_try: Option<Timestamp>,
-    /// Why the last call that did not succeed did not.
+pub struct StorageProgress {
+    /// The calls.
     #[serde(flatten)]
-    pub failure: Option<Box<CallFailure>>,
+    pub calls: Progress,
     /// Whether an earlier call may have done its work. Only a call that succeeds ends the doubt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncertain: bool,
@@ -27,9 +21,6 @@ pub struct Progress {
     /// there, too: a controller may know the storage of its own host only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executor: Option<NodeId>,
-    /// The call that may be under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<Attempt>,
     /// The attempt is a call of what was replaced: of a smaller expansion, of an operation before a
     /// deletion, of the poll of a snapshot before its deletion. Its answer says nothing of the
     /// present work.
@@ -37,44 +28,38 @@ pub struct Progress {
     pub inherited: bool,
 }
 
-impl Progress {
+impl StorageProgress {
     /// The progress of what replaces this. A call of this may still act, and its executor may be at
     /// work afterwards: rules 3 and 4 need to know.
     pub(super) fn replaced(&self) -> Self {
+        let attempt = self.calls.attempt.clone();
         Self {
-            tries: u32::from(self.is_unsettled()),
-            inherited: self.attempt.is_some(),
-            attempt: self.attempt.clone(),
+            inherited: attempt.is_some(),
+            calls: Progress {
+                tries: u32::from(self.calls.is_unsettled()),
+                attempt,
+                ..Progress::default()
+            },
             ..Self::default()
         }
     }
 
     /// A new progress that says why the last call of the one before did not succeed.
     pub(super) fn failed(failure: CallFailure) -> Self {
-        Self { failure: Some(Box::new(failure)), ..Self::default() }
+        Self { calls: Progress::failed(failure), ..Self::default() }
     }
 
     /// Removes the attempt of what was replaced, if the outcome says that its call is over.
     pub(super) fn end_inherited(&mut self, outcome: &Outcome) {
         if !matches!(outcome, Outcome::Unanswered(_)) {
-            self.attempt = None;
+            self.calls.attempt = None;
             self.inherited = false;
         }
     }
 
-    /// Whether an earlier call may still be at work at its executor, after every deadline.
-    pub fn is_unsettled(&self) -> bool {
-        self.tries > 0 || self.attempt.is_some()
-    }
-
     /// Whether the storage was called, or may have been.
     pub(super) fn may_have_acted(&self) -> bool {
-        self.uncertain || self.attempt.is_some()
-    }
-
-    /// When the next call is due, if that is ahead.
-    pub(super) fn ahead(&self, early: bool, context: &Context) -> Option<Timestamp> {
-        self.next_try.filter(|next_try| *next_try > context.now && !early)
+        self.uncertain || self.calls.attempt.is_some()
     }
 
     /// Starts a call. An earlier call without an answer may have done its work.
@@ -85,17 +70,13 @@ impl Progress {
         executor: Option<&NodeId>,
         context: &Context,
     ) -> Attempt {
-        if self.attempt.is_some() {
-            self.uncertain |= !self.inherited;
-            self.tries = self.tries.max(1);
-        }
+        self.uncertain |= self.calls.attempt.is_some() && !self.inherited;
         self.inherited = false;
         if !self.uncertain {
             self.executor = executor.cloned();
         }
         let attempt = Attempt::new(call, worker, context);
-        self.attempt = Some(attempt.clone());
-        self.next_try = None;
+        self.calls.start(attempt.clone());
         attempt
     }
 
@@ -103,7 +84,7 @@ impl Progress {
     pub(super) fn fail(&mut self, outcome: &Outcome, context: &Context) {
         let (failure, uncertain) = match outcome {
             // Recorded before: an attempt starts without a next try.
-            Outcome::Unanswered(_) if self.ahead(false, context).is_some() => return,
+            Outcome::Unanswered(_) if self.calls.ahead(context.now).is_some() => return,
             Outcome::Unanswered(failure) | Outcome::Failed(failure) => (failure.clone(), true),
             Outcome::Refused(failure)
             | Outcome::NotDone(failure)
@@ -114,12 +95,9 @@ impl Progress {
             }
         };
         if !matches!(outcome, Outcome::Unanswered(_)) {
-            self.attempt = None;
+            self.calls.attempt = None;
         }
         self.uncertain |= uncertain;
-        self.tries = self.tries.saturating_add(1);
-        self.failure = Some(Box::new(failure));
-        let wait = context.policy.retry.wait(self.tries, context.jitter);
-        self.next_try = Some(context.now.after(wait));
+        self.calls.fail(failure, context);
     }
 }

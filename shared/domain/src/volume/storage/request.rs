@@ -147,7 +147,7 @@ pub(in crate::volume) fn expand(
     if let Some(capacity) = spec.capacity_bytes.filter(|capacity| *capacity > required_bytes) {
         return Err(Refusal::Shrinks { capacity, required: required_bytes });
     }
-    let mut progress = super::Progress::default();
+    let mut progress = super::StorageProgress::default();
     let (mut node, mut replaced) = (None, None);
     match &storage.operation {
         // A larger size replaces a smaller one. Each node is asked again for the larger one.
@@ -224,7 +224,7 @@ impl Refusal {
         Self::OperationUnderWay {
             operation: operation.kind(),
             since: operation.since,
-            failure: operation.progress.failure.clone(),
+            failure: operation.progress.calls.failure.clone(),
         }
     }
 }
@@ -234,7 +234,7 @@ impl Volume {
     pub(in crate::volume) fn unfinished_snapshot(&self) -> Option<Refusal> {
         let mut snapshots = self.snapshots.iter();
         let (snapshot, of) = snapshots.find(|(_, snapshot)| snapshot.is_unfinished())?;
-        let (snapshot, failure) = (snapshot.clone(), of.progress.failure.clone());
+        let (snapshot, failure) = (snapshot.clone(), of.progress.calls.failure.clone());
         Some(Refusal::SnapshotUnfinished { snapshot, failure })
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::progress::Progress;
+use super::progress::StorageProgress;
 use super::provision::Topology;
 use crate::volume::attempt::CallKind;
 use crate::volume::claim::is_zero;
@@ -56,7 +56,7 @@ pub struct Snapshot {
     pub since: Timestamp,
     /// How far its calls have come.
     #[serde(default)]
-    pub progress: Progress,
+    pub progress: StorageProgress,
     /// It is to be deleted as soon as its id is known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub doomed: bool,
@@ -198,6 +198,6 @@ impl Snapshot {
     pub(super) fn enter(&mut self, state: SnapshotState, now: Timestamp) {
         self.state = state;
         self.since = now;
-        self.progress = Progress::default();
+        self.progress = StorageProgress::default();
     }
 }

@@ -6,11 +6,12 @@
 use std::collections::BTreeSet;
 
 use super::life::{self, SnapshotStage};
-use super::progress::Progress;
+use super::progress::StorageProgress;
 use super::provision::Topology;
 use super::request::ready;
 use super::snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};
 use crate::volume::command::{Begin, Context, CutSnapshot, Outcome, Step, StorageAnswer};
+use crate::volume::progress::Progress;
 use crate::volume::refusal::Refusal;
 use crate::volume::{BusyCall, CallOwner, Due, Volume};
 use crate::{AttemptId, NodeId, PluginId, SnapshotId, limits};
@@ -49,7 +50,7 @@ pub(in crate::volume) fn cut(
     let snapshot = Snapshot {
         state: SnapshotState::Creating,
         since: context.now,
-        progress: Progress::default(),
+        progress: StorageProgress::default(),
         doomed: false,
         was_ready: false,
         external_id: None,
@@ -99,7 +100,7 @@ pub(in crate::volume) fn adopt_snapshot(
     let snapshot = Snapshot {
         state: if cut.ready { SnapshotState::Ready } else { SnapshotState::Cut },
         since: context.now,
-        progress: Progress::default(),
+        progress: StorageProgress::default(),
         doomed: false,
         external_id: Some(cut.external_id.clone()),
         second_id: None,
@@ -140,11 +141,10 @@ pub(in crate::volume) fn delete_snapshot(
         return Err(Refusal::BeingCopied { copies: context.copies.clone() });
     }
     if forget {
-        let call = known.progress.attempt.as_ref();
-        let margin = context.policy.clock_margin;
-        if let Some(live) = call.filter(|call| call.may_still_act(context.now, margin)) {
-            let owner = CallOwner::Snapshot(id.clone());
-            return Err(BusyCall::new(owner, live, &context.policy).refusal(None));
+        let owner = CallOwner::Snapshot(id.clone());
+        let calls = &known.progress.calls;
+        if let Some(busy) = BusyCall::of(owner, calls, context.now, &context.policy) {
+            return Err(busy.refusal(None));
         }
         return Ok(Step::drop_snapshot(id));
     }
@@ -196,7 +196,7 @@ pub(in crate::volume) fn answer_snapshot(
     context: &Context,
 ) -> Result<Step, Refusal> {
     let known = volume.snapshots.get(id).ok_or(Refusal::StaleAttempt)?;
-    let current = known.progress.attempt.as_ref().filter(|current| current.id == *attempt);
+    let current = known.progress.calls.attempt.as_ref().filter(|current| current.id == *attempt);
     if current.is_none() {
         return Err(Refusal::StaleAttempt);
     }
@@ -214,7 +214,7 @@ pub(in crate::volume) fn answer_snapshot(
                 "the plugin cut another snapshot, {second:?}, when it was asked whether this one \
                  is ready; delete it: both are deleted"
             );
-            snapshot.progress = Progress::failed(fault.into());
+            snapshot.progress = StorageProgress::failed(fault.into());
             snapshot.second_id = Some(second);
         }
         SnapshotStage::Other if apply_wrong_group(&mut snapshot, outcome, context) => {}
@@ -224,13 +224,13 @@ pub(in crate::volume) fn answer_snapshot(
         }
         SnapshotStage::Failed(failure) => {
             snapshot.enter(SnapshotState::Failed, context.now);
-            snapshot.progress = Progress::failed(failure.clone());
+            snapshot.progress = StorageProgress::failed(failure.clone());
         }
         SnapshotStage::Kept(failure) => {
             let state = if known.was_ready { SnapshotState::Ready } else { SnapshotState::Cut };
             snapshot.enter(state, context.now);
             snapshot.was_ready = false;
-            snapshot.progress = Progress::failed(failure.clone());
+            snapshot.progress = StorageProgress::failed(failure.clone());
         }
         SnapshotStage::AsBefore => snapshot.progress.end_inherited(outcome),
         SnapshotStage::Other | SnapshotStage::Again => snapshot.progress.fail(outcome, context),
@@ -303,7 +303,7 @@ fn apply_wrong_group(snapshot: &mut Snapshot, outcome: &Outcome, context: &Conte
     let state = if snapshot.doomed { SnapshotState::Deleting } else { SnapshotState::Cut };
     snapshot.doomed = false;
     snapshot.enter(state, context.now);
-    snapshot.progress.failure = (state == SnapshotState::Cut).then(|| Box::new(error.into()));
+    snapshot.progress.calls.failure = (state == SnapshotState::Cut).then(|| Box::new(error.into()));
     true
 }
 
@@ -327,7 +327,7 @@ fn apply_cut(
     if snapshot.home.is_none() {
         snapshot.home = snapshot.progress.executor.clone();
     }
-    let polls = snapshot.progress.tries;
+    let polls = snapshot.progress.calls.tries;
     let foreign = foreign_source(snapshot, made);
     snapshot.foreign = foreign.is_some();
     if snapshot.doomed {
@@ -336,7 +336,7 @@ fn apply_cut(
         snapshot.was_ready = ready && !snapshot.foreign;
     } else if foreign.is_some() {
         snapshot.enter(SnapshotState::Cut, context.now);
-        snapshot.progress.failure = foreign.map(|fault| Box::new(fault.into()));
+        snapshot.progress.calls.failure = foreign.map(|fault| Box::new(fault.into()));
     } else if ready {
         snapshot.enter(SnapshotState::Ready, context.now);
     } else {
@@ -346,11 +346,11 @@ fn apply_cut(
         // Each poll waits longer than the last one.
         let tries = polls.saturating_add(1);
         let wait = context.policy.retry.wait(tries, context.jitter);
-        snapshot.progress = Progress {
-            tries,
-            next_try: Some(context.now.after(wait)),
+        let next_try = Some(context.now.after(wait));
+        snapshot.progress = StorageProgress {
+            calls: Progress { tries, next_try, ..Progress::default() },
             executor: snapshot.progress.executor.take(),
-            ..Progress::default()
+            ..StorageProgress::default()
         };
     }
 }

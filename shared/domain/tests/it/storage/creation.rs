@@ -137,7 +137,7 @@ fn uncertain_creation_stays_uncertain_when_it_is_refused_afterwards() {
         assert_eq!(world.stage(), Stage::Creating, "{first:?}");
         assert!(world.operation().progress.uncertain, "{first:?}");
         assert_eq!(
-            world.operation().progress.failure.as_ref().map(|it| it.message.as_str()),
+            world.operation().progress.calls.failure.as_ref().map(|it| it.message.as_str()),
             Some("never")
         );
         world.drive_again().unwrap();
@@ -153,9 +153,9 @@ fn exhausted_storage_is_asked_again_later_and_says_why() {
     world.settle(exhausted()).unwrap();
     assert_eq!(world.stage(), Stage::Creating);
     let progress = world.operation().progress.clone();
-    assert_eq!((progress.tries, progress.uncertain), (1, false));
-    assert_eq!(progress.failure.clone().unwrap().message, "no room");
-    let next_try = progress.next_try.unwrap();
+    assert_eq!((progress.calls.tries, progress.uncertain), (1, false));
+    assert_eq!(progress.calls.failure.clone().unwrap().message, "no room");
+    let next_try = progress.calls.next_try.unwrap();
     let not_due = Refusal::OperationNotDue { next_try: Some(next_try) };
     assert_eq!(world.drive().unwrap_err(), not_due);
     assert!(world.drive_again().is_ok());
@@ -323,7 +323,7 @@ fn creation_is_tried_again_when_its_time_has_come_and_not_before() {
     let mut world = World::creating();
     world.drive().unwrap();
     world.settle(not_done()).unwrap();
-    let next_try = world.operation().progress.next_try.unwrap();
+    let next_try = world.operation().progress.calls.next_try.unwrap();
     let wait = next_try.since(world.context().now);
     world.pass(wait.saturating_sub(Duration::from_millis(1)));
     assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { .. })));

@@ -119,7 +119,7 @@ fn deletion_replaces_a_change_under_way_and_waits_for_its_call() {
     assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: Some(_) })));
     world.settle(done()).unwrap();
     assert_eq!(world.stage(), Stage::Deleting, "the answer was of the change");
-    assert!(world.operation().progress.is_unsettled());
+    assert!(world.operation().progress.calls.is_unsettled());
     assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeDelete));
 }
 

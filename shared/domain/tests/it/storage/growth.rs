@@ -141,7 +141,7 @@ fn larger_expansion_replaces_a_smaller_one_and_does_not_take_its_answer() {
         assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: Some(_) })));
         world.settle(answer.clone()).unwrap();
         assert_eq!((world.failure(), world.faults()), (None, String::new()), "{answer:?}");
-        assert!(world.operation().progress.is_unsettled(), "{answer:?}");
+        assert!(world.operation().progress.calls.is_unsettled(), "{answer:?}");
         assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeExpand));
         world.settle(grown(20, false)).unwrap();
         assert_eq!((world.capacity(), world.spec().operation()), (Some(20), None));
@@ -242,7 +242,10 @@ fn refused_larger_expansion_leaves_the_smaller_one_to_do() {
         world.drive().unwrap();
         world.settle(refused()).unwrap();
         let progress = &world.operation().progress;
-        assert!(progress.is_unsettled(), "the executor of an earlier call is still to be asked");
+        assert!(
+            progress.calls.is_unsettled(),
+            "the executor of an earlier call is still to be asked"
+        );
     }
     assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeExpand));
     world.settle(grown(10, true)).unwrap();
@@ -340,7 +343,7 @@ fn node_that_refused_is_called_again_after_it_was_staged_again() {
     world.drive().unwrap();
     world.settle(refused()).unwrap();
     assert_eq!(
-        world.operation().progress.failure.as_ref().map(|it| it.message.as_str()),
+        world.operation().progress.calls.failure.as_ref().map(|it| it.message.as_str()),
         Some("never")
     );
     world.drive().unwrap();

@@ -68,7 +68,7 @@ impl World {
     }
 
     fn settle_snapshot(&mut self, outcome: Outcome) -> Result<Step, Refusal> {
-        let attempt = self.snapshot().progress.attempt.clone().unwrap().id;
+        let attempt = self.snapshot().progress.calls.attempt.clone().unwrap().id;
         self.apply(&Command::Answer {
             owner: CallOwner::Snapshot(snapshot_id()),
             attempt,
@@ -113,7 +113,7 @@ fn snapshot_that_is_not_ready_is_polled_with_backoff() {
     let mut waits = Vec::new();
     for _ in 0..3 {
         assert_eq!(world.snapshot().state, SnapshotState::Cut);
-        let next_try = world.snapshot().progress.next_try.unwrap();
+        let next_try = world.snapshot().progress.calls.next_try.unwrap();
         waits.push(next_try.since(world.context().now));
         assert!(matches!(world.drive_snapshot(), Err(Refusal::OperationNotDue { .. })));
         let step = world.drive_snapshot_again().unwrap();
@@ -185,7 +185,7 @@ fn snapshot_that_is_refused_for_certain_fails_and_can_be_deleted() {
     world.settle_snapshot(refused()).unwrap();
     assert_eq!(world.snapshot().state, SnapshotState::Failed);
     assert_eq!(
-        world.snapshot().progress.failure.as_ref().map(|it| it.message.as_str()),
+        world.snapshot().progress.calls.failure.as_ref().map(|it| it.message.as_str()),
         Some("never")
     );
     assert!(deletes_snapshot(&world.delete_snapshot(false).unwrap()));
@@ -257,7 +257,7 @@ fn refused_deletion_of_a_snapshot_leaves_it_as_it_was() {
         world.settle_snapshot(refused()).unwrap();
         assert_eq!(world.snapshot().state, state);
         assert_eq!(
-            world.snapshot().progress.failure.as_ref().map(|it| it.message.as_str()),
+            world.snapshot().progress.calls.failure.as_ref().map(|it| it.message.as_str()),
             Some("never")
         );
     }
@@ -384,7 +384,7 @@ fn snapshot_that_was_cut_twice_is_at_rest_and_both_are_deleted() {
     world.settle_snapshot(cut_as("snap-2")).unwrap();
     assert_eq!(world.snapshot().state, SnapshotState::Cut);
     assert_eq!(world.snapshot().external_id.as_deref(), Some("snap-1"));
-    let error = world.snapshot().progress.failure.clone().unwrap().message;
+    let error = world.snapshot().progress.calls.failure.clone().unwrap().message;
     assert!(error.contains("snap-2"), "{error}");
     assert!(matches!(
         world.drive_snapshot_again(),
@@ -419,7 +419,9 @@ fn snapshot_of_another_volume_is_kept_with_its_id_and_can_only_be_deleted() {
         let known = world.snapshot();
         assert!(known.foreign && known.state == SnapshotState::Cut, "{known:?}");
         assert_eq!(known.external_id.as_deref(), Some("snap-1"));
-        assert!(known.progress.failure.as_ref().is_some_and(|it| it.message.contains("vol-2")));
+        assert!(
+            known.progress.calls.failure.as_ref().is_some_and(|it| it.message.contains("vol-2"))
+        );
         assert!(matches!(
             world.drive_snapshot_again(),
             Err(Refusal::OperationNotDue { next_try: None })

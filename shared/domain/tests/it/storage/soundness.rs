@@ -1,7 +1,9 @@
 //! What `invariant` says of records that no history leads to.
 
-use berth_domain::volume::storage::{Expansion, Progress, Snapshot, SnapshotGroup, SnapshotState};
-use berth_domain::volume::{Attempt, CallOwner, Policy, Volume, invariant};
+use berth_domain::volume::storage::{
+    Expansion, Snapshot, SnapshotGroup, SnapshotState, StorageProgress,
+};
+use berth_domain::volume::{Attempt, CallOwner, Policy, Progress, Volume, invariant};
 
 use super::*;
 use crate::fixture::{dead, live};
@@ -16,7 +18,7 @@ fn cut() -> Volume {
     let wish = crate::storage_event::wish();
     world.apply(&Command::CutSnapshot { snapshot: snapshot_id(), wish }).unwrap();
     world.apply(&drive_by(Some("s1"), true, None)).unwrap();
-    let attempt = world.volume.snapshots[&snapshot_id()].progress.attempt.clone().unwrap().id;
+    let attempt = world.volume.snapshots[&snapshot_id()].progress.calls.attempt.clone().unwrap().id;
     let answer = StorageAnswer::Snapshot(crate::storage_event::cut(true));
     let (snapshot, outcome) = (Some(snapshot_id()), Outcome::Stored(answer));
     world
@@ -31,7 +33,7 @@ fn cut() -> Volume {
 }
 
 /// A volume of which this is under way.
-fn under_way(volume: Volume, work: Work, progress: Progress) -> Volume {
+fn under_way(volume: Volume, work: Work, progress: StorageProgress) -> Volume {
     let mut spec = volume.spec.unwrap();
     let since = berth_domain::Timestamp::default();
     let operation = Some(Operation { work, since, progress, mounted: None });
@@ -47,8 +49,9 @@ fn of_wrong_group(snapshot: &mut Snapshot, external_id: Option<&str>) {
     snapshot.external_id = None;
 }
 
-fn calling(call: Attempt) -> Progress {
-    Progress { attempt: Some(call), ..Progress::default() }
+fn calling(call: Attempt) -> StorageProgress {
+    let calls = Progress { attempt: Some(call), ..Progress::default() };
+    StorageProgress { calls, ..StorageProgress::default() }
 }
 
 fn deleting() -> Work {
@@ -75,7 +78,7 @@ fn each_record_that_is_not_sound_says_why() {
         change(volume.snapshots.get_mut(&snapshot_id()).unwrap());
         volume
     };
-    let idle = Progress::default;
+    let idle = StorageProgress::default;
     let create = || Work::Create { doomed: false };
     for (volume, expected) in [
         (under_way(held(), deleting(), idle()), "claims on a volume that is deleting"),
@@ -88,11 +91,11 @@ fn each_record_that_is_not_sound_says_why() {
             "cannot have",
         ),
         (
-            under_way(created(), deleting(), Progress { uncertain: true, ..idle() }),
+            under_way(created(), deleting(), StorageProgress { uncertain: true, ..idle() }),
             "no call of it failed",
         ),
-        (changed(|it| it.progress.attempt = Some(live(SnapshotCreate))), "cannot have"),
-        (changed(|it| it.progress.tries = 1), "is at rest"),
+        (changed(|it| it.progress.calls.attempt = Some(live(SnapshotCreate))), "cannot have"),
+        (changed(|it| it.progress.calls.tries = 1), "is at rest"),
         (changed(|it| it.external_id = None), "has an id"),
         (changed(|it| it.state = SnapshotState::Creating), "has an id"),
         (changed(|it| it.doomed = true), "is not being cut"),
@@ -118,7 +121,7 @@ fn each_record_that_is_not_sound_says_why() {
         (
             changed(|it| {
                 it.state = SnapshotState::Cut;
-                it.progress.attempt = Some(live(SnapshotDelete));
+                it.progress.calls.attempt = Some(live(SnapshotDelete));
             }),
             "cannot have",
         ),
@@ -145,7 +148,7 @@ fn calls_that_may_act_at_once_are_named() {
         let mut world = World::created_volume();
         world.grant("a", "n1");
         let mut claim = world.claim("a").clone();
-        (claim.state, claim.attempt) = (state, call);
+        (claim.state, claim.progress.attempt) = (state, call);
         world.volume.claims.insert(alloc("a"), claim);
         world.volume
     };

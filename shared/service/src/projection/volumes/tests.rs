@@ -196,15 +196,19 @@ fn times_of_a_clock_that_was_set_back_hold_nothing_up() {
         let alloc = AllocId::new(alloc).unwrap();
         volumes.get(&volume()).unwrap().volume.claims.get(&alloc).unwrap().clone()
     };
-    assert_eq!(claim(&volumes, "called").attempt.unwrap().ends(), due, "by the wrong clock");
+    assert_eq!(
+        claim(&volumes, "called").progress.attempt.unwrap().ends(),
+        due,
+        "by the wrong clock"
+    );
     volumes.bound_times(right);
     let within = |longest: Duration| right.after(longest + limits::CLOCK_MARGIN);
-    let called = claim(&volumes, "called").attempt.unwrap();
+    let called = claim(&volumes, "called").progress.attempt.unwrap();
     assert_eq!(called.ends(), within(limits::CALL_TIMEOUT));
     assert_eq!(called.with_believed_deadline().deadline, called.ends(), "what others are told");
-    assert_eq!(claim(&volumes, "failed").next_try, Some(within(limits::RETRY_MAX)));
+    assert_eq!(claim(&volumes, "failed").progress.next_try, Some(within(limits::RETRY_MAX)));
     assert_eq!(claim(&volumes, "waits").place_until, Some(within(limits::PLACE_KEPT)));
-    let early = claim(&volumes, "early").attempt.unwrap();
+    let early = claim(&volumes, "early").progress.attempt.unwrap();
     assert_eq!(early.ends(), right.after(Duration::from_secs(9)));
     let subtree = volumes.get(&volume()).unwrap();
     let latest = subtree.volume.claims.calling().next().unwrap().0.clone();
@@ -232,7 +236,7 @@ fn times_of_calls_at_the_storage_are_bounded_when_the_clock_was_set_back() {
         let Volume { spec, snapshots, .. } = &volumes.get(&volume()).unwrap().volume;
         let of_volume = &spec.as_ref().unwrap().operation().unwrap().progress;
         let both = [of_volume, &snapshots.values().next().unwrap().progress];
-        both.map(|it| (it.attempt.as_ref().unwrap().ends(), it.next_try.unwrap()))
+        both.map(|it| (it.calls.attempt.as_ref().unwrap().ends(), it.calls.next_try.unwrap()))
     };
     assert_eq!(times(&volumes), [(due, due); 2], "by the wrong clock");
     volumes.bound_times(right);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use berth_access::Role;
 use berth_bus::Call as Request;
 use berth_contract::actor::Actor;
-use berth_contract::message::call::Call;
+use berth_contract::message::call::{Call, ClaimDetails};
 use berth_contract::service::VOLUMEWATCHER;
 use berth_contract::verb::{self, PluginOnNode, Verb as _};
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
@@ -76,22 +76,24 @@ async fn see_newer(system: &System, call: CallKind, node: usize, volume: &str) {
         volume: VolumeId::new(volume).unwrap(),
         external_id: "another".to_owned(),
         plugin: plugin.clone(),
-        alloc: AllocId::new("another").unwrap(),
-        epoch: 1,
-        node: node.clone(),
-        external_node: Some(format!("external-{node}")),
-        controller: None,
         ask_first: Vec::new(),
-        claims_beside: None,
-        unstaged_by: None,
-        by: None,
-        access: AccessMode::SingleNodeWriter,
-        mode: Mode::Write,
-        attachment: AttachmentMode::FileSystem,
-        mount: MountOptions::default(),
-        context: BTreeMap::new(),
         secrets: None,
-        span: None,
+        details: ClaimDetails {
+            alloc: AllocId::new("another").unwrap(),
+            epoch: 1,
+            node: node.clone(),
+            external_node: Some(format!("external-{node}")),
+            controller: None,
+            claims_beside: None,
+            unstaged_by: None,
+            by: None,
+            access: AccessMode::SingleNodeWriter,
+            mode: Mode::Write,
+            attachment: AttachmentMode::FileSystem,
+            mount: MountOptions::default(),
+            context: BTreeMap::new(),
+            span: None,
+        },
     };
     let subject = match call {
         CallKind::NodeDetach => verb::AgentDetach::subject(&node),

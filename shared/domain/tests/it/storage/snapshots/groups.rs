@@ -102,7 +102,7 @@ fn wrong_group_is_kept_with_all_its_ids_and_can_only_be_deleted() {
             assert_eq!(ids(known), told);
             let group = known.group.as_ref().unwrap();
             assert_eq!(group.external_id.as_deref(), Some("group-1"));
-            let error = known.progress.failure.clone().unwrap().message;
+            let error = known.progress.calls.failure.clone().unwrap().message;
             assert_eq!(error.contains("vol-9"), answered.contains(&("s2", "vol-9")), "{error}");
             let again = world.drive_snapshot_again();
             assert!(matches!(again, Err(Refusal::OperationNotDue { next_try: None })));
