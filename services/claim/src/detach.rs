@@ -89,7 +89,11 @@ pub async fn detach(
     for confirm in confirmations(state, &volume, &request) {
         match state.transact_until(&volume, trace, deadline, |_| Ok(confirm.clone())).await {
             Ok(_) | Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {}
-            Err(TransactError::Refused(Refusal::NotDue { state, .. })) => too_early = Some(state),
+            Err(TransactError::Refused(Refusal::NotDue { .. })) => {
+                let on_node =
+                    matches!(confirm, Command::Confirm { call: CallKind::NodeDetach, .. });
+                too_early = Some(if on_node { TOO_EARLY_ON_NODE } else { TOO_EARLY });
+            }
             Err(error) => return Err(fail(error)),
         }
     }
@@ -114,9 +118,7 @@ pub async fn detach(
             }
         }
     }
-    if let Some(claim_state) = too_early.filter(|_| !detached.gone) {
-        let why =
-            if claim_state == ClaimState::NodeDetached { TOO_EARLY } else { TOO_EARLY_ON_NODE };
+    if let Some(why) = too_early.filter(|_| !detached.gone) {
         detached.hint.get_or_insert_with(|| why.to_owned());
     }
     Ok(detached)

@@ -15,7 +15,7 @@ use berth_service::refusals::RequestSubject;
 
 use crate::state::State;
 use crate::{
-    alloc, checkpoint, deregister, detach, forget, observe, query, raise_level, recover, register,
+    alloc, deregister, detach, forget, observe, query, raise_level, recover, register, release,
     secrets, storage, take, work,
 };
 
@@ -67,7 +67,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     })
     .await?;
     on.verb::<verb::ClaimRelease, _>(|s, n, r| async move {
-        checkpoint::release(&s, n, r.message()?, r.own_node(), r.trace, r.deadline).await
+        release::release(&s, n, r.message()?, r.own_node(), r.trace, r.deadline).await
     })
     .await?;
     on.verb::<verb::ClaimCheckpoint, _>(|s, n, r| async move {

@@ -16,7 +16,6 @@
 //! volume: the volumewatcher releases claims, and asks for each step through `work.checkpoint`.
 
 mod alloc;
-mod checkpoint;
 mod claimant;
 mod class_guard;
 mod config;
@@ -46,6 +45,7 @@ mod recover;
 mod refuse;
 mod register;
 mod regrant;
+mod release;
 mod running;
 mod secrets;
 mod state;

@@ -39,7 +39,7 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
         Refusal::TooManyClaims(_) | Refusal::TooManyOnNode { .. } => (Code::TooManyClaims, false),
         Refusal::NoSuchClaim(_) => (Code::NoSuchClaim, false),
         Refusal::StaleAttempt => (Code::StaleAttempt, false),
-        Refusal::NotDue { .. } | Refusal::OperationNotDue { .. } => (Code::NotDue, true),
+        Refusal::NotDue { .. } => (Code::NotDue, true),
         Refusal::ClaimsLive { .. } | Refusal::StillRunning { .. } => (Code::ClaimsLive, false),
         Refusal::UnsafeUpdate { .. } | Refusal::Provisioned { .. } => (Code::UnsafeUpdate, false),
         Refusal::NotReady { .. } => (Code::VolumeNotReady, refusal.is_of_creation()),

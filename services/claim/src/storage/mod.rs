@@ -6,7 +6,7 @@
 //! **Promises**
 //!
 //! - A request is answered once it is stored. The volumewatcher makes the calls, whether the caller
-//!   waits or not ([`checkpoint`](super::storage::checkpoint)).
+//!   waits or not ([`work`](crate::work)).
 //! - A request that the plugin cannot serve is refused before anything is stored, and the refusal
 //!   names the ability that is missing.
 //! - The same request again changes nothing.
@@ -14,7 +14,6 @@
 mod ability;
 mod call;
 mod capacity;
-mod checkpoint;
 mod class;
 mod create;
 mod external;
@@ -24,11 +23,12 @@ mod snapshot;
 mod snapshot_id;
 
 pub use capacity::list_capacities;
-pub use checkpoint::checkpoint;
 pub use class::{delete_class, list_classes, put_class};
 pub use create::create;
+pub use group::{GroupCommitted, check_members, members_of, transact_members};
 pub use listing::list_externals;
 pub use snapshot::{adopt_snapshot, create_snapshots, delete_snapshots, list_snapshots};
+pub use snapshot_id::check_ids;
 
 use berth_contract::code::Code;
 use berth_contract::message::storage::{DeleteVolume, Expand, Modify, StorageChanged};
@@ -36,7 +36,7 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::size::Size;
-use berth_domain::volume::{Command, Refusal, Volume, VolumeSpec, Write};
+use berth_domain::volume::{Command, Volume, VolumeSpec, Write};
 use berth_domain::{Namespace, PluginId, VolumeKey};
 use tokio::time::Instant;
 
@@ -202,9 +202,4 @@ fn of_plugin(
         Some(_) => problem,
         None => problem.plugin(plugin),
     }
-}
-
-/// Whether a worker's command found nothing to do because the thing is gone.
-fn is_gone(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::NoSuchVolume | Refusal::NoSuchSnapshot(_))
 }

@@ -18,7 +18,7 @@ pub(super) fn begin_release(
     context: &Context,
 ) -> Result<Step, Refusal> {
     let claim = volume.claims.get(alloc).ok_or_else(|| Refusal::NoSuchClaim(alloc.clone()))?;
-    let not_due = |next_try| Err(Refusal::NotDue { state: claim.state, next_try });
+    let not_due = |next_try| Err(Refusal::NotDue { next_try });
     let worker = &begin.worker;
     let proven = begin.proven.as_ref().filter(|proven| is_of(proven, claim));
     let facts = DueFacts { gone: proven.is_some(), ..begin.facts(context) };

@@ -33,7 +33,7 @@ pub(super) fn confirm(
         .get(alloc)
         .filter(|claim| claim.epoch == epoch)
         .ok_or_else(|| Refusal::NoSuchClaim(alloc.clone()))?;
-    let not_due = |next_try| Err(Refusal::NotDue { state: claim.state, next_try });
+    let not_due = |next_try| Err(Refusal::NotDue { next_try });
     let awaits = match claim.state {
         State::Unpublishing => CallKind::NodeDetach,
         State::NodeDetached => CallKind::ControllerUnpublish,

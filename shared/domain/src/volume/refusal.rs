@@ -297,11 +297,9 @@ pub enum Refusal {
     /// The outcome belongs to another attempt than the one on the record (safety rule 7).
     #[error("the answer is of an attempt that is no longer on the record")]
     StaleAttempt,
-    /// There is nothing to do for the claim now.
-    #[error("nothing is to be done for the claim now ({state})")]
+    /// There is no call to make for the claim, the volume or the snapshot now.
+    #[error("nothing is to be done now")]
     NotDue {
-        /// The claim's state.
-        state: State,
         /// When to try again, if only time has to pass.
         next_try: Option<Timestamp>,
     },
@@ -420,12 +418,6 @@ pub enum Refusal {
     /// The volume has the most snapshots that it may have.
     #[error("the volume has {0} snapshots, as many as a volume may have")]
     TooManySnapshots(usize),
-    /// There is no call to make for the operation or snapshot now.
-    #[error("nothing is to be done at the storage now")]
-    OperationNotDue {
-        /// When to try again, if only time has to pass.
-        next_try: Option<Timestamp>,
-    },
 }
 
 impl Refusal {

@@ -392,7 +392,7 @@ fn again_is_harmless(world: &mut World, command: &Command) -> Result<(), TestCas
         // A run that is over has its volume deleted, which the next one drives.
         Ok(_) if of_storage.is_some_and(|begin| !begin.wanted) => {}
         Ok(again) => prop_assert_eq!(again, Step::nothing(), "{:?}", command),
-        Err(Refusal::OperationNotDue { .. }) if of_storage.is_some() => {}
+        Err(Refusal::NotDue { .. }) if of_storage.is_some() => {}
         Err(Refusal::NoSuchSnapshot(_)) => {}
         // `NotReady`: the first claim only began the creation.
         Err(Refusal::NotReady { .. } | Refusal::Busy { .. } | Refusal::NotDue { .. }) if begins => {

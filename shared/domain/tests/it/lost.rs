@@ -176,7 +176,7 @@ fn a_volume_is_not_deleted_at_its_storage_before_a_recovered_claim_is_released()
         executor: None,
     });
     let waits = decide(&volume, &drive, "old");
-    assert!(matches!(waits, Err(Refusal::OperationNotDue { .. })), "{waits:?}");
+    assert!(matches!(waits, Err(Refusal::NotDue { .. })), "{waits:?}");
     volume.claims = Claims::default();
     assert!(decide(&volume, &drive, "old").unwrap().call.is_some());
 }

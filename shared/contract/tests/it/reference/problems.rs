@@ -417,9 +417,7 @@ fn of_volumes(code: Code) -> Option<Problem> {
         }
         Code::NoSuchClaim => (Refusal::NoSuchClaim(holder.alloc), "claim.release"),
         Code::StaleAttempt => (Refusal::StaleAttempt, "claim.checkpoint"),
-        Code::NotDue => {
-            (Refusal::NotDue { state: State::Taken, next_try: None }, "claim.checkpoint")
-        }
+        Code::NotDue => (Refusal::NotDue { next_try: None }, "claim.checkpoint"),
         Code::TooManyClaims => (Refusal::TooManyClaims(limits::CLAIMS_MAX), "claim.take"),
         Code::Waiting => {
             let said = "in line for its turn, after web-0 on host.other (taken)";

@@ -31,7 +31,7 @@ pub(in crate::volume) fn begin_operation(
     if volume.is_run_over(begin.wanted) {
         return request::delete(volume, "the run that it was created for is over", context);
     }
-    let not_due = |next_try| Err(Refusal::OperationNotDue { next_try });
+    let not_due = |next_try| Err(Refusal::NotDue { next_try });
     let mut storage = spec.life();
     let Some(operation) = &mut storage.operation else { return not_due(None) };
     match (volume.due(&begin.owner, &begin.facts(context)), &mut operation.work) {

@@ -174,7 +174,7 @@ pub(in crate::volume) fn begin_snapshot(
     context: &Context,
 ) -> Result<Step, Refusal> {
     let known = volume.snapshots.get(id).ok_or_else(|| Refusal::NoSuchSnapshot(id.clone()))?;
-    let not_due = |next_try| Err(Refusal::OperationNotDue { next_try });
+    let not_due = |next_try| Err(Refusal::NotDue { next_try });
     let Some(call) = known.call() else { return not_due(None) };
     match volume.due(&begin.owner, &begin.facts(context)) {
         Due::At(at) => return not_due(Some(at)),

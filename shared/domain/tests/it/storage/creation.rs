@@ -18,7 +18,7 @@ fn creation_is_recorded_before_it_is_called() {
     assert_eq!(world.spec().handle(&VolumeId::new("v").unwrap()), None);
     let step = world.drive().unwrap();
     assert_eq!(call_of(&step), Some(CallKind::VolumeCreate));
-    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: Some(_) })));
+    assert!(matches!(world.drive(), Err(Refusal::NotDue { next_try: Some(_) })));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn definite_refusal_of_the_first_call_fails_the_creation() {
     world.settle(refused()).unwrap();
     assert_eq!(world.stage(), Stage::Failed);
     assert_eq!(world.failure(), Some((OperationKind::Create, text("never"))));
-    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: None })));
+    assert!(matches!(world.drive(), Err(Refusal::NotDue { next_try: None })));
     assert!(deletes_spec(&world.delete().unwrap()));
 }
 
@@ -156,7 +156,7 @@ fn exhausted_storage_is_asked_again_later_and_says_why() {
     assert_eq!((progress.calls.tries, progress.uncertain), (1, false));
     assert_eq!(progress.calls.failure.clone().unwrap().message, "no room");
     let next_try = progress.calls.next_try.unwrap();
-    let not_due = Refusal::OperationNotDue { next_try: Some(next_try) };
+    let not_due = Refusal::NotDue { next_try: Some(next_try) };
     assert_eq!(world.drive().unwrap_err(), not_due);
     assert!(world.drive_again().is_ok());
     world.settle(refused()).unwrap();
@@ -326,7 +326,7 @@ fn creation_is_tried_again_when_its_time_has_come_and_not_before() {
     let next_try = world.operation().progress.calls.next_try.unwrap();
     let wait = next_try.since(world.context().now);
     world.pass(wait.saturating_sub(Duration::from_millis(1)));
-    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { .. })));
+    assert!(matches!(world.drive(), Err(Refusal::NotDue { .. })));
     world.pass(Duration::from_millis(1));
     assert_eq!(world.context().now, next_try);
     assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeCreate));

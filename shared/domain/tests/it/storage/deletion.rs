@@ -31,7 +31,7 @@ fn first_claim_begins_the_creation_where_it_is_and_is_granted_afterwards() {
     let asked = Provision { first_use: true, requisite: vec![site("a")], ..provision("fleet-1") };
     let mut world = World::creating_as(asked);
     assert_eq!(world.stage(), Stage::Unused);
-    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: None })));
+    assert!(matches!(world.drive(), Err(Refusal::NotDue { next_try: None })));
     let route = Ok(Route { controller: true, external_node: None, topology: site("b") });
     let step = world.apply(&Command::Take(Take { route, ..take("a", "n1") })).unwrap();
     assert_eq!(step.call, None);
@@ -116,7 +116,7 @@ fn deletion_replaces_a_change_under_way_and_waits_for_its_call() {
     world.apply(&Command::Modify { parameters }).unwrap();
     world.drive().unwrap();
     world.delete().unwrap();
-    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: Some(_) })));
+    assert!(matches!(world.drive(), Err(Refusal::NotDue { next_try: Some(_) })));
     world.settle(done()).unwrap();
     assert_eq!(world.stage(), Stage::Deleting, "the answer was of the change");
     assert!(world.operation().progress.calls.is_unsettled());
@@ -239,9 +239,9 @@ fn volume_of_a_run_is_deleted_when_the_run_is_over_and_no_claim_is_left() {
     world.settle(created(made())).unwrap();
     world.grant("a", "n1");
     let over = drive_by(None, false, None);
-    assert!(matches!(world.apply(&over), Err(Refusal::OperationNotDue { next_try: None })));
+    assert!(matches!(world.apply(&over), Err(Refusal::NotDue { next_try: None })));
     world.free("a");
-    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { .. })), "it is wanted");
+    assert!(matches!(world.drive(), Err(Refusal::NotDue { .. })), "it is wanted");
     world.apply(&over).unwrap();
     assert_eq!(world.stage(), Stage::Deleting);
     assert_eq!(call_of(&world.apply(&over).unwrap()), Some(CallKind::VolumeDelete));
@@ -268,7 +268,7 @@ fn refused_deletion_of_the_volume_of_a_run_waits_for_an_operator() {
     world.apply(&over).unwrap();
     world.settle(refused()).unwrap();
     assert!(!world.volume.is_run_over(false));
-    assert!(matches!(world.apply(&over), Err(Refusal::OperationNotDue { next_try: None })));
+    assert!(matches!(world.apply(&over), Err(Refusal::NotDue { next_try: None })));
     assert!(world.delete().is_ok());
 }
 

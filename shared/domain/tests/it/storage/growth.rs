@@ -138,7 +138,7 @@ fn larger_expansion_replaces_a_smaller_one_and_does_not_take_its_answer() {
         world.expand(10).unwrap();
         world.drive().unwrap();
         world.expand(20).unwrap();
-        assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: Some(_) })));
+        assert!(matches!(world.drive(), Err(Refusal::NotDue { next_try: Some(_) })));
         world.settle(answer.clone()).unwrap();
         assert_eq!((world.failure(), world.faults()), (None, String::new()), "{answer:?}");
         assert!(world.operation().progress.calls.is_unsettled(), "{answer:?}");
@@ -163,7 +163,7 @@ fn offline_expansion_waits_until_the_volume_is_free_if_asked_to() {
     let mut world = World::created_volume();
     world.grant("a", "n1");
     world.expand_offline(10, true, true).unwrap();
-    assert_eq!(world.drive(), Err(Refusal::OperationNotDue { next_try: None }));
+    assert_eq!(world.drive(), Err(Refusal::NotDue { next_try: None }));
     world.free("a");
     assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeExpand));
 }
@@ -329,7 +329,7 @@ fn volume_that_no_node_has_is_expanded_at_its_next_use() {
     world.expand(10).unwrap();
     world.drive().unwrap();
     world.settle(grown(10, true)).unwrap();
-    assert_eq!(world.drive(), Err(Refusal::OperationNotDue { next_try: None }));
+    assert_eq!(world.drive(), Err(Refusal::NotDue { next_try: None }));
     world.grant("a", "n1");
     assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::NodeExpand));
     world.settle(done()).unwrap();
@@ -351,7 +351,7 @@ fn node_that_refused_is_called_again_after_it_was_staged_again() {
     world.settle(done()).unwrap();
     world.free("b");
     world.grant("b", "n2");
-    let waits = Err(Refusal::OperationNotDue { next_try: None });
+    let waits = Err(Refusal::NotDue { next_try: None });
     assert_eq!(world.drive(), waits, "a newer claim elsewhere is no new staging");
     world.free("a");
     world.grant("a", "n1");
@@ -401,7 +401,7 @@ fn node_that_is_left_while_it_expands_stays_on_the_record_until_its_call_is_over
     world.apply(&release("a")).unwrap();
     let begun = world.apply(&begin("a", false));
     assert!(matches!(begun, Err(Refusal::NotDue { next_try: Some(_), .. })), "{begun:?}");
-    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: Some(_) })));
+    assert!(matches!(world.drive(), Err(Refusal::NotDue { next_try: Some(_) })));
     assert_eq!(world.expanding_node().as_deref(), Some("n1"));
     world.pass_all_deadlines();
     world.apply(&begin("a", false)).unwrap();
@@ -417,7 +417,7 @@ fn last_node_that_is_left_while_it_expands_does_not_end_the_expansion() {
     world.drive().unwrap();
     assert_eq!(world.expanding_node().as_deref(), Some("n2"));
     world.apply(&release("b")).unwrap();
-    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: Some(_) })));
+    assert!(matches!(world.drive(), Err(Refusal::NotDue { next_try: Some(_) })));
     assert!(world.apply(&begin("b", false)).is_err(), "its call may still act");
     world.pass_all_deadlines();
     world.drive().unwrap();

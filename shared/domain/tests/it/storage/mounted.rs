@@ -67,7 +67,7 @@ fn an_accepted_deletion_waits_for_a_mount_that_is_found_later_and_goes_on_by_its
         assert_eq!(world.operation().mounted.as_deref(), Some(&doubt), "the record says it");
         // It is said once.
         let again = world.drive();
-        assert_eq!(again, Err(Refusal::OperationNotDue { next_try: None }), "{doubt}");
+        assert_eq!(again, Err(Refusal::NotDue { next_try: None }), "{doubt}");
         assert_eq!(world.delete().unwrap(), Step::nothing(), "the deletion stays accepted");
     }
     world.mounts.clear();

@@ -90,7 +90,7 @@ fn snapshot_is_recorded_before_it_is_cut_and_ready_when_its_plugin_says_so() {
     world.settle_snapshot(cut(true)).unwrap();
     assert_eq!(world.snapshot().state, SnapshotState::Ready);
     assert_eq!(world.snapshot().external_id.as_deref(), Some("snap-1"));
-    assert!(matches!(world.drive_snapshot(), Err(Refusal::OperationNotDue { next_try: None })));
+    assert!(matches!(world.drive_snapshot(), Err(Refusal::NotDue { next_try: None })));
 }
 
 /// The way out of a snapshot whose plugin refuses for ever, after a call that was not answered.
@@ -115,7 +115,7 @@ fn snapshot_that_is_not_ready_is_polled_with_backoff() {
         assert_eq!(world.snapshot().state, SnapshotState::Cut);
         let next_try = world.snapshot().progress.calls.next_try.unwrap();
         waits.push(next_try.since(world.context().now));
-        assert!(matches!(world.drive_snapshot(), Err(Refusal::OperationNotDue { .. })));
+        assert!(matches!(world.drive_snapshot(), Err(Refusal::NotDue { .. })));
         let step = world.drive_snapshot_again().unwrap();
         assert_eq!(call_of(&step), Some(CallKind::SnapshotCreate));
         world.settle_snapshot(cut(false)).unwrap();
@@ -351,13 +351,13 @@ fn calls_of_a_volume_and_of_its_snapshots_wait_for_each_other() {
     let mut world = World::cutting();
     world.expand(10).unwrap();
     world.drive_snapshot().unwrap();
-    assert!(matches!(world.drive(), Err(Refusal::OperationNotDue { next_try: Some(_) })));
+    assert!(matches!(world.drive(), Err(Refusal::NotDue { next_try: Some(_) })));
     assert!(matches!(world.take_claim("a", "n1"), Err(Refusal::Busy { .. })));
     world.settle_snapshot(cut(true)).unwrap();
     world.drive().unwrap();
     world.delete_snapshot(false).unwrap();
     let refusal = world.drive_snapshot().unwrap_err();
-    assert!(matches!(refusal, Refusal::OperationNotDue { next_try: Some(_) }), "{refusal}");
+    assert!(matches!(refusal, Refusal::NotDue { next_try: Some(_) }), "{refusal}");
 }
 
 #[test]
@@ -386,10 +386,7 @@ fn snapshot_that_was_cut_twice_is_at_rest_and_both_are_deleted() {
     assert_eq!(world.snapshot().external_id.as_deref(), Some("snap-1"));
     let error = world.snapshot().progress.calls.failure.clone().unwrap().message;
     assert!(error.contains("snap-2"), "{error}");
-    assert!(matches!(
-        world.drive_snapshot_again(),
-        Err(Refusal::OperationNotDue { next_try: None })
-    ));
+    assert!(matches!(world.drive_snapshot_again(), Err(Refusal::NotDue { next_try: None })));
     assert!(matches!(world.delete(), Err(Refusal::SnapshotUnfinished { .. })));
 
     world.delete_snapshot(false).unwrap();
@@ -422,10 +419,7 @@ fn snapshot_of_another_volume_is_kept_with_its_id_and_can_only_be_deleted() {
         assert!(
             known.progress.calls.failure.as_ref().is_some_and(|it| it.message.contains("vol-2"))
         );
-        assert!(matches!(
-            world.drive_snapshot_again(),
-            Err(Refusal::OperationNotDue { next_try: None })
-        ));
+        assert!(matches!(world.drive_snapshot_again(), Err(Refusal::NotDue { next_try: None })));
         world.delete_snapshot(false).unwrap();
         world.drive_snapshot().unwrap();
         // Refused, it is what it was.

@@ -105,7 +105,7 @@ fn wrong_group_is_kept_with_all_its_ids_and_can_only_be_deleted() {
             let error = known.progress.calls.failure.clone().unwrap().message;
             assert_eq!(error.contains("vol-9"), answered.contains(&("s2", "vol-9")), "{error}");
             let again = world.drive_snapshot_again();
-            assert!(matches!(again, Err(Refusal::OperationNotDue { next_try: None })));
+            assert!(matches!(again, Err(Refusal::NotDue { next_try: None })));
             world.delete_snapshot(true).unwrap();
             world.drive_snapshot().unwrap();
             // Refused, it is what it was.

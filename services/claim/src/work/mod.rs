@@ -2,6 +2,9 @@
 //!
 //! **Promises** that all three do the same.
 
+mod beside;
+mod turn;
+
 use berth_contract::message::call::Call;
 use berth_contract::message::claim::{Checkpoint, Checkpointed};
 use berth_contract::message::work::{
@@ -14,7 +17,7 @@ use berth_domain::volume::CallOwner;
 use tokio::time::Instant;
 
 use crate::state::State;
-use crate::{checkpoint, storage};
+use turn::Turn;
 
 /// Records the outcome of a worker's call, and returns the next call.
 pub async fn work_checkpoint(
@@ -24,15 +27,8 @@ pub async fn work_checkpoint(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<WorkCheckpointed, Problem> {
-    match request.owner.clone() {
-        CallOwner::Claim(alloc) => {
-            checkpoint::checkpoint(state, namespace, alloc, request, trace, deadline).await
-        }
-        CallOwner::Volume => storage::checkpoint(state, namespace, None, request, trace).await,
-        CallOwner::Snapshot(id) => {
-            storage::checkpoint(state, namespace, Some(&id), request, trace).await
-        }
-    }
+    let turn = Turn::of(state, namespace, &request, trace, deadline);
+    turn.checkpoint(request.report, request.report_only, request.early).await
 }
 
 /// `claim.checkpoint`.

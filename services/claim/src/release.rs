@@ -1,0 +1,48 @@
+//! `claim.release`: a claim is no longer wanted. The volumewatcher releases it in recorded steps
+//! ([`work`](crate::work)).
+
+use berth_contract::message::claim::{Release, Released};
+use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_domain::volume::{Command, Refusal, Volume};
+use berth_domain::{Namespace, NodeId, VolumeKey};
+use tokio::time::Instant;
+
+use crate::state::State;
+use crate::transact::TransactError;
+
+/// Records that a claim is no longer wanted. Once this is answered, the release will happen.
+pub async fn release(
+    state: &State,
+    namespace: Namespace,
+    request: Release,
+    sender: Option<NodeId>,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<Released, Problem> {
+    let volume = VolumeKey::new(namespace, request.volume);
+    let reason = match request.reason.as_str() {
+        "" => "released",
+        reason => reason,
+    };
+    let command = |now: &Volume| {
+        let (alloc, reason) = (request.alloc.clone(), reason.to_owned());
+        let is_of = |node: &NodeId| now.claims.get(&alloc).is_none_or(|claim| claim.node == *node);
+        // An agent gives up what it took for an alloc of its own node. A claim on another node is
+        // answered as one that is gone: no claim has this epoch (G1).
+        let epoch = if sender.as_ref().is_none_or(is_of) { request.epoch } else { Some(0) };
+        Ok(Command::Release { alloc, epoch, reason })
+    };
+    let show_state = || {
+        state
+            .volumes
+            .mirror
+            .read(|volumes| Some(volumes.get(&volume)?.volume.claims.get(&request.alloc)?.state))
+    };
+    match state.transact_until(&volume, trace, deadline, command).await {
+        Ok(_) => Ok(Released { state: show_state() }),
+        // A claim that is gone is released, so the request may be repeated.
+        Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Released { state: None }),
+        Err(error) => Err(state.problem(error, "claim.release", &volume)),
+    }
+}

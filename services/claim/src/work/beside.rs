@@ -1,0 +1,140 @@
+//! What is known beside the record when a call is to begin: whether its alloc still runs, whether
+//! its node is gone, and which controller gets it.
+//!
+//! **Promises** that what is read here was read for the owner that the record names: each answer
+//! counts only for the claim, or the volume, that was seen before it was asked.
+//!
+//! **Never** changes a record, but for the alloc of a claim whose node is proven to be gone.
+
+use berth_contract::problem::Problem;
+use berth_domain::proof::Proven;
+use berth_domain::volume::{CallOwner, State as ClaimState, Volume};
+use berth_domain::{AllocId, NodeId};
+
+use super::turn::{STEP, Turn};
+use crate::proof;
+
+/// What is known beside the record.
+pub struct KnownBeside {
+    /// Of a claim: whether its alloc wants it. None if its release goes on in any case.
+    pub wanted: Option<bool>,
+    /// Of a claim: the proof that its node is gone.
+    pub proven: Option<Proven>,
+    /// Of a volume: when it was created, if it was made for a run that is over.
+    pub run_over: Option<u64>,
+}
+
+impl KnownBeside {
+    /// Whether the owner's work is wanted: a claim of an alloc that may be live is not released.
+    pub fn is_wanted(&self, now: &Volume) -> bool {
+        // What was read of the run says nothing of a volume that was made since.
+        let made = now.spec.as_ref().map(|spec| spec.create_index);
+        self.wanted.unwrap_or(true) && self.run_over.is_none_or(|over| made != Some(over))
+    }
+}
+
+impl Turn<'_> {
+    /// Looks; none if no call may begin now.
+    pub(super) async fn look_beside(&self) -> Result<Option<KnownBeside>, Problem> {
+        match &self.owner {
+            CallOwner::Claim(alloc) => self.look_beside_claim(alloc).await,
+            CallOwner::Volume | CallOwner::Snapshot(_) => {
+                let run_over = self.run_over().await?;
+                if run_over.is_some() || self.needs_unmounted() {
+                    self.catch_up_with_nodes().await?;
+                }
+                Ok(Some(KnownBeside { wanted: None, proven: None, run_over }))
+            }
+        }
+    }
+
+    async fn look_beside_claim(&self, alloc: &AllocId) -> Result<Option<KnownBeside>, Problem> {
+        let (state, volume) = (self.state, &self.volume);
+        // The release of a claim goes on, wanted or not. For other claims the leader is asked.
+        let wanted = if self.is_leaving() { None } else { Some(self.is_surely_wanted().await?) };
+        let proven = proof::proof_for_claim(state, volume, alloc).await?;
+        if wanted == Some(true) && proven.is_none() && self.is_attach_held(alloc) {
+            return Ok(None);
+        }
+        if let Some(proven) = &proven {
+            let (namespace, trace) = (&volume.namespace, self.trace);
+            proof::end_alloc_by_proof(state, namespace, alloc, proven, trace, self.deadline)
+                .await?;
+        }
+        Ok(Some(KnownBeside { wanted, proven, run_over: None }))
+    }
+
+    /// Whether it is a claim that is being released.
+    pub(super) fn is_leaving(&self) -> bool {
+        let CallOwner::Claim(alloc) = &self.owner else { return false };
+        let state = self
+            .state
+            .volumes
+            .mirror
+            .read(|volumes| Some(volumes.get(&self.volume)?.volume.claims.get(alloc)?.state));
+        matches!(state, Some(ClaimState::Unpublishing | ClaimState::NodeDetached))
+    }
+
+    /// Whether the claim's alloc still runs, as the leader has it.
+    pub(super) async fn is_surely_wanted(&self) -> Result<bool, Problem> {
+        let CallOwner::Claim(alloc) = &self.owner else { return Ok(true) };
+        self.state.is_surely_wanted(&self.volume.namespace, alloc, self.trace).await
+    }
+
+    /// Whether the claim is to be attached, and the call would go beside a mount on another node
+    /// that no claim covers: after a restore, one that is younger than the backup.
+    fn is_attach_held(&self, alloc: &AllocId) -> bool {
+        let publishing = self.state.volumes.mirror.read(|volumes| {
+            let claim = volumes.get(&self.volume)?.volume.claims.get(alloc)?;
+            (claim.state == ClaimState::Publishing).then(|| claim.node.clone())
+        });
+        let held = publishing.map(|node| self.state.check_mounts_elsewhere(&self.volume, &node));
+        let Some(Err(problem)) = held else { return false };
+        tracing::debug!(volume = %self.volume, %alloc, %problem, "the attach waits");
+        true
+    }
+
+    /// When the volume was created, if it was made for a run that is over.
+    async fn run_over(&self) -> Result<Option<u64>, Problem> {
+        let (state, volume) = (self.state, &self.volume);
+        let made_for = state.volumes.mirror.read(|volumes| {
+            let spec = volumes.get(volume)?.volume.spec.as_ref()?;
+            Some((spec.create_index, spec.provision()?.for_alloc.clone()?))
+        });
+        let Some((made, alloc)) = made_for else { return Ok(None) };
+        let record = state.read_alloc_surely(&volume.namespace, &alloc, STEP, self.trace).await?;
+        let is_wanted = match record {
+            Some(alloc) => !alloc.state.is_terminal(),
+            // The alloc may be about to be registered.
+            None => !state.is_older_than_registration(volume),
+        };
+        Ok((!is_wanted).then_some(made))
+    }
+
+    /// Whether the next call must not be made while the volume may be mounted.
+    fn needs_unmounted(&self) -> bool {
+        let operation = self.state.volumes.mirror.read(|volumes| {
+            let operation = volumes.get(&self.volume)?.volume.spec.as_ref()?.operation()?;
+            Some(operation.needs_unmounted())
+        });
+        self.owner == CallOwner::Volume && operation.unwrap_or(false)
+    }
+
+    async fn catch_up_with_nodes(&self) -> Result<(), Problem> {
+        let caught_up = self.state.catch_up_with_nodes().await;
+        caught_up.map_err(|error| self.problem((self.volume.clone(), error)))
+    }
+
+    /// The node whose controller has to get the next call. That of a group is made where its leader
+    /// is. Which controller a claim's call goes to is looked up when the call is put together.
+    pub(super) fn executor(&self, now: &Volume) -> Result<Option<NodeId>, Problem> {
+        match (&self.owner, self.members.as_slice()) {
+            (CallOwner::Claim(_), _) => Ok(None),
+            (_, [leader, _, ..]) => self.state.volumes.mirror.read(|volumes| {
+                let leader = volumes.get(leader).map_or(now, |subtree| &subtree.volume);
+                self.state.storage_executor(leader, self.snapshot())
+            }),
+            _ => self.state.storage_executor(now, self.snapshot()),
+        }
+    }
+}
