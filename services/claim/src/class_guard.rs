@@ -17,7 +17,7 @@ use berth_domain::volume::{CallOwner, Command, Step, Volume, VolumeSpec, Write};
 use berth_domain::{ClassId, Namespace, VolumeKey};
 use berth_service::projection::Volumes;
 
-use crate::handle::Beside;
+use crate::handle::SideWrite;
 use crate::query::covers;
 
 /// Volumes that are being created as copies of what the command deletes, deregisters or renames.
@@ -165,7 +165,7 @@ pub fn quota_guard(
     volume: &VolumeKey,
     command: &Command,
     step: &Step,
-) -> Option<Beside> {
+) -> Option<SideWrite> {
     let (Command::Create(_) | Command::Expand { .. }, Some(Write::PutSpec(spec))) =
         (command, &step.write)
     else {
@@ -175,7 +175,7 @@ pub fn quota_guard(
     let class = volumes.classes().get(id)?.class.as_ref().ok()?;
     let namespace = volume.namespace.clone();
     let used = class_use(volumes, id, &namespace);
-    (!class.quota.is_unlimited()).then(|| Beside::Quota(id.clone(), namespace, used))
+    (!class.quota.is_unlimited()).then(|| SideWrite::Quota(id.clone(), namespace, used))
 }
 
 #[cfg(test)]

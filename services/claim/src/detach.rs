@@ -208,12 +208,12 @@ fn confirmations(state: &State, volume: &VolumeKey, request: &Detach) -> Vec<Com
     let at_storage = request.confirmed_by.as_ref().map(confirmation);
     let on_node = request.unstaged_by.as_ref().map(confirmation);
     let confirm = |alloc: &AllocId, claim: &Claim| {
-        let (call, word) = match claim.state {
+        let (call, confirmation) = match claim.state {
             ClaimState::NodeDetached => (CallKind::ControllerUnpublish, at_storage.clone()?),
             ClaimState::Unpublishing => (CallKind::NodeDetach, on_node.clone()?),
             ClaimState::Waiting | ClaimState::Publishing | ClaimState::Taken => return None,
         };
-        Some(Command::Confirm { alloc: alloc.clone(), epoch: claim.epoch, call, word })
+        Some(Command::Confirm { alloc: alloc.clone(), epoch: claim.epoch, call, confirmation })
     };
     state.volumes.mirror.read(|volumes| {
         let claims = volumes.get(volume).into_iter().flat_map(|found| found.volume.holders());

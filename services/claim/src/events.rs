@@ -13,7 +13,7 @@ use berth_domain::volume::{
 use berth_domain::{AllocId, Namespace, SnapshotId, Timestamp, VolumeKey};
 use berth_service::clock;
 
-use crate::trail::{Trailed, recorded_at};
+use crate::trail::{TrailedClaim, recorded_at};
 
 /// The event of an alloc's record, with the alloc's note as its detail.
 pub fn alloc_event(
@@ -40,7 +40,7 @@ pub struct StoredTransition<'a> {
     pub command: &'a Command,
     pub write: &'a Write,
     /// The claim before the write.
-    pub before: Option<&'a Trailed>,
+    pub before: Option<&'a TrailedClaim>,
     /// The spec before the write.
     pub spec_before: Option<&'a VolumeSpec>,
     /// The claim's trail with the write.
@@ -284,13 +284,13 @@ impl StoredTransition<'_> {
         let detail = match self.command {
             Command::Answer { .. } => {
                 let before = self.before.and_then(|before| before.claim.unstaged_by.as_ref());
-                let word = before.map(|word| format!("; {}", describe_unstaged_by(word)));
-                format!("detached from its node and its controller{}", word.unwrap_or_default())
+                let noted = before.map(|by| format!("; {}", describe_unstaged_by(by)));
+                format!("detached from its node and its controller{}", noted.unwrap_or_default())
             }
             Command::Release { reason, .. } => reason.clone(),
             // A confirmation for the node's plugin frees nothing (rule 18).
-            Command::Confirm { word, .. } => {
-                format!("the plugin could not say that it is detached: {word}")
+            Command::Confirm { confirmation, .. } => {
+                format!("the plugin could not say that it is detached: {confirmation}")
             }
             Command::Begin(Begin { proven: Some(proven), .. }) => {
                 format!("node {} is gone: {}", proven.node, proven.proof)
@@ -317,6 +317,8 @@ fn words(failure: Option<&CallFailure>) -> Option<String> {
     failure.map(|failure| failure.message.clone())
 }
 
-fn describe_unstaged_by(word: &Proof) -> String {
-    format!("the plugin did not take it down, and nothing of it is left on the node: {word}")
+fn describe_unstaged_by(confirmation: &Proof) -> String {
+    format!(
+        "the plugin did not take it down, and nothing of it is left on the node: {confirmation}"
+    )
 }

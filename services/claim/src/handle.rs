@@ -22,7 +22,7 @@ use berth_service::projection::{HandleEntry, HandleGuard, Subtree, Volumes};
 
 /// A write in the same batch as a transition's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Beside {
+pub enum SideWrite {
     /// Stores the volume that the key named until now once more as it is: without a spec, or with a
     /// spec of another handle. Its guard fails if that volume has changed.
     Fence(VolumeKey, Option<Box<VolumeSpec>>),
@@ -34,7 +34,7 @@ pub enum Beside {
     Quota(ClassId, Namespace, ClassUse),
 }
 
-impl Beside {
+impl SideWrite {
     /// The filter of the write's guard.
     pub fn filter(&self) -> String {
         match self {
@@ -91,7 +91,7 @@ pub fn beside(
     volume: &VolumeKey,
     command: &Command,
     write: &Write,
-) -> Result<Vec<Beside>, UnreadableRecord> {
+) -> Result<Vec<SideWrite>, UnreadableRecord> {
     let before = current(volumes, volume);
     let after = match write {
         Write::PutSpec(spec) => spec.handle(&volume.volume),
@@ -114,25 +114,25 @@ pub fn beside(
         && let Some(HandleGuard { owner: Ok(owner), .. }) = guard(volumes, &before)
         && owner == volume
     {
-        beside.push(Beside::Free(before));
+        beside.push(SideWrite::Free(before));
     }
     let Some(after) = after else { return Ok(beside) };
     // A volume that is registered twice is granted under neither name, so neither needs the key.
     let others = !volumes.handle_use(volume, Some(&after)).others.is_empty();
     match guard(volumes, &after) {
         _ if others => {}
-        None => beside.push(Beside::Own(after)),
+        None => beside.push(SideWrite::Own(after)),
         Some(HandleGuard { owner: Err(record), .. }) => {
             return Err(record.clone());
         }
         Some(HandleGuard { owner: Ok(owner), .. }) if owner == volume => {
             if is_new {
-                beside.push(Beside::Own(after));
+                beside.push(SideWrite::Own(after));
             }
         }
         Some(HandleGuard { owner: Ok(owner), .. }) => {
             beside.push(fence(volumes, owner)?);
-            beside.push(Beside::Own(after));
+            beside.push(SideWrite::Own(after));
         }
     }
     Ok(beside)
@@ -158,14 +158,14 @@ fn source_of_copy(volume: &VolumeKey, write: &Write) -> Option<VolumeKey> {
 
 /// Stores a volume as it is, so that it cannot be registered meanwhile with the handle whose key
 /// names it.
-fn fence(volumes: &Volumes, owner: &VolumeKey) -> Result<Beside, UnreadableRecord> {
+fn fence(volumes: &Volumes, owner: &VolumeKey) -> Result<SideWrite, UnreadableRecord> {
     let subtree = volumes.get(owner);
     if let Some(record) = subtree.and_then(Subtree::first_unreadable) {
         // The unreadable record may be a spec with the handle.
         return Err(record.clone());
     }
     let spec = subtree.and_then(|subtree| subtree.volume.spec.clone()).map(Box::new);
-    Ok(Beside::Fence(owner.clone(), spec))
+    Ok(SideWrite::Fence(owner.clone(), spec))
 }
 
 /// The writes that delete the key of a handle that names a volume without this handle.
@@ -173,8 +173,8 @@ pub fn released(
     volumes: &Volumes,
     handle: &Handle,
     owner: &VolumeKey,
-) -> Result<Vec<(u64, Beside)>, UnreadableRecord> {
-    let writes = [fence(volumes, owner)?, Beside::Free(handle.clone())];
+) -> Result<Vec<(u64, SideWrite)>, UnreadableRecord> {
+    let writes = [fence(volumes, owner)?, SideWrite::Free(handle.clone())];
     Ok(writes.into_iter().map(|write| (write.revision(volumes), write)).collect())
 }
 

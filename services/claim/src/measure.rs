@@ -13,20 +13,20 @@ use berth_telemetry::metric::{
 };
 
 use crate::state::State;
-use crate::trail::Passage;
+use crate::trail::ClaimChange;
 
 /// How often waiting claims are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Counts what a stored write did to a claim.
 pub fn count_write(
-    passage: &Passage<'_>,
+    change: &ClaimChange<'_>,
     command: &Command,
     plugin: Option<&PluginId>,
     now: Timestamp,
 ) {
-    let before = passage.before.map(|before| &before.claim);
-    let (was, is) = (before.map(|claim| claim.state), passage.after.map(|claim| claim.state));
+    let before = change.before.map(|before| &before.claim);
+    let (was, is) = (before.map(|claim| claim.state), change.after.map(|claim| claim.state));
     let plugin = || PLUGINS.label(plugin.map_or("unknown", PluginId::as_str));
     if was != is {
         if let Some(before) = before {
@@ -41,13 +41,13 @@ pub fn count_write(
         }
     }
     let stood = before.and_then(|claim| claim.progress.attempt.as_ref());
-    let stands = passage.after.and_then(|claim| claim.progress.attempt.as_ref());
+    let stands = change.after.and_then(|claim| claim.progress.attempt.as_ref());
     if let Some(ended) = stood.filter(|stood| stands.is_none_or(|stands| stands.id != stood.id)) {
         ATTEMPTS.add(1, [ended.call.as_str().into(), outcome_label(command, ended).into()]);
     }
     let begun = stands.filter(|stands| stood.is_none_or(|stood| stood.id != stands.id));
     if let Some(begun) = begun
-        && passage.after.is_some_and(|after| after.progress.tries > 0)
+        && change.after.is_some_and(|after| after.progress.tries > 0)
     {
         ATTEMPTS_RETRIED.add(1, [begun.call.as_str().into()]);
     }

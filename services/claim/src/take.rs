@@ -46,7 +46,7 @@ use crate::{plan, refuse};
 const STEP: &str = verb::ClaimTake::STEP;
 /// Longest time between two tries. A replica that lags may miss the change that a caller waits for.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// How often a waiter asks the leader, whatever this replica knows.
+/// Longest time between two requests of a waiter to the leader.
 const ASK_LEADER_INTERVAL: Duration = Duration::from_secs(5);
 /// Time between two tries to record the controller's answer.
 const RECORD_RETRY: Duration = Duration::from_millis(200);

@@ -11,7 +11,7 @@ use berth_telemetry::{Kind, Span, attribute};
 
 /// A claim and its trail.
 #[derive(Debug, Clone)]
-pub struct Trailed {
+pub struct TrailedClaim {
     pub claim: Claim,
     /// None for a claim that an older version wrote.
     pub trail: Option<Trail>,
@@ -19,15 +19,15 @@ pub struct Trailed {
 
 /// One claim before and after a write.
 #[derive(Debug, Clone, Copy)]
-pub struct Passage<'a> {
+pub struct ClaimChange<'a> {
     pub volume: &'a VolumeKey,
     pub alloc: &'a AllocId,
-    pub before: Option<&'a Trailed>,
+    pub before: Option<&'a TrailedClaim>,
     /// None when the claim is freed.
     pub after: Option<&'a Claim>,
 }
 
-impl Passage<'_> {
+impl ClaimChange<'_> {
     /// The claim's trail after the write. `trace` is that of the request that makes the write.
     pub fn trail(&self, trace: TraceContext, now: Timestamp) -> Trail {
         let known = self.before.and_then(|before| before.trail);
@@ -91,7 +91,7 @@ impl Passage<'_> {
 
     /// Emits the span of the attempt that the write took from the record.
     fn emit_attempt(&self, policy: &Policy) {
-        let Some(Trailed { claim, trail: Some(trail) }) = self.before else { return };
+        let Some(TrailedClaim { claim, trail: Some(trail) }) = self.before else { return };
         let (Some(attempt), Some(context)) = (&claim.progress.attempt, trail.attempt) else {
             return;
         };

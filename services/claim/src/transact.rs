@@ -52,7 +52,7 @@ use crate::events::StoredTransition;
 use crate::handle;
 use crate::measure::{self, AnsweredChange};
 use crate::state::StateInner;
-use crate::trail::{Passage, Trailed};
+use crate::trail::{ClaimChange, TrailedClaim};
 use crate::{class_guard, refuse};
 use batch::{Batch, GuardedWrite, Heads};
 
@@ -215,16 +215,16 @@ impl StateInner {
             }
             check_wanted()?;
             let (command, before) = (&command, before.as_ref());
-            let passage = claim_passage(volume, write, before);
-            let trail = passage.map(|passage| passage.trail(trace, now));
+            let change = claim_passage(volume, write, before);
+            let trail = change.map(|change| change.trail(trace, now));
             let writes = batch.guarded_writes(volume, (write, trail), &heads, trace)?;
             let Some(revision) = self.store_all(&writes, trace).await? else {
                 heads = self.ask_heads(volume, &batch, batch.takes_handle()).await?;
                 continue;
             };
-            if let (Some(passage), Some(trail)) = (passage, &trail) {
-                passage.emit(trail, &self.policy);
-                measure::count_write(&passage, command, plugin.as_ref(), now);
+            if let (Some(change), Some(trail)) = (change, &trail) {
+                change.emit(trail, &self.policy);
+                measure::count_write(&change, command, plugin.as_ref(), now);
             }
             if let Some(answered) = answered {
                 answered.count(write, now);
@@ -513,7 +513,7 @@ struct Decision {
     step: Result<Step, Refusal>,
     batch: Batch,
     /// The claim that the step writes, before the write.
-    before: Option<Trailed>,
+    before: Option<TrailedClaim>,
     /// The spec before the write, if that is what the step writes.
     spec_before: Option<VolumeSpec>,
     plugin: Option<PluginId>,
@@ -549,23 +549,23 @@ fn claim_of_write(write: &Write) -> Option<&AllocId> {
 }
 
 /// The claim before the write.
-fn claim_before(subtree: Option<&Subtree>, write: &Write) -> Option<Trailed> {
+fn claim_before(subtree: Option<&Subtree>, write: &Write) -> Option<TrailedClaim> {
     let (subtree, alloc) = (subtree?, claim_of_write(write)?);
     let claim = subtree.volume.claims.get(alloc)?.clone();
-    Some(Trailed { claim, trail: subtree.trail(alloc) })
+    Some(TrailedClaim { claim, trail: subtree.trail(alloc) })
 }
 
 /// The claim before and after the write; none for a write of a spec.
 fn claim_passage<'a>(
     volume: &'a VolumeKey,
     write: &'a Write,
-    before: Option<&'a Trailed>,
-) -> Option<Passage<'a>> {
+    before: Option<&'a TrailedClaim>,
+) -> Option<ClaimChange<'a>> {
     let after = match write {
         Write::PutClaim(_, claim) => Some(claim),
         _ => None,
     };
-    Some(Passage { volume, alloc: claim_of_write(write)?, before, after })
+    Some(ClaimChange { volume, alloc: claim_of_write(write)?, before, after })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Events of this node: told, and never waited for.
+//! Publishes this node's events. No work waits for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

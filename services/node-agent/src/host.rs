@@ -1,4 +1,4 @@
-//! The host this agent runs on, as far as others care.
+//! The facts about this host that the agent reports.
 //!
 //! **Never** fails: what a host does not say is left out.
 

@@ -121,7 +121,7 @@ ids! {
     OwnerId;
     /// A storage plugin, by the name its users gave it; instances on many nodes share it.
     PluginId;
-    /// One giving of a volume's secrets: other secrets get another id. It tells nothing of them.
+    /// One version of a volume's secrets. It tells nothing of them.
     SecretsId;
     /// A snapshot among those of its volume.
     SnapshotId;

@@ -1,4 +1,4 @@
-//! Worlds that behave alike are made alike, so that there are finitely many.
+//! Equivalent states are reduced to one, so that the search is finite.
 //!
 //! Epochs are compared only with those of the same alloc, and places in the queue with each other,
 //! so both become ranks. What can have no effect any more is dropped: an answer of an old attempt

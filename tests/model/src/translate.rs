@@ -281,7 +281,7 @@ impl Translation {
                     CallKind::ControllerUnpublish
                 };
                 let alloc = self.allocs[alloc].clone();
-                Command::Confirm { alloc, epoch, call, word: proof() }
+                Command::Confirm { alloc, epoch, call, confirmation: proof() }
             }
             Ask::Register => {
                 let name = "another name".to_owned();

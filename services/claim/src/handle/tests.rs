@@ -76,14 +76,14 @@ fn volumes(registered: &[(&str, &str)], keys: &[(&str, &str)]) -> Volumes {
 
 /// What goes beside a write of the volume `data`, in a few words.
 fn words(volumes: &Volumes, command: &Command, write: &Write) -> String {
-    let words = |beside: &Beside| match beside {
-        Beside::Fence(other, spec) => {
+    let words = |beside: &SideWrite| match beside {
+        SideWrite::Fence(other, spec) => {
             let is_registered = if spec.is_some() { "registered" } else { "not registered" };
             format!("hold {}, {is_registered}", other.volume)
         }
-        Beside::Free(handle) => format!("free {}", handle.external_id),
-        Beside::Own(handle) => format!("own {}", handle.external_id),
-        Beside::Quota(class, namespace, _) => format!("quota of {class} in {namespace}"),
+        SideWrite::Free(handle) => format!("free {}", handle.external_id),
+        SideWrite::Own(handle) => format!("own {}", handle.external_id),
+        SideWrite::Quota(class, namespace, _) => format!("quota of {class} in {namespace}"),
     };
     match beside(volumes, &key_of("data"), command, write) {
         Ok(all) => all.iter().map(words).collect::<Vec<_>>().join("; "),

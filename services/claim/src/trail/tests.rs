@@ -44,18 +44,18 @@ fn claim(state: State, attempt: Option<Attempt>) -> Claim {
 /// The trail after each of these writes, one after the other, each by a request of its own.
 fn walk(writes: &[Option<Claim>]) -> Vec<Trail> {
     let (volume, alloc) = (volume(), AllocId::new("a").unwrap());
-    let mut before: Option<Trailed> = None;
+    let mut before: Option<TrailedClaim> = None;
     let mut trails = Vec::new();
     for (step, after) in writes.iter().enumerate() {
-        let passage = Passage {
+        let change = ClaimChange {
             volume: &volume,
             alloc: &alloc,
             before: before.as_ref(),
             after: after.as_ref(),
         };
-        let trail = passage.trail(request(), at(step as u64 * 10));
+        let trail = change.trail(request(), at(step as u64 * 10));
         trails.push(trail);
-        before = after.clone().map(|claim| Trailed { claim, trail: Some(trail) });
+        before = after.clone().map(|claim| TrailedClaim { claim, trail: Some(trail) });
     }
     trails
 }
@@ -108,14 +108,14 @@ fn what_is_done_now_is_part_of_the_claim_until_it_is_given_up() {
 #[test]
 fn a_claim_of_an_older_version_gets_a_trail_when_it_moves() {
     let (volume, alloc) = (volume(), AllocId::new("a").unwrap());
-    let before = Trailed { claim: claim(State::Taken, None), trail: None };
+    let before = TrailedClaim { claim: claim(State::Taken, None), trail: None };
     let after = claim(State::Unpublishing, None);
-    let passage =
-        Passage { volume: &volume, alloc: &alloc, before: Some(&before), after: Some(&after) };
-    let trail = passage.trail(request(), at(3));
+    let change =
+        ClaimChange { volume: &volume, alloc: &alloc, before: Some(&before), after: Some(&after) };
+    let trail = change.trail(request(), at(3));
     assert_eq!(trail.released, Some(at(3)));
     // Nothing of it panics, nor is anything told twice.
-    passage.emit(&trail, &Policy::default());
+    change.emit(&trail, &Policy::default());
 }
 
 #[test]

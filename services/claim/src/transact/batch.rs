@@ -10,7 +10,7 @@ use berth_domain::volume::{HandleOwner, Write};
 use bytes::Bytes;
 
 use super::TransactError;
-use crate::handle::Beside;
+use crate::handle::SideWrite;
 
 /// The revisions that guard a transition, and the writes beside its own, as far as this replica
 /// knows.
@@ -19,12 +19,12 @@ pub struct Batch {
     /// The volume's newest revision.
     pub head: u64,
     /// Writes beside its own, each with the revision of its guard.
-    pub beside: Vec<(u64, Beside)>,
+    pub beside: Vec<(u64, SideWrite)>,
 }
 
 impl Batch {
     pub fn takes_handle(&self) -> bool {
-        self.beside.iter().any(|(_, write)| matches!(write, Beside::Own(_)))
+        self.beside.iter().any(|(_, write)| matches!(write, SideWrite::Own(_)))
     }
 
     /// All writes of a transition, its own first. A revision that the leader was asked for guards
@@ -115,21 +115,21 @@ impl GuardedWrite {
 
     pub fn beside(
         volume: &VolumeKey,
-        write: &Beside,
+        write: &SideWrite,
         revision: u64,
         trace: TraceContext,
     ) -> Result<Self, TransactError> {
         let trace_id = || Some(trace.trace_id());
         let (key, value) = match write {
-            Beside::Fence(other, spec) => {
+            SideWrite::Fence(other, spec) => {
                 let spec = spec.as_ref().map(|spec| record::write_spec(spec, trace_id()));
                 (key::spec(other), spec)
             }
-            Beside::Free(handle) => (key::handle(handle), None),
-            Beside::Quota(class, namespace, used) => {
+            SideWrite::Free(handle) => (key::handle(handle), None),
+            SideWrite::Quota(class, namespace, used) => {
                 (key::quota(class, namespace), Some(record::write(used, trace_id())))
             }
-            Beside::Own(handle) => {
+            SideWrite::Own(handle) => {
                 let VolumeKey { namespace, volume } = volume.clone();
                 let owner = HandleOwner { namespace, volume };
                 (key::handle(handle), Some(record::write(owner, trace_id())))

@@ -4,7 +4,7 @@ use berth_domain::volume::{Claim, VolumeSpec};
 use serde_json::json;
 
 use super::*;
-use crate::handle::Beside;
+use crate::handle::SideWrite;
 
 fn volume(name: &str) -> VolumeKey {
     VolumeKey::new("ns".parse().unwrap(), name.parse().unwrap())
@@ -47,15 +47,15 @@ fn rule_17_what_goes_beside_a_write_is_guarded_by_what_it_changes() {
     let key = key::handle(&handle);
     let held = Some(Box::new(spec()));
     for (write, key, filter, is_put) in [
-        (Beside::Own(handle.clone()), key.as_str(), key.as_str(), true),
-        (Beside::Free(handle), key.as_str(), key.as_str(), false),
-        (Beside::Fence(volume("other"), held), "ns.other.spec", "ns.other.>", true),
-        (Beside::Fence(volume("other"), None), "ns.other.spec", "ns.other.>", false),
+        (SideWrite::Own(handle.clone()), key.as_str(), key.as_str(), true),
+        (SideWrite::Free(handle), key.as_str(), key.as_str(), false),
+        (SideWrite::Fence(volume("other"), held), "ns.other.spec", "ns.other.>", true),
+        (SideWrite::Fence(volume("other"), None), "ns.other.spec", "ns.other.>", false),
     ] {
         let stored = GuardedWrite::beside(&volume("data"), &write, 7, trace).unwrap();
         assert_eq!((stored.key.as_str(), stored.value.is_some()), (key, is_put), "{write:?}");
         assert_eq!((stored.filter.as_str(), stored.revision), (filter, 7), "{write:?}");
-        let owner = stored.value.filter(|_| matches!(write, Beside::Own(_)));
+        let owner = stored.value.filter(|_| matches!(write, SideWrite::Own(_)));
         assert!(owner.is_none_or(|owner| String::from_utf8_lossy(&owner).contains("data")));
     }
 }

@@ -86,9 +86,9 @@ pub struct Detach {
     /// the claims that have left the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed_by: Option<String>,
-    /// Who answers for it that nothing of the volume is left on the node. It counts where the
-    /// plugin on the node was asked and answered with an error, for the next call, and only if the
-    /// node's agent finds nothing mounted.
+    /// The operator who confirms that nothing of the volume is left on the node. It is used once,
+    /// for the next unmount, if the plugin answered the last one with an error and the agent finds
+    /// no mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unstaged_by: Option<String>,
 }

@@ -59,7 +59,7 @@ pub enum Command {
         /// The call that the plugin does not answer with OK.
         call: CallKind,
         /// Who confirms it, and their note.
-        word: Proof,
+        confirmation: Proof,
     },
     /// A worker asks for the next call of a claim's release, of the volume's operation, or of a
     /// snapshot.

@@ -25,7 +25,7 @@ pub(super) fn confirm(
     alloc: &AllocId,
     epoch: u64,
     call: CallKind,
-    word: &Proof,
+    confirmation: &Proof,
     context: &Context,
 ) -> Result<Step, Refusal> {
     let claim = volume
@@ -55,7 +55,7 @@ pub(super) fn confirm(
     Ok(match call {
         CallKind::NodeDetach if claim.unstaged_by.is_some() => Step::nothing(),
         CallKind::NodeDetach => {
-            let mut claim = Claim { unstaged_by: Some(word.clone()), ..claim.clone() };
+            let mut claim = Claim { unstaged_by: Some(confirmation.clone()), ..claim.clone() };
             claim.progress.next_try = None;
             Step::put(alloc, claim, None)
         }

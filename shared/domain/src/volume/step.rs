@@ -43,8 +43,8 @@ fn decide(volume: &Volume, command: &Command, context: &Context) -> Result<Step,
         Command::Release { alloc, epoch, reason } => {
             release::release(volume, alloc, *epoch, reason, context)
         }
-        Command::Confirm { alloc, epoch, call, word } => {
-            confirm::confirm(volume, alloc, *epoch, *call, word, context)
+        Command::Confirm { alloc, epoch, call, confirmation } => {
+            confirm::confirm(volume, alloc, *epoch, *call, confirmation, context)
         }
         Command::Begin(begin) => match &begin.owner {
             CallOwner::Claim(alloc) => begin::begin_release(volume, alloc, begin, context),

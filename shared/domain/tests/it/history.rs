@@ -136,7 +136,7 @@ fn command(world: &World, event: &Event) -> Option<Command> {
                 State::Unpublishing => CallKind::NodeDetach,
                 _ => CallKind::ControllerUnpublish,
             };
-            Command::Confirm { alloc, epoch, call, word: proven(Seen::Claim, claim).proof }
+            Command::Confirm { alloc, epoch, call, confirmation: proven(Seen::Claim, claim).proof }
         }
         Event::Begin { alloc, wanted, early, seen } => {
             let claim = world.volume.claims.get(&alloc);

@@ -320,7 +320,7 @@ proptest! {
             note: String::new(),
         };
         for call in [CallKind::ControllerUnpublish, CallKind::NodeDetach] {
-            let word = Command::Confirm { alloc: alloc("a"), epoch, call, word: word.clone() };
+            let word = Command::Confirm { alloc: alloc("a"), epoch, call, confirmation: word.clone() };
             prop_assert!(decide(&volume, &word).is_err(), "the plugin denied nothing");
         }
         let full = asks(&volume, take("b", "elsewhere"));

@@ -290,7 +290,10 @@ fn rule_16_when_a_word_counts() {
             let (at, by) = (Timestamp::default(), "ada".to_owned());
             let word = Proof { kind: ProofKind::Confirmed, by, at, note: String::new() };
             let call = ControllerUnpublish;
-            decide(&volume, &Command::Confirm { alloc: alloc("a1"), epoch, call, word })
+            decide(
+                &volume,
+                &Command::Confirm { alloc: alloc("a1"), epoch, call, confirmation: word },
+            )
         };
         writeln!(table, "{name:<32}{}", words(&word(10))).unwrap();
         assert_eq!(word(9), Err(Refusal::NoSuchClaim(alloc("a1"))), "the claim before it");
@@ -323,7 +326,10 @@ fn rule_18_when_a_word_for_the_node_counts() {
         let mut volume = volume(SHARED, [("a1", found)]);
         volume.claims.extend(beside.map(|beside| (alloc("a2"), beside)));
         let word = word.clone();
-        decide(&volume, &Command::Confirm { alloc: alloc("a1"), epoch: 10, call, word })
+        decide(
+            &volume,
+            &Command::Confirm { alloc: alloc("a1"), epoch: 10, call, confirmation: word },
+        )
     };
     let beside = |node| Some(with(claim(SHARED, Unpublishing, node), live(NodeDetach)));
     let later = Some(Timestamp::from_unix_ms(u64::MAX / 2));

@@ -154,7 +154,7 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
         |epoch| Command::Release { alloc: alloc("a1"), epoch, reason: "by hand".to_owned() };
     let confirm = |epoch, call| {
         let word = proven(epoch).proof;
-        Command::Confirm { alloc: alloc("a1"), epoch, call, word }
+        Command::Confirm { alloc: alloc("a1"), epoch, call, confirmation: word }
     };
     let observe = |epoch| {
         let (state, since) = (NodeMountState::Mounted, past());

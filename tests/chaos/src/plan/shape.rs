@@ -101,8 +101,8 @@ const fn kind(id: &'static str, plugin: usize, access: &'static str, most: [usiz
     Kind { id, plugin, access, backing: &[], block: false, nodes, claims, writers }
 }
 
-/// Every volume that exists beforehand. Those that only one may have come first, and more often:
-/// there it counts.
+/// Every volume that exists beforehand. Exclusive volumes come first and are drawn more often:
+/// conflicts are found there.
 pub const VOLUMES: [Kind; 11] = [
     kind("writer", 0, "single-node-writer", [1, 1, 1]),
     kind("single", 0, "single-node-single-writer", [1, 1, 1]),

@@ -1,4 +1,4 @@
-//! Looking: what everybody may do at any time, and what changes nothing.
+//! Reads: status and list requests.
 
 use std::time::Duration;
 

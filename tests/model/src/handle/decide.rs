@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use berth_claim::handle::{self, Beside, Repair};
+use berth_claim::handle::{self, Repair, SideWrite};
 use berth_domain::VolumeKey;
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{
@@ -139,7 +139,7 @@ impl Decider {
             copies: Vec::new(),
             mounts: Vec::new(),
         };
-        let asks = |all: bool, beside: &[(u64, Beside)]| {
+        let asks = |all: bool, beside: &[(u64, SideWrite)]| {
             let filters = beside.iter().map(|(_, write)| self.filter(write));
             Decision::Asks { all, filters: filters.chain([own]).collect() }
         };
@@ -168,7 +168,7 @@ impl Decider {
         self.mistake(volumes, &volume, write, &mut beside);
         let beside: Vec<_> =
             beside.into_iter().map(|write| (write.revision(volumes), write)).collect();
-        let takes = beside.iter().any(|(_, write)| matches!(write, Beside::Own(_)));
+        let takes = beside.iter().any(|(_, write)| matches!(write, SideWrite::Own(_)));
         if takes && !heads.asked(true) && !self.scenario.is(Mutation::NoCatchUp) {
             return asks(true, &beside);
         }
@@ -182,18 +182,18 @@ impl Decider {
         volumes: &Volumes,
         volume: &VolumeKey,
         write: &DomainWrite,
-        beside: &mut Vec<Beside>,
+        beside: &mut Vec<SideWrite>,
     ) {
         match self.scenario.mutation {
             Some(Mutation::NoKey) => beside.clear(),
             Some(Mutation::NoFence) => {
-                beside.retain(|write| !matches!(write, Beside::Fence(..)));
+                beside.retain(|write| !matches!(write, SideWrite::Fence(..)));
             }
             Some(Mutation::FreeOfOthers) if matches!(write, DomainWrite::DeleteSpec) => {
                 let spec = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
                 beside.clear();
                 let handle = spec.and_then(|spec| spec.handle(&volume.volume));
-                beside.extend(handle.map(Beside::Free));
+                beside.extend(handle.map(SideWrite::Free));
             }
             _ => {}
         }
@@ -205,7 +205,7 @@ impl Decider {
         name: Name,
         step: &Step,
         head: u64,
-        beside: &[(u64, Beside)],
+        beside: &[(u64, SideWrite)],
         heads: &Heads,
     ) -> Decision {
         let (key, value) = match &step.write {
@@ -231,17 +231,17 @@ impl Decider {
         Decision::Sends(Batch { writes, detaches })
     }
 
-    fn beside(&mut self, name: Name, beside: &Beside, revision: u64, heads: &Heads) -> Write {
+    fn beside(&mut self, name: Name, beside: &SideWrite, revision: u64, heads: &Heads) -> Write {
         let (key, value) = match beside {
-            Beside::Fence(other, spec) => {
+            SideWrite::Fence(other, spec) => {
                 let value = spec.as_ref().map(|spec| self.values.number_spec(spec));
                 (Key::Spec(self.name(other)), value)
             }
-            Beside::Free(handle) => (Key::Handle(self.external(handle)), None),
-            Beside::Own(handle) => {
+            SideWrite::Free(handle) => (Key::Handle(self.external(handle)), None),
+            SideWrite::Own(handle) => {
                 (Key::Handle(self.external(handle)), Some(self.values.number_owner(name)))
             }
-            Beside::Quota(..) => unreachable!("no volume has a class here"),
+            SideWrite::Quota(..) => unreachable!("no volume has a class here"),
         };
         let mut write = write(key, value, revision, heads);
         if self.scenario.is(Mutation::NoKeyGuard) && matches!(key, Key::Handle(_)) {
@@ -305,11 +305,13 @@ impl Decider {
         }
     }
 
-    fn filter(&self, write: &Beside) -> Filter {
+    fn filter(&self, write: &SideWrite) -> Filter {
         match write {
-            Beside::Fence(volume, _) => Filter::Volume(self.name(volume)),
-            Beside::Free(handle) | Beside::Own(handle) => Filter::Handle(self.external(handle)),
-            Beside::Quota(..) => unreachable!("no volume has a class here"),
+            SideWrite::Fence(volume, _) => Filter::Volume(self.name(volume)),
+            SideWrite::Free(handle) | SideWrite::Own(handle) => {
+                Filter::Handle(self.external(handle))
+            }
+            SideWrite::Quota(..) => unreachable!("no volume has a class here"),
         }
     }
 
