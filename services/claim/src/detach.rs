@@ -27,13 +27,14 @@ use berth_domain::plugin::UnaccountedMount;
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{CallKind, Claim, Command, Refusal, State as ClaimState};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey, limits};
+use berth_explain::{Cause, Facts, Finding};
 use berth_service::clock;
 use tokio::time::Instant;
 
 use crate::state::State;
 use crate::transact::TransactError;
 use crate::{deregister, locate, mounts, query, refuse, running};
-use plan::{NodeCondition, Plan};
+use plan::Plan;
 
 const STEP: &str = verb::VolumeDetach::STEP;
 /// How long the node's agent may take to list its mounts.
@@ -188,12 +189,18 @@ fn refuse_running(
     allocs: Vec<AllocId>,
 ) -> Problem {
     let refused = refuse::to_problem(volume, &Refusal::StillRunning { allocs });
-    let off = state
-        .nodes
-        .mirror
-        .read(|nodes| hint::host_is_off(node, query::down_node_revision(nodes, node)));
-    let next = format!("{}; {off}", refused.next);
+    let next = match kept_by_node(state, node).and_then(|finding| finding.hint()) {
+        Some(hint) => format!("{}; {hint}", refused.next),
+        None => return refused,
+    };
     refused.next(next)
+}
+
+/// What keeps the node's agent from saying that the volume is unmounted, by the node's record.
+fn kept_by_node(state: &State, node: &NodeId) -> Option<Finding> {
+    let record = state.nodes.mirror.read(|nodes| query::read_node(nodes, node, Vec::new()));
+    let facts = Facts { now: clock::now(), ..Facts::default() };
+    berth_explain::keeps_unmount(&facts, node, &record)
 }
 
 /// The operator's confirmations, one for each claim that one applies to: for the controller if the
@@ -224,12 +231,6 @@ fn confirmations(state: &State, volume: &VolumeKey, request: &Detach) -> Vec<Com
 
 /// The claims that still hold the volume on the node, and the hint.
 fn release_progress(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
-    let condition =
-        state.nodes.mirror.read(|nodes| match (nodes.get(&node), nodes.unreadable().get(&node)) {
-            (_, Some(record)) => NodeCondition::Unreadable(record.to_string()),
-            (None, None) => NodeCondition::Unknown,
-            (Some(known), None) => NodeCondition::by_record(known),
-        });
     let (left, claims, on_node) = state.volumes.mirror.read(|volumes| {
         let Some(subtree) = volumes.get(volume) else { return Default::default() };
         let holding = subtree.volume.holders().filter(|(_, claim)| claim.node == node);
@@ -240,11 +241,14 @@ fn release_progress(state: &State, volume: &VolumeKey, node: NodeId) -> Detached
         let on_node = holding.iter().any(|(_, state)| *state == ClaimState::Unpublishing);
         (holding.len(), query::show_claims(state, volumes, volume, subtree, shown), on_node)
     });
-    let off = state
-        .nodes
-        .mirror
-        .read(|nodes| hint::host_is_off(&node, query::down_node_revision(nodes, &node)));
-    let hint = plan::hint(&node, &condition, left, on_node, &off);
+    let kept = kept_by_node(state, &node);
+    let hint = match left {
+        // So a typing error is seen.
+        0 => kept
+            .filter(|finding| finding.cause == Cause::NodeUnknown)
+            .map(|finding| finding.sentence),
+        _ => kept.filter(|_| on_node).and_then(|finding| finding.hint()),
+    };
     let (id, unaccounted) = (volume.volume.clone(), Vec::new());
     Detached { id, node, gone: left == 0, left, claims, hint, unaccounted }
 }

@@ -416,14 +416,8 @@ impl ClaimRequest<'_> {
             Some(match (&claim.progress.failure, claim.state) {
                 (_, ClaimState::Waiting) => {
                     let line = VolumeQueue::new(now);
-                    let context = ClaimContext {
-                        now: clock::now(),
-                        volume,
-                        alloc: &request.alloc,
-                        claim,
-                        line: &line,
-                        wanted: true,
-                    };
+                    let now = clock::now();
+                    let context = ClaimContext { now, claim, line: &line, wanted: true };
                     Problem::new(Code::Waiting, format!("in line for {}", context.turn()))
                 }
                 (Some(failure), _) => {

@@ -36,7 +36,8 @@ mod presence;
 mod query;
 mod report;
 mod state;
-mod status;
+#[cfg(test)]
+mod status_tests;
 mod store;
 mod tell;
 mod volumes;

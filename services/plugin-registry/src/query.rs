@@ -19,10 +19,10 @@ use berth_domain::{NodeId, PluginId};
 use berth_service::newer::{Until, await_newer};
 use berth_service::page::{Page, Room, after, page};
 use berth_service::projection::{Instances, Nodes};
+use berth_service::registry_status as status;
 use tokio::time::Instant;
 
 use crate::state::State;
-use crate::status;
 
 /// Plugins as stubs, or one with its instances.
 pub async fn list_plugins(
@@ -167,8 +167,9 @@ pub async fn list_nodes(
             .filter(|(id, node)| wanted(id, node));
         let shared = status::shared_ids(plugins);
         let show = |id: &&NodeId| {
-            let node = (nodes.get(id)?, nodes.revision(id));
-            Some(status::node_status(id, node, plugins, &shared))
+            let node = nodes.get(id)?;
+            let instances = status::instances_on(id, node, plugins, &shared);
+            Some(status::node_status(id, (node, nodes.revision(id)), instances))
         };
         let page =
             page(meant.map(|(id, _)| id), Room::for_page(&query.page), show, ToString::to_string);

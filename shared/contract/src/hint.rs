@@ -32,21 +32,6 @@ pub fn volume_argument(volume: &VolumeKey) -> String {
     format!("{}{}", quoted(volume.volume.as_str()), namespace_option(&volume.namespace))
 }
 
-/// How a person answers for a host that never comes back. `seen` is the revision of the node's
-/// record while the node is down; none when it is not down yet.
-pub fn host_is_off(node: &NodeId, seen: Option<u64>) -> String {
-    match seen {
-        Some(seen) => format!(
-            "if the host is off for good, say so with `berth node gone {node} --seen {seen} \
-             --kind powered-off`"
-        ),
-        None => format!(
-            "if the host is off for good, wait until `berth node status {node}` shows the node as \
-             down, and then say that it is gone, with the revision shown there"
-        ),
-    }
-}
-
 /// How a mount goes that no claim covers.
 pub fn unmount(volume: &VolumeKey, node: &NodeId) -> String {
     let volume = volume_argument(volume);

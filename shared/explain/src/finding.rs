@@ -50,6 +50,27 @@ impl Finding {
         self.next.extend(command);
         self
     }
+
+    /// The cause and the remedies in one line, as the claim service shows them: the sentence, and
+    /// each command in backticks. None where nothing is wrong, or nothing can be done.
+    pub fn hint(&self) -> Option<String> {
+        let is_idle = matches!(self.who, Actor::Nobody { .. }) && self.next.is_empty();
+        if self.cause == Cause::Nothing || is_idle {
+            return None;
+        }
+        let steps: Vec<String> = self.next.iter().map(|step| step_in_text(step)).collect();
+        let next = if steps.is_empty() { "" } else { "; next: " };
+        Some(format!("{}{next}{}", self.sentence, steps.join("; ")))
+    }
+}
+
+/// A command with its comment, inside a text: "`berth node status n1` (which shows it)".
+fn step_in_text(step: &str) -> String {
+    match step.split_once('#') {
+        Some(("", advice)) => advice.trim().to_owned(),
+        Some((command, comment)) => format!("`{}` ({})", command.trim(), comment.trim()),
+        None => format!("`{step}`"),
+    }
 }
 
 /// The findings for one volume, alloc, node or plugin.

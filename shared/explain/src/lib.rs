@@ -22,27 +22,32 @@ mod node;
 mod obstacle;
 mod plugin;
 mod record;
+mod refusal;
 mod rights;
 mod service;
 pub mod span;
 mod storage;
 mod subject;
+mod wait_reason;
 
 pub use at_storage::AtStorage;
 pub use cause::{Actor, Cause};
 pub use change::{delete_command, name_operation};
-pub use claim::STORES_NOTHING;
+pub use claim::{STORES_NOTHING, behind_other_name, no_room};
 pub use facts::{Facts, Names, ServiceInfo, SnapshotName, SourceAnswer};
 pub use finding::{Diagnoses, Diagnosis, Finding};
 pub use name::names;
 pub use node::{
-    is_returning, state as node_state, troubles as node_troubles, wrong_clock as wrong_node_clock,
+    is_returning, keeps_unmount, state as node_state, troubles as node_troubles,
+    wrong_clock as wrong_node_clock,
 };
 pub use plugin::troubles as plugin_troubles;
 pub use record::unreadable_record;
+pub use refusal::{next_of_deletion, next_of_mount, next_of_refusal};
 pub use service::{bus_away, is_wrong as is_wrong_skew, skew as words_of_skew};
 pub use storage::{find_change, find_refusal, find_snapshot};
-pub use subject::diagnose;
+pub use subject::{diagnose, find_volume};
+pub use wait_reason::WaitReason;
 
 use berth_contract::message::claim::ClaimStatus;
 

@@ -39,6 +39,11 @@ pub fn after_full_store() -> [String; 2] {
     [disk, start_service("nats-server", "the same host")]
 }
 
+/// Shows whether a service runs.
+pub fn ping(service: &str) -> String {
+    format!("nats micro ping {service}   # whether one runs")
+}
+
 /// Sets the clock of a host.
 pub fn set_clock(host: &str) -> String {
     format!("chronyc makestep   # on {host}; or whatever sets its clock")
@@ -58,13 +63,15 @@ pub fn node_gone(node: &NodeId, revision: u64) -> String {
     )
 }
 
+/// Reports that an alloc has ended, without a comment.
+pub fn alloc_stop(alloc: &AllocId, namespace: &Namespace) -> String {
+    let namespace = hint::namespace_option(namespace);
+    format!("berth alloc stop {}{namespace}", hint::quoted(alloc.as_str()))
+}
+
 /// Reports that an alloc has ended.
 pub fn stop_alloc(alloc: &AllocId, namespace: &Namespace, when: &str) -> String {
-    format!(
-        "berth alloc stop {}{}   # {when}",
-        hint::quoted(alloc.as_str()),
-        hint::namespace_option(namespace)
-    )
+    format!("{}   # {when}", alloc_stop(alloc, namespace))
 }
 
 /// Repairs a dead mount. Its workload must end first.

@@ -6,11 +6,13 @@ use berth_contract::message::agent::{AgentStatus, WorkStatus};
 use berth_contract::message::registry::NodeStatus;
 use berth_contract::problem::Problem;
 use berth_domain::plugin::NodeState;
+use berth_domain::volume::CallFailure;
 use berth_domain::{NodeId, Timestamp};
 
 use crate::cause::{Actor, Cause};
-use crate::facts::Facts;
+use crate::facts::{Facts, SourceAnswer};
 use crate::finding::Finding;
+use crate::record::{is_unreadable, unreadable_record};
 use crate::span::ago;
 use crate::{instance, next, obstacle, rights, service};
 
@@ -130,6 +132,34 @@ pub fn unknown(id: &NodeId) -> Finding {
         .next(next::node_gone(id, 0))
 }
 
+/// What keeps the node's agent from saying that something is unmounted there. `node` is what the
+/// node's record says, or why there is none.
+pub fn keeps_unmount(
+    facts: &Facts,
+    id: &NodeId,
+    node: &SourceAnswer<NodeStatus>,
+) -> Option<Finding> {
+    match node {
+        Ok(node) if node.gone.is_none() && node.state == NodeState::Down => Some(down(facts, node)),
+        Ok(_) => None,
+        Err(problem) if is_unreadable(problem) => Some(unreadable_record(problem)),
+        Err(problem) => (problem.code == Code::NoSuchNode).then(|| unknown(id)),
+    }
+}
+
+/// The node holds its lease, and its agent did not listen at the last call of it, for this reason.
+pub fn did_not_listen(node: &NodeStatus, failure: &CallFailure) -> Finding {
+    let id = &node.id;
+    let sentence = format!(
+        "the agent of node {id} has ended or just restarts: it serves nobody, and its lease has \
+         not run out yet"
+    );
+    Finding::new(Cause::AgentAway, Actor::You, sentence)
+        .shown_by([failure.to_string()])
+        .next(next::start_agent(id))
+        .next(next::node_status(id))
+}
+
 /// The node holds its lease, and its agent does not answer. None if the caller may not ask it.
 pub fn agent_away(node: &NodeStatus, problem: &Problem) -> Option<Finding> {
     let id = &node.id;
@@ -137,10 +167,10 @@ pub fn agent_away(node: &NodeStatus, problem: &Problem) -> Option<Finding> {
         Code::NotAllowed => return None,
         // It answers. Which of the clocks is wrong is told by those that measure them.
         Code::Late => return Some(wrong_clock(node).unwrap_or_else(|| late(node, problem))),
-        Code::NoResponder => format!(
-            "the agent of node {id} has ended or just restarts: it serves nobody, and its lease \
-             has not run out yet"
-        ),
+        Code::NoResponder => {
+            let told = format!("agent.status of {id}: {}", problem.message);
+            return Some(did_not_listen(node, &told.into()));
+        }
         _ => format!("the agent of node {id} does not answer: it hangs, or is cut off"),
     };
     let finding = Finding::new(Cause::AgentAway, Actor::You, sentence)

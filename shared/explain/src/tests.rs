@@ -2,6 +2,7 @@
 
 mod golden;
 mod order;
+mod records;
 
 use std::collections::BTreeSet;
 

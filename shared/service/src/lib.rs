@@ -41,6 +41,7 @@ pub mod readiness;
 pub mod reconcile;
 pub mod record_table;
 pub mod refusals;
+pub mod registry_status;
 pub mod runs;
 pub mod seal;
 pub mod shutdown;

@@ -1,8 +1,7 @@
 //! The decisions of `volume.detach`, from what was looked up before; pure.
 
-use berth_domain::plugin::{Node, NodeState};
+use berth_domain::AllocId;
 use berth_domain::volume::State;
-use berth_domain::{AllocId, NodeId};
 
 use crate::running::ClaimActivity;
 
@@ -30,61 +29,6 @@ pub fn plan(seen: Vec<ClaimActivity>) -> Plan {
         State::Unpublishing | State::NodeDetached => false,
     });
     Plan::Release(due.map(|claim| (claim.alloc, claim.epoch)).collect())
-}
-
-/// The condition of a node by its record.
-#[derive(Debug, PartialEq, Eq)]
-pub enum NodeCondition {
-    /// It has no record: no agent has reported it, or it left.
-    Unknown,
-    /// Its record cannot be read, for this reason.
-    Unreadable(String),
-    Down,
-    /// It was declared gone.
-    Gone,
-    Ready,
-}
-
-impl NodeCondition {
-    pub fn by_record(node: &Node) -> Self {
-        match (&node.gone, node.state) {
-            (Some(_), _) => Self::Gone,
-            (None, NodeState::Down) => Self::Down,
-            (None, NodeState::Ready) => Self::Ready,
-        }
-    }
-}
-
-/// What the operator has to do before the last claim can be released. `unmounting` is whether a
-/// claim still waits for the node, and `off` is what to do when the host is off for good.
-pub fn hint(
-    node: &NodeId,
-    condition: &NodeCondition,
-    left: usize,
-    unmounting: bool,
-    off: &str,
-) -> Option<String> {
-    match condition {
-        NodeCondition::Unknown if left == 0 => {
-            Some(format!("nothing there holds the volume, and nobody knows a node {node}"))
-        }
-        NodeCondition::Unreadable(why) if unmounting => Some(format!(
-            "{why}; only the agent of node {node} can say that the volume is unmounted there"
-        )),
-        NodeCondition::Unknown if unmounting => Some(format!(
-            "nobody knows node {node}, and only its agent can say that the volume is unmounted \
-             there: start it; {off}"
-        )),
-        NodeCondition::Down if unmounting => Some(format!(
-            "the agent of node {node} is not there, and only it can say that the volume is \
-             unmounted: start it; {off}"
-        )),
-        NodeCondition::Unknown
-        | NodeCondition::Unreadable(_)
-        | NodeCondition::Down
-        | NodeCondition::Gone
-        | NodeCondition::Ready => None,
-    }
 }
 
 #[cfg(test)]
@@ -120,21 +64,5 @@ mod tests {
             };
             assert_eq!(planned, expected, "{state}");
         }
-    }
-
-    #[test]
-    fn a_person_is_told_only_what_a_person_must_do() {
-        let node = NodeId::new("n7").unwrap();
-        for condition in [NodeCondition::Unknown, NodeCondition::Down] {
-            let advice = hint(&node, &condition, 1, true, "OFF").unwrap();
-            assert!(advice.ends_with("OFF"), "{advice}");
-            assert_eq!(hint(&node, &condition, 1, false, ""), None, "the controller needs no node");
-        }
-        for condition in [NodeCondition::Gone, NodeCondition::Ready] {
-            assert_eq!(hint(&node, &condition, 1, true, ""), None);
-        }
-        let advice = hint(&node, &NodeCondition::Unknown, 0, false, "").unwrap();
-        assert!(advice.contains("nobody knows a node n7"), "a typing error is seen: {advice}");
-        assert_eq!(hint(&node, &NodeCondition::Down, 0, false, ""), None);
     }
 }

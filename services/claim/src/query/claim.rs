@@ -1,25 +1,26 @@
 //! `claim.status`: claims, of a volume, of an alloc, or all.
 
-use std::cell::RefCell;
-use std::time::Duration;
+use std::cell::{OnceCell, RefCell};
 
-use berth_bus::StoreFault;
+use berth_contract::code::Code;
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::claim::{ClaimStatus, ClaimWait, Claims, Status};
+use berth_contract::message::registry::PluginStatus;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::verb::{self, Verb as _};
-use berth_contract::{bucket, hint};
 use berth_domain::alloc::Alloc;
-use berth_domain::volume::{Attempt, Claim, State as ClaimState, name_in};
+use berth_domain::plugin::{Half, Plugin};
+use berth_domain::volume::{Attempt, CallKind, Claim, OtherClaim, State as ClaimState};
 use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
-use berth_service::clock;
+use berth_explain::{Facts, WaitReason};
 use berth_service::page::{Room, after, page};
-use berth_service::projection::{Subtree, VolumeChange, Volumes};
+use berth_service::projection::{Nodes, Subtree, VolumeChange, Volumes};
+use berth_service::{clock, registry_status as status};
 use tokio::time::Instant;
 
-use super::wait::{ClaimContext, VolumeQueue};
-use super::{Reader, covers, covers_all, first_unreadable, node_mount};
+use super::wait::{ClaimContext, VolumeQueue, waits_on_node};
+use super::{Reader, covers, covers_all, first_unreadable, read_node};
 use crate::handle;
 use crate::state::{State, StateInner};
 
@@ -219,27 +220,33 @@ struct ShownVolume<'a> {
     key: &'a VolumeKey,
     subtree: &'a Subtree,
     line: VolumeQueue<'a>,
+    /// The claim that those in line wait for first, with what explains it.
+    holder: OnceCell<Facts>,
 }
 
 impl<'a> ShownVolume<'a> {
     fn new(volumes: &'a Volumes, key: &'a VolumeKey, subtree: &'a Subtree) -> Self {
-        Self { volumes, key, subtree, line: VolumeQueue::new(&subtree.volume) }
+        let line = VolumeQueue::new(&subtree.volume);
+        Self { volumes, key, subtree, line, holder: OnceCell::new() }
     }
 
     fn show_claim(&self, state: &StateInner, alloc: &AllocId) -> Option<ClaimStatus> {
+        let mut shown = self.show_without_hint(state, alloc)?;
+        shown.hint = self.hint(state, &shown);
+        Some(shown)
+    }
+
+    fn show_without_hint(&self, state: &StateInner, alloc: &AllocId) -> Option<ClaimStatus> {
         let Self { key, subtree, .. } = self;
         let claim = subtree.volume.claims.get(alloc)?;
         let context = ClaimContext {
             now: clock::now(),
-            volume: key,
-            alloc,
             claim,
             line: &self.line,
             wanted: state.is_wanted(&key.namespace, alloc),
         };
         let (position, ahead) = context.ahead().unzip();
-        let (waits_for, hint) = self.waits_for(state, &context);
-        let (wait, waits_for) = waits_for.unzip();
+        let (wait, waits_for) = self.waits_for(state, alloc, &context).unzip();
         Some(ClaimStatus {
             namespace: key.namespace.clone(),
             volume: key.volume.clone(),
@@ -253,15 +260,15 @@ impl<'a> ShownVolume<'a> {
             waits_for,
             position,
             ahead: ahead.unwrap_or_default(),
-            tries: claim.progress.tries,
-            failure: claim.progress.failure.as_deref().cloned(),
-            next_try: claim.progress.next_try,
+            tries: claim.tries,
+            failure: claim.failure.as_deref().cloned(),
+            next_try: claim.next_try,
             exhausted: claim.exhausted,
             reason: claim.reason.clone(),
             proof: claim.proof.clone(),
             unstaged_by: claim.unstaged_by.clone(),
-            hint,
-            attempt: claim.progress.attempt.as_ref().map(Attempt::with_believed_deadline),
+            hint: None,
+            attempt: claim.attempt.as_ref().map(Attempt::with_believed_deadline),
             plugin: plugin_of(subtree, claim).cloned(),
             external_id: claim.external_id.clone(),
             stray: is_stray(key, subtree, claim),
@@ -271,37 +278,110 @@ impl<'a> ShownVolume<'a> {
         })
     }
 
-    /// What the claim waits for, and the hint.
+    /// What the claim waits for, with words for people.
     fn waits_for(
         &self,
         state: &StateInner,
+        alloc: &AllocId,
         context: &ClaimContext<'_>,
-    ) -> (Option<(ClaimWait, String)>, Option<String>) {
-        let Self { volumes, key, subtree, .. } = self;
+    ) -> Option<(ClaimWait, String)> {
+        let words = |reason: WaitReason<'_>| (reason.kind(), reason.to_string());
         // Also for a claim at rest: the release that was requested may be what cannot be stored.
         if let Some(fault) = state.volumes.bucket.store_fault() {
-            let (waits_for, hint) = waits_for_store(&fault);
-            return (Some((ClaimWait::Store, waits_for)), Some(hint));
+            return Some(words(WaitReason::Store(fault.since, &fault.reason)));
         }
-        let claim = context.claim;
-        let clock_margin = state.policy.clock_margin;
-        if let Some((waits_for, hint)) = waits_for_other_name(volumes, context, clock_margin) {
-            return (Some((ClaimWait::OtherName, waits_for)), Some(hint));
-        }
-        let waits_for = unreadable_alloc(state, key, context.alloc)
-            .map(|record| (ClaimWait::Record, record.to_string()))
-            .or_else(|| context.waits_for());
-        let hint = hint(state, subtree, context);
-        if waits_for.is_some() {
-            return (waits_for, hint);
-        }
-        let plugin = plugin_of(subtree, claim).map(PluginId::as_str);
-        let on_node = state
-            .nodes
-            .mirror
-            .read(|nodes| node_mount::waits_for(key, plugin, claim, nodes.get(&claim.node)));
-        on_node.map_or((None, hint), |(waits_for, hint)| (Some(waits_for), hint))
+        let of_other =
+            |other: OtherClaim| words(WaitReason::OtherName(&self.key.namespace, &other));
+        let own = || {
+            if let Some(record) = unreadable_alloc(state, self.key, alloc) {
+                return Some(words(WaitReason::Record(&record)));
+            }
+            if let Some(reason) = context.waits_for() {
+                return Some(words(reason));
+            }
+            let claim = context.claim;
+            let on_node = |nodes: &Nodes| waits_on_node(claim, nodes.get(&claim.node)).map(words);
+            state.nodes.mirror.read(on_node)
+        };
+        self.other_name(state, context.claim).map(of_other).or_else(own)
     }
+
+    /// The claim of the same storage volume under another name that keeps the controller from
+    /// detaching this one.
+    fn other_name(&self, state: &StateInner, claim: &Claim) -> Option<OtherClaim> {
+        let leaves =
+            claim.state == ClaimState::NodeDetached && claim.controller && claim.attempt.is_none();
+        let known = leaves.then(|| handle::current_use(self.volumes, self.key))?;
+        known.in_the_way(claim, clock::now(), state.policy.clock_margin).cloned()
+    }
+
+    /// What an operator can do, by the records alone.
+    fn hint(&self, state: &StateInner, shown: &ClaimStatus) -> Option<String> {
+        let unreadable = self.subtree.first_unreadable();
+        if shown.wait.is_none() && !shown.stray && unreadable.is_none() {
+            return None;
+        }
+        if shown.wait == Some(ClaimWait::OtherName) {
+            let other = self.other_name(state, self.subtree.volume.claims.get(&shown.alloc)?)?;
+            return berth_explain::behind_other_name(&self.key.namespace, &other).hint();
+        }
+        let mut facts = match shown.state {
+            ClaimState::Waiting => self.holder.get_or_init(|| self.read_holder(state)).clone(),
+            _ => record_facts(state, shown),
+        };
+        if let Some(record) = unreadable {
+            facts.volumes.insert(self.key.clone(), Err(record.problem()));
+        }
+        if let Some(record) = unreadable_alloc(state, self.key, &shown.alloc) {
+            let alloc = (self.key.namespace.clone(), shown.alloc.clone());
+            facts.allocs.insert(alloc, Err(record.problem()));
+        }
+        berth_explain::find_claim(&facts, shown).hint()
+    }
+
+    fn read_holder(&self, state: &StateInner) -> Facts {
+        let holder = self.line.first_holder();
+        let Some(holder) = holder.and_then(|alloc| self.show_without_hint(state, alloc)) else {
+            return Facts { now: clock::now(), ..Facts::default() };
+        };
+        let mut facts = record_facts(state, &holder);
+        facts.holders.insert(self.key.clone(), holder);
+        facts
+    }
+}
+
+/// What the records say of the claim's node and plugin. The plugin is read only for a call of its
+/// controller, because its health is counted over all its nodes.
+fn record_facts(state: &StateInner, shown: &ClaimStatus) -> Facts {
+    let id = &shown.node;
+    let mut facts = Facts { now: clock::now(), ..Facts::default() };
+    state.nodes.mirror.read(|nodes| {
+        state.plugins.mirror.read(|plugins| {
+            let plugin = shown.plugin.as_ref();
+            let found = plugin.and_then(|id| Some((id, plugins.get(id)?)));
+            let instances =
+                found.map(|of| status::halves_on(of, id, nodes.get(id), of.1.shared_id(id)));
+            let node = read_node(nodes, id, instances.unwrap_or_default());
+            facts.nodes.insert(id.clone(), node);
+            let calls_controller = shown.step.is_some_and(CallKind::is_controller);
+            if let Some(plugin) = plugin.filter(|_| calls_controller) {
+                let absent = || Problem::new(Code::NoSuchPlugin, format!("no plugin {plugin}"));
+                let read =
+                    found.map(|(id, found)| controllers(id, found, nodes)).ok_or_else(absent);
+                facts.plugins.insert(plugin.clone(), read);
+            }
+        });
+    });
+    facts
+}
+
+/// A plugin with its controllers.
+fn controllers(id: &PluginId, plugin: &Plugin, nodes: &Nodes) -> PluginStatus {
+    let controllers = plugin.instances.iter().filter(|((_, half), _)| *half == Half::Controller);
+    let shown = controllers.map(|((node, half), instance)| {
+        status::instance_status((id, node, *half), instance, nodes.get(node), None)
+    });
+    status::plugin_status(id, plugin, nodes, shown.collect())
 }
 
 /// The plugin of the volume that was granted.
@@ -313,86 +393,4 @@ fn plugin_of<'a>(subtree: &'a Subtree, claim: &'a Claim) -> Option<&'a PluginId>
 fn is_stray(key: &VolumeKey, subtree: &Subtree, claim: &Claim) -> bool {
     let handle = subtree.volume.spec.as_ref().and_then(|spec| spec.handle(&key.volume));
     claim.is_held() && (handle.is_none() || claim.is_of_other_than(handle.as_ref()))
-}
-
-/// What ends a claim whose volume's registration was lost.
-fn stray_hint(volume: &VolumeKey, alloc: &AllocId, claim: &Claim) -> String {
-    let namespace = hint::namespace_option(&volume.namespace);
-    let release = format!(
-        "end its workload, then `berth alloc stop {}{namespace}`",
-        hint::quoted(alloc.as_str())
-    );
-    match claim.handle() {
-        Some(handle) => format!(
-            "{release}; or register the volume again as it was: plugin {}, external id {:?}",
-            handle.plugin, handle.external_id
-        ),
-        None => format!(
-            "the claim does not say which volume it is of: register the volume again as it was, \
-             then {release}"
-        ),
-    }
-}
-
-/// What a claim waits for, and the hint, while the server stores no writes.
-fn waits_for_store(fault: &StoreFault) -> (String, String) {
-    let waits_for = format!(
-        "the server to store the next write to bucket {}; since {} it stores none: {}",
-        bucket::VOLUMES.name,
-        fault.since,
-        fault.reason
-    );
-    let hint = "see the log and the disk of nats-server; a server whose disk was full stores \
-                nothing until it is restarted";
-    (waits_for, hint.to_owned())
-}
-
-/// The claim of the same storage volume under another name that keeps the controller from detaching
-/// this one, and the hint.
-fn waits_for_other_name(
-    volumes: &Volumes,
-    context: &ClaimContext<'_>,
-    clock_margin: Duration,
-) -> Option<(String, String)> {
-    let (key, claim) = (context.volume, context.claim);
-    let leaves = claim.state == ClaimState::NodeDetached
-        && claim.controller
-        && claim.progress.attempt.is_none();
-    let known = leaves.then(|| handle::current_use(volumes, key))?;
-    let other = known.in_the_way(claim, context.now, clock_margin)?;
-    let name = name_in(&key.namespace, &other.volume);
-    let whose = if other.volume.namespace == key.namespace {
-        format!("alloc {}", other.alloc)
-    } else {
-        "an alloc".to_owned()
-    };
-    let claim = format!("the claim of {whose} on {name}, the same volume of the plugin");
-    let (waits_for, hint) = if other.stands {
-        let waits_for = format!("{claim}, which stands on node {}", other.node);
-        let next = "if both volumes are registered, then deregister one of them";
-        (waits_for, format!("stop {whose}; {next}"))
-    } else {
-        let waits_for = format!("the controller, which works on {claim}");
-        (waits_for, "it goes on by itself: by the deadline of that call at the latest".to_owned())
-    };
-    Some((waits_for, hint))
-}
-
-fn hint(state: &StateInner, subtree: &Subtree, context: &ClaimContext<'_>) -> Option<String> {
-    let node = &context.claim.node;
-    let node_record = || state.nodes.mirror.read(|nodes| nodes.unreadable().get(node).cloned());
-    if let Some(record) = subtree.first_unreadable().cloned().or_else(node_record) {
-        return Some(format!("{record}; until it can be, the claim stays as it is"));
-    }
-    if is_stray(context.volume, subtree, context.claim) {
-        return Some(stray_hint(context.volume, context.alloc, context.claim));
-    }
-    let plugin = plugin_of(subtree, context.claim);
-    state.nodes.mirror.read(|nodes| {
-        state.plugins.mirror.read(|plugins| {
-            let found = plugin.and_then(|id| Some((id, plugins.get(id)?)));
-            let known = nodes.get(node).map(|known| (known, nodes.revision(node)));
-            context.hint(known, found, |node| nodes.is_ready(node))
-        })
-    })
 }

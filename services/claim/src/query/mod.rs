@@ -11,7 +11,6 @@ mod alloc;
 mod alloc_wait;
 mod claim;
 mod history;
-mod node_mount;
 mod placement;
 mod refusal;
 mod storage;
@@ -21,14 +20,15 @@ mod wait;
 use berth_bus::Fold;
 use berth_contract::code::Code;
 use berth_contract::message::query::Newer;
+use berth_contract::message::registry::{InstanceStatus, NodeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::limits::UNREADABLE_MAX;
-use berth_domain::plugin::NodeState;
 use berth_domain::{Namespace, NodeId};
 use berth_service::newer::{Until, await_newer};
 use berth_service::projection::Nodes;
 use berth_service::record_table::RecordTable;
+use berth_service::registry_status::node_status;
 use tokio::time::{Instant, timeout_at};
 
 use crate::state::StateInner;
@@ -42,10 +42,18 @@ pub use storage::{show_snapshot, show_storage};
 pub use volume::{list_volumes, volume_status};
 pub use wait::{ClaimContext, VolumeQueue};
 
-/// The revision of the node's record if the node is down; 0 for a node without a record.
-pub fn down_node_revision(nodes: &Nodes, node: &NodeId) -> Option<u64> {
-    let is_down = nodes.get(node).is_none_or(|known| known.state == NodeState::Down);
-    (is_down && !nodes.unreadable().contains_key(node)).then(|| nodes.revision(node))
+/// What the node's record says, with these of its instances; or why there is none.
+pub fn read_node(
+    nodes: &Nodes,
+    id: &NodeId,
+    instances: Vec<InstanceStatus>,
+) -> Result<NodeStatus, Problem> {
+    if let Some(record) = nodes.unreadable().get(id) {
+        return Err(record.problem());
+    }
+    let absent = || Problem::new(Code::NoSuchNode, format!("no node {id} is on record"));
+    let node = nodes.get(id).ok_or_else(absent)?;
+    Ok(node_status(id, (node, nodes.revision(id)), instances))
 }
 
 /// Whether a query for a namespace covers another: `*` covers all.

@@ -4,7 +4,7 @@ use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::storage::{
     FailedOperation, OperationStatus, StorageStatus, StorageWait,
 };
-use berth_domain::volume::storage::{Operation, Snapshot, SnapshotState, Stage, Work};
+use berth_domain::volume::storage::{Operation, Snapshot, SnapshotState, Work};
 use berth_domain::volume::{State as ClaimState, Volume, VolumeSpec};
 use berth_domain::{NodeId, SnapshotId, VolumeKey};
 use berth_service::projection::Volumes;
@@ -53,10 +53,10 @@ fn show_operation(volume: &Volume, operation: &Operation) -> OperationStatus {
         operation: operation.kind(),
         since: operation.since,
         call: operation.call().to_string(),
-        calling: progress.calls.attempt.is_some(),
-        tries: progress.calls.tries,
-        next_try: progress.calls.next_try,
-        failure: progress.calls.failure.as_deref().cloned(),
+        calling: progress.attempt.is_some(),
+        tries: progress.tries,
+        next_try: progress.next_try,
+        failure: progress.failure.as_deref().cloned(),
         uncertain: progress.uncertain,
         to_bytes,
         then_deleted: matches!(operation.work, Work::Create { doomed: true }),
@@ -67,7 +67,7 @@ fn show_operation(volume: &Volume, operation: &Operation) -> OperationStatus {
 
 /// What the operation waits for, if no time and no retry ends the wait.
 fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> Option<StorageWait> {
-    if operation.progress.calls.attempt.is_some() || operation.progress.calls.next_try.is_some() {
+    if operation.progress.attempt.is_some() || operation.progress.next_try.is_some() {
         return None;
     }
     if operation.mounted.is_some() {
@@ -83,43 +83,6 @@ fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> O
     }
     let is_refused = nodes_left.iter().all(|node| expansion.refused.contains_key(node));
     is_refused.then_some(StorageWait::StagedAgain)
-}
-
-/// What an operator can do about the volume's storage.
-pub fn storage_hint(key: &VolumeKey, spec: &VolumeSpec) -> Option<String> {
-    let volume = berth_contract::hint::volume_argument(key);
-    match spec.stage() {
-        Stage::Failed if spec.external_id.is_some() => Some(format!(
-            "its plugin {} broke CSI's bounds: `berth volume delete {volume} --yes` deletes it at \
-             the storage",
-            spec.plugin
-        )),
-        Stage::Failed if !spec.faults().is_empty() => Some(format!(
-            "look whether a volume is left in `berth volume list --external {}`, then remove the \
-             record: `berth volume delete {volume}`",
-            spec.plugin
-        )),
-        Stage::Failed => Some(format!(
-            "the plugin refused to create it; correct the class or the request, then \
-             `berth volume delete {volume}` and create it again"
-        )),
-        Stage::Creating | Stage::Deleting => {
-            let operation = spec.operation()?;
-            operation.progress.calls.failure.as_ref()?;
-            Some(format!(
-                "it is tried again by itself; `berth plugin status {}` shows whether the plugin \
-                 is well",
-                spec.plugin
-            ))
-        }
-        Stage::Ready => spec.failure().map(|failure| {
-            format!(
-                "{} was refused: correct what the plugin says, and ask again",
-                failure.operation
-            )
-        }),
-        Stage::Unused => None,
-    }
 }
 
 /// A snapshot; none if it is not known. What it waits for is on no record, because it may end at
@@ -150,9 +113,9 @@ pub fn show_snapshot(
         size_bytes: snapshot.size_bytes,
         cut_at: snapshot.cut_at,
         group: snapshot.group.as_ref().map(|group| group.members.clone()).unwrap_or_default(),
-        tries: snapshot.progress.calls.tries,
-        next_try: snapshot.progress.calls.next_try,
-        failure: snapshot.progress.calls.failure.as_deref().cloned(),
+        tries: snapshot.progress.tries,
+        next_try: snapshot.progress.next_try,
+        failure: snapshot.progress.failure.as_deref().cloned(),
         waits_for: waits.then_some(StorageWait::Controller),
         create_index: snapshot.create_index,
         modify_index: subtree.head,
@@ -165,7 +128,7 @@ fn is_call_due(snapshot: &Snapshot) -> bool {
         SnapshotState::Cut => !snapshot.can_only_be_deleted(),
         SnapshotState::Ready | SnapshotState::Failed => false,
     };
-    is_left && snapshot.progress.calls.attempt.is_none()
+    is_left && snapshot.progress.attempt.is_none()
 }
 
 #[cfg(test)]

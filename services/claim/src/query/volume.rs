@@ -1,7 +1,6 @@
 //! `volume.status` and `volume.list`.
 
 use berth_contract::code::Code;
-use berth_contract::hint;
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::query::{Page, RefusedRequest};
 use berth_contract::message::storage::{StorageStatus, StorageWait};
@@ -14,16 +13,15 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::plugin::Half;
 use berth_domain::volume::storage::{Operation, Stage};
-use berth_domain::volume::{
-    Claim, HandleUse, Holders, Refusal, State as ClaimState, Volume, VolumeSpec,
-};
+use berth_domain::volume::{Holders, Refusal, State as ClaimState, Volume, VolumeSpec};
 use berth_domain::{Namespace, PluginId, VolumeKey};
+use berth_service::clock;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{Subtree, VolumeChange, Volumes};
 use tokio::time::Instant;
 
 use super::claim::show_first_claims;
-use super::storage::{show_storage, storage_hint};
+use super::storage::show_storage;
 use super::{Reader, covers, first_unreadable};
 use crate::handle;
 use crate::refuse;
@@ -142,8 +140,7 @@ fn build_status(
             let told = claim.progress.failure.as_ref().map(|failure| failure.message.clone());
             told.unwrap_or_else(|| "the plugin has no room for it".to_owned())
         }),
-        hint: hint(key, subtree, spec, &known, &health, full)
-            .or_else(|| mounts.iter().find_map(refuse::next_of_mount)),
+        hint: None,
         registered_twice: known.others,
         unaccounted: mounts
             .iter()
@@ -163,43 +160,10 @@ fn build_status(
     };
     let room = Room::for_page(&Page::default()).beside(&shown);
     shown.claims = show_first_claims(state, volumes, key, subtree, room);
+    // A claim has a hint of its own.
+    let found = berth_explain::find_volume(clock::now(), &shown);
+    shown.hint = found.and_then(|finding| finding.hint());
     shown
-}
-
-/// What an operator can do about the volume. A claim has a hint of its own.
-fn hint(
-    key: &VolumeKey,
-    subtree: &Subtree,
-    spec: &VolumeSpec,
-    known: &HandleUse,
-    health: &Health,
-    full: Option<&Claim>,
-) -> Option<String> {
-    if !known.others.is_empty() {
-        return Some(format!(
-            "it is the same volume of plugin {} as {}, so neither is granted: stop the allocs of \
-             one, then deregister that one: `berth volume deregister {}` deregisters this one",
-            spec.plugin,
-            known.others.join(" and "),
-            hint::volume_argument(key)
-        ));
-    }
-    if let Some(record) = subtree.first_unreadable() {
-        return Some(match record.code {
-            Code::NewerRecord => format!("upgrade berth-claim: {record}"),
-            _ => format!("{record}; until it can be, nothing of the volume is changed"),
-        });
-    }
-    // The hint of a volume that was not created says what the plugin refused.
-    if !health.healthy && spec.stage() != Stage::Failed {
-        let plugin = &spec.plugin;
-        return Some(format!("see why with `berth plugin status {plugin}`"));
-    }
-    if let Some(hint) = storage_hint(key, spec) {
-        return Some(hint);
-    }
-    let full = full?;
-    Some(format!("release another volume of plugin {} on node {}", spec.plugin, full.node))
 }
 
 /// Volumes of a namespace, as stubs.

@@ -43,7 +43,6 @@ use tokio::time::Instant;
 use crate::alloc;
 use crate::made::check_made_volume;
 use crate::query::show_storage;
-use crate::refuse;
 use crate::secrets;
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
@@ -84,7 +83,9 @@ pub async fn delete(
         }
         Err(error) => {
             let next = match &error {
-                TransactError::Refused(refusal) => refuse::next_of_deletion(&volume, refusal),
+                TransactError::Refused(refusal) => {
+                    berth_explain::next_of_deletion(&volume, refusal)
+                }
                 _ => None,
             };
             let problem = state.problem(error, STEP, &volume);

@@ -7,7 +7,7 @@ use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::volume::VolumeStatus;
 use berth_domain::volume::{Attempt, CallFailure, State};
-use berth_domain::{NodeId, PluginId, Timestamp};
+use berth_domain::{NodeId, PluginId, Timestamp, VolumeKey};
 
 use crate::cause::{Actor, Cause};
 use crate::facts::{Facts, SourceAnswer};
@@ -33,6 +33,10 @@ impl<'a> Case<'a> {
 
     pub fn now(&self) -> Timestamp {
         self.facts.now
+    }
+
+    pub fn key(&self) -> VolumeKey {
+        VolumeKey::new(self.claim.namespace.clone(), self.claim.volume.clone())
     }
 
     pub fn volume(&self) -> Option<&'a VolumeStatus> {
@@ -166,15 +170,24 @@ pub fn refused(case: &Case<'_>, failure: &CallFailure, node: Option<&NodeId>) ->
 
 /// A plugin call without an answer.
 pub fn hangs(case: &Case<'_>, node: &NodeId, work: &WorkStatus) -> Finding {
-    let now = case.now();
-    let plugin = case.plugin_name();
     let (what, since) = match &work.rpc {
         Some(rpc) => (rpc.as_str(), work.rpc_since.unwrap_or(work.since)),
         None => (work.step.as_str(), work.since),
     };
-    let sentence =
-        format!("{plugin} on node {node} has not answered {what} for {}", ago(since, now));
-    let told = format!("the agent of {node}: {} for {}", work.step, ago(work.since, now));
+    let told = format!("the agent of {node}: {} for {}", work.step, ago(work.since, case.now()));
+    not_answered(case, node, what, since, told)
+}
+
+/// The plugin on the node has not answered a call since then.
+pub fn not_answered(
+    case: &Case<'_>,
+    node: &NodeId,
+    what: &str,
+    since: Timestamp,
+    told: String,
+) -> Finding {
+    let (plugin, since) = (case.plugin_name(), ago(since, case.now()));
+    let sentence = format!("{plugin} on node {node} has not answered {what} for {since}");
     Finding::new(Cause::PluginHangs, case.plugin_operator(), sentence)
         .shown_by([told])
         .shown_by(case.evidence())

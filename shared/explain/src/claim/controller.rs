@@ -2,8 +2,9 @@
 
 use berth_contract::hint;
 use berth_domain::plugin::Half;
+use berth_domain::proof::ProofKind;
 use berth_domain::volume::{CallFailure, State};
-use berth_domain::{NodeId, VolumeKey};
+use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
 
 use super::case::{Case, hangs, refused};
 use crate::cause::{Actor, Cause};
@@ -27,10 +28,11 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     if let Some((node, work)) = case.controller_work().filter(|(_, work)| work.hung) {
         return Some(hangs(case, node, work));
     }
-    let failure = claim.failure.as_ref().filter(|_| claim.tries > 0 || claim.exhausted)?;
     if claim.exhausted {
-        return Some(no_room(case, failure));
+        let finding = no_room(case.plugin_id(), &case.key(), &claim.node, &claim.alloc);
+        return Some(finding.shown_by(claim.failure.as_ref().map(ToString::to_string)));
     }
+    let failure = claim.failure.as_ref().filter(|_| claim.tries > 0)?;
     if let Some(finding) = of_failure::not_called(&case.plugin_name(), failure, case.nobody()) {
         return Some(finding);
     }
@@ -38,7 +40,7 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         return Some(not_answered(case, failure));
     }
     if let Some(finding) = refused(case, failure, failure.facts.node.as_ref()) {
-        return Some(by_word(case, finding));
+        return Some(with_ways_out(case, finding));
     }
     let sentence = format!(
         "the controller of {} could not do its part, for {}",
@@ -87,35 +89,50 @@ fn not_under_way(case: &Case<'_>, node: &NodeId, rpc: &str) -> Option<Finding> {
     Some(finding.next_if_known(case.plugin_id().map(next::plugin_status)))
 }
 
-fn no_room(case: &Case<'_>, failure: &CallFailure) -> Finding {
-    let claim = case.claim;
-    let (plugin, node) = (case.plugin_name(), &claim.node);
-    let sentence = format!("{plugin} has no room for one more volume on node {node}");
-    let finding = Finding::new(Cause::NoRoom, Actor::You, sentence).shown_by([failure.to_string()]);
-    let holders = case.plugin_id().map(|id| {
+/// The plugin has no room on the node. As long as the claim exists, the plugin is asked for no
+/// other node (rule 7): another node helps once the claim's alloc is stopped.
+pub fn no_room(
+    plugin: Option<&PluginId>,
+    volume: &VolumeKey,
+    node: &NodeId,
+    alloc: &AllocId,
+) -> Finding {
+    let name = plugin.map_or_else(|| "its plugin".to_owned(), |id| format!("plugin {id}"));
+    let sentence = format!("{name} has no room for one more volume on node {node}");
+    let holders = plugin.map(|id| {
         format!(
             "berth claim status --plugin {} --node {}   # release one of these",
             hint::quoted(id.as_str()),
             hint::quoted(node.as_str())
         )
     });
-    finding.next_if_known(holders).next(next::stop_alloc(
-        &claim.alloc,
-        &claim.namespace,
-        "to run it elsewhere",
-    ))
+    Finding::new(Cause::NoRoom, Actor::You, sentence)
+        .next_if_known(holders)
+        .next(format!(
+            "berth volume placement --volume {}   # or find another node with room",
+            hint::volume_argument(volume)
+        ))
+        .next(next::stop_alloc(alloc, &volume.namespace, "then run it there"))
 }
 
-/// The remedy for a detach that the plugin always refuses.
-fn by_word(case: &Case<'_>, finding: Finding) -> Finding {
+/// The ways out of a detach that the plugin always refuses.
+fn with_ways_out(case: &Case<'_>, finding: Finding) -> Finding {
     let claim = case.claim;
     if claim.state != State::NodeDetached || finding.cause != Cause::PluginRefuses {
         return finding;
     }
-    finding.next(format!(
+    let proof = claim.proof.as_ref().filter(|proof| proof.kind != ProofKind::StorageFenced);
+    let fence = proof.map(|_| {
+        format!(
+            "# node {} was declared gone: where the storage refuses because the host still \
+             reaches it, fence the host at the storage, or switch it off",
+            claim.node
+        )
+    });
+    finding.next_if_known(fence).next(format!(
         "berth volume detach {} {} --detached-at-storage --yes   # only once the storage shows \
          that it is detached",
-        hint::volume_argument(&VolumeKey::new(claim.namespace.clone(), claim.volume.clone())),
+        hint::volume_argument(&case.key()),
         hint::quoted(claim.node.as_str()),
     ))
 }

@@ -7,4 +7,5 @@ mod node;
 mod rules;
 
 pub use case::Case;
-pub use rules::{STORES_NOTHING, behind_holder, find, state};
+pub use controller::no_room;
+pub use rules::{STORES_NOTHING, behind_holder, behind_other_name, find, state};

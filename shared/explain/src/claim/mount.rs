@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use berth_contract::message::agent::{MountHealth, MountState, MountStatus, WorkStatus};
+use berth_domain::Timestamp;
 use berth_domain::volume::{CallFailure, NodeMountState};
 
-use super::case::{Case, hangs, refused};
+use super::case::{Case, hangs, not_answered, refused};
 use crate::cause::{Actor, Cause};
 use crate::finding::Finding;
 use crate::next;
@@ -13,6 +14,8 @@ use crate::span::ago;
 
 /// How soon after the grant a mount usually begins.
 const MOUNT_BEGINS: Duration = Duration::from_secs(5);
+/// Said where the agent gives no reason.
+const NO_REASON: &str = "no reason is known";
 
 /// The node's operation, in a word.
 pub fn doing(work: &WorkStatus) -> &'static str {
@@ -84,13 +87,50 @@ fn last_failure(case: &Case<'_>) -> Option<(CallFailure, String)> {
 
 /// The mount is gone, or does not answer, or its plugin says that the volume is not well.
 pub fn trouble(case: &Case<'_>) -> Option<Finding> {
-    let mount = case.mount()?;
+    let node = &case.claim.node;
+    let Some(mount) = case.mount() else { return reported_trouble(case) };
+    let since = mount.health_since;
+    if mount.health == MountHealth::Well {
+        let said = mount.trouble.as_ref()?;
+        let finding = Finding::new(Cause::VolumeUnwell, case.plugin_operator(), said.clone());
+        return Some(finding.next(next::node_status(node)));
+    }
+    let trouble = mount.trouble.as_deref().unwrap_or(NO_REASON);
+    let finding = ill(case, mount.health, since, trouble)?;
+    Some(finding.shown_by([format!("the agent of {node}, {}: {trouble}", mount.path)]))
+}
+
+/// The same by the agent's last report on the claim, where the agent was not asked.
+fn reported_trouble(case: &Case<'_>) -> Option<Finding> {
+    if case.agent_known().is_some() {
+        return None;
+    }
+    let (node, mount) = (&case.claim.node, case.claim.mount.as_ref()?);
+    let trouble = mount.error.as_deref().unwrap_or(NO_REASON);
+    let told = format!("its agent reported last: {}, since {}", mount.state, mount.since);
+    let health = match (mount.state, &mount.rpc) {
+        (NodeMountState::Hung, Some(rpc)) => {
+            return Some(not_answered(case, node, rpc, mount.since, told));
+        }
+        (NodeMountState::Hung, None) => MountHealth::Hung,
+        (NodeMountState::Missing, _) => MountHealth::Missing,
+        (NodeMountState::Dead, _) => MountHealth::Dead,
+        _ => return None,
+    };
+    Some(ill(case, health, Some(mount.since), trouble)?.shown_by([told]))
+}
+
+/// A mount that no workload can use, since then.
+fn ill(
+    case: &Case<'_>,
+    health: MountHealth,
+    since: Option<Timestamp>,
+    trouble: &str,
+) -> Option<Finding> {
     let claim = case.claim;
     let node = &claim.node;
-    let since = mount.health_since.map(|since| format!(" for {}", ago(since, case.now())));
-    let since = since.unwrap_or_default();
-    let trouble = mount.trouble.as_deref().unwrap_or("no reason is known");
-    let (kind, who, sentence) = match mount.health {
+    let since = since.map(|since| format!(" for {}", ago(since, case.now()))).unwrap_or_default();
+    let (kind, who, sentence) = match health {
         MountHealth::Missing => (
             Cause::MountMissing,
             Actor::You,
@@ -106,15 +146,9 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
             case.plugin_operator(),
             format!("the mount on node {node} does not answer{since}: look at its storage"),
         ),
-        MountHealth::Well => {
-            let said = mount.trouble.as_ref()?;
-            let finding = Finding::new(Cause::VolumeUnwell, case.plugin_operator(), said.clone());
-            return Some(finding.next(next::node_status(node)));
-        }
-        MountHealth::Unknown => return None,
+        MountHealth::Well | MountHealth::Unknown => return None,
     };
-    let finding = Finding::new(kind, who, sentence)
-        .shown_by([format!("the agent of {node}, {}: {trouble}", mount.path)]);
+    let finding = Finding::new(kind, who, sentence);
     Some(match kind {
         Cause::MountHangs => finding.next(next::node_status(node)),
         _ => finding.next(next::republish(&claim.volume, node, &claim.alloc, &claim.namespace)),

@@ -1,9 +1,10 @@
 //! Causes at the node of a claim.
 
 use berth_contract::code::Code;
+use berth_contract::hint;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
-use berth_domain::plugin::{Half, NodeState};
+use berth_domain::plugin::Half;
 use berth_domain::volume::{CallKind, State};
 
 use super::case::{Case, hangs, refused};
@@ -18,17 +19,12 @@ pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
     if !needs_node(case) {
         return None;
     }
-    match case.node()? {
-        Ok(node) if node.gone.is_some() => None,
-        Ok(node) if node.state == NodeState::Down => {
-            Some(node::down(case.facts, node).shown_by(last_reported(case)))
-        }
-        Ok(node) => agent_away(case, node),
-        Err(problem) if problem.code == Code::NoSuchNode => {
-            Some(node::unknown(&case.claim.node).shown_by(case.evidence()))
-        }
-        Err(_) => None,
+    let node = case.node()?;
+    if let Some(finding) = node::keeps_unmount(case.facts, &case.claim.node, node) {
+        let last = last_reported(case).filter(|_| node.is_ok());
+        return Some(finding.shown_by(last).shown_by(case.evidence()));
     }
+    agent_away(case, node.as_ref().ok().filter(|node| node.gone.is_none())?)
 }
 
 /// The last report about the claim from an agent that is away.
@@ -47,8 +43,13 @@ fn needs_node(case: &Case<'_>) -> bool {
 }
 
 fn agent_away(case: &Case<'_>, node: &NodeStatus) -> Option<Finding> {
-    let problem = case.agent()?.as_ref().err()?;
-    let finding = node::agent_away(node, problem)?.shown_by(case.evidence());
+    let finding = if let Some(agent) = case.agent() {
+        node::agent_away(node, agent.as_ref().err()?)?.shown_by(case.evidence())
+    } else {
+        let failure = case.claim.failure.as_ref().filter(|_| case.claim.tries > 0)?;
+        let is_away = of_failure::is_code(failure, &[Code::NoResponder]);
+        is_away.then(|| node::did_not_listen(node, failure))?
+    };
     Some(finding.shown_by(last_reported(case)))
 }
 
@@ -120,7 +121,8 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         return Some(hangs(case, node, work));
     }
     if let Some(finding) = refused(case, failure, Some(node)) {
-        return Some(finding);
+        let confirms = finding.cause == Cause::PluginRefuses;
+        return Some(finding.next_if_known(confirms.then(|| confirm_unstaged(case))));
     }
     let sentence =
         format!("node {node} could not unmount it, for {}", ago(claim.since, case.now()));
@@ -129,6 +131,16 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     let who = if is_of_agent { Actor::You } else { case.plugin_operator() };
     let finding = Finding::new(Cause::MountFails, who, sentence);
     Some(finding.shown_by(case.evidence()).next(next::node_status(node)))
+}
+
+/// What ends a release that the plugin on the node always refuses (rule 18).
+fn confirm_unstaged(case: &Case<'_>) -> String {
+    format!(
+        "berth volume detach {} {} --unstaged-on-node --yes   # only once nothing of the volume \
+         is left on the node",
+        hint::volume_argument(&case.key()),
+        hint::quoted(case.claim.node.as_str()),
+    )
 }
 
 /// A person has to end on the node what keeps the volume mounted.

@@ -6,8 +6,9 @@
 use berth_contract::hint;
 use berth_contract::message::claim::{ClaimStatus, ClaimWait};
 use berth_contract::record::UnreadableRecord;
-use berth_domain::AllocId;
-use berth_domain::volume::State;
+use berth_contract::service::VOLUMEWATCHER;
+use berth_domain::volume::{OtherClaim, State};
+use berth_domain::{AllocId, Namespace};
 
 use super::case::Case;
 use super::{controller, mount, node};
@@ -16,6 +17,7 @@ use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::record::{is_unreadable, unreadable_record};
 use crate::span::ago;
+use crate::wait_reason::WaitReason;
 use crate::{next, service};
 
 /// What a server does whose disk was full.
@@ -55,14 +57,22 @@ const MOVING: [Rule; 11] = [
 
 /// Granted for a volume that is registered under its name no more.
 fn stray(case: &Case<'_>) -> Option<Finding> {
-    let ClaimStatus { alloc, namespace, plugin, external_id, hint, .. } = case.claim;
+    let ClaimStatus { alloc, namespace, plugin, external_id, .. } = case.claim;
     let of = plugin.as_ref().zip(external_id.as_ref());
+    let register = match of {
+        Some((plugin, id)) => {
+            format!("# or register the volume again as it was: plugin {plugin}, external id {id:?}")
+        }
+        None => "# the claim does not say which volume it is of: first register the volume again \
+                 as it was"
+            .to_owned(),
+    };
     let sentence = "the registration of the volume that it was granted for is lost: the claim can \
                     be released, and is not granted again";
     let finding = Finding::new(Cause::RegistrationLost, Actor::You, sentence)
         .shown_by(of.map(|(plugin, id)| format!("it is of {plugin}: {id}")))
-        .shown_by(hint.clone())
-        .next(next::stop_alloc(alloc, namespace, "once its workload has ended"));
+        .next(next::stop_alloc(alloc, namespace, "once its workload has ended"))
+        .next(register);
     case.claim.stray.then_some(finding)
 }
 
@@ -95,8 +105,10 @@ fn unreadable(case: &Case<'_>) -> Option<Finding> {
     let ClaimStatus { namespace, alloc, .. } = case.claim;
     let alloc = case.facts.allocs.get(&(namespace.clone(), alloc.clone()));
     let node = case.node().and_then(|one| one.as_ref().err());
+    let volume = case.facts.volumes.get(&case.key());
     let of_volume = case.volume().and_then(|volume| volume.unreadable.first());
-    let problems = [alloc.and_then(|one| one.as_ref().err()), node];
+    let volume = volume.and_then(|one| one.as_ref().err());
+    let problems = [volume, alloc.and_then(|one| one.as_ref().err()), node];
     let mut problems = problems.into_iter().flatten().filter(|problem| is_unreadable(problem));
     let problem = of_volume.map(UnreadableRecord::problem).or_else(|| problems.next().cloned())?;
     Some(unreadable_record(&problem))
@@ -134,17 +146,25 @@ fn held_back(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     let is_due = claim.attempt.is_none() && claim.next_try.is_none_or(|next| next <= case.now());
     let waits = case.now().since(claim.since).as_secs() >= 5;
+    // Whether a volumewatcher runs is told before this rule by those that ask for one.
+    let is_watched = case.facts.services.contains_key(VOLUMEWATCHER.name);
+    let ping = (!is_watched).then(|| next::ping(VOLUMEWATCHER.name));
+    let since = match claim.state {
+        // It was granted then; when its alloc has ended is on no record of it.
+        State::Taken => "its alloc has ended".to_owned(),
+        _ => format!("for {}", ago(claim.since, case.now())),
+    };
     (claim.step.is_some() && is_due && waits && claim.state != State::Publishing).then(|| {
         Finding::new(
             Cause::UnderWay,
             Actor::NOBODY,
             format!(
-                "its next call is due and not begun, for {}: the volumewatcher has no room for \
-                 it, or another claim of the volume is at its call",
-                ago(claim.since, case.now())
+                "its next call is due and not begun, {since}: the volumewatcher has no room for \
+                 it, or another claim of the volume is at its call"
             ),
         )
         .shown_by(case.evidence())
+        .next_if_known(ping)
         .next(format!(
             "berth claim status --volume {}{}",
             hint::quoted(claim.volume.as_str()),
@@ -173,6 +193,22 @@ fn standing_use(case: &Case<'_>) -> Option<Finding> {
     )
 }
 
+/// A claim of the same volume of the plugin under another name keeps the controller from detaching
+/// this one. Only the claim service knows which claim that is.
+pub fn behind_other_name(namespace: &Namespace, other: &OtherClaim) -> Finding {
+    let reason = WaitReason::OtherName(namespace, other);
+    let sentence = format!("its detach waits for {reason}");
+    if !other.stands {
+        let sentence = format!("{sentence}, by the deadline of that call at the latest");
+        return Finding::new(Cause::RegisteredTwice, Actor::NOBODY, sentence);
+    }
+    let is_visible = other.volume.namespace == *namespace;
+    let stop = || next::stop_alloc(&other.alloc, namespace, "once its workload has ended");
+    Finding::new(Cause::RegisteredTwice, Actor::You, sentence)
+        .next_if_known(is_visible.then(stop))
+        .next("# if both volumes are registered, then deregister one of them")
+}
+
 /// A waiting claim: the cause is what blocks the first holder of the volume.
 fn turn(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
@@ -180,8 +216,12 @@ fn turn(case: &Case<'_>) -> Option<Finding> {
         return None;
     }
     let waits_for = claim.waits_for.clone().unwrap_or_else(|| "its turn".to_owned());
-    let claims = &case.volume()?.claims;
-    Some(behind_holder(case.facts, claims, &claim.alloc, &waits_for).unwrap_or_else(|| {
+    let holder = match case.volume() {
+        Some(volume) => first_holder(&volume.claims),
+        None => case.facts.holders.get(&case.key()),
+    };
+    let found = holder.map(|holder| behind(case.facts, holder, &claim.alloc, &waits_for));
+    Some(found.unwrap_or_else(|| {
         let sentence = format!("it waits for {waits_for}");
         Finding::new(Cause::UnderWay, Actor::NOBODY, sentence)
     }))
@@ -195,7 +235,11 @@ pub fn behind_holder(
     waiter: &AllocId,
     waits_for: &str,
 ) -> Option<Finding> {
-    let holder = holder(claims)?;
+    Some(behind(facts, first_holder(claims)?, waiter, waits_for))
+}
+
+/// The same for this holder.
+fn behind(facts: &Facts, holder: &ClaimStatus, waiter: &AllocId, waits_for: &str) -> Finding {
     let of_holder = Case { claim: holder, facts };
     let since = ago(holder.since, facts.now);
     let (alloc, node) = (&holder.alloc, &holder.node);
@@ -208,16 +252,16 @@ pub fn behind_holder(
         let finding = Finding::new(Cause::HeldByOthers, Actor::NOBODY, sentence)
             .shown_by([format!("{waiter} waits for {waits_for}")]);
         let when = "once its workload has ended, if it is to end now";
-        return Some(finding.next(next::stop_alloc(alloc, &holder.namespace, when)));
+        return finding.next(next::stop_alloc(alloc, &holder.namespace, when));
     }
     let mut finding = find(&of_holder);
     finding.sentence = format!("{waiter} waits for {alloc}: {}", finding.sentence);
     finding.evidence.insert(0, told);
-    Some(finding)
+    finding
 }
 
 /// The claim that holds the volume and must end first.
-fn holder(claims: &[ClaimStatus]) -> Option<&ClaimStatus> {
+fn first_holder(claims: &[ClaimStatus]) -> Option<&ClaimStatus> {
     let holds = |claim: &&ClaimStatus| claim.state != State::Waiting;
     // A claim that is being released ends next; its cause blocks the queue.
     let mut holders: Vec<&ClaimStatus> = claims.iter().filter(holds).collect();

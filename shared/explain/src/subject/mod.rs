@@ -7,6 +7,8 @@ mod snapshot;
 mod volume;
 mod worst;
 
+pub use volume::find_volume;
+
 use crate::facts::{Facts, Names};
 use crate::finding::Diagnosis;
 use crate::service;

@@ -8,7 +8,8 @@ use berth_contract::message::storage::StorageWait;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
-use berth_domain::{VolumeId, VolumeKey};
+use berth_domain::volume::storage::Stage;
+use berth_domain::{Timestamp, VolumeId, VolumeKey};
 
 use super::worst::{is_of_claim, last_refusal, not_known, worst};
 use crate::cause::{Actor, Cause};
@@ -139,8 +140,66 @@ fn also(facts: &Facts, claims: &[ClaimStatus], told: &ClaimStatus) -> Vec<String
     lines
 }
 
+/// What an operator can know of the volume from its own status, apart from its claims.
+pub fn find_volume(now: Timestamp, volume: &VolumeStatus) -> Option<Finding> {
+    let facts = Facts { now, ..Facts::default() };
+    let is_created = volume.storage.as_ref().is_none_or(|it| it.stage != Stage::Failed);
+    let full = volume.claims.iter().find(|claim| claim.exhausted);
+    kept(volume)
+        .or_else(|| unwell(&facts, volume).filter(|_| is_created))
+        .or_else(|| storage::find_change(&facts, volume))
+        .or_else(|| storage::find_refusal(&facts, volume))
+        .or_else(|| {
+            let ClaimStatus { node, alloc, .. } = full?;
+            let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
+            Some(claim::no_room(Some(&volume.plugin), &key, node, alloc))
+        })
+}
+
 /// A fault of the volume itself, for every claim.
 fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<Finding> {
+    if let Some(finding) = kept(volume).or_else(|| storage::find_change(facts, volume)) {
+        return Some(finding);
+    }
+    if is_claimed {
+        return None;
+    }
+    let services = [CLAIM.name, PLUGIN_REGISTRY.name, VOLUMEWATCHER.name];
+    let found = service::wrong_clock(facts, &services).or_else(|| unwell(facts, volume));
+    if found.is_some() {
+        return found;
+    }
+    let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
+    let places = facts.placements.get(&(key, None)).and_then(|places| places.as_ref().ok());
+    let everywhere = places.and_then(|places| refused_everywhere(volume, places));
+    let of_claim = || {
+        let refusal = volume.last_refusal.as_ref()?;
+        let lasts = !refusal.code.retryable() || refusal.code.is_of_plugin();
+        (lasts && is_of_claim(refusal)).then(|| last_refusal(facts, &volume.plugin, refusal))
+    };
+    everywhere.or_else(of_claim).or_else(|| storage::find_refusal(facts, volume))
+}
+
+/// The volume's plugin is not well.
+fn unwell(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
+    let id = &volume.plugin;
+    if volume.health.healthy {
+        return None;
+    }
+    Some(match facts.plugins.get(id) {
+        Some(Ok(found)) => plugin::worst_half(facts, found),
+        Some(Err(_)) => instance::not_known(id),
+        // The plugin was not read: the volume's status says how it is.
+        None => {
+            let sentence = format!("its plugin is not well: {}", volume.health.description);
+            Finding::new(Cause::PluginDown, Actor::PluginOperator(id.clone()), sentence)
+                .next(next::plugin_status(id))
+        }
+    })
+}
+
+/// What keeps the volume as it is, and any claim from being granted.
+fn kept(volume: &VolumeStatus) -> Option<Finding> {
     let id = &volume.id;
     if let Some(record) = volume.unreadable.first() {
         return Some(unreadable_record(&record.problem()));
@@ -164,34 +223,7 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
             hint::namespace_option(&volume.namespace)
         )));
     }
-    if let Some(finding) = mounted(volume) {
-        return Some(finding);
-    }
-    if let Some(finding) = storage::find_change(facts, volume) {
-        return Some(finding);
-    }
-    if is_claimed {
-        return None;
-    }
-    let services = [CLAIM.name, PLUGIN_REGISTRY.name, VOLUMEWATCHER.name];
-    if let Some(finding) = service::wrong_clock(facts, &services) {
-        return Some(finding);
-    }
-    if !volume.health.healthy {
-        return Some(match facts.plugin(&volume.plugin) {
-            Some(found) => plugin::worst_half(facts, found),
-            None => instance::not_known(&volume.plugin),
-        });
-    }
-    let key = VolumeKey::new(volume.namespace.clone(), id.clone());
-    let places = facts.placements.get(&(key, None)).and_then(|places| places.as_ref().ok());
-    let everywhere = places.and_then(|places| refused_everywhere(volume, places));
-    let of_claim = || {
-        let refusal = volume.last_refusal.as_ref()?;
-        let lasts = !refusal.code.retryable() || refusal.code.is_of_plugin();
-        (lasts && is_of_claim(refusal)).then(|| last_refusal(facts, &volume.plugin, refusal))
-    };
-    everywhere.or_else(of_claim).or_else(|| storage::find_refusal(facts, volume))
+    mounted(volume)
 }
 
 /// A mount that no claim covers; or, while that is waited for, a node that has not said whether it

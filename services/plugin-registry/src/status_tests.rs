@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use berth_bus::Fold;
-use berth_contract::message::registry::{Report, ReportedInstance};
+use berth_contract::message::registry::{PluginStatus, Report, ReportedInstance};
 use berth_contract::{key, record};
-use berth_domain::Timestamp;
-use berth_domain::plugin::{Count, NodeAbilities};
+use berth_domain::plugin::{Count, Half, Instance, Job, Node, NodeAbilities, NodeState, Plugin};
+use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
+use berth_service::projection::{Instances, Nodes};
+use berth_service::registry_status::{instance_status, plugin_status};
 use proptest::prelude::*;
 
-use super::*;
 use crate::decide::{NodeRecords, ReceivedReport, Verdict, Write, decide};
 
 const NODES: usize = 4;

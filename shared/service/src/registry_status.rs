@@ -1,4 +1,5 @@
-//! The replies of `plugin.status` and `node.status`, put together from records; pure.
+//! What `plugin.status` and `node.status` answer, made from records; pure. The claim service
+//! explains its claims by the same status.
 //!
 //! **Promises** that the health of an instance is derived here, from its report and its node's
 //! state, and never stored (D8).
@@ -8,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_contract::message::registry::{InstanceStatus, JobStatus, NodeStatus, PluginStatus};
 use berth_domain::plugin::{Half, Instance, Job, Node, NodeState, Plugin, SharedId};
 use berth_domain::{JobId, Namespace, NodeId, PluginId};
-use berth_service::projection::{Instances, Nodes};
+
+use crate::projection::{Instances, Nodes};
 
 /// The status of a plugin, with these of its instances.
 pub fn plugin_status(
@@ -42,23 +44,39 @@ pub fn shared_ids(plugins: &Instances) -> SharedIds<'_> {
     all.filter(|(_, shared)| !shared.is_empty()).collect()
 }
 
-/// The status of a node, with its instances of all plugins.
+/// The node's instances of all plugins.
+pub fn instances_on(
+    id: &NodeId,
+    node: &Node,
+    plugins: &Instances,
+    shared_ids: &SharedIds<'_>,
+) -> Vec<InstanceStatus> {
+    let shared = |plugin| shared_ids.get(plugin).and_then(|shared| shared.get(id)).copied();
+    let of_plugin = |(plugin, found)| halves_on((plugin, found), id, Some(node), shared(plugin));
+    plugins.iter().flat_map(of_plugin).collect()
+}
+
+/// The instances of one plugin on a node, of which `shared` is the node that had the plugin's id
+/// first.
+pub fn halves_on(
+    (plugin, found): (&PluginId, &Plugin),
+    id: &NodeId,
+    node: Option<&Node>,
+    shared: Option<SharedId<'_>>,
+) -> Vec<InstanceStatus> {
+    let status = |half| {
+        let instance = found.instances.get(&(id.clone(), half))?;
+        Some(instance_status((plugin, id, half), instance, node, shared))
+    };
+    [Half::Controller, Half::Node].into_iter().filter_map(status).collect()
+}
+
+/// The status of a node, with these of its instances.
 pub fn node_status(
     id: &NodeId,
     (node, revision): (&Node, u64),
-    plugins: &Instances,
-    shared_ids: &SharedIds<'_>,
+    instances: Vec<InstanceStatus>,
 ) -> NodeStatus {
-    let mut instances = Vec::new();
-    for (plugin, found) in plugins.iter() {
-        for half in [Half::Controller, Half::Node] {
-            if let Some(instance) = found.instances.get(&(id.clone(), half)) {
-                let shared = shared_ids.get(plugin).and_then(|shared| shared.get(id)).copied();
-                let place = (plugin, id, half);
-                instances.push(instance_status(place, instance, Some(node), shared));
-            }
-        }
-    }
     NodeStatus {
         id: id.clone(),
         state: node.state,
@@ -135,6 +153,3 @@ pub fn instance_status(
         abilities: instance.node.clone(),
     }
 }
-
-#[cfg(test)]
-mod tests;

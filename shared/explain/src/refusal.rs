@@ -1,0 +1,92 @@
+//! What the caller can do about a refusal of the claim service: a row for each refusal that names
+//! more than its code does.
+
+use berth_contract::hint::{namespace_option, quoted, unmount, volume_argument};
+use berth_domain::VolumeKey;
+use berth_domain::volume::{MountDoubt, Refusal, State};
+
+use crate::next::alloc_stop;
+
+/// What the caller can do; none where the code's own advice is all there is to say.
+pub fn next_of_refusal(key: &VolumeKey, refusal: &Refusal) -> Option<String> {
+    let volume = volume_argument(key);
+    let stop = |alloc| format!("`{}`", alloc_stop(alloc, &key.namespace));
+    Some(match refusal {
+        Refusal::Held { holders, .. } => {
+            let first = holders.named.iter().find(|one| one.state == State::Taken)?;
+            format!(
+                "end a holder's workload, then stop its alloc (which ends no process): {}; or ask \
+                 with `--wait`",
+                stop(&first.alloc)
+            )
+        }
+        Refusal::ClaimsLive { holders } => {
+            let first = &holders.named.first()?.alloc;
+            format!(
+                "stop the allocs named: {}; or use `--force` once none of them runs",
+                stop(first)
+            )
+        }
+        Refusal::MayBeMounted { mounts } => mounts.iter().find_map(next_of_mount)?,
+        // Nobody has to stop anything.
+        Refusal::Provisioned { .. } => format!(
+            "repeat these fields as `berth volume status {volume} --json` shows them: the rest of \
+             the document can change"
+        ),
+        Refusal::OtherVolumesClaims { holders } => {
+            let first = &holders.named.first()?.alloc;
+            format!(
+                "end the workloads of the claims, then stop their allocs: {}; \
+                 `berth claim status --volume {volume}` shows them and their volume; or register \
+                 that volume again as it was",
+                stop(first)
+            )
+        }
+        Refusal::StillRunning { allocs } => {
+            format!("end what runs, then say so: {}", stop(allocs.first()?))
+        }
+        Refusal::Releasing { .. } => {
+            format!("wait for it: `berth claim status --volume {volume}` shows the step")
+        }
+        Refusal::SnapshotExists { .. } => {
+            format!("take another id, or see what has this one: `berth snapshot list {volume}`")
+        }
+        _ => return None,
+    })
+}
+
+/// How the mount is ended. It is named as the volume was when it was mounted.
+pub fn next_of_mount(doubt: &MountDoubt) -> Option<String> {
+    Some(unmount(&doubt.mount.as_ref()?.volume_key(), &doubt.node))
+}
+
+/// What the caller can do about a deletion at the storage that claims stand in the way of. A
+/// deletion cannot be forced, because the data would go under those that use it.
+pub fn next_of_deletion(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
+    let Refusal::ClaimsLive { holders } = refusal else { return None };
+    let first = holders.named.first()?;
+    let namespace = namespace_option(&volume.namespace);
+    Some(format!(
+        "end the workloads of the allocs named and stop them: `{}`; once they have ended, \
+         `berth volume detach {} {}{namespace}` releases what is left on a node; then delete it",
+        alloc_stop(&first.alloc, &volume.namespace),
+        quoted(volume.volume.as_str()),
+        quoted(first.node.as_str())
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::{Namespace, VolumeId};
+
+    use super::*;
+
+    #[test]
+    fn a_created_volume_keeps_its_fields_whether_or_not_it_has_holders() {
+        let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+        let next = next_of_refusal(&volume, &Refusal::Provisioned { fields: vec!["context"] });
+        let next = next.unwrap();
+        assert!(next.contains("`berth volume status data --json`"), "{next}");
+        assert!(!next.contains("holders"), "{next}");
+    }
+}
