@@ -170,22 +170,11 @@ pub fn is_usable(stage: Stage) -> bool {
 }
 
 /// What the volume's storage waits for, in words.
-pub fn describe_storage(volume: &VolumeStatus) -> String {
-    let stage = stage_of(volume);
-    let storage = volume.storage.as_ref();
-    let mut words = format!("it is {stage}");
-    if let Some(operation) = storage.and_then(|storage| storage.operation.as_ref()) {
-        words = format!("{words} since {} ({})", operation.since, operation.call);
-        if operation.tries > 0 {
-            words = format!("{words}, failed calls: {}", operation.tries);
-        }
-        if let Some(error) = operation.error() {
-            words = format!("{words}, the last error: {error}");
-        }
-    } else if let Some(error) = refusal_of(volume) {
-        words = format!("{words}: {error}");
+pub fn describe_storage(volume: &VolumeStatus, now: Timestamp) -> String {
+    match berth_explain::find_volume(now, volume) {
+        Some(finding) => format!("{}; who acts: {}", finding.sentence, finding.who),
+        None => format!("it is {}", stage_of(volume)),
     }
-    words
 }
 
 fn refusal_of(volume: &VolumeStatus) -> Option<&str> {
@@ -232,10 +221,10 @@ pub fn next_step(
             CreationStep::Forget("it was deleted, and its id is another volume's".to_owned())
         }
         CreationProgress::Removing { .. } if matches!(stage, Stage::Creating) => {
-            CreationStep::Await(describe_storage(volume))
+            CreationStep::Await(describe_storage(volume, now))
         }
         _ if stage == Stage::Deleting || volume.closing.is_some() => {
-            CreationStep::Await(describe_storage(volume))
+            CreationStep::Await(describe_storage(volume, now))
         }
         CreationProgress::Made { .. } | CreationProgress::Joined => CreationStep::Settled,
         CreationProgress::Removing { at, .. } if is_pending(at) => {
@@ -246,20 +235,20 @@ pub fn next_step(
         }
         CreationProgress::Requested { before, .. } => {
             let is_own = is_made_by(title, before, volume);
-            decide_requested(volume, is_own)
+            decide_requested(volume, is_own, now)
         }
     }
 }
 
 /// Compares a volume that was requested with the volume that is there.
-fn decide_requested(volume: &VolumeStatus, is_own: bool) -> CreationStep {
+fn decide_requested(volume: &VolumeStatus, is_own: bool, now: Timestamp) -> CreationStep {
     let create_index = volume.create_index;
     match stage_of(volume) {
         Stage::Ready | Stage::Unused if is_own => {
             CreationStep::Advance(CreationProgress::Made { create_index })
         }
         Stage::Ready | Stage::Unused => CreationStep::Advance(CreationProgress::Joined),
-        Stage::Creating | Stage::Deleting => CreationStep::Await(describe_storage(volume)),
+        Stage::Creating | Stage::Deleting => CreationStep::Await(describe_storage(volume, now)),
         Stage::Failed => {
             let error = refusal_of(volume).unwrap_or("no reason is given");
             let error = format!("the storage refused it: {error}");

@@ -19,12 +19,11 @@ use serde_json::{Value, json};
 
 use super::creation::{Settlement, is_usable, plan_removal, stage_of};
 use super::delivery::{MountReference, ResponseDelivery};
-use super::lifecycle::default_target;
 use super::listing::VolumeListing;
 use super::protocol::{self, DockerVolume, Endpoint, PluginRequest};
 use super::record::{CountTrust, NameDefinition, NameRecord, SessionPhase};
 use super::sessions::{Sessions, describe};
-use super::target::VolumeTarget;
+use super::target::{VolumeTarget, default_target};
 
 /// The longest name that is taken, in bytes; Docker itself takes 255 characters.
 const NAME_BYTES_MAX: usize = 255;

@@ -11,8 +11,6 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::docker::new_alloc_id;
 use berth_contract::problem::Problem;
-use berth_domain::Namespace;
-use berth_domain::VolumeId;
 use berth_domain::retry::Schedule;
 use berth_service::clock;
 use tokio::time::{Instant, sleep};
@@ -21,7 +19,7 @@ use super::delivery::MountReference;
 use super::names::NamesError;
 use super::record::{CountRefusal, Session, SessionPhase};
 use super::sessions::Sessions;
-use super::target::VolumeTarget;
+use super::target::default_target;
 
 /// How long one task works on a session before it leaves it to the next request or look.
 pub const WORK_MAX: Duration = Duration::from_secs(600);
@@ -65,7 +63,7 @@ impl Sessions {
             tries += 1;
             let trace = problem.trace.as_deref();
             tracing::debug!(name, trace, %problem, tries, "not mounted for Docker yet");
-            self.remember_problem(name, &problem);
+            self.remember_problem(name, &problem).await;
             sleep(MOUNT_RETRY.wait(tries, clock::jitter())).await;
         }
     }
@@ -172,7 +170,7 @@ impl Sessions {
                 Err(problem) => {
                     let trace = problem.trace.as_deref();
                     tracing::debug!(name, trace, %problem, "not released for Docker yet");
-                    self.remember_problem(name, &problem);
+                    self.remember_problem(name, &problem).await;
                     last = Some(problem);
                 }
             }
@@ -197,16 +195,10 @@ impl Sessions {
         }
     }
 
-    fn remember_problem(&self, name: &str, problem: &Problem) {
-        self.remember(name, |memory| memory.problem = Some(problem.to_string()));
+    async fn remember_problem(&self, name: &str, problem: &Problem) {
+        let told = self.explain(name, problem).await;
+        self.remember(name, |memory| memory.problem = Some(told));
     }
-}
-
-/// The target of a name that was not created: the volume with this id in the default namespace.
-pub fn default_target(name: &str) -> Result<VolumeTarget, Problem> {
-    let volume = VolumeId::new(name)
-        .map_err(|fault| Problem::new(Code::BadInput, format!("the volume's name {fault}")))?;
-    Ok(VolumeTarget::without_options(Namespace::default(), volume))
 }
 
 /// Whether the session's alloc is of no use any more, so that the next attempt needs a new one.

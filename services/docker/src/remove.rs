@@ -28,12 +28,11 @@ use super::creation::{
 };
 use super::driver::VolumeDriver;
 use super::engine;
-use super::lifecycle::default_target;
 use super::protocol;
 use super::record::{NameRecord, SessionPhase};
 use super::sessions::describe;
 use super::settling::pause;
-use super::target::VolumeTarget;
+use super::target::{VolumeTarget, default_target};
 
 /// How long a removal waits for the deletion of its volume. The engine itself gives up after 60 s.
 const REMOVE_WAIT_MAX: Duration = Duration::from_secs(50);
@@ -240,7 +239,7 @@ impl VolumeDriver {
                         self.write_progress(name, CreationProgress::Made { create_index }).await?;
                         return Err(error);
                     }
-                    describe_storage(&volume)
+                    describe_storage(&volume, clock::now())
                 }
                 Err(problem) if problem.code == Code::NoSuchVolume => return Ok(()),
                 Err(problem) => describe(&problem),

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use berth_contract::problem::Problem;
 use berth_domain::AllocId;
+use berth_explain::{Facts, find_unusable, is_of_holders};
+use berth_service::clock;
 use berth_service::locks::KeyedLocks;
 use berth_service::process::chain;
 use tokio::sync::{Notify, oneshot};
@@ -20,10 +22,13 @@ use super::config::Config;
 use super::delivery::{MountReference, ResponseDelivery};
 use super::engine;
 use super::names::NameTable;
+use super::target::default_target;
 
 /// How long an unmount waits for the release that follows it, so that a container which is stopped
 /// here and started on another host finds the volume free. A longer release goes on.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
+/// How long it may take to read why a volume is not mounted.
+const EXPLAIN_MAX: Duration = Duration::from_secs(1);
 /// How long an unused session is kept after a mount whose response was lost. Docker retries for
 /// half a minute, and so do people.
 const KEPT_FOR_RETRY: Duration = Duration::from_secs(60);
@@ -116,10 +121,14 @@ impl Sessions {
             };
             drop(lock);
             sessions.wake.notify_one();
-            let _ = sender.send(mounted);
+            let told = match mounted {
+                Ok(path) => Ok(path),
+                Err(problem) => Err(sessions.explain(&name, &problem).await),
+            };
+            let _ = sender.send(told);
         });
         match timeout_at(deadline, mounted).await {
-            Ok(Ok(mounted)) => mounted.map_err(|problem| describe(&problem)),
+            Ok(Ok(mounted)) => mounted,
             Ok(Err(_)) => Err("the mount was given up: berth-docker is ending".to_owned()),
             Err(_) => {
                 if let Some(reference) = delivery.end(false) {
@@ -221,6 +230,22 @@ impl Sessions {
         self.wake.notify_one();
     }
 
+    /// Why the name's volume is not mounted, as Docker's user reads it. The claims of the volume
+    /// are read where they are the reason.
+    pub async fn explain(&self, name: &str, problem: &Problem) -> String {
+        let known = self.names.get(name).target().cloned();
+        let Some(target) = known.or_else(|| default_target(name).ok()) else {
+            return describe(problem);
+        };
+        let key = target.key();
+        let mut facts = Facts { now: clock::now(), ..Facts::default() };
+        if is_of_holders(problem.code) {
+            let read = timeout(EXPLAIN_MAX, self.client.volume_status(&key)).await;
+            facts.volumes.extend(read.ok().map(|volume| (key.clone(), volume)));
+        }
+        find_unusable(&facts, &key, problem).line()
+    }
+
     fn still_attaching(&self, name: &str) -> String {
         let last = self.memory(name).problem;
         let last = last.map(|problem| format!(" (last: {problem})")).unwrap_or_default();
@@ -253,10 +278,7 @@ impl Sessions {
     }
 }
 
-/// A problem as Docker's user reads it.
+/// A problem as Docker's user reads it: what it is, who acts, and what to try.
 pub fn describe(problem: &Problem) -> String {
-    if problem.next.is_empty() {
-        return problem.to_string();
-    }
-    format!("{problem}; next: {}", problem.next)
+    berth_explain::find_problem(problem).line()
 }

@@ -151,7 +151,7 @@ impl VolumeDriver {
                 return Ok(volume);
             }
             if stage != Stage::Creating || !pause(&mut looks, until).await {
-                let words = creation::describe_storage(&volume);
+                let words = creation::describe_storage(&volume, clock::now());
                 let shown = berth_contract::hint::volume_argument(&target.key());
                 return Err(format!(
                     "volume {} cannot be used: {words}; next: look at it with `berth volume \

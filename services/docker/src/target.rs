@@ -2,6 +2,8 @@
 //!
 //! **Never** says how the volume is created: that is in [`creation`](super::creation).
 
+use berth_contract::code::Code;
+use berth_contract::problem::Problem;
 use berth_domain::access::{AccessMode, Mode};
 use berth_domain::{Namespace, VolumeId, VolumeKey};
 use serde::{Deserialize, Serialize};
@@ -35,4 +37,11 @@ impl VolumeTarget {
     pub fn key(&self) -> VolumeKey {
         VolumeKey::new(self.namespace.clone(), self.volume.clone())
     }
+}
+
+/// The target of a name that was not created: the volume with this id in the default namespace.
+pub fn default_target(name: &str) -> Result<VolumeTarget, Problem> {
+    let volume = VolumeId::new(name)
+        .map_err(|fault| Problem::new(Code::BadInput, format!("the volume's name {fault}")))?;
+    Ok(VolumeTarget::without_options(Namespace::default(), volume))
 }

@@ -14,7 +14,7 @@ pub enum Cause {
     BusAway,
     /// A service of Berth does not answer.
     ServiceAway,
-    /// The identity of a service lacks a right that the step needs.
+    /// The identity of a service lacks a right that the step needs, or the caller's one to read.
     RightMissing,
     /// A record cannot be read.
     RecordUnreadable,

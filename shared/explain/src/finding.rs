@@ -58,9 +58,18 @@ impl Finding {
         if self.cause == Cause::Nothing || is_idle {
             return None;
         }
+        Some(format!("{}{}", self.sentence, self.steps()))
+    }
+
+    /// The same with who acts, as a program shows it that has one line for an error.
+    pub fn line(&self) -> String {
+        format!("{}; who acts: {}{}", self.sentence, self.who, self.steps())
+    }
+
+    fn steps(&self) -> String {
         let steps: Vec<String> = self.next.iter().map(|step| step_in_text(step)).collect();
         let next = if steps.is_empty() { "" } else { "; next: " };
-        Some(format!("{}{next}{}", self.sentence, steps.join("; ")))
+        format!("{next}{}", steps.join("; "))
     }
 }
 

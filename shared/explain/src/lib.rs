@@ -4,8 +4,8 @@
 //! a later one), the rules that find them, and their words. **Promises** that everything here is
 //! pure: the same facts give the same finding. A source that did not answer is a fact, too.
 //!
-//! **Never** asks a service, reads a clock or prints: whoever explains gathers the facts and shows
-//! the finding.
+//! **Never** asks a service, reads a clock or prints. Its callers gather the facts, and show the
+//! finding.
 
 mod at_storage;
 mod cause;
@@ -21,6 +21,7 @@ pub mod next;
 mod node;
 mod obstacle;
 mod plugin;
+mod problem;
 mod record;
 mod refusal;
 mod rights;
@@ -42,6 +43,7 @@ pub use node::{
     wrong_clock as wrong_node_clock,
 };
 pub use plugin::troubles as plugin_troubles;
+pub use problem::{find_problem, find_unusable, is_of_holders};
 pub use record::unreadable_record;
 pub use refusal::{next_of_deletion, next_of_mount, next_of_refusal};
 pub use service::{bus_away, is_wrong as is_wrong_skew, skew as words_of_skew};

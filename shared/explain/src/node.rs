@@ -65,8 +65,8 @@ fn away(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
 /// The node counts as gone. Its agent undoes what is mounted there before it is back.
 fn gone(facts: &Facts, node: &NodeStatus) -> Finding {
     let Some(Ok(agent)) = facts.agents.get(&node.id) else {
-        let sentence = "somebody said that nothing there can write; it takes nothing before it is \
-                        back and has undone its mounts";
+        let sentence = "an operator declared it gone. It gets no claim before its agent is back \
+                        and has undone its mounts";
         return Finding::new(Cause::NodeGone, Actor::You, sentence)
             .next(next::start_agent(&node.id));
     };
@@ -126,7 +126,9 @@ pub fn down(facts: &Facts, node: &NodeStatus) -> Finding {
 
 /// No node of this id is on record.
 pub fn unknown(id: &NodeId) -> Finding {
-    let sentence = format!("nobody knows node {id}: its record was removed, or never was");
+    let sentence = format!(
+        "no node {id} is on record: its agent has never reported, or the record was removed"
+    );
     Finding::new(Cause::NodeUnknown, Actor::You, sentence)
         .next(next::start_agent(id))
         .next(next::node_gone(id, 0))

@@ -52,7 +52,7 @@ impl Obstacle<'_> {
 }
 
 /// Shows the processes on their node.
-fn show_processes(node: &NodeId, processes: &[HoldingProcess]) -> Option<String> {
+pub fn show_processes(node: &NodeId, processes: &[HoldingProcess]) -> Option<String> {
     let pids: Vec<String> = processes.iter().map(|one| one.pid.to_string()).collect();
     (!pids.is_empty()).then(|| {
         format!(

@@ -28,10 +28,11 @@ pub fn unanswered(facts: &Facts) -> Option<Diagnosis> {
     let of_nodes = facts.nodes.values().filter_map(|answer| answer.as_ref().err());
     let of_nodes =
         of_nodes.chain(facts.plugins.values().filter_map(|answer| answer.as_ref().err()));
-    let unanswered = |problem: &&Problem| !is_none(problem);
-    let claim = of_claim.map(|one| (CLAIM.name, one)).find(|(_, one)| unanswered(one));
-    let registry = of_nodes.map(|one| (PLUGIN_REGISTRY.name, one)).find(|(_, one)| unanswered(one));
-    let (service, problem) = claim.or(registry)?;
+    let claim = of_claim.map(|one| (CLAIM.name, one));
+    let registry = of_nodes.map(|one| (PLUGIN_REGISTRY.name, one));
+    let unanswered = claim.chain(registry).filter(|(_, problem)| !is_none(problem));
+    // A service that is away hides more than what these credentials may not read.
+    let (service, problem) = unanswered.min_by_key(|(_, one)| one.code == Code::NotAllowed)?;
     let names = &facts.names;
     let name = names.volume.as_ref().map(ToString::to_string);
     let name = name.or_else(|| names.node.as_ref().map(ToString::to_string)).unwrap_or_default();
@@ -45,6 +46,14 @@ pub fn away(facts: &Facts, service: &str, problem: &Problem) -> Finding {
     }
     let answers = facts.services.get(service).is_some_and(Result::is_ok);
     let finding = match problem.code {
+        // The service is not asked, and nothing is wrong with it.
+        Code::NotAllowed => Finding::new(
+            Cause::RightMissing,
+            Actor::You,
+            format!("these credentials may not read it from {service}"),
+        )
+        .next("berth doctor   # what these credentials may do")
+        .next(format!("berth explain {}", problem.code)),
         Code::BusUnavailable => Finding::new(
             Cause::BusAway,
             Actor::You,

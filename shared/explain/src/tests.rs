@@ -2,6 +2,7 @@
 
 mod golden;
 mod order;
+mod problems;
 mod records;
 
 use std::collections::BTreeSet;
@@ -136,6 +137,14 @@ fn releasing(facts: &mut Facts, state: &str, error: &str, failure: Value) {
     set_volume(facts, &[failed], json!({}));
 }
 
+/// The same, where the plugin answered with this code.
+fn answered(facts: &mut Facts, state: &str, error: &str, grpc: &str) {
+    let of_controller = state == "node-detached";
+    let rpc = if of_controller { "ControllerUnpublishVolume" } else { "NodeUnpublishVolume" };
+    let failure = json!({"code": Code::PluginFailed, "rpc": rpc, "grpc": grpc, "node": "n1"});
+    releasing(facts, state, error, failure);
+}
+
 fn leaves(facts: &mut Facts) {
     let error = "agent.detach: the agent of node n1 did not answer";
     releasing(facts, "unpublishing", error, json!({"code": Code::NoAnswer, "node": "n1"}));
@@ -200,7 +209,7 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
         |facts| set_agent(facts, &agent(&[], &[], &[])),
         Cause::NotAskedFor,
         "you",
-        "nobody asks node n1 to mount it",
+        "no request to mount it reaches node n1",
     ),
     (
         |facts| set_agent(facts, &agent(&[mount(json!({"health": "missing"}))], &[], &[])),
@@ -269,7 +278,7 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
         },
         Cause::NodeUnknown,
         "you",
-        "nobody knows node n1",
+        "no node n1 is on record",
     ),
     (
         |facts| {
@@ -302,30 +311,11 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
         NOBODY,
         "the agent of node n1 makes none now: the next one may be made after",
     ),
-    (
-        |facts| {
-            releasing(
-                facts,
-                "unpublishing",
-                "agent.detach: it is still held",
-                json!({"code": Code::VolumeHeldByProcess, "processes": [
-                    {"pid": 7, "command": "sh"}, {"pid": 8, "command": "cat"}]}),
-            );
-        },
-        Cause::HeldByProcess,
-        "you",
-        "on node n1, by process 7 (sh), process 8 (cat)",
-    ),
     // What the driver says is not read: no process of the operator's is in the way.
     (
         |facts| {
-            releasing(
-                facts,
-                "unpublishing",
-                "NodeUnpublishVolume on /run/ABORTED.sock: INTERNAL: cannot process 12 (BERTH0224)",
-                json!({"code": Code::PluginFailed, "rpc": "NodeUnpublishVolume",
-                    "grpc": "INTERNAL", "node": "n1"}),
-            );
+            let error = "on /run/ABORTED.sock: INTERNAL: cannot process 12 (BERTH0224)";
+            answered(facts, "unpublishing", error, "INTERNAL");
         },
         Cause::PluginRefuses,
         OPERATOR,
@@ -342,15 +332,7 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
         "node n1 could not unmount it",
     ),
     (
-        |facts| {
-            releasing(
-                facts,
-                "node-detached",
-                "it failed",
-                json!({"code": Code::PluginFailed, "rpc": "ControllerUnpublishVolume",
-                    "grpc": "NOT_FOUND", "node": "n1"}),
-            );
-        },
+        |facts| answered(facts, "node-detached", "it failed", "NOT_FOUND"),
         Cause::PluginRefuses,
         OPERATOR,
         "answers ControllerUnpublishVolume with NOT_FOUND",
@@ -369,15 +351,7 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
         "the agent of n1 refused the request, because it knows of a newer one for the volume",
     ),
     (
-        |facts| {
-            releasing(
-                facts,
-                "node-detached",
-                "it failed",
-                json!({"code": Code::PluginFailed, "rpc": "ControllerUnpublishVolume",
-                    "grpc": "ABORTED", "node": "n1"}),
-            );
-        },
+        |facts| answered(facts, "node-detached", "it failed", "ABORTED"),
         Cause::PluginRetries,
         "at the latest at 2026-11-21T12:01:45",
         "which it calls temporary",

@@ -62,7 +62,7 @@ fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<Ailment> {
         });
         return Ailment::from_finding(place, finding?);
     };
-    // It has its new size, and whoever mounts it next expands its file system.
+    // The storage has expanded it. The next node that mounts it expands its file system.
     if operation.waits_for == Some(StorageWait::NextStaging) {
         return None;
     }

@@ -168,8 +168,8 @@ pub fn absent(case: &Case<'_>) -> Option<Finding> {
         return Some(Finding::new(Cause::UnderWay, Actor::NOBODY, sentence));
     }
     let sentence = format!(
-        "it is granted, and nobody asks node {node} to mount it: whoever runs {} must ask again, \
-         or stop it",
+        "it is granted, and no request to mount it reaches node {node}: the program that runs {} \
+         must send it again, or stop the alloc",
         claim.alloc
     );
     let finding = Finding::new(Cause::NotAskedFor, Actor::You, sentence);

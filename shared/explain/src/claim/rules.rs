@@ -149,18 +149,18 @@ fn held_back(case: &Case<'_>) -> Option<Finding> {
     // Whether a volumewatcher runs is told before this rule by those that ask for one.
     let is_watched = case.facts.services.contains_key(VOLUMEWATCHER.name);
     let ping = (!is_watched).then(|| next::ping(VOLUMEWATCHER.name));
-    let since = match claim.state {
-        // It was granted then; when its alloc has ended is on no record of it.
-        State::Taken => "its alloc has ended".to_owned(),
-        _ => format!("for {}", ago(claim.since, case.now())),
+    let due = match claim.state {
+        // When its alloc has ended is on no record of the claim.
+        State::Taken => "its alloc has ended, and its release is not begun".to_owned(),
+        _ => format!("its next call is due and not begun, for {}", ago(claim.since, case.now())),
     };
     (claim.step.is_some() && is_due && waits && claim.state != State::Publishing).then(|| {
         Finding::new(
             Cause::UnderWay,
             Actor::NOBODY,
             format!(
-                "its next call is due and not begun, {since}: the volumewatcher has no room for \
-                 it, or another claim of the volume is at its call"
+                "{due}: the volumewatcher has no room for it, or another claim of the volume is \
+                 at its call"
             ),
         )
         .shown_by(case.evidence())
@@ -261,7 +261,7 @@ fn behind(facts: &Facts, holder: &ClaimStatus, waiter: &AllocId, waits_for: &str
 }
 
 /// The claim that holds the volume and must end first.
-fn first_holder(claims: &[ClaimStatus]) -> Option<&ClaimStatus> {
+pub fn first_holder(claims: &[ClaimStatus]) -> Option<&ClaimStatus> {
     let holds = |claim: &&ClaimStatus| claim.state != State::Waiting;
     // A claim that is being released ends next; its cause blocks the queue.
     let mut holders: Vec<&ClaimStatus> = claims.iter().filter(holds).collect();

@@ -27,51 +27,40 @@ fn assert_told(told: &Diagnosis, expected: &Expected) {
     assert!(finding.next.iter().any(|one| one.contains(next)), "{told:#?}");
 }
 
-/// A shell with its working directory in the mount: the plugin says that the target is busy.
+/// What keeps a mount where it is, if a person has to end it: processes, such as a shell with its
+/// working directory there, another mount, or a mount that the plugin leaves.
 #[test]
-fn a_process_in_the_mount_is_yours_to_end() {
-    let facts = refused_by_node(json!({"code": Code::VolumeHeldByProcess, "node": "n1",
-        "rpc": "NodeUnpublishVolume", "grpc": "INTERNAL",
-        "processes": [{"pid": 4711, "command": "bash"}]}));
-    let expected = Expected {
-        cause: Cause::HeldByProcess,
-        who: "you",
-        sentence: "still in use on node n1, by process 4711 (bash)",
-        next: "ps -o pid,user,etime,args -p 4711",
-    };
-    assert_told(&first(&facts), &expected);
-}
-
-/// No process is seen that uses the mount, and it is still there.
-#[test]
-fn a_mount_that_a_plugin_leaves_is_looked_at_on_the_node() {
-    let facts = refused_by_node(json!({"code": Code::UnmountFailed, "node": "n1",
-        "rpc": "NodeUnpublishVolume", "grpc": "INTERNAL",
-        "next": "see with `fuser -vm /s/target` which processes use it"}));
-    let expected = Expected {
-        cause: Cause::MountLeft,
-        who: "you",
-        sentence: "node n1 has not unmounted it, for 100s",
-        next: "# on node n1: see with `fuser -vm /s/target`",
-    };
-    assert_told(&first(&facts), &expected);
-    // The plugin calls it temporary.
-    let facts = refused_by_node(json!({"code": Code::UnmountFailed, "node": "n1",
-        "rpc": "NodeUnpublishVolume", "grpc": "UNAVAILABLE", "next": "see with `fuser`"}));
-    assert_eq!(first(&facts).finding.cause, Cause::PluginRetries);
-}
-
-#[test]
-fn a_foreign_mount_is_yours_to_unmount() {
-    let facts = refused_by_node(json!({"code": Code::ForeignMount, "node": "n1",
-        "next": "`umount /s/target` once you know what it is"}));
-    let expected = Expected {
-        cause: Cause::ForeignMount,
-        who: "you",
-        sentence: "something else is mounted on node n1 where the volume was",
-        next: "# on node n1: `umount /s/target`",
-    };
-    assert_told(&first(&facts), &expected);
+fn what_keeps_a_mount_is_yours_to_end() {
+    let busy = |more: Value| with(json!({"rpc": "NodeUnpublishVolume", "grpc": "INTERNAL"}), more);
+    let processes = json!([{"pid": 7, "command": "sh"}, {"pid": 8, "command": "cat"}]);
+    let fuser = json!("see with `fuser -vm /s/target` which processes use it");
+    let rows = [
+        (
+            busy(json!({"code": Code::VolumeHeldByProcess, "processes": processes})),
+            Cause::HeldByProcess,
+            "still in use on node n1, by process 7 (sh), process 8 (cat)",
+            "ps -o pid,user,etime,args -p 7,8",
+        ),
+        (
+            busy(json!({"code": Code::UnmountFailed, "next": fuser})),
+            Cause::MountLeft,
+            "node n1 has not unmounted it, for 100s",
+            "# on node n1: see with `fuser -vm /s/target`",
+        ),
+        (
+            json!({"code": Code::ForeignMount, "next": "`umount /s/target` once you know it"}),
+            Cause::ForeignMount,
+            "something else is mounted on node n1 where the volume was",
+            "# on node n1: `umount /s/target`",
+        ),
+    ];
+    for (failure, cause, sentence, next) in rows {
+        let facts = refused_by_node(with(failure, json!({"node": "n1"})));
+        assert_told(&first(&facts), &Expected { cause, who: "you", sentence, next });
+    }
+    // The plugin calls it temporary, and is asked again.
+    let temporary = json!({"code": Code::UnmountFailed, "grpc": "UNAVAILABLE", "next": fuser});
+    assert_eq!(first(&refused_by_node(busy(temporary))).finding.cause, Cause::PluginRetries);
 }
 
 /// The node counts as gone, its agent is there, and something of `failures` keeps a mount.
@@ -170,6 +159,27 @@ fn a_snapshot_is_explained_by_its_own_name() {
     assert_told(&set(json!({"state": "failed", "error": "INVALID_ARGUMENT"})), &expected);
     facts.named_snapshots.insert(key, Err(Problem::new(Code::NoSuchSnapshot, "none")));
     assert_eq!(diagnose(&facts), []);
+}
+
+/// The credentials of a user may read volumes and allocs, and neither nodes nor plugins.
+#[test]
+fn what_the_caller_may_not_read_is_no_service_that_is_away() {
+    let denied = || Problem::new(Code::NotAllowed, "may not send to berth.v1.node.status");
+    let mut facts = Facts { names: crate::names("typo"), ..Facts::default() };
+    let typo = VolumeKey::new(Namespace::default(), VolumeId::new("typo").unwrap());
+    facts.volumes.insert(typo.clone(), Err(Problem::new(Code::NoSuchVolume, "none")));
+    facts.nodes.insert(NodeId::new("typo").unwrap(), Err(denied()));
+    facts.services.insert(PLUGIN_REGISTRY.name, Ok(ServiceInfo::default()));
+    let expected = Expected {
+        cause: Cause::RightMissing,
+        who: "you",
+        sentence: "these credentials may not read it from berth-plugin-registry",
+        next: "berth doctor",
+    };
+    assert_told(&first(&facts), &expected);
+    // A service that is away hides the volume itself.
+    facts.volumes.insert(typo, Err(away()));
+    assert_eq!(first(&facts).finding.cause, Cause::ServiceAway);
 }
 
 /// The driver made the volume too late, and does not recognise its own retry.

@@ -54,7 +54,7 @@ fn a_stuck_release_names_the_node_and_the_command() {
     assert_has(told, &["node n1 is down for 100s", start, gone]);
     facts.nodes.insert(n1(), Err(Problem::new(Code::NoSuchNode, "none")));
     let gone = "`berth node gone n1 --seen 0 --kind powered-off`";
-    assert_has(hint(&facts, leaving(json!({}))), &["nobody knows node n1", gone]);
+    assert_has(hint(&facts, leaving(json!({}))), &["no node n1 is on record", gone]);
 
     let facts = records();
     let away = json!({"failure": {"code": Code::NoResponder}});

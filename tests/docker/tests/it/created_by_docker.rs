@@ -117,7 +117,7 @@ async fn a_creation_that_takes_long_is_joined_by_the_same_command() {
     site.system.hold("CreateVolume");
     for _ in 0..2 {
         let late = engine.create_refused("data", FAST).await;
-        assert!(late.contains("is not created yet: it is creating"), "{late}");
+        assert!(late.contains("is not created yet: creating"), "{late}");
         assert!(late.contains("berth volume status data"), "{late}");
     }
     assert!(engine.volumes().await.is_empty());

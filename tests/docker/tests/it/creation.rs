@@ -199,7 +199,7 @@ async fn a_creation_that_takes_long_is_answered_in_time_and_can_be_joined() {
     let began = Instant::now();
     let late = plugin.create("data", options.clone()).await;
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    for words in ["is not created yet: it is creating", "berth volume status data"] {
+    for words in ["is not created yet: creating", "berth volume status data"] {
         assert!(late.error().contains(words), "{words} is not in {late:?}");
     }
     // Docker reports it as created only once it is.
@@ -306,9 +306,9 @@ async fn a_volume_that_others_are_creating_is_not_shown_before_it_is_ready() {
     system.create("data", json!({"class": "fast"})).await.unwrap();
     system.under_way("CreateVolume").await;
     let shown = plugin.get("data").await;
-    assert!(shown.error().contains("it is creating"), "{shown:?}");
+    assert!(shown.error().contains("cannot be used: creating"), "{shown:?}");
     let named = plugin.create("data", Value::Null).await;
-    assert!(named.error().contains("it is creating"), "{named:?}");
+    assert!(named.error().contains("creating: the plugin is at the call"), "{named:?}");
     assert_eq!(plugin.list().await, Vec::<String>::new());
     system.let_go();
     until_done("the volume is shown", async || plugin.get("data").await).await;

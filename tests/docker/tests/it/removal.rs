@@ -214,13 +214,13 @@ async fn a_deletion_that_takes_long_goes_on_and_the_name_waits_for_its_end() {
     until_done("it is created", async || plugin.create("data", fast()).await).await;
     system.hold("DeleteVolume");
     let late = plugin.remove("data").await;
-    for words in ["is not deleted yet: it is deleting", "berth volume status data"] {
+    for words in ["is not deleted yet: deleting", "berth volume status data"] {
         assert!(late.error().contains(words), "{words} is not in {late:?}");
     }
     assert!(!plugin.get("data").await.is_done(), "it is not shown any more");
     assert_eq!(plugin.list().await, Vec::<String>::new());
     let again = plugin.create("data", fast()).await;
-    assert!(again.error().contains("is not created yet: it is deleting"), "{again:?}");
+    assert!(again.error().contains("is not created yet: deleting"), "{again:?}");
     let still = plugin.remove("data").await;
     assert!(still.error().contains("is not deleted yet"), "{still:?}");
     system.let_go();

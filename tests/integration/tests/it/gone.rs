@@ -145,7 +145,7 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     let sentence =
         "plugin dev.berth on node n2 answers ControllerUnpublishVolume with UNAVAILABLE, …";
     tells(&system, "data", "plugin-retries", NOBODY, sentence).await;
-    tells(&system, "n1", "node-gone", YOU, "somebody said that nothing there can write; …").await;
+    tells(&system, "n1", "node-gone", YOU, "an operator declared it gone. …").await;
     let ended = alloc(&system, "a").await;
     assert_eq!(ended.state, AllocState::Failed, "{ended:?}");
     assert!(ended.note.as_ref().unwrap().contains("storage-fenced, says ada@console"), "{ended:?}");

@@ -36,7 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-bus", &["berth-domain", HOST, "berth-contract", "berth-telemetry"]),
     // This crate is for any client of the bus: it does not know how our services are run.
     ("berth-client", &["berth-domain", "berth-contract", "berth-bus"]),
-    // Pure: whoever explains gathers the facts, and prints.
+    // This crate is pure: its callers gather the facts, and print the finding.
     ("berth-explain", &["berth-domain", "berth-contract"]),
     // Identities are made offline, on a machine without a bus.
     ("berth-access", &["berth-domain", "berth-contract"]),

@@ -72,7 +72,7 @@ async fn s11_orders_are_refused_while_somebody_runs_and_carried_out_after() {
 
     let nowhere = detach(&system, "data", "n-typo").await.unwrap();
     assert_eq!(nowhere["gone"], true);
-    assert!(nowhere["hint"].as_str().unwrap().contains("nobody knows a node n-typo"));
+    assert!(nowhere["hint"].as_str().unwrap().contains("no node n-typo is on record"));
     let nothing = detach(&system, "no-such", "n1").await.unwrap_err();
     assert_eq!(nothing.code, Code::NoSuchVolume, "{nothing}");
     let exit = berth(&system, &["volume", "detach", "no-such", "n1"]).await;
@@ -332,7 +332,7 @@ async fn s11_a_detach_from_a_node_that_is_gone_stands_and_says_what_it_waits_for
     wait::until("nobody knows the node", SOON, || async {
         let told = detach(&system, "data", "n1").await.map_err(|problem| problem.to_string())?;
         match told["hint"].as_str() {
-            Some(hint) if hint.contains("nobody knows node n1") => Ok(()),
+            Some(hint) if hint.contains("no node n1 is on record") => Ok(()),
             _ => Err(told.to_string()),
         }
     })

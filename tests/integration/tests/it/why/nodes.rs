@@ -70,7 +70,7 @@ async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
     // S3: the node's record is removed meanwhile.
     let _: Value =
         system.persist(&verb::NodeLeave::subject(&()), &json!({"node": "n1"})).await.unwrap();
-    tells(&system, "kept", "node-unknown", YOU, "nobody knows node n1: …").await;
+    tells(&system, "kept", "node-unknown", YOU, "no node n1 is on record: …").await;
     system.restart(Part::Agent(0));
     system.freed("kept").await;
 

@@ -1,0 +1,109 @@
+//! What an error answer says to the person who asked for something.
+//!
+//! **Owns** the table of error codes: which cause each is, and who acts. The answer itself has the
+//! words and the next step.
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::problem::Problem;
+use berth_domain::{GrpcCode, PluginId, VolumeKey};
+
+use crate::cause::{Actor, Cause};
+use crate::claim::{self, Case, first_holder};
+use crate::facts::Facts;
+use crate::finding::Finding;
+use crate::next;
+use crate::obstacle::show_processes;
+use crate::record::{is_unreadable, unreadable_record};
+use crate::span::ago;
+
+/// The cause that an error answer names.
+pub fn find_problem(problem: &Problem) -> Finding {
+    if is_unreadable(problem) {
+        return unreadable_record(problem);
+    }
+    let (cause, who) = judge(problem);
+    let node = problem.node.as_ref().and_then(|node| node.parse().ok());
+    let processes = node.and_then(|node| show_processes(&node, &problem.processes));
+    let advice = Some(format!("# {}", problem.next)).filter(|_| !problem.next.is_empty());
+    Finding::new(cause, who, problem.to_string()).next_if_known(processes.or(advice))
+}
+
+/// Whether the claims of the volume say more than the error answer with this code.
+pub const fn is_of_holders(code: Code) -> bool {
+    matches!(code, Code::Held | Code::AccessInUse | Code::Waiting | Code::Releasing)
+}
+
+/// Why the caller cannot use the volume: its claims keep it, if they were read; otherwise what the
+/// error answer says.
+pub fn find_unusable(facts: &Facts, key: &VolumeKey, problem: &Problem) -> Finding {
+    let volume = facts.volumes.get(key).and_then(|volume| volume.as_ref().ok());
+    let holder = volume.and_then(|volume| first_holder(&volume.claims));
+    match holder.filter(|_| is_of_holders(problem.code)) {
+        Some(holder) => held(facts, holder, problem),
+        None => find_problem(problem),
+    }
+}
+
+/// The holder keeps the volume. One that is released may be kept by something else.
+fn held(facts: &Facts, holder: &ClaimStatus, problem: &Problem) -> Finding {
+    let ClaimStatus { alloc, node, volume, namespace, since, hint, .. } = holder;
+    let (since, code) = (ago(*since, facts.now), problem.code);
+    let in_use = format!("volume {volume} is in use ({code}): {alloc} on node {node}");
+    let case = Case { facts, claim: holder };
+    if case.is_granted() {
+        let sentence = format!("{in_use} has held it for {since}");
+        let when = "once its workload has ended, if it is to end now";
+        let stop = next::stop_alloc(alloc, namespace, when);
+        return Finding::new(Cause::HeldByOthers, Actor::You, sentence)
+            .shown_by([problem.to_string()])
+            .next(stop);
+    }
+    let found = claim::find(&case);
+    let sentence = format!("{in_use}, {} for {since}: {}", holder.state, found.sentence);
+    // The claim service has read more records.
+    let hint = hint.as_ref().filter(|_| found.cause >= Cause::UnderWay);
+    let hint = hint.map(|hint| format!("# {hint}"));
+    Finding { sentence, ..found }.shown_by([problem.to_string()]).next_if_known(hint)
+}
+
+/// The kind of cause, and the actor.
+fn judge(problem: &Problem) -> (Cause, Actor) {
+    use Code as C;
+    let code = problem.code;
+    let plugin = problem.plugin.as_ref().and_then(|id| id.parse::<PluginId>().ok());
+    let operator = plugin.map_or(Actor::You, Actor::PluginOperator);
+    match code {
+        C::BusUnavailable => (Cause::BusAway, Actor::You),
+        C::NoResponder => (Cause::ServiceAway, Actor::You),
+        C::NotAllowed => (Cause::RightMissing, Actor::You),
+        C::Late | C::ClockSkew => (Cause::ClockWrong, Actor::You),
+        C::RegisteredTwice => (Cause::RegisteredTwice, Actor::You),
+        C::RegistrationLost => (Cause::RegistrationLost, Actor::You),
+        C::MountUnaccounted => (Cause::MountUnaccounted, Actor::You),
+        C::MountsUnreported | C::MountsNotSaid => (Cause::MountUnaccounted, Actor::NOBODY),
+        C::NodeReturning => (Cause::NodeGone, Actor::NOBODY),
+        C::NodeDown => (Cause::NodeDown, Actor::You),
+        C::NoSuchNode => (Cause::NodeUnknown, Actor::You),
+        C::SharedNodeId => (Cause::SharedNodeId, operator),
+        C::PluginUnhealthy | C::NoSuchPlugin => (Cause::PluginDown, operator),
+        C::StillBusy => (Cause::PluginHangs, operator),
+        C::VolumeHeldByProcess => (Cause::HeldByProcess, Actor::You),
+        C::ForeignMount => (Cause::ForeignMount, Actor::You),
+        C::UnmountFailed => (Cause::MountLeft, Actor::You),
+        C::OldCall => (Cause::RequestOutdated, Actor::NOBODY),
+        C::PluginExhausted | C::NodeFull => (Cause::NoRoom, Actor::You),
+        C::Held | C::AccessInUse => (Cause::HeldByOthers, Actor::You),
+        C::Waiting | C::Releasing => (Cause::HeldByOthers, Actor::NOBODY),
+        _ if code.is_of_plugin() => {
+            let retries = problem.retryable && problem.grpc.is_none_or(GrpcCode::is_temporary);
+            if retries {
+                (Cause::PluginRetries, Actor::NOBODY)
+            } else {
+                (Cause::PluginRefuses, operator)
+            }
+        }
+        _ if problem.retryable => (Cause::UnderWay, Actor::NOBODY),
+        _ => (Cause::Refused, Actor::You),
+    }
+}

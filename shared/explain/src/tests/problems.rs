@@ -1,0 +1,65 @@
+//! Error answers, as they are told to the person who asked for the volume.
+
+use super::*;
+use crate::{find_problem, find_unusable};
+
+fn problem(more: Value) -> Problem {
+    let base = json!({"code": Code::Busy, "message": "it says so", "retryable": false,
+        "next": "try `it`"});
+    read(with(base, more))
+}
+
+#[test]
+fn an_error_answer_names_its_cause_and_who_acts() {
+    let rows = [
+        (json!({"code": Code::NodeDown}), Cause::NodeDown, "you"),
+        (json!({"code": Code::NoResponder}), Cause::ServiceAway, "you"),
+        (json!({"code": Code::PluginUnhealthy, "plugin": "p"}), Cause::PluginDown, OPERATOR),
+        (json!({"code": Code::PluginFailed, "plugin": "p"}), Cause::PluginRefuses, OPERATOR),
+        (
+            json!({"code": Code::PluginFailed, "plugin": "p", "grpc": "UNAVAILABLE",
+                "retryable": true}),
+            Cause::PluginRetries,
+            NOBODY,
+        ),
+        (json!({"code": Code::MountUnaccounted}), Cause::MountUnaccounted, "you"),
+        (json!({"code": Code::Busy, "retryable": true}), Cause::UnderWay, NOBODY),
+        (json!({"code": Code::BadInput}), Cause::Refused, "you"),
+    ];
+    for (more, cause, who) in rows {
+        let found = find_problem(&problem(more));
+        assert_eq!((found.cause, found.who.to_string().as_str()), (cause, who), "{found:?}");
+        let line = found.line();
+        assert!(line.contains(&format!("; who acts: {who}; next: try `it`")), "{line}");
+    }
+    let held = json!({"code": Code::VolumeHeldByProcess, "node": "n1",
+        "processes": [{"pid": 7, "command": "sh"}]});
+    let line = find_problem(&problem(held)).line();
+    assert!(line.contains("next: `ps -o pid,user,etime,args -p 7` (on node n1: end"), "{line}");
+}
+
+/// Only the command line has `--wait`: the answer's own advice is for it.
+#[test]
+fn a_volume_in_use_names_its_holder_and_no_option_of_another_program() {
+    let held = problem(json!({"code": Code::Held, "next": "or ask with `--wait`"}));
+    let told = |claims: &[Value]| {
+        let mut facts = Facts { now: at(100), ..Facts::default() };
+        set_volume(&mut facts, claims, json!({}));
+        find_unusable(&facts, &data(), &held).line()
+    };
+    let line = told(&[claim(json!({}))]);
+    let expected = "volume data is in use (BERTH0106): a on node n1 has held it for 100s; who \
+                    acts: you; next: `berth alloc stop a` (once its workload has ended";
+    assert!(line.starts_with(expected), "{line}");
+    // One that is being released comes first, with what keeps it there.
+    let hint = "node n1 is down for 9s; next: `berth node gone n1`";
+    let leaving = json!({"alloc": "b", "state": "unpublishing", "step": "agent.detach",
+        "next_try": at(105), "waits_for": "agent.detach, again", "hint": hint});
+    let line = told(&[claim(json!({})), claim(leaving)]);
+    assert!(line.contains("b on node n1, unpublishing for 100s: it waits for"), "{line}");
+    assert!(line.ends_with(hint), "{line}");
+    // It was given back meanwhile, or cannot be read.
+    for facts in [told(&[]), find_unusable(&Facts::default(), &data(), &held).line()] {
+        assert!(facts.contains("it says so (BERTH0106)"), "{facts}");
+    }
+}
