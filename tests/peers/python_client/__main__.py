@@ -16,7 +16,7 @@ from berth_client import Refused
 from nats_py.reference import NotAsDocumented
 from nats_py.system import System
 
-from . import bulk, life, owners, plain, refusals, restart
+from . import bulk, life, owners, plain, refusals, restart, whys
 from .fleet import Fleet
 
 WITHIN = 180  # seconds for everything
@@ -39,7 +39,7 @@ async def tell(system, example):
     await plain.check(say)
     async with Fleet(system, example) as fleet:
         try:
-            for check in (life, refusals, bulk, owners, restart):
+            for check in (life, refusals, whys, bulk, owners, restart):
                 await check.story(fleet, say)
             await fleet.settle()
         except Exception as fault:

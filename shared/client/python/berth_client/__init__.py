@@ -7,13 +7,14 @@ do, by its class. Never stops an alloc by itself.
 from .advice import TABLE, Advice, advice_for
 from .alloc import Alloc, End
 from .errors import Elsewhere, Never, Refused, Unknown, Wait
+from .explain import Actor, Explanation, why
 from .guard import process_start
 from .scheduler import Registration, Scheduler
 from .view import Lost, Until
 from .volume import Candidate, Mounted, Nodes, Obstacle, Volume
 
 __all__ = [
-    "TABLE", "Advice", "Alloc", "Candidate", "Elsewhere", "End", "Lost", "Mounted", "Never",
-    "Nodes", "Obstacle", "Refused", "Registration", "Scheduler", "Unknown", "Until", "Volume",
-    "Wait", "advice_for", "process_start",
+    "TABLE", "Actor", "Advice", "Alloc", "Candidate", "Elsewhere", "End", "Explanation", "Lost",
+    "Mounted", "Never", "Nodes", "Obstacle", "Refused", "Registration", "Scheduler", "Unknown",
+    "Until", "Volume", "Wait", "advice_for", "process_start", "why",
 ]
