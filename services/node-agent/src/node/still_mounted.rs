@@ -19,13 +19,13 @@ pub(super) async fn explain(problem: Problem, path: &Path) -> Problem {
     let path = path.display();
     if users.is_empty() {
         return problem.next(format!(
-            "on this node, see with `findmnt --mountpoint {path}` what it is and with `fuser -vm \
+            "see with `findmnt --mountpoint {path}` what it is and with `fuser -vm \
              {path}` which processes use it; once none does, `umount {path}`; the release goes on \
              by itself then"
         ));
     }
     let message = format!("{}; it is used by {}", problem.message, name_all(&users));
-    let next = "end these processes on this node; Berth ends none, and the release goes on by \
+    let next = "end these processes; Berth ends none, and the release goes on by \
                 itself then";
     Problem { code: Code::VolumeHeldByProcess, message, ..problem }
         .held_by(users.iter().map(fact_of))
