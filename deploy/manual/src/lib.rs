@@ -23,7 +23,8 @@ const SERVICES: [ServiceName; 6] = [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER, GC, N
 /// Writes every page into the directory: `berth.1`, one for each of its commands, `berth-claim.8` …
 pub fn write_pages(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
-    for command in [Cli::command(), berth_csi_dev::cli::command()] {
+    let for_tests = [berth_csi_dev::cli::command(), berth_csi_proxy::cli::command()];
+    for command in [Cli::command()].into_iter().chain(for_tests) {
         clap_mangen::generate_to(command, directory)?;
     }
     for service in SERVICES {

@@ -8,15 +8,15 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use berth_judge::{Finding, judge};
+use berth_csi_proxy::JudgeArgs;
+use berth_csi_proxy::chain;
+use berth_csi_proxy::log::Recorder;
 use clap::{ArgGroup, Args, CommandFactory as _, Parser, Subcommand};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use crate::backend::{Backend, Provisioned, VolumeMeta, VolumeState};
 use crate::backing::{Backing, FsType};
-use crate::driver::chain;
-use crate::log::Recorder;
 use crate::mounts;
 use crate::serve::{self, Config};
 use crate::topology::parse_pair;
@@ -105,23 +105,6 @@ stages and publishes nothing, and its volumes can be detached although it has th
 records are changed: a workload can still write to its mount. An ext4 of the node is aborted, \
 because a second node that mounts it would damage it.";
 
-#[derive(Args, Debug)]
-#[command(after_help = JUDGE_HELP)]
-struct JudgeArgs {
-    /// Print each finding as one JSON object
-    #[arg(long)]
-    json: bool,
-    /// The logs of all instances
-    #[arg(required = true, value_name = "LOG")]
-    logs: Vec<PathBuf>,
-}
-
-const JUDGE_HELP: &str = "Each finding is printed with its rule, the safety rule and CSI section \
-it comes from, and the lines that prove it: the call that broke the rule, then the calls that made \
-it wrong. A DISAGREEMENT is a rule that the driver applied and the judge did not, or the other \
-way. A FALSE REPORT is a call that the driver says is done, where the kernel's mount table says \
-otherwise.";
-
 /// The command line, for its man page.
 pub fn command() -> clap::Command {
     Cli::command()
@@ -141,7 +124,7 @@ pub fn main() -> ExitCode {
         Command::Serve(config) => run_serve(*config),
         Command::Provision(args) => run_provision(args),
         Command::Fence(args) => run_fence(args),
-        Command::Judge(args) => run_judge(&args),
+        Command::Judge(args) => args.run(),
     };
     match done {
         Ok(()) => EXIT_OK.into(),
@@ -241,28 +224,6 @@ fn run_fence(args: FenceArgs) -> Result<(), Box<dyn Error>> {
     for place in backend.fence(&node_id, !lift)? {
         mounts::abort(&place)?;
     }
-    Ok(())
-}
-
-fn run_judge(args: &JudgeArgs) -> Result<(), Box<dyn Error>> {
-    let mut count = 0_u64;
-    let mut printed = Ok(());
-    let mut report = |finding: Finding| {
-        count += 1;
-        // A finding can always be written as JSON.
-        let json = || serde_json::to_string(&finding).unwrap_or_default();
-        let text = if args.json { json() } else { finding.to_string() };
-        if printed.is_ok() {
-            printed = print(text);
-        }
-    };
-    let summary = judge(&args.logs, &mut report)?;
-    summary.notes.iter().for_each(|note| eprintln!("{note}"));
-    printed?;
-    if count > 0 {
-        return Err(format!("{count} violation(s)").into());
-    }
-    eprintln!("no violation in {} lines", summary.lines);
     Ok(())
 }
 

@@ -4,24 +4,21 @@
 //! one backend directory.
 //!
 //! Promises: the RPCs of `driver::services`, each unless it is switched off; real mounts and
-//! devices, CSI's own error codes, a log of every call. An instance may be killed at any point.
-//! Calls that a CO must never make are refused and logged. Changed blocks of snapshots are left to
-//! other drivers.
+//! devices, CSI's own error codes. An instance may be killed at any point. Calls that a CO must
+//! never make are refused. Changed blocks of snapshots are left to other drivers.
 //!
-//! Never: is fit for data that matters.
+//! Never: is fit for data that matters; logs a call or plants a fault: `berth-csi-proxy`, which is
+//! built in before the driver, does both.
 //!
 //! ```text
-//! cli, serve, socket      the binary: settings, start, drain
+//! cli, serve              the binary: settings, start, the proxy in front
 //! driver                  the calls, one file per pair of calls that undo each other
 //! backend                 the shared directory: volumes, their use, calls in flight
-//! mute                    servers that are no plugin, at a plugin's socket
 //! mounts, loops           mounts and loop devices, as the kernel has them
 //! tool, lock              programs of the system, and file locks that they keep while they run
 //! ability                 the optional abilities, which can be switched off
 //! capability, topology    how and from where a CO wants to access a volume
 //! backing                 directory or image, and file systems
-//! faults                  faults planted by a test
-//! log                     one line per beginning and end of a call
 //! rules                   the order of calls that the driver insists on
 //! ```
 
@@ -33,14 +30,10 @@ pub mod backing;
 pub mod capability;
 pub mod cli;
 pub mod driver;
-pub mod faults;
 pub mod lock;
-pub mod log;
 pub mod loops;
 pub mod mounts;
-pub mod mute;
 pub mod rules;
 pub mod serve;
-pub mod socket;
 pub mod tool;
 pub mod topology;

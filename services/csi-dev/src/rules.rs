@@ -9,14 +9,12 @@
 use std::collections::BTreeSet;
 
 use berth_csi::Code;
-use serde::{Deserialize, Serialize};
 
 use crate::backend::{Attachment, RunningCall, VolumeState};
 use crate::capability::AccessMode;
 
 /// A rule of order, by the name that the log and the judge use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OrderRule {
     /// A volume for one node at a time is attached to one node (safety 2).
     ExclusiveAttach,
@@ -50,6 +48,22 @@ pub struct Violation {
 }
 
 impl OrderRule {
+    /// As the judge calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ExclusiveAttach => "exclusive-attach",
+            Self::ExclusiveUse => "exclusive-use",
+            Self::SecondWriter => "second-writer",
+            Self::DetachBeforeUnstage => "detach-before-unstage",
+            Self::UnstageBeforeUnpublish => "unstage-before-unpublish",
+            Self::PublishBeforeStage => "publish-before-stage",
+            Self::SecondStagingPath => "second-staging-path",
+            Self::NodeCallBeforeAttach => "node-call-before-attach",
+            Self::OverlappingControllerCalls => "overlapping-controller-calls",
+            Self::OverlappingNodeCalls => "overlapping-node-calls",
+        }
+    }
+
     /// CSI's code for a violation.
     pub fn code(self) -> Code {
         match self {

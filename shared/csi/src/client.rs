@@ -93,6 +93,11 @@ impl Client {
         &self.socket
     }
 
+    /// The connection itself, for calls that are passed on.
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
     /// The number of connections so far. A new connection may lead to another process with another
     /// version.
     pub fn connections(&self) -> u64 {

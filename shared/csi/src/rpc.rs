@@ -51,6 +51,15 @@ pub trait Unary: prost::Message + Sensitive + Serialize + Clone + Default + 'sta
     fn check_answer(&self, answer: &Self::Response) -> Option<AnswerFault>;
 }
 
+/// What is to be done with the types of a call's messages, where only its [`Rpc`] is known.
+pub trait ForMessages {
+    /// What comes of it.
+    type Output;
+
+    /// Does it for the call of this request.
+    fn with<R: Unary>(self) -> Self::Output;
+}
+
 macro_rules! path {
     ($service:ident $rpc:ident) => {
         concat!("/csi.v1.", stringify!($service), "/", stringify!($rpc))
@@ -88,6 +97,19 @@ macro_rules! rpcs {
                 match self {
                     $(Self::$rpc => path!($service $rpc),)*
                     $(Self::$stream => path!($home $stream),)*
+                }
+            }
+
+            /// The call of a gRPC request to this path.
+            pub fn of_path(path: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|rpc| rpc.path() == path)
+            }
+
+            /// Does `work` with the types of this call's messages; `None` for a stream.
+            pub fn for_messages<W: ForMessages>(self, work: W) -> Option<W::Output> {
+                match self {
+                    $(Self::$rpc => Some(work.with::<v1::$request>()),)*
+                    $(Self::$stream => None,)*
                 }
             }
 

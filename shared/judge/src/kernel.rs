@@ -35,10 +35,10 @@ pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
         return is_left.then(|| (Rule::StillMounted, what())).into_iter().collect();
     }
     match row.rpc {
-        // A staged block device has no mount.
-        Some(Rpc::NodeStageVolume) if is_block(args) => Vec::new(),
+        // A staged block device has no mount. Many drivers stage without one.
+        Some(Rpc::NodeStageVolume) if is_block(args) || row.foreign => Vec::new(),
         Some(Rpc::NodeStageVolume) => not_mounted(there).into_iter().collect(),
-        _ => published(there, kernel, args),
+        _ => published(there, kernel, args, row.foreign),
     }
 }
 
@@ -65,6 +65,7 @@ fn published(
     there: &PathMounts,
     kernel: &[PathMounts],
     args: &CallArguments,
+    is_foreign: bool,
 ) -> Vec<(Rule, String)> {
     let path = &there.path;
     let Some(top) = there.mounts.last() else { return not_mounted(there).into_iter().collect() };
@@ -85,7 +86,8 @@ fn published(
         return found;
     }
     let staging = &args.staging_target_path;
-    if !staging.is_empty() {
+    // A foreign driver may stage without a mount, and publish a part of what it staged.
+    if !staging.is_empty() && !is_foreign {
         match find_path(kernel, staging) {
             Some(staged) if staged.mounts.last().is_some_and(|staged| is_same(staged, top)) => {}
             Some(_) => {

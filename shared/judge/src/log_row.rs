@@ -63,6 +63,9 @@ pub(super) struct LogRow {
     /// Whether the driver carries out calls that break a rule of order.
     #[serde(default)]
     pub lenient: bool,
+    /// Whether the driver is any one, of which nothing is known but its answers.
+    #[serde(default)]
+    pub foreign: bool,
     #[serde(default)]
     pub attach: bool,
     #[serde(default)]

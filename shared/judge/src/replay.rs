@@ -97,7 +97,9 @@ impl<'a> Replay<'a> {
     fn start(&mut self, row: &LogRow) {
         let node = &row.node_id;
         self.nodes.insert(node.clone(), NodeRequirements { attach: row.attach, stage: row.stage });
-        for (id, volume) in &mut self.volumes {
+        // Nothing is known of what a foreign driver has in use, so it may be as before.
+        let settled = self.volumes.iter_mut().filter(|_| !row.foreign);
+        for (id, volume) in settled {
             volume.settle(node, row.holds.iter().find(|holding| holding.volume_id == *id));
         }
         let is_dead = |open: &OpenCall| open.at == *node && open.instance != row.instance;

@@ -16,6 +16,7 @@ fn every_program_and_every_command_has_a_page() {
         "berth-run.1",
         "berth-csi-dev.1",
         "berth-csi-dev-judge.1",
+        "berth-csi-proxy-serve.1",
         "berth-claim.8",
         "berth-plugin-registry.8",
         "berth-volumewatcher.8",

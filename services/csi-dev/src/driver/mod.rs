@@ -1,16 +1,13 @@
 //! The driver: one instance, serving one node, of a CSI plugin on directories and images.
 //!
 //! Owns: what each call does, one file per pair of calls that undo each other. Promises: every call
-//! is logged and idempotent, and the next call copes if its process is killed at any point. Calls
-//! that break a rule of order are refused and logged. An ability that is switched off is neither
+//! is idempotent, and the next call copes if its process is killed at any point. Calls that break a
+//! rule of order are refused. An ability that is switched off is neither
 //! advertised nor served. Never: deletes or moves a volume's data, except in `DeleteVolume`.
 //!
 //! ```text
 //! services    one row for each RPC: its ability and its function
-//! call        around the work of a call: log, slot, faults, log
-//! subject     what a call is about
-//! sabotage    what planted faults do to it
-//! forgery     wrong answers about what there is at the storage
+//! call        around the work of a call: slots, abilities, required fields
 //! request     fields of requests, all faults at once
 //! refusal     why a call fails, and what it changed before
 //! identity    GetPluginInfo, GetPluginCapabilities, Probe
@@ -25,7 +22,6 @@
 
 mod call;
 mod controller;
-mod forgery;
 mod group;
 mod handle;
 mod identity;
@@ -34,53 +30,39 @@ mod profile;
 mod recover;
 mod refusal;
 mod request;
-mod sabotage;
 pub mod services;
 mod size;
-mod subject;
 
 use std::collections::BTreeMap;
 
 use berth_csi::Code;
-use tokio::sync::watch;
 
 use crate::ability::Ability;
 use crate::backend::{Attachment, Backend, BackendError, Volume, VolumeMeta, VolumeState};
 use crate::capability::Capability;
-use crate::faults::Faults;
-use crate::log::Recorder;
 use crate::rules::{self, Violation};
 use crate::topology::{self, Segments};
 
 use refusal::Refusal;
 
+pub use call::SlotGate;
 use profile::IgnoredField;
 pub use profile::Profile;
-pub use refusal::chain;
 
 /// One running instance.
 #[derive(Debug)]
 pub struct Driver {
     profile: Profile,
     backend: Backend,
-    recorder: Recorder,
-    faults: Faults,
-    in_flight: watch::Sender<usize>,
 }
 
 impl Driver {
-    pub fn new(profile: Profile, backend: Backend, recorder: Recorder, faults: Faults) -> Self {
-        Self { profile, backend, recorder, faults, in_flight: watch::Sender::new(0) }
+    pub fn new(profile: Profile, backend: Backend) -> Self {
+        Self { profile, backend }
     }
 
     pub fn profile(&self) -> &Profile {
         &self.profile
-    }
-
-    /// Waits until no call is in flight, even of a caller that left.
-    pub async fn idle(&self) {
-        // Fails only if the sender is dropped, and the driver owns it.
-        let _ = self.in_flight.subscribe().wait_for(|in_flight| *in_flight == 0).await;
     }
 
     fn node_id(&self) -> &str {

@@ -5,14 +5,12 @@
 //! released. Never: mounts or unmounts, or touches a volume while another instance has a call about
 //! it.
 
-use std::io;
+use berth_csi_proxy::log::HeldVolume;
 
 use super::Driver;
 use super::node::device;
-use crate::ability::Ability;
 use crate::backend::{BackendError, CallSlot, Volume, VolumeState};
 use crate::capability::Capability;
-use crate::log::HeldVolume;
 use crate::mounts::{self, Presence};
 
 impl Driver {
@@ -35,14 +33,6 @@ impl Driver {
             }
         }
         Ok(holdings)
-    }
-
-    /// Logs the start of this instance. An instance that serves no node logs nothing.
-    pub fn log_start(&self, holds: Vec<HeldVolume>) -> io::Result<()> {
-        if !self.profile.is_node() {
-            return Ok(());
-        }
-        self.recorder.start(self.has(Ability::Attach), self.has(Ability::Stage), holds)
     }
 
     /// True if a record was removed.

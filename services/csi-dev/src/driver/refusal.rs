@@ -1,17 +1,16 @@
 //! Why a call fails.
 //!
-//! Owns: code and message of a failed call, and its entry in the log. Promises: the message is one
-//! line and names the volume. Never: has a secret.
-
-use std::error::Error;
-use std::fmt::Write;
+//! Owns: code and message of a failed call, and what the proxy in front notes of it. Promises: the
+//! message is one line and names the volume. Never: has a secret.
 
 use berth_csi::Code;
+use berth_csi_proxy::chain;
+use berth_csi_proxy::log::CallEffect;
+use berth_csi_proxy::{Refused, Verdict};
+use tonic::Status;
 
 use crate::backend::BackendError;
-use crate::faults::{FaultError, FaultMark};
 use crate::lock::LockError;
-use crate::log::CallEffect;
 use crate::loops::LoopError;
 use crate::mounts::MountError;
 use crate::rules::{OrderRule, Violation};
@@ -25,14 +24,13 @@ pub(crate) struct Refusal {
     /// What was changed nevertheless.
     pub effect: CallEffect,
     pub violation: Option<OrderRule>,
-    pub fault: Option<FaultMark>,
 }
 
 impl Refusal {
     /// A failure before anything was changed.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        let (effect, violation, fault) = (CallEffect::None, None, None);
-        Self { code, message: message.into(), effect, violation, fault }
+        let (effect, violation) = (CallEffect::None, None);
+        Self { code, message: message.into(), effect, violation }
     }
 
     /// A failure in the middle of a change.
@@ -51,23 +49,6 @@ impl Refusal {
         let Violation { rule, message } = violation;
         let message = format!("volume {volume_id:?}: {message}");
         Self { violation: Some(rule), ..Self::new(rule.code(), message) }
-    }
-
-    /// A planted fault before the work.
-    pub fn planted_before(code: Code) -> Self {
-        let fault = Some(FaultMark::Before);
-        Self { fault, ..Self::new(code, "planted fault: nothing was done") }
-    }
-
-    /// A planted fault after the work, whose true result was `result`.
-    pub fn planted_after<R>(code: Code, result: Result<R, Self>) -> Self {
-        let (effect, violation) = match result {
-            Ok(_) => (CallEffect::Done, None),
-            Err(refusal) => (refusal.effect, refusal.violation),
-        };
-        let fault = Some(FaultMark::After);
-        let message = "planted fault: the work was done, the answer is a lie";
-        Self { effect, violation, fault, ..Self::new(code, message) }
     }
 
     /// Another process holds the lock, or removed what it protects.
@@ -119,19 +100,18 @@ impl From<LoopError> for Refusal {
     }
 }
 
-impl From<FaultError> for Refusal {
-    fn from(error: FaultError) -> Self {
-        Self::new(Code::Internal, chain(&error))
+impl From<Refusal> for Refused {
+    fn from(Refusal { code, message, effect, violation }: Refusal) -> Self {
+        let status = Status::new(tonic::Code::from_i32(code as i32), message);
+        let rule = violation.map(|rule| rule.name().to_owned());
+        Self { status, verdict: Verdict { effect, rule } }
     }
 }
 
-/// An error with all its causes, on one line.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        _ = write!(text, ": {error}");
-        cause = error.source();
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let Refused { mut status, verdict } = refusal.into();
+        verdict.note_on(&mut status);
+        status
     }
-    text
 }

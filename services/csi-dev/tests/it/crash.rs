@@ -6,8 +6,8 @@ use std::path::Path;
 
 use berth_csi::{CallError, Code, Rpc};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
-use berth_csi_dev::faults::{Fault, FaultMark, FaultSide};
-use berth_csi_dev::log::LogEntry;
+use berth_csi_proxy::faults::{Fault, FaultMark, FaultSide};
+use berth_csi_proxy::log::LogEntry;
 use berth_harness::wait;
 use nix::mount::{MntFlags, umount2};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use berth_csi::{Code, Failure, Rpc, v1};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
-use berth_csi_dev::faults::{Fault, FaultMark, FaultSide, WrongAnswer};
-use berth_csi_dev::log::LogEntry;
+use berth_csi_proxy::faults::{Fault, FaultMark, FaultSide, WrongAnswer};
+use berth_csi_proxy::log::LogEntry;
 use berth_harness::wait;
 
 use crate::request::{attach, detach};
@@ -60,8 +60,9 @@ async fn a_crash_before_or_after_the_work_leaves_a_beginning_without_an_end() {
         let request = attach("v", "n1", SingleNodeWriter);
         node.call(request.clone()).await.unwrap_err();
         let last = node.entries().pop().unwrap();
-        let is_begin =
-            |begin: &berth_csi_dev::log::CallBegin| begin.call.rpc == Rpc::ControllerPublishVolume;
+        let is_begin = |begin: &berth_csi_proxy::log::CallBegin| {
+            begin.call.rpc == Rpc::ControllerPublishVolume
+        };
         assert!(matches!(&last, LogEntry::Begin(begin) if is_begin(begin)), "{last:?}");
         assert_eq!(is_attached(&world), when == FaultSide::After);
         node.plant_nothing();

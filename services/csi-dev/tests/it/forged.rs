@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use berth_csi::{Code, Rpc, v1};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
-use berth_csi_dev::faults::{Fault, FaultMark, WrongAnswer};
+use berth_csi_proxy::faults::{Fault, FaultMark, WrongAnswer};
 use v1::volume_capability::MountVolume;
 use v1::volume_content_source::{Type, VolumeSource};
 

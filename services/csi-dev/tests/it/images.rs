@@ -10,7 +10,7 @@ use std::time::Duration;
 use berth_csi::{Code, Rpc, v1};
 use berth_csi_dev::backing::FsType;
 use berth_csi_dev::capability::AccessMode::{SingleNodeMultiWriter, SingleNodeWriter};
-use berth_csi_dev::log::LogEntry;
+use berth_csi_proxy::log::LogEntry;
 use berth_harness::dirs::loops_beneath;
 use berth_harness::wait;
 use nix::sys::statvfs::{FsFlags, statvfs};

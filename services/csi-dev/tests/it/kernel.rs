@@ -5,7 +5,7 @@ use std::process::Command;
 
 use berth_csi::Rpc;
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
-use berth_csi_dev::faults::{Fault, FaultMark, WrongAnswer};
+use berth_csi_proxy::faults::{Fault, FaultMark, WrongAnswer};
 use berth_judge::FindingKind;
 
 use crate::request::{Context, publish, stage, unpublish, unstage};

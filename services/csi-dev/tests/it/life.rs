@@ -9,7 +9,7 @@ use berth_csi_dev::backend::CallSlot;
 use berth_csi_dev::capability::AccessMode::{
     MultiNodeMultiWriter, SingleNodeReaderOnly, SingleNodeWriter,
 };
-use berth_csi_dev::log::LogEntry;
+use berth_csi_proxy::log::LogEntry;
 
 use crate::request::{Context, attach, detach, publish, stage, unpublish, unstage};
 use crate::world::World;

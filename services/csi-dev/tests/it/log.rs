@@ -5,7 +5,7 @@ use std::fs;
 
 use berth_csi::{Code, v1};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
-use berth_csi_dev::log::LogEntry;
+use berth_csi_proxy::log::LogEntry;
 use serde_json::json;
 use v1::volume_capability::{AccessType, MountVolume};
 

@@ -2,8 +2,8 @@
 
 use berth_csi::{Code, Rpc, v1};
 use berth_csi_dev::capability::AccessMode::{MultiNodeSingleWriter, SingleNodeWriter};
-use berth_csi_dev::faults::Fault;
-use berth_csi_dev::log::LogEntry;
+use berth_csi_proxy::faults::Fault;
+use berth_csi_proxy::log::LogEntry;
 use berth_harness::wait;
 use berth_judge::{Finding, FindingKind};
 

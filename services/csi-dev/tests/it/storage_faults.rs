@@ -5,8 +5,8 @@ use std::time::Duration;
 use berth_csi::rpc::Unary;
 use berth_csi::{Code, v1};
 use berth_csi_dev::capability::AccessMode::SingleNodeWriter;
-use berth_csi_dev::faults::{Fault, FaultMark, FaultSide};
-use berth_csi_dev::log::LogEntry;
+use berth_csi_proxy::faults::{Fault, FaultMark, FaultSide};
+use berth_csi_proxy::log::LogEntry;
 use berth_harness::wait;
 use v1::volume_capability::MountVolume;
 

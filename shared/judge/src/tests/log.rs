@@ -168,6 +168,12 @@ impl Log {
         self
     }
 
+    /// Every line so far is of a driver of which nothing is known.
+    pub fn foreign(mut self) -> Self {
+        self.lines.iter_mut().for_each(|line| line["foreign"] = json!(true));
+        self
+    }
+
     /// The newest line is of a driver that carries out what it could refuse.
     pub fn lenient(mut self) -> Self {
         self.lines.last_mut().unwrap()["lenient"] = true.into();

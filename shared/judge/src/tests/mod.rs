@@ -2,6 +2,7 @@
 
 mod correct;
 mod disagree;
+mod foreign;
 mod history;
 mod kernel;
 mod log;

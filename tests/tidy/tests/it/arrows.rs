@@ -55,11 +55,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("berth-cli", ALL_SHARED),
     // The judge reads logs, and must not be built from the driver that writes them.
     ("berth-judge", &["berth-csi"]),
+    // It stands in front of any driver, and knows none. The judge is only a command of its program.
+    ("berth-csi-proxy", &["berth-csi", "berth-judge", HOST, VERSION]),
     // This crate represents a storage vendor's driver, which knows CSI and nothing of Berth. The
-    // judge is only a command of its program.
-    ("berth-csi-dev", &["berth-csi", "berth-judge", HOST, VERSION]),
+    // proxy is built in before it: one process to start, and to kill. Its tests ask the judge.
+    ("berth-csi-dev", &["berth-csi", "berth-csi-proxy", "berth-judge", HOST, VERSION]),
     // The man pages are made from the command lines of all programs.
-    ("berth-manual", &["berth-contract", "berth-service", "berth-cli", "berth-csi-dev", VERSION]),
+    (
+        "berth-manual",
+        &[
+            "berth-contract",
+            "berth-service",
+            "berth-cli",
+            "berth-csi-dev",
+            "berth-csi-proxy",
+            VERSION,
+        ],
+    ),
     // The harness judges the others, so it must not be built from them.
     (HARNESS, &[HOST]),
     ("berth-tidy", &[]),
@@ -136,8 +148,8 @@ const KEPT_BEHIND: &[(&str, &[&str])] = &[
     ("prometheus", &["berth-telemetry"]),
     ("rcgen", &["berth-access"]),
     ("tokio-rustls", &["berth-bus"]),
-    ("prost", &["berth-csi", "berth-csi-dev", HARNESS]),
-    ("tonic", &["berth-csi", "berth-csi-dev", HARNESS]),
+    ("prost", &["berth-csi", "berth-csi-proxy", HARNESS]),
+    ("tonic", &["berth-csi", "berth-csi-dev", "berth-csi-proxy", HARNESS]),
     ("tonic-prost", &["berth-csi"]),
 ];
 

@@ -31,33 +31,8 @@ pub(in crate::driver) fn create(
     driver: &Driver,
     request: &CreateVolumeRequest,
 ) -> Result<CreateVolumeResponse, Refusal> {
-    create_with_id(driver, request, make_id("vol", driver, request))
-}
-
-/// Creates one more volume for a name, as a plugin does that does not know its own names.
-pub(in crate::driver) fn create_another(
-    driver: &Driver,
-    request: &CreateVolumeRequest,
-) -> Result<CreateVolumeResponse, Refusal> {
-    let mut number = 2;
-    loop {
-        let volume_id = make_id(&format!("vol{number}"), driver, request);
-        if driver.backend.volume(&volume_id)?.is_none() {
-            return create_with_id(driver, request, volume_id);
-        }
-        number += 1;
-    }
-}
-
-fn make_id(kind: &str, driver: &Driver, request: &CreateVolumeRequest) -> String {
-    handle::make_id(kind, driver.profile.bound.then(|| driver.node_id()), &request.name)
-}
-
-fn create_with_id(
-    driver: &Driver,
-    request: &CreateVolumeRequest,
-    volume_id: String,
-) -> Result<CreateVolumeResponse, Refusal> {
+    let bound_to = driver.profile.bound.then(|| driver.node_id());
+    let volume_id = handle::make_id("vol", bound_to, &request.name);
     let (parameters, capabilities) = read(driver, request)?;
     let source = request.volume_content_source.as_ref().and_then(|source| source.r#type.as_ref());
     let source = source.map(|source| match source.clone() {

@@ -5,7 +5,6 @@
 
 use berth_csi::Code;
 
-use super::answer::now_us;
 use crate::driver::refusal::Refusal;
 
 /// Starts a token; the rest is the id of the last entry.
@@ -34,17 +33,6 @@ pub(super) fn page<T>(
     Ok((all, next))
 }
 
-/// A token that begins a list again. Each call makes a new one.
-pub(crate) fn token_of_new_round() -> String {
-    // Sorts before the ids of this driver.
-    format!("{AFTER}!{}", now_us())
-}
-
-/// The token of the first page, which is otherwise asked for without one.
-pub(crate) fn token_of_first_page() -> String {
-    AFTER.to_owned()
-}
-
 fn unknown(token: &str) -> Refusal {
     let message = format!("starting_token {token:?} is not known; list again without one");
     Refusal::new(Code::Aborted, message)
@@ -69,10 +57,6 @@ mod tests {
         assert_eq!((second, next), (vec!["c".to_owned(), long.clone()], String::new()));
         let (all_at_once, next) = page(&all, "", 0).unwrap();
         assert_eq!((all_at_once.len(), next.as_str()), (3, ""));
-
-        for token in [token_of_new_round(), token_of_first_page()] {
-            assert_eq!(page(&all, &token, 0).unwrap().0.len(), 3, "{token}");
-        }
 
         assert_eq!(page(&all, "invalid-token", 0).unwrap_err().code, Code::Aborted);
         assert_eq!(page(&all, "", -1).unwrap_err().code, Code::InvalidArgument);

@@ -22,26 +22,8 @@ pub(in crate::driver) fn create(
     driver: &Driver,
     request: &CreateSnapshotRequest,
 ) -> Result<CreateSnapshotResponse, Refusal> {
-    create_with_id(driver, request, make_id("snap", driver, request))
-}
-
-/// Cuts one more snapshot for a name, as a plugin does that does not know its own names.
-pub(in crate::driver) fn create_another(
-    driver: &Driver,
-    request: &CreateSnapshotRequest,
-) -> Result<CreateSnapshotResponse, Refusal> {
-    create_with_id(driver, request, make_id("snap-again", driver, request))
-}
-
-fn make_id(kind: &str, driver: &Driver, request: &CreateSnapshotRequest) -> String {
-    handle::make_id(kind, driver.profile.bound.then(|| driver.node_id()), &request.name)
-}
-
-fn create_with_id(
-    driver: &Driver,
-    request: &CreateSnapshotRequest,
-    snapshot_id: String,
-) -> Result<CreateSnapshotResponse, Refusal> {
+    let bound_to = driver.profile.bound.then(|| driver.node_id());
+    let snapshot_id = handle::make_id("snap", bound_to, &request.name);
     let CreateSnapshotRequest { source_volume_id: source, name, parameters, .. } = request;
     let mut fields = RequestFields::default();
     let ready_after_ms = read_parameters(&mut fields, parameters);

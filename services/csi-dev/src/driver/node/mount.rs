@@ -10,12 +10,13 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
 use berth_csi::Code;
+use berth_csi_proxy::chain;
 
 use super::device;
 use crate::backend::Volume;
 use crate::backing::FsType;
 use crate::capability::READ_ONLY;
-use crate::driver::refusal::{Refusal, chain};
+use crate::driver::refusal::Refusal;
 use crate::mounts::{self, MountSource};
 use crate::tool::{E2FSCK, RESIZE2FS, ToolError, XFS_GROWFS};
 

@@ -12,6 +12,7 @@ use berth_csi::v1::{
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest,
     NodeUnpublishVolumeResponse,
 };
+use berth_csi_proxy::log::CallEffect;
 
 use super::{device, mount, stage};
 use crate::ability::Ability;
@@ -22,7 +23,6 @@ use crate::driver::profile::IgnoredField;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{check_context, read_capability};
 use crate::driver::{Driver, update_state};
-use crate::log::CallEffect;
 use crate::loops::LoopError;
 use crate::mounts::{self, MountPointKind, MountSource, Presence};
 use crate::rules;

@@ -12,6 +12,7 @@ use berth_csi::v1::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest,
     NodeUnstageVolumeResponse,
 };
+use berth_csi_proxy::log::CallEffect;
 
 use super::{device, mount};
 use crate::backend::{StagedVolume, Volume, VolumeState};
@@ -19,7 +20,6 @@ use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{check_context, read_capability};
 use crate::driver::{Driver, update_state};
-use crate::log::CallEffect;
 use crate::loops::LoopError;
 use crate::mounts::{self, MountSource, Presence};
 use crate::rules;

@@ -14,9 +14,8 @@ use super::entry::{
     CallBegin, CallEffect, CallEnd, CallerGone, HeldVolume, InstanceStart, LogEntry, LogWriter,
     LoggedCall, NodeFence,
 };
-use super::kernel::{observe_deleted, observe_mounts};
+use super::kernel::{PathMounts, observe_deleted, observe_mounts};
 use crate::faults::FaultMark;
-use crate::rules::OrderRule;
 
 /// The log of one instance.
 #[derive(Debug)]
@@ -24,6 +23,7 @@ pub struct Recorder {
     file: File,
     source: LogWriter,
     lenient: bool,
+    foreign: bool,
     last_us: AtomicU64,
     last_seq: AtomicU64,
 }
@@ -34,8 +34,8 @@ pub struct CallOutcome {
     pub code: Code,
     pub message: String,
     pub effect: CallEffect,
-    /// The rule that the caller broke.
-    pub violation: Option<OrderRule>,
+    /// The rule that the caller broke, as the driver says.
+    pub violation: Option<String>,
     pub fault: Option<FaultMark>,
     pub answer: Value,
 }
@@ -53,13 +53,20 @@ impl Recorder {
         let instance = format!("{}@{now_us}", std::process::id());
         let source = LogWriter { node_id: node_id.to_owned(), instance };
         let (last_us, last_seq) = (AtomicU64::new(now_us), AtomicU64::new(0));
-        Ok(Self { file, source, lenient: false, last_us, last_seq })
+        Ok(Self { file, source, lenient: false, foreign: false, last_us, last_seq })
     }
 
     /// The same for an instance that carries out calls that break a rule of order.
     #[must_use]
     pub fn lenient(self, lenient: bool) -> Self {
         Self { lenient, ..self }
+    }
+
+    /// The same for a driver of which nothing is known: neither what it refuses, nor what it has
+    /// mounted.
+    #[must_use]
+    pub fn foreign(self) -> Self {
+        Self { lenient: true, foreign: true, ..self }
     }
 
     /// The name of this instance.
@@ -69,8 +76,9 @@ impl Recorder {
 
     /// Logs the start of this instance.
     pub fn start(&self, attach: bool, stage: bool, holds: Vec<HeldVolume>) -> io::Result<()> {
-        let (start_us, source) = (self.time_us(), self.source.clone());
-        self.write(&LogEntry::Start(InstanceStart { start_us, source, attach, stage, holds }))
+        let (start_us, source, foreign) = (self.time_us(), self.source.clone(), self.foreign);
+        let start = InstanceStart { start_us, source, attach, stage, holds, foreign };
+        self.write(&LogEntry::Start(start))
     }
 
     /// Logs that the storage fences the node, or lifts its fence.
@@ -101,11 +109,16 @@ impl Recorder {
             Rpc::DeleteVolume => observe_deleted(),
             _ => mount_paths(&call).and_then(observe_mounts),
         };
+        let effect = if is_found_gone(&call, code, kernel.as_deref()) && self.foreign {
+            CallEffect::Done
+        } else {
+            effect
+        };
         let end_us = self.time_us();
         #[rustfmt::skip]
         let end = CallEnd {
             seq, begin_us, end_us, source, call, code, message, effect, violation, fault, answer,
-            kernel, lenient: self.lenient,
+            kernel, lenient: self.lenient, foreign: self.foreign,
         };
         self.write(&LogEntry::End(Box::new(end)))
     }
@@ -136,6 +149,14 @@ fn mount_paths(call: &LoggedCall) -> Option<impl Iterator<Item = &str>> {
         _ => return None,
     };
     Some(arguments.iter().filter_map(|name| call.arg(name)))
+}
+
+/// Whether a driver no longer knows the volume that a call undoes, and the kernel has nothing
+/// mounted of it: as good as done.
+fn is_found_gone(call: &LoggedCall, code: Code, kernel: Option<&[PathMounts]>) -> bool {
+    let undoes = matches!(call.rpc, Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume);
+    let is_empty = |paths: &[PathMounts]| paths.iter().all(|path| path.mounts.is_empty());
+    undoes && code == Code::NotFound && kernel.is_some_and(is_empty)
 }
 
 /// Whether the last line of the file has no end.

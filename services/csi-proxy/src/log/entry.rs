@@ -10,7 +10,6 @@ use serde_json::Value;
 use super::kernel::PathMounts;
 use super::shown::to_bounded_json;
 use crate::faults::FaultMark;
-use crate::rules::OrderRule;
 
 /// One line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -50,6 +49,9 @@ pub struct InstanceStart {
     /// Everything mounted on the node, by the backend's state and the mount table.
     #[serde(default)]
     pub holds: Vec<HeldVolume>,
+    /// Nothing is known of what is mounted on the node: what was in use still is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
 }
 
 /// The storage fenced a node, or lifted its fence.
@@ -149,9 +151,9 @@ pub struct CallEnd {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     pub effect: CallEffect,
-    /// The rule that the caller broke.
+    /// The rule that the caller broke, as the driver says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub violation: Option<OrderRule>,
+    pub violation: Option<String>,
     /// What a planted fault did to the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultMark>,
@@ -165,6 +167,9 @@ pub struct CallEnd {
     /// Whether the instance carries out calls that break a rule of order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lenient: bool,
+    /// Whether the driver is any one: it need not mount anything where it stages.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
 }
 
 impl LoggedCall {

@@ -3,7 +3,7 @@
 //! Owns: the fault file, and how often each fault was used. Promises: the file is checked at every
 //! call, so a test can change it while the driver runs; a file that cannot be parsed fails every
 //! call, so that a mistyped fault is noticed; the same faults and calls give the same result.
-//! Never: delays or fails a call itself; that is `driver::sabotage`.
+//! Never: delays or fails a call itself; that is `sabotage`.
 //!
 //! The file is a JSON array; a missing file means no faults. Replace the file atomically
 //! ([`write()`]).

@@ -1,6 +1,6 @@
 //! What a call is about.
 //!
-//! Owns: the ids and names by which a fault chooses a call, and the volumes whose slots it takes.
+//! Owns: the ids and names by which a fault chooses a call, and the volumes that it has to itself.
 //! Promises: whole lists, while the log has only the first of many. Never: checks whether a volume
 //! exists.
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// What a call is about.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(super) struct CallSubject {
+pub(crate) struct CallSubject {
     /// The ids of volumes that the call acts on, sorted, each once.
     pub volumes: Vec<String>,
     /// For a call that acts on no known volume: the name of what it makes, or the id of the

@@ -1,0 +1,142 @@
+//! Which calls may be with the driver at the same time.
+//!
+//! Owns: the gate of a driver that has none of its own. Promises: a call about something that
+//! another one is about, of the same service, is refused with `ABORTED`, as CSI asks of plugins: a
+//! call that a fault holds back never comes after the one that undoes it. Never: waits.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use berth_csi::{Code, Service};
+use tonic::Status;
+
+use crate::log::CallBegin;
+use crate::pass::Verdict;
+
+/// Decides whether a call is passed on now. It may block.
+pub trait Gate: Send + Sync + 'static {
+    /// Lets the call in, or refuses it. `volumes` are the ids of all volumes that it acts on.
+    fn enter(&self, call: &CallBegin, volumes: &[String]) -> Result<Box<dyn Pass>, Refused>;
+}
+
+/// What a call holds until its end is in the log.
+pub trait Pass: Any + Send {
+    /// The caller of the call left; the call goes on.
+    fn caller_gone(&self);
+}
+
+/// Why a call is not passed on.
+#[derive(Debug)]
+pub struct Refused {
+    pub status: Status,
+    pub verdict: Verdict,
+}
+
+/// The gate in front of a driver of which nothing is known.
+#[derive(Clone, Default)]
+pub(crate) struct OneAtATime(Arc<Mutex<HashSet<Subject>>>);
+
+/// A service and what a call of it is about.
+type Subject = (&'static str, String);
+
+impl OneAtATime {
+    fn lock(&self) -> MutexGuard<'_, HashSet<Subject>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Gate for OneAtATime {
+    fn enter(&self, call: &CallBegin, volumes: &[String]) -> Result<Box<dyn Pass>, Refused> {
+        let service = match call.call.rpc.service() {
+            Service::Node => "node",
+            Service::Controller | Service::GroupController => "controller",
+            Service::Identity | Service::SnapshotMetadata => return Ok(Box::new(())),
+        };
+        let name = call.call.arg("name").map(|name| format!("name {name}"));
+        let names = volumes.iter().map(|id| format!("volume {id}")).chain(name);
+        let wanted: Vec<Subject> = names.map(|name| (service, name)).collect();
+        let mut held = self.lock();
+        if let Some((_, busy)) = wanted.iter().find(|one| held.contains(*one)) {
+            let message = format!("{busy}: an earlier {service} call is not done; ask again later");
+            return Err(Refused::nothing_done(Code::Aborted, message));
+        }
+        held.extend(wanted.iter().cloned());
+        drop(held);
+        Ok(Box::new(Entered { gate: self.clone(), subjects: wanted }))
+    }
+}
+
+impl Refused {
+    /// Nothing was changed.
+    pub fn nothing_done(code: Code, message: impl Into<String>) -> Self {
+        let status = Status::new(tonic::Code::from_i32(code as i32), message);
+        Self { status, verdict: Verdict::default() }
+    }
+}
+
+/// Frees what it holds when it is dropped.
+struct Entered {
+    gate: OneAtATime,
+    subjects: Vec<Subject>,
+}
+
+impl Pass for Entered {
+    fn caller_gone(&self) {}
+}
+
+impl Pass for () {
+    fn caller_gone(&self) {}
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut held = self.gate.lock();
+        self.subjects.iter().for_each(|one| _ = held.remove(one));
+    }
+}
+
+impl fmt::Debug for OneAtATime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OneAtATime").field(&self.0).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_csi::rpc::Unary;
+    use berth_csi::v1;
+
+    use super::*;
+    use crate::log::{LogWriter, LoggedCall};
+    use crate::subject::CallSubject;
+
+    fn enter<R: Unary>(gate: &OneAtATime, request: &R) -> Result<Box<dyn Pass>, Refused> {
+        let source = LogWriter { node_id: "n".into(), instance: "1@2".into() };
+        let call = LoggedCall::from_request(request, None);
+        let begin = CallBegin { seq: 1, begin_us: 3, source, call };
+        gate.enter(&begin, &CallSubject::from_request(request).volumes)
+    }
+
+    #[test]
+    fn one_call_of_a_service_is_let_in_about_a_volume_or_name() {
+        let gate = OneAtATime::default();
+        let volume = || "v".to_owned();
+        let stage = v1::NodeStageVolumeRequest { volume_id: volume(), ..Default::default() };
+        let unstage = v1::NodeUnstageVolumeRequest { volume_id: volume(), ..Default::default() };
+        let delete = v1::DeleteVolumeRequest { volume_id: volume(), ..Default::default() };
+        let create = v1::CreateVolumeRequest { name: "v".into(), ..Default::default() };
+        let staging = enter(&gate, &stage).unwrap();
+        assert_eq!(enter(&gate, &unstage).err().unwrap().status.code(), tonic::Code::Aborted);
+        let deleting = enter(&gate, &delete).unwrap();
+        let creating = enter(&gate, &create).unwrap();
+        assert!(enter(&gate, &create).is_err());
+        assert!(enter(&gate, &v1::ProbeRequest {}).is_ok());
+        drop((staging, creating));
+        assert!(enter(&gate, &unstage).is_ok());
+        assert!(enter(&gate, &create).is_ok());
+        assert!(enter(&gate, &delete).is_err());
+        drop(deleting);
+    }
+}

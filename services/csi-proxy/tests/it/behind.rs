@@ -1,0 +1,41 @@
+//! A driver that is not there yet, and one that comes back.
+
+use berth_csi::{Client, Code, v1};
+use berth_csi_proxy::log::CallEffect;
+use berth_harness::dirs::Dir;
+use berth_harness::wait;
+
+use crate::world::{TIMEOUT, World, create, driver, proxy};
+
+#[tokio::test]
+async fn its_socket_appears_once_the_driver_answers() {
+    let dir = Dir::new("early");
+    let proxy = proxy(dir.path()).start();
+    let client = Client::new(dir.path().join("csi.sock"));
+    assert!(!client.socket().exists(), "nothing is behind it");
+    let driver = driver(dir.path(), &[]).start();
+    let world = World { proxy, driver, client, dir };
+    world.ready().await;
+    assert_eq!(world.call(v1::GetPluginInfoRequest {}).await.unwrap().name, "dev.berth");
+}
+
+#[tokio::test]
+async fn calls_reach_a_driver_that_comes_back() {
+    let world = World::start("back", &[]).await;
+    world.call(create("data")).await.unwrap();
+    world.driver.kill9();
+    let refused = async || match world.call(create("data")).await {
+        Err(error) if error.code() == Some(Code::Unavailable) => Ok(()),
+        other => Err(format!("{other:?}")),
+    };
+    wait::until("the driver is gone", TIMEOUT, refused).await;
+    let again = async || {
+        _ = world.call(create("data")).await;
+        let effect = world.last_end().effect;
+        if effect == CallEffect::None { Ok(()) } else { Err(format!("{effect:?}")) }
+    };
+    wait::until("a call that reaches no driver does nothing", TIMEOUT, again).await;
+    world.driver.restart();
+    let made = async || world.call(create("data")).await.map_err(|error| error.to_string());
+    wait::until("the driver is back", TIMEOUT, made).await;
+}

@@ -1,0 +1,30 @@
+//! Drivers of which nothing is known but their answers.
+
+use serde_json::json;
+
+use super::log::*;
+
+#[test]
+fn a_foreign_driver_may_stage_without_a_mount() {
+    let nothing = json!([{"path": "/s", "mounts": []}]);
+    assert_eq!(staged().kernel(nothing.clone()).broken().len(), 1);
+    assert_eq!(staged().kernel(nothing).foreign().broken(), []);
+    let other = |root: &str| {
+        let mounts = json!([{"device": "8:1", "root": root, "read_only": false}]);
+        json!([{"path": "/s", "mounts": []}, {"path": "/t", "mounts": mounts}])
+    };
+    assert_eq!(published().kernel(other("/v")).foreign().broken(), []);
+    // What is published is mounted.
+    let unmounted = json!([{"path": "/s", "mounts": []}, {"path": "/t", "mounts": []}]);
+    assert_eq!(published().kernel(unmounted).foreign().broken().len(), 1);
+}
+
+#[test]
+fn what_a_foreign_driver_had_in_use_is_not_forgotten_when_its_log_starts_again() {
+    let again = || staged().start("n1", json!([]));
+    let publish = |log: Log| log.ok("n1", PUBLISH, target("n1"));
+    let rules = |log: Log| log.broken().into_iter().map(|(_, rule, _)| rule).collect::<Vec<_>>();
+    // By the driver's own rules, too: it is a disagreement as well.
+    assert_eq!(rules(publish(again())), ["publish-before-stage"; 2]);
+    assert_eq!(rules(publish(again().foreign())), [""; 0]);
+}
