@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Volumes at the storage of a driver in Go: created, grown, cut, copied and deleted while processes
-# are killed. Then the driver's own state is held against Berth's records.
+# are killed and calls end badly, by berth-csi-proxy in front of the driver. Then the driver's own
+# state is held against Berth's records, and the judge reads the calls.
 #
 #   tests/peers/hostpath.sh             the driver of tests/peers/hostpath/driver
 #   tests/peers/hostpath.sh upstream    csi-driver-host-path itself, built from its module
@@ -9,7 +10,8 @@
 # its flags, its state file and its answers. HOSTPATHPLUGIN=/path names another binary.
 #
 # Owns:     .bin/hostpath-* in the repository, which git ignores. The system is the Python's own.
-# Promises: exit code 0 only if the storage and the records agree, and nothing is left behind.
+# Promises: exit code 0 only if the storage and the records agree, the judge finds nothing wrong, and
+#           nothing is left behind.
 #
 # Called by tests/lanes.mk, when the programs are built. It names the server in BERTH_NATS_SERVER.
 set -euo pipefail

@@ -1,7 +1,9 @@
 """Volumes at the storage of a Go driver: `python -m hostpath BINARIES HOSTPATHPLUGIN [SEED]`.
 
-Owns one system of its own. Promises exit code 0 only if the driver's own state was what Berth's
-records say: after each operation was done once, after a storm of kills, and when all is deleted.
+Owns one system of its own, whose driver has berth-csi-proxy in front. Promises exit code 0 only if
+the driver's own state was what Berth's records say: after each operation was done once, after an
+answer that came too late, after a storm of kills and faults, and when all is deleted; and if the
+judge finds nothing wrong in the calls that the proxy has logged.
 """
 
 import asyncio
@@ -15,19 +17,24 @@ import nats
 from nats_py.reference import NotAsDocumented
 from nats_py.system import System
 
-from . import away, life, storm
+from . import away, late, life, storm
 from .bus import PLUGIN, Bus, until
+from .proxy import Proxy
 from .storage import NODES, Storage
 
 STARTED = time.monotonic()
 # For how long a call of the driver may take, in milliseconds. The upstream driver ignores it.
 SLOW_MS = 150
-WITHIN = 240  # seconds
+WITHIN = 400  # seconds
 FILE = f"""\
 id = "{PLUGIN}"
 command = [
+    "BEHIND",
+    "${{CSI_ENDPOINT}}",
+    "${{NODE}}",
+    "${{DIR}}",
+    "PROXY",
     "DRIVER",
-    "--endpoint=${{CSI_ENDPOINT}}",
     "--nodeid=${{NODE}}",
     "--drivername={PLUGIN}",
     "--statedir=${{DIR}}/hostpath-${{NODE}}",
@@ -50,7 +57,7 @@ async def tell(system, seed):
         max_reconnect_attempts=-1,
         **system.identity.options(),
     )
-    bus, storage = Bus(client), Storage(system)
+    bus, storage, proxy = Bus(client), Storage(system), Proxy(system)
 
     async def is_there():
         shown = (await bus.persist("plugin.status", {"id": PLUGIN}, to=()))["plugins"]
@@ -60,7 +67,8 @@ async def tell(system, seed):
         await until(f"{PLUGIN} is healthy on both nodes", is_there)
         await life.story(bus, storage, say)
         await away.story(bus, storage, system, say)
-        await storm.story(bus, storage, system, say, seed)
+        await late.story(bus, storage, proxy, say)
+        await storm.story(bus, storage, proxy, system, say, seed)
         await storm.clear(bus)
         await life.empty(bus, storage)
         # A killed driver leaves the files of a volume or snapshot that it has not recorded yet.
@@ -68,6 +76,7 @@ async def tell(system, seed):
         names, codes = storage.calls()
         say(f"  calls: {storm.told(names)}")
         say(f"  answers: {storm.told(codes)}")
+        say(f"the judge of the calls: {proxy.judge()}")
     finally:
         await client.close()
 
@@ -79,14 +88,17 @@ def keep_logs(system):
     shutil.copytree(system.dir / "dev" / "log", kept)
     for node in NODES:
         shutil.copy(system.dir / f"hostpath-{node}" / "state.json", kept / f"{node}-state.json")
+        shutil.copy(system.dir / f"calls-{node}.jsonl", kept)
     print(f"hostpath: the logs are in {kept}", file=sys.stderr)
 
 
 def main():
     binaries, driver = (Path(path).resolve() for path in sys.argv[1:3])
+    file = FILE.replace("BEHIND", str(Path(__file__).resolve().parent / "behind.sh"))
+    file = file.replace("PROXY", str(binaries / "berth-csi-proxy")).replace("DRIVER", str(driver))
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     try:
-        with System(binaries, FILE.replace("DRIVER", str(driver))) as system:
+        with System(binaries, file) as system:
             try:
                 asyncio.run(asyncio.wait_for(tell(system, seed), WITHIN))
             except BaseException as fault:

@@ -1,4 +1,4 @@
-"""Many volumes live at once, while the processes that make them are killed."""
+"""Many volumes live at once, while their processes are killed and calls end badly."""
 
 import asyncio
 import itertools
@@ -23,17 +23,19 @@ KILLS = (
     "volumewatcher",
     "plugin1-n2",
     "agent-n2",
+    "driver-n1",
 )
 PAUSE = (0.8, 1.6)  # seconds between kills: each process serves for some seconds in between
 
 
-async def story(bus, storage, system, say, seed):
+async def story(bus, storage, proxy, system, say, seed):
     rolls = random.Random(seed)
     killed = Counter()
-    killer = asyncio.create_task(kill(system, random.Random(seed + 1), killed))
+    killer = asyncio.create_task(kill(system, proxy, random.Random(seed + 1), killed))
     began = time.monotonic()
     numbers = itertools.count()
     done = Counter()
+    hits = proxy.hits()
 
     async def worker():
         while (number := next(numbers)) < LIVES or killed.total() < KILLS_MIN:
@@ -48,12 +50,15 @@ async def story(bus, storage, system, say, seed):
             one.result()
     finally:
         killer.cancel()
+        proxy.plant()
     took = time.monotonic() - began
     say(f"in {took:.0f} s: {told(done)}")
-    say(f"  kills: {told(killed)}")
+    hits = proxy.hits() - hits
+    say(f"  kills: {told(killed)}; calls with a fault: {hits}")
     counted = await compare(bus, storage)
     say(f"at rest, {counted[0]} volumes and {counted[1]} snapshots: storage and records agree")
-    demand(counted[0] > 0 and sum(killed.values()) > 10, f"too little happened: {killed}")
+    enough = counted[0] > 0 and killed.total() > 10 and hits > 10
+    demand(enough, f"too little happened: {killed}, {hits} faults")
 
 
 def told(counted):
@@ -103,16 +108,25 @@ async def life(bus, id, node, rolls, done):
     await bus.rested(copy)
 
 
-async def kill(system, rolls, killed):
-    """Kills one process after the other; `berth dev` starts each again."""
+async def kill(system, proxy, rolls, killed):
+    """Kills one process after the other; `berth dev` starts each again. Other calls end badly each
+    time: a proxy that starts counts its calls anew, and would spoil the same ones for ever."""
     for name in itertools.cycle(KILLS):
+        proxy.storm(rolls.randrange(1 << 32))
         await asyncio.sleep(rolls.uniform(*PAUSE))
         demand(system.process.poll() is None, "berth dev has ended")
         try:
-            os.kill(int(system.pid(name)), signal.SIGKILL)
+            os.kill(pid(system, name), signal.SIGKILL)
             killed[name] += 1
         except ProcessLookupError:
             pass  # it is not started again yet
+
+
+def pid(system, name):
+    """A process of `berth dev`, or the driver behind the proxy, which its script starts again."""
+    if name.startswith("driver-"):
+        return int((system.dir / f"{name}.pid").read_text())
+    return int(system.pid(name))
 
 
 async def clear(bus):
