@@ -42,11 +42,14 @@ async fn a_code_comes_before_or_after_the_driver_has_the_call() {
 #[tokio::test]
 async fn a_call_whose_caller_left_is_heard_to_its_end() {
     let world = World::start("late", &[]).await;
-    let late = Fault { when: FaultSide::After, delay_ms: 1500, ..on(Rpc::CreateVolume) };
+    let slow = Fault { delay_ms: 1500, ..on(Rpc::CreateVolume) };
+    let late = Fault { when: FaultSide::After, ..slow.clone() };
     let lost = Fault { lose_answer: true, ..on(Rpc::CreateVolume) };
-    for (number, fault) in [late, lost].into_iter().enumerate() {
+    let cases = [(vec![], vec![slow]), (vec![late], vec![]), (vec![lost], vec![])];
+    for (number, (at_proxy, at_driver)) in cases.into_iter().enumerate() {
         let name = format!("v{number}");
-        world.plant(&[fault]);
+        world.plant(&at_proxy);
+        world.plant_in_driver(&at_driver);
         world.client.call(create(&name), SHORT).await.unwrap_err();
         let ended = async || match world.last_end() {
             end if end.call.rpc == Rpc::CreateVolume && end.call.args["name"] == *name => Ok(end),

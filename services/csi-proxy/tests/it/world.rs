@@ -66,6 +66,11 @@ impl World {
         faults::write(&self.dir.path().join("faults.json"), faults).unwrap();
     }
 
+    /// The driver is as slow or wrong by itself.
+    pub fn plant_in_driver(&self, faults: &[Fault]) {
+        faults::write(&self.dir.path().join("driver-faults.json"), faults).unwrap();
+    }
+
     /// The proxy's log.
     pub fn log(&self) -> PathBuf {
         self.dir.path().join("proxy.log")
@@ -103,6 +108,8 @@ pub fn driver(dir: &Path, flags: &[&str]) -> Program {
         .arg(dir.join("backend"))
         .arg("--log")
         .arg(dir.join("driver.log"))
+        .arg("--faults")
+        .arg(dir.join("driver-faults.json"))
         .arg("--endpoint")
         .arg(format!("unix://{}", dir.join("behind.sock").display()))
 }
