@@ -1,6 +1,7 @@
 //! Calls and answers are the same as without a proxy, and in its log.
 
 use std::fs;
+use std::process::Command;
 
 use berth_csi::{Code, Rpc, v1};
 use berth_csi_proxy::log::{CallEffect, LogEntry};
@@ -92,4 +93,8 @@ async fn a_rule_that_is_broken_is_found_in_the_log_of_the_proxy() {
     let found = judge_files(&[world.log()]).unwrap();
     let rules: Vec<_> = found.iter().map(|finding| &*finding.rule.name).collect();
     assert_eq!(rules, ["smaller-expansion"]);
+    let mut judge = Command::new(env!("CARGO_BIN_EXE_berth-csi-proxy"));
+    let judged = judge.arg("judge").arg(world.log()).output().unwrap();
+    let printed = String::from_utf8(judged.stdout).unwrap();
+    assert!(judged.status.code() == Some(1) && printed.contains("smaller-expansion"), "{printed}");
 }
