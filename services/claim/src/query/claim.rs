@@ -260,15 +260,15 @@ impl<'a> ShownVolume<'a> {
             waits_for,
             position,
             ahead: ahead.unwrap_or_default(),
-            tries: claim.tries,
-            failure: claim.failure.as_deref().cloned(),
-            next_try: claim.next_try,
+            tries: claim.progress.tries,
+            failure: claim.progress.failure.as_deref().cloned(),
+            next_try: claim.progress.next_try,
             exhausted: claim.exhausted,
             reason: claim.reason.clone(),
             proof: claim.proof.clone(),
             unstaged_by: claim.unstaged_by.clone(),
             hint: None,
-            attempt: claim.attempt.as_ref().map(Attempt::with_believed_deadline),
+            attempt: claim.progress.attempt.as_ref().map(Attempt::with_believed_deadline),
             plugin: plugin_of(subtree, claim).cloned(),
             external_id: claim.external_id.clone(),
             stray: is_stray(key, subtree, claim),
@@ -310,7 +310,7 @@ impl<'a> ShownVolume<'a> {
     /// detaching this one.
     fn other_name(&self, state: &StateInner, claim: &Claim) -> Option<OtherClaim> {
         let leaves =
-            claim.state == ClaimState::NodeDetached && claim.controller && claim.attempt.is_none();
+            claim.state == ClaimState::NodeDetached && claim.controller && claim.progress.attempt.is_none();
         let known = leaves.then(|| handle::current_use(self.volumes, self.key))?;
         known.in_the_way(claim, clock::now(), state.policy.clock_margin).cloned()
     }

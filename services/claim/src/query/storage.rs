@@ -53,10 +53,10 @@ fn show_operation(volume: &Volume, operation: &Operation) -> OperationStatus {
         operation: operation.kind(),
         since: operation.since,
         call: operation.call().to_string(),
-        calling: progress.attempt.is_some(),
-        tries: progress.tries,
-        next_try: progress.next_try,
-        failure: progress.failure.as_deref().cloned(),
+        calling: progress.calls.attempt.is_some(),
+        tries: progress.calls.tries,
+        next_try: progress.calls.next_try,
+        failure: progress.calls.failure.as_deref().cloned(),
         uncertain: progress.uncertain,
         to_bytes,
         then_deleted: matches!(operation.work, Work::Create { doomed: true }),
@@ -67,7 +67,7 @@ fn show_operation(volume: &Volume, operation: &Operation) -> OperationStatus {
 
 /// What the operation waits for, if no time and no retry ends the wait.
 fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> Option<StorageWait> {
-    if operation.progress.attempt.is_some() || operation.progress.next_try.is_some() {
+    if operation.progress.calls.attempt.is_some() || operation.progress.calls.next_try.is_some() {
         return None;
     }
     if operation.mounted.is_some() {
@@ -113,9 +113,9 @@ pub fn show_snapshot(
         size_bytes: snapshot.size_bytes,
         cut_at: snapshot.cut_at,
         group: snapshot.group.as_ref().map(|group| group.members.clone()).unwrap_or_default(),
-        tries: snapshot.progress.tries,
-        next_try: snapshot.progress.next_try,
-        failure: snapshot.progress.failure.as_deref().cloned(),
+        tries: snapshot.progress.calls.tries,
+        next_try: snapshot.progress.calls.next_try,
+        failure: snapshot.progress.calls.failure.as_deref().cloned(),
         waits_for: waits.then_some(StorageWait::Controller),
         create_index: snapshot.create_index,
         modify_index: subtree.head,
@@ -128,7 +128,7 @@ fn is_call_due(snapshot: &Snapshot) -> bool {
         SnapshotState::Cut => !snapshot.can_only_be_deleted(),
         SnapshotState::Ready | SnapshotState::Failed => false,
     };
-    is_left && snapshot.progress.attempt.is_none()
+    is_left && snapshot.progress.calls.attempt.is_none()
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl ClaimContext<'_> {
 
     /// The present or next call.
     pub fn step(&self) -> Option<CallKind> {
-        if let Some(attempt) = &self.claim.attempt {
+        if let Some(attempt) = &self.claim.progress.attempt {
             return Some(attempt.call);
         }
         match self.claim.state {
@@ -83,12 +83,12 @@ impl ClaimContext<'_> {
     /// What the claim waits for by its own record; none for a claim at rest.
     pub fn waits_for(&self) -> Option<WaitReason<'_>> {
         let Self { now, claim, .. } = self;
-        if let Some(attempt) = &claim.attempt {
+        if let Some(attempt) = &claim.progress.attempt {
             let is_over = *now > attempt.ends();
             let reason = if is_over { WaitReason::Unanswered } else { WaitReason::Call };
             return Some(reason(attempt));
         }
-        let next = claim.next_try.filter(|next| next > now);
+        let next = claim.progress.next_try.filter(|next| next > now);
         let step = |call: CallKind| match next {
             Some(next) => WaitReason::NextTry(call, next),
             None => WaitReason::Watcher(call),
