@@ -8,7 +8,6 @@ use berth_bus::EventSender;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::message::call::{ClaimCall, StorageCall};
-use berth_contract::message::storage_call::StorageDetails;
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
 use berth_contract::trace::TraceContext;

@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 use berth_contract::code::Code;
 use berth_contract::message::agent::{FailureStatus, StorageCallStatus, WorkStatus};
 use berth_contract::message::call::{Called, StorageCall};
-use berth_contract::message::storage_call::StorageDetails;
 use berth_contract::problem::Problem;
 use berth_domain::limits::{CALL_TIMEOUT_MAX, CLOCK_MARGIN};
 use berth_domain::{PluginId, Timestamp, VolumeKey};

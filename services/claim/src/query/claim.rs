@@ -309,8 +309,9 @@ impl<'a> ShownVolume<'a> {
     /// The claim of the same storage volume under another name that keeps the controller from
     /// detaching this one.
     fn other_name(&self, state: &StateInner, claim: &Claim) -> Option<OtherClaim> {
-        let leaves =
-            claim.state == ClaimState::NodeDetached && claim.controller && claim.progress.attempt.is_none();
+        let leaves = claim.state == ClaimState::NodeDetached
+            && claim.controller
+            && claim.progress.attempt.is_none();
         let known = leaves.then(|| handle::current_use(self.volumes, self.key))?;
         known.in_the_way(claim, clock::now(), state.policy.clock_margin).cloned()
     }

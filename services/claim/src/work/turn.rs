@@ -258,7 +258,7 @@ impl<'a> Turn<'a> {
 }
 
 /// The calls of this owner, as long as one is needed; for a claim, also its state.
-fn read_progress<'a>(now: &'a Volume, owner: &CallOwner) -> Option<(Option<ClaimState>, Progress)> {
+fn read_progress(now: &Volume, owner: &CallOwner) -> Option<(Option<ClaimState>, Progress)> {
     match owner {
         CallOwner::Claim(alloc) => {
             let claim = now.claims.get(alloc)?;

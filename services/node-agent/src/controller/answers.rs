@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::LateAnswer;
-use berth_contract::message::call::{Call, StorageCall};
-use berth_contract::message::storage_call::{StorageDetails, StorageWork};
+use berth_contract::message::call::StorageCall;
+use berth_contract::message::storage_call::StorageWork;
 use berth_contract::problem::Problem;
 use berth_domain::Timestamp;
 use berth_domain::volume::StorageAnswer;
@@ -152,7 +152,8 @@ fn id_of(answer: &StorageAnswer) -> Option<&str> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use berth_contract::message::storage_call::GroupIds;
+    use berth_contract::message::call::Call;
+    use berth_contract::message::storage_call::{GroupIds, StorageDetails};
     use berth_domain::volume::{CallKind, CreatedVolume, CutSnapshot};
     use berth_domain::{AttemptId, Namespace, PluginId, VolumeId};
 

@@ -18,9 +18,7 @@ use berth_bus::Request;
 use berth_contract::code::Code;
 use berth_contract::message::call::{Called, StorageCall};
 use berth_contract::message::secret::Secrets;
-use berth_contract::message::storage_call::{
-    CopySource, GroupIds, NewVolume, StorageDetails, StorageWork,
-};
+use berth_contract::message::storage_call::{CopySource, GroupIds, NewVolume, StorageWork};
 use berth_contract::problem::Problem;
 use berth_csi::answer::{self, is_map_storable};
 use berth_csi::capability::volume_capability;

@@ -13,7 +13,7 @@ use berth_contract::code::Code;
 use berth_contract::message::call::{Called, StorageCall};
 use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
-use berth_contract::message::storage_call::{StorageDetails, StorageWork};
+use berth_contract::message::storage_call::StorageWork;
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
 use berth_csi::v1;

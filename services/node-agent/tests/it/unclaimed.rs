@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{MountState, Unmounted};
-use berth_contract::message::call::{Call, ClaimDetails};
 use berth_contract::message::claim::Grant;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::AccessMode;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use berth_contract::code::Code;
-use berth_contract::message::call::{Call, ClaimDetails};
 use berth_contract::problem::Problem;
 use berth_domain::Timestamp;
 use berth_domain::proof::{Proof, ProofKind};

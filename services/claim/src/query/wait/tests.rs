@@ -1,42 +1,19 @@
 //! Every state of a claim, and what it waits for there.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_contract::message::claim::ClaimWait;
 use berth_domain::NodeId;
-use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 
 use super::*;
 
 const NOW: Timestamp = Timestamp::from_unix_ms(1_000_000_000);
 
 fn claim(state: State, epoch: u64) -> Claim {
-    Claim {
-        state,
-        node: NodeId::new("n1").unwrap(),
-        tries: 0,
-        next_try: None,
-        failure: None,
-        mode: Mode::Write,
-        since: NOW,
-        place_until: None,
-        exhausted: false,
-        denied: false,
-        unstaged_by: None,
-        reason: None,
-        proof: None,
-        attempt: None,
-        epoch,
-        access: AccessMode::SingleNodeWriter,
-        attachment: AttachmentMode::FileSystem,
-        controller: true,
-        external_node: None,
-        publish_context: BTreeMap::new(),
-        mount: None,
-        plugin: None,
-        external_id: None,
-    }
+    let (node, access) = (NodeId::new("n1").unwrap(), AccessMode::SingleNodeWriter);
+    let capability = Capability { access, attachment: AttachmentMode::FileSystem };
+    Claim { epoch, controller: true, ..Claim::new(state, node, Mode::Write, capability, NOW) }
 }
 
 fn volume<const N: usize>(claims: [(&str, Claim); N]) -> Volume {
@@ -129,10 +106,8 @@ fn the_step_is_named() {
         assert_eq!(context.step(), step, "{state}");
         assert_eq!(context.waits_for().map(|reason| reason.kind()), wait, "{state}");
     }
-    let again = Claim {
-        next_try: Some(NOW.after(Duration::from_secs(5))),
-        ..claim(State::Unpublishing, 1)
-    };
+    let mut again = claim(State::Unpublishing, 1);
+    again.progress.next_try = Some(NOW.after(Duration::from_secs(5)));
     let context = context(&again, &line, false);
     let reason = context.waits_for().unwrap();
     assert_eq!(reason.kind(), ClaimWait::NextTry);
