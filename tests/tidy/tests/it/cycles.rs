@@ -1,6 +1,9 @@
-//! The top-level modules of a crate form no cycle: each can be read without those that use it.
+//! The files of a crate form no circle, and neither do its top-level modules: each can be read
+//! without those that use it.
 
-use berth_tidy::imports::{cycles, imports};
+use std::collections::BTreeSet;
+
+use berth_tidy::imports::{Uses, circles, file_uses, module_uses};
 use berth_tidy::repository::files;
 
 use crate::assert_none;
@@ -8,17 +11,92 @@ use crate::assert_none;
 #[test]
 fn modules_use_each_other_in_one_direction_only() {
     let mut breaches = Vec::new();
-    for (krate, imports) in imports(&files()) {
-        if !krate.starts_with("services/") && !krate.starts_with("shared/") {
-            continue;
-        }
-        for cycle in cycles(&imports) {
-            for module in &cycle {
-                let used = imports[*module].iter().filter(|used| cycle.contains(used.as_str()));
-                let used: Vec<&str> = used.map(String::as_str).collect();
-                breaches.push(format!("{krate}: {module} uses {}", used.join(", ")));
-            }
+    for (krate, files) in crates() {
+        let modules = module_uses(&files);
+        for circle in circles(&modules) {
+            breaches.extend(circle.iter().map(|module| row(&krate, &modules, &circle, module)));
         }
     }
     assert_none(breaches, "modules of a crate form no cycle; move what both need below them");
+}
+
+/// A circle of files that is left. The list only shrinks: an entry must say how many files are in
+/// its circle, and goes with the circle.
+struct KnownCircle {
+    krate: &'static str,
+    /// How the path of each of its files begins, below `src`.
+    below: &'static str,
+    files: usize,
+}
+
+impl KnownCircle {
+    const fn new(krate: &'static str, below: &'static str, files: usize) -> Self {
+        Self { krate, below, files }
+    }
+}
+
+const KNOWN_CIRCLES: &[KnownCircle] = &[
+    KnownCircle::new("services/claim", "transact", 2),
+    KnownCircle::new("services/cli", "args/", 6),
+    KnownCircle::new("services/cli", "command/", 2),
+    KnownCircle::new("services/cli", "dev/", 2),
+    KnownCircle::new("services/cli", "doctor/", 15),
+    KnownCircle::new("services/cli", "run/", 9),
+    KnownCircle::new("services/cli", "show/trace/", 5),
+    KnownCircle::new("services/csi-dev", "backend/", 2),
+    KnownCircle::new("services/node-agent", "journal/", 2),
+    KnownCircle::new("services/node-agent", "node/", 11),
+    KnownCircle::new("services/node-agent", "plugin/", 5),
+    KnownCircle::new("shared/access", "directory/", 2),
+    KnownCircle::new("shared/bus", "lease/", 2),
+    KnownCircle::new("shared/bus", "mirror/", 4),
+    KnownCircle::new("shared/bus", "serve/", 3),
+    KnownCircle::new("shared/client", "scheduler/", 4),
+    KnownCircle::new("shared/contract", "message/", 9),
+    KnownCircle::new("shared/contract", "message/", 2),
+    KnownCircle::new("shared/domain", "volume/", 15),
+    KnownCircle::new("shared/domain", "volume/", 2),
+    KnownCircle::new("shared/judge", "", 2),
+    KnownCircle::new("shared/service", "projection/", 2),
+    KnownCircle::new("shared/service", "runs/", 3),
+    KnownCircle::new("shared/telemetry", "metric/", 2),
+];
+
+#[test]
+fn files_use_each_other_in_one_direction_only() {
+    let mut breaches = Vec::new();
+    let mut left: Vec<&KnownCircle> = KNOWN_CIRCLES.iter().collect();
+    for (krate, files) in crates() {
+        for circle in circles(&files) {
+            let is_it = |known: &&KnownCircle| {
+                known.krate == krate
+                    && known.files == circle.len()
+                    && circle.iter().all(|file| file.starts_with(known.below))
+            };
+            if let Some(at) = left.iter().position(is_it) {
+                left.remove(at);
+                continue;
+            }
+            let (first, count) = (circle.first().copied().unwrap_or_default(), circle.len());
+            breaches.push(format!("{krate}: {count} files, from {first} on:"));
+            let rows = circle.iter().map(|file| row(&krate, &files, &circle, file));
+            breaches.extend(rows.map(|row| format!("  {row}")));
+        }
+    }
+    let known = |KnownCircle { krate, below, files }: &KnownCircle| {
+        format!("{krate}: of the known circle of {files} files below {below:?} nothing is left so")
+    };
+    breaches.extend(left.into_iter().map(known));
+    assert_none(breaches, "files form no circle; move what both need to a file below them");
+}
+
+fn crates() -> impl Iterator<Item = (String, Uses)> {
+    let is_ours = |krate: &String| krate.starts_with("services/") || krate.starts_with("shared/");
+    file_uses(&files()).into_iter().filter(move |(krate, _)| is_ours(krate))
+}
+
+/// What of its circle a file or module uses.
+fn row(krate: &str, uses: &Uses, circle: &BTreeSet<&str>, node: &str) -> String {
+    let mutual = uses[node].iter().map(String::as_str).filter(|used| circle.contains(used));
+    format!("{krate}: {node} uses {}", mutual.collect::<Vec<_>>().join(", "))
 }
