@@ -34,6 +34,11 @@ pub const RUN_NO_SUCH_COMMAND: u8 = 127;
 /// `berth run`: added to the number of the signal that ended CMD, or `berth run` before CMD began.
 pub const RUN_SIGNAL: u8 = 128;
 
+/// The exit code of `berth run` for a signal of this number.
+pub fn signal_exit(number: i32) -> u8 {
+    u8::try_from(number).map_or(u8::MAX, |number| RUN_SIGNAL.saturating_add(number))
+}
+
 /// The table, as `berth --help` prints it.
 pub const HELP: &str = "\
 Exit codes:

@@ -124,7 +124,7 @@ async fn check_and_ask(command: &Command, global: &Global) -> Result<bool, Failu
     use crate::command as c;
     use {ClassCommand as C, GroupCommand as G, SnapshotCommand as S, VolumeCommand as V};
     let done = match command {
-        Command::Volume(V::Register(args)) => c::volume::register(args, global).await,
+        Command::Volume(V::Register(args)) => c::register::register(args, global).await,
         Command::Volume(V::Create(args)) => c::volume_create::create(args, global).await,
         Command::Volume(V::Expand(args)) => c::volume_change::expand(args, global).await,
         Command::Volume(V::Modify(args)) => c::volume_change::modify(args, global).await,

@@ -51,39 +51,14 @@ mod volume_model;
 mod volume_use;
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::PathBuf;
-
-use thiserror::Error;
 
 use log_merge::LogMerge;
 use replay::Replay;
 
 pub use finding::{Finding, FindingKind, LogLine, ObjectKind, RuleReference};
+pub use log_merge::ReadError;
 pub use rule::Rule;
-
-/// Why a log could not be read.
-#[derive(Debug, Error)]
-pub enum ReadError {
-    /// The file system said no.
-    #[error("cannot read the log {}", path.display())]
-    Io {
-        /// Which log.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A line is no entry of a log.
-    #[error("{}:{number} is no line of a call log", path.display())]
-    Line {
-        /// Which log.
-        path: PathBuf,
-        /// Which line, counted from 1.
-        number: usize,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-}
 
 /// What was read from the logs.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

@@ -16,9 +16,33 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use thiserror::Error;
+
 use super::finding::LogLine;
 use super::log_row::LogRow;
-use crate::ReadError;
+
+/// Why a log could not be read.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// The file system said no.
+    #[error("cannot read the log {}", path.display())]
+    Io {
+        /// Which log.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line is no entry of a log.
+    #[error("{}:{number} is no line of a call log", path.display())]
+    Line {
+        /// Which log.
+        path: PathBuf,
+        /// Which line, counted from 1.
+        number: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
 
 /// The lines of one log that are read ahead and sorted.
 const WINDOW: usize = 1024;

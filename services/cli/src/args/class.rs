@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use berth_domain::ClassId;
 use clap::{Args, Subcommand};
 
-use super::LISTS;
+use super::list::LISTS;
 
 /// `berth class …`
 #[derive(Debug, Subcommand)]

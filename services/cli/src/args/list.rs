@@ -13,6 +13,9 @@ use berth_domain::volume::storage::Reclaim;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 
+/// What `status` is called besides, of everything that can be listed.
+pub(super) const LISTS: [&str; 2] = ["list", "ls"];
+
 /// The page of a list.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PageArgs {

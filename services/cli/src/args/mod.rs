@@ -46,6 +46,7 @@ pub use dev::Dev;
 pub use doctor::Doctor;
 pub use events::{Events, Kind, Trace};
 pub use level::LevelCommand;
+use list::LISTS;
 pub use list::{ListView, PageArgs};
 pub use node::{NodeCommand, NodeGone, NodeLeave, NodeStatus, NodeUnmount};
 pub use plugin::{
@@ -283,9 +284,6 @@ const COMPLETIONS: &str = "EXAMPLES
 
     # fish, for good
     berth completions fish > ~/.config/fish/completions/berth.fish";
-
-/// What `status` is called besides, of everything that can be listed.
-pub(crate) const LISTS: [&str; 2] = ["list", "ls"];
 
 /// `berth alloc …`
 #[derive(Debug, Subcommand)]

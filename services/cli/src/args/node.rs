@@ -5,8 +5,7 @@ use berth_domain::proof::ProofKind;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
 use clap::{Args, Subcommand};
 
-use super::LISTS;
-use super::list::{self, ListView, PageArgs};
+use super::list::{self, LISTS, ListView, PageArgs};
 
 /// `berth node …`
 #[derive(Debug, Subcommand)]

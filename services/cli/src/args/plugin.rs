@@ -4,8 +4,7 @@ use berth_contract::message::registry::PluginType;
 use berth_domain::{ClassId, JobId, NodeId, PluginId};
 use clap::{Args, Subcommand};
 
-use super::LISTS;
-use super::list::{self, ListView, PageArgs};
+use super::list::{self, LISTS, ListView, PageArgs};
 
 /// `berth plugin …`
 #[derive(Debug, Subcommand)]

@@ -6,8 +6,7 @@ use std::str::FromStr;
 use berth_domain::{PluginId, SnapshotId, VolumeId};
 use clap::{Args, Subcommand};
 
-use super::LISTS;
-use super::list::{ListView, PageArgs};
+use super::list::{LISTS, ListView, PageArgs};
 use super::storage::{NewVolumeArgs, WaitArgs};
 
 /// A snapshot of a volume: `data@monday`.

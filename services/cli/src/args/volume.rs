@@ -7,10 +7,9 @@ use berth_domain::volume::State;
 use berth_domain::{AllocId, NodeId, PluginId, VolumeId};
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::LISTS;
-use super::VolumeArg;
-use super::list::{self, ListView, PageArgs};
+use super::list::{self, LISTS, ListView, PageArgs};
 use super::storage::{VolumeAdopt, VolumeCreate, VolumeDelete, VolumeExpand, VolumeModify};
+use super::volume_arg::VolumeArg;
 
 /// `berth volume …`
 #[derive(Debug, Subcommand)]

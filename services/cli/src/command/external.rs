@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::draft::{capability, mount, of_option};
 use super::listing::check_column;
-use super::volume::{REGISTER_PATIENCE, registered_text};
+use super::register::{REGISTER_PATIENCE, registered_text};
 use crate::args::{Global, SnapshotAdopt, VolumeAdopt};
 use crate::exit;
 use crate::failure::Failure;

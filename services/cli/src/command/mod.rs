@@ -22,6 +22,7 @@ pub mod listing;
 pub mod node;
 pub mod plugin;
 pub mod plugin_here;
+pub mod register;
 pub mod republish;
 pub mod restore;
 pub mod snapshot;

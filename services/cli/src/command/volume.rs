@@ -1,28 +1,21 @@
 //! `berth volume …`
 
-use std::time::Duration;
-
 use berth_contract::message::query::Newer;
 use berth_contract::message::storage::Create;
-use berth_contract::message::volume::{
-    self as message, Deregistered, Registered, VolumeStatus, Volumes,
-};
+use berth_contract::message::volume::{self as message, Deregistered, VolumeStatus, Volumes};
 use berth_contract::verb;
+use berth_domain::VolumeId;
 use berth_domain::alloc::VolumeRequest;
-use berth_domain::{VolumeId, VolumeKey};
 use berth_service::clock;
 
 use super::external;
 use super::listing::{self, PollAnswer, ask_newer};
-use super::spec::{self, Spec, seal_secrets};
-use crate::args::{self, Deregister, Init, List, Register, VolumeArg};
+use super::spec;
+use crate::args::{self, Deregister, Init, List, VolumeArg};
 use crate::failure::Failure;
 use crate::output::more;
 use crate::session::Session;
 use crate::{show, table};
-
-/// Longer than other requests: the service calls the plugin before it registers.
-pub const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Writes the example.
 pub fn init(args: &Init, json: bool) -> Result<(), Failure> {
@@ -32,30 +25,6 @@ pub fn init(args: &Init, json: bool) -> Result<(), Failure> {
     } else {
         spec::write_example::<message::Register>(file, json)
     }
-}
-
-/// Registers a volume. While the document has a fault, no connection is made.
-pub async fn register(args: &Register, global: &args::Global) -> Result<(), Failure> {
-    let spec = Spec::<message::Register>::load(&args.file)?;
-    let namespace = spec.namespace(global.namespace.as_ref())?;
-    let session = Session::open(global).await?;
-    let patience = session.patience(REGISTER_PATIENCE);
-    let mut request = spec.request.clone();
-    if let Some(given) = request.secrets.take() {
-        let volume = VolumeKey::new(namespace.clone(), request.id.clone());
-        request.secrets = Some(seal_secrets(&session, &volume, given).await?);
-    }
-    let asked = session.pursue::<verb::VolumeRegister>(&namespace, &request, patience);
-    let registered = asked.await.map_err(|failure| spec.explain(failure))?;
-    session.output.reply(&registered, registered_text);
-    Ok(())
-}
-
-/// `volume default/data registered`
-pub fn registered_text(registered: &Registered) -> String {
-    let Registered { id, namespace, changed, .. } = registered;
-    let what = if *changed { "registered" } else { "was registered so already" };
-    format!("volume {namespace}/{id} {what}")
 }
 
 /// Lists volumes, or shows one.

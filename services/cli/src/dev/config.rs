@@ -13,7 +13,7 @@ use berth_service::seal;
 use serde_json::{Value, json};
 
 use super::identities::{Identities, Proof, SERVER};
-use super::layout::Layout;
+use super::layout::{Layout, PLUGIN};
 use super::own_plugin::OwnPlugin;
 use crate::failure::Failure;
 
@@ -22,9 +22,6 @@ const SHIPPED: &str = include_str!("../../../../deploy/nats/nats.conf");
 /// What a host's own file says is said here instead: the address.
 const SHIPPED_HOST_FILE: &str = "include \"nats/host.conf\"";
 const SHIPPED_STORE: &str = "store_dir: \"/var/lib/nats-server\"";
-
-/// The plugin id of the development driver.
-pub const PLUGIN: &str = "dev.berth";
 
 /// The most that clocks on one machine may differ.
 const MARGIN_MS: u64 = 500;

@@ -13,8 +13,8 @@ use berth_service::process::chain;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::config::PLUGIN;
 use super::identities::{PERSON, Proof};
+use super::layout::PLUGIN;
 
 /// The address of the bus, and the proof of the person at the keyboard.
 #[derive(Debug)]

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
+/// The plugin id of the development driver.
+pub const PLUGIN: &str = "dev.berth";
+
 /// The longest path of a socket, in bytes (unix(7), `sun_path` with its closing zero).
 const SOCKET_BYTES_MAX: usize = 107;
 

@@ -15,7 +15,7 @@ use berth_domain::PluginId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::layout::Layout;
+use super::layout::{Layout, PLUGIN};
 use crate::failure::Failure;
 
 /// Replaced by the node's name: each node needs its own id in the driver, too.
@@ -74,7 +74,7 @@ impl OwnPlugin {
             numbered.map(|(at, file)| Self::read(file, at + 1)).collect::<Result<_, _>>()?;
         for (at, one) in own.iter().enumerate() {
             let is_twice = own.iter().take(at).any(|other| other.id == one.id);
-            if is_twice || one.id.as_str() == super::config::PLUGIN {
+            if is_twice || one.id.as_str() == PLUGIN {
                 let said = format!("plugin {} would be there twice", one.id);
                 return Err(Failure::usage(said, "give each plugin an `id` of its own"));
             }

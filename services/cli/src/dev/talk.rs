@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use berth_host::MountTable;
 
-use super::config::PLUGIN;
 use super::identities::Proof;
-use super::layout::Layout;
+use super::layout::{Layout, PLUGIN};
 use super::namespace;
 use super::own_plugin::OwnPlugin;
 use super::supervisor::Ended;

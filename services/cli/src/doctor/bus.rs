@@ -2,7 +2,8 @@
 
 use berth_contract::problem::Problem;
 
-use super::{Ailment, Examined, SystemFacts};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined};
 
 const PLACE: &str = "nats-server";
 

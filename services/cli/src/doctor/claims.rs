@@ -5,7 +5,8 @@ use std::time::Duration;
 use berth_contract::message::claim::ClaimStatus;
 use berth_domain::volume::State;
 
-use super::{Ailment, Examined, SystemFacts};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined};
 use crate::span::ago;
 use berth_explain::{Cause, find_claim, next};
 

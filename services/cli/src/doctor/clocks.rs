@@ -3,7 +3,8 @@
 
 use berth_domain::limits::CLOCK_SKEW_REPORTED_MS;
 
-use super::{Ailment, Examined, SystemFacts, Verdict};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined, Verdict};
 use berth_explain::{is_wrong_skew, next, words_of_skew, wrong_node_clock};
 
 /// One measured clock.

@@ -4,8 +4,8 @@ use berth_bus::Certificate;
 use berth_domain::Timestamp;
 use berth_service::access_check::EXPIRY_WARNED;
 
-use super::facts::AccessFacts;
-use super::{Ailment, Examined, SystemFacts, Verdict};
+use super::facts::{AccessFacts, SystemFacts};
+use super::finding::{Ailment, Examined, Verdict};
 use crate::span;
 
 pub fn examine(facts: &SystemFacts) -> Examined {

@@ -4,7 +4,9 @@ use berth_contract::level::{HELD_BY, IN_FORCE, OlderReplica, READS};
 use berth_contract::record::SCHEMA;
 use berth_contract::service::{CLAIM, READERS};
 
-use super::{Ailment, Examined, Replica, SystemFacts};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined};
+use super::replica::Replica;
 
 pub fn examine(facts: &SystemFacts) -> Examined {
     let readers = || {

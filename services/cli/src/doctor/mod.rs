@@ -16,6 +16,7 @@ mod claims;
 mod clocks;
 mod expiry;
 mod facts;
+mod finding;
 mod gather;
 mod level;
 mod nodes;
@@ -30,18 +31,17 @@ mod storage;
 mod streams;
 
 pub use facts::{AccessFacts, ClaimList, RegistryLists, StorageFacts, SystemFacts, UnownedAllocs};
+pub use finding::{Ailment, Verdict};
 pub use gather::{gather, gather_access};
 pub use replica::Replica;
 
 use std::cmp::Reverse;
-use std::fmt;
 
 use berth_contract::problem::Problem;
 use berth_domain::Timestamp;
 use serde::Serialize;
 
-use crate::exit;
-use berth_explain::{Cause, Finding};
+use finding::Examined;
 
 /// A check: its name, and what it makes of the facts.
 pub struct Check {
@@ -74,169 +74,6 @@ pub const CHECKS: [Check; 14] = [
 
 /// The most findings of one check that are reported.
 const FINDINGS_MAX: usize = 20;
-
-/// How bad it is, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Nothing is wrong.
-    Well,
-    /// It works, and something is to be looked at; or a check could not be made.
-    Warning,
-    /// Something does not work.
-    Fault,
-}
-
-impl Verdict {
-    /// The exit code of `berth doctor`.
-    pub const fn exit(self) -> u8 {
-        match self {
-            Self::Well => exit::OK,
-            Self::Warning => exit::DOCTOR_WARNINGS,
-            Self::Fault => exit::DOCTOR_FAULTS,
-        }
-    }
-
-    /// The mark before the word.
-    pub const fn mark(self) -> &'static str {
-        match self {
-            Self::Well => "✓",
-            Self::Warning => "!",
-            Self::Fault => "✗",
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Well => "well",
-            Self::Warning => "warning",
-            Self::Fault => "fault",
-        })
-    }
-}
-
-/// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Ailment {
-    /// How bad it is: a warning or a fault.
-    pub severity: Verdict,
-    /// What is wrong, in one sentence.
-    pub what: String,
-    /// Where: `node n1`, `stream KV_berth-volumes`.
-    #[serde(rename = "where")]
-    pub place: String,
-    /// The facts that show it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub evidence: Vec<String>,
-    /// Commands to try next, in order. Text after a `#` is a comment for the shell.
-    pub next: Vec<String>,
-}
-
-impl Ailment {
-    fn new(severity: Verdict, place: impl fmt::Display, what: impl Into<String>) -> Self {
-        let (place, what) = (place.to_string(), what.into());
-        Self { severity, what, place, evidence: Vec::new(), next: Vec::new() }
-    }
-
-    fn fault(place: impl fmt::Display, what: impl Into<String>) -> Self {
-        Self::new(Verdict::Fault, place, what)
-    }
-
-    fn warning(place: impl fmt::Display, what: impl Into<String>) -> Self {
-        Self::new(Verdict::Warning, place, what)
-    }
-
-    fn shown_by(mut self, evidence: impl Into<String>) -> Self {
-        self.evidence.push(evidence.into());
-        self
-    }
-
-    fn next(mut self, command: impl Into<String>) -> Self {
-        self.next.push(command.into());
-        self
-    }
-
-    /// The finding of `berth why`; none when nothing is wrong.
-    fn from_finding(place: impl fmt::Display, finding: Finding) -> Option<Self> {
-        let severity = judge_cause(finding.cause)?;
-        let Finding { sentence, evidence, next, .. } = finding;
-        Some(Self { evidence, next, ..Self::new(severity, place, sentence) })
-    }
-
-    /// A check that cannot be made, because its source does not answer.
-    fn not_checked(what: &str, problem: &Problem) -> Self {
-        let place = problem.step.as_deref().unwrap_or("the bus");
-        Self::warning(place, format!("not known: {what}"))
-            .shown_by(problem.message.clone())
-            .next(format!("berth explain {}", problem.code))
-    }
-}
-
-/// How bad a cause is; none when no person has to act.
-const fn judge_cause(cause: Cause) -> Option<Verdict> {
-    use Cause as C;
-    match cause {
-        C::BusAway
-        | C::ServiceAway
-        | C::RightMissing
-        | C::RecordUnreadable
-        | C::StoreFault
-        | C::ClockWrong
-        | C::RegisteredTwice
-        | C::RegistrationLost
-        | C::NodeDown
-        | C::AgentAway
-        | C::NodeUnknown
-        | C::JournalFault
-        | C::RunUnknown
-        | C::HostHangs
-        | C::SharedNodeId
-        | C::PluginDown
-        | C::PluginHangs
-        | C::HeldByProcess
-        | C::ForeignMount
-        | C::MountLeft
-        | C::PluginRefuses
-        | C::CreationInDoubt
-        | C::MountFails
-        | C::MountHangs
-        | C::MountDead
-        | C::MountMissing
-        | C::NobodyWorks => Some(Verdict::Fault),
-        C::MountUnaccounted
-        | C::NodeGone
-        | C::PluginFile
-        | C::RequestOutdated
-        | C::PluginRetries
-        | C::VolumeUnwell
-        | C::NoRoom
-        | C::ChangeRefused
-        | C::PlacementRefuses
-        | C::Refused
-        | C::NotAskedFor => Some(Verdict::Warning),
-        C::HeldByOthers | C::UnderWay | C::Nothing => None,
-    }
-}
-
-/// What a check found.
-struct Examined {
-    /// What was looked at, in a few words.
-    summary: String,
-    ailments: Vec<Ailment>,
-}
-
-impl Examined {
-    fn new(summary: impl Into<String>, ailments: Vec<Ailment>) -> Self {
-        Self { summary: summary.into(), ailments }
-    }
-
-    /// Nothing was looked at.
-    fn not_made(what: &str, problem: &Problem) -> Self {
-        Self::new("not checked", vec![Ailment::not_checked(what, problem)])
-    }
-}
 
 /// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -4,7 +4,8 @@ use berth_contract::code::Code;
 use berth_contract::message::registry::NodeStatus;
 use berth_domain::plugin::NodeState;
 
-use super::{Ailment, Examined, RegistryLists, SystemFacts};
+use super::facts::{RegistryLists, SystemFacts};
+use super::finding::{Ailment, Examined};
 use berth_explain::{Actor, Cause, Finding, node_troubles};
 
 /// The causes that are told here; the others belong to other checks.

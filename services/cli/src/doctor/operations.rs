@@ -1,6 +1,7 @@
 //! Operations that do not return: plugin calls past their deadlines, and operations of a host.
 
-use super::{Ailment, Examined, SystemFacts};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined};
 use berth_explain::{Cause, node_troubles};
 
 pub fn examine(facts: &SystemFacts) -> Examined {

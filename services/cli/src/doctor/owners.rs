@@ -6,7 +6,8 @@ use berth_contract::hint;
 use berth_contract::message::alloc::AllocStub;
 use berth_domain::{Namespace, OwnerId, Timestamp};
 
-use super::{Ailment, Examined, SystemFacts};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined};
 use crate::span::ago;
 
 /// The most allocs of one owner that are named.

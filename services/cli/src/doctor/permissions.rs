@@ -12,7 +12,8 @@ use berth_contract::role::{Grants, Role};
 use berth_contract::verb::{self, Capability, Verb as _};
 use berth_domain::Namespace;
 
-use super::{Ailment, Examined, SystemFacts};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined};
 use berth_explain::missing_rights;
 
 /// The most rights, and the most processes, that one finding names.

@@ -4,7 +4,8 @@ use berth_contract::message::registry::PluginStatus;
 use berth_domain::NodeId;
 use berth_domain::plugin::{Count, Half, NodeState};
 
-use super::{Ailment, Examined, SystemFacts};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined};
 use berth_explain::{Cause, Finding, next, node_troubles, plugin_troubles};
 
 pub fn examine(facts: &SystemFacts) -> Examined {

@@ -3,7 +3,8 @@
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 
-use super::{Ailment, Examined, SystemFacts};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined};
 use berth_explain::unreadable_record;
 
 pub fn examine(facts: &SystemFacts) -> Examined {

@@ -8,8 +8,9 @@ use berth_contract::service::{CLAIM, GC, PLUGIN_REGISTRY, ServiceName, VOLUMEWAT
 use berth_contract::verb;
 use berth_contract::verb::Verb as _;
 
-use super::replica::EndpointStats;
-use super::{Ailment, Examined, Replica, SystemFacts, Verdict};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined, Verdict};
+use super::replica::{EndpointStats, Replica};
 use crate::span::ago;
 use berth_explain::next;
 

@@ -9,7 +9,8 @@ use berth_contract::message::volume::VolumeStatus;
 use berth_domain::volume::storage::{OperationKind, SnapshotState};
 use berth_domain::{Timestamp, VolumeKey};
 
-use super::{Ailment, Examined, SystemFacts};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined};
 use crate::span::ago;
 use berth_explain::name_operation;
 use berth_explain::{Cause, Finding, find_change, find_refusal, find_snapshot, next};

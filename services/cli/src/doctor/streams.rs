@@ -10,7 +10,8 @@ use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_contract::stream::stream_owner;
 
-use super::{Ailment, Examined, SystemFacts};
+use super::facts::SystemFacts;
+use super::finding::{Ailment, Examined};
 
 /// The most processes that are named whose writes are not stored.
 const SHOWN_MAX: usize = 5;

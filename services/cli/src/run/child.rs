@@ -216,7 +216,7 @@ pub fn exit_code(status: Option<ExitStatus>) -> u8 {
     let Some(status) = status else { return exit::RUN_NOT_STARTED };
     match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(exit::FAILED),
-        (None, Some(signal)) => super::signal_exit(signal),
+        (None, Some(signal)) => exit::signal_exit(signal),
         (None, None) => exit::FAILED,
     }
 }

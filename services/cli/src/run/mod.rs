@@ -64,7 +64,7 @@ impl NotStarted {
                 Some(Code::Held | Code::AccessInUse | Code::Waiting) => exit::RUN_HELD,
                 _ => exit::RUN_NOT_STARTED,
             },
-            Self::Signal(signal) => signal_exit(*signal as i32),
+            Self::Signal(signal) => exit::signal_exit(*signal as i32),
         }
     }
 
@@ -232,9 +232,4 @@ fn explain(error: StartError) -> NotStarted {
         _ => "look at the limits of this shell: ulimit -a",
     };
     NotStarted::Failure(Failure::local(berth_service::process::chain(&error), next))
-}
-
-/// 128 + n.
-fn signal_exit(number: i32) -> u8 {
-    u8::try_from(number).map_or(u8::MAX, |number| exit::RUN_SIGNAL.saturating_add(number))
 }

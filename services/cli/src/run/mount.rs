@@ -12,22 +12,13 @@ use berth_domain::{VolumeId, limits};
 use berth_host::MountTable;
 
 use super::place;
-use super::plan::{CommandVolume, Plan};
+use super::plan::{CommandVolume, Mounted, Plan};
 use crate::failure::Failure;
 use crate::output::print_note;
 use crate::session::{Patience, Session};
 
 /// How long claims and mounts are retried by default: attaching in a cloud takes minutes.
 pub const PATIENCE: Duration = Duration::from_secs(300);
-
-/// A volume that is mounted here.
-#[derive(Debug)]
-pub struct Mounted {
-    /// The volume.
-    pub source: VolumeId,
-    /// Its path on the node.
-    pub path: PathBuf,
-}
 
 /// Has every volume of the plan claimed and mounted, in order.
 pub async fn mount_all(

@@ -10,7 +10,6 @@ use berth_domain::size::Size;
 use berth_domain::{AllocId, ClassId, NodeId, VolumeId, limits};
 
 use super::child::Bind;
-use super::mount::Mounted;
 use super::stage;
 use crate::args::{Run, RunVolumeArg, VolumeArg};
 use crate::failure::Failure;
@@ -23,6 +22,15 @@ pub struct CommandVolume {
     pub source: VolumeId,
     /// The volume's id.
     pub volume: VolumeId,
+}
+
+/// A volume that is mounted here.
+#[derive(Debug)]
+pub struct Mounted {
+    /// The volume.
+    pub source: VolumeId,
+    /// Its path on the node.
+    pub path: PathBuf,
 }
 
 /// A volume that is created for this run alone.

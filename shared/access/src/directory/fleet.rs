@@ -1,11 +1,11 @@
 //! The servers of a fleet: their configuration, their certificates, the authorities.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use berth_domain::Timestamp;
 
-use super::{Directory, FilePlace};
+use super::Directory;
+use super::place::{FilePlace, check_servers};
 use crate::error::AccessError;
 use crate::files;
 use crate::host::Host;
@@ -22,25 +22,6 @@ const OWN_HOST: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 pub struct RetiredAuthorities {
     /// Their names.
     pub names: Vec<String>,
-}
-
-/// Refuses a list of servers that makes no fleet.
-pub(super) fn check_servers(servers: &[Host], place: &FilePlace) -> Result<(), AccessError> {
-    let distinct: BTreeSet<&Host> = servers.iter().collect();
-    if servers.is_empty() {
-        return Err(AccessError::BadServers("no server is named".to_owned()));
-    }
-    if distinct.len() != servers.len() {
-        return Err(AccessError::BadServers("a server is named twice".to_owned()));
-    }
-    if *place != FilePlace::Here && servers.len().is_multiple_of(2) {
-        return Err(AccessError::BadServers(format!(
-            "{} servers survive no more losses than {}: a majority must be left",
-            servers.len(),
-            servers.len() - 1
-        )));
-    }
-    Ok(())
 }
 
 impl Directory {

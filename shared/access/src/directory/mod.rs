@@ -22,6 +22,7 @@
 
 mod fleet;
 mod identities;
+mod place;
 mod revocations;
 
 use std::fs::File;
@@ -34,6 +35,7 @@ use serde::de::DeserializeOwned;
 
 pub use fleet::RetiredAuthorities;
 pub use identities::{IssuedIdentity, NewIdentity};
+pub use place::FilePlace;
 pub use revocations::{AdoptedFiles, RevokedKeys, WhichKeys};
 
 use crate::error::AccessError;
@@ -42,21 +44,12 @@ use crate::host::Host;
 use crate::jwt::{AccountToken, sign_operator};
 use crate::key::{Key, KeyKind};
 use crate::record::{DirectoryRecord, VERSION};
+use place::check_servers;
 
 /// The file that makes a directory one of ours.
 const DIRECTORY: &str = "directory.json";
 /// How long a change waits for a change of another process.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Where the servers of a fleet read their files.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FilePlace {
-    /// Each host's files are copied to this directory of the host.
-    Installed(PathBuf),
-    /// Servers of this machine read the directory itself. Files are not synced to the disk: such a
-    /// fleet can be made again.
-    Here,
-}
 
 /// A directory of identities.
 #[derive(Debug)]
@@ -74,7 +67,7 @@ impl Directory {
         place: &FilePlace,
         at: Timestamp,
     ) -> Result<Self, AccessError> {
-        fleet::check_servers(servers, place)?;
+        check_servers(servers, place)?;
         if files::is_occupied(path) {
             return Err(AccessError::DirectoryExists(path.to_owned()));
         }

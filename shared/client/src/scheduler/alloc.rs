@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_contract::code::Code;
@@ -16,8 +17,10 @@ use berth_domain::volume::{NodeMountState, State as ClaimState};
 use berth_domain::{AllocId, NodeId, OwnerId, VolumeId};
 use tokio::time::{Instant, timeout};
 
+use super::asker::{BRIEF, Deadlines};
+use super::refusal::Refusal;
+use super::running::RunningScheduler;
 use super::watch::SeenAlloc;
-use super::{Deadlines, Refusal, Scheduler};
 
 /// How long one request waits.
 const WAIT_EACH: Duration = Duration::from_secs(30);
@@ -27,7 +30,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// An alloc that belongs to this scheduler. To drop it changes nothing: what runs goes on.
 #[derive(Debug, Clone)]
 pub struct Alloc {
-    scheduler: Scheduler,
+    scheduler: Arc<RunningScheduler>,
     stub: AllocStub,
 }
 
@@ -61,7 +64,7 @@ pub enum Lost {
 }
 
 impl Alloc {
-    pub(super) const fn new(scheduler: Scheduler, stub: AllocStub) -> Self {
+    pub(super) const fn new(scheduler: Arc<RunningScheduler>, stub: AllocStub) -> Self {
         Self { scheduler, stub }
     }
 
@@ -99,7 +102,7 @@ impl Alloc {
     ) -> Result<Vec<MountedVolume>, Refusal> {
         let (namespace, alloc) = (self.stub.namespace.clone(), self.id().clone());
         let request = MountAll { namespace, alloc, wait, paths };
-        let asker = &self.scheduler.0.asker;
+        let asker = &self.scheduler.asker;
         let mounted = asker.send::<verb::AgentMountAll>(&self.agent(), &request, deadlines).await?;
         Ok(mounted.volumes)
     }
@@ -110,11 +113,11 @@ impl Alloc {
         let request = SetGuard {
             namespace: self.stub.namespace.clone(),
             alloc: self.id().clone(),
-            owner: Some(self.scheduler.0.owner.clone()),
+            owner: Some(self.scheduler.owner.clone()),
             guard,
         };
-        let asker = &self.scheduler.0.asker;
-        let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: super::BRIEF };
+        let asker = &self.scheduler.asker;
+        let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: BRIEF };
         asker.send::<verb::AgentGuard>(&self.agent(), &request, deadlines).await?;
         Ok(())
     }
@@ -124,8 +127,8 @@ impl Alloc {
     /// this file does. So there is no moment in which the workload runs without a guard, and a
     /// scheduler that was killed finds out ([`Alloc::is_guarded`]) whether it had come so far.
     pub async fn lock(&self) -> Result<File, Refusal> {
-        let asker = &self.scheduler.0.asker;
-        let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: super::BRIEF };
+        let asker = &self.scheduler.asker;
+        let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: BRIEF };
         let status = asker.send::<verb::AgentStatus>(&self.agent(), &Status {}, deadlines).await?;
         let name = format!("{:016x}.lock", rand::random::<u64>());
         let file = status.runs.map(|dir| new_lock(&Path::new(&dir).join(&name)));
@@ -142,8 +145,8 @@ impl Alloc {
 
     /// Whether something guards it: its workload was started, or was about to be.
     pub async fn is_guarded(&self) -> Result<bool, Refusal> {
-        let asker = &self.scheduler.0.asker;
-        let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: super::BRIEF };
+        let asker = &self.scheduler.asker;
+        let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: BRIEF };
         let status = asker.send::<verb::AgentStatus>(&self.agent(), &Status {}, deadlines).await?;
         let mut guards = status.guards.iter();
         Ok(guards.any(|one| one.namespace == self.stub.namespace && one.alloc == *self.id()))
@@ -152,7 +155,7 @@ impl Alloc {
     /// Waits until its workload has to end. Ends only then, or when this is dropped: use it beside
     /// the workload.
     pub async fn lost(&self) -> Lost {
-        let mut seen = self.scheduler.0.watch.follow(self.id()).await;
+        let mut seen = self.scheduler.watch.follow(self.id()).await;
         loop {
             // The sender lives as long as the scheduler.
             let _: Result<(), _> = seen.changed().await;
@@ -172,7 +175,7 @@ impl Alloc {
         if alloc.state.is_terminal() {
             return Some(Lost::Ended { state: alloc.state, note: alloc.note.clone() });
         }
-        if alloc.owner.as_ref() != Some(self.scheduler.owner()) {
+        if alloc.owner.as_ref() != Some(&self.scheduler.owner) {
             return Some(Lost::Adopted { by: alloc.owner.clone() });
         }
         alloc.claims.iter().find_map(|claim| {
@@ -189,16 +192,16 @@ impl Alloc {
     /// Says that its workload has ended. From then on its volumes are released. Again is nothing.
     pub async fn stop(&self, state: AllocState, note: &str) -> Result<(), Refusal> {
         let stop = Stop {
-            owner: Some(self.scheduler.0.owner.clone()),
+            owner: Some(self.scheduler.owner.clone()),
             ..Stop::new(self.id().clone(), state, Some(note.to_owned()))
         };
         // Its volumes may be free before the answer is here.
-        let expected = self.scheduler.0.watch.expect(self.id());
-        let stopped = self.scheduler.0.asker.send_brief::<verb::AllocStop>(&stop).await;
+        let expected = self.scheduler.watch.expect(self.id());
+        let stopped = self.scheduler.asker.send_brief::<verb::AllocStop>(&stop).await;
         match stopped {
             // Its record was removed after it had ended.
             Err(problem) if problem.code == Code::NoSuchAlloc => return Ok(()),
-            stopped => self.scheduler.0.watch.put(stopped?),
+            stopped => self.scheduler.watch.put(stopped?),
         }
         drop(expected);
         Ok(())
@@ -209,7 +212,7 @@ impl Alloc {
         if until == WaitUntil::Mounted {
             return self.wait_mounted(overall).await;
         }
-        let mut seen = self.scheduler.0.watch.follow(self.id()).await;
+        let mut seen = self.scheduler.watch.follow(self.id()).await;
         let reached = async {
             loop {
                 let _: Result<(), _> = seen.changed().await;
@@ -239,7 +242,7 @@ impl Alloc {
             let wait_ms = u64::try_from(left.as_millis()).ok();
             let request = Wait { id: self.id().clone(), until: WaitUntil::Mounted, wait_ms };
             let deadlines = Deadlines { attempt: left + ANSWER, overall: left + ANSWER };
-            let asker = &self.scheduler.0.asker;
+            let asker = &self.scheduler.asker;
             let to = &self.stub.namespace;
             match asker.send::<verb::AllocWait>(to, &request, deadlines).await? {
                 Waited { reached: true, .. } => return Ok(()),

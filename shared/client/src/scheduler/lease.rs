@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use super::Asker;
+use super::asker::{Asker, BRIEF};
 
 /// How often a lease that another process holds is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -45,7 +45,7 @@ impl Lease {
         let holder = format!("{}-{:016x}", std::process::id(), rand::random::<u64>());
         let ttl_s = ttl.as_secs().max(1);
         let request = HoldOwner { owner: owner.clone(), holder: holder.clone(), ttl_s };
-        let give_up_at = Instant::now() + ttl * 2 + super::BRIEF;
+        let give_up_at = Instant::now() + ttl * 2 + BRIEF;
         let mut since = Instant::now();
         while let Err(problem) = renew(asker, &request, ttl).await {
             if !problem.retryable || Instant::now() >= give_up_at {

@@ -17,10 +17,12 @@
 //! ```
 
 mod alloc;
+mod asker;
 mod guard;
 mod lease;
 mod nodes;
 mod refusal;
+mod running;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -33,23 +35,22 @@ use berth_contract::message::alloc::{self as message, AllocStub, Register};
 use berth_contract::message::many::{Adopt, RegisterMany, StopOwned};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb};
+use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use berth_domain::{Namespace, OwnerId, limits};
 
 pub use alloc::{Alloc, Lost};
+pub use asker::Deadlines;
 pub use guard::process_guard;
 pub use nodes::{Candidate, Nodes};
 pub use refusal::Refusal;
 
-use crate::{Client, Retry};
+use crate::Client;
+use asker::{Asker, BRIEF, PAGES_MAX};
 use lease::Lease;
+use running::RunningScheduler;
 use watch::Watch;
 
-/// How long is tried what only writes records.
-const BRIEF: Duration = Duration::from_secs(60);
-/// Pages of a list that are read.
-const PAGES_MAX: usize = 1000;
 /// Requests in one bulk request.
 const BULK: usize = limits::BULK_MAX;
 
@@ -91,65 +92,9 @@ impl Connect {
     }
 }
 
-/// How long something is tried.
-#[derive(Debug, Clone, Copy)]
-pub struct Deadlines {
-    /// One attempt. Then it is asked again: a service may have been killed.
-    pub attempt: Duration,
-    /// All attempts together.
-    pub overall: Duration,
-}
-
-impl Default for Deadlines {
-    /// 30 s, and five minutes: to attach a volume in a cloud takes minutes.
-    fn default() -> Self {
-        Self { attempt: Duration::from_secs(30), overall: Duration::from_secs(300) }
-    }
-}
-
 /// One instance of a scheduler. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Scheduler(Arc<SchedulerInner>);
-
-#[derive(Debug)]
-struct SchedulerInner {
-    asker: Asker,
-    owner: OwnerId,
-    lease: Lease,
-    watch: Watch,
-}
-
-/// Asks in one namespace.
-#[derive(Debug, Clone)]
-struct Asker {
-    client: Client,
-    namespace: Namespace,
-}
-
-impl Asker {
-    /// Asks until there is an answer that time alone does not change, or the time is over.
-    async fn send<V: Verb>(
-        &self,
-        to: &V::To,
-        request: &V::Request,
-        Deadlines { attempt, overall }: Deadlines,
-    ) -> Result<V::Reply, Problem> {
-        let call = Call::within(TraceContext::begin(&mut rand::rng()), overall);
-        let asked = self.client.persist::<V>(to, request, &call, Retry::each(attempt), |failed| {
-            failed.problem.retryable
-        });
-        asked.await
-    }
-
-    /// Asks what only writes records, or only reads.
-    async fn send_brief<V: Verb<To = Namespace>>(
-        &self,
-        request: &V::Request,
-    ) -> Result<V::Reply, Problem> {
-        let deadlines = Deadlines { attempt: limits::REQUEST_TIMEOUT, overall: BRIEF };
-        self.send::<V>(&self.namespace, request, deadlines).await
-    }
-}
+pub struct Scheduler(Arc<RunningScheduler>);
 
 impl Scheduler {
     /// Connects, and takes the owner's lease. It waits for a lease that an earlier process of the
@@ -182,7 +127,7 @@ impl Scheduler {
         let asker = Asker { client: Client::new(bus), namespace };
         let lease = Lease::take(&asker, &owner, lease_ttl).await?;
         let watch = Watch::start(&asker, &owner).await?;
-        Ok(Self(Arc::new(SchedulerInner { asker, owner, lease, watch })))
+        Ok(Self(Arc::new(RunningScheduler { asker, owner, lease, watch })))
     }
 
     /// How many requests were sent so far.
@@ -289,7 +234,7 @@ impl Scheduler {
     }
 
     fn alloc(&self, stub: AllocStub) -> Alloc {
-        Alloc::new(self.clone(), stub)
+        Alloc::new(Arc::clone(&self.0), stub)
     }
 }
 

@@ -8,7 +8,8 @@ use berth_contract::verb;
 use berth_domain::NodeId;
 use berth_domain::alloc::VolumeRequest;
 
-use super::{BRIEF, PAGES_MAX, Refusal, Scheduler};
+use super::asker::{BRIEF, PAGES_MAX};
+use super::{Refusal, Scheduler};
 
 /// A node, and what is in the way there.
 #[derive(Debug, Clone, PartialEq, Eq)]

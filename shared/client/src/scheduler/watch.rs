@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Asker, PAGES_MAX};
+use super::asker::{Asker, PAGES_MAX};
 
 /// How often the list of allocs is compared.
 const COMPARE: Duration = Duration::from_secs(5);

@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_domain::volume::name_in;
 use berth_domain::volume::storage::Stage;
+use berth_domain::volume::{Volume, name_in};
 use berth_domain::{SnapshotId, VolumeKey};
-
-use super::volumes::Subtree;
 
 /// A volume, or a snapshot of it.
 pub type CopySource = (VolumeKey, Option<SnapshotId>);
@@ -23,11 +21,11 @@ impl Copies {
     }
 
     /// What the volume is being created from.
-    pub(super) fn source_of(volume: &VolumeKey, subtree: &Subtree) -> Option<CopySource> {
-        let spec = subtree.volume.spec.as_ref()?;
+    pub(super) fn source_of(key: &VolumeKey, volume: &Volume) -> Option<CopySource> {
+        let spec = volume.spec.as_ref()?;
         let origin = spec.provision()?.origin.as_ref()?;
         let is_under_way = matches!(spec.stage(), Stage::Unused | Stage::Creating);
-        let source = VolumeKey::new(volume.namespace.clone(), origin.volume.clone());
+        let source = VolumeKey::new(key.namespace.clone(), origin.volume.clone());
         is_under_way.then(|| (source, origin.snapshot.clone()))
     }
 

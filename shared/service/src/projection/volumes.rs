@@ -283,7 +283,7 @@ impl Volumes {
         let known_as = handle(subtree);
         let strays_before = subtree.stray_handles(known_as.as_ref());
         let claimed_before = subtree.claimed_handle(claim.as_ref());
-        let copied = Copies::source_of(&volume, subtree);
+        let copied = Copies::source_of(&volume, &subtree.volume);
         let newer_before = subtree.count_newer();
         let moved = change(subtree);
         self.newer = (self.newer + subtree.count_newer()).saturating_sub(newer_before);
@@ -305,7 +305,7 @@ impl Volumes {
         let strays = subtree.stray_handles(is_known_as.as_ref());
         self.handles.record_strays(&volume, strays_before, strays);
         self.handles.record_change(&volume, known_as, is_known_as);
-        self.copies.record_change(&volume, copied, Copies::source_of(&volume, subtree));
+        self.copies.record_change(&volume, copied, Copies::source_of(&volume, &subtree.volume));
         self.load.record_change((before, subtree.plugin()), moved, &subtree.volume.claims);
         subtree.head = subtree.head.max(revision);
         if subtree.unreadable.is_empty() {

@@ -9,7 +9,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{JSON, Run, found};
+use super::record::{JSON, Run, found};
 
 const DIR: &str = "known-runs";
 /// The file that says that the directory was made. An earlier version made none.

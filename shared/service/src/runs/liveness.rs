@@ -8,31 +8,14 @@
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use berth_contract::message::agent::Guard;
 use berth_host::process::find_open_file;
 use berth_host::{ProcessHandle, cgroup};
-use serde::{Deserialize, Serialize};
 
-use super::{RunGuard, found};
-
-/// One file, whatever its name. Valid while it exists or is open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct FileId {
-    /// The device, as `st_dev`.
-    pub dev: u64,
-    /// The inode.
-    pub ino: u64,
-}
-
-impl FileId {
-    fn from_metadata(metadata: &fs::Metadata) -> Self {
-        Self { dev: metadata.dev(), ino: metadata.ino() }
-    }
-}
+use super::record::{FileId, RunGuard, found};
 
 /// Looks at guards. Clones share the open files.
 #[derive(Debug, Clone, Default)]

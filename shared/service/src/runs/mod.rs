@@ -24,6 +24,7 @@
 
 mod known;
 mod liveness;
+mod record;
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -32,23 +33,20 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use berth_contract::message::agent::Guard;
 use berth_contract::token;
-use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, Namespace};
 use data_encoding::HEXLOWER;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use crate::process::chain;
 use known::KnownRuns;
 use liveness::{Liveness, is_locked};
+use record::{JSON, found};
 
-pub use liveness::FileId;
+pub use record::{Ended, FileId, Run, RunGuard};
 
 const DIR: &str = "runs";
-const JSON: &str = "json";
 const HELD: &str = "held";
 /// The longest name of a run, in bytes. With what is appended the file's name must not exceed 255.
 const NAME_BYTES_MAX: usize = 200;
@@ -57,56 +55,6 @@ const NAME_KEPT_BYTES: usize = 120;
 const NAME_HASH_BYTES: usize = 16;
 /// How often a file is opened again that was replaced between opening and locking it.
 const REPLACED_MAX: usize = 8;
-
-/// The alloc and the runner of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
-    /// The alloc's namespace.
-    pub namespace: Namespace,
-    /// The alloc that claims the volumes.
-    pub alloc: AllocId,
-    /// The runner's process id, for people.
-    pub pid: u32,
-    /// The mark that tells this run's processes from those of every other run on the host; empty in
-    /// a file of an older version.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub mark: String,
-    /// How the run ended, once it has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<Ended>,
-    /// What stands in for a runner, where a scheduler started the workload itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub guard: Option<RunGuard>,
-}
-
-/// What a scheduler named as running its alloc.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunGuard {
-    /// A process, a cgroup or a lock.
-    pub guard: Guard,
-    /// The boot of the host in which it was named. Nothing of it lives in another boot.
-    pub boot_id: String,
-    /// Of a lock: which file was locked, whatever becomes of its name. `None` if an earlier version
-    /// wrote the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<FileId>,
-}
-
-impl RunGuard {
-    /// Whether both name the same process, cgroup or lock.
-    fn is_same(&self, other: &Self) -> bool {
-        (&self.guard, &self.boot_id) == (&other.guard, &other.boot_id)
-    }
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
-    /// What the alloc's state becomes.
-    pub state: AllocState,
-    /// Why, for people.
-    pub note: String,
-}
 
 /// Why a run could not be announced.
 #[derive(Debug, Error)]
@@ -574,13 +522,6 @@ fn locked(path: &Path, run: &Run) -> io::Result<File> {
     file.write_all(&serde_json::to_vec(run)?)?;
     file.sync_all()?;
     Ok(file)
-}
-
-fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        result => result.map(Some),
-    }
 }
 
 #[cfg(test)]

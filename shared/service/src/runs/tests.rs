@@ -5,6 +5,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
+use berth_contract::message::agent::Guard;
+use berth_domain::alloc::AllocState;
+
 use super::*;
 
 fn run(alloc: &str) -> Run {

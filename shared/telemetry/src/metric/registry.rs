@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{About, Counter, Gauge, Histogram, Metric};
+use super::instrument::{About, Counter, Gauge, Histogram, Metric};
 
 /// Histogram bounds, in seconds, for what ends within a minute.
 const SHORT: &[f64] =

@@ -37,29 +37,17 @@ impl KnownCircle {
 
 const KNOWN_CIRCLES: &[KnownCircle] = &[
     KnownCircle::new("services/claim", "transact", 2),
-    KnownCircle::new("services/cli", "args/", 6),
-    KnownCircle::new("services/cli", "command/", 2),
-    KnownCircle::new("services/cli", "dev/", 2),
-    KnownCircle::new("services/cli", "doctor/", 15),
-    KnownCircle::new("services/cli", "run/", 9),
-    KnownCircle::new("services/cli", "show/trace/", 5),
     KnownCircle::new("services/csi-dev", "backend/", 2),
     KnownCircle::new("services/node-agent", "journal/", 2),
     KnownCircle::new("services/node-agent", "node/", 11),
     KnownCircle::new("services/node-agent", "plugin/", 5),
-    KnownCircle::new("shared/access", "directory/", 2),
     KnownCircle::new("shared/bus", "lease/", 2),
     KnownCircle::new("shared/bus", "mirror/", 4),
     KnownCircle::new("shared/bus", "serve/", 3),
-    KnownCircle::new("shared/client", "scheduler/", 4),
     KnownCircle::new("shared/contract", "message/", 9),
     KnownCircle::new("shared/contract", "message/", 2),
     KnownCircle::new("shared/domain", "volume/", 15),
     KnownCircle::new("shared/domain", "volume/", 2),
-    KnownCircle::new("shared/judge", "", 2),
-    KnownCircle::new("shared/service", "projection/", 2),
-    KnownCircle::new("shared/service", "runs/", 3),
-    KnownCircle::new("shared/telemetry", "metric/", 2),
 ];
 
 #[test]

@@ -5,7 +5,8 @@ use berth_contract::event::{Event, EventName};
 use berth_domain::volume::{Attempt as OnRecord, CallKind};
 use berth_domain::{AttemptId, Timestamp};
 
-use super::lives::{Life, is_claims};
+use super::lives::Life;
+use super::source::{call_of, is_claims};
 use super::tree::{How, Step, between, earlier};
 
 /// One attempt.
@@ -57,14 +58,6 @@ pub(super) fn attempts(life: &Life<'_>, now: Timestamp) -> Vec<(Option<CallKind>
     steps.sort_by_key(|(_, step)| step.at);
     succeed(&mut steps);
     steps
-}
-
-/// The call of a call's event.
-pub(super) fn call_of(event: &Event) -> Option<CallKind> {
-    let detail = event.detail.as_deref()?;
-    let name = detail.split([' ', ':']).next()?;
-    let all = [CallKind::ControllerPublish, CallKind::NodeDetach, CallKind::ControllerUnpublish];
-    all.into_iter().find(|call| call.as_str() == name)
 }
 
 /// The attempt with this id, added when it is new.

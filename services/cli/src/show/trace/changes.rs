@@ -7,9 +7,8 @@ use std::collections::BTreeSet;
 
 use berth_contract::event::{Event, EventName};
 
-use super::TreeSource;
 use super::attempts::calls;
-use super::lives::in_order;
+use super::source::{TreeSource, in_order};
 use super::tree::{How, Phase, Step, StorageChange, between, earlier};
 
 /// What an event says about a change.

@@ -6,9 +6,9 @@
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::claim::ClaimStatus;
 use berth_domain::Timestamp;
-use berth_domain::volume::CallKind;
+use berth_domain::volume::{CallKind, State};
 
-use super::attempts::call_of;
+use super::source::{call_of, in_order, is_claims};
 use super::tree::earlier;
 use crate::show::ClaimKey;
 
@@ -48,23 +48,9 @@ pub(super) fn lives<'a>(events: &'a [Event], statuses: &'a [ClaimStatus]) -> Vec
     lives
 }
 
-/// Sorted by time, without duplicates.
-pub(super) fn in_order(events: &[Event]) -> Vec<&Event> {
-    let mut all: Vec<&Event> = events.iter().collect();
-    all.sort_by_key(|event| event.at);
-    let mut once: Vec<&Event> = Vec::with_capacity(all.len());
-    for event in all {
-        let mut at_that_time = once.iter().rev().take_while(|known| known.at == event.at);
-        if !at_that_time.any(|known| *known == event) {
-            once.push(event);
-        }
-    }
-    once
-}
-
-/// Whether the event is a change of a claim's record.
-pub(super) fn is_claims(event: &Event) -> bool {
-    event.event.as_str().starts_with("claim.")
+/// Whether a claim in this state is being released.
+pub(super) fn is_leaving(state: State) -> bool {
+    matches!(state, State::Unpublishing | State::NodeDetached)
 }
 
 fn key(event: &Event) -> Option<ClaimKey<'_>> {
@@ -116,7 +102,7 @@ fn add_work<'a>(lives: &mut Vec<Life<'a>>, event: &'a Event) {
 fn add_status<'a>(lives: &mut Vec<Life<'a>>, status: &'a ClaimStatus) {
     let key = (&status.namespace, &status.volume, &status.alloc);
     let trace = status.trace.as_deref();
-    let leaves = super::phases::is_leaving(status.state);
+    let leaves = is_leaving(status.state);
     let (claim, release) = if leaves { (None, trace) } else { (trace, None) };
     // Events of the claim or of its release may be lost: then the trace is unknown.
     let is_of = |life: &Life<'_>| match (trace, leaves) {

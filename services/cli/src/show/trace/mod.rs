@@ -17,30 +17,17 @@ mod changes;
 mod draw;
 mod lives;
 mod phases;
+mod source;
 mod tree;
 
 use std::collections::BTreeSet;
 
 use berth_contract::event::Event;
-use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::query::RefusedRequest;
-use berth_domain::Timestamp;
 
 pub use draw::{Drawing, draw};
+pub use source::TreeSource;
 pub use tree::{Claim, How, Phase, Step, StorageChange, Tree};
-
-/// The events and claims that a tree is made of.
-#[derive(Debug, Clone, Copy)]
-pub struct TreeSource<'a> {
-    /// The events of some allocs and their claims, and of volumes at their storage, in any order.
-    pub events: &'a [Event],
-    /// The present claims of those allocs.
-    pub claims: &'a [ClaimStatus],
-    /// The time of the oldest stored event, if older ones are gone.
-    pub begins: Option<Timestamp>,
-    /// When the claims were read.
-    pub now: Timestamp,
-}
 
 /// The claims and the refused requests. Only the newest refusals are shown, unless `--all` is
 /// given.
@@ -108,6 +95,6 @@ fn refusals(events: &[Event], which: Which<'_>) -> Vec<RefusedRequest> {
         Which::Trace(trace) => event.trace.as_deref() == Some(trace),
         Which::Newest | Which::All => true,
     };
-    let refused = lives::in_order(events).into_iter().filter(is_meant);
+    let refused = source::in_order(events).into_iter().filter(is_meant);
     refused.filter_map(|event| RefusedRequest::from_event(event.clone())).collect()
 }

@@ -4,9 +4,9 @@ use berth_contract::event::{Event, EventName};
 use berth_domain::Timestamp;
 use berth_domain::volume::{CallKind, State};
 
-use super::TreeSource;
 use super::attempts::{attempts, calls};
-use super::lives::{Life, is_claims};
+use super::lives::{Life, is_leaving};
+use super::source::{TreeSource, is_claims};
 use super::tree::{Claim, How, Phase, Step, between, earlier};
 
 /// The shortest time without events that is shown, in microseconds.
@@ -42,10 +42,6 @@ pub(super) fn claim(life: &Life<'_>, known: TreeSource<'_>) -> Claim {
     let phase = claim.release.as_mut().unwrap_or(&mut claim.claim);
     scene.wait(phase);
     claim
-}
-
-pub(super) fn is_leaving(state: State) -> bool {
-    matches!(state, State::Unpublishing | State::NodeDetached)
 }
 
 fn is_mount(event: &Event) -> bool {
