@@ -48,8 +48,23 @@ pub struct KeptLease {
     task: Option<JoinHandle<Result<(), LeaseError>>>,
 }
 
+impl<S: LeaseStore> Lease<S> {
+    /// Renews the lease in the background until it is lost or released: three times in each TTL, or
+    /// twice if the TTL is 30 s or more.
+    pub fn keep(self) -> KeptLease {
+        let (_, ttl) = watch::channel(self.terms.ttl);
+        KeptLease::new(self, ttl)
+    }
+
+    /// As [`keep`](Self::keep), each time for the current value of `ttl`: whole seconds, at least
+    /// one.
+    pub fn keep_for(self, ttl: watch::Receiver<Duration>) -> KeptLease {
+        KeptLease::new(self, ttl)
+    }
+}
+
 impl KeptLease {
-    pub(super) fn new<S: LeaseStore>(lease: Lease<S>, ttl: watch::Receiver<Duration>) -> Self {
+    fn new<S: LeaseStore>(lease: Lease<S>, ttl: watch::Receiver<Duration>) -> Self {
         let (key, fence) = (lease.key().to_owned(), lease.fence);
         let (state, holding) = watch::channel(HeldUntil { until: Some(lease.ends) });
         let stop = CancellationToken::new();

@@ -26,7 +26,6 @@ use berth_contract::trace::TraceContext;
 use berth_contract::{code::Code, problem::Problem};
 use berth_host::BootTime;
 use thiserror::Error;
-use tokio::sync::watch;
 
 use crate::bucket::Bucket;
 use crate::cause::{Cause, chain};
@@ -199,19 +198,6 @@ impl<S: LeaseStore> Lease<S> {
     /// Releases the lease, so that the next holder need not wait until it expires.
     pub async fn release(self) -> Result<(), LeaseError> {
         self.store.release(&self.terms, self.revision).await
-    }
-
-    /// Renews the lease in the background until it is lost or released: three times in each TTL, or
-    /// twice if the TTL is 30 s or more.
-    pub fn keep(self) -> KeptLease {
-        let (_, ttl) = watch::channel(self.terms.ttl);
-        KeptLease::new(self, ttl)
-    }
-
-    /// As [`keep`](Self::keep), each time for the current value of `ttl`: whole seconds, at least
-    /// one.
-    pub fn keep_for(self, ttl: watch::Receiver<Duration>) -> KeptLease {
-        KeptLease::new(self, ttl)
     }
 }
 

@@ -12,7 +12,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Fold, MirrorShared};
+use super::fold::Fold;
+use super::state::MirrorShared;
 use crate::cause::{Cause, chain};
 use crate::compare::CompareError;
 use crate::exchange::pause;

@@ -29,13 +29,15 @@
 //!
 //! **Never** keeps more than the fold does, except the revision of each live key.
 
+mod fold;
 mod follow;
 mod set_back;
+mod state;
 mod table;
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, RwLock, Weak};
 use std::time::Duration;
 
 use berth_contract::{code::Code, problem::Problem};
@@ -47,12 +49,14 @@ use tokio::time::{Instant, timeout_at};
 use crate::bucket::Bucket;
 use crate::cause::Cause;
 use crate::exchange::pause;
-use crate::fault_source::FaultSource;
 use crate::filter;
 use crate::list::List;
 use crate::read::ReadError;
 
+pub use fold::Fold;
 use follow::Follower;
+pub use state::MirrorOptions;
+use state::{MirrorShared, Progress};
 pub use table::NoPicture;
 use table::Table;
 
@@ -63,40 +67,6 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const WATCH_MAX: Duration = Duration::from_millis(50);
 /// Most lists that [`Mirror::read_again`] reads while the mirror changes.
 const READ_AGAIN_TRIES: u32 = 3;
-
-/// What a projection makes of each key.
-pub trait Fold: Send + Sync + 'static {
-    /// The key has this value now.
-    fn put(&mut self, key: &str, revision: u64, value: &[u8]);
-    /// The key, which was put before, is gone.
-    fn delete(&mut self, key: &str, revision: u64);
-    /// This host's clock was set back: what the projection took from it before may be wrong.
-    fn clock_set_back(&mut self) {}
-}
-
-/// How a mirror watches. The defaults suit a service; tests use shorter times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MirrorOptions {
-    /// How long the first reading may take.
-    pub start_within: Duration,
-    /// The heartbeat interval of the watch; silence for two and a half intervals ends the watch.
-    pub heartbeat: Duration,
-    /// How often all keys are read again and compared, plus or minus up to a quarter.
-    pub resync_every: Duration,
-    /// How often the leader is asked whether the mirror is behind.
-    pub probe_every: Duration,
-}
-
-impl Default for MirrorOptions {
-    fn default() -> Self {
-        Self {
-            start_within: Duration::from_secs(30),
-            heartbeat: Duration::from_secs(1),
-            resync_every: Duration::from_secs(300),
-            probe_every: Duration::from_secs(10),
-        }
-    }
-}
 
 /// Why there is no mirror, or why it is behind.
 #[derive(Debug, Error)]
@@ -182,29 +152,6 @@ impl Drop for SnapshotWaiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-struct MirrorShared<F> {
-    bucket: Bucket,
-    filter: String,
-    options: MirrorOptions,
-    table: RwLock<Table<F>>,
-    /// Snapshots that ask commits to wait for the watch.
-    snapshots_waiting: AtomicUsize,
-    progress: watch::Sender<Progress>,
-    changes: watch::Sender<u64>,
-}
-
-/// How far a mirror is.
-#[derive(Debug, Clone)]
-struct Progress {
-    /// Everything up to this revision is applied.
-    applied: u64,
-    /// Whether the first reading is complete.
-    started: bool,
-    stale_since: Option<Instant>,
-    /// What the last try to follow ended with.
-    last_error: String,
 }
 
 impl<F: Fold> Mirror<F> {
@@ -404,54 +351,5 @@ impl<F: Fold> Mirror<F> {
     /// Notifies of each change of the projection; the value counts the changes.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.changes.subscribe()
-    }
-}
-
-impl<F: Fold> FaultSource for MirrorShared<F> {
-    fn fault(&self) -> Option<String> {
-        let progress = self.progress.borrow().clone();
-        let since = progress.stale_since?.elapsed().as_secs_f32();
-        let (bucket, why) = (self.bucket.name(), progress.last_error);
-        Some(if progress.started {
-            format!("what is known of bucket {bucket} may be {since:.1} s old: {why}")
-        } else {
-            format!("bucket {bucket} is not read yet, after {since:.1} s: {why}")
-        })
-    }
-}
-
-impl<F: Fold> MirrorShared<F> {
-    fn table(&self) -> RwLockReadGuard<'_, Table<F>> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn table_mut(&self) -> RwLockWriteGuard<'_, Table<F>> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Forgets a key that is gone, unless it was written after `revision`.
-    fn forget(&self, key: &str, revision: u64) -> bool {
-        let gone = self.table_mut().gone(key, revision);
-        self.count_change(gone);
-        gone
-    }
-
-    /// Applies a message of the watch, if it is newer than the known revision of the key.
-    fn apply(&self, key: &str, revision: u64, value: Option<&[u8]>) {
-        let changed = self.table_mut().apply(key, revision, value);
-        self.count_change(changed);
-    }
-
-    /// Applies a change that did not come by the watch, if it is newer than the known revision of
-    /// the key.
-    fn apply_beside(&self, key: &str, revision: u64, value: Option<&[u8]>) {
-        let changed = self.table_mut().apply_beside(key, revision, value);
-        self.count_change(changed);
-    }
-
-    fn count_change(&self, changed: bool) {
-        if changed {
-            self.changes.send_modify(|changes| *changes += 1);
-        }
     }
 }

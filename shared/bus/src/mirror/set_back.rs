@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use berth_domain::{Timestamp, limits};
 use tokio::time::sleep;
 
-use super::{Fold, MirrorShared};
+use super::fold::Fold;
+use super::state::MirrorShared;
 use crate::clock::now;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::Fold;
+use super::fold::Fold;
 use crate::filter;
 use crate::list::List;
 use crate::read::Entry;

@@ -26,7 +26,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::inbox::is_inbox;
-use super::{EndpointSpec, Request, ServeError, listen};
+use super::request::Request;
+use super::spec::{EndpointSpec, ServeError};
+use super::subscription::listen;
 use crate::caller::Caller;
 use crate::clock::now;
 use crate::handle::Bus;

@@ -28,167 +28,29 @@
 mod endpoint;
 mod inbox;
 mod monitor;
+mod request;
+mod spec;
+mod subscription;
 mod verb;
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use berth_contract::actor::{self, Actor};
-use berth_contract::decode::{self, Decode, Fault, Unknown};
-use berth_contract::level;
+use berth_contract::actor;
 use berth_contract::problem::Problem;
-use berth_contract::service::ServiceName;
-use berth_contract::trace::TraceContext;
-use bytes::Bytes;
 use futures_util::future::join_all;
 use rand::RngExt as _;
 use serde::Serialize;
-use thiserror::Error;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
 
-use crate::cause::Cause;
 use crate::handle::Bus;
 use endpoint::RunningEndpoint;
+use monitor::{CurrentFacts, ServiceState};
+pub use request::Request;
+pub use spec::{EndpointSpec, ServeError, ServiceSpec};
+use spec::{check_name, instance_id, invalid, is_subject};
 pub use verb::{Listen, VerbRequest};
-
-/// The metadata fields that an instance's id begins with.
-const ID_FACTS: [&str; 3] = ["node", "plugin", "worker"];
-/// Most characters of each field in the id; the metadata has the whole value.
-const ID_FACT_CHARS_MAX: usize = 40;
-
-/// A service as `nats micro info` shows it.
-#[derive(Debug, Clone, Default)]
-pub struct ServiceSpec {
-    /// The name, `[A-Za-z0-9_-]+`.
-    pub name: String,
-    /// The version, `major.minor.patch`.
-    pub version: String,
-    /// What it does, in a line.
-    pub description: String,
-    /// Facts for people: host, build.
-    pub metadata: BTreeMap<String, String>,
-}
-
-/// An endpoint as `nats micro info` shows it.
-#[derive(Debug, Clone, Default)]
-pub struct EndpointSpec {
-    /// The name, `[A-Za-z0-9_-]+`; short, because operators type it (`nats micro req`).
-    pub name: String,
-    /// The subject that it answers, without the actor at its end; may contain `*`.
-    pub subject: String,
-    /// What it does, in a line.
-    pub description: String,
-    /// Facts for people: the shape of the request and of the reply.
-    pub metadata: BTreeMap<String, String>,
-    /// The queue group: one member of the group gets each request. `q` if none is named.
-    pub queue_group: Option<String>,
-    /// Most requests that work at once; at least 1. As many more may wait
-    /// ([`caller::wait_aside`](crate::caller::wait_aside)).
-    pub max_in_flight: u32,
-    /// Most requests of one sender in progress at once. Berth's own services have no such bound.
-    /// None: nobody has.
-    pub max_per_sender: Option<u32>,
-    /// Whether a request is handled even past its deadline or without one. For requests that must
-    /// also be handled from a host whose clock is wrong, and that do no harm when late.
-    pub any_clock: bool,
-    /// What becomes of a request's field that this version does not know.
-    pub unknown: Unknown,
-}
-
-impl ServiceSpec {
-    /// One of Berth's services; `facts` describe this process alone.
-    pub fn describe(service: ServiceName, version: &str, facts: &[(&str, &str)]) -> Self {
-        let facts = facts.iter().map(|(fact, value)| ((*fact).to_owned(), (*value).to_owned()));
-        Self {
-            name: service.name.to_owned(),
-            version: version.to_owned(),
-            description: service.description.to_owned(),
-            metadata: service
-                .metadata()
-                .into_iter()
-                .chain(level::facts_of(service))
-                .chain(facts)
-                .collect(),
-        }
-    }
-}
-
-/// Why a service or endpoint cannot be started.
-#[derive(Debug, Error)]
-pub enum ServeError {
-    /// A name, version or subject that tools would not take.
-    #[error("service {service}: {what} {given:?} is not valid; {rule}")]
-    Name {
-        /// The service.
-        service: String,
-        /// Which name, version or subject is not valid.
-        what: &'static str,
-        /// The value.
-        given: String,
-        /// What a valid value looks like.
-        rule: &'static str,
-    },
-    /// The bus does not accept the subscription now.
-    #[error("service {service} cannot listen at {subject} now")]
-    Unavailable {
-        /// The service.
-        service: String,
-        /// The subject.
-        subject: String,
-        /// Why.
-        #[source]
-        source: Cause,
-    },
-}
-
-/// One request.
-#[derive(Debug, Clone)]
-pub struct Request {
-    /// The subject on which it arrived, without the actor at its end.
-    pub subject: String,
-    /// Who sent it; none if the subject does not say so.
-    pub actor: Option<Actor>,
-    /// Its body.
-    pub body: Bytes,
-    /// The trace that it belongs to; a new one if it carried none.
-    pub trace: TraceContext,
-    /// When it must be answered: shortly before its caller stops waiting. A request without a
-    /// deadline has five seconds from its arrival.
-    pub deadline: Instant,
-    /// Whether the deadline that its caller set had passed when it came. Only an endpoint that
-    /// accepts [any clock](EndpointSpec::any_clock) gets such a request.
-    pub is_late: bool,
-    /// The version of the contract that its caller speaks, if it says so.
-    pub contract: Option<u32>,
-    /// What becomes of a field that this version does not know.
-    pub unknown: Unknown,
-}
-
-impl Request {
-    /// The body as a message, or a problem that names every fault.
-    pub fn decode<T: Decode>(&self, step: &str) -> Result<T, Problem> {
-        decode::message(&self.body, self.unknown).map_err(|faults| self.bad_input(step, faults))
-    }
-
-    /// The problem of a body with these faults.
-    pub fn bad_input(&self, step: &str, faults: Vec<Fault>) -> Problem {
-        Problem::bad_input_of(self.contract, step, faults).trace(self.trace.trace_id())
-    }
-
-    /// The token at `place` (from 0) of the subject.
-    pub fn token(&self, place: usize) -> Option<&str> {
-        self.subject.split('.').nth(place)
-    }
-
-    /// How long the caller still waits.
-    pub fn remaining(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
-    }
-}
 
 /// A running service. Dropped without [`stop`](Self::stop), it ends at once.
 #[derive(Debug)]
@@ -196,39 +58,6 @@ pub struct Service {
     bus: Bus,
     state: Arc<ServiceState>,
     monitor: JoinHandle<()>,
-}
-
-/// The state that monitoring requests are answered from.
-#[derive(Debug)]
-struct ServiceState {
-    spec: ServiceSpec,
-    id: String,
-    started: String,
-    endpoints: Mutex<Vec<Arc<RunningEndpoint>>>,
-    facts: CurrentFacts,
-}
-
-/// Facts that change while the service runs, read for each answer.
-#[derive(Default)]
-struct CurrentFacts(OnceLock<Box<FactsOf>>);
-type FactsOf = dyn Fn() -> Vec<(&'static str, String)> + Send + Sync;
-
-impl CurrentFacts {
-    fn read(&self) -> Vec<(&'static str, String)> {
-        self.0.get().map(|facts| facts()).unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for CurrentFacts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CurrentFacts").finish_non_exhaustive()
-    }
-}
-
-impl ServiceState {
-    fn endpoints(&self) -> Vec<Arc<RunningEndpoint>> {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 impl Bus {
@@ -325,101 +154,5 @@ impl Endpoint {
         let mut endpoints = self.state.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
         endpoints.retain(|endpoint| !Arc::ptr_eq(endpoint, &self.running));
         stopped
-    }
-}
-
-/// The id of a service's instance in `nats micro ls`: the fields of [`ID_FACTS`] that its metadata
-/// has, and a random part. It is a token of a subject (`$SRV.INFO.<name>.<id>`), so characters that
-/// a name does not allow become `_`.
-fn instance_id(metadata: &BTreeMap<String, String>, random: u32) -> String {
-    let plain = |fact: &String| -> String {
-        let letters = fact.chars().take(ID_FACT_CHARS_MAX);
-        letters.map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
-    };
-    let facts = ID_FACTS.iter().filter_map(|fact| metadata.get(*fact).map(plain));
-    facts.chain([format!("{random:08x}")]).collect::<Vec<_>>().join("-")
-}
-
-/// Refuses a name that NATS tools do not accept.
-fn check_name(service: &str, what: &'static str, name: &str) -> Result<(), ServeError> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if !name.is_empty() && name.bytes().all(allowed) {
-        return Ok(());
-    }
-    Err(invalid(service, what, name, "use letters, digits, - and _"))
-}
-
-fn invalid(service: &str, what: &'static str, given: &str, rule: &'static str) -> ServeError {
-    ServeError::Name { service: service.to_owned(), what, given: given.to_owned(), rule }
-}
-
-fn is_subject(subject: &str) -> bool {
-    let tokens: Vec<&str> = subject.split('.').collect();
-    let last = tokens.len() - 1;
-    tokens.iter().enumerate().all(|(at, token)| {
-        !token.is_empty()
-            && !token.contains(|c: char| c.is_whitespace() || c.is_control())
-            && (*token != ">" || at == last)
-    })
-}
-
-/// Subscribes, for as long as one exchange may take.
-async fn listen(
-    bus: &Bus,
-    service: &str,
-    subject: &str,
-    queue_group: Option<&str>,
-) -> Result<async_nats::Subscriber, ServeError> {
-    let client = bus.client();
-    let asked = timeout(bus.config().request_timeout, async {
-        match queue_group {
-            Some(group) => client.queue_subscribe(subject.to_owned(), group.to_owned()).await,
-            None => client.subscribe(subject.to_owned()).await,
-        }
-    });
-    let source = match asked.await {
-        Ok(Ok(subscriber)) => return Ok(subscriber),
-        Ok(Err(error)) => Cause::new(error),
-        Err(_) => Cause::new("the client's queue is full"),
-    };
-    Err(ServeError::Unavailable {
-        service: service.to_owned(),
-        subject: subject.to_owned(),
-        source,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_instance_is_known_by_its_node_and_plugin() {
-        let id = |facts: &[(&str, &str)]| {
-            let facts = facts.iter().map(|(fact, of)| ((*fact).to_owned(), (*of).to_owned()));
-            instance_id(&facts.collect(), 0x1f)
-        };
-        assert_eq!(id(&[("plugin", "dev.berth"), ("node", "n2")]), "n2-dev_berth-0000001f");
-        assert_eq!(id(&[("worker", "claim/vm/13031")]), "claim_vm_13031-0000001f");
-        assert_eq!(id(&[]), "0000001f");
-        let odd = id(&[("node", &format!("a b.*>\u{e9}{}", "x".repeat(300)))]);
-        assert!(is_subject(&format!("$SRV.INFO.s.{odd}")) && odd.len() < 64, "{odd}");
-        assert!(odd.starts_with("a_b____x"), "{odd}");
-    }
-
-    #[test]
-    fn names_and_subjects_are_what_tools_take() {
-        for name in ["claim", "plugin-registry", "a_1"] {
-            assert!(check_name("s", "name", name).is_ok(), "{name}");
-        }
-        for name in ["", "a.b", "a b", "é", "a\r\n"] {
-            assert!(check_name("s", "name", name).is_err(), "{name:?}");
-        }
-        for subject in ["a", "berth.v1.claim.take.*", "a.>", "a.b=2Ec"] {
-            assert!(is_subject(subject), "{subject}");
-        }
-        for subject in ["", "a.", "a..b", "a b", "a.>.b", "a\r\nb"] {
-            assert!(!is_subject(subject), "{subject:?}");
-        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! **Promises** to continue after an answer that could not be sent.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_nats::Message;
 use futures_util::StreamExt as _;
@@ -11,9 +12,44 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::endpoint::RunningEndpoint;
 use super::inbox::is_inbox;
-use super::{ServeError, ServiceState, listen};
+use super::spec::{ServeError, ServiceSpec};
+use super::subscription::listen;
 use crate::handle::Bus;
+
+/// The state that monitoring requests are answered from.
+#[derive(Debug)]
+pub(super) struct ServiceState {
+    pub(super) spec: ServiceSpec,
+    pub(super) id: String,
+    pub(super) started: String,
+    pub(super) endpoints: Mutex<Vec<Arc<RunningEndpoint>>>,
+    pub(super) facts: CurrentFacts,
+}
+
+/// Facts that change while the service runs, read for each answer.
+#[derive(Default)]
+pub(super) struct CurrentFacts(pub(super) OnceLock<Box<FactsOf>>);
+type FactsOf = dyn Fn() -> Vec<(&'static str, String)> + Send + Sync;
+
+impl CurrentFacts {
+    fn read(&self) -> Vec<(&'static str, String)> {
+        self.0.get().map(|facts| facts()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for CurrentFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CurrentFacts").finish_non_exhaustive()
+    }
+}
+
+impl ServiceState {
+    pub(super) fn endpoints(&self) -> Vec<Arc<RunningEndpoint>> {
+        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
 
 /// The kinds of monitoring requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +141,7 @@ impl ServiceState {
     }
 
     fn endpoint_infos(&self) -> Value {
-        let info = |endpoint: &Arc<super::RunningEndpoint>| {
+        let info = |endpoint: &Arc<RunningEndpoint>| {
             let mut metadata = endpoint.spec.metadata.clone();
             metadata.insert("description".to_owned(), endpoint.spec.description.clone());
             json!({
@@ -119,7 +155,7 @@ impl ServiceState {
     }
 
     fn endpoint_stats(&self) -> Value {
-        let stats = |endpoint: &Arc<super::RunningEndpoint>| {
+        let stats = |endpoint: &Arc<RunningEndpoint>| {
             let stats = endpoint.stats();
             let nanos = u64::try_from(stats.busy.as_nanos()).unwrap_or(u64::MAX);
             json!({

@@ -10,7 +10,9 @@ use berth_contract::problem::Problem;
 use berth_contract::verb::{Address as _, Effect, Row, Verb};
 use berth_domain::NodeId;
 
-use super::{Endpoint, EndpointSpec, Request, ServeError, Service};
+use super::request::Request;
+use super::spec::{EndpointSpec, ServeError};
+use super::{Endpoint, Service};
 
 /// How many senders are needed at least to take every place of an endpoint.
 const SENDERS_MIN: u32 = 4;
