@@ -25,13 +25,13 @@ pub struct Table {
 
 impl Table {
     /// A table with these columns.
-    pub fn new<const N: usize>(columns: [&str; N]) -> Self {
-        Self { rows: vec![columns.map(str::to_owned).to_vec()] }
+    pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>) -> Self {
+        Self { rows: vec![columns.into_iter().map(str::to_owned).collect()] }
     }
 
     /// Adds a row; an empty cell is shown as `-`.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.map(|cell| plain(&cell)).to_vec());
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| plain(&cell)).collect());
     }
 
     /// Sorts the rows by a column: numbers, counts and spans by size, other text by letters and by

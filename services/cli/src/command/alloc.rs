@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_contract::message::alloc::{self as message, Allocs, WaitUntil, Waited};
+use berth_contract::message::alloc::{self as message, WaitUntil, Waited};
 use berth_contract::message::many::Adopt;
 use berth_contract::message::owner::List;
 use berth_contract::verb;
@@ -34,30 +34,20 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
         let table = |alloc: &message::AllocStatus| show::alloc(alloc, clock::now());
         return listing::show(session, args.view.watch, ask, table).await;
     }
-    listing::check_sort(&args.view, &show::ALLOC_COLUMNS)?;
     // Records of ended allocs are kept for a while, and soon outnumber the others.
     let only_live = args.state.is_none() && !args.all;
-    let ask = async |newer| {
-        let body = message::List {
-            prefix: args.prefix.clone(),
-            node: args.node.clone(),
-            state: if only_live { Some(AllocState::Live) } else { args.state },
-            owner: args.owner.clone(),
-            meta: args.meta.iter().cloned().collect(),
-            unowned: args.unowned,
-            page: (&args.page).into(),
-            newer,
-        };
-        let shown = ask_newer::<verb::AllocList>(session, &session.namespace, &body, newer).await?;
-        Ok(PollAnswer { index: shown.index, next: shown.next.clone(), shown })
+    let none = only_live.then_some("no live allocs; --all shows also those that have ended");
+    let request = |newer| message::List {
+        prefix: args.prefix.clone(),
+        node: args.node.clone(),
+        state: if only_live { Some(AllocState::Live) } else { args.state },
+        owner: args.owner.clone(),
+        meta: args.meta.iter().cloned().collect(),
+        unowned: args.unowned,
+        page: (&args.page).into(),
+        newer,
     };
-    let table = |allocs: &Allocs| {
-        if only_live && allocs.allocs.is_empty() {
-            return "no live allocs; --all shows also those that have ended\n".to_owned();
-        }
-        show::allocs(allocs, args.view.sort.as_deref(), clock::now())
-    };
-    listing::show(session, args.view.watch, ask, table).await
+    listing::list::<verb::AllocList>(session, &session.namespace, &args.view, none, request).await
 }
 
 /// Stops an alloc, and with `--wait` prints each step of the release.
@@ -131,7 +121,7 @@ pub async fn adopt(args: &AllocAdopt, session: &Session) -> Result<(), Failure> 
     let AllocAdopt { from, owner, alloc } = args;
     let body = Adopt { from: from.clone(), owner: owner.clone(), ids: alloc.clone() };
     let adopted = session.ask_service::<verb::AllocAdopt>(&session.namespace, &body).await?;
-    session.output.reply(&adopted, |adopted| show::changed_allocs(adopted, clock::now()));
+    session.output.reply(&adopted, |adopted| show::list(&adopted.allocs, None, clock::now()));
     if adopted.more {
         print_note("there are more: ask again");
     }

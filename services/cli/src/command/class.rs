@@ -1,14 +1,15 @@
 //! `berth class …`, `berth plugin capacity`
 
 use berth_contract::message::class::{
-    self as message, Classes, DeleteClass, PutClass, WrittenClass,
+    self as message, ClassStatus, Classes, DeleteClass, PutClass, WrittenClass,
 };
 use berth_contract::message::storage::{Capacity, SentSecrets};
 use berth_contract::verb;
+use berth_service::clock;
 use std::time::Duration;
 
 use super::draft::ArgFaults;
-use super::listing::check_column;
+use super::listing::check_sort;
 use super::spec::{self, Spec, seal_secrets};
 use crate::args::{
     ClassCreate, ClassDelete, ClassInit, ClassList, ClassShow, Global, PluginCapacity,
@@ -47,9 +48,9 @@ pub async fn create(args: &ClassCreate, global: &Global) -> Result<(), Failure> 
 /// Lists the classes that the namespace may use.
 pub async fn list(args: &ClassList, session: &Session) -> Result<(), Failure> {
     let sort = args.sort.as_deref();
-    check_column(sort, &show::CLASS_COLUMNS)?;
+    check_sort::<ClassStatus>(sort)?;
     let classes = read_classes(session, &session.namespace).await?;
-    session.output.reply(&classes, |classes| show::classes(classes, sort));
+    session.output.reply(&classes, |classes| show::list(&classes.classes, sort, clock::now()));
     Ok(())
 }
 

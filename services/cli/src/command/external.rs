@@ -7,15 +7,18 @@ use berth_contract::code::Code;
 use berth_contract::decode::{Unknown, decode};
 use berth_contract::message::query::Page;
 use berth_contract::message::snapshot::{AdoptSnapshot, SnapshotsChanged};
-use berth_contract::message::storage::{External, ExternalVolume, Externals, Registration};
+use berth_contract::message::storage::{
+    External, ExternalSnapshot, ExternalVolume, Externals, Registration,
+};
 use berth_contract::message::volume::Register;
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::{PluginId, VolumeId};
+use berth_service::clock;
 use serde_json::{Value, json};
 
 use super::draft::{capability, mount, of_option};
-use super::listing::check_column;
+use super::listing::check_sort;
 use super::register::{REGISTER_PATIENCE, registered_text};
 use crate::args::{Global, SnapshotAdopt, VolumeAdopt};
 use crate::exit;
@@ -37,9 +40,9 @@ pub async fn list_volumes(
     sort: Option<&str>,
     session: &Session,
 ) -> Result<(), Failure> {
-    check_column(sort, &show::EXTERNAL_COLUMNS)?;
+    check_sort::<ExternalVolume>(sort)?;
     let listed = read(plugin, false, None, session).await?;
-    session.output.reply(&listed, |listed| show::external_volumes(listed, sort));
+    session.output.reply(&listed, |listed| show::external_volumes(listed, sort, clock::now()));
     print_gaps(&listed);
     Ok(())
 }
@@ -50,9 +53,9 @@ pub async fn list_snapshots(
     sort: Option<&str>,
     session: &Session,
 ) -> Result<(), Failure> {
-    check_column(sort, &show::EXTERNAL_SNAPSHOT_COLUMNS)?;
+    check_sort::<ExternalSnapshot>(sort)?;
     let listed = read(plugin, true, None, session).await?;
-    session.output.reply(&listed, |listed| show::external_snapshots(listed, sort));
+    session.output.reply(&listed, |listed| show::external_snapshots(listed, sort, clock::now()));
     print_gaps(&listed);
     Ok(())
 }

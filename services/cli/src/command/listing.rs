@@ -6,9 +6,15 @@
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use berth_contract::message::query::Newer;
+use berth_contract::message::alloc::AllocStub;
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::query::{Newer, PagedReply};
+use berth_contract::message::registry::{NodeStatus, PluginStatus};
+use berth_contract::message::snapshot::SnapshotStub;
+use berth_contract::message::volume::VolumeStub;
 use berth_contract::problem::Problem;
-use berth_contract::verb::Verb;
+use berth_contract::verb::{self, Verb};
+use berth_service::clock;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::signal::ctrl_c;
@@ -18,6 +24,7 @@ use crate::args::ListView;
 use crate::failure::Failure;
 use crate::output::{more, print_note};
 use crate::session::Session;
+use crate::show::{self, Listed, headings};
 use crate::table::column_index;
 
 /// Duration of one long poll. Changes without a revision, such as the health of a volume's plugin,
@@ -47,15 +54,69 @@ pub struct PollAnswer<T> {
     pub next: Option<String>,
 }
 
-/// Refuses a column that the table lacks, before a request is sent.
-pub fn check_sort(view: &ListView, columns: &[&str]) -> Result<(), Failure> {
-    check_column(view.sort.as_deref(), columns)
+/// A verb whose reply is a page of a list.
+pub trait ListVerb: Verb<Reply: PagedReply> {
+    /// What is listed.
+    type Entry;
+
+    /// The entries of a page.
+    fn entries(page: &Self::Reply) -> &[Self::Entry];
+
+    /// The revision of a page.
+    fn index(page: &Self::Reply) -> u64;
 }
 
-/// The same for a list that cannot be watched.
-pub fn check_column(sort: Option<&str>, columns: &[&str]) -> Result<(), Failure> {
+macro_rules! list_verbs {
+    ($($verb:ident => $entries:ident: $entry:ty),* $(,)?) => {$(
+        impl ListVerb for verb::$verb {
+            type Entry = $entry;
+
+            fn entries(page: &Self::Reply) -> &[$entry] {
+                &page.$entries
+            }
+
+            fn index(page: &Self::Reply) -> u64 {
+                page.index
+            }
+        }
+    )*};
+}
+
+list_verbs!(
+    AllocList => allocs: AllocStub,
+    ClaimStatus => claims: ClaimStatus,
+    NodeStatus => nodes: NodeStatus,
+    PluginStatus => plugins: PluginStatus,
+    SnapshotList => snapshots: SnapshotStub,
+    VolumeList => volumes: VolumeStub,
+);
+
+/// Shows what the verb lists. `none` is printed in place of an empty list, if it is named.
+pub async fn list<V: ListVerb<Entry: Listed>>(
+    session: &Session,
+    to: &V::To,
+    view: &ListView,
+    none: Option<&str>,
+    request: impl Fn(Newer) -> V::Request,
+) -> Result<(), Failure> {
+    let sort = view.sort.as_deref();
+    check_sort::<V::Entry>(sort)?;
+    let ask = async |newer| {
+        let shown = ask_newer::<V>(session, to, &request(newer), newer).await?;
+        Ok(PollAnswer { index: V::index(&shown), next: shown.next_page(), shown })
+    };
+    let table = |page: &V::Reply| match (V::entries(page), none) {
+        ([], Some(none)) => format!("{none}\n"),
+        (entries, _) => show::list(entries, sort, clock::now()),
+    };
+    show(session, view.watch, ask, table).await
+}
+
+/// Refuses a column that the list lacks, before a request is sent.
+pub fn check_sort<T: Listed>(sort: Option<&str>) -> Result<(), Failure> {
+    let columns = headings::<T>();
     let Some(name) = sort else { return Ok(()) };
-    match column_index(columns, name) {
+    match column_index(&columns, name) {
         Some(_) => Ok(()),
         None => Err(Failure::usage(
             format_args!("there is no column {name:?} to sort by"),
@@ -178,9 +239,8 @@ mod tests {
 
     #[test]
     fn a_column_that_is_not_there_is_refused_with_those_that_are() {
-        let view = |sort: &str| ListView { sort: Some(sort.to_owned()), watch: false };
-        assert!(check_sort(&view("next try"), &["ID", "NEXT TRY"]).is_ok());
-        let refused = check_sort(&view("age"), &["ID", "NEXT TRY"]).unwrap_err().to_string();
-        assert!(refused.contains("id, next try"), "{refused}");
+        assert!(check_sort::<ClaimStatus>(Some("next try")).is_ok());
+        let refused = check_sort::<ClaimStatus>(Some("age")).unwrap_err().to_string();
+        assert!(refused.contains("tries, next try"), "{refused}");
     }
 }

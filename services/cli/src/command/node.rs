@@ -16,7 +16,7 @@ use berth_domain::{Namespace, NodeId};
 use berth_service::clock;
 use tokio::time::{Instant, sleep};
 
-use super::listing::{self, PollAnswer, ask_newer};
+use super::listing::{self, PollAnswer};
 use crate::args;
 use crate::failure::Failure;
 use crate::session::Session;
@@ -49,7 +49,6 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
         let table = |known: &NodeTruth| show::truth(known, clock::now());
         return listing::show(session, args.view.watch, ask, table).await;
     }
-    listing::check_sort(&args.view, &show::NODE_COLUMNS)?;
     let query = NodeQuery {
         prefix: args.prefix.clone(),
         plugin: args.plugin.clone(),
@@ -58,19 +57,9 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
         ..NodeQuery::default()
     };
     let filtered = query != NodeQuery::default();
-    let ask = async |newer| {
-        let body = NodeQuery { newer, ..query.clone() };
-        let shown = ask_newer::<verb::NodeStatus>(session, &(), &body, newer).await?;
-        Ok(PollAnswer { index: shown.index, next: shown.next.clone(), shown })
-    };
-    let table = |nodes: &Nodes| {
-        if filtered && nodes.nodes.is_empty() {
-            "no such nodes; without a filter all are listed\n".to_owned()
-        } else {
-            show::nodes(nodes, args.view.sort.as_deref(), clock::now())
-        }
-    };
-    listing::show(session, args.view.watch, ask, table).await
+    let none = filtered.then_some("no such nodes; without a filter all are listed");
+    let request = |newer| NodeQuery { newer, ..query.clone() };
+    listing::list::<verb::NodeStatus>(session, &(), &args.view, none, request).await
 }
 
 /// All that is known of a node: by the registry, by its agent, and by the claims. The requests are

@@ -14,7 +14,6 @@ use crate::show;
 
 /// Lists plugins, or shows one.
 pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failure> {
-    listing::check_sort(&args.view, &show::PLUGIN_COLUMNS)?;
     let query = PluginQuery {
         id: args.id.clone(),
         prefix: args.prefix.clone(),
@@ -23,28 +22,15 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
         page: (&args.page).into(),
         ..PluginQuery::default()
     };
-    let ask = async |newer| {
-        let body = PluginQuery { newer, ..query.clone() };
-        ask_newer::<verb::PluginStatus>(session, &(), &body, newer).await
-    };
-    let watch = args.view.watch;
+    let request = |newer| PluginQuery { newer, ..query.clone() };
     let Some(id) = &args.id else {
         let filtered = query != PluginQuery::default();
-        let ask = async |newer| {
-            let shown = ask(newer).await?;
-            Ok(PollAnswer { index: shown.index, next: shown.next.clone(), shown })
-        };
-        let table = |plugins: &Plugins| {
-            if filtered && plugins.plugins.is_empty() {
-                "no such plugins; without a filter all are listed\n".to_owned()
-            } else {
-                show::plugins(plugins, args.view.sort.as_deref())
-            }
-        };
-        return listing::show(session, watch, ask, table).await;
+        let none = filtered.then_some("no such plugins; without a filter all are listed");
+        return listing::list::<verb::PluginStatus>(session, &(), &args.view, none, request).await;
     };
     let ask = async |newer| {
-        let Plugins { index, plugins, next, .. } = ask(newer).await?;
+        let Plugins { index, plugins, next, .. } =
+            ask_newer::<verb::PluginStatus>(session, &(), &request(newer), newer).await?;
         let Some(shown) = plugins.into_iter().find(|plugin| plugin.id == *id) else {
             let message = format!("there is no plugin {id}");
             let problem = Problem::new(Code::NoSuchPlugin, message);
@@ -52,7 +38,8 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
         };
         Ok(PollAnswer { shown, index, next })
     };
-    listing::show(session, watch, ask, |plugin| show::plugin(plugin, clock::now())).await
+    let table = |plugin: &_| show::plugin(plugin, clock::now());
+    listing::show(session, args.view.watch, ask, table).await
 }
 
 /// Sets how many instances a job must have.

@@ -15,7 +15,7 @@ use berth_service::clock;
 use super::change::deadline;
 use super::draft::ArgFaults;
 use super::external;
-use super::listing::{self, PollAnswer, ask_newer};
+use super::listing;
 use crate::args::{
     Global, GroupCreate, GroupList, SnapshotArg, SnapshotCreate, SnapshotDelete, SnapshotList,
     WaitArgs,
@@ -178,22 +178,15 @@ pub async fn list(args: &SnapshotList, session: &Session) -> Result<(), Failure>
     if let Some(plugin) = &args.external {
         return external::list_snapshots(plugin, args.view.sort.as_deref(), session).await;
     }
-    listing::check_sort(&args.view, &show::SNAPSHOT_COLUMNS)?;
-    let ask = async |newer| {
-        let body = List {
-            volume: args.volume.clone(),
-            prefix: args.prefix.clone(),
-            plugin: args.plugin.clone(),
-            page: (&args.page).into(),
-            newer,
-        };
-        let shown =
-            ask_newer::<verb::SnapshotList>(session, &session.namespace, &body, newer).await?;
-        Ok(PollAnswer { index: shown.index, next: shown.next.clone(), shown })
+    let request = |newer| List {
+        volume: args.volume.clone(),
+        prefix: args.prefix.clone(),
+        plugin: args.plugin.clone(),
+        page: (&args.page).into(),
+        newer,
     };
-    let sort = args.view.sort.as_deref();
-    let table = |snapshots: &Snapshots| show::snapshots(&snapshots.snapshots, sort, clock::now());
-    listing::show(session, args.view.watch, ask, table).await
+    listing::list::<verb::SnapshotList>(session, &session.namespace, &args.view, None, request)
+        .await
 }
 
 /// Lists groups of snapshots.

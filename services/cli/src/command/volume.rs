@@ -2,7 +2,7 @@
 
 use berth_contract::message::query::Newer;
 use berth_contract::message::storage::Create;
-use berth_contract::message::volume::{self as message, Deregistered, VolumeStatus, Volumes};
+use berth_contract::message::volume::{self as message, Deregistered, VolumeStatus};
 use berth_contract::verb;
 use berth_domain::VolumeId;
 use berth_domain::alloc::VolumeRequest;
@@ -42,22 +42,15 @@ pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
         let table = |volume: &VolumeStatus| show::volume(volume, clock::now());
         return listing::show(session, args.view.watch, ask, table).await;
     }
-    listing::check_sort(&args.view, &show::VOLUME_COLUMNS)?;
-    let ask = async |newer| {
-        let body = message::List {
-            prefix: args.prefix.clone(),
-            plugin: args.plugin.clone(),
-            node: args.node.clone(),
-            state: args.state,
-            page: (&args.page).into(),
-            newer,
-        };
-        let shown =
-            ask_newer::<verb::VolumeList>(session, &session.namespace, &body, newer).await?;
-        Ok(PollAnswer { index: shown.index, next: shown.next.clone(), shown })
+    let request = |newer| message::List {
+        prefix: args.prefix.clone(),
+        plugin: args.plugin.clone(),
+        node: args.node.clone(),
+        state: args.state,
+        page: (&args.page).into(),
+        newer,
     };
-    let table = |volumes: &Volumes| show::volumes(volumes, args.view.sort.as_deref());
-    listing::show(session, args.view.watch, ask, table).await
+    listing::list::<verb::VolumeList>(session, &session.namespace, &args.view, None, request).await
 }
 
 /// Prints which nodes could host volumes.

@@ -1,40 +1,33 @@
 //! Allocs: in a list, and one with its claims.
 
-use berth_contract::message::alloc::{AllocStatus, Allocs};
-use berth_contract::message::many::ChangedAllocs;
+use berth_contract::message::alloc::{AllocStatus, AllocStub};
 use berth_contract::message::owner::Owners;
 use berth_domain::alloc::VolumeRequest;
-use berth_domain::{OwnerId, Timestamp};
+use berth_domain::{Namespace, OwnerId, Timestamp};
 
-use super::{claims, last_refusal, within};
+use super::last_refusal;
+use super::list::{Column, Listed, list};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
-/// The columns of a list of allocs.
-pub const ALLOC_COLUMNS: [&str; 8] =
-    ["ID", "STATE", "NODE", "SINCE", "OWNER", "VOLUMES", "CLAIMS", "NOTE"];
+impl Listed for AllocStub {
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("ID", |it, _| it.id.to_string()),
+        ("STATE", |it, _| it.state.to_string()),
+        ("NODE", |it, _| it.node.to_string()),
+        ("SINCE", |it, now| ago(it.since, now)),
+        ("OWNER", |it, now| owner(it.owner.as_ref(), it.unowned_since, now)),
+        ("VOLUMES", |it, _| {
+            it.volumes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        }),
+        ("CLAIMS", |it, _| it.claims.to_string()),
+        ("NOTE", |it, _| it.note.clone().unwrap_or_default()),
+    ];
+    const NONE: &'static str = "no allocs";
 
-/// Allocs, one line each, sorted by this column.
-pub fn allocs(allocs: &Allocs, sort: Option<&str>, now: Timestamp) -> String {
-    if allocs.allocs.is_empty() {
-        return "no allocs\n".to_owned();
+    fn namespace(&self) -> Option<&Namespace> {
+        Some(&self.namespace)
     }
-    let mut table = Table::new(ALLOC_COLUMNS);
-    let name = within(allocs.allocs.iter().map(|alloc| &alloc.namespace));
-    for alloc in &allocs.allocs {
-        table.row([
-            name(&alloc.namespace, &alloc.id),
-            alloc.state.to_string(),
-            alloc.node.to_string(),
-            ago(alloc.since, now),
-            owner(alloc.owner.as_ref(), alloc.unowned_since, now),
-            alloc.volumes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-            alloc.claims.to_string(),
-            alloc.note.clone().unwrap_or_default(),
-        ]);
-    }
-    table.sort(sort);
-    table.to_string()
 }
 
 /// One alloc.
@@ -61,7 +54,7 @@ pub fn alloc(alloc: &AllocStatus, now: Timestamp) -> String {
     if let Some(refusal) = &alloc.last_refusal {
         lines.push(("last refusal", last_refusal(refusal, now)));
     }
-    format!("{}\n{}", pairs(&lines), claims(&alloc.claims, now))
+    format!("{}\n{}", pairs(&lines), list(&alloc.claims, None, now))
 }
 
 /// `scheduler-1`, and since when it has no lease.
@@ -71,13 +64,6 @@ fn owner(name: Option<&OwnerId>, unowned_since: Option<Timestamp>, now: Timestam
         Some(since) => format!("{name} (gone for {})", ago(since, now)),
         None => name.to_string(),
     }
-}
-
-/// Allocs that were changed together.
-pub fn changed_allocs(changed: &ChangedAllocs, now: Timestamp) -> String {
-    let allocs = changed.allocs.clone();
-    let list = Allocs { index: 0, allocs, next: None, unreadable: Vec::new() };
-    self::allocs(&list, None, now)
 }
 
 /// Owners, one line each.

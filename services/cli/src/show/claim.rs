@@ -1,45 +1,52 @@
 //! Claims: the state of each, and what it waits for.
 
 use berth_contract::message::claim::{ClaimStatus, ClaimWait};
-use berth_domain::Timestamp;
 use berth_domain::volume::{NodeMount, NodeMountState};
+use berth_domain::{Namespace, Timestamp};
 
-use super::within;
+use super::list::{Column, Listed};
 use crate::span::{ago, until};
-use crate::table::{Table, plain};
+use crate::table::plain;
 
-/// The columns of a list of claims.
-pub const CLAIM_COLUMNS: [&str; 9] =
-    ["VOLUME", "ALLOC", "NODE", "MODE", "STATE", "SINCE", "ON NODE", "TRIES", "NEXT TRY"];
+impl Listed for ClaimStatus {
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("VOLUME", |it, _| it.volume.to_string()),
+        ("ALLOC", |it, _| it.alloc.to_string()),
+        ("NODE", |it, _| it.node.to_string()),
+        ("MODE", |it, _| it.mode.to_string()),
+        ("STATE", |it, _| it.state.to_string()),
+        ("SINCE", |it, now| ago(it.since, now)),
+        ("ON NODE", |it, now| it.mount.as_ref().map(|it| on_node(it, now)).unwrap_or_default()),
+        ("TRIES", |it, _| it.failed_tries().to_string()),
+        ("NEXT TRY", |it, now| it.next_try.map(|at| until(at, now)).unwrap_or_default()),
+    ];
+    const NONE: &'static str = "no claims";
 
-/// Claims, one line each; below the table, the whole error of each claim's last try.
-pub fn claims(claims: &[ClaimStatus], now: Timestamp) -> String {
-    sorted_claims(claims, None, now)
-}
-
-/// The same, sorted by this column.
-pub fn sorted_claims(claims: &[ClaimStatus], sort: Option<&str>, now: Timestamp) -> String {
-    if claims.is_empty() {
-        return "no claims\n".to_owned();
+    fn namespace(&self) -> Option<&Namespace> {
+        Some(&self.namespace)
     }
-    let mut table = Table::new(CLAIM_COLUMNS);
-    let name = within(claims.iter().map(|claim| &claim.namespace));
-    for claim in claims {
-        table.row([
-            name(&claim.namespace, &claim.volume),
-            claim.alloc.to_string(),
-            claim.node.to_string(),
-            claim.mode.to_string(),
-            claim.state.to_string(),
-            ago(claim.since, now),
-            claim.mount.as_ref().map(|mount| on_node(mount, now)).unwrap_or_default(),
-            claim.failed_tries().to_string(),
-            claim.next_try.map(|at| until(at, now)).unwrap_or_default(),
-        ]);
+
+    /// What does not fit a column, such as the whole error of the last try.
+    fn details(&self) -> Option<String> {
+        let place = self.position.map(|position| match position {
+            0 => "first".to_owned(),
+            ahead => format!("{ahead} ahead"),
+        });
+        let all = [
+            ("released because", self.reason.clone()),
+            ("in line", place),
+            ("waits for", self.waits_for.clone()),
+            ("last error", self.last_error().map(str::to_owned)),
+            ("left its node by proof", self.proof.as_ref().map(ToString::to_string)),
+            ("what to do", self.hint.clone().or_else(|| start_watcher(self))),
+        ];
+        let lines: Vec<String> = all
+            .into_iter()
+            .filter_map(|(what, text)| Some(format!("    {what}: {}\n", plain(text.as_deref()?))))
+            .collect();
+        let who = format!("\n  {} on {}\n", self.alloc, self.volume);
+        (!lines.is_empty()).then(|| who + &lines.concat())
     }
-    table.sort(sort);
-    let notes: Vec<String> = claims.iter().filter_map(notes).collect();
-    format!("{table}{}", notes.concat())
 }
 
 /// `mounted`, `mounted, not well`, `hung for 13s`
@@ -56,26 +63,4 @@ fn on_node(mount: &NodeMount, now: Timestamp) -> String {
 fn start_watcher(claim: &ClaimStatus) -> Option<String> {
     let what = "start a volumewatcher if `nats micro ping berth-volumewatcher` finds none";
     (claim.wait == Some(ClaimWait::Watcher)).then(|| what.to_owned())
-}
-
-/// Details that do not fit a column.
-fn notes(claim: &ClaimStatus) -> Option<String> {
-    let place = claim.position.map(|position| match position {
-        0 => "first".to_owned(),
-        ahead => format!("{ahead} ahead"),
-    });
-    let told = [
-        ("released because", claim.reason.clone()),
-        ("in line", place),
-        ("waits for", claim.waits_for.clone()),
-        ("last error", claim.last_error().map(str::to_owned)),
-        ("left its node by proof", claim.proof.as_ref().map(ToString::to_string)),
-        ("what to do", claim.hint.clone().or_else(|| start_watcher(claim))),
-    ];
-    let lines: Vec<String> = told
-        .into_iter()
-        .filter_map(|(what, text)| Some(format!("    {what}: {}\n", plain(text.as_deref()?))))
-        .collect();
-    let who = format!("\n  {} on {}\n", claim.alloc, claim.volume);
-    (!lines.is_empty()).then(|| who + &lines.concat())
 }

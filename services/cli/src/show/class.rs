@@ -1,39 +1,28 @@
 //! Classes, and how much room a plugin has.
 
-use berth_contract::message::class::{ClassStatus, Classes};
+use berth_contract::message::class::ClassStatus;
 use berth_contract::message::storage::Capacities;
 use berth_domain::Namespace;
 use berth_domain::class::{Class, ClassUse, Quota, SizeLimits, TopologyPolicy};
 use berth_domain::volume::storage::Reclaim;
 
+use super::list::{Column, Listed};
 use super::listed;
 use crate::size;
 use crate::table::{Table, pairs};
 
-/// The columns of a list of classes.
-pub const CLASS_COLUMNS: [&str; 8] =
-    ["CLASS", "PLUGIN", "SIZES", "DEFAULT", "RECLAIM", "PLACE", "USED", "QUOTA"];
-
-/// Classes, one line each, sorted by this column.
-pub fn classes(classes: &Classes, sort: Option<&str>) -> String {
-    if classes.classes.is_empty() {
-        return "no classes that the namespace may use\n".to_owned();
-    }
-    let mut table = Table::new(CLASS_COLUMNS);
-    for ClassStatus { id, class, used, .. } in &classes.classes {
-        table.row([
-            id.to_string(),
-            class.plugin.to_string(),
-            sizes(class.size),
-            class.size.default_bytes.map(size::short).unwrap_or_default(),
-            reclaim(class).to_owned(),
-            policy(class).to_owned(),
-            use_text(used),
-            quota(class.quota),
-        ]);
-    }
-    table.sort(sort);
-    table.to_string()
+impl Listed for ClassStatus {
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("CLASS", |it, _| it.id.to_string()),
+        ("PLUGIN", |it, _| it.class.plugin.to_string()),
+        ("SIZES", |it, _| sizes(it.class.size)),
+        ("DEFAULT", |it, _| it.class.size.default_bytes.map(size::short).unwrap_or_default()),
+        ("RECLAIM", |it, _| reclaim(&it.class).to_owned()),
+        ("PLACE", |it, _| policy(&it.class).to_owned()),
+        ("USED", |it, _| use_text(&it.used)),
+        ("QUOTA", |it, _| quota(it.class.quota)),
+    ];
+    const NONE: &'static str = "no classes that the namespace may use";
 }
 
 /// One class.

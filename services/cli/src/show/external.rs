@@ -1,40 +1,52 @@
 //! What a plugin has, beside what is registered.
 
 use berth_contract::hint::quoted;
-use berth_contract::message::storage::{ExternalSnapshot, Externals, Registration};
-use berth_domain::{Namespace, SnapshotId, VolumeId};
+use berth_contract::message::storage::{ExternalSnapshot, ExternalVolume, Externals, Registration};
+use berth_domain::{Namespace, SnapshotId, Timestamp, VolumeId};
 
-use super::listed;
+use super::list::{Column, Listed, list};
+use super::{listed, yes};
 use crate::size;
-use crate::table::Table;
 
-/// The columns of a plugin's volumes.
-pub const EXTERNAL_COLUMNS: [&str; 7] =
-    ["EXTERNAL ID", "HERE", "VOLUME", "SIZE", "PLACE", "ATTACHED TO", "CONDITION"];
-/// The columns of a plugin's snapshots.
-pub const EXTERNAL_SNAPSHOT_COLUMNS: [&str; 6] =
-    ["EXTERNAL ID", "HERE", "SNAPSHOT", "OF", "SIZE", "READY"];
+impl Listed for ExternalVolume {
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("EXTERNAL ID", |it, _| it.listed.external_id.clone()),
+        ("HERE", |it, _| word(it.registration).to_owned()),
+        ("VOLUME", |it, _| owner(it.registration, it.namespace.as_ref(), it.volume.as_ref(), None)),
+        ("SIZE", |it, _| it.listed.capacity_bytes.map(size::short).unwrap_or_default()),
+        ("PLACE", |it, _| it.listed.topologies.iter().map(listed).collect::<Vec<_>>().join("; ")),
+        ("ATTACHED TO", |it, _| {
+            it.listed.published_on.as_ref().map(|nodes| nodes.join(", ")).unwrap_or_default()
+        }),
+        ("CONDITION", |it, _| it.listed.abnormal.clone().unwrap_or_default()),
+    ];
+    const NONE: &'static str = "the plugin lists no volumes";
+}
 
-/// A plugin's volumes, one line each, sorted by this column.
-pub fn external_volumes(listed_volumes: &Externals, sort: Option<&str>) -> String {
-    let Externals { plugin, volumes, .. } = listed_volumes;
+impl Listed for ExternalSnapshot {
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("EXTERNAL ID", |it, _| it.listed.external_id.clone()),
+        ("HERE", |it, _| word(it.registration).to_owned()),
+        ("SNAPSHOT", |it, _| {
+            owner(it.registration, it.namespace.as_ref(), it.volume.as_ref(), it.snapshot.as_ref())
+        }),
+        ("OF", |it, _| it.listed.source.clone()),
+        ("SIZE", |it, _| it.listed.size_bytes.map(size::short).unwrap_or_default()),
+        ("READY", |it, _| match it.registration {
+            Registration::NotListed => String::new(),
+            _ => yes(it.listed.ready),
+        }),
+    ];
+    const NONE: &'static str = "the plugin lists no snapshots";
+}
+
+/// A plugin's volumes, sorted by this column.
+pub fn external_volumes(all: &Externals, sort: Option<&str>, now: Timestamp) -> String {
+    let Externals { plugin, volumes, .. } = all;
     if volumes.is_empty() {
         return format!("plugin {plugin} lists no volumes\n");
     }
-    let mut table = Table::new(EXTERNAL_COLUMNS);
-    for one in volumes {
-        let places: Vec<String> = one.listed.topologies.iter().map(listed).collect();
-        table.row([
-            one.listed.external_id.clone(),
-            word(one.registration).to_owned(),
-            owner(one.registration, one.namespace.as_ref(), one.volume.as_ref(), None),
-            one.listed.capacity_bytes.map(size::short).unwrap_or_default(),
-            places.join("; "),
-            one.listed.published_on.as_ref().map(|nodes| nodes.join(", ")).unwrap_or_default(),
-            one.listed.abnormal.clone().unwrap_or_default(),
-        ]);
-    }
-    table.sort(sort);
+    let table = list(volumes, sort, now);
     let stray = volumes.iter().find(|one| one.registration == Registration::NotRegistered);
     let hint = stray.map(|one| {
         let (plugin, id) = (quoted(plugin.as_str()), quoted(&one.listed.external_id));
@@ -43,26 +55,13 @@ pub fn external_volumes(listed_volumes: &Externals, sort: Option<&str>) -> Strin
     format!("{table}{}", hint.unwrap_or_default())
 }
 
-/// A plugin's snapshots, one line each, sorted by this column.
-pub fn external_snapshots(listed: &Externals, sort: Option<&str>) -> String {
-    let Externals { plugin, snapshots, .. } = listed;
+/// A plugin's snapshots, sorted by this column.
+pub fn external_snapshots(all: &Externals, sort: Option<&str>, now: Timestamp) -> String {
+    let Externals { plugin, snapshots, .. } = all;
     if snapshots.is_empty() {
         return format!("plugin {plugin} lists no snapshots\n");
     }
-    let mut table = Table::new(EXTERNAL_SNAPSHOT_COLUMNS);
-    for one in snapshots {
-        let (namespace, volume) = (one.namespace.as_ref(), one.volume.as_ref());
-        let ready = if one.listed.ready { "yes" } else { "no" };
-        table.row([
-            one.listed.external_id.clone(),
-            word(one.registration).to_owned(),
-            owner(one.registration, namespace, volume, one.snapshot.as_ref()),
-            one.listed.source.clone(),
-            one.listed.size_bytes.map(size::short).unwrap_or_default(),
-            if one.registration == Registration::NotListed { "" } else { ready }.to_owned(),
-        ]);
-    }
-    table.sort(sort);
+    let table = list(snapshots, sort, now);
     let stray = snapshots.iter().find(|one| one.registration == Registration::NotRegistered);
     let hint = stray.map(|one| {
         let (plugin, id) = (quoted(plugin.as_str()), quoted(&one.listed.external_id));

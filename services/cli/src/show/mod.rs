@@ -18,6 +18,7 @@ mod class;
 mod doctor;
 mod events;
 mod external;
+mod list;
 mod plugins_here;
 mod registry;
 mod snapshot;
@@ -29,22 +30,20 @@ mod truth;
 mod volume;
 mod why;
 
-pub use alloc::{ALLOC_COLUMNS, alloc, allocs, changed_allocs, owners};
+pub use alloc::{alloc, owners};
 pub use bus::{backed_up, begun, copies, copies_progress, restore_step};
-pub use claim::{CLAIM_COLUMNS, claims, sorted_claims};
-pub use class::{CLASS_COLUMNS, capacities, class, classes};
+pub use class::{capacities, class};
 pub use doctor::doctor;
 pub use events::event;
-pub use external::{
-    EXTERNAL_COLUMNS, EXTERNAL_SNAPSHOT_COLUMNS, external_snapshots, external_volumes,
-};
+pub use external::{external_snapshots, external_volumes};
+pub use list::{Listed, headings, list};
 pub use plugins_here::plugins_here;
-pub use registry::{NODE_COLUMNS, PLUGIN_COLUMNS, declared, left, node, nodes, plugin, plugins};
-pub use snapshot::{SNAPSHOT_COLUMNS, snapshot_groups, snapshots};
+pub use registry::{declared, left, node, plugin};
+pub use snapshot::snapshot_groups;
 pub use sweep::sweep;
 pub use time::Zone;
 pub use truth::{NodeTruth, truth};
-pub use volume::{VOLUME_COLUMNS, placements, volume, volumes};
+pub use volume::{placements, volume};
 pub use why::why;
 
 /// The names of one claim.
@@ -52,6 +51,10 @@ type ClaimKey<'a> = (&'a Namespace, &'a VolumeId, &'a AllocId);
 
 fn health_word(healthy: bool) -> &'static str {
     if healthy { "healthy" } else { "unhealthy" }
+}
+
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
 }
 
 /// `key=value` pairs, sorted as they are; nothing for none.

@@ -1,41 +1,38 @@
 //! Plugins and nodes: in a list, and one with its instances.
 
-use berth_contract::message::registry::{
-    Declared, InstanceStatus, Left, NodeStatus, Nodes, PluginStatus, Plugins,
-};
+use berth_contract::message::registry::{Declared, InstanceStatus, Left, NodeStatus, PluginStatus};
 use berth_domain::plugin::ControllerAbilities;
 use berth_domain::proof::ProofKind;
 use berth_domain::{NodeId, PluginId, Timestamp};
 
-use super::{health_word, listed};
+use super::list::{Column, Listed, list};
+use super::{health_word, listed, yes};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 use berth_explain::node_state;
 
-/// The columns of a list of plugins.
-pub const PLUGIN_COLUMNS: [&str; 6] =
-    ["ID", "PROVIDER", "VERSION", "CONTROLLERS", "NODES", "ATTACHES"];
-/// The columns of a list of nodes.
-pub const NODE_COLUMNS: [&str; 6] = ["ID", "STATE", "SINCE", "SKEW", "VERSION", "PLUGINS"];
+impl Listed for PluginStatus {
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("ID", |it, _| it.id.to_string()),
+        ("PROVIDER", |it, _| it.provider.clone()),
+        ("VERSION", |it, _| it.versions.join(", ")),
+        ("CONTROLLERS", |it, _| controllers(it)),
+        ("NODES", |it, _| it.nodes.to_string()),
+        ("ATTACHES", |it, _| yes(it.attaches)),
+    ];
+    const NONE: &'static str = "no plugins: no agent has reported one";
+}
 
-/// Plugins, one line each, sorted by this column.
-pub fn plugins(plugins: &Plugins, sort: Option<&str>) -> String {
-    if plugins.plugins.is_empty() {
-        return "no plugins: no agent has reported one\n".to_owned();
-    }
-    let mut table = Table::new(PLUGIN_COLUMNS);
-    for plugin in &plugins.plugins {
-        table.row([
-            plugin.id.to_string(),
-            plugin.provider.clone(),
-            plugin.versions.join(", "),
-            controllers(plugin),
-            plugin.nodes.to_string(),
-            yes(plugin.attaches),
-        ]);
-    }
-    table.sort(sort);
-    table.to_string()
+impl Listed for NodeStatus {
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("ID", |it, _| it.id.to_string()),
+        ("STATE", |it, _| node_state(it).0),
+        ("SINCE", |it, now| ago(node_state(it).1, now)),
+        ("SKEW", |it, _| skew(it)),
+        ("VERSION", |it, _| it.version.clone()),
+        ("PLUGINS", |it, _| served(it)),
+    ];
+    const NONE: &'static str = "no nodes: no agent has reported";
 }
 
 /// One plugin.
@@ -116,27 +113,6 @@ fn jobs(plugin: &PluginStatus, now: Timestamp) -> String {
     format!("\n{table}")
 }
 
-/// Nodes, one line each, sorted by this column.
-pub fn nodes(nodes: &Nodes, sort: Option<&str>, now: Timestamp) -> String {
-    if nodes.nodes.is_empty() {
-        return "no nodes: no agent has reported\n".to_owned();
-    }
-    let mut table = Table::new(NODE_COLUMNS);
-    for node in &nodes.nodes {
-        let (state, since) = node_state(node);
-        table.row([
-            node.id.to_string(),
-            state,
-            ago(since, now),
-            skew(node),
-            node.version.clone(),
-            served(node),
-        ]);
-    }
-    table.sort(sort);
-    table.to_string()
-}
-
 /// One node.
 pub fn node(node: &NodeStatus, now: Timestamp) -> String {
     let (state, since) = node_state(node);
@@ -171,7 +147,7 @@ pub fn declared(node: &NodeId, declared: &Declared, now: Timestamp) -> String {
              `berth claim status --node {node} --namespace '*'` shows them\n"
         ),
         Some([]) => "no claim of the node is left\n".to_owned(),
-        Some(claims) => format!("{CLAIMS_LEFT}\n{}", super::claims(claims, now)),
+        Some(claims) => format!("{CLAIMS_LEFT}\n{}", list(claims, None, now)),
     };
     format!("{node} counts as gone: {proof}\nuntil it is back: {}\n{left}", kept_up(proof.kind))
 }
@@ -217,10 +193,6 @@ fn controllers(plugin: &PluginStatus) -> String {
 
 fn skew(node: &NodeStatus) -> String {
     format!("{:+} ms", node.clock_skew_ms)
-}
-
-fn yes(is: bool) -> String {
-    if is { "yes" } else { "no" }.to_owned()
 }
 
 /// The plugins on a node, each once; one with an unhealthy half is marked.

@@ -1,43 +1,36 @@
 //! Snapshots, and groups of them.
 
 use berth_contract::message::snapshot::SnapshotStub;
-use berth_domain::{Timestamp, VolumeId};
+use berth_domain::{Namespace, Timestamp, VolumeId};
 
+use super::list::{Column, Listed};
 use super::within;
 use crate::size;
 use crate::span::{ago, until};
 use crate::table::{Table, plain};
 
-/// The columns of a list of snapshots.
-pub const SNAPSHOT_COLUMNS: [&str; 9] =
-    ["SNAPSHOT", "STATE", "SINCE", "SIZE", "CUT", "PLUGIN", "GROUP", "TRIES", "NEXT TRY"];
+impl Listed for SnapshotStub {
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("SNAPSHOT", |it, _| format!("{}@{}", it.volume, it.snapshot)),
+        ("STATE", |it, _| it.state.to_string()),
+        ("SINCE", |it, now| ago(it.since, now)),
+        ("SIZE", |it, _| it.size_bytes.map(size::short).unwrap_or_default()),
+        ("CUT", |it, now| it.cut_at.map(|at| format!("{} ago", ago(at, now))).unwrap_or_default()),
+        ("PLUGIN", |it, _| it.plugin.to_string()),
+        ("GROUP", |it, _| volumes(&it.group)),
+        ("TRIES", |it, _| it.tries.to_string()),
+        ("NEXT TRY", |it, now| it.next_try.map(|at| until(at, now)).unwrap_or_default()),
+    ];
+    const NONE: &'static str = "no snapshots";
 
-/// Snapshots, one line each, sorted by this column; below the table, the errors.
-pub fn snapshots(snapshots: &[SnapshotStub], sort: Option<&str>, now: Timestamp) -> String {
-    if snapshots.is_empty() {
-        return "no snapshots\n".to_owned();
+    fn namespace(&self) -> Option<&Namespace> {
+        Some(&self.namespace)
     }
-    let mut table = Table::new(SNAPSHOT_COLUMNS);
-    let name = within(snapshots.iter().map(|one| &one.namespace));
-    for one in snapshots {
-        table.row([
-            name(&one.namespace, &format_args!("{}@{}", one.volume, one.snapshot)),
-            one.state.to_string(),
-            ago(one.since, now),
-            one.size_bytes.map(size::short).unwrap_or_default(),
-            one.cut_at.map(|at| format!("{} ago", ago(at, now))).unwrap_or_default(),
-            one.plugin.to_string(),
-            volumes(&one.group),
-            one.tries.to_string(),
-            one.next_try.map(|at| until(at, now)).unwrap_or_default(),
-        ]);
+
+    fn details(&self) -> Option<String> {
+        let error = plain(self.error()?);
+        Some(format!("\n  {}@{}\n    last error: {error}\n", self.volume, self.snapshot))
     }
-    table.sort(sort);
-    let errors = snapshots.iter().filter_map(|one| {
-        let error = plain(one.error()?);
-        Some(format!("\n  {}@{}\n    last error: {error}\n", one.volume, one.snapshot))
-    });
-    format!("{table}{}", errors.collect::<String>())
 }
 
 /// Groups, one line each: the snapshots of a group have one state.

@@ -10,6 +10,7 @@ use berth_domain::Timestamp;
 use berth_domain::volume::State;
 use serde::Serialize;
 
+use super::list::list;
 use super::{ClaimKey, registry, within};
 use crate::span::{ago, until};
 use crate::table::{Table, plain};
@@ -61,7 +62,7 @@ pub fn truth(truth: &NodeTruth, now: Timestamp) -> String {
             Some(_) => "claimed, and not mounted:",
             None => "claimed; whether they are mounted is not known:",
         };
-        parts.push(format!("{heading}\n{}", super::claims(&others, now)));
+        parts.push(format!("{heading}\n{}", list(&others, None, now)));
     }
     parts.join("\n")
 }

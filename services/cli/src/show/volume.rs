@@ -2,64 +2,42 @@
 
 use std::collections::BTreeSet;
 
-use berth_contract::message::volume::{
-    Health, Placements, VolumeDemand, VolumeStatus, VolumeStub, Volumes,
-};
-use berth_domain::Timestamp;
+use berth_contract::message::volume::{Health, Placements, VolumeDemand, VolumeStatus, VolumeStub};
 use berth_domain::volume::storage::Stage;
+use berth_domain::{Namespace, Timestamp};
 
+use super::list::{Column, Listed, list};
 use super::storage::storage_lines;
-use super::{claims, health_word, last_refusal, listed, within};
+use super::{health_word, last_refusal, listed};
 use crate::size;
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
-/// The columns of a list of volumes.
-pub const VOLUME_COLUMNS: [&str; 14] = [
-    "ID",
-    "PLUGIN",
-    "CLASS",
-    "SIZE",
-    "STAGE",
-    "HEALTH",
-    "IN USE AS",
-    "READ",
-    "WRITE",
-    "RELEASING",
-    "WAITING",
-    "HOLDERS",
-    "NODES",
-    "NAME",
-];
+impl Listed for VolumeStub {
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("ID", |it, _| it.id.to_string()),
+        ("PLUGIN", |it, _| it.plugin.to_string()),
+        ("CLASS", |it, _| it.class.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ("SIZE", |it, _| it.capacity_bytes.map(size::short).unwrap_or_default()),
+        ("STAGE", |it, _| it.stage.unwrap_or(Stage::Ready).to_string()),
+        ("HEALTH", |it, _| {
+            if it.registered_twice { "registered twice" } else { health_word(it.healthy) }
+                .to_owned()
+        }),
+        ("IN USE AS", |it, _| it.in_use.map(|mode| mode.to_string()).unwrap_or_default()),
+        ("READ", |it, _| it.readers.to_string()),
+        ("WRITE", |it, _| it.writers.to_string()),
+        ("RELEASING", |it, _| it.releasing.to_string()),
+        ("WAITING", |it, _| it.waiting.to_string()),
+        ("HOLDERS", |it, _| holders(it)),
+        ("NODES", |it, _| holder_nodes(it)),
+        ("NAME", |it, _| it.name.clone()),
+    ];
+    const NONE: &'static str = "no volumes";
 
-/// Volumes, one line each, sorted by this column.
-pub fn volumes(volumes: &Volumes, sort: Option<&str>) -> String {
-    if volumes.volumes.is_empty() {
-        return "no volumes\n".to_owned();
+    fn namespace(&self) -> Option<&Namespace> {
+        Some(&self.namespace)
     }
-    let mut table = Table::new(VOLUME_COLUMNS);
-    let name = within(volumes.volumes.iter().map(|volume| &volume.namespace));
-    for volume in &volumes.volumes {
-        table.row([
-            name(&volume.namespace, &volume.id),
-            volume.plugin.to_string(),
-            volume.class.as_ref().map(ToString::to_string).unwrap_or_default(),
-            volume.capacity_bytes.map(size::short).unwrap_or_default(),
-            volume.stage.unwrap_or(Stage::Ready).to_string(),
-            if volume.registered_twice { "registered twice" } else { health_word(volume.healthy) }
-                .to_owned(),
-            volume.in_use.map(|capability| capability.to_string()).unwrap_or_default(),
-            volume.readers.to_string(),
-            volume.writers.to_string(),
-            volume.releasing.to_string(),
-            volume.waiting.to_string(),
-            holders(volume),
-            holder_nodes(volume),
-            volume.name.clone(),
-        ]);
-    }
-    table.sort(sort);
-    table.to_string()
 }
 
 /// `web-0, web-1, and 3 more`
@@ -144,7 +122,7 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
         0 => String::new(),
         more => format!("and {more} more: berth claim status --volume {}\n", volume.id),
     };
-    format!("{}\n{}{more}", pairs(&lines), claims(&volume.claims, now))
+    format!("{}\n{}{more}", pairs(&lines), list(&volume.claims, None, now))
 }
 
 /// Nodes, and for each that cannot host the volumes a line per reason.
