@@ -4,107 +4,74 @@
 //!
 //! | surprise | answered in |
 //! | --- | --- |
-//! | a write whose acknowledgement is lost may be stored, now or later | [`commit`] |
-//! | a lost race has two error codes, one of them only on a cluster | [`commit`] |
-//! | a write that was refused by a leader that no longer leads is stored by the next | [`commit`] |
-//! | a deleted key with history comes back when its marker expires | [`commit`], [`purge`] |
+//! | a write whose acknowledgement is lost may be stored, now or later | `store::commit` |
+//! | a lost race has two error codes, one of them only on a cluster | `store::commit` |
+//! | a write that was refused by a leader that no longer leads is stored by the next | `store::commit` |
+//! | a deleted key with history comes back when its marker expires | `store::commit`, `store::purge` |
 //! | what is sent while disconnected is delivered after its caller gave up | every call here |
-//! | a direct read is stale on a cluster | [`read`], [`list`] |
-//! | a connection that carries nothing stays open for minutes | `pulse` |
-//! | a watch falls silent, starts over, or goes deaf after a restore | [`mirror`] |
-//! | a lease over an expired one never expires | [`lease`] |
-//! | a stalled replica gets requests for 9 s | `anyone` |
-//! | a handler that outlasts its caller looks like a timeout | [`caller`] |
-//! | a line break in an error ends an endpoint | [`serve`] |
-//! | each write costs a sync of the disk | `group` |
-//! | a refused permission looks like an outage | `denial` |
-//! | a bucket's settings are dropped by another tool | [`bucket`] |
-//! | a cluster that forms looks like a smaller one | [`copies`] |
-//! | a deleted bucket looks like one that was never made | `birth`, `fall`, [`loss`] |
-//! | a restored stream looks like the lost one | [`incarnation`], `standing` |
+//! | a direct read is stale on a cluster | `store::read`, `store::list` |
+//! | a connection that carries nothing stays open for minutes | `connection::pulse` |
+//! | a watch falls silent, starts over, or goes deaf after a restore | `store::mirror` |
+//! | a lease over an expired one never expires | `store::lease` |
+//! | a stalled replica gets requests for 9 s | `rpc::anyone` |
+//! | a handler that outlasts its caller looks like a timeout | `rpc::caller` |
+//! | a line break in an error ends an endpoint | `rpc::serve` |
+//! | each write costs a sync of the disk | `store::group` |
+//! | a refused permission looks like an outage | `connection::denial` |
+//! | a bucket's settings are dropped by another tool | `store::bucket` |
+//! | a cluster that forms looks like a smaller one | `stream::copies` |
+//! | a deleted bucket looks like one that was never made | `store::birth`, `store::fall`, `incarnation::loss` |
+//! | a restored stream looks like the lost one | `incarnation`, `incarnation::standing` |
+//!
+//! | shelf | what stands there; each uses only those above it |
+//! | --- | --- |
+//! | `incarnation` | which stream a bucket is, and whether it is lost |
+//! | `connection` | the connection, and one exchange over it |
+//! | `rpc` | requests between services: sent, served and counted |
+//! | `stream` | streams: made with our settings, described, read as they come |
+//! | `store` | buckets: guarded writes, reads, lists, mirrors and leases |
+//! | `event` | events: published, kept when refused, and read |
+//! | `operator` | what a person does to the bus: backups, restored buckets, certificates |
 //!
 //! **Promises** that each call here ends by a deadline, and that its error says whether something
 //! may have been done. No type of the client library is visible.
 //!
 //! **Never** knows a subject, a key or a record of Berth's: those are `contract`.
 
-pub mod bucket;
-pub mod caller;
-pub mod commit;
-pub mod config;
-pub mod connect;
-pub mod copies;
-pub mod credentials;
-pub mod event;
-pub mod incarnation;
-pub mod lease;
-pub mod link;
-pub mod list;
-pub mod loss;
-pub mod mirror;
-pub mod purge;
-pub mod read;
-pub mod replication;
-pub mod request;
-pub mod restore;
-pub mod serve;
-pub mod version;
-
-mod absence;
-mod ack;
-mod anyone;
-mod backup;
-mod batch;
-mod birth;
 mod cause;
-mod certificate;
 mod clock;
-mod clock_check;
-mod compare;
-mod copies_watch;
-mod correction;
-mod denial;
-mod exchange;
-mod fall;
-mod fault_source;
-mod feed;
-mod filter;
-mod group;
-mod handle;
-mod headers;
-mod health;
-mod places;
-mod pulse;
-mod raise;
-mod refused_events;
-mod resolve;
-mod servers;
-mod standing;
-mod store_health;
+mod connection;
+pub mod event;
+mod incarnation;
+mod operator;
+mod rpc;
+mod store;
 mod stream;
-mod stream_report;
-mod survey;
-mod write;
 
-pub use bucket::Bucket;
 pub use cause::{Cause, chain};
-pub use certificate::{Certificate, read_certificates};
-pub use config::{ClientCertificate, Config, Tls};
-pub use connect::ConnectError;
-pub use copies::Copies;
-pub use credentials::{BadCredentials, Credentials, Identity};
+pub use connection::config::{ClientCertificate, Config, Tls};
+pub use connection::connect::ConnectError;
+pub use connection::credentials::{BadCredentials, Credentials, Identity};
+pub use connection::handle::Bus;
+pub use connection::link::Counts;
+pub use connection::version;
 pub use event::{EventSender, Events};
-pub use handle::Bus;
 pub use incarnation::{Incarnation, Origin};
-pub use lease::{KeptLease, Lease, LeaseError, LeaseHold};
-pub use link::Counts;
-pub use list::List;
-pub use mirror::{Fold, Mirror, MirrorError, MirrorOptions, NoPicture};
-pub use purge::{PurgeError, PurgePosition};
-pub use read::{Entry, ReadError};
-pub use request::{Call, RequestError};
-pub use serve::{EndpointSpec, Listen, Request, Service, ServiceSpec, VerbRequest};
-pub use store_health::StoreFault;
-pub use stream::{Drift, OpenError};
-pub use stream_report::{ServerReport, StaleCopy, StreamReport};
-pub use write::{Change, CommitError, Guard, Write};
+pub use operator::certificate::{Certificate, read_certificates};
+pub use operator::restore;
+pub use operator::stream_report::{ServerReport, StaleCopy, StreamReport};
+pub use rpc::request::{Call, RequestError};
+pub use rpc::serve::{EndpointSpec, Listen, Request, Service, ServiceSpec, VerbRequest};
+pub use rpc::{caller, serve};
+pub use store::bucket::Bucket;
+pub use store::lease;
+pub use store::lease::{KeptLease, Lease, LeaseError, LeaseHold};
+pub use store::list::List;
+pub use store::mirror::{Fold, Mirror, MirrorError, MirrorOptions, NoPicture};
+pub use store::purge::{PurgeError, PurgePosition};
+pub use store::read::{Entry, ReadError};
+pub use store::store_health::StoreFault;
+pub use store::write::{Change, CommitError, Guard, Write};
+pub use stream::copies::Copies;
+pub use stream::open::{Drift, OpenError};
+pub use stream::{copies, replication};

@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{SelectAll, select_all};
 
 use crate::cause::Cause;
-use crate::handle::Bus;
+use crate::connection::handle::Bus;
 
 /// A subscription to the subjects of events. It goes on after a lost connection.
 pub struct LiveEvents(SelectAll<Subscriber>);

@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::cause::{Cause, chain};
-use crate::exchange::{ApiError, pause};
-use crate::feed::{Delivery, Feed, FeedError, FeedItem, FeedSpec, FeedStart};
-use crate::handle::Bus;
-use crate::headers;
+use crate::connection::exchange::{ApiError, pause};
+use crate::connection::handle::Bus;
+use crate::connection::headers;
+use crate::stream::feed::{Delivery, Feed, FeedError, FeedItem, FeedSpec, FeedStart};
 
 /// One event as it was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::log::{Event, EventError, EventLog};
 use crate::cause::Cause;
-use crate::feed::{Delivery, Feed, FeedError, FeedItem, FeedStart};
+use crate::stream::feed::{Delivery, Feed, FeedError, FeedItem, FeedStart};
 
 /// Most events that are read at once.
 pub const LAST_MAX: usize = 10_000;

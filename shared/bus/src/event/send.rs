@@ -6,8 +6,8 @@
 //! and a batch would cost more than it saves. Sending them together still wakes both ends only
 //! once.
 //!
-//! What nats-server refuses is kept ([`crate::refused_events`]), and sent when a later connection
-//! has the right.
+//! What nats-server refuses is kept ([`crate::connection::refused_events`]), and sent when a later
+//! connection has the right.
 
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::log::HEARTBEAT;
-use crate::ack::{Ack, read_ack};
 use crate::cause::chain;
-use crate::exchange::ExchangeError;
-use crate::handle::Bus;
-use crate::headers;
-use crate::refused_events::QueuedEvent;
-use crate::request::{Call, RequestError};
+use crate::connection::exchange::ExchangeError;
+use crate::connection::handle::Bus;
+use crate::connection::headers;
+use crate::connection::refused_events::QueuedEvent;
+use crate::rpc::request::{Call, RequestError};
+use crate::stream::ack::{Ack, read_ack};
 
 /// Most events that are sent together.
 const TOGETHER_MAX: usize = 256;

@@ -7,8 +7,8 @@ use crate::assert_none;
 
 /// Places that have to, with the reason.
 const HAVE_TO: [(&str, &str); 5] = [
-    ("shared/bus/src/denial.rs", "nats-server says only in words what it refuses"),
-    ("shared/bus/src/link.rs", "the same, for the log"),
+    ("shared/bus/src/connection/denial.rs", "nats-server says only in words what it refuses"),
+    ("shared/bus/src/connection/link.rs", "the same, for the log"),
     ("shared/csi/src/client.rs", "tonic says only in words that an answer is too large"),
     ("shared/contract/src/role.rs", "a role in a command line is a list of words"),
     (

@@ -1,0 +1,63 @@
+//! Warns about buckets and streams with fewer copies than the cluster could hold.
+//!
+//! **Promises** one line in the log for each check that finds some, one line when all have their
+//! copies again, and a gauge for each stream that this process uses.
+//!
+//! **Never** changes a stream: an operator does, with `berth bus copies --raise`.
+
+use std::time::Duration;
+
+use berth_telemetry::metric::{BUCKETS, BUS_COPIES_MISSING};
+use rand::RngExt as _;
+use tokio::time::sleep;
+
+use crate::connection::handle::{Bus, Unheld};
+use crate::stream::copies::Copies;
+use crate::stream::replication::CopiesReport;
+
+impl Bus {
+    /// Checks the copies of the streams that this process uses, about this often, for as long as
+    /// the bus is open.
+    pub fn watch_copies(&self, copies: Copies, every: Duration) {
+        tokio::spawn(watch(self.unheld(), copies, every));
+    }
+}
+
+async fn watch(bus: Unheld, copies: Copies, every: Duration) {
+    let mut was_short = false;
+    // The streams are opened first, and not all services check at once.
+    let mut pause = every / 10;
+    loop {
+        let jittered = pause.mul_f64(rand::rng().random_range(0.75..1.25));
+        sleep(jittered).await;
+        pause = every;
+        let Some(bus) = bus.hold() else { return };
+        let report = bus.copies_of(bus.opened(), copies).await;
+        was_short = report_missing(&report, was_short);
+    }
+}
+
+/// Returns whether a stream has too few copies.
+fn report_missing(report: &CopiesReport, was_short: bool) -> bool {
+    let mut short = Vec::new();
+    for stream in &report.streams {
+        // An unknown number says nothing: the bus is being elected or away, which others report.
+        let Some(copies) = stream.copies else { continue };
+        let missing = stream.wanted.saturating_sub(copies);
+        BUS_COPIES_MISSING.set(missing.into(), [BUCKETS.label(&stream.stream)]);
+        if missing > 0 {
+            short.push(format!("{} {copies} of {}", stream.stream, stream.wanted));
+        }
+    }
+    if !short.is_empty() {
+        tracing::warn!(
+            servers = report.servers.len(),
+            short = short.join(", "),
+            "the cluster could hold more copies: what is lost with one server is lost for good; \
+             run `berth bus copies --raise`"
+        );
+    } else if was_short {
+        tracing::info!("every bucket and stream has its copies");
+    }
+    !short.is_empty()
+}
