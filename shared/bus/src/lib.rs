@@ -31,7 +31,7 @@
 //! | `stream` | streams: made with our settings, described, read as they come |
 //! | `store` | buckets: guarded writes, reads, lists, mirrors and leases |
 //! | `event` | events: published, kept when refused, and read |
-//! | `operator` | what a person does to the bus: backups, restored buckets, certificates |
+//! | `operator` | what a person does to the bus: backups, and buckets that are restored |
 //!
 //! **Promises** that each call here ends by a deadline, and that its error says whether something
 //! may have been done. No type of the client library is visible.
@@ -57,7 +57,6 @@ pub use connection::link::Counts;
 pub use connection::version;
 pub use event::{EventSender, Events};
 pub use incarnation::{Incarnation, Origin};
-pub use operator::certificate::{Certificate, read_certificates};
 pub use operator::restore;
 pub use operator::stream_report::{ServerReport, StaleCopy, StreamReport};
 pub use rpc::request::{Call, RequestError};

@@ -1,9 +1,9 @@
 //! The ends of certificates and credentials: connections fail from then on.
 
-use berth_bus::Certificate;
 use berth_domain::Timestamp;
 use berth_service::access_check::EXPIRY_WARNED;
 
+use super::certificate::Certificate;
 use super::facts::{AccessFacts, SystemFacts};
 use super::finding::{Ailment, Examined, Verdict};
 use crate::span;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth_bus::replication::CopiesReport;
-use berth_bus::{Certificate, Identity, ServerReport, StreamReport};
+use berth_bus::{Identity, ServerReport, StreamReport};
 use berth_contract::message::alloc::AllocStub;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
@@ -12,6 +12,7 @@ use berth_contract::message::volume::VolumeStatus;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::Timestamp;
 
+use super::certificate::Certificate;
 use super::replica::Replica;
 use berth_explain::{Facts, SourceAnswer};
 

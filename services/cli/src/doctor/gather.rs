@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_bus::{Copies, read_certificates};
+use berth_bus::Copies;
 use berth_contract::code::Code;
 use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::query::{Paged, PagedReply};
@@ -27,6 +27,7 @@ use futures_util::future::join_all;
 use futures_util::stream;
 use tokio::time::{Instant, timeout};
 
+use super::certificate::read_certificates;
 use super::facts::{
     AccessFacts, ClaimList, RegistryLists, StorageFacts, SystemFacts, UnownedAllocs,
 };
@@ -56,9 +57,10 @@ const CLAIMS_EXAMINED_MAX: usize = 32;
 /// Reads everything that the checks judge.
 pub async fn gather(session: &Session) -> SystemFacts {
     let within = session.timeout.unwrap_or(SOURCE_MAX);
+    let learned = session.bus.learned_servers();
     let of_bus = async {
         tokio::join!(
-            session.bus.certificates(),
+            read_certificates(session.bus.config(), &learned),
             streams(session, within),
             timeout(within, session.bus.copies(Copies::ByCluster)),
             replicas(session, within),
@@ -134,7 +136,7 @@ pub async fn gather(session: &Session) -> SystemFacts {
 pub async fn gather_access(config: &berth_bus::Config) -> AccessFacts {
     AccessFacts {
         identity: config.credentials.identity().ok().flatten(),
-        certificates: read_certificates(config).await,
+        certificates: read_certificates(config, &[]).await,
     }
 }
 

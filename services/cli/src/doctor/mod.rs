@@ -12,6 +12,7 @@
 //! **Never** changes anything.
 
 mod bus;
+mod certificate;
 mod claims;
 mod clocks;
 mod expiry;

@@ -5,7 +5,7 @@ mod golden;
 use std::collections::BTreeMap;
 
 use berth_bus::replication::{CopiesReport, StreamCopies};
-use berth_bus::{Certificate, Identity, ServerReport, StreamReport};
+use berth_bus::{Identity, ServerReport, StreamReport};
 use berth_contract::code::Code;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::permissions::derive_permissions;
@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Verdict::{Fault, Warning};
+use super::certificate::Certificate;
 use super::*;
 use crate::args::Cli;
 use crate::show;

@@ -108,9 +108,14 @@ impl Config {
         (bare, credentials)
     }
 
-    /// The addresses for people, without the credentials before an `@`.
+    /// Each server's address, without the credentials before an `@`.
+    pub fn addresses(&self) -> Vec<String> {
+        self.reach().0
+    }
+
+    /// The addresses for people.
     pub(crate) fn shown(&self) -> String {
-        self.reach().0.join(", ")
+        self.addresses().join(", ")
     }
 }
 

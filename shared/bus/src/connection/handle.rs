@@ -225,8 +225,14 @@ impl Bus {
         &self.config().actor
     }
 
-    pub(crate) fn config(&self) -> &Config {
+    /// How the bus is reached.
+    pub fn config(&self) -> &Config {
         &self.inner.config
+    }
+
+    /// The addresses of servers that the connected one knows.
+    pub fn learned_servers(&self) -> Vec<String> {
+        self.client().try_server_info().map(|info| info.connect_urls).unwrap_or_default()
     }
 }
 

@@ -147,7 +147,8 @@ const KEPT_BEHIND: &[(&str, &[&str])] = &[
     ("opentelemetry_sdk", &["berth-telemetry"]),
     ("prometheus", &["berth-telemetry"]),
     ("rcgen", &["berth-access"]),
-    ("tokio-rustls", &["berth-bus"]),
+    // `berth doctor` reads the certificates of servers.
+    ("tokio-rustls", &["berth-cli"]),
     ("prost", &["berth-csi", "berth-csi-proxy", HARNESS]),
     ("tonic", &["berth-csi", "berth-csi-dev", "berth-csi-proxy", HARNESS]),
     ("tonic-prost", &["berth-csi"]),

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use berth_bus::Config;
 use berth_domain::Timestamp;
 use futures_util::future::join_all;
 use serde::Deserialize;
@@ -26,9 +27,6 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
-
-use crate::connection::config::Config;
-use crate::connection::handle::Bus;
 
 /// How long connection and handshake with a server may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
@@ -46,22 +44,11 @@ pub struct Certificate {
     pub expires: Result<Timestamp, String>,
 }
 
-impl Bus {
-    /// The certificates of all servers that the connection knows, and the authorities.
-    pub async fn certificates(&self) -> Vec<Certificate> {
-        let learned = self.client().try_server_info().map(|info| info.connect_urls);
-        read_with_learned(self.config(), &learned.unwrap_or_default()).await
-    }
-}
-
-/// The certificates of the configured servers, and the authorities.
-pub async fn read_certificates(config: &Config) -> Vec<Certificate> {
-    read_with_learned(config, &[]).await
-}
-
-async fn read_with_learned(config: &Config, learned: &[String]) -> Vec<Certificate> {
+/// The certificates of the configured servers and of those that a connection has `learned`, and
+/// the authorities.
+pub async fn read_certificates(config: &Config, learned: &[String]) -> Vec<Certificate> {
     let mut found = config.tls.ca_file.as_deref().map(read_authorities).unwrap_or_default();
-    let (configured, _) = config.reach();
+    let configured = config.addresses();
     let configured: BTreeSet<_> = configured.iter().filter_map(|one| parse_address(one)).collect();
     let learned: BTreeSet<_> = learned.iter().filter_map(|one| parse_address(one)).collect();
     let servers = configured.union(&learned).take(SERVERS_MAX).map(async |(host, port)| {
